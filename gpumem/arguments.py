@@ -72,50 +72,57 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
     """The parser of all verbs and their flags, with a parser of the same kind for each verb."""
     top = kind(
         prog="kubectl gpumem",
-        description="Who has which GPU memory, what is free, why a pod waits, what budgets should be, and their cost.",
+        description="Show the use of GPU memory, the free memory and the reasons why pods wait. Propose budgets, and "
+        "show costs.",
         epilog="exit codes: 0 done, 1 failed, 2 wrong command; 3 of why: something does not run; of advise: a budget "
         "is too small; of fit: it does not fit now",
     )
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    found = _verb(verbs, "who", "which pod has how much of which device, and who waits", WHO)
-    found.add_argument("--node", help="of one node")
-    found.add_argument("--pool", help="of one pool")
-    found.add_argument("--device", help="of one device, by its index or UUID")
+    found = _verb(verbs, "who", "show the pods on each device with their memory, and the waiting pods", WHO)
+    found.add_argument("--node", help="only this node")
+    found.add_argument("--pool", help="only this pool")
+    found.add_argument("--device", help="only this device, by its index or UUID")
     _watch(found)
-    found = _verb(verbs, "free", "what is free, by the ledger and as measured", FREE)
-    found.add_argument("--pool", help="of one pool")
+    found = _verb(verbs, "free", "show the free memory, by the ledger and as measured", FREE)
+    found.add_argument("--pool", help="only this pool")
     _watch(found)
-    found = _verb(verbs, "why", "what keeps a pod, or a workload's pods, from running", WHY)
+    found = _verb(verbs, "why", "explain why a pod, or a workload's pods, do not run", WHY)
     found.add_argument("target", metavar="POD | deployment/NAME | statefulset/NAME | job/NAME")
-    found = _verb(verbs, "advise", "which budgets a history of use asks for, and at which risk", ADVISE)
+    found = _verb(verbs, "advise", "propose budgets from a history of use, each with its risk", ADVISE)
     _history(found)
     found.add_argument("--plot", metavar="FOLDER", help="draw each seat's use and budgets there; needs matplotlib")
     found.add_argument("--plot-format", choices=PLOT_FORMATS, default="svg", help="default: svg")
-    found.add_argument("--host-memory", action="store_true", help="of the stack's memory pools instead of GPUs' seats")
+    found.add_argument(
+        "--host-memory", action="store_true", help="judge the stack's memory pools instead of GPUs' seats"
+    )
     days = f"of history; default: {ADVISE_DAYS}, of host memory {HOST_MEMORY_DAYS}"
     found.add_argument("--days", type=_whole(9999), help=days)
-    found = _verb(verbs, "bill", "what each tenant had and used of a month, and its cost", BILL, ("csv",))
+    found = _verb(verbs, "bill", "show the seats, the use and the cost of each tenant in a month", BILL, ("csv",))
     _history(found)
     found.add_argument("--month", help="such as 2026-11 (UTC); default: the last whole one")
-    found.add_argument("--currency", type=_currency, help="of the pools' prices, such as EUR")
-    found = _verb(verbs, "fit", "where new pods fit, and the least change after which they do", FIT)
-    found.add_argument("mib", metavar="MIB", type=_whole(2**24), help="on each device that a pod asks for")
-    found.add_argument("--pool", help="of one pool")
-    found.add_argument("--replicas", type=_whole(10_000), default=1, help="so many pods; default: 1")
-    found.add_argument("--gpu-count", type=_whole(10_000), default=1, help="devices of one node a pod; default: 1")
-    found.add_argument("--tenant", help="of the pods; with a seat of just that size nothing new is promised")
-    found.add_argument("--stack", help="by Pulumi.STACK.yaml of this folder instead of the cluster's ledger")
-    found.add_argument("--live", action="store_true", help="with --stack: on the cluster's devices as well")
+    found.add_argument("--currency", type=_currency, help="currency of the pools' prices, such as EUR")
+    found = _verb(verbs, "fit", "show where new pods fit, or the smallest change that makes room", FIT)
+    found.add_argument("mib", metavar="MIB", type=_whole(2**24), help="MiB on each device of a pod")
+    found.add_argument("--pool", help="only this pool")
+    found.add_argument("--replicas", type=_whole(10_000), default=1, help="number of pods; default: 1")
+    found.add_argument(
+        "--gpu-count", type=_whole(10_000), default=1, help="number of devices of one node for each pod; default: 1"
+    )
+    found.add_argument(
+        "--tenant", help="tenant of the pods; if he has a seat of exactly that size, no new promise is needed"
+    )
+    found.add_argument("--stack", help="judge by Pulumi.STACK.yaml of this folder instead of the cluster's ledger")
+    found.add_argument("--live", action="store_true", help="with --stack: judge the cluster's devices as well")
     found = _plain(verbs, "replay", "a history of use, played under a stack file and under a changed one", REPLAY)
     found.add_argument("--from", dest="source", required=True, help="Prometheus' http(s) address, or a CSV file")
     found.add_argument("--today", default="prod", help="NAME of Pulumi.NAME.yaml, or a file; default: prod")
-    found.add_argument("--stack", help="the change: a NAME or a file as well; default: today's alone")
+    found.add_argument("--stack", help="the changed file: a NAME or a file; default: play only today's file")
     found.add_argument("--days", type=_whole(9999), default=REPLAY_DAYS, help=f"of history; default: {REPLAY_DAYS}")
-    found = _cluster_verb(verbs, "init", "a stack file for this cluster, which it only reads", INIT)
+    found = _cluster_verb(verbs, "init", "propose a stack file for this cluster, without a change of the cluster", INIT)
     found.add_argument("--stack", required=True, help="write Pulumi.STACK.yaml into this folder")
-    found.add_argument("--from", dest="source", help="Prometheus' http(s) address: budgets from measured peaks")
+    found.add_argument("--from", dest="source", help="Prometheus' http(s) address, for budgets from measured peaks")
     found.add_argument("--days", type=_whole(9999), default=INIT_DAYS, help=f"of history; default: {INIT_DAYS}")
-    found.add_argument("--overwrite", action="store_true", help="lose the content of a file that is there")
+    found.add_argument("--overwrite", action="store_true", help="replace an existing file")
     return top
 
 
@@ -134,9 +141,11 @@ def _plain(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] 
 def _verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The parser of a verb that reads a stack in its cluster."""
     made = _cluster_verb(verbs, name, text, examples, more)
-    made.add_argument("-n", "--namespace", help="of one namespace's pods; needed without rights on the others")
     made.add_argument(
-        "--system-namespace", default=SYSTEM_NAMESPACE, help=f"where the ledger is; default: {SYSTEM_NAMESPACE}"
+        "-n", "--namespace", help="only pods of this namespace; needed without rights on other namespaces"
+    )
+    made.add_argument(
+        "--system-namespace", default=SYSTEM_NAMESPACE, help=f"namespace of the ledger; default: {SYSTEM_NAMESPACE}"
     )
     return made
 
@@ -152,11 +161,11 @@ def _cluster_verb(verbs: Any, name: str, text: str, examples: str, more: Sequenc
 
 def _history(made: argparse.ArgumentParser) -> None:
     made.add_argument("--from", dest="source", required=True, help="Prometheus' http(s) address, or a CSV file")
-    made.add_argument("--stack", help="of Pulumi.STACK.yaml, in the checkout; default: of the cluster's ledger")
+    made.add_argument("--stack", help="judge by Pulumi.STACK.yaml, in the checkout; default: by the cluster's ledger")
 
 
 def _watch(made: argparse.ArgumentParser) -> None:
-    made.add_argument("-w", "--watch", action="store_true", help="again and again, until it is interrupted")
+    made.add_argument("-w", "--watch", action="store_true", help="repeat the report until it is interrupted")
     made.add_argument("--interval", type=_whole(3600), default=2, help="seconds between two reports; default: 2")
 
 

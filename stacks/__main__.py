@@ -28,7 +28,7 @@ _EXIT_CODES = """exit codes:
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--stack": {"required": True, "metavar": "NAME", "help": "NAME of Pulumi.NAME.yaml"},
     "--full": {"action": "store_true", "help": "let Pulumi list every resource"},
-    "--yes": {"action": "store_true", "help": "do not ask: for pipelines with an approval of their own"},
+    "--yes": {"action": "store_true", "help": "do not ask; for pipelines that have their own approval"},
     "flags": {"nargs": "*", "metavar": "-- FLAG", "help": "for Pulumi's command of the same name"},
 }
 
@@ -52,7 +52,7 @@ def _schema() -> int:
 COMMANDS: Mapping[str, _Command] = {
     "preview": _Command(
         commands.preview,
-        "show what would change, the seating chart and the policy pack's verdict; needs no cluster",
+        "show the changes, the seating chart and the policy pack's verdict; needs no cluster",
         ("--stack lab", "--stack lab --full", "--stack lab -- --diff"),
         ("--stack", "--full", "flags"),
     ),
@@ -64,7 +64,7 @@ COMMANDS: Mapping[str, _Command] = {
     ),
     "destroy": _Command(
         commands.destroy,
-        "show what would go, ask, and remove a stack from the current kubeconfig's cluster",
+        "show the objects to delete, ask, and remove a stack from the current kubeconfig's cluster",
         ("--stack lab", "--stack lab --yes"),
         ("--stack", "--yes", "flags"),
     ),

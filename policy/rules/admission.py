@@ -21,7 +21,7 @@ _SAID_BY_SEATS = (policy_names.GPU_TENANTS, policy_names.QUEUED_PODS)
 
 @rule("admission", Example(f"{MAIN}.securityContext", {"privileged": True}, {"privileged": False}, of=A_RESIDENT))
 def admitted(graph: Graph) -> Iterator[Finding]:
-    """Admission lets in every pod that the program declares, and no object leads past it."""
+    """Admission would accept every pod that the program declares, and no object bypasses admission."""
     ledger = graph.ledger
     if ledger is None:
         return  # the rule on the ledger reports it

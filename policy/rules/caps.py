@@ -29,7 +29,7 @@ _PRODUCT_LABEL, _MIG_PRODUCT = "nvidia.com/gpu.product", "-MIG-"
     ),
 )
 def caps(graph: Graph) -> Iterator[Finding]:
-    """Where a pool has the driver enforce, its nodes can, as declared, and no workload sets its own cap."""
+    """A pool with enforce: driver declares nodes that can enforce caps, and no workload sets its own cap."""
     if graph.ledger is None:
         return
     for pool in graph.ledger.pools:

@@ -75,7 +75,7 @@ def limits(graph: Graph) -> Iterator[Finding]:
 
 @rule("memory-victim", Example("memory_pools.node-4.disposable.agent-microvm.pods_least", 0, 1))
 def victim(graph: Graph) -> Iterator[Finding]:
-    """Every oversubscribed memory pool has a victim, which requests less than anyone and less than it holds."""
+    """Every oversubscribed memory pool has a victim that requests less than every workload and less than it holds."""
     for pool in _pools(graph):
         wrong = [disposable for disposable in pool.disposable if not _is_cheap(pool, disposable)]
         for disposable in wrong:
@@ -99,7 +99,7 @@ def victim(graph: Graph) -> Iterator[Finding]:
 
 @rule("memory-oom", Example("memory_pools.node-4.guard", False, True))
 def oom(graph: Graph) -> Iterator[Finding]:
-    """When a node of a memory pool runs out, the kernel kills a victim before any workload."""
+    """If a node of a memory pool runs out of memory, the kernel kills a victim before any workload."""
     for pool in _proven(graph):
         found = exposures(pool)
         if pool.guard or pool.eviction_threshold_mib < needed_threshold_mib(pool):

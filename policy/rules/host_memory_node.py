@@ -70,7 +70,7 @@ def _selects(policy: Object, namespace: str) -> bool:
     Example(f"{MAIN}.resources", memory("1Gi", "2Gi"), memory("1Gi", "1Gi"), of=a_deployment("web", "web")),
 )
 def strangers(graph: Graph) -> Iterator[Finding]:
-    """No other workload that reserves memory and may hold more may run on a node of a memory pool.
+    """A workload outside the memory pool that may exceed its memory request must not run on the pool's nodes.
 
     If it exceeds its request by more than a victim holds, the kernel kills it first. A pod that requests nothing is
     killed early, like a victim.

@@ -31,7 +31,7 @@ _BIG = {"tenant": "immich", "pool": "t4"}
     ),
 )
 def readable(graph: Graph) -> Iterator[Finding]:
-    """The ledger can be read, and no workload reaches a GPU without one."""
+    """The ledger is readable, and workloads reach a GPU only in a program with a ledger."""
     yield from graph.ledger_problems
     if graph.ledger is None and not graph.ledger_problems:
         asking = {id(request.workload) for request in graph.requests}
@@ -54,7 +54,7 @@ def _no_ledger(workload: Object) -> Finding:
 
 @rule("budgets", Example("residents.llama-swap.gpumem_mib", 7000, 5000))
 def budgets(graph: Graph) -> Iterator[Finding]:
-    """The promises on a pool sum to no more than it advertises."""
+    """The sum of the promises on a pool is at most its advertised memory."""
     yield from _said(graph, sums.budgets)
 
 
@@ -74,8 +74,8 @@ def _said(graph: Graph, lines: Callable[[Ledger], Iterable[str]]) -> Iterator[Fi
     ),
 )
 def physical(graph: Graph) -> Iterator[Finding]:
-    """A pool advertises at most the memory of its devices without the reserve, and at most what Nodes in the graph
-    show."""
+    """A pool advertises at most the memory of its devices without the reserve, and at most the memory that Nodes in the
+    graph show."""
     ledger = graph.ledger
     if ledger is None:
         return

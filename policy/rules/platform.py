@@ -31,7 +31,7 @@ _NVIDIAS_DRIVER = "gpu.nvidia.com"
     ),
 )
 def platform(graph: Graph) -> Iterator[Finding]:
-    """Other programs leave the platform's classes, quotas, queues and nodes as they are."""
+    """Other programs do not change the platform's classes, quotas, queues and nodes."""
     ledger = graph.ledger
     if ledger is None or not graph.is_beside:
         return

@@ -121,7 +121,7 @@ def _run_problems(workload: Object) -> Iterator[str]:
 
 @rule("images", Example(f"{MAIN}.image", "ghcr.io/a/b:latest", "ghcr.io/a/b:1.2.3", of=A_RESIDENT))
 def images(graph: Graph) -> Iterator[Finding]:
-    """Every image is pinned, by digest or by a full version: what was judged is what runs."""
+    """Every image is pinned, by a digest or by a full version, so that the judged image is the one that runs."""
     unpinned: dict[str, list[Object]] = {}
     yield from each(graph.workloads, lambda workload: _images(unpinned, workload))
     yield from (_unpinned(image, users) for image, users in unpinned.items())

@@ -1,4 +1,4 @@
-"""Rules over PriorityClasses, and over what the admission policies stamp."""
+"""Rules over PriorityClasses, and over the classes that admission policies stamp."""
 
 import re
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _STAMPED = re.compile(r"""priorityClassName['"]?\s*[:,]\s*(?:value\s*:\s*)?(?:"(
     Example("priorities.homelab-disposable.preemption_policy", "PreemptLowerPriority", "Never"),
 )
 def priorities(graph: Graph) -> Iterator[Finding]:
-    """PriorityClasses agree with each other, and what pods and admission policies name is declared."""
+    """PriorityClasses agree with each other, and each class that pods and admission policies name is declared."""
     yield from each((*graph.of(CLASS), *graph.of(FOUND_CLASS)), _values)
     yield from each(graph.of(CLASS)[1:], lambda later: _one_default(graph, later))
     yield from each(graph.of(_POLICY), lambda policy: _stamps(graph, policy))

@@ -30,7 +30,7 @@ _UNCOUNTED = ("cpu", "memory", "ephemeral-storage")
 
 @rule("gpu-quota", Example("queues.cluster_queues.gpu-cq.quotas.gpu-any", {GPU: {"nominal": 2}}, {GPU: {"nominal": 1}}))
 def gpu_quota(graph: Graph) -> Iterator[Finding]:
-    """The GPUs that queues hand out of a pool are within its physical GPUs, nominal quotas and borrowing together."""
+    """Queues hand out at most the physical GPUs of a pool, counting nominal quotas and borrowing together."""
     ledger = graph.ledger
     if ledger is None:
         return
@@ -111,7 +111,8 @@ def _quotas(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, An
     Example(f"{MAIN}.resources.limits", {GPU: "1", "example.com/fpga": "1"}, {GPU: "1"}, of="Job team-a/train"),
 )
 def coverage(graph: Graph) -> Iterator[Finding]:
-    """A ClusterQueue covers whatever its tenants' Jobs may ask for; Kueue would never admit them."""
+    """A ClusterQueue covers every resource that its tenants' Jobs may ask for; otherwise Kueue would never admit
+    them."""
     ledger = graph.ledger
     for queue in sorted({quota.queue for quota in ledger.quotas if not quota.cohort}) if ledger else ():
         yield from _covers_its_pools(ledger, queue) if ledger else ()
@@ -307,7 +308,7 @@ def _preempts(queue: Object, classes: int) -> Iterator[Finding]:
     ),
 )
 def flavors(graph: Graph) -> Iterator[Finding]:
-    """A queue tries several flavors only where more than one GPU stands behind them, and each flavor exists."""
+    """A queue tries several flavors only if they share more than one GPU, and each flavor exists."""
     yield from each(graph.of(CLUSTER_QUEUE), lambda queue: _flavors(graph, queue))
 
 

@@ -157,8 +157,8 @@ BUILT_IN: Mapping[str, frozenset[str]] = {
     ),
 )
 def rbac(graph: Graph) -> Iterator[Finding]:
-    """Rights to write what the budgets are kept by are for the platform's agents, each by its list and without a
-    wildcard, and for accounts that the stack trusts."""
+    """Only the platform's agents, each by its list and without a wildcard, and accounts that the stack trusts may write
+    the objects on which budgets depend."""
     yield from each(graph.of(*ROLES) if graph.ledger_objects else (), _no_wildcard)
     yield from each(graph.of(*ROLES), lambda role: _writes_ours(graph, role))
     yield from each((o for o in graph.objects if o.group == _ADMISSION), lambda found: _in_force(graph, found))
@@ -185,7 +185,7 @@ def _writes_ours(graph: Graph, role: Object) -> Iterator[Finding]:
         if rights := written(rules, places):
             allow = how_to_allow(graph, strangers)
             yield Finding(
-                f"{role}: lets {whom} {folded(rights)}, and so past every budget; take it away, or {allow}", role.urn
+                f"{role}: lets {whom} {folded(rights)}, and so bypass every budget; take it away, or {allow}", role.urn
             )
             return
 
@@ -198,9 +198,9 @@ def _given(graph: Graph, role: Object) -> Iterator[tuple[str, frozenset[Place], 
     yield folded(strangers), places, strangers
     label = next((label for label in _AGGREGATED if text(role.labels, label) == "true"), None)
     if label is not None:
-        yield f"whoever has the role {label.rpartition('-')[2]}, by the label {label},", ANYWHERE, ()
+        yield f"accounts with the role {label.rpartition('-')[2]}, by the label {label},", ANYWHERE, ()
     elif not bound:
-        yield "whoever it is bound to", places_of(graph, role), ()
+        yield "every account that it is bound to", places_of(graph, role), ()
 
 
 def _bindings_of(graph: Graph, role: Object) -> Iterator[Object]:

@@ -31,7 +31,7 @@ _LIMIT = {"viktorbarzin.me/gpumem": "5000"}
     ),
 )
 def device(graph: Graph) -> Iterator[Finding]:
-    """No pod asks for more than one device of its pool offers, or than its gpu-count of devices, evenly."""
+    """A pod asks for at most the memory of one device of its pool, or of its gpu-count of devices in equal parts."""
     yield from each(graph.requests, lambda request: _device(graph, request))
 
 

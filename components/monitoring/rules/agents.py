@@ -27,7 +27,7 @@ def _silent(cron_job: str, namespace: str) -> Iterator[Alert]:
         severity="critical",
         labels={"cronjob": cron_job},
         summary=f"{cron_job} has not completed a run for {SILENT_SECONDS} s",
-        description=f"It completes a run each minute when all is well. See its last Jobs and their logs: {look}.",
+        description=f"A healthy agent completes a run each minute. Read its last Jobs and their logs: {look}.",
         fires={series: "0x30"},
         silent={series: "0+60x12 780x17"},
     )
@@ -39,8 +39,8 @@ def _silent(cron_job: str, namespace: str) -> Iterator[Alert]:
         labels={"cronjob": cron_job},
         summary=f"No completed run of {cron_job} is on record",
         description=(
-            f"It never completed one ({look}), it is gone, or kube-state-metrics is not scraped: then no alert on the "
-            "agents' runs can fire."
+            f"The CronJob never completed a run ({look}), it was deleted, or Prometheus does not scrape "
+            "kube-state-metrics. In the last case the alerts on the agents' runs cannot fire."
         ),
         fires={series: "_x30"},
         silent={series: "_x13 780+60x17"},

@@ -38,13 +38,13 @@ def _drift(ledger: Ledger) -> Alert:
         hold="3m",
         severity="critical",
         summary=(
-            "{{ if $labels.node }}{{ $labels.node }} advertises {{ $value }} MiB, as no pool has it"
-            "{{ else }}{{ $value }} nodes advertise what a pool has, which is not their number{{ end }}"
+            "{{ if $labels.node }}{{ $labels.node }} advertises {{ $value }} MiB, which fits no pool"
+            "{{ else }}{{ $value }} nodes advertise the memory of a pool, but the pools declare another number{{ end }}"
         ),
         description=(
-            f"{names.RECONCILE} keeps {wanted} of {ledger.names.gpumem}. A node is missing or one too many, its "
-            f"labels{by} changed, it refuses the write, or more is bound to it than the ledger gives: see the log of "
-            f"{names.RECONCILE} and the node's events."
+            f"{names.RECONCILE} keeps {wanted} of {ledger.names.gpumem}. Possible causes: a node is missing, there is "
+            f"one too many, its labels{by} changed, it refuses the write, or its bound pods hold more than the ledger "
+            f"gives. Read the log of {names.RECONCILE} and the node's Events."
         ),
         fires={allocatable_series(ledger.names.gpumem): "1x30"},
         silent={allocatable_series(ledger.names.gpumem): f"{min(nodes)}x12 1x17"},
@@ -62,7 +62,7 @@ def _pending(resource: str) -> Alert:
         summary="{{ $labels.namespace }}/{{ $labels.pod }} waits for {{ $value }} MiB of GPU memory",
         description=(
             f"The pod requests {{{{ $value }}}} MiB {resource} and has had no node for 10 minutes. If it has a seat, "
-            "see where the other seats' pods are bound; else give it one in the stack."
+            "find the nodes of the other seats' pods. Otherwise give it a seat in the stack file."
         ),
         fires={_OF_CHAT: "1x30"},
         silent={_OF_CHAT: "0x30"},
@@ -78,8 +78,8 @@ def _claims_pending(ledger: Ledger) -> Alert:
         severity="warning",
         summary="{{ $labels.namespace }}/{{ $labels.pod }} waits for a node",
         description=(
-            "A pod of a tenant with seats has had no node for 10 minutes. If it claims a seat, see where the other "
-            "pods of that seat are bound; else give it one in the stack."
+            "A pod of a tenant with seats has had no node for 10 minutes. If it claims a seat, find the nodes of the "
+            "other pods of that seat. Otherwise give it a seat in the stack file."
         ),
         fires={_OF_CHAT: "1x30"},
         silent={_OF_CHAT: "0x30"},
@@ -97,8 +97,8 @@ def _full() -> Alert:
         severity="warning",
         summary="Pool {{ $labels.pool }} has no memory left to promise",
         description=(
-            "{{ $value | humanize1024 }}B are promised, all that is advertised. A new resident needs a lower seat "
-            "elsewhere or another device; make chart shows who has what."
+            "{{ $value | humanize1024 }}B are promised: all advertised memory. A new resident needs a lower seat of "
+            "another one, or another device. make chart draws all seats."
         ),
         fires={names.METRIC_POOL_PROMISED: "2x30", names.METRIC_POOL_ADVERTISED: "2x30"},
         silent={names.METRIC_POOL_PROMISED: "1x30", names.METRIC_POOL_ADVERTISED: "2x30"},

@@ -21,8 +21,9 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
             "{{ $labels.node }} to its budget: {{ $labels.reason }}"
         ),
         description=(
-            "Its pool says enforce: driver, and what NVML has of its control group is not its gpumem. It may take what "
-            "others were promised, as on a pool without; the watchdog recycles it as there. Compare the reason."
+            "Its pool has enforce: driver, but NVML's limit of its control group is not its gpumem. The container may "
+            "take memory that others were promised, and the watchdog treats it like one in a pool without enforce. The "
+            "run book explains the reason."
         ),
         fires={f'{names.METRIC_CAPPED}{{node="a", pod="chat-0"}}': "0x30"},
         silent={f'{names.METRIC_CAPPED}{{node="a", pod="chat-0"}}': "1x30"},
@@ -34,9 +35,9 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
         severity="warning",
         summary="{{ $labels.node }} cannot hold containers to their GPU memory: {{ $labels.reason }}",
         description=(
-            "Its pool says enforce: driver. With require_cap no pod with a budget is placed there any more; without, "
-            "a container that asks for its cap may not even start. Bring the node up to what its pool needs, or take "
-            "enforce back."
+            "Its pool has enforce: driver. With require_cap, new pods with a budget are kept off the node. If it is "
+            "off, a container with a cap may fail to start. Upgrade the node to the needs of its pool, or remove "
+            "enforce."
         ),
         fires={f'{names.METRIC_CAN_CAP}{{node="a"}}': "0x30"},
         silent={f'{names.METRIC_CAN_CAP}{{node="a"}}': "1x30"},

@@ -23,10 +23,11 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
         f"(sum(max by (daemonset) ({wanted})) or vector({len(daemon_sets)})) > {guards}",
         hold="2m",
         severity="critical",
-        summary="{{ $value }} nodes should be guarded, fewer are",
+        summary="{{ $value }} nodes should have a guard, but fewer have one",
         description=(
-            "A process that starts there keeps the oom_score_adj that the kubelet gave it: when memory runs out the "
-            f"kernel may kill it before any disposable pod. See the pods of {', '.join(daemon_sets)} in {namespace}, "
+            "A process that starts on a node without a guard keeps the kubelet's oom_score_adj. When memory runs out, "
+            f"the kernel may kill it before any disposable pod. Read the pods of {', '.join(daemon_sets)} in "
+            f"{namespace}, "
             "and their logs."
         ),
         fires={names.METRIC_GUARD_API_AGE: "_x30"},
@@ -39,8 +40,8 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
         severity="critical",
         summary="{{ $labels.namespace }}/{{ $labels.pod }} on {{ $labels.node }} is not protected",
         description=(
-            "The oom_score_adj of {{ $value }} of its processes cannot be lowered: when memory runs out the kernel may "
-            "kill it before any disposable pod. The guard's log and the pod's events say why."
+            "The guard cannot lower the oom_score_adj of {{ $value }} of its processes. When memory runs out, the "
+            "kernel may kill the pod before any disposable pod. The guard's log and the pod's Events have the reason."
         ),
         fires={names.METRIC_GUARD_UNHELD: "1x30"},
         silent={names.METRIC_GUARD_UNHELD: "1x13 0x16"},
@@ -52,10 +53,13 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
         f"{' + '.join(by_pod)} == 0 and on (namespace, pod) {running}",
         hold="2m",
         severity="critical",
-        summary="{{ $labels.namespace }}/{{ $labels.pod }} runs on {{ $labels.node }}, and its guard does not see it",
+        summary=(
+            "The guard of {{ $labels.node }} finds no process of {{ $labels.namespace }}/{{ $labels.pod }}, which runs "
+            "there"
+        ),
         description=(
-            "Its processes are in no control group of the pod's UID that the guard knows to read, as in a sandbox of "
-            "gVisor or Kata: when memory runs out the kernel may kill it before any disposable pod."
+            "The guard finds processes by control groups with the pod's UID. A sandbox of gVisor or Kata hides them. "
+            "When memory runs out, the kernel may kill the pod before any disposable pod."
         ),
         fires={names.METRIC_GUARD_HELD: "0x30", names.METRIC_GUARD_UNHELD: "0x30", _RUNS: "1x30"},
         silent={names.METRIC_GUARD_HELD: "0x30", names.METRIC_GUARD_UNHELD: "0x30", _RUNS: "0x30"},
@@ -65,10 +69,10 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
         f"max by (node) ({names.METRIC_GUARD_API_AGE}) > {STALE_SECONDS}",
         hold="2m",
         severity="warning",
-        summary="The guard of {{ $labels.node }} has not heard from the API for {{ $value | humanizeDuration }}",
+        summary="The guard of {{ $labels.node }} has had no answer from the API for {{ $value | humanizeDuration }}",
         description=(
-            "It protects whom it knows of. A pod that came since then keeps the oom_score_adj that the kubelet gave "
-            "it. See the guard's log."
+            "It still protects the pods that it knows. Newer pods keep the kubelet's oom_score_adj. Read the guard's "
+            "log."
         ),
         fires={names.METRIC_GUARD_API_AGE: "30+60x30"},
         silent={names.METRIC_GUARD_API_AGE: f"{STALE_SECONDS}x30"},

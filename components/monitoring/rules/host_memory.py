@@ -26,10 +26,10 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
             f"{_nodes_of(workloads)} unless on (node) {_nodes_of(disposable)}",
             hold="2m",
             severity="critical",
-            summary="No disposable pod runs on {{ $labels.node }}, whose memory is oversubscribed",
+            summary="{{ $labels.node }} has oversubscribed memory and no disposable pod",
             description=(
-                "{{ $value }} pods there may take more memory than they reserve, and nobody is there to be killed for "
-                "it: when it runs out the kernel kills one of them. Have a victim run there, or their peaks elsewhere."
+                "{{ $value }} pods there may take more memory than they reserve. If memory runs out, the kernel kills "
+                "one of them, because the node has no disposable pod. Run one there, or move the pods with peaks."
             ),
             fires=_runs(workloads[0]),
             silent=with_disposable,
@@ -49,10 +49,13 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
         f"unless on (namespace, pod) {_OF_THE_NODE}",
         hold="10m",
         severity="warning",
-        summary="{{ $labels.namespace }}/{{ $labels.pod }} may take memory on {{ $labels.node }} that nobody counted",
+        summary=(
+            "{{ $labels.namespace }}/{{ $labels.pod }} may take memory on {{ $labels.node }} outside the proof of its "
+            "pool"
+        ),
         description=(
-            "It reserves {{ $value | humanize1024 }}B, may hold more, and is in no memory pool: what was proven of the "
-            "node leaves it out. Declare it under memory_pools, make its request and limit equal, or move it."
+            "It reserves {{ $value | humanize1024 }}B, may hold more, and is in no memory pool. The proof of the node "
+            "leaves it out. Declare it under memory_pools, make its request and limit equal, or move it."
         ),
         fires=guest,
         silent={**guest, f'{asked}_limits{{{stranger}, resource="memory"}}': "1024x30"},

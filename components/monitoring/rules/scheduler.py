@@ -26,8 +26,9 @@ def _down(namespace: str) -> Alert:
         severity="critical",
         summary=f"No pod of {names.SCHEDULER} places pods",
         description=(
-            f"None leads and knows the cluster, so pods with GPU memory wait; what runs goes on. See the pods: kubectl "
-            f"-n {namespace} get pods,lease -l {names.LABEL_NAME}={names.SCHEDULER}, and the logs of both containers."
+            f"No pod of it is both the leader and ready, so pods with GPU memory wait. Running pods continue. Check: "
+            f"kubectl -n {namespace} get pods,lease -l {names.LABEL_NAME}={names.SCHEDULER}, and the logs of both "
+            "containers."
         ),
         fires={names.METRIC_EXTENDER_LEADING: "0x30"},
         silent={names.METRIC_EXTENDER_LEADING: "1x12 0 1x16"},
@@ -41,9 +42,9 @@ def _drift(namespace: str) -> Alert:
         f'max by (kind) ({names.METRIC_EXTENDER_DRIFT}{{kind!="outside"}}) > 0',
         hold="10m",
         severity="warning",
-        summary="{{ $value }} pods or devices are {{ $labels.kind }} in the ledger of placement",
+        summary="{{ $value }} pods or devices are {{ $labels.kind }} in the extender's cache",
         description=(
-            f"The ledger of {names.SCHEDULER}, the pods and their devices do not agree. Its log names them: kubectl -n "
+            f"The cache of the extender differs from the pods or their devices. Its log names them: kubectl -n "
             f"{namespace} logs -l {names.LABEL_NAME}={names.SCHEDULER} -c extender."
         ),
         fires={f'{names.METRIC_EXTENDER_DRIFT}{{kind="unplaced"}}': "1x30"},
@@ -61,10 +62,13 @@ def _refused_by_use(floor_mib: int) -> Alert:
         f"({left} > on (uuid) group_left () ({measured})) and on () ({waiting})",
         hold="10m",
         severity="warning",
-        summary="Pods wait though GPU {{ $labels.gpu }} of {{ $labels.node }} has {{ $value | humanize1024 }}B to give",
+        summary=(
+            "Pods wait although GPU {{ $labels.gpu }} of {{ $labels.node }} has {{ $value | humanize1024 }}B by the "
+            "ledger"
+        ),
         description=(
-            "By the ledger the memory is free, by measurement it is not: somebody uses the device without a budget or "
-            "beyond one. GpuPodOverBudget and GpuUndeclaredUser say who."
+            "The memory is free by the ledger but in use by measurement: a pod uses the device without a budget or "
+            "beyond it. GpuPodOverBudget and GpuUndeclaredUser name the pod."
         ),
         fires={names.METRIC_EXTENDER_WAITING: "1x30"},
         silent={names.METRIC_EXTENDER_WAITING: "1x30", names.METRIC_EXTENDER_ALLOCATED: f"{14000 * MIB}x30"},
@@ -79,8 +83,8 @@ _SEAT_HELD = Alert(
     severity="warning",
     summary="{{ $value }} seats of pool {{ $labels.pool }} wait for memory that others use",
     description=(
-        "The ledger has their room, and what is in use keeps them from loading. Gates close and the watchdog "
-        "recycles for them; each one's Events say who is over: kubectl get events -A --field-selector "
+        "The ledger has room for them, but memory in use keeps them from loading. Gates close and the watchdog "
+        "recycles for them. Their Events name the pods over their budgets: kubectl get events -A --field-selector "
         f"reason={names.EVENT_SEAT_HELD}."
     ),
     fires={names.METRIC_EXTENDER_HELD_SEATS: "1x30"},
@@ -94,9 +98,9 @@ _SEAT_OVERCROWDED = Alert(
     severity="critical",
     summary="A seat of pool {{ $labels.pool }} was placed on memory that others use",
     description=(
-        "Reclaim did not give the memory back in time: the pod may fail to load until who is over does. The "
-        f"Event says who: kubectl get events -A --field-selector reason={names.EVENT_SEAT_OVERCROWDED}. Delete "
-        "that pod, or lower what it uses."
+        "The memory was not freed in time. The new pod may fail to load until a pod over its budget gives memory back. "
+        f"The Event names that pod: kubectl get events -A --field-selector reason={names.EVENT_SEAT_OVERCROWDED}. "
+        "Delete it, or lower its use."
     ),
     fires={names.METRIC_EXTENDER_OVERCROWDED: "0x10 1x20"},
     silent={names.METRIC_EXTENDER_OVERCROWDED: "1x30"},

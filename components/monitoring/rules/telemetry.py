@@ -55,13 +55,13 @@ def _missing(pools: Sequence[Pool], namespace: str, advertising: str | None) -> 
         hold="1m",
         severity="critical",
         summary=(
-            "{{ if $labels.node }}GPUs of {{ $labels.node }} are not measured, or not as a pool's"
+            "{{ if $labels.node }}GPUs of {{ $labels.node }} are not measured, or their pool is unknown"
             f"{{{{ else }}}}{{{{ $value }}}} of {devices} GPUs are measured{{{{ end }}}}"
         ),
         description=(
-            f"The pools {', '.join(pool.name for pool in pools)} have {devices} devices. Without their telemetry the "
-            f"watchdog and the gates do nothing. See the log of {names.EXPORTER} on the nodes that are missing; a node "
-            "without one has lost the labels of its pool."
+            f"The pools {', '.join(pool.name for pool in pools)} have {devices} devices. Without telemetry, the "
+            f"watchdog and the gates do not act on a device. Read the log of {names.EXPORTER} on the missing nodes. A "
+            "node that has no exporter has lost the labels of its pool."
         ),
         fires={names.METRIC_DEVICE_FREE: "_x30"},
         silent={names.METRIC_DEVICE_FREE: f"{4000 * MIB}x13 stale {4000 * MIB}x15"},
@@ -83,10 +83,10 @@ def _frozen() -> Alert:
         f"({stands}) or ({gone}) or ({old})",
         hold="1m",
         severity="critical",
-        summary="What is measured on {{ $labels.node }} is not of now",
+        summary="The measurements of {{ $labels.node }} are stale",
         description=(
-            "Its exporter answers the same again and again, or shows the memory of pods that are gone. The watchdog "
-            f"and the gates do not act on it. Restart {names.EXPORTER} there, or end the process that nvidia-smi shows."
+            "Its exporter repeats an old answer, or shows memory of pods that have ended. The watchdog and the gates "
+            f"ignore it. Restart {names.EXPORTER} there, or end the process that nvidia-smi shows."
         ),
         fires={f'{names.METRIC_SAMPLE_AGE}{{node="a"}}': "61+0.01x30"},
         silent={f'{names.METRIC_SAMPLE_AGE}{{node="a"}}': "1+0.01x30"},
@@ -100,8 +100,8 @@ _PARTIAL = Alert(
     severity="warning",
     summary="The use of {{ $value }} processes on GPU {{ $labels.gpu }} of {{ $labels.node }} is not known",
     description=(
-        "NVML lists processes without their memory. Who uses too much is not known there: the watchdog recycles "
-        "nobody; free memory is measured as ever."
+        "NVML lists processes without their memory, so the use by pod is unknown there. The watchdog recycles no pod. "
+        "Free memory is still measured."
     ),
     fires={names.METRIC_UNKNOWN_PROCESSES: "1x30"},
     silent={names.METRIC_UNKNOWN_PROCESSES: "1x13 0x16"},
@@ -127,10 +127,10 @@ def _implausible() -> Alert:
         f"{device} > {TOLERANCE} * {total} or {users} > {TOLERANCE} * {total}",
         hold="1m",
         severity="critical",
-        summary="What is measured of GPU {{ $labels.gpu }} of {{ $labels.node }} contradicts itself",
+        summary="The measurements of GPU {{ $labels.gpu }} of {{ $labels.node }} contradict each other",
         description=(
-            "{{ $value | humanize1024 }}B are between figures that should agree. The watchdog and the gates believe "
-            f"none of them. Compare {names.EXPORTER} with nvidia-smi on the node."
+            "Figures that should agree differ by {{ $value | humanize1024 }}B. The watchdog and the gates ignore them. "
+            f"Compare {names.EXPORTER} with nvidia-smi on the node."
         ),
         fires={names.METRIC_POD_USED: f"{14000 * MIB}x30"},
         silent={names.METRIC_POD_USED: f"{11000 * MIB}x30"},
@@ -146,8 +146,8 @@ def _unhealthy() -> Alert:
         severity="critical",
         summary="GPU {{ $labels.gpu }} of {{ $labels.node }} has a fault: {{ $labels.fault }}",
         description=(
-            "Its pods go on, and none is placed on it any more: a seat there that restarts waits. Drain the node, "
-            "reset the device, and replace it if the fault stays."
+            "Its pods continue, and new pods are kept off. A seat there that restarts must wait. Drain the node, reset "
+            "the device, and replace it if the fault stays."
         ),
         fires={fault: "1x30"},
         silent={fault: "0x30"},
@@ -159,9 +159,9 @@ _BUDGETS_STALE = Alert(
     f"max by (node) ({names.METRIC_API_AGE}) > 60",
     hold="1m",
     severity="warning",
-    summary="The exporter of {{ $labels.node }} has not heard from the API for {{ $value | humanizeDuration }}",
+    summary="The exporter of {{ $labels.node }} has had no answer from the API for {{ $value | humanizeDuration }}",
     description=(
-        "Pods' names, budgets and the ledger are served as they were then; device memory is measured as ever. See "
+        "It serves outdated names and budgets of pods, and an outdated ledger. Device memory is still measured. Read "
         f"the log of {names.EXPORTER} on the node."
     ),
     fires={names.METRIC_API_AGE: "61x30"},
@@ -210,8 +210,8 @@ _OVER_BUDGET = Alert(
     severity="warning",
     summary="{{ $labels.namespace }}/{{ $labels.pod }} uses {{ $value | humanize1024 }}B more than its budget",
     description=(
-        "It has done so for 15 minutes, in memory that nobody else needs yet. Under pressure it is what the "
-        "watchdog recycles first. Lower its use, or raise its seat to what it really needs."
+        "It has done so for 15 minutes, in memory that no other pod needs yet. Under pressure, the watchdog recycles "
+        "it first. Lower its use, or raise its seat to its real need."
     ),
     fires={names.METRIC_POD_OVER: "1x30"},
     silent={names.METRIC_POD_OVER: "1x14 0x15"},
@@ -229,10 +229,12 @@ def _undeclared(ledger: Ledger) -> Alert:
         f"{users} > 0 unless on (namespace, pod) {declared}",
         hold="5m",
         severity="warning",
-        summary="{{ $labels.namespace }}/{{ $labels.pod }} uses {{ $value | humanize1024 }}B of GPU memory undeclared",
+        summary=(
+            "{{ $labels.namespace }}/{{ $labels.pod }} uses {{ $value | humanize1024 }}B of GPU memory without a budget"
+        ),
         description=(
-            "It reached a GPU without a budget and is on no record, so that nothing counted it before it ran. Give the "
-            "tenant a seat, or put it under on_demand or unbudgeted."
+            "It reached a GPU without a budget, and the stack file does not declare it. Give the tenant a seat, or "
+            "declare the workload under on_demand or unbudgeted."
         ),
         fires=_used_by("stranger"),
         silent=_used_by(""),
@@ -254,11 +256,12 @@ def _capped(of_tenant: int) -> Alert:
         hold="0s",
         severity="critical",
         summary=(
-            f"{{{{ $value }}}} recycles of {{{{ $labels.tenant }}}} within an hour: {names.WATCHDOG} goes no further"
+            f"{{{{ $value }}}} recycles of {{{{ $labels.tenant }}}} within an hour: {names.WATCHDOG} pauses for this "
+            "tenant"
         ),
         description=(
-            f"The cap of {of_tenant} an hour is there for a workload that runs away again each time. Scale that "
-            f"one down: kubectl get events -A --field-selector reportingComponent={names.WATCHDOG} names it."
+            f"The limit is {of_tenant} recycles an hour, because some workload exceeds its budget again each time. "
+            f"Scale it down: kubectl get events -A --field-selector reportingComponent={names.WATCHDOG} names it."
         ),
         fires={names.METRIC_TENANT_RECYCLES: f"{of_tenant}x30"},
         silent={names.METRIC_TENANT_RECYCLES: f"{of_tenant - 1}x30"},
@@ -278,8 +281,8 @@ def _recycled() -> Alert:
         summary=f"{names.WATCHDOG} recycled a pod of {{{{ $labels.tenant }}}}",
         description=(
             "A device was short of memory, and the pod used more than its budget. Its tenant has had {{ $value }} "
-            "within an hour: kubectl get events -A --field-selector "
-            f"reason={names.EVENT_RECYCLED} says which, by how much, and for whom."
+            "recycles within an hour. kubectl get events -A --field-selector "
+            f"reason={names.EVENT_RECYCLED} shows each pod, its overshoot and the cause."
         ),
         fires={names.METRIC_TENANT_RECYCLES: "0x12 1x17"},
         silent={names.METRIC_TENANT_RECYCLES: "0x5 1x24"},

@@ -70,12 +70,12 @@ REFUSED: dict[str, tuple[Program, str]] = {
     # The objects in KEPT_BY.
     "a node's labels": (
         everywhere(on("nodes", "get", "patch")),
-        "lets web/x patch nodes, and so past every budget; t",
+        "lets web/x patch nodes, and so bypass every budget; t",
     ),
     "a node's status": (everywhere(on("nodes/status", "update")), f"take it away, {ADD}"),
     "a tenant's account": (
         everywhere(on("nodes", "patch"), to="immich"),
-        f"lets immich/x patch nodes, and so past every budget; take it away, or bind it, in this program, to accounts "
+        "lets immich/x patch nodes, and so bypass every budget; take it away, or bind it, in this program, to accounts "
         f"of namespaces under {SETTING} alone",
     ),
     "a quota": (everywhere(on("resourcequotas", "delete")), "delete resourcequotas"),
@@ -85,7 +85,7 @@ REFUSED: dict[str, tuple[Program, str]] = {
     # The ledger.
     "the ledger": (within(SYSTEM, on("configmaps", "patch"), to="immich"), f"Role {SYSTEM}/x: lets immich/x patch con"),
     "the ledger by its name": (within(SYSTEM, on("configmaps", "patch", only=names.LEDGER)), "patch configmaps"),
-    "the ledger, wherever it is": (everywhere(on("configmaps", "update")), "update configmaps, and so past every"),
+    "the ledger, wherever it is": (everywhere(on("configmaps", "update")), "update configmaps, and so bypass every"),
     "a journal": (everywhere(on("configmaps", "update", only=names.journal(names.WATCHDOG))), "update configmaps"),
     # By a role that Kubernetes brings.
     "cluster-admin": ({"a": binding("cluster-admin", account("web"))}, "may do everything; bind a role that lists wh"),
@@ -108,7 +108,7 @@ REFUSED: dict[str, tuple[Program, str]] = {
     ),
     "every account of a namespace": (
         {"a": cluster_role(on("nodes", "patch")), "b": binding("x", called("Group", "system:serviceaccounts:web"))},
-        f"lets every account of web patch nodes, and so past every budget; take it away, {ADD}",
+        f"lets every account of web patch nodes, and so bypass every budget; take it away, {ADD}",
     ),
     "everybody": (
         {"a": cluster_role(on("nodes", "patch")), "b": binding("x", called("Group", "system:authenticated"))},
@@ -118,10 +118,10 @@ REFUSED: dict[str, tuple[Program, str]] = {
         {"a": cluster_role(on("nodes", "patch")), "b": binding("x", account("nvidia"), account("immich"))},
         "lets immich/x patch nodes",
     ),
-    "not bound": ({"a": cluster_role(on("nodes", "patch"))}, "lets whoever it is bound to patch nodes"),
+    "not bound": ({"a": cluster_role(on("nodes", "patch"))}, "lets every account that it is bound to patch nodes"),
     "aggregated to every tenant": (
         {"a": cluster_role(on("localqueues", "create", group=KUEUE), labels={LABEL: "true"})},
-        f"lets whoever has the role edit, by the label {LABEL}, create localqueues, and so past every budget; take it",
+        f"lets accounts with the role edit, by the label {LABEL}, create localqueues, and so bypass every budget; take",
     ),
     "aggregated to every tenant, bound to one who may": (
         {
