@@ -88,7 +88,7 @@ REASONS: dict[str, Reason] = {
     ),
     "held": Reason(
         "its seat is held back: memory that others use keeps it from loading",
-        "gates close and the watchdog recycles; it is placed all the same after 60 s",
+        "gates close and the watchdog recycles; it is placed anyway after 60 s",
         "make the pod that is over its budget use less, or delete it",
     ),
     "measured": Reason(

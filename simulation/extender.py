@@ -77,7 +77,7 @@ class ExtenderPod:
         if not self.alive:
             return HttpResponse(503, b"")
         try:
-            return self.extender.verb_desk.answer(request)
+            return self.extender.verb_handler.answer(request)
         except KilledError:
             self.kill(5.0)
             return HttpResponse(503, b"")
@@ -100,7 +100,7 @@ class ExtenderPod:
         self._every(start, 5.0, self._measure)
         self._every(start, 5.0, self._step(self.extender.waiting.look))
         self._every(start, 5.0, self._step(self._settle))
-        self._every(start, 120.0, self._step(self.extender.audit.pass_once), first=120.0)
+        self._every(start, 120.0, self._step(self.extender.comparer.pass_once), first=120.0)
 
     def _every(self, start: int, seconds: float, step: Callable[[], object], first: float = 0.0) -> None:
         def go() -> None:

@@ -79,7 +79,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         return partial(keep_running, step, problem, partial(clock.sleep, settings.interval_seconds))
 
     # NVML may hang, and then only its own thread does.
-    loops = [registry.informer.run, keep(gauge.step, "not all is read", "NVML answers again")]
+    loops = [registry.informer.run, keep(gauge.step, "some devices cannot be read", "NVML answers again")]
     if settings.publish_devices:
         failing, recovered = "the node's ResourceSlice stays as it is", "the node's ResourceSlice can be written again"
         loops.append(keep(publish_devices, failing, recovered))

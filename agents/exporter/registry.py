@@ -87,7 +87,7 @@ class RegistryInformer:
     def __post_init__(self) -> None:
         problem = ProblemLog(
             log=self.log,
-            failing="names and budgets stay as they were",
+            failing="names and budgets are not updated",
             recovered="names and budgets are up to date again",
         )
         self.informer = Informer(api=self.api, lists=self._list, apply=self._apply, problem=problem, clock=self.clock)

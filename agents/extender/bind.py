@@ -130,7 +130,7 @@ class Binder:
         pod = _pod(api, binding)
         request = request_of(pod.item, names, self.ledger()) if pod else None
         if request is None:
-            raise BindingError(f"pod {binding.namespace}/{binding.name} is gone, or asks for no {names.gpumem}")
+            raise BindingError(f"pod {binding.namespace}/{binding.name} is gone, or does not ask for {names.gpumem}")
         return request
 
     def _post(self, api: Api, annotations: dict[str, str], unsettled: Unsettled, deadline: float) -> None:

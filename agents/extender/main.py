@@ -81,7 +81,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         Server(
             LOOPBACK,
             settings.verbs_port,
-            extender.verb_desk.answer,
+            extender.verb_handler.answer,
             tls=tls,
             idle_seconds=_IDLE_SECONDS,
             body_bytes=_BODY_BYTES,
@@ -181,7 +181,7 @@ class Extender:
             log=log,
         )
         self.measured = Measured(read=self._measure, cache=cache, grown=self.waiting.grown, clock=clock, log=log)
-        self.audit = Comparer(
+        self.comparer = Comparer(
             bound=self._bound,
             renew=self.informers.renew,
             lost=lambda pod: self._events.put(lost_event(pod)),
@@ -194,12 +194,12 @@ class Extender:
             leadership=self._leadership,
             measured=lambda: self.measured.tried,
         )
-        self.verb_desk = VerbHandler(readiness, placing, self.binder, self.waiting)
+        self.verb_handler = VerbHandler(readiness, placing, self.binder, self.waiting)
         series = ExtenderMetrics(
             readiness=readiness,
-            desk=self.verb_desk,
+            verbs=self.verb_handler,
             cache=cache,
-            drift=self.audit.counts,
+            drift=self.comparer.counts,
             ages=self.measured.ages,
             unsettled=lambda: len(self.binder.unsettled),
             waiting=lambda: len(self.waiting),
@@ -212,7 +212,7 @@ class Extender:
         yield from (
             self.informers.informer.run,
             self.waiting.keep,
-            self.audit.keep,
+            self.comparer.keep,
             self._keep_settling,
             self._events.keep,
         )

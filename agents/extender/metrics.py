@@ -37,7 +37,7 @@ METRICS: Mapping[str, Metric] = {
     METRIC_EXTENDER_HELD_SEATS: Metric(
         text="Seats that the ledger has room for, held back while memory in use is given back.", labels=("pool",)
     ),
-    METRIC_EXTENDER_DRIFT: Metric(text="Differences that the last audit found, by kind.", labels=("kind",)),
+    METRIC_EXTENDER_DRIFT: Metric(text="Differences that the last comparison found, by kind.", labels=("kind",)),
     METRIC_EXTENDER_MEASURED_AGE: Metric(text="Age of the last measurement of the node's devices.", labels=("node",)),
 }
 
@@ -47,7 +47,7 @@ class ExtenderMetrics:
     """Every metric of a scrape."""
 
     readiness: Readiness
-    desk: VerbHandler
+    verbs: VerbHandler
     cache: Cache
     drift: Callable[[], Mapping[str, int]]
     ages: Callable[[], Mapping[str, float]]
@@ -56,10 +56,10 @@ class ExtenderMetrics:
     held: Callable[[], Mapping[str, int]]
 
     def families(self) -> tuple[Family, ...]:
-        desk = self.desk
+        verbs = self.verbs
         return (
             *gauges(self._samples(), METRICS),
-            *(each.family() for each in (desk.seconds, desk.refusals, desk.overcrowded)),
+            *(each.family() for each in (verbs.seconds, verbs.refusals, verbs.overcrowded)),
         )
 
     def _samples(self) -> Iterator[Sample]:
@@ -68,7 +68,7 @@ class ExtenderMetrics:
         yield Sample(name=METRIC_EXTENDER_UNSETTLED, value=self.unsettled())
         yield Sample(name=METRIC_EXTENDER_WAITING, value=self.waiting())
         for pool, number in self.held().items():
-            self.desk.overcrowded.add(pool, 0)  # there from the start, so that its first increase shows
+            self.verbs.overcrowded.add(pool, 0)  # there from the start, so that its first increase shows
             yield Sample(name=METRIC_EXTENDER_HELD_SEATS, labels={"pool": pool}, value=number)
         for kind, number in self.drift().items():
             yield Sample(name=METRIC_EXTENDER_DRIFT, labels={"kind": kind}, value=number)

@@ -17,7 +17,7 @@ def held_event(pod: Reference, short: Sequence[Shortage], hold_seconds: float) -
         action="Schedule",
         warning=True,
         note=f"the ledger has room for this seat, but memory in use keeps it from loading: {_shortages(short)}. It is "
-        f"placed all the same after {hold_seconds:.0f} s",
+        f"placed anyway after {hold_seconds:.0f} s",
     )
 
 
@@ -27,8 +27,8 @@ def overcrowded_event(pod: Reference, short: Sequence[Shortage]) -> Event:
         reason=EVENT_SEAT_OVERCROWDED,
         action="Binding",
         warning=True,
-        note=f"placed by the ledger, though memory in use may keep it from loading: {_shortages(short)}. Whoever is "
-        "over a budget must give it back: lower what it uses, or delete its pod",
+        note=f"placed by the ledger, although memory in use may keep it from loading: {_shortages(short)}. Pods over "
+        "their budgets must give memory back: lower their use, or delete them",
     )
 
 

@@ -113,5 +113,5 @@ def _single(data: Any) -> Any:
 
 def _compared(name: str, value: object) -> ProbeResult:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ProbeError(f"{name}: no number: {value!r}")
+        raise ProbeError(f"{name}: not a number: {value!r}")
     return ProbeResult(value >= 1, f"{name} is {value:g}, 1 asks for it")

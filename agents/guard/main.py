@@ -1,6 +1,6 @@
 """guard: keeps the oom_score_adj of protected pods' processes so low that the kernel kills a disposable pod first.
 
-It sweeps over the node's processes twice a second, and so finds a restarted container within half a second. It only
+It checks the node's processes twice a second, and so finds a restarted container within half a second. It only
 lowers values. A lowered value stays when the guard ends, and a process hands it down to its children.
 """
 
@@ -27,8 +27,8 @@ from agents.runtime.open_server import MetricsServer
 from agents.runtime.settings import PORT, listed, read, text, variable, whole
 from tenancy import names
 
-SWEEP_SECONDS = 0.5
-# A sweep takes milliseconds, unless it is stuck in the kernel.
+PASS_SECONDS = 0.5
+# A pass takes milliseconds, except when it is stuck in the kernel.
 STALE_SECONDS = 15.0
 
 METRICS: Mapping[str, Metric] = {
@@ -68,12 +68,12 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     recorder = Recorder(api=Api(endpoint, clock=clock), controller=names.GUARD, instance=settings.pod_name)
     scan = ProcessIndex(clock, proc).scan
     events = EventWriter(recorder=recorder, clock=clock, log=log)
-    guard = Sweeper(scan=scan, hold=partial(hold, proc), follower=follower, tell=events.put, clock=clock, log=log)
+    guard = ProcessGuard(scan=scan, hold=partial(hold, proc), follower=follower, tell=events.put, clock=clock, log=log)
     guard.threads = tuple(
         threading.Thread(target=keep, name=name, daemon=True)
         for name, keep in (
             ("following pods", follower.informer.run),
-            ("sweeping", guard.keep_sweeping),
+            ("guarding", guard.keep_passing),
             ("recording events", events.keep),
         )
     )
@@ -102,7 +102,7 @@ def rule_of(settings: Settings, proc: Path) -> AdjustmentRule:
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """A protected pod's processes after a sweep. `lowered` are the ids of containers in which a value was lowered.
+    """A protected pod's processes after a pass. `lowered` are the ids of containers in which a value was lowered.
 
     `problem` is why some processes are not held.
     """
@@ -115,17 +115,17 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """The last sweep; `at` is monotonic time in seconds."""
+class GuardPass:
+    """The last pass; `at` is monotonic time in seconds."""
 
     at: float
     tallies: tuple[Tally, ...] = ()
-    problem: str | None = "no sweep yet"
+    problem: str | None = "no pass yet"
 
 
 @dataclass(kw_only=True)
-class Sweeper:
-    """Sweeps over the node's processes. One thread writes, all read. Its `threads` must all be alive."""
+class ProcessGuard:
+    """Checks the node's processes in passes. One thread writes, all read. Its `threads` must all be alive."""
 
     scan: Callable[[], Mapping[int, Container]]
     hold: Callable[[int, Container, int], Held]
@@ -134,32 +134,32 @@ class Sweeper:
     clock: Clock
     log: Log
     threads: tuple[threading.Thread, ...] = ()
-    last: Sweep = field(init=False)
+    last: GuardPass = field(init=False)
     _problem: ProblemLog = field(init=False)
 
     def __post_init__(self) -> None:
-        self.last = Sweep(self.clock.monotonic())
-        self._problem = ProblemLog(log=self.log, failing="no sweep", recovered="sweeps again")
+        self.last = GuardPass(self.clock.monotonic())
+        self._problem = ProblemLog(log=self.log, failing="no pass", recovered="passes again")
 
-    def keep_sweeping(self) -> None:
+    def keep_passing(self) -> None:
         while True:
-            self.sweep()
-            self.clock.sleep(SWEEP_SECONDS)
+            self.pass_once()
+            self.clock.sleep(PASS_SECONDS)
 
-    def sweep(self) -> Sweep:
+    def pass_once(self) -> GuardPass:
         """Holds every process of a protected pod, reports what changed, and keeps the result in `last`."""
         known = {tally.pod.uid: tally for tally in self.last.tallies}
         try:
             tallies, problem = tuple(self._tallies(self.follower.last or {}, known)), None
         except (AgentError, OSError) as error:
             tallies, problem = (), str(error)
-        self.last = Sweep(self.clock.monotonic(), tallies, problem)
+        self.last = GuardPass(self.clock.monotonic(), tallies, problem)
         self._problem.report(problem)
         self._report(known)
         return self.last
 
     def metrics(self) -> tuple[int, str]:
-        """The status and the body of GET /metrics: 200 only after a complete, fresh sweep for known pods."""
+        """The status and the body of GET /metrics: 200 only after a complete, fresh pass over the known pods."""
         status, body = self.health()
         if status != http.client.OK:
             return status, body
@@ -171,14 +171,14 @@ class Sweeper:
         return http.client.OK, exposition.render(self._samples(self.last.tallies), METRICS)
 
     def health(self) -> tuple[int, str]:
-        """The status and the body of GET /healthz: 503 if a thread has ended or the sweeps have stopped."""
+        """The status and the body of GET /healthz: 503 if a thread has ended or the passes have stopped."""
         ended = [thread.name for thread in self.threads if not thread.is_alive()]
         if ended:
             return http.client.SERVICE_UNAVAILABLE, f"{', '.join(ended)} has ended with an error\n"
         age_seconds = self.clock.monotonic() - self.last.at
         if age_seconds <= STALE_SECONDS:
             return http.client.OK, "ok\n"
-        return http.client.SERVICE_UNAVAILABLE, f"the last sweep was {age_seconds:.0f} s ago\n"
+        return http.client.SERVICE_UNAVAILABLE, f"the last pass was {age_seconds:.0f} s ago\n"
 
     def _tallies(self, protected: Mapping[str, Protected], before: Mapping[str, Tally]) -> Iterator[Tally]:
         processes: dict[str, list[tuple[int, Container]]] = {group: [] for group in protected}

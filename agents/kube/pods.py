@@ -254,7 +254,7 @@ def waiting_seats(api: Api, ledger: Ledger, log: Log) -> Iterator[WaitingSeat]:
         try:
             seat = waiting_seat(item, ledger)
         except PodError as error:
-            log.warning(f"it is no waiting seat: {error}")
+            log.warning(f"it does not count as a waiting seat: {error}")
             continue
         if seat is not None:
             yield seat

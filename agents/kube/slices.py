@@ -53,7 +53,7 @@ def whole_pool(slices: Sequence[tuple[SliceHead, Held]]) -> list[Held]:
     current = [(head, held) for head, held in slices if head.generation == newest]
     wanted = {head.count for head, _ in current}
     if wanted != {len(current)}:
-        raise SlicesError(f"its devices are half published: {len(current)} of {max(wanted)} ResourceSlices")
+        raise SlicesError(f"its devices are partly published: {len(current)} of {max(wanted)} ResourceSlices")
     return [held for _, held in current]
 
 

@@ -219,7 +219,7 @@ def _short(pool: Pool, devices: tuple[int, ...], mib: int) -> str:
     return (
         f"ResourceSlices show devices of {', '.join(map(str, devices))} MiB, pool {pool.name} declares "
         f"{pool.device_count} of {pool.memory_mib}: each counts for what it has, {mib} of {pool.node_mib} MiB; "
-        f"lower pools.{pool.name}, give such nodes a pool of their own, or look at the node's devices"
+        f"lower pools.{pool.name}, give such nodes a pool of their own, or check the node's devices"
     )
 
 

@@ -32,7 +32,7 @@ def _by_labels(pool: Pool, node: Node, shows: Shown) -> str | None:
             "is GPU feature discovery running here?"
         )
     if short:
-        return f"{'; '.join(short)}: lower pools.{pool.name} or look at the node's devices{_unlike(node, shows)}"
+        return f"{'; '.join(short)}: lower pools.{pool.name} or check the node's devices{_unlike(node, shows)}"
     return f"pool {pool.name} cannot be verified{unlike}" if (unlike := _unlike(node, shows)) else None
 
 
@@ -59,11 +59,11 @@ def _by_slices(pool: Pool, shows: Shown, names: Names) -> str | None:
     if shows.devices is None:
         return f"{_unpublished(shows, names)}: pool {pool.name} cannot be verified; {_WHO}"
     if not shows.devices:
-        return f"its ResourceSlices show no whole GPU: lower pools.{pool.name} or look at the node's devices"
+        return f"its ResourceSlices show no whole GPU: lower pools.{pool.name} or check the node's devices"
     if not pool.shown_mib(shows.devices):
         return (
-            f"its ResourceSlices show {_sizes(shows.devices)}, of which nothing is left beyond the reserve of "
-            f"{pool.reserve_mib} MiB each: lower pools.{pool.name}.reserve_mib or look at the node's devices"
+            f"its ResourceSlices show {_sizes(shows.devices)}, which leave nothing beyond the reserve of "
+            f"{pool.reserve_mib} MiB each: lower pools.{pool.name}.reserve_mib or check the node's devices"
         )
     return None
 
@@ -77,14 +77,14 @@ def _by_either(pool: Pool, node: Node, shows: Shown, names: Names) -> str | None
         return None
     if shows.devices is None:
         return (
-            f"{_unpublished(shows, names)}, nor do the labels {LABEL_GPU_MEMORY} and {LABEL_GPU_COUNT}: pool "
-            f"{pool.name} cannot be verified; is GPU feature discovery, NVIDIA's DRA driver, or the exporter, running "
-            "here?"
+            f"{_unpublished(shows, names)}, and the labels {LABEL_GPU_MEMORY} and {LABEL_GPU_COUNT} do not either: "
+            f"pool {pool.name} cannot be verified; is GPU feature discovery, NVIDIA's DRA driver, or the exporter, "
+            "running here?"
         )
     if len([mib for mib in shows.devices if mib >= pool.memory_mib]) < pool.device_count:
         return (
             f"its ResourceSlices show {_sizes(shows.devices)}, {pool.device_count} of {pool.memory_mib} declared: "
-            f"lower pools.{pool.name}, write source: slices, which counts each device, or look at the node's devices"
+            f"lower pools.{pool.name}, write source: slices, which counts each device, or check the node's devices"
         )
     return None
 

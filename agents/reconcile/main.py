@@ -141,7 +141,7 @@ class Reconciler:
         promised = stored.ledger()
         if promised.names.capacity_finalizer not in stored.finalizers:
             # This part is being removed from the stack: nothing would remove the capacity again.
-            self.log.info("nothing to do: the ledger does not ask to be advertised")
+            self.log.info("nothing to do: the ledger advertises nothing")
             return PassOutcome()
         last = self._settle(stored, promised, self._recall())
         return self._outcome(last)
@@ -227,7 +227,7 @@ class Reconciler:
         try:
             self._journal.write(content, after=record)
         except ApiError as error:
-            self.log.warning(f"what the nodes show was not kept: {error}")  # the capacity matters more
+            self.log.warning(f"the nodes' labels were not recorded: {error}")  # the capacity matters more
 
     def _report(self, last: Settled) -> tuple[str, ...]:
         """Reports the findings. Returns what is wrong."""

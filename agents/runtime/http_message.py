@@ -63,7 +63,7 @@ def read_head(text: bytes, most_body_bytes: int) -> Head:
         headers[name.lower()] = value.strip()
     words = first.decode("ascii", errors="replace").split()
     if len(words) != 3 or words[2] not in ("HTTP/1.0", "HTTP/1.1"):
-        raise RequestError("is no HTTP/1.1 request")
+        raise RequestError("is not an HTTP/1.1 request")
     length = headers.get(b"content-length", b"0")
     # The digits are counted first, because Python refuses to read very long numbers.
     if b"transfer-encoding" in headers or not length.isdigit() or len(length) > 18 or int(length) > most_body_bytes:

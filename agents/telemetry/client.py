@@ -106,7 +106,7 @@ def read(
     def ask(pool: Pool, node: Node) -> NodeTelemetry:
         try:
             if monotonic() > until:
-                raise TelemetryError(Trouble.MISSING, "not asked: too many exporters before it did not answer")
+                raise TelemetryError(Trouble.MISSING, "skipped, because too many other exporters did not answer")
             reading = scraper.reading(_url(addresses.get(node.name, ()), port))
         except AgentError as error:
             return NodeTelemetry(pool=pool, node=node.name, trouble=_trouble(error), problem=str(error))

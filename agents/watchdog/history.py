@@ -52,7 +52,7 @@ class Recycles:
                     return
                 self.read()
         except (ApiError, JournalError) as error:
-            self.log.warning(f"the journal says more than was done: {error}")
+            self.log.warning(f"the journal lists acts that were not done: {error}")
 
     def _entries(self, kind: type[Entry], key: str) -> tuple[Entry, ...]:
         """Raises JournalError."""

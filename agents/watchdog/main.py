@@ -141,7 +141,7 @@ class WatchdogRun:
                 reporter.acted(verdict, target, result, now)
             self._keep_samples(decision, {found.place for found, _, result in done if result.outcome.may_be_done})
             if len(done) < len(wanted):
-                raise UnsoundError("not all is recycled: the API took so long that the sample is stale")
+                raise UnsoundError("some pods are not recycled: the API took so long that the sample is stale")
         else:
             self.log.warning("another watchdog run has recycled; the next pass decides again")
 

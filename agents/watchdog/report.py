@@ -38,7 +38,7 @@ class Reporter:
                 short = "under the floor" if verdict.free_mib < verdict.floor_mib else "short of memory for a seat"
                 self.log.warning(short, seats=verdict.seats, **_fields(verdict))
             if verdict.ended:
-                note = "uses it, and does not run there any more: its memory counts as going"
+                note = "uses it, but no longer runs there: its memory counts as being freed"
                 self.log.info(note, pods=verdict.ended, node=verdict.node, gpu=verdict.device.gpu)
             for spared in verdict.spared:
                 self.log.warning("over its budget and left alone", why=spared.why, **_about(spared.target))
@@ -55,7 +55,7 @@ class Reporter:
             if blind.trouble is not Trouble.MISSING and blind.node in nodes:
                 what = "it" if blind.gpu is None else f"GPU {blind.gpu}"
                 why = blind.problem if blind.trouble is Trouble.UNOWNED else f"its telemetry is {blind.trouble}"
-                note = f"nothing is recycled on {what}, whatever happens there: {why}"
+                note = f"no pod is recycled on {what}: {why}"
                 self._once(nodes[blind.node].reference, names.EVENT_BLIND, note, now, of=what)
         for uncapped in decision.uncapped:
             note = (
@@ -73,7 +73,7 @@ class Reporter:
                     note = f"uses more of {gpu} than it declared while others lack it, and is left alone: {spared.why}"
                     self._once(spared.target.first.reference, names.EVENT_SPARED, note, now)
             if verdict.limited:
-                note = f"{gpu} is short of memory, and the cap of {verdict.limited} keeps its offenders"
+                note = f"{gpu} is short of memory, and the limit of {verdict.limited} protects its offenders"
                 self._once(nodes[verdict.node].reference, names.EVENT_CAPPED, note, now)
 
     def rehearsed(self, verdict: DeviceVerdict, target: Target, now: datetime) -> None:
@@ -86,7 +86,7 @@ class Reporter:
         self.log.warning(act.outcome, **fields)
         regarding, why = target.first.reference, _reason(verdict, target)
         if act.outcome in (EvictionOutcome.BLOCKED, EvictionOutcome.REFUSED):
-            note = f"is not recycled: {act.detail} It was to be, because {why}"
+            note = f"is not recycled: {act.detail} Reason for the recycle: {why}"
             self._once(regarding, names.EVENT_BLOCKED, note, now)
         elif act.outcome.done:
             note = f"{_DONE[act.outcome]} because {why}"

@@ -118,12 +118,12 @@ def cost(pid: int) -> Cost:
     return Cost(int(status["VmHWM:"]) / 1024, int(status["Threads:"]), descriptors)
 
 
-# The guard's own sweep over this machine's processes, and its server; it prints what each sweep took.
+# The guard's own passes over this machine's processes, and its server. It prints the time of each pass.
 SWEEPING = """
 import resource, sys, threading, time
 from pathlib import Path
 
-from agents.guard.main import Sweeper
+from agents.guard.main import ProcessGuard
 from agents.guard.processes import ProcessIndex
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
@@ -139,17 +139,17 @@ class Follower:
 
 clock = Clock()
 scan = ProcessIndex(clock, Path("/proc")).scan
-sweeper = Sweeper(scan=scan, hold=None, follower=Follower(), tell=None, clock=clock, log=Log("guard", sys.stderr))
+checked = ProcessGuard(scan=scan, hold=None, follower=Follower(), tell=None, clock=clock, log=Log("guard", sys.stderr))
 
-def sweep():
+def pass_once():
     while True:
         began = time.perf_counter()
-        sweeper.sweep()
-        print(time.perf_counter() - began, sweeper.last.problem, flush=True)
+        checked.pass_once()
+        print(time.perf_counter() - began, checked.last.problem, flush=True)
         time.sleep(0.05)
 
-threading.Thread(target=sweep, daemon=True).start()
-with MetricsServer(int(sys.argv[1]), sweeper) as server:
+threading.Thread(target=pass_once, daemon=True).start()
+with MetricsServer(int(sys.argv[1]), checked) as server:
     server.serve_forever()
 """
 

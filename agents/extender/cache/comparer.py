@@ -1,4 +1,4 @@
-"""The audit: compares the cache with a fresh list of the API and with the readings."""
+"""Compares the cache with a fresh list of the API and with the readings."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -53,10 +53,16 @@ class Comparer:
         """Runs without end, the first time after an interval."""
         pause = partial(self.clock.sleep, INTERVAL_SECONDS)
         pause()
-        keep_running(self.pass_once, ProblemLog(log=self.log, failing="no audit", recovered="audits again"), pause)
+        keep_running(
+            self.pass_once,
+            ProblemLog(
+                log=self.log, failing="the cache is not compared with the API", recovered="the cache is compared again"
+            ),
+            pause,
+        )
 
     def counts(self) -> Mapping[str, int]:
-        """The number of differences that the last audit found, by kind."""
+        """The number of differences that the last comparison found, by kind."""
         return {kind: len(each) for kind, each in _kinds(self.last).items()}
 
 

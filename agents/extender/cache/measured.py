@@ -55,7 +55,7 @@ class Measured:
             read_at[found.node] = found.read_at
         self._read_at = read_at
         for problem in sorted(problems - self._problems):
-            self.log.warning(f"is placed on by the ledger alone: {problem}")
+            self.log.warning(f"is placed by the ledger alone: {problem}")
         self._problems = frozenset(problems)
         self.tried = True
         self.grown()

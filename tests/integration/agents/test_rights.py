@@ -230,7 +230,7 @@ def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
 
 
 def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Its sweep finds a process of a protected pod too high."""
+    """Its pass finds a process of a protected pod too high."""
     graph = declared(Guard, "g", GuardArgs(cluster=CLUSTER, code=CODE, pools=(NODE_4,)))
     settings = read(guard.Settings, {**environment(dict(graph.one("DaemonSet").inputs)), **FROM_FIELDS})
     labels = {"namespace": "inference", "name": "llm", "uid": "uid-llm"}
@@ -246,7 +246,7 @@ def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     with running(follower.informer, busy.cluster):
         pass
     recorder = Recorder(api=busy.api(), controller=names.GUARD, instance="pod")
-    sweeping = guard.Sweeper(
+    checked = guard.ProcessGuard(
         scan=lambda: {7: Container("uid-llm", "c")},
         hold=lambda pid, container, adj: Held.LOWERED,
         follower=follower,
@@ -254,7 +254,7 @@ def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
         clock=busy.time.clock(),
         log=busy.log(),
     )
-    sweeping.sweep()
+    checked.pass_once()
     return graph, calls(busy)
 
 

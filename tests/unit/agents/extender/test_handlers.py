@@ -30,7 +30,7 @@ class Led:
     since: float | None = 0.0
 
 
-class Desks:
+class Handlers:
     """Both handlers of an extender that has read everything and leads."""
 
     def __init__(self, served: Served) -> None:
@@ -63,7 +63,7 @@ class Desks:
         )
         self.verbs = VerbHandler(self.readiness, placing, binder, self.waiting)
         series = ExtenderMetrics(
-            readiness=self.readiness, desk=self.verbs, cache=self.cache, drift=dict, ages=dict,
+            readiness=self.readiness, verbs=self.verbs, cache=self.cache, drift=dict, ages=dict,
             unsettled=lambda: 0, waiting=lambda: len(self.waiting),
             held=lambda: self.holds.by_pool(["t4"]),
         )  # fmt: skip
@@ -90,46 +90,46 @@ def pod(mib: int, uid: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def desks(served: Served) -> Desks:
-    return Desks(served)
+def handlers(served: Served) -> Handlers:
+    return Handlers(served)
 
 
-def test_a_filter_that_nothing_fits_is_answered_with_a_reason_for_each_node(desks: Desks) -> None:
-    desks.filter(8000, "first")
-    status, result = desks.filter(5000, "second")
+def test_a_filter_that_nothing_fits_is_answered_with_a_reason_for_each_node(handlers: Handlers) -> None:
+    handlers.filter(8000, "first")
+    status, result = handlers.filter(5000, "second")
     assert (status, result["NodeNames"], set(result["FailedNodes"])) == (200, [], {"a"})
     assert set(result["FailedAndUnresolvableNodes"]) == {"b"}
 
 
-def test_a_filter_and_a_bind_give_a_pod_its_device(desks: Desks) -> None:
-    desks.filter(5000)
-    assert desks.post("bind", PodName="p", PodNamespace="n", PodUID="u", Node="a") == (200, {"Error": ""})
-    (usage,) = desks.cache.snapshot()
+def test_a_filter_and_a_bind_give_a_pod_its_device(handlers: Handlers) -> None:
+    handlers.filter(5000)
+    assert handlers.post("bind", PodName="p", PodNamespace="n", PodUID="u", Node="a") == (200, {"Error": ""})
+    (usage,) = handlers.cache.snapshot()
     assert usage.devices[0].held_mib == 5000
 
 
-def test_who_found_no_room_is_remembered_until_there_is_some(desks: Desks) -> None:
-    desks.filter(8000, "first")
-    desks.filter(5000, "second")
-    assert desks.value(names.METRIC_EXTENDER_WAITING) == 1
-    assert desks.value(names.METRIC_EXTENDER_REFUSALS, reason="no_room") == 1
-    desks.cache.remove_pod("first")
-    desks.filter(5000, "second")
-    assert desks.value(names.METRIC_EXTENDER_WAITING) == 0
+def test_who_found_no_room_is_remembered_until_there_is_some(handlers: Handlers) -> None:
+    handlers.filter(8000, "first")
+    handlers.filter(5000, "second")
+    assert handlers.value(names.METRIC_EXTENDER_WAITING) == 1
+    assert handlers.value(names.METRIC_EXTENDER_REFUSALS, reason="no_room") == 1
+    handlers.cache.remove_pod("first")
+    handlers.filter(5000, "second")
+    assert handlers.value(names.METRIC_EXTENDER_WAITING) == 0
 
 
-def close(desks: Desks, how: str) -> None:
+def close(handlers: Handlers, how: str) -> None:
     match how:
         case "another leads":
-            desks.led.since = None
+            handlers.led.since = None
         case "the lists are older than the leadership":
-            desks.led.since = 5.0
+            handlers.led.since = 5.0
         case "no ledger":
-            desks.informers.problem = "there is no ledger"
+            handlers.informers.problem = "there is no ledger"
         case "nothing was listed":
-            desks.informers.listed_at = None
+            handlers.informers.listed_at = None
         case "nothing was measured":
-            desks.measured = False
+            handlers.measured = False
 
 
 @pytest.mark.parametrize(
@@ -142,73 +142,73 @@ def close(desks: Desks, how: str) -> None:
         ("nothing was measured", "are being measured"),
     ],
 )
-def test_when_in_doubt_no_verb_is_answered(desks: Desks, how: str, message: str) -> None:
-    close(desks, how)
+def test_when_in_doubt_no_verb_is_answered(handlers: Handlers, how: str, message: str) -> None:
+    close(handlers, how)
     for verb in ("filter", "bind"):
-        status, result = desks.post(verb)
+        status, result = handlers.post(verb)
         assert (status, [*result]) == (200, ["Error"])
         assert message in result["Error"]
-    status, text = desks.post("preempt")
+    status, text = handlers.post("preempt")
     assert status == 503
     assert message in text
-    assert desks.value(names.METRIC_EXTENDER_REFUSALS, reason="not_ready") == 3
+    assert handlers.value(names.METRIC_EXTENDER_REFUSALS, reason="not_ready") == 3
 
 
-def test_a_malformed_request_is_refused_and_counted(desks: Desks) -> None:
-    status, result = desks.post("filter", Pod=None)
+def test_a_malformed_request_is_refused_and_counted(handlers: Handlers) -> None:
+    status, result = handlers.post("filter", Pod=None)
     assert status == 200
     assert "does not follow the extender's protocol" in result["Error"]
-    assert desks.value(names.METRIC_EXTENDER_REFUSALS, reason="malformed") == 1
+    assert handlers.value(names.METRIC_EXTENDER_REFUSALS, reason="malformed") == 1
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/filter"), ("POST", "/nonsense")])
-def test_there_are_no_other_verbs(desks: Desks, method: str, path: str) -> None:
-    assert desks.verbs.answer(HttpRequest(method, path)).status == 404
+def test_there_are_no_other_verbs(handlers: Handlers, method: str, path: str) -> None:
+    assert handlers.verbs.answer(HttpRequest(method, path)).status == 404
 
 
-def test_it_is_ready_without_leading(desks: Desks) -> None:
+def test_it_is_ready_without_leading(handlers: Handlers) -> None:
     """Else a rollout would wait for a second leader without end."""
-    close(desks, "another leads")
-    assert desks.get("/readyz") == (200, "ok\n")
-    assert desks.value(names.METRIC_EXTENDER_LEADING) == 0
+    close(handlers, "another leads")
+    assert handlers.get("/readyz") == (200, "ok\n")
+    assert handlers.value(names.METRIC_EXTENDER_LEADING) == 0
 
 
 @pytest.mark.parametrize("how", ["no ledger", "nothing was listed", "nothing was measured"])
-def test_it_is_not_ready_before_it_knows_the_cluster(desks: Desks, how: str) -> None:
-    close(desks, how)
-    assert desks.get("/readyz")[0] == 503
-    assert desks.get("/healthz")[0] == 200
+def test_it_is_not_ready_before_it_knows_the_cluster(handlers: Handlers, how: str) -> None:
+    close(handlers, how)
+    assert handlers.get("/readyz")[0] == 503
+    assert handlers.get("/healthz")[0] == 200
 
 
-def test_it_is_not_healthy_when_it_no_longer_follows_the_api(desks: Desks) -> None:
-    desks.time.seconds = 61
-    assert desks.get("/healthz") == (503, "the API has not been followed for 61 s\n")
+def test_it_is_not_healthy_when_it_no_longer_follows_the_api(handlers: Handlers) -> None:
+    handlers.time.seconds = 61
+    assert handlers.get("/healthz") == (503, "the API has not been followed for 61 s\n")
 
 
-def test_what_everybody_may_read_names_no_pod(desks: Desks) -> None:
-    desks.filter(5000)
-    series = exposition.parse(desks.open.answer(HttpRequest("GET", "/metrics")).body.decode())
+def test_what_everybody_may_read_names_no_pod(handlers: Handlers) -> None:
+    handlers.filter(5000)
+    series = exposition.parse(handlers.open.answer(HttpRequest("GET", "/metrics")).body.decode())
     assert not {"namespace", "pod", "pod_uid", "uid", "tenant"} & {label for each in series for label in each.labels}
 
 
-def test_the_open_door_changes_nothing(desks: Desks) -> None:
-    assert desks.open.answer(HttpRequest("POST", "/metrics")).status == 405
-    assert desks.get("/filter")[0] == 404
+def test_the_open_door_changes_nothing(handlers: Handlers) -> None:
+    assert handlers.open.answer(HttpRequest("POST", "/metrics")).status == 405
+    assert handlers.get("/filter")[0] == 404
 
 
-def test_a_seat_that_is_held_back_and_then_placed_on_used_memory_is_counted_and_told(desks: Desks) -> None:
+def test_a_seat_that_is_held_back_and_then_placed_on_used_memory_is_counted_and_told(handlers: Handlers) -> None:
     ledger = Ledger(domain=DOMAIN, pools=(T4,), seats=(Seat(name="s", tenant="team", pool="t4", gpumem_mib=5000),))
-    desks.informers.ledger = ledger
-    desks.time.seconds = 100.0
+    handlers.informers.ledger = ledger
+    handlers.time.seconds = 100.0
     asking = pod(5000, "u")
     asking["metadata"] |= {"namespace": "team", "name": "model"}
     for second, held in ((100.0, 1), (160.0, 0)):
-        desks.time.seconds = second
-        desks.cache.measure("a", {0: 1000}, second)
-        desks.post("filter", Pod=asking, NodeNames=["a"])
-        assert desks.value(names.METRIC_EXTENDER_HELD_SEATS, pool="t4") == held
-        assert desks.value(names.METRIC_EXTENDER_OVERCROWDED, pool="t4") == 0
-    assert desks.value(names.METRIC_EXTENDER_REFUSALS, reason="held") == 1
-    desks.post("bind", PodName="model", PodNamespace="team", PodUID="u", Node="a")
-    assert desks.value(names.METRIC_EXTENDER_OVERCROWDED, pool="t4") == 1
-    assert [event.reason for event in desks.events] == ["GpuSeatHeldBack", "GpuSeatOvercrowded"]
+        handlers.time.seconds = second
+        handlers.cache.measure("a", {0: 1000}, second)
+        handlers.post("filter", Pod=asking, NodeNames=["a"])
+        assert handlers.value(names.METRIC_EXTENDER_HELD_SEATS, pool="t4") == held
+        assert handlers.value(names.METRIC_EXTENDER_OVERCROWDED, pool="t4") == 0
+    assert handlers.value(names.METRIC_EXTENDER_REFUSALS, reason="held") == 1
+    handlers.post("bind", PodName="model", PodNamespace="team", PodUID="u", Node="a")
+    assert handlers.value(names.METRIC_EXTENDER_OVERCROWDED, pool="t4") == 1
+    assert [event.reason for event in handlers.events] == ["GpuSeatHeldBack", "GpuSeatOvercrowded"]

@@ -28,8 +28,8 @@ def test_a_seat_that_is_held_back_is_told_what_lacks_who_has_it_and_for_how_long
     event = held_event(POD, SHORT, 60)
     assert (event.reason, event.warning, event.regarding) == ("GpuSeatHeldBack", True, POD)
     assert event.note == (
-        f"the ledger has room for this seat, but memory in use keeps it from loading: {LACKS}. It is placed all the "
-        "same after 60 s"
+        f"the ledger has room for this seat, but memory in use keeps it from loading: {LACKS}. It is placed anyway "
+        "after 60 s"
     )
 
 
@@ -37,8 +37,8 @@ def test_a_seat_that_was_placed_nevertheless_is_told_who_is_over() -> None:
     event = overcrowded_event(POD, SHORT)
     assert event.reason == "GpuSeatOvercrowded"
     assert event.note == (
-        f"placed by the ledger, though memory in use may keep it from loading: {LACKS}. Whoever is over a budget must "
-        "give it back: lower what it uses, or delete its pod"
+        f"placed by the ledger, although memory in use may keep it from loading: {LACKS}. Pods over their budgets must "
+        "give memory back: lower their use, or delete them"
     )
 
 

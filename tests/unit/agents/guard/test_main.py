@@ -1,4 +1,4 @@
-"""The guard's sweeps and its reports. Real processes, and the kernel's refusals: tests/integration/kernel."""
+"""The guard's passes and its reports. Real processes, and the kernel's refusals: tests/integration/kernel."""
 
 import io
 import json
@@ -10,7 +10,7 @@ from threading import Thread, current_thread
 import pytest
 
 from agents.guard.follow import AdjustmentRule, Follower, Protected
-from agents.guard.main import STALE_SECONDS, Settings, Sweeper, rule_of
+from agents.guard.main import STALE_SECONDS, ProcessGuard, Settings, rule_of
 from agents.guard.oom_score_adj import Held, OomScoreError
 from agents.kube.events import Event
 from agents.node.cgroup import Container, ProcError
@@ -57,13 +57,13 @@ class Guarded:
     now: FakeTime = field(default_factory=FakeTime)
     output: io.StringIO = field(default_factory=io.StringIO)
     told: list[tuple[str, str, str, bool]] = field(default_factory=list)
-    guard: Sweeper = field(init=False)
+    guard: ProcessGuard = field(init=False)
 
     def __post_init__(self) -> None:
         nobody = AdjustmentRule(members=frozenset(), total_mib=1000, victim_adj=1000)
         follower = Follower(api=None, node="node-4", rule=nobody, clock=self.now.clock(), log=None)  # type: ignore[arg-type]
         follower.last = {"uid-llm": LLM, "hash": STATIC}
-        self.guard = Sweeper(
+        self.guard = ProcessGuard(
             scan=self.node.scan,
             hold=self.node.hold,
             follower=follower,
@@ -93,26 +93,26 @@ def guarded() -> Guarded:
 def test_every_process_of_a_protected_pod_is_held_at_its_pods_value_and_no_other(guarded: Guarded) -> None:
     others = {10: ("uid-vm", 1000), 11: ("uid-db", 1000)}
     guarded.node.processes = {7: ("uid-llm", 869), 8: ("uid-llm", 1000), 9: ("hash", 920), **others}
-    guarded.guard.sweep()
+    guarded.guard.pass_once()
     assert guarded.node.processes == {7: ("uid-llm", 474), 8: ("uid-llm", 474), 9: ("hash", 900), **others}
 
 
 def test_what_it_holds_is_served_by_pod(guarded: Guarded) -> None:
     guarded.node.processes = {7: ("uid-llm", 869), 8: ("uid-llm", 400), 9: ("uid-llm", 869)}
     guarded.node.stubborn = {9}
-    guarded.guard.sweep()
+    guarded.guard.pass_once()
     assert guarded.value(names.METRIC_GUARD_ADJ, "llm-0") == 474
     assert guarded.value(names.METRIC_GUARD_HELD, "llm-0") == 2
     assert guarded.value(names.METRIC_GUARD_UNHELD, "llm-0") == 1
     assert guarded.value(names.METRIC_GUARD_HELD, "db") == 0
-    guarded.guard.sweep()
+    guarded.guard.pass_once()
     assert guarded.value(names.METRIC_GUARD_HELD, "llm-0") == 2
 
 
 def test_a_pod_is_told_what_was_set_and_the_log_at_each_start_of_a_container(guarded: Guarded) -> None:
     for container in ("first", "second"):
         guarded.node.container, guarded.node.processes = container, {7: ("uid-llm", 869)}
-        guarded.guard.sweep()
+        guarded.guard.pass_once()
     note = "the oom_score_adj of its processes is kept at 474: a disposable pod is killed first"
     assert guarded.told == [("llm-0", "OomScoreLowered", note, False)] * 2
     assert guarded.lines() == ["lowered", "lowered"]
@@ -122,9 +122,9 @@ def test_a_container_whose_processes_are_lowered_again_and_again_is_told_of_once
     """A probe that is run in it has the container's own value each time; some programs raise theirs."""
     for pid in (7, 8, 9):
         guarded.node.processes = {6: ("uid-llm", 474), pid: ("uid-llm", 869)}
-        guarded.guard.sweep()
+        guarded.guard.pass_once()
         assert guarded.node.processes[pid] == ("uid-llm", 474)
-        guarded.guard.sweep()
+        guarded.guard.pass_once()
     assert len(guarded.told) == 1
     assert guarded.lines() == ["lowered"]
 
@@ -133,50 +133,50 @@ def test_a_container_that_was_seen_before_it_had_its_value_is_told_of(guarded: G
     """Before the runtime sets it, a first process has that of the runtime."""
     for adj in (-998, 869):
         guarded.node.processes = {7: ("uid-llm", adj)}
-        guarded.guard.sweep()
+        guarded.guard.pass_once()
     assert guarded.lines() == ["lowered"]
 
 
 def test_a_pod_is_told_once_that_it_could_not_be_done(guarded: Guarded) -> None:
     guarded.node.processes, guarded.node.stubborn = {7: ("uid-llm", 869), 8: ("uid-llm", 869)}, {7, 8}
-    guarded.guard.sweep()
-    guarded.guard.sweep()
+    guarded.guard.pass_once()
+    guarded.guard.pass_once()
     assert guarded.told == [("llm-0", "OomScoreNotLowered", REFUSAL, True)]
     assert guarded.lines() == [REFUSAL]
     guarded.node.stubborn = set()
-    guarded.guard.sweep()
+    guarded.guard.pass_once()
     guarded.node.processes, guarded.node.stubborn = {9: ("uid-llm", 869)}, {9}
-    guarded.guard.sweep()
+    guarded.guard.pass_once()
     assert [reason for _, reason, _, _ in guarded.told[1:]] == ["OomScoreLowered", "OomScoreNotLowered"]
 
 
-def test_before_the_first_sweep_there_is_no_success(guarded: Guarded) -> None:
-    assert guarded.guard.metrics() == (503, "no sweep yet\n")
+def test_before_the_first_pass_there_is_no_success(guarded: Guarded) -> None:
+    assert guarded.guard.metrics() == (503, "no pass yet\n")
     assert guarded.guard.health() == (200, "ok\n")
 
 
-def test_a_sweep_that_fails_is_no_success_and_the_next_one_recovers(guarded: Guarded) -> None:
+def test_a_pass_that_fails_is_no_success_and_the_next_one_recovers(guarded: Guarded) -> None:
     guarded.node.broken = True
-    guarded.guard.sweep()
-    guarded.guard.sweep()
+    guarded.guard.pass_once()
+    guarded.guard.pass_once()
     assert guarded.guard.metrics() == (503, "process 7: its control group cannot be read\n")
-    assert guarded.lines() == ["no sweep: process 7: its control group cannot be read"]
+    assert guarded.lines() == ["no pass: process 7: its control group cannot be read"]
     guarded.node.broken = False
-    guarded.guard.sweep()
+    guarded.guard.pass_once()
     assert guarded.guard.metrics()[0] == 200
-    assert guarded.lines()[-1] == "sweeps again"
+    assert guarded.lines()[-1] == "passes again"
 
 
-def test_sweeps_that_have_stopped_make_metrics_and_health_fail(guarded: Guarded) -> None:
-    guarded.guard.sweep()
+def test_passes_that_have_stopped_make_metrics_and_health_fail(guarded: Guarded) -> None:
+    guarded.guard.pass_once()
     guarded.now.seconds = STALE_SECONDS + 1
-    assert guarded.guard.metrics() == (503, "the last sweep was 16 s ago\n")
-    assert guarded.guard.health() == (503, "the last sweep was 16 s ago\n")
+    assert guarded.guard.metrics() == (503, "the last pass was 16 s ago\n")
+    assert guarded.guard.health() == (503, "the last pass was 16 s ago\n")
 
 
 def test_whom_to_protect_must_be_known_before_there_is_success(guarded: Guarded) -> None:
     guarded.guard.follower.last = None
-    guarded.guard.sweep()
+    guarded.guard.pass_once()
     assert guarded.guard.metrics() == (503, "the API has not reported yet which pods to protect\n")
     assert guarded.guard.health() == (200, "ok\n")
     guarded.guard.follower.last = {}
@@ -184,7 +184,7 @@ def test_whom_to_protect_must_be_known_before_there_is_success(guarded: Guarded)
 
 
 def test_a_guard_that_has_lost_one_of_its_threads_is_to_be_restarted(guarded: Guarded) -> None:
-    guarded.guard.sweep()
+    guarded.guard.pass_once()
     running, ended = current_thread(), Thread(target=int, name="following pods")
     ended.start()
     ended.join()

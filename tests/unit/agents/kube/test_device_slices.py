@@ -68,7 +68,7 @@ def test_of_a_pool_in_parts_the_newest_generation_counts_when_it_is_whole() -> N
     assert read(counters, gpus, old).devices == (15360,)
     half = read(gpus, old)
     assert half.devices is None
-    assert half.problem == "gpu.nvidia.com: its devices are half published: 1 of 2 ResourceSlices"
+    assert half.problem == "gpu.nvidia.com: its devices are partly published: 1 of 2 ResourceSlices"
 
 
 def test_other_drivers_and_slices_of_no_node_show_nothing() -> None:

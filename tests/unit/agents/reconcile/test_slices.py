@@ -91,10 +91,10 @@ REFUSED: dict[str, tuple[Pool, Mapping[str, str], Published, str]] = {
     ),
     "what is published cannot be read": (BY_SLICES, BARE, Published(problem="it is odd"), "it is odd: pool t4 cannot"),
     "divided GPUs": (BY_SLICES, BARE, Published(devices=()), "its ResourceSlices show no whole GPU"),
-    "less than the reserve": (BY_SLICES, BARE, Published(devices=(1360,)), "nothing is left beyond the reserve"),
+    "less than the reserve": (BY_SLICES, BARE, Published(devices=(1360,)), "which leave nothing beyond the reserve"),
     "slices, which the pool does not go by": (T4, BARE, Published(devices=(15360,)), "nvidia.com/gpu.memory and"),
-    "declared, and nothing shows it": (DECLARED, BARE, Published(), "nor do the labels nvidia.com/gpu.memory and"),
-    "declared, half a label": (DECLARED, {**BARE, LABEL_GPU_COUNT: "1"}, Published(), "nor do the labels"),
+    "declared, and nothing shows it": (DECLARED, BARE, Published(), "and the labels nvidia.com/gpu.memory and"),
+    "declared, half a label": (DECLARED, {**BARE, LABEL_GPU_COUNT: "1"}, Published(), "and the labels"),
     "declared, labels show less": (DECLARED, {**LABELS, LABEL_GPU_MEMORY: "8192"}, Published(), "shows 8192"),
     "declared, slices show less": (DECLARED, BARE, Published(devices=(8192,)), "show devices of 8192 MiB, 1 of 15360"),
     "declared, the labels are enough and the slices are not": (

@@ -23,10 +23,10 @@ def test_what_a_client_writes_is_read(method: str, path: str, length: int, last:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "is no HTTP/1.1 request"),
-        (b"GET /", "is no HTTP/1.1 request"),
-        (b"GET / HTTP/2", "is no HTTP/1.1 request"),
-        (b"\xff\xfe / HTTP/1.1 x", "is no HTTP/1.1 request"),
+        (b"", "is not an HTTP/1.1 request"),
+        (b"GET /", "is not an HTTP/1.1 request"),
+        (b"GET / HTTP/2", "is not an HTTP/1.1 request"),
+        (b"\xff\xfe / HTTP/1.1 x", "is not an HTTP/1.1 request"),
         (b"GET / HTTP/1.1\r\nno colon", "a header is malformed"),
         (b"POST / HTTP/1.1\r\nContent-Length: -1", "a Content-Length of at most 1000"),
         (b"POST / HTTP/1.1\r\nContent-Length: 1001", "a Content-Length of at most 1000"),

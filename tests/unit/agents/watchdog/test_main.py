@@ -123,7 +123,9 @@ def test_an_eviction_that_a_disruption_budget_refuses_is_told_and_tried_again(ca
     assert not card.gone("immich-ml")
     assert card.calls("POST").count(EVICTION) == 1, "once a minute, also in the next run"
     (event,) = card.events(names.EVENT_BLOCKED)
-    assert event["note"].startswith("is not recycled: Cannot evict pod as it would violate a budget. It was to be,")
+    assert event["note"].startswith(
+        "is not recycled: Cannot evict pod as it would violate a budget. Reason for the recycle: "
+    )
     assert card.journal() == []
     card.served.cluster.held_by_budget.clear()
     run(card, run_seconds=60)
@@ -190,7 +192,7 @@ def test_a_journal_that_cannot_be_corrected_does_not_end_the_run(card: Card) -> 
     card.served.cluster.before_patch = lambda: card.served.cluster.faults.append(broken)
     card.served.cluster.faults = [REFUSALS["a missing right"]]
     assert run(card, run_seconds=7) == 0
-    assert any("the journal says more than was done" in line["message"] for line in card.served.lines())
+    assert any("the journal lists acts that were not done" in line["message"] for line in card.served.lines())
     card.served.cluster.faults = []
     card.served.time.seconds += 60
     assert run(card) == 0
@@ -222,7 +224,7 @@ def test_the_cap_is_refused_loudly(card: Card) -> None:
     assert not card.gone("immich-ml")
     (event,) = card.events(names.EVENT_CAPPED)
     assert event["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": f"uid-{NODE}"}
-    assert "the cap of 6 recycles an hour of immich keeps its offenders" in event["note"]
+    assert "the limit of 6 recycles an hour of immich protects its offenders" in event["note"]
 
 
 def test_what_is_too_old_to_count_is_dropped_from_the_journal(card: Card) -> None:
@@ -347,7 +349,7 @@ FAULTS: dict[str, tuple[Callable[[Card], object], int, str]] = {
     "an exporter that has read nothing for a minute": (show("seconds 1.", "seconds 61."), 0, "at most 30 s"),
     "pods far over the device": (IMPLAUSIBLE, 0, "pods use 18000 MiB and 0 are unattributed"),
     "a server whose clock is wrong": (lambda card: setattr(card, "ahead", timedelta(hours=1)), 1, "this node's are"),
-    "a pod that the API does not know": (show_a_pod_that_is_gone, 0, "does not run there"),
+    "a pod that the API does not know": (show_a_pod_that_is_gone, 0, "no longer runs there"),
 }
 
 
@@ -366,7 +368,7 @@ def test_a_node_that_is_not_judged_has_an_event(card: Card) -> None:
     assert run(card) == 0
     (event,) = card.events(names.EVENT_BLIND)
     assert event["regarding"]["name"] == NODE
-    assert event["note"] == "nothing is recycled on GPU 0, whatever happens there: its telemetry is implausible"
+    assert event["note"] == "no pod is recycled on GPU 0: its telemetry is implausible"
 
 
 @pytest.mark.parametrize("slow", [("GET", "/api/v1/pods"), ("PATCH", JOURNAL)], ids=["pods", "journal"])

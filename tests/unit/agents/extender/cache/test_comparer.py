@@ -87,7 +87,10 @@ def test_an_api_that_is_away_is_logged_once_and_the_last_audit_stays(bench: Benc
     bench.time.meanwhile = stop
     with suppress(KeyboardInterrupt):
         bench.audit.keep()
-    assert [line["message"] for line in bench.lines()] == ["no audit: the API is away", "audits again"]
+    assert [line["message"] for line in bench.lines()] == [
+        "the cache is not compared with the API: the API is away",
+        "the cache is compared again",
+    ]
     assert bench.audit.counts()["missing"] == 0
 
 

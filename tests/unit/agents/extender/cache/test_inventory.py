@@ -76,7 +76,7 @@ def test_slices_of_other_drivers_and_nodes_are_not_looked_at() -> None:
 def test_a_half_published_generation_does_not_fall_back_on_the_one_before() -> None:
     slices = [slice_object(device_object(0)), slice_object(device_object(1), generation=2, count=2)]
     found = devices_of(node_object(), slices, LEDGER)
-    assert (found.devices, found.unusable) == ((), "its devices are half published: 1 of 2 ResourceSlices")
+    assert (found.devices, found.unusable) == ((), "its devices are partly published: 1 of 2 ResourceSlices")
 
 
 UNUSABLE: dict[str, tuple[dict[str, Any], list[Any], str]] = {

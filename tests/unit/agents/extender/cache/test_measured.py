@@ -90,7 +90,7 @@ def test_a_device_that_is_lost_is_placed_on_by_the_ledger_and_the_others_as_meas
     bench.refresh(replace(shown(5000), lost=(lost,), trouble=Trouble.PARTIAL, problem=str(lost)))
     assert [device.free_mib for usage in bench.cache.snapshot() for device in usage.devices] == [5000, 14000]
     assert [line["message"] for line in bench.lines()] == [
-        "is placed on by the ledger alone: N: gpu 1: NVML cannot read it"
+        "is placed by the ledger alone: N: gpu 1: NVML cannot read it"
     ]
 
 
@@ -98,7 +98,7 @@ def test_a_problem_is_told_once_and_again_when_it_came_back(bench: Bench) -> Non
     for answer in (blind(), blind(), shown(5000), blind()):
         bench.refresh(answer)
     told = [line["message"] for line in bench.lines()]
-    assert told == ["is placed on by the ledger alone: N: 0 exporters run there, one is needed"] * 2
+    assert told == ["is placed by the ledger alone: N: 0 exporters run there, one is needed"] * 2
 
 
 def test_the_age_is_that_of_the_reading_and_goes_with_the_node(bench: Bench) -> None:
