@@ -12,10 +12,10 @@ def script(file: Path, body: str) -> Path:
     return file
 
 
-def system_programs(folder: Path) -> Path:
+def system_programs(folder: Path, *more: str) -> Path:
     """A PATH entry with the few programs that scripts need, so that no tool of this machine is found by chance."""
     folder.mkdir()
-    for program in ("sh", "env", "chmod", "cat", "mkdir", "touch"):
+    for program in ("sh", "env", "chmod", "cat", "mkdir", "touch", *more):
         found = shutil.which(program, path=os.defpath)
         assert found is not None
         (folder / program).symlink_to(found)

@@ -7,6 +7,7 @@ ALLOWED: Mapping[str, str] = {
     "NO NVIDIA GPU": "hosted runners have none",
     "this machine has an NVIDIA driver": "one with a GPU shows what the others cannot, and the reverse",
     "root lacks CAP_SYS_RESOURCE": "a container's root may lack it, and no test can take it",
+    "NO BROWSER": "whether a runner has one, or Debian's packages of one, is its owner's choice",
     "NO NPM": "the project needs no Node.js; whether a runner has it is its owner's choice",
     "this machine has no swap": "whether a runner has any is its owner's choice",
 }
