@@ -35,7 +35,7 @@ ASK := $(if $(filter 1,$(YES)),--yes)
 FLAGS = $(if $(ARGS),-- $(value ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover init new-stack chart test unit integration simulate e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel schema docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover init new-stack chart test unit integration simulate e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel schema pictures docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,7 +78,7 @@ e2e: ## Run the tests on clusters, in five lanes side by side
 	@$(PYTEST) -n 5 --no-loadscope-reorder tests/e2e $(value ARGS)
 
 demo: cluster-toolchain ## Play the residents' day in five minutes, without a GPU: a cluster, prod, who has the memory
-	@$(PYTHON) -m toolchain.demo
+	@$(PYTHON) -m toolchain.demo $(value ARGS)
 
 day: cluster-toolchain ## Run make demo, and the residents' day on the local cluster's real node: twenty minutes; prints its table
 	@$(DAY) tests/e2e/prod/test_demo.py tests/e2e/prod/test_day.py $(value ARGS)
@@ -120,6 +120,8 @@ wheel: toolchain ## Write dist/gpu_tenancy-VERSION-py3-none-any.whl: the platfor
 schema: toolchain ## Write Pulumi.yaml, the JSON schemas and the pages of docs/reference from the code
 	@$(PYTHON) -m stacks schema && $(PYTHON) -m toolchain.pages
 
+pictures: toolchain ## Draw the pictures of the docs that are older than their source; ARGS=--capture runs two previews too
+	@$(INSTALL) pictures && $(PYTHON) -m toolchain.pictures $(value ARGS)
 docs: ## Build the docs as a site: build/site/index.html; it fails on a broken link or a stale page
 docs-serve: ## Show the docs on 127.0.0.1:8000 while you edit them
 docs docs-serve:

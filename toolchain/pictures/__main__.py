@@ -1,0 +1,62 @@
+"""`python -m toolchain.pictures`: draws each picture of docs/pictures that is older than its source.
+
+The sources are *.d2, and demo.json, which `make demo ARGS="--record docs/pictures/demo.json"` writes. --capture runs
+two previews as well and draws their reports.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from toolchain.pictures import capture, day, terminal
+from toolchain.pictures.svg import is_fresh, marked
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+STYLE = FOLDER / "style.d2"
+DEMO = FOLDER / "demo.json"
+# The answer of the demo that is a picture: of this step, the first.
+_SHOWN = "leak"
+_D2 = FOLDER.parents[1] / ".toolchain" / "bin" / "d2"
+_PAD = "20"  # pixels
+
+
+def sources() -> dict[Path, tuple[Path, ...]]:
+    """Returns the sources of each picture that can be compared with them."""
+    drawings = [file for file in sorted(FOLDER.glob("*.d2")) if file != STYLE]
+    return {
+        **{file.with_suffix(".svg"): (file, STYLE) for file in drawings},
+        FOLDER / "day.svg": (DEMO,),
+        FOLDER / "who.svg": (DEMO,),
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Draws the pictures; returns 0."""
+    recorded = json.loads(DEMO.read_text())
+    for picture, made_from in sources().items():
+        if not is_fresh(picture, *made_from):
+            picture.write_text(marked(_drawn(picture, made_from[0], recorded), *made_from))
+            print(picture.relative_to(FOLDER.parents[1]))
+    if "--capture" in arguments:
+        command = "make preview"
+        (FOLDER / "preview.svg").write_text(terminal.drawn(command, capture.preview()))
+        (FOLDER / "refused.svg").write_text(terminal.drawn(command, capture.preview("llama-swap", 7000)))
+    return 0
+
+
+def _drawn(picture: Path, source: Path, recorded: dict[str, Any]) -> str:
+    if picture.name == "day.svg":
+        return day.drawn(recorded)
+    if picture.name == "who.svg":
+        answer = next(each for each in recorded["answers"] if each["step"] == _SHOWN)
+        return terminal.drawn(answer["command"], answer["text"])
+    subprocess.run([str(_D2), "--pad", _PAD, str(source), str(picture)], check=True, stderr=subprocess.DEVNULL)
+    picture.chmod(0o644)  # d2 writes for its user alone
+    return picture.read_text()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
