@@ -1,4 +1,4 @@
-"""The records of pods: what one requests, what it holds on its node, and where it is nominated.
+"""The records of pods: the request, the memory held on the node, and the nominated node.
 
 The Binding writes a pod's devices into annotations on the Pod (bind.py). They are read here again.
 """
