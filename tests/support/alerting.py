@@ -1,4 +1,5 @@
-"""Alerting rules over series, by Prometheus' promtool: what fires, and how many seconds after a fault."""
+"""Alerting rules over series, by Prometheus' promtool: the firing alerts, and the seconds from a fault to each
+alert."""
 
 import json
 import shutil

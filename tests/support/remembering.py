@@ -1,4 +1,4 @@
-"""A real Prometheus that remembers what a test made up."""
+"""A real Prometheus with a history that a test invented."""
 
 import shutil
 import socket

@@ -1,4 +1,5 @@
-"""The first of prod on a cluster: an `up` that is killed at one moment and another, and what goes on from there."""
+"""The first rollout of prod on a cluster: an `up` that is killed at one moment and another, and what goes on from
+there."""
 
 from typing import Any
 

@@ -18,7 +18,8 @@ from toolchain.workspace import Workspace
 
 
 class Service(BaseHTTPRequestHandler):
-    """Of Pulumi Cloud what the command asks; it keeps what it is sent (PublishPolicyPack in backend/httpstate)."""
+    """The part of Pulumi Cloud that the command uses. It records the requests (PublishPolicyPack in
+    backend/httpstate)."""
 
     sent: dict[str, bytes]
 

@@ -137,7 +137,7 @@ def deployment(member: Workload | Disposable, pool: HostMemoryPool = NODE_4) -> 
 
 POD = "spec.template.spec"
 
-# The field, what is written there, the sentence.
+# The field, its value, and the message.
 UNLIKE: dict[str, tuple[str, object, str]] = {
     "another class": (
         f"{POD}.priorityClassName",

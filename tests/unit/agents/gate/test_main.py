@@ -1,4 +1,5 @@
-"""The gate against an API server, exporters and demand endpoints: what it reads, writes, and leaves alone."""
+"""The gate with an API server, exporters and demand endpoints: its reads, its writes, and the objects that it leaves
+alone."""
 
 import json
 from collections.abc import Callable, Iterator
