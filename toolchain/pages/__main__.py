@@ -1,9 +1,11 @@
 """`python -m toolchain.pages`: writes the pages of docs/reference that the code generates; --check compares them."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from policy.rules import RULES
+from stacks import schema
 from toolchain.pages import alerts, commands, components, metrics, outputs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,15 +28,28 @@ def pages(root: Path = ROOT) -> Mapping[Path, str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Writes the pages, or with --check lists those that differ from the code. Returns the exit code."""
-    made = pages()
-    if arguments != ["--check"]:
-        for path, text in made.items():
-            path.write_text(text)
-        return 0
-    stale = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
-    for path in stale:
-        print(f"{path.relative_to(ROOT)} differs from the code: make schema", file=sys.stderr)
-    return int(bool(stale))
+    if arguments == ["--check"]:
+        found = [*problems()]
+        print("".join(f"{line}\n" for line in found), end="", file=sys.stderr)
+        return int(bool(found))
+    for path, text in pages().items():
+        path.write_text(text)
+    return 0
+
+
+def problems(root: Path = ROOT) -> Iterator[str]:
+    """Yields a line for each page that differs from the code, and for each policy rule that its page lacks.
+
+    The page of the rules has the pack's messages, which the tests produce; a test compares the whole page.
+    """
+    for path, text in {**schema.files(root), **pages(root)}.items():
+        if not path.exists() or path.read_text() != text:
+            yield f"{path.relative_to(root)} differs from the code: make schema"
+    page = root / "docs" / "reference" / "policy-rules.md"
+    described = page.read_text().splitlines()
+    for rule in RULES:
+        if f"### {rule.id}" not in described:
+            yield f"{page.relative_to(root)} lacks the rule {rule.id}: make golden"
 
 
 if __name__ == "__main__":

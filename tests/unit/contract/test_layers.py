@@ -115,7 +115,7 @@ def test_of_the_toolchain_only_what_shows_what_is_shipped_imports_it() -> None:
     users = {path: packages(path) & {*PACKAGES, "tests"} for path in modules("toolchain")}
     shown = {(path.relative_to(ROOT / "toolchain").parts[0], name) for path, found in users.items() for name in found}
     allowed = {(part, name) for part in ("demo", "plugin.py") for name in ("agents", "gpumem", "tenancy")}
-    pages = {("pages", name) for name in ("agents", "components", "gpumem", "gpu_tenancy", "stacks", "tenancy")}
+    pages = {("pages", name) for name in PACKAGES}
     assert shown <= {*allowed, *pages}
 
 
