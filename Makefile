@@ -35,7 +35,7 @@ ASK := $(if $(filter 1,$(YES)),--yes)
 FLAGS = $(if $(ARGS),-- $(value ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover init new-stack chart test unit integration simulate e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel schema pictures docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover init preflight new-stack chart test unit integration simulate e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel schema pictures docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,8 @@ preview up destroy refresh recover chart:
 	@$(PYTHON) -m stacks $@ --stack="$$GIVEN_STACK" $(strip $(if $(filter preview up,$@),$(if $(FULL),--full)) $(if $(filter-out preview chart,$@),$(ASK))) $(FLAGS)
 init: ## Write Pulumi.<STACK>.yaml from the kubeconfig's cluster, which it only reads; FROM=http://prometheus:9090
 	@python3 -m gpumem init --stack="$$GIVEN_STACK" $(if $(FROM),--from="$$GIVEN_FROM") $(value ARGS)
+preflight: toolchain ## Compare a stack with the kubeconfig's cluster: what a rollout would deny, take over, make or miss
+	@$(PYTHON) -m gpumem preflight --stack="$$GIVEN_STACK" $(value ARGS)
 new-stack: toolchain ## Write Pulumi.<STACK>.yaml from an example with one GPU: make new-stack STACK=lab
 	@$(PYTHON) -m stacks new --stack="$$GIVEN_STACK"
 
@@ -96,8 +98,7 @@ check: lint ## Format, lint, types, and the contracts between the parts: quick, 
 
 lint:
 	@$(INSTALL) preview lint
-	@.venv/bin/ruff format --check --quiet .
-	@.venv/bin/ruff check --quiet .
+	@.venv/bin/ruff format --check --quiet . && .venv/bin/ruff check --quiet .
 	@$(PYTHON) -m mypy
 	@.toolchain/bin/actionlint
 
@@ -129,8 +130,7 @@ docs docs-serve:
 	@$(PYTHON) -m toolchain.pages --check
 	@$(MKDOCS) $(if $(filter docs,$@),build,serve --dev-addr 127.0.0.1:8000)
 golden: ## Rewrite tests/golden, all objects of prod, the template and a stack with every setting: review the diff
-	@$(INSTALL) python
-	@$(PYTHON) -m tests.golden
+	@$(INSTALL) python && $(PYTHON) -m tests.golden
 lock: toolchain ## Write the three requirements*.lock from pyproject.toml
 	@$(COMPILE) --group pyproject.toml:dev pyproject.toml --output-file requirements.lock
 	@for group in plot docs; do $(COMPILE) --group pyproject.toml:$$group --constraint requirements.lock --output-file requirements-$$group.lock; done

@@ -61,6 +61,11 @@ INIT = """examples:
   kubectl gpumem init --stack mine --from http://localhost:9090    with budgets from measured peaks
   kubectl gpumem init --stack mine --overwrite
 """
+PREFLIGHT = """examples:
+  make preflight STACK=mine                                  of a stack file
+  kubectl gpumem preflight                                   of the cluster's ledger, for instance before enforcing
+  kubectl gpumem preflight -o json | jq '.denies[] | [.namespace, .name, .message]'
+"""
 REPLAY = """examples:
   make gpumem ARGS="replay --from http://localhost:9090"                          last week under prod
   make gpumem ARGS="replay --from http://localhost:9090 --stack changed.yaml"     and under a changed file
@@ -75,7 +80,8 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
         description="Show the use of GPU memory, the free memory and the reasons why pods wait. Propose budgets, and "
         "show costs.",
         epilog="exit codes: 0 done, 1 failed, 2 wrong command; 3 of why: something does not run; of advise: a budget "
-        "is too small; of fit: it does not fit now",
+        "is too small; of fit: it does not fit now; of preflight: 1 something is in the way, 2 the cluster cannot be "
+        "read",
     )
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     found = _verb(verbs, "who", "show the pods on each device with their memory, and the waiting pods", WHO)
@@ -123,6 +129,9 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
     found.add_argument("--from", dest="source", help="Prometheus' http(s) address, for budgets from measured peaks")
     found.add_argument("--days", type=_whole(9999), default=INIT_DAYS, help=f"of history; default: {INIT_DAYS}")
     found.add_argument("--overwrite", action="store_true", help="replace an existing file")
+    found = _cluster_verb(verbs, "preflight", "show what a rollout would deny, take over, make or miss", PREFLIGHT)
+    found.add_argument("--stack", help="Pulumi.STACK.yaml of this folder, in the checkout; default: the ledger")
+    _system_namespace(found)
     return top
 
 
@@ -144,10 +153,14 @@ def _verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] =
     made.add_argument(
         "-n", "--namespace", help="only pods of this namespace; needed without rights on other namespaces"
     )
+    _system_namespace(made)
+    return made
+
+
+def _system_namespace(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--system-namespace", default=SYSTEM_NAMESPACE, help=f"namespace of the ledger; default: {SYSTEM_NAMESPACE}"
     )
-    return made
 
 
 def _cluster_verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:

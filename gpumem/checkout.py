@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agents.runtime.errors import AgentError
+from gpumem.preflight.declared import Declared, Named
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger
-from tenancy.names import PROJECT
+from tenancy.names import PROJECT, STACK
 from tenancy.pod_history import PodHistory
 
 if TYPE_CHECKING:
@@ -58,13 +59,56 @@ class Proposal:
 
 def read(name: str, root: Path) -> AcceptedStack:
     """The stack file of that name. Raises CheckoutError."""
+    path = _existing(name, root)
+    settings, parts = _declared(path)
+    pools = _host_memory(settings)
+    return AcceptedStack(path=path, ledger=settings.ledger(), host_memory=pools, values=parts.values, homes=parts.home)
+
+
+def rollout(name: str, root: Path) -> Declared:
+    """The parts of the stack of that name that preflight compares with a cluster. Raises CheckoutError."""
+    settings, _ = _declared(_existing(name, root))
+    from stacks.existing.declared import declared  # noqa: PLC0415
+    from stacks.existing.findings import findings  # noqa: PLC0415
+
+    planned = {Named(e.identity.kind, e.identity.namespace, e.identity.name): e for e in declared(settings, name)}
+    labels = [
+        each.manifest["metadata"] for each in planned.values() if each.is_patch and each.identity.kind == "Namespace"
+    ]
+
+    def taken_over(there: Mapping[Named, Any]) -> Sequence[str]:
+        others = {named: each for named, each in there.items() if _stack_of(each) != f"{PROJECT}/{name}"}
+        return findings(
+            planned.values(), {e.identity: others[named] for named, e in planned.items() if named in others}
+        )
+
+    return Declared(
+        ledger=settings.ledger(),
+        stack=name,
+        created=tuple(named for named, each in planned.items() if not each.is_patch),
+        labels={metadata["name"]: metadata["labels"] for metadata in labels},
+        taken_over=taken_over,
+        has_queues=settings.queues is not None,
+        kueue_version=settings.kueue.version if settings.kueue else None,
+        has_alerts=settings.alerts is not None,
+        is_watchdog_armed=bool(settings.watchdog and settings.watchdog.armed),
+        is_gate_armed=bool(settings.gate and settings.gate.armed),
+        gates=tuple((spec.tenant, spec.deployment or name) for name, spec in settings.on_demand.items()),
+    )
+
+
+def _stack_of(found: Mapping[str, Any]) -> str | None:
+    """The stack that made the object."""
+    return (found["metadata"].get("annotations") or {}).get(STACK)
+
+
+def _existing(name: str, root: Path) -> Path:
+    """The path of the stack file."""
     _needed()
     path = root / f"Pulumi.{name}.yaml"
     if not path.is_file():
         raise CheckoutError(f"{path} is not there: --stack names a Pulumi.NAME.yaml of the folder you are in")
-    settings, parts = _declared(path)
-    pools = _host_memory(settings)
-    return AcceptedStack(path=path, ledger=settings.ledger(), host_memory=pools, values=parts.values, homes=parts.home)
+    return path
 
 
 def with_numbers(stack: AcceptedStack, numbers: Mapping[KeyPath, int]) -> Proposal:

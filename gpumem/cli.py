@@ -19,7 +19,7 @@ from agents.runtime.errors import AgentError
 from gpumem import completion
 from gpumem.arguments import CONNECTION, parser
 from gpumem.kubectl import Kubectl
-from gpumem.report import DONE, FAILED, Report
+from gpumem.report import DONE, FAILED, UNREAD, Report
 
 if TYPE_CHECKING:
     from gpumem.draw import Paper
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str], reach: Reach = Ku
         return _run(given, environ, reach)
     except AgentError as error:
         print(f"gpumem: {error}", file=sys.stderr)
-        return FAILED
+        return UNREAD if given.verb == "preflight" else FAILED
 
 
 def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) -> int:
@@ -51,8 +51,8 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
         stack = stack_fit.StackFile(given.stack, Path.cwd())
         if not given.live:
             return _print(live.fit_report(given, None, stack), given, environ)
-    if given.verb == "init":
-        return _print(_initialized(given, reach), given, environ)
+    if given.verb in ("init", "preflight"):
+        return _print(_before_a_rollout(given, reach), given, environ)
     with reach(connection(given)) as kubectl:
         from gpumem import live  # noqa: PLC0415
 
@@ -76,11 +76,15 @@ def _past(given: argparse.Namespace, reach: Reach) -> Report:
     return past.report(given, ledger)
 
 
-def _initialized(given: argparse.Namespace, reach: Reach) -> Report:
+def _before_a_rollout(given: argparse.Namespace, reach: Reach) -> Report:
     with reach(connection(given)) as kubectl:
-        from gpumem.init import command  # noqa: PLC0415
+        if given.verb == "preflight":
+            from gpumem.preflight import command as preflight  # noqa: PLC0415
 
-        return command.report(
+            return preflight.report(kubectl, given.stack, Path.cwd(), given.system_namespace)
+        from gpumem.init import command as init  # noqa: PLC0415
+
+        return init.report(
             kubectl, given.stack, Path.cwd(), prometheus=given.source, days=given.days, overwrite=given.overwrite
         )
 

@@ -15,7 +15,7 @@ from tenancy.names import REFUSED_AS_MEASURED
 from tenancy.quantity import whole
 from tenancy.workload import at, maps_at
 
-# Reasons, from the furthest from a place to the nearest. If there are several nodes, the nearest gives the reason.
+# Reasons, from the furthest from a place to the nearest. Of several nodes the nearest gives the reason.
 NEARNESS = (
     "selector",
     "taint",

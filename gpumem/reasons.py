@@ -1,4 +1,4 @@
-"""The reasons why a pod with GPU memory does not run, each with the next event and a remedy."""
+"""The reasons for which a pod with GPU memory does not run, each with what happens next and what helps."""
 
 from dataclasses import dataclass
 

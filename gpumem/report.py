@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from gpumem.draw import Paper
 
 DONE, FAILED, USAGE, WAITS = 0, 1, 2, 3
+# Of preflight: a rollout has something in its way; the cluster cannot be read.
+IN_THE_WAY, UNREAD = 1, 2
 
 _Row = TypeVar("_Row")
 

@@ -16,7 +16,7 @@ from agents.kube.pods import LIVE, PODS, Pod
 from agents.kube.slices import SLICES
 from agents.runtime.errors import AgentError
 from tenancy.names import KUEUE_API, KUEUE_GROUP, PROMETHEUS_OPERATOR_API
-from tenancy.workload import at, text
+from tenancy.workload import text
 
 NAMESPACES = "/api/v1/namespaces"
 VERSION = "/version"
@@ -51,13 +51,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """A cluster as it is now. `pods` have not ended; `priorities` has the classes by name, `handlers` those of
-    RuntimeClasses, `groups` the versions of API groups."""
+    """A cluster as it is now. `pods` have not ended. `namespaces` has metadata, `priorities` the classes, `handlers`
+    those of RuntimeClasses, and `groups` the versions of API groups, each by name."""
 
     version: str
     nodes: tuple[Object, ...]
     pods: tuple[Pod, ...]
-    namespaces: Mapping[str, Mapping[str, str]]
+    namespaces: Mapping[str, Object]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     slices: tuple[Object, ...] = ()
     priorities: Mapping[str, Object] = field(default_factory=dict)
@@ -106,7 +106,7 @@ def read(source: Source) -> Survey:
             version=text(version.result(), "gitVersion"),
             nodes=tuple(nodes.result()),
             pods=tuple(Pod(item) for item in pods.result()),
-            namespaces={each["metadata"]["name"]: at(each, "metadata", "labels") for each in namespaces.result()},
+            namespaces={each["metadata"]["name"]: each["metadata"] for each in namespaces.result()},
             groups=known,
             slices=tuple(found["resourceslices"]),
             priorities={each["metadata"]["name"]: each for each in found["priorityclasses"]},

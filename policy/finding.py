@@ -11,7 +11,7 @@ from tenancy.workload import ShapeError, UnboundedError
 
 @dataclass(frozen=True)
 class Finding:
-    """A violation: the mistake, its size, and the key to change. `urn` is the resource to edit."""
+    """A violation: what, how much, and which key to change. `urn` is the resource to edit."""
 
     message: str
     urn: str | None = None

@@ -17,7 +17,7 @@ MAIN = "spec.template.spec.containers.0"
 
 @dataclass(frozen=True)
 class Example:
-    """A mistake that breaks its rule and no other, with the correction.
+    """A mistake that breaks its rule and no other, and what to write instead.
 
     `key` is in prod's stack file if `of` is None. A string in `of` names an object of a small program by kind and name,
     or JSON in a ConfigMap (`ConfigMap NAMESPACE/NAME: FILE`). A map in `of` is one more object.

@@ -227,7 +227,7 @@ class PodJudge:
 
     @property
     def _runs_under_nvidia(self) -> bool:
-        """True if it reaches the runtime through a RuntimeClass of another name."""
+        """By a RuntimeClass of another name."""
         handler = self.handlers.get(text(self._pod_spec, "runtimeClassName"), "")
         shown = any(reach.asked(c, lambda r: reach.shows_device(r, self.ledger.names)) for c in self._containers)
         return reach.RUNTIME in handler and not shown
@@ -269,7 +269,7 @@ class PodJudge:
 
     @property
     def is_a_seat(self) -> bool:
-        """True if it takes exactly the MiB of a seat of its tenant on each device."""
+        """Whether what it takes of each device is what a seat of its tenant has."""
         share, rest = divmod(self._taken, self._spread)
         return not rest and self._spread <= self.ledger.seat_sizes(self.namespace).get(share, 0)
 

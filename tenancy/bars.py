@@ -1,4 +1,4 @@
-"""Bars to scale: the parts of a device or a pool in one line of text."""
+"""Bars to scale: what is on a device, or of a pool, in one line of text."""
 
 import textwrap
 import zlib

@@ -24,8 +24,7 @@ class Cap:
 
 
 def caps_of(pod_spec: Manifest, names: Names) -> Iterator[Cap]:
-    """The cap of each container that asks for gpumem, also of init containers and sidecars. Raises QuantityError,
-    ShapeError."""
+    """Of each container that asks for gpumem, init containers and sidecars too. Raises QuantityError, ShapeError."""
     devices = pod_request(pod_spec, names.gpu_count) or 1
     for container in containers_of(pod_spec):
         mib = math.ceil(container_request(container, names.gpumem)) // devices

@@ -164,7 +164,7 @@ class _Chart:
             yield from self._text(_listed(cut), indent=f"{margin} ")
 
     def _floor(self, pool: Pool) -> Iterator[str]:
-        """A mark under the bars. Use beyond this mark is pressure."""
+        """A mark under the bars: what is used beyond it is pressure."""
         if not 0 < pool.floor_mib < pool.memory_mib:
             return
         margin = len(_times(pool.gpus, pool.gpus)) + len(EDGE)

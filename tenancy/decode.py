@@ -118,7 +118,7 @@ _NOUNS = {int: "a whole number", str: "a string", bool: "true or false", float: 
 
 @functools.cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    """The types of its fields, kept because their evaluation is most of the cost of decoding."""
+    """Its fields' types; to evaluate them is most of what decoding costs, and they stay as they are."""
     return typing.get_type_hints(kind)
 
 

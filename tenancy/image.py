@@ -1,4 +1,4 @@
-"""Judges whether an image is pinned, so that the judged image is the one that runs."""
+"""Whether an image is pinned: what was judged is what runs."""
 
 import re
 
@@ -8,5 +8,5 @@ _FULL_VERSION = re.compile(r":v?\d+\.\d+\.\d+[-+._A-Za-z0-9]*$")
 
 
 def is_pinned(image: str) -> bool:
-    """True if it has a digest or a full version, which publishers do not move."""
+    """By its digest, or by a full version, which nobody moves."""
     return bool(_DIGEST.search(image) or _FULL_VERSION.search(image))

@@ -264,7 +264,7 @@ class Ledger:
     tenants: tuple[Tenant, ...] = ()
     # Admission stamps and refuses nothing in these namespaces.
     exempt_namespaces: tuple[str, ...] = ()
-    # Accounts of these namespaces may have rights that bypass the budgets. Their pods are judged.
+    # Accounts of these namespaces may have rights past the budgets; their pods are judged.
     trusted_namespaces: tuple[str, ...] = ()
     # These people may have such rights as well.
     trusted_groups: tuple[str, ...] = ()

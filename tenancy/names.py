@@ -100,10 +100,10 @@ LABEL_HOST_MEMORY_POOL = "gpu-tenancy/memory-pool"
 ALERTS = "gpu-tenancy"
 DASHBOARD = "gpu-tenancy-dashboard"
 PROMETHEUS_OPERATOR_API = "monitoring.coreos.com/v1"
-# The label of each of our alerts, with the project's name. Their digest selects by this label.
+# On each of our alerts, with the project's name: what their digest selects by.
 ALERT_LABEL = "part_of"
 
-# The key of an agent's journal, which keeps data across runs. The ConfigMap is named after the agent.
+# The key of an agent's journal: what it keeps across runs. The ConfigMap is named after the agent.
 JOURNAL_KEY = "journal.json"
 JOURNAL_WRITE_KEY = "write"  # which write the content is of: no two have the same
 

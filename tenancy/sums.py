@@ -54,7 +54,7 @@ def _largest(ledger: Ledger, pool: str) -> str:
 
 
 def pool_numbers(ledger: Ledger) -> Iterator[str]:
-    """A pool has devices, and they have memory beyond the reserve."""
+    """A pool has devices, and memory on them beyond what it keeps back."""
     for pool in ledger.pools:
         if min(pool.nodes, pool.device_count) < 1:
             yield f"pools.{pool.name}: {pool.nodes} nodes x {pool.device_count} devices is no pool"

@@ -147,13 +147,13 @@ def containers_of(pod_spec: Manifest, *lists: str) -> Iterator[Manifest]:
 
 
 def given(mapping: Manifest, field: str, default: Any) -> Any:
-    """The field, or the default if it is absent."""
+    """The field, or the default where it is absent."""
     value = mapping.get(field)
     return default if value is None else value
 
 
 def text(mapping: Manifest, field: str) -> str:
-    """A string. Empty if the field is absent. Raises ShapeError for anything else."""
+    """A string, empty where it is absent. Raises ShapeError for anything else."""
     value = given(mapping, field, "")
     if not isinstance(value, str):
         raise ShapeError(f"{field} must be a string (got {value!r})")
@@ -161,7 +161,7 @@ def text(mapping: Manifest, field: str) -> str:
 
 
 def texts(mapping: Manifest, field: str) -> list[str]:
-    """A list of strings. Empty if the field is absent. Raises like `text`."""
+    """A list of strings, empty where it is absent. Raises like `text`."""
     values = given(mapping, field, [])
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ShapeError(f"{field} must be a list of strings (got {values!r})")

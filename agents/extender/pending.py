@@ -24,7 +24,7 @@ from tenancy.ledger import Ledger
 GRACE_SECONDS = 1.5
 # The interval between two looks. Reservations and readings end without an event.
 _LOOK_SECONDS = 5.0
-# A pod without a try for this time has been deleted, because the scheduler tries each pod within 5 minutes.
+# A pod that the scheduler has not tried for so long is gone: it tries each within 5 minutes.
 _GONE_SECONDS = 600.0
 
 

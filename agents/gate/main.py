@@ -1,8 +1,8 @@
 """gate: scales on-demand workloads from 0 to 1 while a device has enough free memory, and back (record 0000).
 
 A pass reads the journal, the devices, the pods, the Deployments and their demand, decides, writes the journal and then
-acts. If two runs overlap, only one writes and the other does nothing. An error of one gate's namespace or probe is
-reported on its Deployment, and the other gates go on.
+acts. Of two runs at once one writes, and the other does nothing. An error of one gate's namespace or probe is reported
+on its Deployment, and the other gates go on.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -132,7 +132,7 @@ class GateRun:
         agreed: Mapping[str, Streak],
         now: int,
     ) -> list[GateState]:
-        """Each gate's present state, without its demand. Raises ApiError if the API does not answer."""
+        """Each gate as it is, without its demand. Raises ApiError if the API does not answer."""
         scalers = cache(partial(deployments.read_scalers, self.api))
         states = []
         for gate in self.settings.gates:

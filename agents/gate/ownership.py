@@ -59,7 +59,7 @@ def ownership_of(found: Deployment, entry: JournalEntry | None, scaler: str | No
 
 
 def follow(found: Deployment, entry: JournalEntry, now: int) -> JournalEntry:
-    """The entry with the present replicas. If they differ, they changed now."""
+    """The entry with the replicas as they are found. If they differ, they changed now."""
     if entry.replicas == found.replicas:
         return entry
     return replace(entry, generation=found.generation, replicas=found.replicas, changed_at=now, idle_since=None)

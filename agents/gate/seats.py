@@ -1,7 +1,7 @@
 """The memory that seats need on each device of a pool, and that ending pods are about to free.
 
-A seat can be taken at any time. The gate keeps memory free that absent seats and starting pods may still load. Gates
-close for seats that wait or start. It lends the memory that running seats leave unused.
+A seat can be taken at any time. The gate keeps free what absent seats and starting pods may still load, and gates close
+for seats that wait or start. It lends what running seats leave unused.
 
 Units: whole MiB of GPU memory, whole seconds.
 """

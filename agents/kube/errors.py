@@ -12,7 +12,7 @@ from agents.runtime.errors import AgentError
 Object = Mapping[str, Any]
 
 _RETRIED = frozenset({429, 500, 502, 503, 504})
-# The cause of a 429 that does not mean throttling (policy/v1, DisruptionBudgetCause).
+# The cause of a 429 that is no throttling (policy/v1, DisruptionBudgetCause).
 _DISRUPTION_BUDGET = "DisruptionBudget"
 # In the 500 for an eviction that several budgets concern (pkg/registry/core/pod/storage/eviction.go).
 _SEVERAL_BUDGETS = "more than one PodDisruptionBudget"

@@ -20,7 +20,7 @@ SHORTEST_SECONDS = 1.0
 # The wait between two relists. It doubles, with jitter, because all nodes lose their watches at once.
 BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 5.0
-# After this time of watching without an error, an informer has recovered.
+# An informer that watched for so long without an error has recovered.
 STEADY_SECONDS = 30.0
 _TAKE_SECONDS = 0.5
 # The wait for each thread; all together end within the second that SIGTERM leaves.

@@ -1,4 +1,4 @@
-"""The reasons why a node's capacity cannot be verified, each with a remedy. Units: whole MiB of GPU memory."""
+"""Why a node's capacity cannot be verified, and what to change. Units: whole MiB of GPU memory."""
 
 from agents.kube.nodes import Node
 from agents.reconcile.labels import Shown, is_labelled, shown

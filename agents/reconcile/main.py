@@ -230,7 +230,7 @@ class Reconciler:
             self.log.warning(f"the nodes' labels were not recorded: {error}")  # the capacity matters more
 
     def _report(self, last: Settled) -> tuple[str, ...]:
-        """Reports the findings. Returns the problems."""
+        """Reports the findings. Returns what is wrong."""
         for finding in last.findings:
             self.log.warning(finding.note, **_fields(finding))
             self._record(finding, warning=True)

@@ -32,7 +32,7 @@ class Settings:
 
 
 class UnsoundError(AgentError):
-    """A pass could not do all its work. A run that ends with such a pass fails."""
+    """A pass could not do all that it should: a run that ends with it is no success."""
 
     @property
     def transient(self) -> bool:

@@ -42,7 +42,7 @@ class Recycles:
         return self._write((*kept, *new), tuple(spared))
 
     def settle(self, undone: Collection[Recycled], refused: Iterable[Refused]) -> None:
-        """Takes back reserved acts that were not done. Raises nothing: an entry that stays keeps its pods alone for a
+        """Takes back what was reserved and not done. Raises nothing: an entry that stays keeps its pods alone for a
         minute, and those of a queued Job for the cool-down."""
         refusals = tuple(refused)
         try:

@@ -1,7 +1,7 @@
 """watchdog: recycles the smallest set of over-budget pods on a device that is under its floor (record 0000).
 
-It recycles only under pressure, and never a pod within its budget. Untrusted telemetry is reported on its node, and the
-watchdog does not act on it. A completed run shows only that the watchdog is alive.
+It recycles only under pressure, and never a pod within its budget. Telemetry that cannot be believed is reported on its
+node and is no reason to act. A completed run shows only that the watchdog is alive.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -48,8 +48,7 @@ def _not_now(view: View, target: Target) -> str | None:
     if oldest_seconds < limits.minimum_age_seconds:
         return f"it is {oldest_seconds:.0f} s old; it is left alone for {limits.minimum_age_seconds} s"
     last = max((each.at for each in view.counted if each.workload == target.workload), default=None)
-    # A pod that terminates for too long only gets a shorter grace period. This does not count as a second recycle of
-    # its workload.
+    # A pod that terminates for too long is only shortened: that is no second recycle of its workload.
     if last is not None and now - last < timedelta(seconds=limits.cool_down_seconds) and target.first.gone_by is None:
         ago = (now - last).total_seconds()
         return f"it was recycled {ago:.0f} s ago; it is left alone for {limits.cool_down_seconds} s"

@@ -135,10 +135,9 @@ class Spared:
 class DeviceVerdict:
     """The decision on one device.
 
-    `seats_mib` must be freed for the waiting `seats`, the floor included. `going_mib` is the memory that terminating
-    pods will free; `ended` are the uids of pods that the API no longer shows. `recycle` frees enough only if
-    `restores`. `limited` is the recycle limit that protects offenders here. `undeclared` pods use the device without a
-    budget.
+    `seats_mib` must be freed for the waiting `seats`, the floor included. `going_mib` is what terminating pods will
+    free; `ended` are the uids of pods that the API no longer shows. `recycle` frees enough only if `restores`.
+    `limited` is the recycle limit that protects offenders here. `undeclared` pods use the device without a budget.
     """
 
     node: str

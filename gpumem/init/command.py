@@ -12,6 +12,7 @@ from gpumem.draw import Paper, joined
 from gpumem.init import peaks
 from gpumem.init.peaks import Peak
 from gpumem.init.propose import Found, StackProposal, find, propose
+from gpumem.init.sourced import printable
 from gpumem.init.stack_text import stack_text
 from gpumem.prometheus import SCHEMES, Prometheus
 from gpumem.report import Report
@@ -109,13 +110,8 @@ def initialized_text(report: Initialized, paper: Paper) -> Iterator[str]:
     if report.assumed:
         yield from paper.wrapped(f"check these first, nothing shows them: {', '.join(report.assumed)}")
     for line in proposal.misfits:
-        yield from paper.wrapped(f"! {_printable(line)}", alarm=True)
-    yield from paper.unknown(map(_printable, proposal.unknown))
+        yield from paper.wrapped(f"! {printable(line)}", alarm=True)
+    yield from paper.unknown(map(printable, proposal.unknown))
     yield ""
     stack = report.file.removeprefix("Pulumi.").removesuffix(".yaml")
     yield f"next: make preview STACK={stack}"
-
-
-def _printable(line: str) -> str:
-    """A path of a tenant's may have characters that a terminal obeys."""
-    return "".join(each if each.isprintable() else "?" for each in line)

@@ -209,7 +209,7 @@ def _in_one_pool(
 
 
 def _tenant(name: str, survey: Survey) -> TenantProposal:
-    level = survey.namespaces.get(name, {}).get(POD_SECURITY_ENFORCE, "")
+    level = at(survey.namespaces.get(name, {}), "labels").get(POD_SECURITY_ENFORCE, "")
     if level in (PodSecurity.BASELINE, PodSecurity.RESTRICTED):
         source = f"the namespace has this level in {POD_SECURITY_ENFORCE}"
         return TenantProposal(name=name, pod_security=PodSecurity(level), reason="", source=source)

@@ -33,3 +33,8 @@ def unique(wanted: Iterable[str]) -> list[str]:
         numbered = (f"{name[: _MOST - 6]}-{number}" for number in range(2, len(taken) + 3))
         taken.append(name if name not in taken else next(each for each in numbered if each not in taken))
     return taken
+
+
+def printable(line: str) -> str:
+    """The line without characters that a terminal obeys, which a tenant's path may have."""
+    return "".join(each if each.isprintable() else "?" for each in line)

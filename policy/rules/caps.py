@@ -1,4 +1,4 @@
-"""The rule over the driver's caps: a pool declares the abilities of its nodes, and no pod sets its own cap."""
+"""The rule over the driver's caps: a pool declares what its nodes can do, and no pod sets its own cap."""
 
 from collections.abc import Iterator
 

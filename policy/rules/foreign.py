@@ -1,4 +1,4 @@
-"""Rules over objects other than built-in workloads: custom kinds, charts, patches. Each is counted, or refused where it
+"""Rules over what is not a built-in workload: custom kinds, charts, patches. Each is counted, or refused where it
 cannot be. Text within them is not searched (docs/adr/0032)."""
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Rules over the ledger alone: promises compared with the memory of devices."""
+"""Rules over the ledger alone: promises against what the devices hold."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

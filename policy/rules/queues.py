@@ -60,7 +60,7 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
 
 
 def _nominal_of_others(graph: Graph, ledger: Ledger) -> dict[str, int]:
-    """By pool, the quota of queues that the ledger promises and the graph lacks."""
+    """By pool, what queues have that the ledger promises and the graph does not hold."""
     nominal: dict[str, int] = defaultdict(int)
     declared = {_holder(queue) for queue in graph.of(CLUSTER_QUEUE, COHORT)}
     for entry in ledger.quotas if not graph.ledger_objects else ():

@@ -26,7 +26,7 @@ _KEPT = 1 << 14  # states of nodes that are remembered
 
 
 class Mix:
-    """The usual pods with their frequencies. `choice` makes it a Chooser."""
+    """The usual pods, each as often as it is usual; a Chooser by `choice`."""
 
     def __init__(self, usual: Iterable[Ask]) -> None:
         counts = Counter(usual)
@@ -61,7 +61,7 @@ class Mix:
         return DeviceChoice(indices, self.cost((free.values(), cpu_milli), (_less(ask, free, indices), left)))
 
     def _usable_by_shape(self, free: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        """The free MiB, and the MiB of them that each shape could use. `free` is sorted."""
+        """All that is free, and what of it each shape could use; `free` is sorted."""
         sums = (0, *accumulate(free))
         fitting = [bisect_left(free, mib) for mib, _ in self._shapes]
         usable = tuple(

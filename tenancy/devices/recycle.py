@@ -41,8 +41,8 @@ def overshoot_mib(*, used: Mapping[str, int], device: str, declared_mib: int) ->
 def choose(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoice:
     """The smallest set of offenders that restores the shortfall. Exact, in O(n log n).
 
-    Among several smallest sets it takes the lowest priorities, compared from the highest down, then the pods furthest
-    over, then the youngest. If no set restores the floor, it takes the one offender that is furthest over.
+    Of several smallest sets it takes the lowest priorities, compared from the highest down, then the furthest over,
+    then the youngest. If no set restores the floor, it takes the one offender that is furthest over.
     """
     ranked = sorted(offenders, key=_worst_first)
     if shortfall_mib <= 0 or not ranked:
@@ -54,7 +54,7 @@ def choose(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoic
 
 
 def _worst_first(offender: Offender) -> tuple[int, int, float, str]:
-    """Ordered by priority from the highest. Within one priority, in the order of the choice."""
+    """By priority from the highest; within one, the order in which they are taken."""
     return -offender.priority, -offender.overshoot_mib, offender.age_seconds, offender.name
 
 

@@ -1,4 +1,4 @@
-"""Computes the exact, cheapest whole MiB by which to lower some seats so that no device holds too much."""
+"""By how much to lower each of some seats so that no device holds too much: the cheapest whole numbers, exactly."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ from tenancy.devices.placement import Work
 
 @dataclass(frozen=True, kw_only=True)
 class Lowerable:
-    """A seat: the MiB by which it may be lowered, the cost of one MiB, and the number of its pods on each device."""
+    """A seat: at most how much it may be lowered, what one MiB of that costs, and how many of its pods are on each
+    device."""
 
     most_mib: int
     price: int

@@ -12,8 +12,7 @@ from tenancy.fit.plan import Wanted
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceRoom:
-    """`room_mib` is the memory that its pods leave. It is negative if the device holds too much. Only an `open` device
-    takes new pods."""
+    """`room_mib` is what its pods leave; below 0 where it holds too much. Not `open`: it takes no new pod."""
 
     node: str
     name: str
@@ -23,8 +22,8 @@ class DeviceRoom:
 
 @dataclass(frozen=True, kw_only=True)
 class Lying:
-    """A pod with `mib` on the device of that index. `seat` may be lowered. None: nothing may be lowered. A pod that
-    `parks` is an on-demand workload, which is parked and not moved. Any other pod that is not movable stays."""
+    """A pod with `mib` on the device of that index. `seat` may be lowered, None where nothing may. A pod that `parks`
+    is an on-demand workload, which is parked and not moved. Any other pod that is not movable stays."""
 
     name: str
     device: int
@@ -41,7 +40,7 @@ class Lying:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """A seat's MiB, its lowest permitted MiB, and its replicas."""
+    """A seat's MiB, the least that it may be lowered to, and its replicas."""
 
     mib: int
     least_mib: int
@@ -49,13 +48,13 @@ class Budget:
 
     @property
     def gain_mib(self) -> int:
-        """The MiB by which it may be lowered."""
+        """By how much it may be lowered at most."""
         return self.mib - self.least_mib
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The present pods, the wanted pods, and the values that a search derives from them once."""
+    """Pods as they are, and the wanted ones; everything that a search derives from these once."""
 
     devices: Sequence[DeviceRoom]
     pods: Sequence[Lying]
@@ -85,7 +84,7 @@ class Layout:
 
     @cached_property
     def spread(self) -> int:
-        """The largest number of pods of one seat. Lowering a seat may help this many devices."""
+        """The most pods of one seat: lowering it may help so many devices."""
         return max(Counter(pod.seat for pod in self.pods if pod.seat).values(), default=1)
 
     @cached_property
@@ -95,7 +94,7 @@ class Layout:
 
     @cached_property
     def too_many(self) -> int:
-        """The number of wanted pods without room in the present layout. At most 0 if all have room."""
+        """The wanted pods that find no room as it is; not above 0 where all do."""
         return self.wanted.replicas - sum(self.fits)
 
     @cached_property
@@ -113,12 +112,12 @@ class Layout:
 
     @cached_property
     def gain_on(self) -> dict[int, int]:
-        """The MiB by which the pods of a device may be lowered together."""
+        """By how much the pods of a device may be lowered together."""
         return {index: sum(self.gains[pod] for pod in self.on[index]) for index in self.node_of}
 
     @cached_property
     def gains(self) -> list[int]:
-        """The MiB that each pod gives up if its seat is lowered as far as permitted."""
+        """The MiB that each pod gives up if its seat is lowered as far as it goes."""
         return [self.seats[pod.seat].gain_mib if pod.seat is not None else 0 for pod in self.pods]
 
     @cached_property
@@ -157,31 +156,31 @@ class State(NamedTuple):
         return self.pods.get(device, self.layout.on[device])
 
     def put(self, choice: tuple[int, ...], times: int) -> "State":
-        """Puts this number of further new pods on these devices."""
+        """So many more of the new pods on these devices."""
         mib = self.layout.wanted.mib * times
         room = {**self.room, **{device: self.room_on(device) - mib for device in choice}}
         return self._replace(room=room, forced=(*self.forced, *[choice] * times), puts=self.puts + 1)
 
     def remove(self, pod: int) -> "State":
-        """Touches one workload: the pod leaves its device."""
+        """One touched: the pod has left its device."""
         found = self.layout.pods[pod]
         room = {**self.room, found.device: self.room_on(found.device) + found.mib}
         pods = {**self.pods, found.device: tuple(other for other in self.on(found.device) if other != pod)}
         return self._replace(left=self.left - 1, room=room, pods=pods, moved={**self.moved, pod: None})
 
     def move(self, pod: int, target: int) -> "State":
-        """Puts a removed pod on the target, which may then hold too much."""
+        """A removed pod is on the target, which may hold too much then."""
         room = {**self.room, target: self.room_on(target) - self.layout.pods[pod].mib}
         settled = (self.settled or frozenset()) - {target}
         pods = {**self.pods, target: (*self.on(target), pod)}
         return self._replace(room=room, pods=pods, moved={**self.moved, pod: target}, settled=settled)
 
     def lower(self, seat: str) -> "State":
-        """Touches one workload: the seat is lowered. The amount is computed at the end."""
+        """One touched: the seat is lowered, by how much is found in the end."""
         return self._replace(left=self.left - 1, lowered=self.lowered | {seat})
 
     def settle(self, *devices: int) -> "State":
-        """Ends the placement of new pods. The lowered seats must now relieve the devices."""
+        """No more new pods are put; the lowered seats relieve the devices."""
         return self._replace(settled=(self.settled or frozenset()).union(devices))
 
     @property
@@ -211,12 +210,12 @@ class State(NamedTuple):
         return len(layout.pods) + 1
 
     def bound(self) -> int:
-        """A lower bound of the workloads that must still be touched. A lowered seat may serve several devices."""
+        """The least number still to touch. A lowered seat may serve several devices."""
         needs = [self.needs(device) for device in self.room]
         return max(max(needs, default=0), -(-sum(needs) // self.layout.spread))
 
     def free_for(self, device: int) -> int:
-        """The number of new pods, with one device each, for which the device has room."""
+        """Of new pods with one device each: how many the device has room for."""
         return max(self.room_on(device), 0) // self.layout.wanted.mib
 
     def fit(self, node: Iterable[int]) -> int:
@@ -232,8 +231,8 @@ class State(NamedTuple):
         return bisect_left(range(1, sum(each) // wanted.count + 1), True, key=too_many)
 
     def free_places(self, count: int) -> Iterator[tuple[int, ...]]:
-        """Devices for new pods without a change of other pods. It takes the devices of a node with the most room left,
-        so that all find some."""
+        """Devices for new pods that need nobody touched: those of a node with the most room left, so that all find
+        some."""
         wanted = self.layout.wanted
         room = {index: self.room_on(index) for index in self.layout.node_of}
         for node in sorted(self.layout.nodes, key=lambda node: (sum(room[index] for index in node), node)):

@@ -1,4 +1,4 @@
-"""Finds the fewest seats to lower so that all of a stack file's promises fit. A seat may lie on any device of its pool.
+"""Seats that may lie on any device of their pool: the fewest to lower so that all of a stack file's promises fit.
 
 Exact within its steps: by the number of seats, then by MiB. Lowering a seat further never makes the others fit worse,
 but for one rule (a floor above the reserve), which is checked again at the end. Each seat may be lowered to 1 MiB.
@@ -55,15 +55,15 @@ def lower(
 
 @dataclass(frozen=True, kw_only=True)
 class Nodes:
-    """The fewest nodes with which everything fits without other changes. `floor_mib` is set if the pool's floor must be
-    lower then, because seats that lie together on one device would leave less."""
+    """The fewest nodes with which everything fits as it is. `floor_mib` where the pool's must be lower then, because
+    seats that lie together on one device would leave less."""
 
     nodes: int
     floor_mib: int | None = None
 
 
 def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None) -> Nodes | None:
-    """The number of nodes that makes room, as a last resort. None if no number helps, or only a very large one."""
+    """More nodes, the last resort. None where no number does, or too many."""
 
     def fits(nodes: int) -> bool:
         more = replace(pool, nodes=nodes)
@@ -84,7 +84,7 @@ def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None) -> No
 
 
 def obstacle(ledger: Ledger, pool: Pool, wanted: Wanted) -> str:
-    """The reason why the wanted pods never fit the pool, even an empty one. Empty if they may fit."""
+    """Why the wanted never fit the pool, however empty; empty where they may."""
     offers = pool.device_mib
     if full_seats(_of(ledger, pool), pool).reserve_short_mib > 0:
         return f"pools.{pool.name}.reserve_mib is too small for what has no seat; make preview says by how much"
@@ -121,7 +121,7 @@ class _Room:
 
     @property
     def hopeless(self) -> bool:
-        """True if lowering seats cannot help, because something else is wrong."""
+        """Whether lowering seats cannot help: it is not the seats that are wrong."""
         if self.pool.gpus < 1 or self.device_mib < 1:
             return True
         short = full_seats(self.ledger, self.pool).reserve_short_mib > 0
@@ -133,11 +133,11 @@ class _Room:
         return fewest, max(self.over_mib, fewest)
 
     def gain(self, seat: Seat) -> int:
-        """The MiB by which it may be lowered."""
+        """By how much it may be lowered at most."""
         return max(seat.gpumem_mib - max(self.used.get(seat.name, 0), _LEAST_MIB), 0)
 
     def with_seats(self, touched: int) -> Plan | None:
-        """The cheapest change that lowers this number of seats. Raises OutOfWorkError."""
+        """The cheapest with so many seats lowered. Raises OutOfWorkError."""
         if not touched:
             return self._plan({}) if self.holds({}) else None
         self.work.take(len(self.seats) // 10 + 1)
@@ -161,7 +161,7 @@ class _Room:
         return self.best
 
     def _least(self, seats: Sequence[Seat]) -> int:
-        """The least cost of a set with this number of seats."""
+        """The least cost of a set of so many seats."""
         return sum(sorted(seat.replicas for seat in self.seats)[: len(seats)])
 
     def _cheapest(self, seats: Sequence[Seat], lowered: dict[Seat, int]) -> None:
@@ -191,7 +191,7 @@ class _Room:
             self.best = self._plan({**lowered, seat: mib})
 
     def largest_first(self, touched: int) -> Plan | None:
-        """Some seats that make enough room, the largest first. Each is lowered only as far as needed."""
+        """Some seats that do, the largest first, each lowered no further than it must be."""
         most = {seat: self.gain(seat) for seat in self.seats}
         steps = self.work.left
         lowered: dict[Seat, int] = {}
@@ -216,7 +216,7 @@ class _Room:
             return None
 
     def holds(self, lowered: dict[Seat, int]) -> bool:
-        """True if the policy pack would accept the pool's seats after that."""
+        """Whether the policy pack would pass the pool's seats after that."""
         if not self.packs(lowered):
             return False
         return not self.pressed or self.pressed_mib(lowered) <= 0
@@ -231,7 +231,7 @@ class _Room:
         return full_seats(replace(self.ledger, seats=tuple(seats)), self.pool).over_mib
 
     def packs(self, lowered: dict[Seat, int]) -> bool:
-        """True if each seat then finds a device, and the queues' sum stays free. Raises OutOfWorkError."""
+        """Whether each seat finds a device after that, and the queues' sum is left. Raises OutOfWorkError."""
         if _cost(lowered) < self.over_mib:
             return False
         sizes = Counter(self.sizes)

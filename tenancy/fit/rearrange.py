@@ -1,4 +1,4 @@
-"""Finds the fewest pods on devices to touch so that new ones fit. Exact, as long as its steps suffice.
+"""Pods that lie on devices: the fewest to touch so that new ones fit. Exact, as far as its steps reach.
 
 The search deepens by the number of workloads touched. It puts new pods on full devices, then lowers, moves or parks
 the pods there until no device is too full. New pods that fit as it is are only counted. Units: whole MiB.
@@ -51,7 +51,7 @@ def _narrow(layout: Layout, fewest: int) -> Plan | None:
 
 
 def _fewest(layout: Layout) -> int:
-    """A bound by count: the number of workloads to touch for each new pod without room in the present layout."""
+    """A bound by count: how many must be touched for each new pod that finds no room as it is."""
     wanted, now = layout.wanted, State(layout, 0)
     if layout.too_many <= 0 or wanted.count > 1:
         return int(layout.too_many > 0)
@@ -67,8 +67,7 @@ def _fewest(layout: Layout) -> int:
 
 
 class _Search:
-    """Searches, depth first, the cheapest plan that touches this number of workloads. A narrow search (`width`) ends
-    with the first plan."""
+    """The cheapest plan with so many workloads touched, in depth first; a narrow one (`width`) ends with the first."""
 
     def __init__(self, layout: Layout, touched: int, work: Work, width: int | None = None) -> None:
         self.layout, self.most, self.work, self.width = layout, touched, work, width
@@ -132,8 +131,7 @@ class _Search:
         return (choice for *_, choice in sorted(found))
 
     def _repair(self, state: State) -> Iterator[State]:
-        """The ways to relieve the first device that holds too much: leave it to the lowered seats, or touch a pod
-        there."""
+        """The first device that holds too much: leave it to the seats that are lowered, or touch one there."""
         self.work.take(10 + 10 * len(state.room))
         if state.bound() > state.left:
             return
@@ -162,8 +160,7 @@ class _Search:
             yield state.lower(found.seat)
 
     def _targets(self, state: State, pod: int) -> Iterator[int]:
-        """The devices to which a removed pod may move: the fullest with room first, then those that need further
-        changes."""
+        """Where a removed pod may go: the fullest that has room first, then those that need others touched."""
         found, most = self.layout.pods[pod], self.layout.gains[pod]
         mib, is_lowered = found.mib, found.seat in state.lowered
         gain = most if is_lowered else 0

@@ -51,7 +51,7 @@ def _part(path: Path) -> str:
 
 
 class Lanes(LoadScopeScheduling):
-    """A lane is the set of tests of one worker."""
+    """A lane is what one worker has to itself."""
 
     def _split_scope(self, nodeid: str) -> str:
         part = _part(ROOT / nodeid.partition("::")[0])
@@ -108,6 +108,6 @@ def stack(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def prod(stack: Rollout) -> Rollout:
-    """Prod, rolled out with its own configuration. Changes of other modules are reverted."""
+    """Prod as it is configured, rolled out: what another module changed of it is put back."""
     stack.settle()
     return stack

@@ -1,4 +1,4 @@
-"""The gate as its CronJob's container, under its own token, with real Deployments. Its measurements are scripted."""
+"""The gate as its CronJob's container, under its own token, before real Deployments; what it measures is scripted."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ POOL = Pool(
 NEEDS = {"books": 2048, "radio": 1, "stream": 1, "tts": 2048, "video": 1}
 APPS = f"/apis/apps/v1/namespaces/{TENANT}/deployments"
 SCALED_OBJECTS = f"/apis/keda.sh/v1alpha1/namespaces/{TENANT}/scaledobjects"
-# KEDA's kind without its schema, and without KEDA. The gate must leave such Deployments alone as well.
+# KEDA's kind without its schema, and without KEDA: what scales then is not the gate's business either.
 KEDA = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",

@@ -169,7 +169,7 @@ def micro_vm(on: Squeezed, name: str, holds_mib: int = VICTIM_MIB) -> Running:
 
 
 def test_without_the_guard_inference_dies_at_its_peak(short: Squeezed) -> None:
-    """Record 0001's invariant in practice: the class does not count, but memory above the request does."""
+    """Record 0001's invariant as it is: the class does not count, what is above the request does."""
     llm, vm = inference(short, "unguarded"), micro_vm(short, "vm-unguarded")
     try:
         llm.take_until_gone(llm)

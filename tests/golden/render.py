@@ -1,4 +1,4 @@
-"""Renders the objects that a stack declares as text, so that a reviewer sees the effect of a change in the diff."""
+"""Renders the objects that a stack declares as text, so that a reviewer sees in the diff what a change does."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -105,8 +105,7 @@ def _resources(graph: engine.Graph) -> Iterator[Mapping[str, Any]]:
 
 
 def _stable(value: Any) -> Any:
-    """Returns the value with whole numbers as integers, and without the parts that depend only on the agents'
-    source."""
+    """Returns the value with whole numbers as integers, and without what depends on the agents' source alone."""
     if isinstance(value, Mapping):
         return {_stable(key): "..." if key == "binaryData" else _stable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Plans drawn by a seed: a day of faults and of acts of tenants."""
+"""Plans drawn by a seed: a day of faults and of what tenants do."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

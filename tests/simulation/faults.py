@@ -1,4 +1,4 @@
-"""Faults, and acts of tenants. Each is an entry of a plan."""
+"""Faults, and what tenants do: each is an entry of a plan."""
 
 from simulation.api import Object
 from simulation.devices import Machine
@@ -34,7 +34,7 @@ def restart(system: System, name: str, pulls: float = 2.0) -> None:
 
 @act
 def burst(system: System, name: str, mib: int, seconds: float, lies: bool = False) -> None:
-    """It uses this much more; if it `lies`, its next pod does too."""
+    """It uses so much more; if it `lies`, its next pod does too."""
     workload = system.workload(name)
     workload.over_mib, workload.lies = mib, lies
     for each in system.kubelets.of(workload):
@@ -52,7 +52,7 @@ def burst(system: System, name: str, mib: int, seconds: float, lies: bool = Fals
 
 @act
 def idle(system: System, name: str, mib: int, seconds: float) -> None:
-    """It gives back this much, and wants it again later, always within its seat."""
+    """It gives back so much, and wants it again later: always within its seat."""
     burst(system, name, -mib, seconds)
 
 
@@ -90,7 +90,7 @@ def crash_loop(system: System, name: str, every: float, seconds: float) -> None:
 
 @act
 def slow_end(system: System, name: str, grace: int, seconds: float) -> None:
-    """Its pods need this many seconds to end, and get them."""
+    """Its pods need so many seconds to end, and get them."""
     workload = system.workload(name)
     workload.grace, workload.drains = grace, float(grace)
     for pod in [*system.server.pods.values()]:
@@ -134,7 +134,7 @@ def hidden(system: System, namespace: str, status: int, seconds: float) -> None:
 
 @act
 def churn(system: System, name: str, lives: float, seconds: float, pods: int = 3) -> None:
-    """It has this many pods. Each ends after this time and is replaced."""
+    """It has so many pods, each of which ends after so long and is replaced."""
     workload = system.workload(name)
     workload.replicas = pods
     system.tenants.scaled(workload)
@@ -169,7 +169,7 @@ def demand(system: System, name: str, seconds: float, over: int = 0) -> None:
 
 @act
 def job(system: System, name: str, *, mib: int, over: int, seconds: float, rank: int) -> None:
-    """team-a submits a Job that uses this much more than it declares."""
+    """team-a submits a Job that uses so much more than it declares."""
     if mib <= system.kueue.quota_mib and name not in system.kueue.jobs:
         system.kueue.submit(name, "team-a", mib=mib, takes_mib=mib + over, seconds=seconds, rank=rank)
 

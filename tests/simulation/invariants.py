@@ -295,8 +295,8 @@ class Invariants:
             self.violations.add("device promised twice", f"{uuid} has {held} of {offered} MiB promised")
 
     def _advertised(self, node: Object) -> None:
-        """Capacity is never below the amount of the pods bound when the writing pass began. The next pass counts what
-        was bound since."""
+        """Capacity is never below what was bound when the writing pass began. The next pass counts what was bound
+        since."""
         names, name = self.system.stack.ledger.names, node["metadata"]["name"]
         looked = self.system.seen_until(RECONCILE)
         pods = [

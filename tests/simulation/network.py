@@ -63,7 +63,7 @@ class FaultyServer(Server):
             raise KilledError
 
     def _fate(self, who: str, request: str, method: str) -> str:
-        """Returns the answer after the fault. Raises ApiError if the request is refused before anything is done."""
+        """Returns what becomes of the answer. Raises ApiError if the request is refused before anything is done."""
         for part, (cause, code) in self.refused.items():
             if all(piece in request for piece in part.split("*")):
                 self.world.see(f"api: {code} {cause}")

@@ -35,7 +35,7 @@ class Result:
 
 
 def simulate(plan: Plan, *, jumping: bool = True) -> Result:
-    """Plays the plan. Its seed also decides the random draws of the agents and the network."""
+    """Plays the plan. Its seed also decides what the agents and the network draw."""
     dice = Random(plan.seed + 1)  # noqa: S311 (a simulation)
     with system(plan.shape, dice, jumping=jumping) as simulated:
         faults.carry_out(simulated, plan)

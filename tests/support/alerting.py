@@ -1,5 +1,4 @@
-"""Alerting rules over series, by Prometheus' promtool: the firing alerts, and the seconds from a fault to each
-alert."""
+"""Alerting rules over series, by Prometheus' promtool: what fires, and how many seconds after a fault."""
 
 import json
 import shutil

@@ -35,6 +35,7 @@ class Cluster:
     local_queues: list[Object] = field(default_factory=list)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     version: str = VERSION
+    stacks: dict[str, str] = field(default_factory=dict)  # by namespace: the stack that made it
 
     def api(self) -> FakeApi:
         """The API server that has these objects."""
@@ -46,7 +47,7 @@ class Cluster:
                 NODES: self.nodes,
                 PODS: self.pods,
                 SLICES: self.slices,
-                survey.NAMESPACES: [{"metadata": {"name": n, "labels": dict(v)}} for n, v in namespaces.items()],
+                survey.NAMESPACES: [self._namespace(name, labels) for name, labels in namespaces.items()],
                 survey.PRIORITIES: self.priorities,
                 survey.RUNTIME_CLASSES: self.runtime_classes,
                 survey.QUOTAS: self.quotas,
@@ -56,6 +57,10 @@ class Cluster:
                 survey.PROMETHEUSES: self.prometheuses,
             },
         )
+
+    def _namespace(self, name: str, labels: Mapping[str, str]) -> Object:
+        annotations = {"gpu-tenancy/stack": self.stacks[name]} if name in self.stacks else {}
+        return {"metadata": {"name": name, "labels": dict(labels), "annotations": annotations}}
 
 
 def node(name: str, offered: Mapping[str, str] | None = None, **labels: str) -> Object:

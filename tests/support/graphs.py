@@ -168,7 +168,7 @@ def claim_template(
 
 
 def limit(key: str, policy: str, resource: str, account: str) -> Program:
-    """A policy that limits the account's writes of the resource, and its binding."""
+    """A policy that limits what the account writes of the resource, and its binding."""
     user = f"system:serviceaccount:{account}"
     spec = {
         "failurePolicy": "Fail",

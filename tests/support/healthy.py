@@ -129,7 +129,7 @@ def desired(daemon_set: str, nodes: int) -> Series:
     return {named("kube_daemonset_status_desired_number_scheduled", **labels): f"{nodes}x30"}
 
 
-# All series except the measured and advertised ones. Each agent succeeds at each minute.
+# All but what is measured and advertised; each agent succeeds at each minute.
 BEATING = {
     **{last_success(name): "0+60x30" for name in CRON_JOBS},
     **placing(),

@@ -59,7 +59,7 @@ def quotas(draw: st.DrawFn, name: str, among: list[Pool]) -> QueueQuota:
 
 @st.composite
 def ledgers(draw: st.DrawFn) -> Ledger:
-    """Also overfull ones, because the chart must draw ledgers that the policy pack refuses."""
+    """Also overrun ones: the chart must draw what the policy pack refuses."""
     every = [draw(pools(name)) for name in draw(st.lists(NAMES, min_size=1, max_size=3, unique=True))]
     shared = [pool for pool in every if pool.sharing is Sharing.MEMORY]
     sitting = draw(st.lists(NAMES, max_size=8, unique=True)) if shared else []

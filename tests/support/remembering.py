@@ -1,4 +1,4 @@
-"""A real Prometheus with a history that a test invented."""
+"""A real Prometheus that remembers what a test made up."""
 
 import shutil
 import socket

@@ -338,7 +338,7 @@ class Cache:
         return self._pods.get(uid, _UNKNOWN)
 
     def _set(self, uid: str, record: PodRecord) -> None:
-        """Replaces a pod's record. This is the only way to change the memory of a pod on a node."""
+        """Replaces a pod's record: the only way to change what a pod has on a node."""
         before = self._pods.pop(uid, _UNKNOWN)
         if record.parts:
             self._pods[uid] = record

@@ -65,8 +65,8 @@ class Shortage:
 class NodeInfo:
     """One node: its devices, the pods that hold them, and the MiB that are left. Call `recount` after each change.
 
-    A device has left its offered memory without the memory that pods hold. If there is a reading, it is at most the
-    measured free memory without the floor. `changed` is called with the node's name at each change.
+    A device has left what it offers without what pods hold. If there is a reading, it is at most the measured free
+    memory without the floor. `changed` is called with the node's name at each change.
     """
 
     def __init__(self, node: str, changed: Callable[[str], object] = lambda node: None) -> None:

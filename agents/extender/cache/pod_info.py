@@ -1,4 +1,4 @@
-"""The records of pods: the request, the memory held on the node, and the nominated node.
+"""The records of pods: what one requests, what it holds on its node, and where it is nominated.
 
 The Binding writes a pod's devices into annotations on the Pod (bind.py). They are read here again.
 """
@@ -115,7 +115,7 @@ class PodRecord:
         return self.held if isinstance(self.held, PodInfo) and self.held.state is PodState.ASSUMED else None
 
     def was_accepted_before(self, since: float) -> bool:
-        """Returns True if the pod was assumed, and was bound before `since`: a list that began then shows it."""
+        """Returns True if the pod was assumed, and bound before `since`: a list that began then shows it."""
         at = self.assumed.accepted_at if self.assumed else None
         return at is not None and at < since
 

@@ -10,8 +10,8 @@ from agents.extender.cache.pod_info import PodInfo
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceUsage:
-    """`mib` is the memory that the device offers, `free_mib` what a new pod could get. `measured_free_mib` is None
-    without a fresh reading."""
+    """`mib` is what the device offers, `free_mib` what a new pod could get. `measured_free_mib` is None without a
+    fresh reading."""
 
     index: int
     uuid: str

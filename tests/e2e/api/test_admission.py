@@ -1,4 +1,4 @@
-"""Prod's admission policies in a real API server: they compile, stamp and refuse."""
+"""Prod's admission policies in a real API server: that they compile, what they stamp, what they refuse."""
 
 from typing import Any
 

@@ -65,7 +65,7 @@ def scaled(namespace: str, name: str) -> str:
 
 
 def false_event(namespace: str) -> dict[str, Any]:
-    """An Event about something that never happened to a pod."""
+    """Of something that never happened to a pod."""
     regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": "pod"}
     said = {"reason": names.EVENT_RECYCLED, "action": "Recycle", "type": "Warning", "note": "never happened"}
     who = {"reportingController": "gpu-tenancy", "reportingInstance": "anybody"}

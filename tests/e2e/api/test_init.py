@@ -58,7 +58,6 @@ def gpumem(server: ApiServer, folder: Path, *arguments: str) -> "subprocess.Comp
 @pytest.mark.usefixtures("cluster")
 def test_from_a_kubeconfig_to_an_accepted_stack_file(server: ApiServer, tmp_path: Path) -> None:
     space = workspace(tmp_path)
-    (space.project / "policy").symlink_to(ROOT / "policy")
     began = time.monotonic()
     done = gpumem(server, space.project, "init", "--stack", "mine", "-o", "json")
     assert done.returncode == 0, done.stderr

@@ -65,7 +65,7 @@ class Day(Card):
         return None
 
     def uids(self) -> dict[str, str]:
-        """The residents' pods that do not terminate."""
+        """Of the residents' pods that do not terminate."""
         return {app: found["metadata"]["uid"] if (found := self.pod(app)) else "" for app in STEADY_MIB}
 
     def all_hold(self) -> bool:
@@ -96,7 +96,7 @@ class Day(Card):
 
 @pytest.fixture(scope="module")
 def day(prod: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
-    """Only the real node is in the pool, because the simulated node has no figures of its device."""
+    """Only the real node is in the pool: of the one that is played nobody would know what its device holds."""
     played = prod.get(T4)
     with real_gpu(prod) as script:
         prod.delete(T4)
@@ -157,7 +157,7 @@ def test_tts_is_let_in_by_night(day: Day) -> None:
 
 
 def test_llama_swap_comes_back_while_tts_is_in_and_all_others_are_at_their_budgets(day: Day) -> None:
-    """All are within their promises, so only memory that the gate lent can make room."""
+    """All within what they were promised, so that only what the gate lent out can make room."""
     cause = "llama-swap comes back while tts is in and the others are at their budgets"
     day.scale("llama-swap", 0)
     eventually(lambda: day.holds("llama-swap") == 0, "its old process has ended")

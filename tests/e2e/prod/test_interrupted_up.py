@@ -1,5 +1,4 @@
-"""The first rollout of prod on a cluster: an `up` that is killed at one moment and another, and what goes on from
-there."""
+"""The first of prod on a cluster: an `up` that is killed at one moment and another, and what goes on from there."""
 
 from typing import Any
 

@@ -95,8 +95,8 @@ def labels(prod: Rollout, namespace: str) -> Object:
 
 
 def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten_seconds(prod: Rollout) -> None:
-    """The CronJob's container does it under its own token, without another run. The best of a few: a machine that is
-    busy is late for anything."""
+    """By the CronJob's container under its own token; no other run helps. The best of a few: a machine that is busy is
+    late for anything."""
     with without_runs(prod, names.RECONCILE):
         run = start(prod, names.RECONCILE)
         pod = eventually(lambda: watching(prod, run), "the run watches the nodes")

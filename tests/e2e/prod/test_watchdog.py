@@ -1,4 +1,4 @@
-"""The watchdog as its CronJob's container, under its own token, on prod. The exporter's measurements are scripted."""
+"""The watchdog as its CronJob's container, under its own token, on prod; what the exporter measures is scripted."""
 
 import time
 from collections.abc import Iterator

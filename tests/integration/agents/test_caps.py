@@ -13,7 +13,7 @@ from toolchain.cluster.fake_nvml import FakeNvml
 
 GIB = 2**30
 DEVICE = f"device GPU-0 {16 * GIB} {16 * GIB} 0"
-# A separate process, because libraries that NVML's bindings load stay loaded.
+# As a process of its own: what NVML's bindings load stays loaded.
 _PROGRAM = """
 import ctypes, sys
 from agents.exporter.nvml import Nvml

@@ -1,4 +1,4 @@
-"""Watches over real TLS and chunked answers. Tests that need no connection are in tests/unit/agents/kube."""
+"""Watches over real TLS and chunked answers; what needs no wire is in tests/unit/agents/kube."""
 
 import threading
 import time

@@ -12,7 +12,7 @@ import pytest
 from tests.support.kubectl import SYSTEM, api, pod
 from toolchain import plugin
 
-# It answers `proxy` from a file of JSON by path, and prints its arguments.
+# It answers `proxy` from a file of JSON by path, and prints what it was called with.
 KUBECTL = """#!{python}
 import http.server, json, os, pathlib, socketserver, sys
 from urllib.parse import urlsplit

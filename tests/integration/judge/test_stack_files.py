@@ -1,4 +1,4 @@
-"""The engine's reading of stack files: accepted files mean the same to `pulumi config`, and to an editor."""
+"""The engine's reading of stack files: what the settings accept is the same to `pulumi config`, and to an editor."""
 
 import json
 import subprocess

@@ -95,7 +95,7 @@ def generated() -> Iterator[list[Member]]:
 
 
 def lead_mib(members: list[Member]) -> float:
-    """The lead of the highest score over the next one, among the members and the process that takes the rest."""
+    """By how much the highest score, of the members and of the one that takes the rest, exceeds the next one."""
     last = Member(0, LIMIT_MIB - sum(member.mib for member in members))
     scores = sorted(badness_pages(m.mib + INTERPRETER_MIB, m.adj, LIMIT_MIB) for m in [*members, last])
     return (scores[-1] - scores[-2]) / PAGES_PER_MIB

@@ -18,8 +18,7 @@ from toolchain.workspace import Workspace
 
 
 class Service(BaseHTTPRequestHandler):
-    """The part of Pulumi Cloud that the command uses. It records the requests (PublishPolicyPack in
-    backend/httpstate)."""
+    """Of Pulumi Cloud what the command asks; it keeps what it is sent (PublishPolicyPack in backend/httpstate)."""
 
     sent: dict[str, bytes]
 

@@ -71,7 +71,7 @@ def served(tmp_path: Path) -> Iterator[Server]:
 
 @dataclass
 class Workshop:
-    """One checkout and one cache, with a PATH that has only the programs of the test."""
+    """One checkout and one cache, with a PATH that holds nothing but what a test puts there."""
 
     folder: Path
     output: io.StringIO = field(default_factory=io.StringIO)

@@ -21,10 +21,15 @@ def write(server: ApiServer, cluster: Cluster) -> None:
                 {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}, "namespaces"
             )
     for found in cluster.pods:
-        path = PODS.format(found["metadata"]["namespace"])
-        metadata = {key: value for key, value in found["metadata"].items() if key not in ("uid", "creationTimestamp")}
-        server.create(path, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": found["spec"]})
-        server.api.patch(f"{path}/{metadata['name']}/status", {"status": found["status"]})
+        create_pod(server, found)
+
+
+def create_pod(server: ApiServer, found: Object) -> None:
+    """Creates a pod that runs."""
+    path = PODS.format(found["metadata"]["namespace"])
+    metadata = {key: value for key, value in found["metadata"].items() if key not in ("uid", "creationTimestamp")}
+    server.create(path, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": found["spec"]})
+    server.api.patch(f"{path}/{metadata['name']}/status", {"status": found["status"]})
 
 
 def _node(server: ApiServer, found: Object) -> None:

@@ -9,7 +9,7 @@ from toolchain.cluster.api import ApiAnswer
 
 HIDDEN = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 RESOURCE_API = "/apis/resource.k8s.io/v1"
-# A namespace without a tenant, as for an agent of the cluster.
+# Of no tenant, as an agent of the cluster's has one.
 SOMEWHERE = "monitoring"
 
 

@@ -52,7 +52,7 @@ class SchedulerPod:
         return exposition.parse(self.get("/metrics")[1])
 
     def value(self, name: str, **labels: str) -> float | None:
-        """The value of the only sample with these labels."""
+        """Of the one sample with these labels."""
         return next((s.value for s in self.samples() if s.name == name and labels.items() <= s.labels.items()), None)
 
     @property

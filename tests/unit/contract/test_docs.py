@@ -22,7 +22,7 @@ def name(path: Path) -> str:
 
 
 def anchors(doc: Path) -> set[str]:
-    """The anchors of the headings, as GitHub and GitLab make them."""
+    """Of the headings, as GitHub and GitLab make them."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", doc.read_text(), flags=re.M | re.S), re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

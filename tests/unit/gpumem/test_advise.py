@@ -1,4 +1,4 @@
-"""advise: the report on a stack's seats, which the policy pack has judged before."""
+"""advise: what is printed of a stack's seats, and that the gate judged it before."""
 
 import json
 from pathlib import Path

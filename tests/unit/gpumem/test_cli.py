@@ -28,7 +28,7 @@ def test_verbs_flags_and_their_values_are_completed() -> None:
     assert candidates("nonsense", "") == []
 
 
-@pytest.mark.parametrize("verb", ["who", "free", "why", "advise", "bill", "fit", "replay", "init"])
+@pytest.mark.parametrize("verb", ["who", "free", "why", "advise", "bill", "fit", "replay", "init", "preflight"])
 def test_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([verb, "--help"], {})

@@ -25,7 +25,7 @@ def test_a_picture_keeps_every_peak_that_it_has_room_for() -> None:
 
 
 class Drawn:
-    """Replaces matplotlib's Figure and Axes, and records the drawing."""
+    """Stands in for matplotlib's Figure and Axes: it remembers what was drawn."""
 
     def __init__(self, **_: object) -> None:
         self.lines: list[str] = []

@@ -166,7 +166,7 @@ def terminating() -> FakeApi:
 
 
 ML, JOB, DEPLOYMENT = ("ml", "immich"), ("job/train", "team-a"), ("deployment/ml", "immich")
-# By reason: the cluster, the question, and words of the answer.
+# By reason: the cluster, what is asked, and words of the answer.
 CASES: dict[str, tuple[Callable[[], FakeApi], tuple[str, str], str]] = {
     "runs": (lambda: with_pods(pod("ml", 3000, on="k8s-node1")), ML, "on k8s-node1, gpu 0"),
     "completed": (lambda: with_pods(pod("ml", 3000, on="k8s-node1", status={"phase": "Succeeded"})), ML, "0"),

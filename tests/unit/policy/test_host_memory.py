@@ -137,7 +137,7 @@ def deployment(member: Workload | Disposable, pool: HostMemoryPool = NODE_4) -> 
 
 POD = "spec.template.spec"
 
-# The field, its value, and the message.
+# The field, what is written there, the sentence.
 UNLIKE: dict[str, tuple[str, object, str]] = {
     "another class": (
         f"{POD}.priorityClassName",

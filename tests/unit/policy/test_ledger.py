@@ -75,7 +75,7 @@ def test_a_wrong_number_in_the_ledger_breaks_only_its_rule(rule: str, ledger: Le
 
 
 def test_a_seat_that_asks_for_no_gpu_by_name_is_a_seat_as_before() -> None:
-    """NVIDIA's operator finds the pod by this name when it upgrades the driver (docs/howto/upgrade-the-driver.md)."""
+    """By the name NVIDIA's operator sees the pod when it upgrades the driver (docs/operations.md)."""
     program = platform()
     put(program["llama-swap"], f"{LLAMA}.resources.limits", {GPUMEM: "5000", names.GPU: "0"})
     assert judge(program) == []

@@ -64,7 +64,7 @@ def test_a_job_may_use_what_its_queue_borrows_but_of_one_flavor_alone() -> None:
 
 
 def test_a_queue_may_borrow_what_another_has() -> None:
-    """The lender's nominal quota counts once, because borrowing adds no GPU."""
+    """The lender's nominal quota is counted once: what is borrowed is no GPU more."""
     quotas = (replace(LEDGER.quotas[0], borrowing=1), replace(LEDGER.quotas[0], queue="other", borrowing=1))
     ledger = replace(pool("batch", nodes=2), quotas=quotas)
     assert ledger.quota_gpus("batch") == 2

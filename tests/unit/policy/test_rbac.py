@@ -1,4 +1,4 @@
-"""Rights of other programs: only rights to write the objects on which budgets depend are refused (docs/adr/0032)."""
+"""Rights of other programs: to write what the budgets are kept by is refused, and nothing else is (docs/adr/0032)."""
 
 from dataclasses import replace
 from itertools import product
@@ -87,7 +87,7 @@ REFUSED: dict[str, tuple[Program, str]] = {
     "the ledger by its name": (within(SYSTEM, on("configmaps", "patch", only=names.LEDGER)), "patch configmaps"),
     "the ledger, wherever it is": (everywhere(on("configmaps", "update")), "update configmaps, and so bypass every"),
     "a journal": (everywhere(on("configmaps", "update", only=names.journal(names.WATCHDOG))), "update configmaps"),
-    # A binding of a role that Kubernetes brings.
+    # By a role that Kubernetes brings.
     "cluster-admin": ({"a": binding("cluster-admin", account("web"))}, "may do everything; bind a role that lists wh"),
     "the administrators' for a tenant": (
         {"a": binding("cluster-admin", account("immich"), within="immich")},

@@ -26,7 +26,7 @@ def test_a_scalar_from_the_engine_is_refused_as_no_map(monkeypatch: pytest.Monke
 
 
 def test_an_encrypted_value_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Secret by the engine's list of keys, and in the file."""
+    """By the engine's list of secret keys, and in the file."""
     told = "^gpu-tenancy:alerts: is encrypted, but nothing here is secret; write it plainly$"
     monkeypatch.setenv("PULUMI_CONFIG_SECRET_KEYS", json.dumps(["gpu-tenancy:alerts", "other:password"]))
     config = {**as_the_engine(raw()), "gpu-tenancy:alerts": '{"namespace": "S3cret"}'}

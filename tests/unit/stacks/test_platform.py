@@ -113,7 +113,7 @@ def test_agents_wait_for_their_namespace_and_the_gate_for_its_tenants(prod: Grap
 
 
 def test_every_pod_of_the_agents_is_selected_by_one_policy_that_says_who_reaches_it(prod: Graph) -> None:
-    """Either its own policy or the namespace's admits Prometheus, so each stays reachable all the time."""
+    """By its own, which comes later than the namespace's, or by that one: none is out of reach in between."""
     by_namespace: dict[str, tuple[set[str], set[str]]] = {}
     for found in prod.all("NetworkPolicy"):
         selector = found.inputs["spec"]["podSelector"]

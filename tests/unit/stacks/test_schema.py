@@ -1,6 +1,5 @@
 """The files made from the settings are fresh. The JSON schema accepts prod and refuses a typing error."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,25 +28,6 @@ def test_each_setting_has_a_description_and_an_example() -> None:
     found = [each for part in whole["properties"] for each in settings_page.settings(part, whole)]
     assert len(found) > 100
     assert [each.path for each in found if not (each.description and each.example)] == []
-
-
-def properties(part: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields every property below this part of a schema, with its path."""
-    if isinstance(part, dict):
-        for name, found in part.get("properties", {}).items():
-            yield f"{path}.{name}", found
-        for name, found in part.items():
-            yield from properties(found, f"{path}.{name}")
-    elif isinstance(part, list):
-        for index, found in enumerate(part):
-            yield from properties(found, f"{path}.{index}")
-
-
-def test_each_key_of_the_schema_has_a_description_for_editors() -> None:
-    """A key without the project's name refers to the one with it."""
-    found = dict(properties(schema.stack_file_schema()))
-    assert len(found) > 150
-    assert [path for path, each in found.items() if not each.get("description") and "$ref" not in each] == []
 
 
 def test_the_schema_is_one() -> None:

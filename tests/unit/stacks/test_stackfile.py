@@ -33,7 +33,7 @@ def test_a_key_is_the_projects_where_the_engine_takes_it_for_one(tmp_path: Path)
 
 
 def test_scalars_are_what_the_engine_takes_them_for(tmp_path: Path) -> None:
-    """The values that the program got for each file, measured with Pulumi 3.259."""
+    """Measured with Pulumi 3.259: what the program got for each."""
     text = "{a: yes, b: 1:30, c: on, d: 3.0, e: 5e3, f: +5, g: ~, h: True, i: 2.5, j: '05', 1: x, k: -0, l: nULL, m: =}"
     contents = stackfile.read(written(tmp_path, f"config: {{gpu-tenancy:x: {text}}}"))
     assert contents.values["x"] == {

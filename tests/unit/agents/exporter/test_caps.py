@@ -161,7 +161,7 @@ def higher(node: Node) -> None:
 
 
 def of_the_pod(node: Node) -> None:
-    """The group of both containers has the limit of only one."""
+    """The group of both has what one of them may have."""
     node.limits = {POD_GROUP: 4000 * MIB}
 
 
@@ -271,7 +271,7 @@ def test_what_is_read_is_served_by_container_and_device_with_the_reason(node: No
     [(old_driver, "driver-too-old"), (cgroup_v1, "cgroup-v1"), (mig, "mig"), (old_toolkit, CAN_CAP)],
 )
 def test_the_nodes_ability_is_what_no_pod_is_needed_to_know(node: Node, fault: Any, said: str) -> None:
-    """A missing limit does not prove a fault of the driver, because it answers the same if no limit was set."""
+    """No limit anywhere is no word against the driver: it answers the same where nobody set one."""
     fault(node)
     found, _ = node.read()
     assert {str(use.device.cannot_cap or CAN_CAP) for use in found.uses} == {said}

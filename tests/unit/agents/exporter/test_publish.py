@@ -19,7 +19,7 @@ PATH = f"{SLICES}/{NAMES.device_driver}-{NODE}"
 
 
 class Node:
-    """A node with a card and a ledger; its exporter publishes the devices that `survey` shows."""
+    """A node with a card and a ledger; its exporter publishes what `survey` shows."""
 
     def __init__(self, served: Served) -> None:
         self.served = served

@@ -1,4 +1,4 @@
-"""Binding a pod with its devices, and the state of the devices when the API does not answer."""
+"""Binding a pod with its devices, and what becomes of the devices when the API does not answer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -162,7 +162,7 @@ def test_no_try_begins_that_the_scheduler_would_not_wait_for(bench: Bench, retry
 
 
 def test_no_try_begins_after_another_took_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may hand out the same memory. The result of the earlier try is read first."""
+    """It may hand out the same memory; what became of the try before is asked for."""
     asked = iter((True, False))
     monkeypatch.setattr(bench.binder, "leads", lambda: next(asked))
     bench.served.cluster.faults.append(Fault("POST", f"{POD}/binding", 504))

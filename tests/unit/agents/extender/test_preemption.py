@@ -70,7 +70,7 @@ def test_for_one_device_no_smaller_set_and_no_lower_priorities_would_do(
 
 
 def test_who_comes_back_by_the_ledger_is_no_victim_for_what_is_measured() -> None:
-    """It would load its declared memory again. If it leaves because the ledger needs its room, it stays away."""
+    """It would load again what it declared; where it leaves for the ledger's sake it stays away."""
     seat = Occupant(uid="seat", priority=1, mib=5000, used_mib={0: 5000}, seated=True)
     batch = Occupant(uid="batch", priority=2, mib=3000, used_mib={0: 2000})
     assert fewest(Ask(2000), {0: Room(3000, 500)}, [seat, batch]) == ("batch",)

@@ -1,4 +1,4 @@
-"""A Deployment as the API shows it, and its other scalers."""
+"""A Deployment as the API shows it, and what scales it."""
 
 from dataclasses import replace
 from typing import Any

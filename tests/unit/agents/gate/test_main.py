@@ -1,5 +1,4 @@
-"""The gate with an API server, exporters and demand endpoints: its reads, its writes, and the objects that it leaves
-alone."""
+"""The gate against an API server, exporters and demand endpoints: what it reads, writes, and leaves alone."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ BEGAN = 1_795_143_600  # 2026-11-20T03:00:00Z
 
 
 def add_pod(served: Served, *, node: str = "n", status: dict[str, Any] | None = None, **metadata: Any) -> None:
-    """A pod of the tenant chat that declares 3000 MiB."""
+    """Of the tenant chat, which declares 3000 MiB."""
     served.cluster.add_pod("p", node, "3000")
     pod = served.cluster.pods[-1]
     pod["metadata"] |= {"namespace": "chat", "creationTimestamp": "2026-11-20T03:00:00Z", **metadata}

@@ -84,7 +84,7 @@ def test_tts_waits_at_the_steady_use_of_record_0000_until_a_resident_unloads_a_m
     ],
 )
 def test_the_budget_of_a_pod_that_starts_or_uses_nothing_is_kept(since: int | None, holds_mib: int, free: bool) -> None:
-    """It declares 5000, and 8000 are free next to its use. A gate needs 3840."""
+    """5000 are declared, and 8000 free after what it holds, for 3840 that a gate needs."""
     pod = seat_pod("llama-swap", 5000, since=since)
     measured = used(reading(8000), **({"llama-swap": holds_mib} if holds_mib else {}))
     assert (

@@ -1,4 +1,4 @@
-"""A record across runs: one of two writers wins, and an unreadable journal does not count as empty."""
+"""A record across runs: of two writers one wins, and what cannot be read is not taken for empty."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The capacity that a node advertises, by table and by property."""
+"""Decides what a node advertises, by table and by property."""
 
 from collections.abc import Mapping
 from dataclasses import replace

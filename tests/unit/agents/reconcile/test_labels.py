@@ -1,4 +1,4 @@
-"""A label that disappears still counts for minutes, and capacity never falls below the amount of the bound pods."""
+"""A label that disappears still counts for minutes, and capacity never falls below what is bound."""
 
 import json
 from collections.abc import Mapping

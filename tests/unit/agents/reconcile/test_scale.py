@@ -29,7 +29,7 @@ def asked(served: Served, nodes: int, *, advertised: bool) -> Counter[str]:
 
 
 def reads(nodes: int) -> int:
-    """The requests of one pass: the ledger, the journal, and the pages of nodes and of pods."""
+    """Of one pass: the ledger, the journal, and the pages of nodes and of pods."""
     return 2 + math.ceil(nodes / PAGE) + math.ceil(nodes * PODS_A_NODE / PAGE)
 
 
@@ -43,5 +43,5 @@ def test_a_pass_without_work_reads_each_object_once(served: Served) -> None:
 def test_a_node_that_lost_its_keys_costs_one_write_and_one_event(served: Served) -> None:
     few, many = (asked(served, nodes, advertised=False) for nodes in (FEW, MANY))
     assert (many["PATCH"], many["POST"]) == (MANY, MANY)
-    assert many["GET"] <= 2 * reads(MANY)  # writes are read back
+    assert many["GET"] <= 2 * reads(MANY)  # what is written is read back
     assert many.total() <= TIMES * few.total()

@@ -1,4 +1,4 @@
-"""reconcile while it watches, on the real clock: the changes that start a pass, and its behaviour without watches."""
+"""reconcile while it watches, on the real clock: which changes start a pass, and what happens without watches."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""The text format: the reader accepts exactly the texts of the writer."""
+"""The text format: what is written is read back, and nothing else is read."""
 
 import pytest
 from hypothesis import given

@@ -91,7 +91,7 @@ def test_a_pod_that_was_replaced_since_it_was_seen_is_not_evicted(card: Card) ->
 
 
 def test_of_two_watchdogs_one_evicts(card: Card) -> None:
-    """The other run wrote its entry after our reading. Our write is refused, and our next pass sees the recycle."""
+    """The other wrote its entry after ours was read: ours is refused, and then sees what goes."""
     other = {"at": (BEGIN + timedelta(seconds=5)).isoformat(), "workload": "x", "pods": ["uid-immich-ml"]}
     stored = card.served.cluster.objects[JOURNAL]
 

@@ -1,4 +1,4 @@
-"""Pods as the watchdog reads them: their declared memory, their workload, and the progress of their termination."""
+"""Pods as the watchdog reads them: what they declared, what they are one of, and how far gone they are."""
 
 from datetime import UTC, datetime
 from typing import Any

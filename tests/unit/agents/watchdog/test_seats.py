@@ -72,7 +72,7 @@ def test_a_seat_for_which_too_little_is_coming_free_has_the_rest_freed_on_the_sa
 
 
 def test_a_pod_takes_room_by_the_ledger_on_the_device_that_it_was_placed_on() -> None:
-    """Only GPU-1 has room by the ledger, so the missing memory is freed there."""
+    """GPU-0 has no room by the ledger, GPU-1 has: what is short there is freed."""
     llama, arena = replace(LLAMA, uuids=("GPU-0",), declared_mib=11_000), replace(ARENA, uuids=("GPU-1",))
     decision = two_cards(Watch(seats=(waiting(),)), (llama, 1_000, 0), (arena, 12_000, 1))
     assert recycled(decision) == ["arena"]

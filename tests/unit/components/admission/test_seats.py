@@ -1,4 +1,4 @@
-"""The sizes of seats as CEL: expressions within the limit, and each tenant in one policy."""
+"""The sizes of seats as CEL: within what an expression may have, each tenant in one policy."""
 
 import re
 from collections.abc import Iterable

@@ -73,7 +73,7 @@ def test_of_the_agents_the_nodes_archive_holds_those_alone_that_a_node_runs() ->
 
 @pytest.mark.parametrize("build", [zipapp.build, zipapp.build_for_nodes])
 def test_there_is_room_left_in_a_config_map(build: Callable[[], zipapp.Zipapp]) -> None:
-    """If the margin is used up, shrink or split the archive."""
+    """At the margin, what is shipped must shrink or be split."""
     left = zipapp.LIMIT_BYTES - len(build().content)
     assert left >= 100 * 1024, (
         f"{left} bytes are left of {zipapp.LIMIT_BYTES}: make agents/ smaller, or ship less of it"

@@ -1,4 +1,4 @@
-"""The dashboard's file and its series. A real Prometheus runs its queries in tests/integration/monitoring."""
+"""The dashboard's file against what it shows; its queries run in a real Prometheus in tests/integration/monitoring."""
 
 import json
 import re

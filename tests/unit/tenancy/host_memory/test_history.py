@@ -89,7 +89,7 @@ def test_a_history_without_a_workload_is_refused_with_its_name() -> None:
         joint_use(POOL, [s for s in history({}, {}) if s.workload == "inference"])
 
 
-# Values from tables of the exact interval.
+# Of tables of the exact interval.
 @pytest.mark.parametrize(
     ("hits", "trials", "low", "high"),
     [

@@ -18,7 +18,7 @@ PLACED = bound("placed", "N", 5000, 0)
 
 
 class Bench:
-    """A cache with one pod. `listed` has the objects that the API lists."""
+    """A ledger with one pod; `listed` is what the API lists."""
 
     def __init__(self, served: Served) -> None:
         self.time, self.lines = served.time, served.lines

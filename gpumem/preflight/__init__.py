@@ -1,0 +1,1 @@
+"""preflight: compares a stack with a cluster as it is now."""

@@ -1,0 +1,154 @@
+"""Finds the running pods that admission would deny if they were made again. Pure.
+
+The judgement is PodJudge's, which tests/e2e/api/test_one_judgement.py compares with the API server.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from agents.kube.pods import Pod
+from gpumem.users import GpuUser, Workload, workload_of
+from tenancy import reach
+from tenancy.admitted import PodJudge, Refusal
+from tenancy.ledger import Ledger
+from tenancy.names import EXEMPT_BY_NAME, KUEUE_POD_SET_LABEL, SEATS
+from tenancy.quantity import QuantityError
+from tenancy.workload import Manifest, ShapeError, pod_request
+
+
+@dataclass(frozen=True, kw_only=True)
+class Denial:
+    """A workload with pods that `policy` would deny. `message` has the reason and the change to make."""
+
+    namespace: str
+    kind: str
+    name: str
+    pods: int
+    policy: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unbudgeted:
+    """A workload that reaches a GPU without a budget, and is not on record as unbudgeted."""
+
+    namespace: str
+    kind: str
+    name: str
+    pods: int
+    route: str
+    remedy: str
+
+
+def denials(pods: Iterable[Pod], ledger: Ledger, handlers: Mapping[str, str], gaps: list[str]) -> tuple[Denial, ...]:
+    """A denial for each workload and reason. A pod that cannot be read has a line in `gaps`."""
+    if ledger.admission is None:
+        return ()
+    found: dict[tuple[Workload, Refusal], int] = {}
+    for pod in pods:
+        if pod.static or pod.terminating:
+            continue
+        judge = PodJudge(
+            ledger, pod.namespace, made_again(pod, ledger), queued=_is_queued(pod, ledger), handlers=handlers
+        )
+        try:
+            refusals = _of_the_stack(judge, pod, ledger)
+        except (QuantityError, ShapeError) as error:
+            gaps.append(f"pod {pod} is not judged: {error}")
+            continue
+        for refusal in refusals:
+            key = workload_of(pod), refusal
+            found[key] = found.get(key, 0) + 1
+    return (*_rows(found), *_beyond_quotas(pods, ledger))
+
+
+def made_again(pod: Pod, ledger: Ledger) -> Manifest:
+    """The pod's template: without what Kubernetes and our scheduler add to a pod that runs."""
+    ours = ledger.names.device_annotation_prefix
+    annotations = {key: value for key, value in pod.annotations.items() if not key.startswith(ours)}
+    spec = {key: value for key, value in pod.spec.items() if key not in ("nodeName", "ephemeralContainers")}
+    return {"metadata": {"labels": pod.labels, "annotations": annotations}, "spec": spec}
+
+
+def unbudgeted(users: Iterable[GpuUser], ledger: Ledger) -> tuple[Unbudgeted, ...]:
+    """The workloads that reach a GPU without gpumem, other than those of tenants without budgets."""
+    exempt = {EXEMPT_BY_NAME, *ledger.exempt_namespaces}
+    return tuple(
+        Unbudgeted(
+            namespace=user.workload.namespace,
+            kind=user.workload.kind,
+            name=user.workload.name,
+            pods=len(user.pods),
+            route=user.routes[0],
+            remedy=_remedy(user, ledger),
+        )
+        for user in users
+        if user.workload.namespace not in exempt | ledger.tenants_without_budget
+        and not pod_request(user.pod.spec, ledger.names.gpumem)
+    )
+
+
+def _remedy(user: GpuUser, ledger: Ledger) -> str:
+    tenant = user.workload.namespace
+    if tenant not in ledger.tenants_by_name:
+        return f"add tenants.{tenant} and residents.{user.workload.name}"
+    named = [seat for seat in ledger.seats_of(tenant) if seat.name == user.workload.name]
+    seats = " or ".join(f"{seat.gpumem_mib} ({seat.name})" for seat in named or ledger.seats_of(tenant))
+    if not seats:
+        return f"add residents.{user.workload.name}"
+    return f"add {ledger.names.gpumem}: {seats} to the limits of its container"
+
+
+def _is_queued(pod: Pod, ledger: Ledger) -> bool:
+    """True for a pod of a Job that Kueue admitted."""
+    owner = pod.controller
+    return owner is not None and owner.kind == "Job" and KUEUE_POD_SET_LABEL in pod.labels
+
+
+def _of_the_stack(judge: PodJudge, pod: Pod, ledger: Ledger) -> list[Refusal]:
+    """Admission replaces the class of a pod that reaches a GPU, and judges the pod after that."""
+    if pod.priority_class is not None and any(reach.routes(pod.spec, ledger.names)):
+        spec = {key: value for key, value in judge.template["spec"].items() if key != "priorityClassName"}
+        judge = replace(judge, template={**judge.template, "spec": spec})
+    return judge.refusals()
+
+
+def _rows(found: Mapping[tuple[Workload, Refusal], int]) -> Iterator[Denial]:
+    for (workload, refusal), count in sorted(found.items(), key=lambda row: (row[0][0], row[0][1].policy)):
+        yield Denial(
+            namespace=workload.namespace,
+            kind=workload.kind,
+            name=workload.name,
+            pods=count,
+            policy=refusal.policy,
+            message=refusal.message,
+        )
+
+
+def _beyond_quotas(pods: Iterable[Pod], ledger: Ledger) -> Iterator[Denial]:
+    """Tenants with pods that ask for more gpumem together than the seats have."""
+    asked: dict[str, list[int]] = {}
+    tenants = {tenant for tenant in ledger.tenants_by_name if tenant not in ledger.queue_tenants}
+    for pod in pods:
+        if pod.namespace in tenants and not pod.terminating:
+            try:
+                mib = pod_request(pod.spec, ledger.names.gpumem)
+            except (QuantityError, ShapeError):
+                continue  # it has a line already
+            if mib:
+                asked.setdefault(pod.namespace, []).append(mib)
+    for tenant, sizes in sorted(asked.items()):
+        most = ledger.budget_mib(tenant)
+        if sum(sizes) > most:
+            message = (
+                f"its pods ask for {sum(sizes)} {ledger.names.gpumem} together, its seats have {most}; raise the "
+                "replicas of residents, or run fewer pods"
+            )
+            yield Denial(
+                namespace=tenant,
+                kind="Namespace",
+                name=tenant,
+                pods=len(sizes),
+                policy=f"ResourceQuota {SEATS}",
+                message=message,
+            )

@@ -1,0 +1,176 @@
+"""Finds parts of the cluster that a stack needs and that are missing, or of another version. Pure."""
+
+import enum
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from agents.kube.errors import Object
+from agents.kube.pods import Pod
+from gpumem.preflight.declared import Declared
+from gpumem.survey import Survey
+from tenancy.ledger import Pool, SeveralPoolsError, Sharing, Source
+from tenancy.names import (
+    GPU,
+    GPU_RUNTIME_CLASS,
+    KUEUE_API,
+    LABEL_GPU_COUNT,
+    LABEL_GPU_MEMORY,
+    PROMETHEUS_OPERATOR_API,
+)
+from tenancy.quantity import QuantityError, whole
+from tenancy.reach import GPU_RESOURCES
+from tenancy.workload import at, containers_of, text
+
+# The first version with MutatingAdmissionPolicies.
+ADMISSION_SINCE = (1, 36)
+_KUEUE_IMAGE = re.compile(r"/kueue(?:-controller)?:v([0-9]+\.[0-9]+\.[0-9]+)")
+_KUBE_STATE_METRICS = re.compile(r"(?:^|/)kube-state-metrics(?:[:@]|$)")
+# Images of network plugins that enforce NetworkPolicies.
+_ENFORCING = re.compile(
+    r"calico|canal|cilium|antrea|kube-router|ovn-kube|weave-npc|azure-npm|aws-network-policy|kube-network-policies|kindnet"
+)
+
+
+class State(enum.StrEnum):
+    """The state of a part."""
+
+    MISSING = "missing"
+    OTHER = "another version"
+    UNKNOWN = "not known"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part that is not as the stack needs it. `blocks`: the rollout would fail, or would have no effect."""
+
+    name: str
+    state: State
+    text: str
+    blocks: bool
+
+
+def parts(survey: Survey, declared: Declared) -> tuple[Part, ...]:
+    """The parts with problems; none if all are there."""
+    images = {text(container, "image") for pod in survey.pods for container in containers_of(pod.spec)}
+    return (
+        *_version(survey, declared),
+        *_pools(survey, declared),
+        *_runtime(survey, declared),
+        *_alerts(survey, declared, images),
+        *_network(images),
+        *_kueue(survey, declared),
+    )
+
+
+def _version(survey: Survey, declared: Declared) -> Iterator[Part]:
+    if declared.ledger.admission is not None and survey.minor < ADMISSION_SINCE:
+        needed = ".".join(map(str, ADMISSION_SINCE))
+        explained = f"admission needs {needed}, the API server has {survey.version}; leave admission out, or upgrade"
+        yield Part(name="Kubernetes", state=State.OTHER, text=explained, blocks=True)
+
+
+def _pools(survey: Survey, declared: Declared) -> Iterator[Part]:
+    by_pool: dict[str, list[Object]] = {pool.name: [] for pool in declared.ledger.pools}
+    for node in survey.nodes:
+        try:
+            pool = declared.ledger.pool_of(at(node, "metadata", "labels"))
+        except SeveralPoolsError as error:
+            name = f"node {node['metadata']['name']}"
+            yield Part(name=name, state=State.OTHER, text=str(error), blocks=True)
+            continue
+        if pool is not None:
+            by_pool[pool.name].append(node)
+    for pool in declared.ledger.pools:
+        yield from _pool(pool, by_pool[pool.name])
+
+
+def _pool(pool: Pool, nodes: list[Object]) -> Iterator[Part]:
+    if len(nodes) != pool.nodes:
+        yield Part(
+            name=f"pool {pool.name}",
+            state=State.MISSING if len(nodes) < pool.nodes else State.OTHER,
+            text=f"{len(nodes)} nodes have its labels, {pool.nodes} are declared; change node_selector or nodes",
+            blocks=not nodes,
+        )
+    unlabelled = [node for node in nodes if not _is_labelled(node)]
+    if unlabelled and pool.sharing is Sharing.MEMORY and pool.source is Source.LABELS:
+        yield Part(
+            name="GPU feature discovery",
+            state=State.MISSING,
+            text=f"{_some(unlabelled)} of pool {pool.name} without {LABEL_GPU_MEMORY} and {LABEL_GPU_COUNT}; install "
+            f"it, or write pools.{pool.name}.source: slices",
+            blocks=True,
+        )
+    if without := [node for node in nodes if not _offers_gpus(node)]:
+        explained = f"{_some(without)} of pool {pool.name} without allocatable {GPU}; install NVIDIA's device plugin"
+        yield Part(name="device plugin", state=State.MISSING, text=explained, blocks=False)
+
+
+def _some(nodes: list[Object], most: int = 3) -> str:
+    names = [str(node["metadata"]["name"]) for node in nodes]
+    return f"node {', '.join(names[:most])}{f' and {len(names) - most} more' if len(names) > most else ''}"
+
+
+def _is_labelled(node: Object) -> bool:
+    return {LABEL_GPU_MEMORY, LABEL_GPU_COUNT} <= at(node, "metadata", "labels").keys()
+
+
+def _offers_gpus(node: Object) -> bool:
+    offered: Mapping[str, object] = at(node, "status", "allocatable")
+    try:
+        return any(whole(amount) > 0 for name, amount in offered.items() if name.startswith(GPU_RESOURCES))
+    except QuantityError:
+        return False
+
+
+def _runtime(survey: Survey, declared: Declared) -> Iterator[Part]:
+    admission = declared.ledger.admission
+    if admission is not None and admission.devices and GPU_RUNTIME_CLASS not in survey.handlers:
+        explained = f"scheduler runs seats under it; make it with the handler {GPU_RUNTIME_CLASS} (NVIDIA's toolkit)"
+        yield Part(name=f"RuntimeClass {GPU_RUNTIME_CLASS}", state=State.MISSING, text=explained, blocks=True)
+
+
+def _alerts(survey: Survey, declared: Declared, images: Iterable[str]) -> Iterator[Part]:
+    if not declared.has_alerts:
+        return
+    group, _, version = PROMETHEUS_OPERATOR_API.partition("/")
+    if version not in survey.groups.get(group, ()):
+        explained = f"alerts needs {PROMETHEUS_OPERATOR_API}; install it, or leave alerts out"
+        yield Part(name="Prometheus Operator", state=State.MISSING, text=explained, blocks=True)
+    if not any(map(_KUBE_STATE_METRICS.search, images)):
+        explained = "no pod has its image; alerts on Jobs and pods would never fire; install it"
+        yield Part(name="kube-state-metrics", state=State.MISSING, text=explained, blocks=False)
+
+
+def _network(images: Iterable[str]) -> Iterator[Part]:
+    if not any(map(_ENFORCING.search, images)):
+        explained = (
+            "no known network plugin that enforces NetworkPolicies has a pod; the agents' ports may be open to all"
+        )
+        yield Part(name="NetworkPolicies", state=State.UNKNOWN, text=explained, blocks=False)
+
+
+def _kueue(survey: Survey, declared: Declared) -> Iterator[Part]:
+    group, _, version = KUEUE_API.partition("/")
+    served, running = survey.groups.get(group, ()), _running_kueue(survey.pods)
+    if declared.kueue_version is not None:
+        if running is not None and running != declared.kueue_version:
+            explained = (
+                f"{running} runs, kueue.version is {declared.kueue_version}; leave kueue out, or upgrade it first"
+            )
+            yield Part(name="Kueue", state=State.OTHER, text=explained, blocks=True)
+    elif declared.has_queues and not served:
+        explained = "queues needs it; declare kueue, or install it"
+        yield Part(name="Kueue", state=State.MISSING, text=explained, blocks=True)
+    elif declared.has_queues and version not in served:
+        explained = f"queues needs {KUEUE_API}, the cluster serves {', '.join(served)}; upgrade Kueue"
+        yield Part(name="Kueue", state=State.OTHER, text=explained, blocks=True)
+
+
+def _running_kueue(pods: Iterable[Pod]) -> str | None:
+    for pod in pods:
+        for container in containers_of(pod.spec):
+            if found := _KUEUE_IMAGE.search(text(container, "image")):
+                return found[1]
+    return None

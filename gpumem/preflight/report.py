@@ -1,0 +1,128 @@
+"""The report of preflight: the whole judgement on a survey, and its text. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpumem.draw import Paper, joined
+from gpumem.init.sourced import printable
+from gpumem.preflight import changes
+from gpumem.preflight.declared import Declared
+from gpumem.preflight.denials import Denial, Unbudgeted, denials, unbudgeted
+from gpumem.preflight.parts import Part, parts
+from gpumem.survey import Survey
+from gpumem.users import gpu_users
+from tenancy.workload import at, given
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preflight:
+    """The obstacles to a rollout, and its changes.
+
+    `evicts` and `scales` are acts of armed agents. `unknown` has the facts that were not read.
+    """
+
+    stack: str | None
+    kubernetes: str
+    nodes: int
+    pods: int
+    takes_over: tuple[str, ...]
+    creates: tuple[str, ...]
+    labels: tuple[str, ...]
+    denies: tuple[Denial, ...]
+    without_budget: tuple[Unbudgeted, ...]
+    evicts: tuple[str, ...]
+    scales: tuple[str, ...]
+    parts: tuple[Part, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def clear(self) -> bool:
+        """True if nothing is in the way."""
+        return not self.takes_over and not self.denies and not any(part.blocks for part in self.parts)
+
+
+def preflight(survey: Survey, declared: Declared) -> Preflight:
+    """The report on a stack in a cluster."""
+    gaps = list(survey.gaps)
+    ledger = declared.ledger
+    denied = denials(survey.pods, ledger, survey.handlers, gaps)
+    return Preflight(
+        stack=declared.stack,
+        kubernetes=survey.version,
+        nodes=len(survey.nodes),
+        pods=len(survey.pods),
+        takes_over=changes.taken_over(survey, declared),
+        creates=changes.creations(survey, declared),
+        labels=changes.labels(survey, declared),
+        denies=denied,
+        without_budget=unbudgeted(gpu_users(survey.pods, ledger.names, []), ledger),
+        evicts=tuple(_evicts(declared)),
+        scales=tuple(_scales(survey, declared)),
+        parts=parts(survey, declared),
+        unknown=tuple(gaps),
+    )
+
+
+def _evicts(declared: Declared) -> Iterator[str]:
+    if declared.is_watchdog_armed:
+        tenants = sorted({seat.tenant for seat in declared.ledger.seats})
+        floors = ", ".join(f"{pool.floor_mib} MiB ({pool.name})" for pool in declared.ledger.shared_pools)
+        yield f"the watchdog is armed: below a floor of {floors} it evicts pods over budget of {', '.join(tenants)}"
+
+
+def _scales(survey: Survey, declared: Declared) -> Iterator[str]:
+    """The Deployments with replicas that an armed demand gate sets."""
+    if not declared.is_gate_armed:
+        return
+    replicas = {
+        (str(each["metadata"]["namespace"]), str(each["metadata"]["name"])): given(at(each, "spec"), "replicas", 1)
+        for each in survey.deployments
+    }
+    for namespace, name in declared.gates:
+        now = replicas.get((namespace, name))
+        if now is None:
+            yield f"Deployment {namespace}/{name} is behind a demand gate, and is not there"
+        else:
+            yield f"Deployment {namespace}/{name} has {now} replicas; its demand gate scales it to 0 or 1"
+
+
+@joined
+def preflight_text(report: Preflight, paper: Paper) -> Iterator[str]:
+    of = f"stack {report.stack}" if report.stack else "the cluster's ledger"
+    yield f"{of} on a cluster of Kubernetes {report.kubernetes}: {report.nodes} nodes, {report.pods} pods"
+    for title, rows in (
+        ("would deny, if made again:", _denied(report.denies)),
+        ("would take over, or fail at:", [(line, "") for line in report.takes_over]),
+        ("missing:", [(f"{part.name}: {part.state}: {part.text}", "") for part in report.parts]),
+        ("reach a GPU without a budget:", _unbudgeted(report.without_budget)),
+        ("would evict:", [(line, "") for line in report.evicts]),
+        ("would scale:", [(line, "") for line in report.scales]),
+        ("would label:", [(line, "") for line in report.labels]),
+        ("would create:", [(", ".join(report.creates), "")] if report.creates else []),
+    ):
+        if rows:
+            yield ""
+            yield title
+            for line, remedy in rows:
+                yield from paper.wrapped(printable(line), "  ")
+                yield from paper.wrapped(printable(remedy), "    ") if remedy else ()
+    yield ""
+    yield from paper.unknown(map(printable, report.unknown))
+    yield "nothing is in the way" if report.clear else _verdict(report)
+
+
+def _verdict(report: Preflight) -> str:
+    blocking = sum(part.blocks for part in report.parts)
+    others = f"{len(report.takes_over)} objects of others"
+    return f"in the way: {len(report.denies)} denials, {others}, {blocking} missing parts"
+
+
+def _denied(found: tuple[Denial, ...]) -> list[tuple[str, str]]:
+    return [
+        (f"{row.kind} {row.namespace}/{row.name} ({row.pods} pods), by {row.policy or 'the API server'}", row.message)
+        for row in found
+    ]
+
+
+def _unbudgeted(found: tuple[Unbudgeted, ...]) -> list[tuple[str, str]]:
+    return [(f"{row.kind} {row.namespace}/{row.name} ({row.pods} pods): {row.route}", row.remedy) for row in found]

@@ -1,0 +1,70 @@
+"""The objects of a stack that its settings name, without a preview: namespaces, classes, quotas and queues."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from components import kueue, tenant
+from components.admission.namespaces import exemption
+from components.base import system
+from components.priorities import existing_class, priority_class
+from components.queues.objects import cluster_queue, local_queue
+from components.queues.spec import tenants_of
+from components.tenant import TenantArgs
+from stacks.existing.planned import Planned, identity
+from stacks.settings import StackSettings
+from tenancy import names
+
+
+def declared(settings: StackSettings, stack: str) -> list[Planned]:
+    """The objects as a first rollout of the stack would create or patch them."""
+    made = [Planned(identity(each), _marked(each, stack)) for each in _created(settings)]
+    return [*made, *(Planned(identity(each), each, is_patch=True) for each in _patched(settings))]
+
+
+def _marked(manifest: Mapping[str, Any], stack: str) -> dict[str, Any]:
+    """The manifest with the mark of its stack."""
+    metadata = manifest["metadata"]
+    mark = {names.STACK: f"{names.PROJECT}/{stack}"}
+    return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **mark}}}
+
+
+def _created(settings: StackSettings) -> Iterator[Mapping[str, Any]]:
+    home = settings.cluster.system_namespace
+    yield system.namespace(home, "restricted")
+    yield system.node_namespace(names.node_agent_namespace(home))
+    if settings.kueue is not None:
+        yield kueue.namespace(settings.kueue.namespace)
+    for name, args in _tenants(settings).items():
+        if args.spec.create_namespace:
+            yield tenant.namespace(name, args)
+        yield tenant.quota(name, args)
+    yield from (priority_class(name, spec) for name, spec in settings.priorities.items() if spec.create)
+    if settings.queues is not None:
+        tenants = tenants_of(settings.queues)
+        for name, queue in settings.queues.cluster_queues.items():
+            yield cluster_queue(name, queue, tenants[name])
+        yield from (local_queue(name, spec) for name, spec in settings.queues.local_queues.items())
+
+
+def _patched(settings: StackSettings) -> Iterator[Mapping[str, Any]]:
+    for name, args in _tenants(settings).items():
+        if not args.spec.create_namespace:
+            yield tenant.existing_namespace(name, args)
+    yield from (existing_class(name, spec) for name, spec in settings.priorities.items() if not spec.create)
+    yield from (exemption(name) for name in (settings.admission.exempt_namespaces if settings.admission else ()))
+
+
+def _tenants(settings: StackSettings) -> dict[str, TenantArgs]:
+    """The tenants. The amounts of their quotas do not matter here."""
+    ledger = settings.ledger()
+    return {
+        name: TenantArgs(
+            tenant=name,
+            spec=spec,
+            names=ledger.names,
+            gpumem_mib=0,
+            gpu_count=0,
+            has_queue=name in ledger.queue_tenants,
+        )
+        for name, spec in settings.tenants.items()
+    }

@@ -1,0 +1,116 @@
+"""preflight and the API server judge the same pods alike: each workload's pod is made again under the stack's policies.
+
+The stack is the one that init proposes for the records' cluster, so both commands are tried as a newcomer types them.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stacks import platform, settings
+from tests.support.e2e import given_world
+from tests.support.e2e.admitted import PLURALS
+from tests.support.e2e.plugin import environ
+from tests.support.e2e.rollout import eventually
+from tests.support.e2e.server import NAMESPACES, ApiAnswer, ApiServer
+from tests.support.engine import build
+from tests.support.given_clusters import GPU, Cluster, of_deployment, pod, record_0000
+from tests.support.paths import ROOT
+
+GPUMEM = "example.com/gpumem"
+
+
+@pytest.fixture(scope="module")
+def cluster(server: ApiServer) -> Cluster:
+    """The records' cluster, with pods that admission judges in many ways."""
+    found = record_0000(
+        *of_deployment("budgeted", "frigate", limits={GPU: "1", GPUMEM: "1"}),
+        *of_deployment("host", "frigate", hostNetwork=True),
+        *of_deployment("critical", "web", priorityClassName="system-cluster-critical"),
+        *of_deployment("classed", "web", priorityClassName="gpu-workload"),
+        *of_deployment("plain", "web"),
+        pod("chooses", "immich", annotations={"cdi.k8s.io/x": "nvidia.com/gpu=0"}),
+    )
+    found.runtime_classes = [{"metadata": {"name": "nvidia"}, "handler": "nvidia"}]
+    given_world.write(server, found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(server: ApiServer, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the proposed stack file."""
+    assert cluster.pods
+    made = tmp_path_factory.mktemp("stack")
+    done = gpumem(server, made, "init", "--stack", "mine")
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+@pytest.fixture(scope="module")
+def report(server: ApiServer, folder: Path) -> Mapping[str, Any]:
+    """preflight's report, before the policies are in force."""
+    done = gpumem(server, folder, "preflight", "--stack", "mine", "-o", "json")
+    assert done.returncode == 1, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["unknown"] == []
+    return found
+
+
+@pytest.fixture(scope="module")
+def enforced(server: ApiServer, folder: Path, report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same report, once the stack's classes, labels and policies are in force."""
+    declared = settings.load_file(folder / "Pulumi.mine.yaml")
+    for manifest in build(lambda: platform.build(declared)).objects():
+        metadata, namespace = manifest["metadata"], f"{NAMESPACES}/{manifest['metadata']['name']}"
+        if manifest["kind"] == "Namespace" and server.api.get(namespace) is not None:
+            server.api.patch(namespace, {"metadata": {"labels": metadata["labels"]}})
+        elif manifest["kind"] in PLURALS:
+            server.apply(manifest, PLURALS[manifest["kind"]])
+    unbudgeted = of_deployment("probe", "immich", limits={GPU: "1"})[0]
+    eventually(lambda: again(server, unbudgeted).refusal is not None, "the policies are in force")
+    return report
+
+
+def gpumem(server: ApiServer, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "gpumem", *arguments, f"--kubeconfig={server.kubeconfig}"],
+        cwd=folder,
+        env={**environ(), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def again(server: ApiServer, found: Mapping[str, Any]) -> ApiAnswer:
+    """The API server's answer to the pod as its controller would make it now."""
+    metadata = {key: found["metadata"][key] for key in ("namespace", "labels", "annotations", "ownerReferences")}
+    spec = {key: value for key, value in found["spec"].items() if key != "nodeName"}
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "again", **metadata}, "spec": spec}
+    return server.request("POST", f"{NAMESPACES}/{metadata['namespace']}/pods?dryRun=All", manifest)
+
+
+def test_preflight_denies_the_pods_that_the_api_server_denies(
+    server: ApiServer, cluster: Cluster, enforced: Mapping[str, Any]
+) -> None:
+    denied = {(row["namespace"], row["name"]) for row in enforced["denies"]}
+    answers = {}
+    for found in cluster.pods:
+        metadata = found["metadata"]
+        name = metadata["name"].removesuffix("-6c9f8d7b54-x0000").removesuffix("-abcde")
+        answers[metadata["namespace"], name] = again(server, found).refusal
+    refused = {key for key, refusal in answers.items() if refusal is not None}
+    assert refused == denied, answers
+    assert {("immich", "immich-ml"), ("web", "critical"), ("immich", "chooses")} <= refused
+    assert {("web", "plain"), ("frigate", "budgeted"), ("nvidia", "nvidia-device-plugin-daemonset")}.isdisjoint(refused)
+
+
+def test_namespaces_and_classes_that_init_names_are_not_taken_over(report: Mapping[str, Any]) -> None:
+    assert report["takes_over"] == []
+    assert "Namespace immich: pod-security.kubernetes.io/enforce=baseline" in report["labels"]

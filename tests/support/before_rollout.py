@@ -1,0 +1,40 @@
+"""A stack for the cluster of record 0000, and that cluster once its residents have budgets."""
+
+from gpumem.preflight.declared import Declared
+from tenancy.ledger import AdmissionTerms, Ledger, PodSecurity, Pool, Seat, Tenant
+from tests.support.given_clusters import NAMESPACE_OF, STEADY, Cluster, pod, record_0000, residents
+
+GPUMEM = "viktorbarzin.me/gpumem"
+T4 = Pool(
+    name="t4",
+    node_selector={"nvidia.com/gpu.present": "true"},
+    nodes=1,
+    device_count=1,
+    memory_mib=15360,
+    reserve_mib=1360,
+    floor_mib=1536,
+)
+NAMESPACES = sorted({NAMESPACE_OF.get(name, name) for name in STEADY})
+LEDGER = Ledger(
+    domain="viktorbarzin.me",
+    pools=(T4,),
+    seats=tuple(Seat(name=n, tenant=NAMESPACE_OF.get(n, n), pool="t4", gpumem_mib=3000) for n in STEADY),
+    tenants=(
+        *(Tenant(name=name) for name in NAMESPACES),
+        Tenant(name="android-emulator", pod_security=PodSecurity.PRIVILEGED, pod_security_reason="kvm"),
+    ),
+    exempt_namespaces=("kube-system", "nvidia"),
+    admission=AdmissionTerms(gpu_priority="gpu-workload", priorities={"gpu-workload": ()}, own=("gpu-tenancy-system",)),
+)
+DECLARED = Declared(ledger=LEDGER, stack="mine")
+
+
+def budgeted() -> Cluster:
+    """The records' cluster after each resident got its limit."""
+    cluster = record_0000()
+    kept = [each for each in cluster.pods if each["metadata"]["namespace"] not in (*NAMESPACES, "android-emulator")]
+    cluster.pods = [*kept, *residents({GPUMEM: "3k"})]
+    cluster.namespaces["android-emulator"] = {}
+    cluster.pods.append(pod("calico-node-x", "kube-system", owner=("DaemonSet", "calico-node")))
+    cluster.pods[-1]["spec"]["containers"][0]["image"] = "quay.io/calico/node:v3.31"
+    return cluster

@@ -1,0 +1,90 @@
+"""Objects of others are named before a rollout, by the judgement of `make up`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpumem import checkout, survey
+from gpumem.init.propose import find, propose
+from gpumem.init.stack_text import stack_text
+from gpumem.preflight.report import Preflight, preflight
+from tests.support.given_clusters import Cluster, Object, record_0000
+from tests.support.paths import ROOT
+
+LEVEL = "pod-security.kubernetes.io/enforce"
+Change = Callable[[Cluster], object]
+
+
+def report(folder: Path, cluster: Cluster, old: str = "", new: str = "") -> Preflight:
+    """preflight of the file that init proposes for record 0000, with `old` replaced, on this cluster."""
+    proposed = survey.read(record_0000().api())
+    text = stack_text(propose(proposed, find(proposed), {}))
+    assert old in text
+    (folder / "Pulumi.mine.yaml").write_text(text.replace(old, new, 1))
+    return preflight(survey.read(cluster.api()), checkout.rollout("mine", folder))
+
+
+def quota(name: str, namespace: str) -> Object:
+    return {"metadata": {"name": name, "namespace": namespace}}
+
+
+def test_a_stack_that_init_proposes_takes_nothing_over(tmp_path: Path) -> None:
+    found = report(tmp_path, record_0000())
+    assert found.takes_over == ()
+    assert f"Namespace immich: {LEVEL}=baseline" in found.labels
+    assert "Namespace nvidia: gpu-tenancy/exempt=true" in found.labels
+    assert {"Namespace gpu-tenancy-system", "ResourceQuota immich/gpumem-seats"} <= {*found.creates}
+    assert "PriorityClass gpu-workload" not in found.creates
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "change", "line"),
+    [
+        (
+            "frigate:\n      create_namespace: false",
+            "frigate:\n      create_namespace: true",
+            None,
+            "Namespace frigate: is there already; write create_namespace: false",
+        ),
+        ("", "", lambda c: c.namespaces.update(frigate={LEVEL: "privileged"}), f"its label {LEVEL} is privileged"),
+        ("", "", lambda c: c.namespaces.update({"gpu-tenancy-system": {}}), "Namespace gpu-tenancy-system: is there"),
+        ("create: false", "create: true", None, "PriorityClass gpu-workload: is there already, with the same value"),
+        ("value: 1200000", "value: 7", None, "PriorityClass gpu-workload: is there with value 1200000"),
+        ("", "", lambda c: c.priorities.clear(), "PriorityClass gpu-workload: is not there"),
+        (
+            "",
+            "",
+            lambda c: c.quotas.append(quota("gpumem-seats", "immich")),
+            "ResourceQuota immich/gpumem-seats: is there",
+        ),
+    ],
+)
+def test_an_object_of_somebody_else_is_named_with_the_key_to_write(
+    old: str, new: str, change: Change | None, line: str, tmp_path: Path
+) -> None:
+    cluster = record_0000()
+    if change:
+        change(cluster)
+    found = report(tmp_path, cluster, old, new)
+    assert [each for each in found.takes_over if line in each], found.takes_over
+    assert len(found.takes_over) == 1
+    assert not found.clear
+
+
+def test_objects_of_an_earlier_rollout_are_its_own(tmp_path: Path) -> None:
+    cluster = record_0000()
+    cluster.namespaces |= {"gpu-tenancy-system": {}, "gpu-tenancy-system-nodes": {}}
+    cluster.stacks = {"gpu-tenancy-system": "gpu-tenancy/mine", "gpu-tenancy-system-nodes": "gpu-tenancy/other"}
+    (line,) = report(tmp_path, cluster).takes_over
+    assert "Namespace gpu-tenancy-system-nodes: is of the stack gpu-tenancy/other" in line
+
+
+def test_queues_of_prod_that_are_there_are_named() -> None:
+    cluster = record_0000()
+    cluster.groups = {"kueue.x-k8s.io": ("v1beta2",)}
+    cluster.cluster_queues = [{"metadata": {"name": "gpu-cq"}}, {"metadata": {"name": "other"}}]
+    cluster.local_queues = [quota("team-a-gpu", "team-a")]
+    declared = checkout.rollout("prod", ROOT)
+    lines = [line for line in preflight(survey.read(cluster.api()), declared).takes_over if "Queue" in line]
+    assert [line.partition(":")[0] for line in lines] == ["ClusterQueue gpu-cq", "LocalQueue team-a/team-a-gpu"]

@@ -1,0 +1,240 @@
+"""The obstacles to a rollout: denials by admission's own judgement, objects of others, and missing parts."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpumem import survey
+from gpumem.draw import Paper
+from gpumem.preflight.declared import Declared, Named
+from gpumem.preflight.parts import State
+from gpumem.preflight.report import Preflight, preflight, preflight_text
+from tenancy.ledger import LocalQueue, OnDemand, Source, Tenant
+from tests.support.before_rollout import DECLARED, GPUMEM, LEDGER, T4, budgeted
+from tests.support.given_clusters import (
+    GPU,
+    NAMESPACE_OF,
+    STEADY,
+    Cluster,
+    device_plugin,
+    node,
+    of_deployment,
+    pod,
+    record_0000,
+)
+
+
+def found(cluster: Cluster, declared: Declared = DECLARED) -> Preflight:
+    return preflight(survey.read(cluster.api()), declared)
+
+
+def test_a_cluster_that_fits_its_stack_has_nothing_in_the_way() -> None:
+    report = found(budgeted())
+    assert (report.denies, report.takes_over, report.parts, report.without_budget) == ((), (), (), ())
+    assert report.clear
+    assert preflight_text(report, Paper()).endswith("nothing is in the way\n")
+
+
+def test_workloads_without_a_budget_would_be_denied_each_with_its_owner_and_remedy() -> None:
+    report = found(record_0000())
+    assert {(row.kind, row.namespace, row.name) for row in report.denies} == {
+        ("Deployment", NAMESPACE_OF.get(name, name), name) for name in (*STEADY, "android-emulator")
+    }
+    assert {row.policy for row in report.denies} == {"gpu-tenancy-gpu-budget"}
+    assert all(f"add {GPUMEM} (MiB) to the limits" in row.message for row in report.denies)
+    remedies = {row.name: row.remedy for row in report.without_budget}
+    assert remedies["immich-ml"] == f"add {GPUMEM}: 3000 (immich-ml) to the limits of its container"
+    assert remedies["android-emulator"] == "add residents.android-emulator"
+    assert not report.clear
+
+
+@pytest.mark.parametrize(
+    ("more", "policy"),
+    [
+        (of_deployment("x", "web", limits={GPU: "1"}), "gpu-tenancy-gpu-tenants"),
+        (of_deployment("x", "web", priorityClassName="system-node-critical"), "gpu-tenancy-priority-system"),
+        (of_deployment("x", "web", priorityClassName="gpu-workload"), "gpu-tenancy-priority-use"),
+        (of_deployment("x", "immich", hostNetwork=True), "gpu-tenancy-pod-security"),
+        (of_deployment("x", "immich", limits={GPU: "1", GPUMEM: "2k"}), "gpu-tenancy-seat-sizes"),
+        ([device_plugin("gpu-operator")], "gpu-tenancy-gpu-budget"),
+    ],
+)
+def test_each_other_reason_is_the_policys_own(more: list[dict[str, Any]], policy: str) -> None:
+    cluster = budgeted()
+    cluster.pods += more
+    assert policy in {row.policy for row in found(cluster).denies}
+
+
+def test_pods_of_an_exempt_namespace_are_not_judged() -> None:
+    cluster = budgeted()
+    cluster.pods.append(device_plugin())
+    assert found(cluster).denies == ()
+
+
+def test_what_a_running_pod_has_beyond_its_template_is_not_judged() -> None:
+    cluster = budgeted()
+    placed = cluster.pods[-2]
+    placed["metadata"]["annotations"] = {"device.viktorbarzin.me/uuid": "GPU-0"}
+    placed["spec"]["ephemeralContainers"] = [{"name": "debug"}]
+    mirror = {"annotations": {"kubernetes.io/config.mirror": "x"}, "owner": ("Node", "k8s-node1")}
+    cluster.pods.append(pod("static-k8s-node1", "web", priorityClassName="system-node-critical", **mirror))
+    assert found(cluster).denies == ()
+
+
+def test_the_class_of_a_gpu_pod_is_not_judged_because_admission_replaces_it() -> None:
+    cluster = budgeted()
+    for each in cluster.pods:
+        if each["metadata"]["namespace"] == "frigate":
+            each["spec"]["priorityClassName"] = "system-node-critical"
+    assert found(cluster).denies == ()
+
+
+def test_a_tenant_whose_pods_ask_for_more_than_its_seats_is_denied_by_its_quota() -> None:
+    cluster = budgeted()
+    cluster.pods += of_deployment("frigate", "frigate", limits={GPU: "1", GPUMEM: "3k"}, replicas=1)
+    (row,) = found(cluster).denies
+    assert (row.policy, row.namespace) == ("ResourceQuota gpumem-seats", "frigate")
+    assert "ask for 6000 viktorbarzin.me/gpumem together, its seats have 3000" in row.message
+
+
+def test_without_admission_nothing_is_denied() -> None:
+    assert found(record_0000(), replace(DECLARED, ledger=replace(LEDGER, admission=None))).denies == ()
+
+
+def test_a_pod_of_a_kueue_job_is_judged_as_the_job_controller_makes_it() -> None:
+    queue = LocalQueue(name="gpu", tenant="team-a", queue="gpu-cq")
+    ledger = replace(
+        LEDGER, queue_tenants=("team-a",), local_queues=(queue,), tenants=(*LEDGER.tenants, Tenant(name="team-a"))
+    )
+    cluster = budgeted()
+    by_kueue = {"labels": {"kueue.x-k8s.io/podset": "main"}, "owner": ("Job", "train"), "limits": {GPU: "1"}}
+    cluster.pods += [pod("train-abcde", "team-a", **by_kueue), *of_deployment("by-hand", "team-a", limits={GPU: "1"})]
+    report = found(cluster, replace(DECLARED, ledger=ledger))
+    assert [(row.name, row.policy) for row in report.denies] == [("by-hand", "gpu-tenancy-queued-pods")]
+
+
+def declared(**changes: Any) -> Declared:
+    return replace(DECLARED, **changes)
+
+
+def missing(cluster: Cluster, stack: Declared = DECLARED) -> dict[str, tuple[State, bool]]:
+    return {part.name: (part.state, part.blocks) for part in found(cluster, stack).parts}
+
+
+def test_a_version_without_admission_policies_blocks() -> None:
+    cluster = budgeted()
+    cluster.version = "v1.35.9"
+    assert missing(cluster) == {"Kubernetes": (State.OTHER, True)}
+
+
+def test_nodes_without_labels_or_devices_are_named() -> None:
+    cluster = budgeted()
+    cluster.nodes = [node("k8s-node1", gpu_present="true")]
+    expected = {"GPU feature discovery": (State.MISSING, True), "device plugin": (State.MISSING, False)}
+    assert missing(cluster) == expected
+    slices = replace(LEDGER, pools=(replace(T4, source=Source.SLICES),))
+    assert missing(cluster, declared(ledger=slices)).keys() == {"device plugin"}
+
+
+def test_a_pool_with_other_nodes_than_declared_is_named() -> None:
+    cluster = budgeted()
+    two = declared(ledger=replace(LEDGER, pools=(replace(T4, nodes=2),)))
+    assert missing(cluster, two) == {"pool t4": (State.MISSING, False)}
+    cluster.nodes = []
+    assert missing(cluster) == {"pool t4": (State.MISSING, True)}
+
+
+def test_a_node_of_two_pools_is_named() -> None:
+    both = declared(ledger=replace(LEDGER, pools=(T4, replace(T4, name="other"))))
+    assert missing(budgeted(), both)["node k8s-node1"] == (State.OTHER, True)
+
+
+def test_placement_by_device_needs_nvidias_runtime_class() -> None:
+    terms = LEDGER.admission
+    assert terms is not None
+    stack = declared(ledger=replace(LEDGER, admission=replace(terms, devices=1)))
+    cluster = budgeted()
+    assert missing(cluster, stack) == {"RuntimeClass nvidia": (State.MISSING, True)}
+    cluster.runtime_classes = [{"metadata": {"name": "nvidia"}, "handler": "nvidia"}]
+    assert missing(cluster, stack) == {}
+
+
+def test_alerts_need_the_prometheus_operator_and_kube_state_metrics() -> None:
+    cluster, stack = budgeted(), declared(has_alerts=True)
+    assert missing(cluster, stack) == {
+        "Prometheus Operator": (State.MISSING, True),
+        "kube-state-metrics": (State.MISSING, False),
+    }
+    cluster.groups = {"monitoring.coreos.com": ("v1",)}
+    cluster.pods += of_deployment("metrics", "web")
+    cluster.pods[-1]["spec"]["containers"][0]["image"] = "registry.k8s.io/kube-state-metrics/kube-state-metrics:v2.17"
+    assert missing(cluster, stack) == {}
+
+
+def test_a_network_plugin_that_enforces_nothing_is_not_known_to() -> None:
+    cluster = budgeted()
+    cluster.pods = [each for each in cluster.pods if "calico" not in each["metadata"]["name"]]
+    assert missing(cluster) == {"NetworkPolicies": (State.UNKNOWN, False)}
+
+
+def test_kueue_of_another_version_or_none_blocks() -> None:
+    cluster = budgeted()
+    queued = declared(has_queues=True)
+    assert missing(cluster, queued) == {"Kueue": (State.MISSING, True)}
+    cluster.groups = {"kueue.x-k8s.io": ("v1beta1",)}
+    assert missing(cluster, queued) == {"Kueue": (State.OTHER, True)}
+    cluster.groups = {"kueue.x-k8s.io": ("v1beta2",)}
+    assert missing(cluster, queued) == {}
+    cluster.pods += of_deployment("kueue-controller-manager", "kueue-system")
+    cluster.pods[-1]["spec"]["containers"][0]["image"] = "registry.k8s.io/kueue/kueue:v0.18.6"
+    assert missing(cluster, declared(kueue_version="0.18.6")) == {}
+    assert missing(cluster, declared(kueue_version="0.19.2")) == {"Kueue": (State.OTHER, True)}
+
+
+def test_armed_agents_are_named_with_what_they_would_do() -> None:
+    cluster = budgeted()
+    cluster.deployments = [{"metadata": {"name": "tts", "namespace": "tts"}, "spec": {"replicas": 1}}]
+    ledger = replace(LEDGER, on_demand=(OnDemand(name="tts", tenant="tts", pool="t4", need_mib=2048),))
+    gates = (("tts", "tts"), ("ytdlp", "ytdlp"))
+    report = found(cluster, declared(ledger=ledger, is_watchdog_armed=True, is_gate_armed=True, gates=gates))
+    assert report.evicts[0].startswith(
+        "the watchdog is armed: below a floor of 1536 MiB (t4) it evicts pods over budget"
+    )
+    assert report.scales == (
+        "Deployment tts/tts has 1 replicas; its demand gate scales it to 0 or 1",
+        "Deployment ytdlp/ytdlp is behind a demand gate, and is not there",
+    )
+    assert (found(cluster).evicts, found(cluster).scales) == ((), ())
+
+
+def test_labels_and_new_objects_are_listed_and_are_not_in_the_way() -> None:
+    made = (Named("Namespace", "", "new"), Named("Namespace", "", "web"), Named("ResourceQuota", "web", "gpumem-seats"))
+    report = found(budgeted(), declared(created=made, labels={"immich": {"level": "baseline"}, "new": {"a": "b"}}))
+    assert report.labels == ("Namespace immich: level=baseline",)
+    assert report.creates == ("Namespace new", "ResourceQuota web/gpumem-seats")
+    assert report.clear
+
+
+def test_the_clusters_ledger_alone_is_judged_by_its_pods() -> None:
+    report = found(record_0000(), Declared(ledger=LEDGER))
+    assert (report.stack, report.takes_over, report.creates) == (None, (), ())
+    assert len(report.denies) == 6
+
+
+def test_a_pod_that_cannot_be_read_is_named_and_the_others_are_judged() -> None:
+    cluster = record_0000(pod("odd", "web", limits={GPU: "many"}))
+    report = found(cluster)
+    assert any(line.startswith("pod web/odd is not judged: 'many'") for line in report.unknown)
+    assert len(report.denies) == 6
+
+
+def test_the_text_has_each_part_and_no_character_that_a_terminal_obeys() -> None:
+    mount = {"volumes": [{"name": "v", "hostPath": {"path": "/dev/\x1b[2J"}}]}
+    cluster = record_0000(*of_deployment("evil", "immich", **mount))
+    changes: Any = {"created": (Named("Namespace", "", "new"),), "labels": {"immich": {"level": "baseline"}}}
+    text = preflight_text(found(cluster, declared(has_alerts=True, is_watchdog_armed=True, **changes)), Paper())
+    assert "\x1b" not in text
+    for title in ("would deny", "missing:", "without a budget:", "would evict:", "would label:", "would create:"):
+        assert title in text
+    assert text.endswith("in the way: 7 denials, 0 objects of others, 1 missing parts\n")
