@@ -74,7 +74,7 @@ def _spellings(name: str) -> list[dict[str, Any]]:
 
 
 def _once(name: str, *, required: bool = False) -> dict[str, Any]:
-    """Not in both spellings; what is required may also stand in a file."""
+    """A key in one spelling only. A required key may also be in a file of parts."""
     at_most = {"not": {"allOf": _spellings(name)}}
     if not required:
         return at_most

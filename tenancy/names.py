@@ -9,7 +9,7 @@ PROJECT = "gpu-tenancy"
 
 # NVIDIA's device plugin and feature discovery.
 GPU = "nvidia.com/gpu"
-GPU_SHARED = "nvidia.com/gpu.shared"  # what a time slice is called where it is not called a GPU (renameByDefault)
+GPU_SHARED = "nvidia.com/gpu.shared"  # the name of a time slice if it is not called a GPU (renameByDefault)
 GPU_RUNTIME_CLASS = "nvidia"
 GPU_TAINT = "nvidia.com/gpu"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"

@@ -1,4 +1,4 @@
-"""Follows what the API knows of the exporter's node: pods, ledger, recycles and ResourceSlices.
+"""Follows the API's objects of the exporter's node: pods, ledger, recycles and ResourceSlices.
 
 While the API is away the last answer stays, and its age is served with the measurements.
 """

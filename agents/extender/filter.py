@@ -154,7 +154,7 @@ class _Preemption:
     request: Request
 
     def victims(self, name: str, given: Victims) -> Victims | None:
-        """The victims on a node; None if it is no candidate.
+        """The victims on a node; None if it is not a candidate.
 
         The scheduler's own victims free what the pod lacks there: the sum of gpumem, CPU, or another resource. They
         stand if a device is free then as well. If not, others are added. They are replaced only if gpumem is all that

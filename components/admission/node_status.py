@@ -60,7 +60,7 @@ def reconcile_writes(resources: Names, namespace: str) -> Manifest:
 
 
 def ledger_writes(namespace: str) -> Manifest:
-    """Of the ledger the reconcile agent changes the finalizers alone, which it removes when the nodes are clean.
+    """The reconcile agent may change only the finalizers of the ledger. It removes them when the nodes are clean.
 
     Otherwise its right to patch the ConfigMap would let it write budgets, which every agent would believe.
     """

@@ -98,7 +98,7 @@ def _cpu(random: Random) -> str:
 
 
 def quantity(random: Random) -> str:
-    """Most are quantities; some are none, or just so."""
+    """Most are quantities; some are invalid, or barely valid."""
     sign = random.choice(["", "", "", "", "-", "+"])
     digits = "".join(random.choice("00123456789") for _ in range(random.choice([0, 1, 2, 3, 6, 12, 19, 25])))
     if random.random() < 0.4:

@@ -31,7 +31,7 @@ def translated(value: Any) -> Any:
 
 @pytest.fixture
 def configuration(tmp_path: Path) -> Path:
-    """An Alertmanager with nothing but our route below its own."""
+    """An Alertmanager with only our route below its own."""
     config = translated(alertmanager_config(SPEC, {"name": "gpu-tenancy"})["spec"])
     config["route"] = {"receiver": "default", "routes": [config["route"]]}
     config["receivers"].append({"name": "default"})
