@@ -18,6 +18,7 @@ from tenancy.names import (
     EVENT_GATE_CLOSED,
     EVENT_RECYCLED,
     EVENT_SPARED,
+    EVENT_TOO_LITTLE,
     KUEUE_API,
     LABEL_NAME,
     SCHEDULER,
@@ -26,7 +27,7 @@ from tenancy.names import (
 _KINDS = {"pod": "/api/v1", "deployment": "/apis/apps/v1", "statefulset": "/apis/apps/v1", "job": "/apis/batch/v1"}
 _SHORT = {"po": "pod", "deploy": "deployment", "sts": "statefulset"}
 # Events of watchdog and gate about making room.
-_ACTS = (EVENT_RECYCLED, EVENT_SPARED, EVENT_BLOCKED, EVENT_CAPPED, EVENT_GATE_CLOSED)
+_ACTS = (EVENT_RECYCLED, EVENT_SPARED, EVENT_BLOCKED, EVENT_CAPPED, EVENT_TOO_LITTLE, EVENT_GATE_CLOSED)
 
 
 class TargetError(AgentError):

@@ -166,6 +166,7 @@ def watchdog_args(
 ) -> WatchdogArgs:
     """The watchdog's arguments. It serves the tenants with a seat, or with a queue that hands out gpumem."""
     queued = handed_out(settings.queues, ledger.names.gpumem) if settings.queues else {}
+    measured = {seat.tenant for seat in ledger.seats if not settings.pools[seat.pool].assumed}
     return WatchdogArgs(
         spec=spec,
         cluster=settings.cluster,
@@ -173,6 +174,7 @@ def watchdog_args(
         exporter=exporter,
         budgeted=[name for name in settings.tenants if ledger.budget_mib(name) or name in queued],
         queued=list(queued),
+        assumed=[seat.tenant for seat in ledger.seats if seat.tenant not in measured and seat.tenant not in queued],
     )
 
 

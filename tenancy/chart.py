@@ -79,6 +79,8 @@ class _Chart:
         size = f"{_devices(pool)} of {pool.memory_mib} MiB, {pool.memory_mib - pool.device_mib} reserved"
         shown = "" if pool.source is Source.LABELS else f", shown by {_SHOWN_BY[pool.source]}"
         yield from self._head(pool, self.ledger.promised_mib(pool.name), pool.advertised_mib, "MiB", size + shown)
+        if pool.assumed:
+            yield from self._text("its numbers are assumed: the watchdog only reports there", alarm=True)
 
     def _bars(self, pool: Pool, fits_in_sum: bool) -> Iterator[str]:
         seats = sum(seat.replicas for seat in self.ledger.seats_in(pool.name))

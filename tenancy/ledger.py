@@ -98,6 +98,8 @@ class Pool:
     reserve_mib: int = 0
     driver_reserved_mib: int = DRIVER_RESERVED_MIB
     floor_mib: int = 0
+    # The numbers are not measured yet: the watchdog recycles nobody there.
+    assumed: bool = False
     source: Source = Source.LABELS
     enforce: Enforce = Enforce.NONE
     # If the driver enforces: a node with an older driver takes no pod with a budget.

@@ -5,7 +5,7 @@ verdict.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -28,7 +28,7 @@ from agents.watchdog.types import (
     UncappedPod,
 )
 from agents.watchdog.view import SETTLE_SECONDS, View
-from tenancy.devices.recycle import Offender, choose, overshoot_mib
+from tenancy.devices.recycle import Offender, RecycleChoice, choose, overshoot_mib
 from tenancy.seconds import FRESH_SECONDS
 from tenancy.units import MIB
 
@@ -118,7 +118,13 @@ def _measured(
     """The device with its floor, its waiting seats, and its pods that declared nothing or have ended."""
     demand = demands.get((reading.node, device.uuid), SeatDemand(0, ()))
     found = DeviceVerdict(
-        node=reading.node, device=device, floor_mib=reading.pool.floor_mib, seats_mib=demand.mib, seats=demand.seats
+        node=reading.node,
+        device=device,
+        floor_mib=reading.pool.floor_mib,
+        assumed_pool=reading.pool.name if reading.pool.assumed else None,
+        seats_mib=demand.mib,
+        seats=demand.seats,
+        fewer_seats_mib=demand.fewer_mib,
     )
     uses = _uses(view, found)
     return replace(
@@ -190,17 +196,25 @@ def _chosen(view: View, found: DeviceVerdict) -> DeviceVerdict:
     by_name = {target.name: target for target in targets if alone[target.name] is None}
     offenders = {name: _offender(view, target) for name, target in by_name.items()}
     allowed = _within_limit(view, by_name.values())
-    choice = choose([offenders[target.name] for target in allowed], shortfall_mib=found.missing_mib)
-    wanted = choose(offenders.values(), shortfall_mib=found.missing_mib)
+    aims_mib = found.aims_mib(view.snapshot.limits.least_free_mib)
+    choice = _first_restored([offenders[target.name] for target in allowed], aims_mib)
+    wanted = _first_restored(offenders.values(), aims_mib)
     kept = sorted({target.tenant for target in by_name.values() if target not in allowed})
     limit = f"{view.snapshot.limits.evictions_per_hour} recycles an hour of {', '.join(kept)}"
     return replace(
         found,
         spared=tuple(filter(None, alone.values())),
         recycle=tuple(by_name[offender.name] for offender in choice.chosen),
-        restores=choice.restores,
+        restores=choice.restores and sum(each.overshoot_mib for each in choice.chosen) >= found.missing_mib,
+        too_little=() if wanted.restores else tuple(by_name.values()),
         limited=limit if choice != wanted else None,
     )
+
+
+def _first_restored(offenders: Collection[Offender], aims_mib: Iterable[int]) -> RecycleChoice:
+    """The offenders that restore the first possible shortfall of these; if all are too large, nobody."""
+    choices = (choose(offenders, shortfall_mib=mib) for mib in aims_mib)
+    return next((choice for choice in choices if choice.restores), RecycleChoice(chosen=(), restores=False))
 
 
 def _targets(view: View, found: DeviceVerdict) -> list[Target]:

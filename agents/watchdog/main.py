@@ -59,7 +59,8 @@ def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
 
 @dataclass(kw_only=True)
 class WatchdogRun:
-    """One run. `state` is what a pass leaves to the next, `rehearsed` what a dry run would have recycled."""
+    """One run. `state` is what a pass leaves to the next, `rehearsed` what it would have recycled in a dry run or in a
+    pool with assumed numbers."""
 
     settings: Settings
     api: Api
@@ -116,7 +117,7 @@ class WatchdogRun:
             local_now=self.clock.now(),
             readings=readings,
             pods=pods,
-            recycled=self.rehearsed if self.settings.dry_run else self.recycles.recycled,
+            recycled=(*self.recycles.recycled, *self.rehearsed),
             refused=self.recycles.refused,
             seats=seats,
             limits=self.settings,
@@ -126,15 +127,15 @@ class WatchdogRun:
 
     def _recycle(self, reporter: Reporter, decision: Decision, now: datetime, began: float) -> None:
         """Writes all of it down before any of it is done, so that of two watchdogs only one does it."""
-        wanted = [(verdict, target) for verdict in decision.verdicts for target in verdict.recycle]
-        entries = tuple(target.recycled(now) for _, target in wanted)
+        chosen = [(verdict, target) for verdict in decision.verdicts for target in verdict.recycle]
+        wanted = [] if self.settings.dry_run else [each for each in chosen if each[0].assumed_pool is None]
+        for verdict, target in chosen:
+            if (verdict, target) not in wanted:
+                self.rehearsed = (*self.rehearsed, target.recycled(now))
+                reporter.rehearsed(verdict, target, now)
         if not wanted:
             return
-        if self.settings.dry_run:
-            self.rehearsed = (*self.rehearsed, *entries)
-            for verdict, target in wanted:
-                reporter.rehearsed(verdict, target, now)
-        elif self.recycles.reserve(entries, now):
+        if self.recycles.reserve([target.recycled(now) for _, target in wanted], now):
             results = self._act([target for _, target in wanted], now, began)
             done = [(*each, result) for each, result in zip(wanted, results, strict=False)]
             for verdict, target, result in done:

@@ -72,13 +72,19 @@ class Reporter:
                 if spared.lasting:
                     note = f"uses more of {gpu} than it declared while others lack it, and is left alone: {spared.why}"
                     self._once(spared.target.first.reference, names.EVENT_SPARED, note, now)
+            if verdict.too_little:
+                self._once(
+                    nodes[verdict.node].reference, names.EVENT_TOO_LITTLE, _too_little(verdict, gpu), now, of=gpu
+                )
             if verdict.limited:
                 note = f"{gpu} is short of memory, and the limit of {verdict.limited} protects its offenders"
                 self._once(nodes[verdict.node].reference, names.EVENT_CAPPED, note, now)
 
     def rehearsed(self, verdict: DeviceVerdict, target: Target, now: datetime) -> None:
         self.log.warning("would recycle", restores=verdict.restores, **_about(target), **_fields(verdict))
-        note = f"would be recycled if the watchdog were armed, because {_reason(verdict, target)}"
+        pool = verdict.assumed_pool
+        condition = f"the numbers of pool {pool} were not assumed" if pool else "the watchdog were armed"
+        note = f"would be recycled if {condition}, because {_reason(verdict, target)}"
         self._record(target.first.reference, names.EVENT_WOULD_RECYCLE, note, now, occasion=now.isoformat())
 
     def acted(self, verdict: DeviceVerdict, target: Target, act: EvictionResult, now: datetime) -> None:
@@ -110,6 +116,15 @@ def _reason(verdict: DeviceVerdict, target: Target) -> str:
     return (
         f"GPU {verdict.device.gpu} of {verdict.node} has {verdict.free_mib} MiB free, its floor is "
         f"{verdict.floor_mib}{seats}, and {target} uses {target.used_mib} MiB of it, having declared {declared_mib}"
+    )
+
+
+def _too_little(verdict: DeviceVerdict, gpu: str) -> str:
+    pods = ", ".join(map(str, verdict.too_little))
+    over_mib = sum(target.overshoot_mib for target in verdict.too_little)
+    return (
+        f"{gpu} is {verdict.missing_mib} MiB short of memory, and nobody is recycled: {pods} would give back "
+        f"{over_mib} MiB, which is too little; lower a budget or the floor, or end what uses the rest"
     )
 
 

@@ -16,10 +16,14 @@ WAITING_SECONDS = 30
 
 @dataclass(frozen=True)
 class SeatDemand:
-    """The MiB to free on a device for the seats that wait, its floor included."""
+    """The MiB to free on a device for the seats that wait, its floor included.
+
+    `fewer_mib` are those for fewer of the seats: for all but the last, and so on, down to the first alone.
+    """
 
     mib: int
     seats: tuple[str, ...]
+    fewer_mib: tuple[int, ...] = ()
 
 
 def ripe(seats: Iterable[WaitingSeat], now: datetime) -> tuple[WaitingSeat, ...]:
@@ -41,9 +45,12 @@ def to_free(
             for reading in snapshot.readings
             if reading.pool.name in pools
         }
-        for place, mib in to_free_mib([seat.ask for seat in waiting], nodes).items():
+        asks = [seat.ask for seat in waiting]
+        fewer = [to_free_mib(asks[:count], nodes) for count in reversed(range(1, len(asks)))]
+        for place, mib in to_free_mib(asks, nodes).items():
             if place not in demands or demands[place].mib < mib:
-                demands[place] = SeatDemand(mib, tuple(map(str, waiting)))
+                fewer_mib = tuple(each[place] for each in fewer if place in each)
+                demands[place] = SeatDemand(mib, tuple(map(str, waiting)), fewer_mib)
     return demands
 
 

@@ -22,7 +22,8 @@ HOUR = timedelta(hours=1)
 class Limits:
     """`tenants` are the namespaces where pods may be recycled, each `evictions_per_hour` times an hour.
 
-    `grace_seconds` is the longest grace period of a recycled pod.
+    `grace_seconds` is the longest grace period of a recycled pod. `least_free_mib` is what recycles restore if they
+    cannot restore the floor.
     """
 
     tenants: tuple[str, ...] = variable(listed)
@@ -30,6 +31,7 @@ class Limits:
     cool_down_seconds: int = variable(SECONDS)
     grace_seconds: int = variable(SECONDS)
     evictions_per_hour: int = variable(whole(1, 100_000))
+    least_free_mib: int = variable(whole(0, 2**31))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,21 +137,26 @@ class Spared:
 class DeviceVerdict:
     """The decision on one device.
 
-    `seats_mib` must be freed for the waiting `seats`, the floor included. `going_mib` is what terminating pods will
-    free; `ended` are the uids of pods that the API no longer shows. `recycle` frees enough only if `restores`.
-    `limited` is the recycle limit that protects offenders here. `undeclared` pods use the device without a budget.
+    `seats_mib` must be freed for the waiting `seats`, the floor included; `fewer_seats_mib` for fewer seats.
+    `going_mib` is what terminating pods will free; `ended` are the uids of pods that the API no longer shows.
+    `recycle` frees all that is missing only if `restores`. `too_little` are the offenders that stay, because all of
+    them together restore nothing. `limited` is the recycle limit that protects offenders here. `undeclared` pods use
+    the device without a budget. `assumed_pool` is the pool if its numbers are assumed: nobody is recycled there.
     """
 
     node: str
     device: Device
     floor_mib: int
+    assumed_pool: str | None = None
     seats_mib: int = 0
     seats: tuple[str, ...] = ()
+    fewer_seats_mib: tuple[int, ...] = ()
     samples: int = 0
     going_mib: int = 0
     ended: tuple[str, ...] = ()
     recycle: tuple[Target, ...] = ()
     restores: bool = True
+    too_little: tuple[Target, ...] = ()
     limited: str | None = None
     spared: tuple[Spared, ...] = ()
     undeclared: tuple[Reference, ...] = ()
@@ -175,6 +182,13 @@ class DeviceVerdict:
     def missing_mib(self) -> int:
         """The MiB still missing after all terminating pods have ended."""
         return max(self.short_mib - self.going_mib, 0)
+
+    def aims_mib(self, least_free_mib: int) -> Sequence[int]:
+        """The MiB that recycles may restore, the most first: for all waiting seats, for fewer, for the floor, for the
+        least free memory."""
+        level_mib = min(least_free_mib, self.floor_mib)
+        short = (self.short_mib, *self.fewer_seats_mib, self.floor_mib - self.free_mib, level_mib - self.free_mib)
+        return sorted({mib - self.going_mib for mib in short if mib > self.going_mib}, reverse=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,6 +61,12 @@ class PoolSpec(Spec):
         "`nvidia-smi -q -d MEMORY`. A CUDA context belongs to its process, so its seat pays for the context.",
     )
     floor_mib: MibOrNone = Field(default=0, description="Free memory of a device below which the watchdog acts.")
+    assumed: bool = Field(
+        default=False,
+        description="true while a number of the pool is assumed and not measured: an armed watchdog reports there what "
+        "it would do, and recycles nobody.",
+        examples=[True],
+    )
     source: Source = Field(
         default=Source.LABELS,
         description="Proof of a node's devices, without which their memory is not advertised. labels: labels of GPU "

@@ -12,7 +12,7 @@ from components.base.agent import RUN_SECONDS, Agent, cron_job, flag
 from components.base.identity import Identity, PolicyRule, events_rule
 from components.base.journal import journal, journal_rule
 from components.base.manifest import component_type, register
-from components.base.spec import Count, Seconds, Spec
+from components.base.spec import Count, MibOrNone, Seconds, Spec
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
@@ -36,11 +36,18 @@ class WatchdogSpec(Spec):
     evictions_per_hour: Count = Field(
         default=4, description="Recycle limit of one tenant: beyond it the tenant is left alone, and an alert fires."
     )
+    least_free_mib: MibOrNone = Field(
+        default=0,
+        examples=[512],
+        description="If recycles cannot restore a device's floor, they restore this much free memory, or nobody is "
+        "recycled. 0: the floor alone counts.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchdogArgs:
-    """`budgeted`: the tenants with budgets, which it may recycle; `queued`: the queue tenants among these."""
+    """`budgeted`: the tenants with budgets, which it may recycle; `queued`: the queue tenants among these; `assumed`:
+    the tenants that have seats only in pools with assumed numbers."""
 
     spec: WatchdogSpec
     cluster: ClusterSpec
@@ -48,6 +55,7 @@ class WatchdogArgs:
     exporter: ExporterSpec
     budgeted: Sequence[str]
     queued: Sequence[str] = ()
+    assumed: Sequence[str] = ()
 
 
 def watchdog_agent(args: WatchdogArgs) -> Agent:
@@ -67,6 +75,7 @@ def watchdog_agent(args: WatchdogArgs) -> Agent:
             "COOL_DOWN_SECONDS": str(_COOL_DOWN_SECONDS),
             "GRACE_SECONDS": str(_GRACE_SECONDS),
             "EVICTIONS_PER_HOUR": str(spec.evictions_per_hour),
+            "LEAST_FREE_MIB": str(spec.least_free_mib),
             "TENANTS": ",".join(sorted(args.budgeted)),
             **telemetry_environment(namespace, args.exporter),
         },
@@ -81,7 +90,7 @@ def _rules(args: WatchdogArgs) -> Iterator[PolicyRule]:
     if not args.spec.armed:
         return
     yield journal_rule(names.WATCHDOG, args.cluster.system_namespace)
-    for tenant in sorted(args.budgeted):
+    for tenant in sorted(set(args.budgeted) - set(args.assumed)):
         yield PolicyRule("", ("pods/eviction",), ("create",), namespace=tenant)
         if tenant in args.queued:
             yield PolicyRule(names.KUEUE_GROUP, ("workloads",), ("get", "patch"), namespace=tenant)

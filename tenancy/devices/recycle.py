@@ -24,7 +24,7 @@ class Offender:
 
 @dataclass(frozen=True, kw_only=True)
 class RecycleChoice:
-    """`restores`: the floor is free again once the chosen are within their budgets."""
+    """`restores`: the shortfall is free again once the chosen are within their budgets."""
 
     chosen: tuple[Offender, ...]
     restores: bool
@@ -42,24 +42,20 @@ def choose(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoic
     """The smallest set of offenders that restores the shortfall. Exact, in O(n log n).
 
     Of several smallest sets it takes the lowest priorities, compared from the highest down, then the furthest over,
-    then the youngest. If no set restores the floor, it takes the one offender that is furthest over.
+    then the youngest. If no set restores the shortfall, it takes nobody.
     """
     ranked = sorted(offenders, key=_worst_first)
     if shortfall_mib <= 0 or not ranked:
         return RecycleChoice(chosen=(), restores=shortfall_mib <= 0)
     size = _fewest(ranked, shortfall_mib)
     if size is None:
-        return RecycleChoice(chosen=(min(ranked, key=_furthest_over),), restores=False)
+        return RecycleChoice(chosen=(), restores=False)
     return RecycleChoice(chosen=tuple(_lowest_priorities(ranked, size, shortfall_mib)), restores=True)
 
 
 def _worst_first(offender: Offender) -> tuple[int, int, float, str]:
     """By priority from the highest; within one, the order in which they are taken."""
     return -offender.priority, -offender.overshoot_mib, offender.age_seconds, offender.name
-
-
-def _furthest_over(offender: Offender) -> tuple[int, int, float, str]:
-    return -offender.overshoot_mib, offender.priority, offender.age_seconds, offender.name
 
 
 def _fewest(offenders: Sequence[Offender], shortfall_mib: int) -> int | None:

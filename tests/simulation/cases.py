@@ -141,8 +141,8 @@ CASES = (
         "one tenant's four recycles end everybody's protection",
         "pressure stays",
         plan(
-            over(600.0, "immich-ml", 2900),
-            over(3700.0, "frigate", 500),
+            over(600.0, "immich-ml", 2400),
+            over(3700.0, "frigate", 1000),
             minutes=75,
         ),
     ),
@@ -237,7 +237,7 @@ CASES = (
         plan(
             (600.0, "burst", {"name": "immich-server", "mib": 2500, "seconds": 5400.0, "lies": True}),
             (1370.0, "leak", {"name": "llama-swap", "mib": 500, "seconds": 5400.0, "lies": True}),
-            (3211.2, "extender_restarts", {"seconds": 120.0}),
+            (1880.0, "extender_restarts", {"seconds": 120.0}),
             minutes=75,
             shape=Shape(outside_mib=800),
         ),
@@ -252,6 +252,21 @@ CASES = (
             minutes=30,
             shape=Shape(outside_mib=300),
             seed=9,
+        ),
+    ),
+    Case(
+        "a pod that is 36 MiB over its budget is evicted for a shortfall of 116",
+        "evicted in vain",
+        plan(
+            *(
+                over(600.0, name, mib)
+                for name, mib in (
+                    ("immich-ml", 850), ("llama-swap", 546), ("frigate", 54), ("immich-server", 571),
+                    ("portal-stt", 36),
+                )
+            ),
+            minutes=40,
+            shape=Shape(outside_mib=414),
         ),
     ),
     Case(

@@ -4,7 +4,7 @@ A promise with a time limit does not count while the API server or the node is d
 The acts of a tenant are never an excuse. Units: MiB, seconds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from simulation.api import Object
@@ -45,6 +45,7 @@ class Invariants:
         self.gates = GatePromises(system)
         self.recycled: dict[str, list[float]] = {}  # the times, by workload
         self.bound: dict[str, float] = {}  # the time, by the pod's UID
+        self.helped: dict[str, float] = {}  # by device: the last time at which recycles there could restore something
         system.server.checks.append(self._check)
 
     def resume(self) -> None:
@@ -70,6 +71,7 @@ class Invariants:
 
     def look(self) -> None:
         self.gates.remember()
+        self._remember_help()
         self._waits()
         self._pressure()
         self._starved()
@@ -154,7 +156,7 @@ class Invariants:
 
     def _reclaimable(self, card: Card) -> int:
         """Returns the free MiB above the floor after all gates have closed and all offenders were recycled."""
-        on = [each for each in self.system.kubelets.running.values() if each.card is card]
+        on = self._on(card)
         over = sum(each.used_mib - each.workload.declared_mib for each in on if self._evictable(each) or _greedy(each))
         return card.free_mib + self._lent(card) + over - self.system.pools[card.node].floor_mib
 
@@ -168,13 +170,14 @@ class Invariants:
                 self.violations.held("gate stays open", card.uuid, False, 0.0, "")
                 continue
             self.world.see("state: a device is under its floor")
-            on = [each for each in self.system.kubelets.running.values() if each.card is card]
+            on = self._on(card)
             going = sum(each.used_mib for each in on if each.ends and not hangs(each))
             pressed = card.free_mib + going < self.system.pools[card.node].floor_mib and self.violations.up(
                 card.node, card.uuid
             )
             pressed = pressed and not self._stray(card.node)
             evictable = [each for each in on if self._evictable(each)]
+            evictable = evictable if self._restore(card, evictable) else []
             names = ", ".join(f"{e.workload.name} ({e.used_mib} of {e.workload.declared_mib})" for e in evictable)
             text = f"{card.uuid} has {card.free_mib} MiB free, and nobody recycles {names}"
             self.violations.held("pressure stays", card.uuid, pressed and bool(evictable), PRESSED_SECONDS, text)
@@ -182,6 +185,26 @@ class Invariants:
             names = ", ".join(each.workload.name for each in lent)
             text = f"{card.uuid} has {card.free_mib} MiB free, and the gate leaves {names} in"
             self.violations.held("gate stays open", card.uuid, pressed and bool(lent), PRESSED_SECONDS, text)
+
+    def _restore(self, card: Card, offenders: Sequence[Running]) -> bool:
+        """Returns True if their recycles restore the device's floor, or at least its least free memory."""
+        floor_mib = self.system.pools[card.node].floor_mib
+        least_mib = int(self.system.stack.environ[WATCHDOG]["LEAST_FREE_MIB"])
+        going = sum(each.used_mib for each in self._on(card) if each.ends and not hangs(each))
+        free_mib = card.free_mib + going
+        over_mib = sum(max(each.used_mib - each.workload.declared_mib, 0) for each in offenders)
+        return any(free_mib < level <= free_mib + over_mib for level in (floor_mib, min(least_mib, floor_mib)))
+
+    def _on(self, card: Card) -> list[Running]:
+        return [each for each in self.system.kubelets.running.values() if each.card is card]
+
+    def _remember_help(self) -> None:
+        """Notes the devices where recycles of all offenders, protected ones too, could restore something, or could help
+        a pod that waits."""
+        for card in self.system.cards():
+            budgeted = [each for each in self._on(card) if each.workload.declared_mib and not each.ends]
+            if self.system.scheduler.waiting or self._restore(card, budgeted):
+                self.helped[card.uuid] = self.world.now
 
     def _stray(self, node: str) -> bool:
         """Returns True if the node lacks its pool's labels: then no agent knows it."""
@@ -225,8 +248,10 @@ class Invariants:
         """A process within its budget gets the memory that others use beyond theirs."""
         short = [each for each in self.system.kubelets.running.values() if each.short_since is not None]
         for each in short:
-            on = [other for other in self.system.kubelets.running.values() if other.card is each.card]
-            guilty = [o for o in on if self._closable(o) or self._evictable(o)]
+            on = self._on(each.card)
+            evictable = [other for other in on if self._evictable(other)]
+            evictable = evictable if self._restore(each.card, evictable) else []
+            guilty = [other for other in on if self._closable(other)] + evictable
             bad = bool(guilty) and self.violations.up(each.machine.name, each.card.uuid)
             has = ", ".join(f"{o.workload.name} ({o.used_mib})" for o in guilty)
             text = f"{each.workload.name} has {each.used_mib} of {each.wanted_mib} within its seat; {has} stay"
@@ -265,7 +290,7 @@ class Invariants:
                 self._advertised(found)
 
     def _evicted(self, pod: Object) -> None:
-        """No pod within its budget is evicted."""
+        """No pod within its budget is evicted, and none in vain."""
         workload = self.system.tenants.of(pod)
         running = self.system.kubelets.running.get(pod["metadata"]["uid"])
         self.world.see("action: evicted")
@@ -279,6 +304,9 @@ class Invariants:
         recently = running is not None and self.world.now - running.over_at <= LAG_SECONDS
         if used <= workload.declared_mib and not recently:
             self.violations.add("evicted within budget", f"{workload.name} has {used} of {workload.declared_mib}")
+        if running is not None and self.world.now - self.helped.get(running.card.uuid, -HOUR) > LAG_SECONDS:
+            text = f"{workload.name} has {used} of {workload.declared_mib}, {running.card.free_mib} MiB are free"
+            self.violations.add("evicted in vain", text)
 
     def _bound(self, pod: Object) -> None:
         """No device is promised twice."""

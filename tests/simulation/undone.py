@@ -3,7 +3,7 @@
 Each replaces the agents' code by the code before the fix, or by code that does the same.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -25,6 +25,7 @@ from agents.watchdog import decide as watchdog_decide
 from agents.watchdog import evict, spare
 from agents.watchdog.types import Blind, DeviceVerdict, Recycled, Target
 from agents.watchdog.view import View
+from tenancy.devices.recycle import Offender, RecycleChoice
 from tenancy.names import WATCHDOG
 from tests.simulation import system
 
@@ -32,6 +33,7 @@ Patch = AbstractContextManager[Any]
 _plain_stack, _plain_parse = system.stack, reading.parse
 _plain_evict, _plain_journal_write = evict._evict, Journal.write
 _plain_needs, _plain_write, _plain_doubt = headroom.seat_needs, Reconciler._write, watchdog_decide._doubt
+_plain_first_restored = watchdog_decide._first_restored
 
 
 def _put(target: object, name: str, new: object) -> Patch:
@@ -101,6 +103,13 @@ def _at_once() -> tuple[Patch, ...]:
     )
 
 
+def _first_restored(offenders: Collection[Offender], aims_mib: Iterable[int]) -> RecycleChoice:
+    """If nothing is restored, the offender that is furthest over goes alone."""
+    found = _plain_first_restored(offenders, aims_mib)
+    worst = sorted(offenders, key=lambda each: -each.overshoot_mib)[:1]
+    return found if found.restores else replace(found, chosen=tuple(worst))
+
+
 # By the name of the case.
 UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     "a seat is refused while all others keep to theirs": lambda: (
@@ -141,6 +150,9 @@ UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     "an extender that restarts forgets whom it held back": lambda: (_put(PendingPods, "_begins", lambda _: False),),
     "a recycle that was written down and not done spares the offender": lambda: (
         _put(View, "_was_in_vain", lambda *_: False),
+    ),
+    "a pod that is 36 MiB over its budget is evicted for a shortfall of 116": lambda: (
+        _put(watchdog_decide, "_first_restored", _first_restored),
     ),
     "a recycle that came to nothing uses up the cap of the node": lambda: (
         _put(View, "counted", property(lambda view: view.snapshot.recycled)),

@@ -26,13 +26,14 @@ from tenancy.units import MIB
 T = TypeVar("T")
 TENANTS = ("immich", "frigate", "team-a")
 START = datetime(2026, 6, 2, 12, 0, tzinfo=UTC)
-TOTAL_MIB, FLOOR_MIB = 1000, 100
+TOTAL_MIB, FLOOR_MIB, LEAST_FREE_MIB = 1000, 100, 30
 PER_HOUR = 2
 LIMITS = Limits(
     minimum_age_seconds=60,
     cool_down_seconds=300,
     grace_seconds=30,
     evictions_per_hour=PER_HOUR,
+    least_free_mib=LEAST_FREE_MIB,
     tenants=TENANTS[:2],
 )
 
@@ -314,7 +315,7 @@ def _goes(snapshot: PassInput, now: datetime, pod: GpuPod) -> bool:
 def _check_smallest(
     snapshot: PassInput, now: datetime, verdict: DeviceVerdict, used: dict[str, dict[str, int]]
 ) -> None:
-    """Checks that no smaller set of recycles restores the floor, and that this one does if it claims to."""
+    """Checks that the recycles restore the floor, the least free memory or a seat's need, and no fewer of them do."""
     amounts = [target.overshoot_mib for target in verdict.recycle]
     assert all(amount > 0 for amount in amounts)
     there = {pod.uid for pod in snapshot.pods}
@@ -324,10 +325,10 @@ def _check_smallest(
     missing = max(FLOOR_MIB - verdict.free_mib, verdict.seats_mib) - freed
     assert missing > 0, "though enough is going"
     assert verdict.restores is (sum(amounts) >= missing)
-    if verdict.restores:
-        assert not any(sum(fewer) >= missing for fewer in combinations(amounts, len(amounts) - 1)), "more than needed"
-    else:
-        assert len(amounts) == 1
+    most = max(sum(fewer) for fewer in combinations(amounts, len(amounts) - 1))
+    levels = (missing, FLOOR_MIB - verdict.free_mib - freed, LEAST_FREE_MIB - verdict.free_mib - freed)
+    seats = tuple(mib - freed for mib in verdict.fewer_seats_mib)
+    assert any(most < mib <= sum(amounts) for mib in (*levels, *seats)), "restores nothing, or is more than needed"
 
 
 def live(dice: Random, passes: int) -> int:

@@ -24,6 +24,7 @@ WATCHDOG = {
     "COOL_DOWN_SECONDS": "600",
     "GRACE_SECONDS": "30",
     "EVICTIONS_PER_HOUR": "6",
+    "LEAST_FREE_MIB": "0",
     "TENANTS": "immich,frigate",
 }
 TTS = {

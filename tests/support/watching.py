@@ -22,6 +22,7 @@ LIMITS = Limits(
     cool_down_seconds=600,
     grace_seconds=30,
     evictions_per_hour=6,
+    least_free_mib=0,
     tenants=("immich", "llama-swap", "team-a"),
 )
 

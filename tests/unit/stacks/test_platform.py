@@ -64,6 +64,15 @@ def test_what_is_declared_does_not_depend_on_the_order_of_the_configuration(prod
     assert turned.exports == prod.exports
 
 
+def test_of_prod_the_watchdog_may_evict_everywhere_but_where_the_numbers_are_assumed(prod: Graph) -> None:
+    evicts = {
+        role["metadata"]["namespace"]
+        for role in (dict(each.inputs) for each in prod.all("Role"))
+        if any("pods/eviction" in rule["resources"] for rule in role["rules"])
+    }
+    assert evicts == {"immich", "llama-swap", "frigate", "portal-stt"}, "not inference, which is on node-4 alone"
+
+
 def test_a_tenant_may_also_request_what_its_queues_hand_out() -> None:
     config = changed(
         put("queues flavors t4-memory", {"pool": "t4"}),

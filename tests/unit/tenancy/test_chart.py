@@ -108,6 +108,12 @@ def test_a_larger_seat_is_never_drawn_smaller() -> None:
     assert widths == [32, 19, 13, 11, 10, 4, 9]
 
 
+def test_a_pool_whose_numbers_are_assumed_is_named_as_such() -> None:
+    text = "its numbers are assumed: the watchdog only reports there"
+    charts = [seating_chart(ledger(replace(T4, assumed=each))) for each in (True, False)]
+    assert [text in chart for chart in charts] == [True, False]
+
+
 def test_the_chart_of_one_device() -> None:
     """The picture itself: change it on purpose only."""
     one = replace(

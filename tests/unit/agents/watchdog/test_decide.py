@@ -9,7 +9,7 @@ from agents.kube.pods import Controller
 from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.reading import ContainerCap, LostDevice, PodUse, Trouble
 from agents.watchdog.pods import GpuPod
-from agents.watchdog.types import Recycled, Refused
+from agents.watchdog.types import Limits, Recycled, Refused
 from tenancy.units import MIB
 from tests.support import search
 from tests.support.disorder import live
@@ -20,6 +20,7 @@ from tests.support.watching import (
     EMULATOR,
     ENDING,
     JOB,
+    LIMITS,
     LLAMA,
     NOW,
     Use,
@@ -51,7 +52,7 @@ def caps(*why_not: str, pod: GpuPod = ARENA) -> tuple[ContainerCap, ...]:
 
 
 AN_HOUR = replace(ARENA, gone_by=after(3600), going_seconds=3600)
-BOTH = [(ARENA, 9_000), (LLAMA, 5_900)]
+BOTH = [(ARENA, 8_000), (LLAMA, 6_900)]
 YOUNG_JOB = replace(JOB, name="train-1", uid="uid-1", started=after(100))
 Case = tuple[dict[str, Any], list[Use], list[str]]
 
@@ -61,7 +62,7 @@ CASES: dict[str, Case] = {
     "the runaway and not a large pod that is a little over": ({}, [(LLAMA, 5_100), (ARENA, 9_000)], ["arena"]),
     "nobody within the budget under any pressure": ({}, [(LLAMA, 5_000), (EMULATOR, 10_000)], []),
     "nobody while enough terminates": ({}, [(ENDING, 9_000), (LLAMA, 5_500)], []),
-    "another a minute after a grace period": ({"seconds": 190}, [(ENDING, 9_000), (LLAMA, 5_500)], ["llama"]),
+    "another a minute after a grace period": ({"seconds": 190}, [(ENDING, 8_000), (LLAMA, 6_500)], ["llama"]),
     "nobody within 30 s of a grace period of an hour": ({"seconds": 70}, [(AN_HOUR, 9_000), (LLAMA, 5_500)], []),
     "another after that": ({"seconds": 90}, [(AN_HOUR, 3_100), (LLAMA, 11_000)], ["llama"]),
     "the pod that takes an hour to end, though its workload cools down": (
@@ -69,7 +70,11 @@ CASES: dict[str, Case] = {
         [(AN_HOUR, 9_000), (LLAMA, 5_500)],
         ["arena"],
     ),
-    "nobody 50 s after an eviction that never came": ({"seconds": 40, "recycled": (entry(0, ARENA),)}, BOTH[:1], []),
+    "nobody 50 s after an eviction that never came": (
+        {"seconds": 40, "recycled": (entry(0, ARENA),)},
+        [(ARENA, 14_000)],
+        [],
+    ),
     "the same pod after a minute": ({"seconds": 60, "recycled": (entry(0, ARENA),)}, [(ARENA, 14_000)], ["arena"]),
     "another within a minute of a refusal": ({"refused": refusal(ARENA, 51)}, BOTH, ["llama"]),
     "the refused pod after a minute": ({"refused": refusal(ARENA, 50)}, [(ARENA, 14_000)], ["arena"]),
@@ -168,9 +173,50 @@ def test_an_answer_that_does_not_change_is_one_sample_and_after_half_a_minute_st
     assert blind.problem == "nothing in it has changed for 35 s, not even its age"
 
 
-def test_when_nothing_restores_the_floor_the_pod_that_is_furthest_over_goes_alone() -> None:
-    decision = second(Watch(), (LLAMA, 5_050), (ARENA, 3_100), (EMULATOR, 7_000))
-    assert (recycled(decision), verdict(decision).restores) == (["arena"], False)
+def test_who_is_36_mib_over_is_not_evicted_for_a_shortfall_of_116_nor_after_any_cool_down() -> None:
+    """The shortfall would stay, and so would the reason to evict it again."""
+    watch = Watch()
+    for _ in range(300):
+        found = watch.sample((ARENA, 3_036), (LLAMA, 5_000), (EMULATOR, 5_904))
+        assert recycled(found) == []
+    assert (verdict(found).missing_mib, verdict(found).restores) == (116, False)
+    assert [(target.first.name, target.overshoot_mib) for target in verdict(found).too_little] == [("arena", 36)]
+
+
+LEAST = replace(LIMITS, least_free_mib=512)
+
+
+@pytest.mark.parametrize(
+    ("limits", "uses", "names"),
+    [
+        (LIMITS, [(LLAMA, 5_050), (ARENA, 3_100), (EMULATOR, 7_000)], []),
+        (LIMITS, [(ARENA, 4_400), (EMULATOR, 10_900)], []),
+        (LEAST, [(ARENA, 4_400), (EMULATOR, 10_900)], ["arena"]),
+        (LEAST, [(ARENA, 4_400), (LLAMA, 5_500), (EMULATOR, 5_400)], ["arena", "llama"]),
+        (LEAST, [(ARENA, 3_400), (EMULATOR, 11_900)], []),
+        (LEAST, [(ARENA, 4_000), (EMULATOR, 10_848)], []),
+        (replace(LIMITS, least_free_mib=99_999), [(ARENA, 3_100), (EMULATOR, 10_725)], ["arena"]),
+    ],
+    ids=[
+        "nobody who restores too little of the floor",
+        "nor on a device that is nearly full, unless it is declared",
+        "declared, who restores the least free memory",
+        "who restore the floor before who restores the least",
+        "nobody who restores less than the least",
+        "nobody while the least is free",
+        "the least free memory is at most the floor",
+    ],
+)
+def test_recycles_restore_the_floor_or_the_least_free_memory(limits: Limits, uses: list[Use], names: list[str]) -> None:
+    assert recycled(second(Watch(limits=limits), *uses)) == names
+
+
+def test_who_may_not_be_recycled_yet_does_not_count_as_restoring_the_floor() -> None:
+    """The recycle limit keeps arena, and llama alone is not enough."""
+    uses = [(ARENA, 4_000), (LLAMA, 5_500), (EMULATOR, 5_500)]
+    limited = verdict(second(Watch(recycled=recycles("immich", 6)), *uses))
+    assert (limited.recycle, limited.limited, limited.too_little) == ((), "6 recycles an hour of immich", ())
+    assert recycled(second(Watch(), *uses)) == ["arena", "llama"]
 
 
 @pytest.mark.parametrize(

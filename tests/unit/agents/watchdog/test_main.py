@@ -32,6 +32,7 @@ SETTINGS = Settings(
     cool_down_seconds=600,
     grace_seconds=20,
     evictions_per_hour=6,
+    least_free_mib=0,
 )
 
 
@@ -145,7 +146,7 @@ REFUSALS = {
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_a_refused_eviction_is_that_pods_and_the_next_sample_chooses_without_it(card: Card, refusal: str) -> None:
     card.mib |= {"immich-ml": 8_000}
-    card.add("trainer", 3_000, namespace="team-a", declared="2000")
+    card.add("trainer", 3_000, namespace="team-a", declared="1500")
     card.served.cluster.faults = [REFUSALS[refusal]]
     assert run(card, run_seconds=45) == 0
     assert [name for name in card.mib if card.gone(name)] == ["trainer"]
@@ -227,6 +228,22 @@ def test_the_cap_is_refused_loudly(card: Card) -> None:
     assert "the limit of 6 recycles an hour of immich protects its offenders" in event["note"]
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_an_offender_whose_recycle_restores_too_little_stays_and_an_event_on_the_node_says_so_once(
+    card: Card, dry_run: bool
+) -> None:
+    card.mib |= {"immich-ml": 3_036, "llama-swap": 5_000}
+    card.add("emulator", 3_904, namespace="android-emulator", declared="")
+    assert run(card, run_seconds=45, dry_run=dry_run) == 0
+    assert not any(map(card.gone, card.mib))
+    (event,) = card.events(names.EVENT_TOO_LITTLE)
+    assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Node", NODE)
+    assert event["note"] == (
+        "GPU 0 of k8s-node1 is 116 MiB short of memory, and nobody is recycled: immich/immich-ml would give back 36 "
+        "MiB, which is too little; lower a budget or the floor, or end what uses the rest"
+    )
+
+
 def test_what_is_too_old_to_count_is_dropped_from_the_journal(card: Card) -> None:
     entries = [{"at": (BEGIN - timedelta(hours=3)).isoformat(), "workload": "w", "pods": []}]
     card.served.cluster.objects[JOURNAL]["data"] = {names.JOURNAL_KEY: json.dumps({"recycled": entries})}
@@ -241,6 +258,18 @@ def test_a_journal_that_cannot_be_read_is_no_reason_to_act(card: Card, content: 
     card.served.cluster.objects[JOURNAL]["data"] = {names.JOURNAL_KEY: content}
     with pytest.raises(AgentError, match="to start over"):
         run(card)
+
+
+def test_an_armed_watchdog_recycles_nobody_where_the_numbers_of_the_pool_are_assumed_and_reports_it(card: Card) -> None:
+    card.served.cluster.add_ledger(replace(T4, assumed=True))
+    assert run(card, run_seconds=45) == 0
+    assert not any(map(card.gone, card.mib))
+    assert card.journal() == []
+    (event,) = card.events(names.EVENT_WOULD_RECYCLE)
+    assert event["note"] == (
+        "would be recycled if the numbers of pool t4 were not assumed, because GPU 0 of k8s-node1 has 660 MiB free, "
+        "its floor is 1536, and immich/immich-ml uses 10700 MiB of it, having declared 3000"
+    )
 
 
 QUEUED = {

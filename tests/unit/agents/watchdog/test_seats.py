@@ -48,6 +48,31 @@ def test_it_recycles(case: str) -> None:
     assert recycled(second(Watch(**watch), *uses)) == names
 
 
+FULL = [(ARENA, 3_900), (LLAMA, 5_000), (EMULATOR, 1_600)]  # 4860 are free, and recycles free 900
+
+
+@pytest.mark.parametrize(
+    ("seats", "uses", "names"),
+    [
+        ([(4_500, 60)], FULL, []),
+        ([(4_000, 61), (2_000, 60)], FULL, ["arena"]),
+        ([(4_000, 62), (1_000, 61), (1_000, 60)], FULL, ["arena"]),
+        ([(4_000, 60)], [(ARENA, 3_900), (LLAMA, 5_000), (EMULATOR, 5_000)], ["arena"]),
+    ],
+    ids=[
+        "nobody for a seat for which it would be too little",
+        "an offender for the first seat of two",
+        "and of three",
+        "an offender for the floor though not for the seat",
+    ],
+)
+def test_recycles_free_enough_for_the_seat_that_is_first_or_nobody_goes(
+    seats: list[tuple[int, float]], uses: list[Use], names: list[str]
+) -> None:
+    demands = tuple(replace(waiting(mib, seconds), uid=f"w{seconds}") for mib, seconds in seats)
+    assert recycled(second(Watch(seats=demands), *uses)) == names
+
+
 def test_terminating_pods_count_for_a_seat_that_waits() -> None:
     ending = replace(EMULATOR, gone_by=after(130))
     found = verdict(second(Watch(seats=(waiting(),)), (ARENA, 5_000), (LLAMA, 4_300), (ending, 900)))

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import pytest
 
 from components.agents.exporter import ExporterSpec
@@ -23,7 +25,7 @@ ACTS = {
 }
 
 
-def watchdog(*, armed: bool) -> Graph:
+def watchdog(*, armed: bool, assumed: Sequence[str] = ()) -> Graph:
     args = WatchdogArgs(
         spec=WatchdogSpec(armed=armed),
         cluster=CLUSTER,
@@ -31,6 +33,7 @@ def watchdog(*, armed: bool) -> Graph:
         exporter=ExporterSpec(port=9999),
         budgeted=["team-a", "chat"],
         queued=["team-a"],
+        assumed=assumed,
     )
     return declared(Watchdog, "watchdog", args)
 
@@ -40,6 +43,12 @@ def test_it_has_the_right_to_act_only_when_armed(armed: bool, held: set[tuple[st
     graph = watchdog(armed=armed)
     assert environment(dict(graph.one("CronJob").inputs))["DRY_RUN"] == str(not armed).lower()
     assert rights(graph) == held
+
+
+def test_it_has_no_right_to_evict_whose_seats_are_all_in_pools_with_assumed_numbers() -> None:
+    graph = watchdog(armed=True, assumed=["chat"])
+    assert rights(graph) == READS | TELLS | ACTS - {("chat", "/pods/eviction", "create", ())}
+    assert environment(dict(graph.one("CronJob").inputs))["TENANTS"] == "chat,team-a"
 
 
 def test_it_is_not_armed_unless_the_stack_says_so() -> None:
