@@ -56,7 +56,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def make(folder: Path) -> None:
-    """Creates an authority, a server and a client in `folder`; no file is ever there in part. Raises CertifyError."""
+    """Creates an authority, a server and a client in `folder`; each file appears complete. Raises CertifyError."""
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as made:
             new = Path(made)

@@ -113,7 +113,7 @@ def with_opened(pool: Headroom, gate: GateConfig) -> Headroom:
 
 
 def pressures(pool: Headroom, states: Sequence[GateState]) -> Mapping[str, Pressure]:
-    """The gates that must close, by name: the last first, and no more than it takes.
+    """The names of the gates that must close: the last started first, and no more than needed.
 
     This includes gates with pods that use no memory yet: these are about to load.
     """

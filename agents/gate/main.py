@@ -232,7 +232,7 @@ class GateRun:
             except ApiError as error:
                 if error.status is None:
                     raise
-                # It may have been done; the journal shows that it was begun.
+                # The act may have been done. The journal shows that it was begun.
                 self.log.error(f"could not {intent.act}: {error}", gate=name)
                 self._record(report.refused_event(intent, error))
                 continue

@@ -14,8 +14,8 @@ from agents.gate.pods import BoundPod, Seating
 from agents.telemetry.client import NodeTelemetry
 from tenancy.units import MIB
 
-# An ending pod counts as going for its grace period, at most 60 s, and until its end is measured. After that its
-# process hangs.
+# The memory of an ending pod counts as being freed for its grace period, at most 60 s, and until its end is measured.
+# After that its process hangs.
 LONGEST_GRACE_SECONDS = 60
 MEASURED_SECONDS = 15
 # A waiting seat waits no longer for an ending pod with a budget: what that holds beyond its own budget is not its own.

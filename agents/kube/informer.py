@@ -132,7 +132,8 @@ class Watches:
             thread.start()
 
     def take(self, seconds: float) -> list[Object]:
-        """The events since the last call, or none after that many seconds. Those of the last call must be applied.
+        """The events since the last call. Empty after that many seconds without one. Those of the last call must be
+        applied.
 
         A watch that was opened shows as a BOOKMARK of its version. Raises AgentError if a watch is lost, with `expired`
         set after a 410.

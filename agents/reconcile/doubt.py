@@ -37,7 +37,7 @@ def _by_labels(pool: Pool, node: Node, shows: Shown) -> str | None:
 
 
 def _unlike(node: Node, shows: Shown) -> str:
-    """Returns a complaint if the node has GPUs of several kinds, else "".
+    """Returns the problem if the node has GPUs of several kinds, otherwise "".
 
     Feature discovery labels one kind, with that kind's number (newGPULabelers in internal/lm of NVIDIA's device
     plugin). The node's capacity shows that there are others.

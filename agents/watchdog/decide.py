@@ -32,8 +32,8 @@ from tenancy.devices.recycle import Offender, RecycleChoice, choose, overshoot_m
 from tenancy.seconds import FRESH_SECONDS
 from tenancy.units import MIB
 
-# The memory of pods that have just ended counts as going in three samples under the floor. After that, new pods take
-# the memory that the ended ones free.
+# The memory of pods that have just ended counts as being freed in three samples below the floor. After that, new pods
+# take the memory that the ended ones free.
 _CREDITED_SAMPLES = 3
 
 

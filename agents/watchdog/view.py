@@ -10,11 +10,11 @@ from agents.telemetry.client import NodeTelemetry
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.types import HOUR, PassInput, Recycled
 
-# A recycled pod counts as going for 30 s even if it does not terminate: another watchdog may just have evicted it.
+# A recycled pod counts as terminating for 30 s even if it does not: another watchdog may just have evicted it.
 SETTLE_SECONDS = 30
 # An evicted pod starts terminating at once. If it still runs after 60 s, the eviction was lost.
 VAIN_SECONDS = 60
-# A pod counts as going until 60 s after its grace period. After that its node is gone, or its process hangs.
+# A pod counts as terminating until 60 s after its grace period. After that, its node is gone or its process hangs.
 LATE_SECONDS = 60
 
 
@@ -67,7 +67,7 @@ class View:
         return self.now < due + timedelta(seconds=LATE_SECONDS)
 
     def frees_soon(self, uid: str) -> bool:
-        """True if the memory of the pod with this uid is about to be free: it is going, or has just ended."""
+        """True if the memory of the pod with this uid is about to be free: it terminates, or has just ended."""
         if self.has_ended(uid):
             return self.snapshot.at - self.ended_since(uid) <= SETTLE_SECONDS
         return self.is_going(self.pods[uid])

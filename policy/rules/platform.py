@@ -161,7 +161,7 @@ def _local_queue(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
 
 
 def _node(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Labels decide a node's pool, its status the advertised memory."""
+    """Labels decide a node's pool, and its status decides the advertised memory."""
     labels = at(found.manifest, "metadata", "labels")
     pools = sorted({key for pool in ledger.pools for key in pool.node_selector} & {*labels})
     changed = f"label {pools[0]}" if pools else "status" if "status" in found.manifest else ""

@@ -61,7 +61,7 @@ def _with_status(*resources: str) -> tuple[str, ...]:
 
 _POLICIES = tuple(f"{kind}admissionpolic{end}" for kind in ("validating", "mutating") for end in ("ies", "ybindings"))
 KEPT_BY = (
-    # Labels decide a node's pool, its status the advertised memory.
+    # Labels decide a node's pool, and its status decides the advertised memory.
     Right("", _with_status("nodes"), _CHANGES, _CLUSTER),
     Right(_DEVICES, ("resourceslices", "deviceclasses", "devicetaintrules"), _WRITES, _CLUSTER),
     Right(_DEVICES, ("resourceclaims/status", "resourceclaims/binding"), _WRITES, _TENANT),
