@@ -132,7 +132,7 @@ def _must(verb: str, resource: str, reading: Callable[[], Read]) -> Read:
     try:
         return reading()
     except ApiError as error:
-        if error.status is None or error.status in _FROM_A_PROXY:
+        if _is_away(error):
             raise SurveyError(f"the cluster does not answer, so nothing was read: {error}") from None
         if error.status in (http.client.FORBIDDEN, http.client.UNAUTHORIZED):
             raise SurveyError(
@@ -140,6 +140,12 @@ def _must(verb: str, resource: str, reading: Callable[[], Read]) -> Read:
                 "namespaces of the whole cluster, such as one bound to the ClusterRole cluster-admin"
             ) from None
         raise SurveyError(f"cannot {verb} {resource}: {error}") from None
+
+
+def _is_away(error: ApiError) -> bool:
+    """True if no API server answered. kubectl's proxy then answers with 500."""
+    unreached = error.status == http.client.INTERNAL_SERVER_ERROR and "dial tcp" in error.message
+    return error.status is None or error.status in _FROM_A_PROXY or unreached
 
 
 def _may(resource: str, reading: Callable[[], list[Object]], gaps: list[str]) -> list[Object]:

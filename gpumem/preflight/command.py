@@ -19,6 +19,7 @@ def check(flags: Sequence[str], stack: str, root: Path) -> Preflight:
 
 def report(kubectl: Kubectl, stack: str | None, root: Path, system: str) -> Report:
     """The report on a stack file, or on the cluster's ledger without one. Raises AgentError."""
-    declared = checkout.rollout(stack, root) if stack else Declared(ledger=cluster.ledger(kubectl, system))
-    found = preflight(survey.read(kubectl), declared)
+    of_stack = checkout.rollout(stack, root) if stack else None
+    read = survey.read(kubectl)
+    found = preflight(read, of_stack or Declared(ledger=cluster.ledger(kubectl, system)))
     return Report("preflight", found, preflight_text, DONE if found.clear else IN_THE_WAY)

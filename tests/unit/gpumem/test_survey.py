@@ -1,5 +1,7 @@
 """A cluster that cannot be read is reported by verb and resource; a missing part is a gap."""
 
+from dataclasses import dataclass
+
 import pytest
 
 from agents.kube.errors import ApiError, Object
@@ -12,19 +14,26 @@ from tests.support.given_clusters import record_0000
 from tests.support.kubectl import FakeApi
 
 
+@dataclass
 class Down:
-    """A server that does not answer."""
+    """A server, or kubectl's proxy in its place, that answers with this failure."""
+
+    status: int | None
+    message: str
 
     def get(self, path: str) -> Object:
-        raise ApiError(f"GET {path}", None, "NoAnswer", "connection refused")
+        raise ApiError(f"GET {path}", self.status, "Failed", self.message)
 
     def items(self, path: str, **parameters: str) -> list[Object]:
-        raise ApiError(f"GET {path}", 502, "Bad Gateway", "dial tcp 127.0.0.1:6443: connection refused")
+        raise ApiError(f"GET {path}", self.status, "Failed", self.message)
 
 
-def test_a_cluster_that_is_down_is_reported_as_such() -> None:
-    with pytest.raises(SurveyError, match=r"the cluster does not answer, so nothing was read: GET /apis: NoAnswer"):
-        survey.read(Down())
+@pytest.mark.parametrize(
+    ("status", "message"), [(None, "connection refused"), (502, "bad gateway"), (500, "dial tcp [::1]:8080: refused")]
+)
+def test_a_cluster_that_is_down_is_reported_as_such(status: int | None, message: str) -> None:
+    with pytest.raises(SurveyError, match=r"the cluster does not answer, so nothing was read: GET /apis: "):
+        survey.read(Down(status, message))
 
 
 @pytest.mark.parametrize(
