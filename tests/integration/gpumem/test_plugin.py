@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kubectl import SYSTEM, api, pod
+from tests.support.given_clusters import record_0000
+from tests.support.kubectl import SYSTEM, FakeApi, api, pod
 from toolchain import plugin
 
 # It answers `proxy` from a file of JSON by path, and prints what it was called with.
@@ -56,22 +57,33 @@ server.serve_forever()
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bin")
+    return install(tmp_path_factory.mktemp("bin"), api([pod("ml", 3000, on="k8s-node1")]))
+
+
+def install(folder: Path, found: FakeApi) -> Path:
+    """The folder with the plugin and a kubectl that has these objects."""
     plugin.main(folder)
     kubectl = folder / "kubectl"
     kubectl.write_text(KUBECTL.format(python=sys.executable))
     kubectl.chmod(kubectl.stat().st_mode | stat.S_IXUSR)
-    found = api([pod("ml", 3000, on="k8s-node1")])
     lists = {path: {"items": items} for path, items in found.lists.items()}
     (folder / "answers").write_text(json.dumps({**found.objects, **lists}))
     return folder
 
 
-def run(installed: Path, *arguments: str, program: str = plugin.NAME) -> "subprocess.CompletedProcess[str]":
+def run(
+    installed: Path, *arguments: str, program: str = plugin.NAME, folder: Path | None = None
+) -> "subprocess.CompletedProcess[str]":
     """With this kubectl as the only one on PATH; Python is this one."""
     path = os.pathsep.join((str(installed), str(Path(sys.executable).parent), "/usr/bin", "/bin"))
     return subprocess.run(
-        [installed / program, *arguments], env={"PATH": path}, capture_output=True, text=True, timeout=60, check=False
+        [installed / program, *arguments],
+        cwd=folder,
+        env={"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -125,6 +137,16 @@ def test_it_says_where_a_history_is_replayed(installed: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("gpumem: replay needs the project's checkout and its environment (")
     assert done.stderr.endswith("there, make gpumem ARGS='replay --from PROMETHEUS'\n")
+
+
+def test_it_proposes_a_stack_file_without_a_checkout(tmp_path: Path) -> None:
+    alone = install(tmp_path, record_0000().api())
+    done = run(alone, "init", "--stack", "mine", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "gpu-tenancy:residents:" in (tmp_path / "Pulumi.mine.yaml").read_text()
+    done = run(alone, "preflight", "--stack", "mine", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("gpumem: --stack needs the project's checkout and its environment (")
 
 
 def test_its_other_name_completes(installed: Path) -> None:
