@@ -55,6 +55,12 @@ class PoolProposal:
         return self.memory_mib is not None
 
     @property
+    def is_assumed(self) -> bool:
+        """True if nothing in the cluster shows some of its numbers."""
+        numbers = (self.memory_mib, self.reserve_mib, self.driver_reserved_mib, self.floor_mib)
+        return any(number is not None and number.is_assumed for number in numbers)
+
+    @property
     def device_mib(self) -> int:
         """The MiB that a device offers."""
         return self.memory_mib.value - self.reserve_mib.value if self.memory_mib and self.reserve_mib else 0

@@ -117,6 +117,9 @@ def _pool(pool: PoolProposal) -> Entry:
             _number("reserve_mib", pool.reserve_mib),
             _number("driver_reserved_mib", pool.driver_reserved_mib),
             _number("floor_mib", pool.floor_mib),
+            Entry("assumed", True, "until its numbers are checked: an armed watchdog reports alone")
+            if pool.is_assumed
+            else None,
             Entry("source", "slices", "no labels of GPU feature discovery; the exporter publishes the devices")
             if pool.shares_memory and pool.by_slices
             else None,

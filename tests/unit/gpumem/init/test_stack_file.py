@@ -87,6 +87,7 @@ def test_a_time_sliced_t4_is_one_device_of_its_pool(tmp_path: Path) -> None:
             "reserve_mib": 1360,
             "driver_reserved_mib": 450,
             "floor_mib": 910,
+            "assumed": True,
         }
     }
 
