@@ -9,10 +9,14 @@ import yaml
 
 from stacks import settings
 from tenancy import names
+from tests.support.imports import PACKAGES
 from tests.support.paths import ROOT
 
 DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 WORKFLOWS = sorted((ROOT / ".github").rglob("*.yml"))
+PAGE = re.compile(r"(?<![\w/.])docs/(?:adr/\d{4}|[\w/-]+\.(?:md|json)\b)")
+# The folders of code that names pages.
+NAMING = (*PACKAGES, "examples", "tests", "toolchain", ".github")
 PREFIX = "gpu-tenancy:"
 TARGETS = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
@@ -43,6 +47,16 @@ def test_every_link_and_every_test_that_is_named_is_there(doc: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{to}#{anchor}"
     for file, function in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
         assert f"def {function}" in (ROOT / file).read_text(), f"{file}::{function}"
+
+
+def test_every_page_that_the_code_names_is_there() -> None:
+    """Messages, comments, settings and workflows name pages by their path."""
+    suffixes = {".py", ".yaml", ".yml", ".json", ".toml", ""}
+    ours = [*ROOT.glob("*"), *(file for folder in NAMING for file in (ROOT / folder).rglob("*"))]
+    texts = {name(file): file.read_text() for file in ours if file.is_file() and file.suffix in suffixes}
+    named = {(file, page) for file, text in texts.items() for page in PAGE.findall(text)}
+    assert len(named) > 20
+    assert [each for each in sorted(named) if not [*ROOT.glob(f"{each[1]}*")]] == []
 
 
 def blocks(doc: Path) -> list[dict[str, Any]]:
