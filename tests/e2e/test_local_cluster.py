@@ -35,7 +35,9 @@ def test_a_second_cluster_runs_next_to_the_first_and_ends_alone_and_whole_with_a
     assert real_cluster.api.get("/api/v1/nodes/localhost")
 
 
-def test_a_cluster_that_cannot_start_says_why(installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_cannot_start_reports_why(
+    installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with (
         pytest.raises(ClusterError, match="openssl makes the cluster's certificates, and is not on PATH"),

@@ -195,7 +195,7 @@ def test_a_node_that_leaves_the_pool_between_read_and_write_is_not_advertised(
     assert shown(node) == (HARDWARE, HARDWARE)
 
 
-def test_a_run_that_never_gets_an_answer_says_so_and_fails(node: ApiServer, proxy: Proxy, account: Path) -> None:
+def test_a_run_that_never_gets_an_answer_reports_it_and_fails(node: ApiServer, proxy: Proxy, account: Path) -> None:
     proxy.faults.append(Fault(method="GET", path="/", times=1000, status=503))
     code, log = end(start(proxy, account, run_seconds=2))
     assert (code, log[-1]["level"]) == (1, "error")

@@ -233,12 +233,12 @@ def test_no_fault_makes_an_agent_act(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize(("fault", "agent"), [(name, agent) for name, fault in FAULTS.items() for agent in fault.words])
-def test_the_agent_says_what_is_wrong(card: Card, runs: Runs, fault: str, agent: str) -> None:
+def test_the_agent_reports_what_is_wrong(card: Card, runs: Runs, fault: str, agent: str) -> None:
     job = runs.jobs[fault][agent]
     assert FAULTS[fault].met(card, agent, job), said(card, job)
 
 
-def test_without_dns_it_is_told_on_the_deployment(card: Card, runs: Runs) -> None:
+def test_without_dns_it_is_reported_on_the_deployment(card: Card, runs: Runs) -> None:
     """The real node has no DNS at all: everything else in these tests is done without."""
     assert card.prod.events(OPEN, names.EVENT_GATE_UNANSWERED)
 

@@ -194,7 +194,7 @@ def test_a_reason_is_told_as_the_cluster_comes_to_it(made: Rollout, reason: str)
         ("taint", {"taints": [{"key": "for", "value": "others", "effect": "NoSchedule"}]}),
     ],
 )
-def test_a_node_that_takes_no_pod_is_told(made: Rollout, reason: str, spec: dict[str, Any]) -> None:
+def test_a_node_that_takes_no_pod_is_reported(made: Rollout, reason: str, spec: dict[str, Any]) -> None:
     node = f"/api/v1/nodes/{NODE}"
     before = made.get(node)["spec"]
     made.cluster.api.patch(node, {"spec": spec}, MERGE)
@@ -204,7 +204,7 @@ def test_a_node_that_takes_no_pod_is_told(made: Rollout, reason: str, spec: dict
         made.cluster.api.patch(node, {"spec": {key: before.get(key) for key in spec}}, MERGE)
 
 
-def test_a_pod_that_was_preempted_is_told(made: Rollout) -> None:
+def test_a_pod_that_was_preempted_is_reported(made: Rollout) -> None:
     """The last with those that are made: it takes the memory from the one that others wait for."""
     place = pods("kube-system")
     made.create(place, admins("urgent", "10001", priorityClassName="system-node-critical"))
@@ -214,7 +214,7 @@ def test_a_pod_that_was_preempted_is_told(made: Rollout) -> None:
         made.delete(f"{place}/urgent")
 
 
-def test_a_job_that_is_preempted_or_deactivated_is_told(used: Rollout) -> None:
+def test_a_job_that_is_preempted_or_deactivated_is_reported(used: Rollout) -> None:
     submit(used, "team-b", job("gpumem-urgent", "team-b-gpu", priority="gpu-urgent"))
     try:
         becomes(lambda: reasons(used, "job/gpumem-first", "team-a"), ["preempted"], "the first is preempted")
@@ -226,7 +226,7 @@ def test_a_job_that_is_preempted_or_deactivated_is_told(used: Rollout) -> None:
         used.delete(jobs("team-b", "gpumem-urgent"))
 
 
-def test_what_is_not_there_or_on_its_way_out_is_told(used: Rollout) -> None:
+def test_what_is_not_there_or_on_its_way_out_is_reported(used: Rollout) -> None:
     assert reasons(used, "never-was", "immich") == ["gone"]
     place, kept = pods("kube-system"), admins("kept")
     kept["metadata"]["finalizers"] = ["example.com/keeps"]

@@ -77,7 +77,7 @@ def test_a_quota_refuses_the_pod_over_its_tenants_budget(residents: Rollout) -> 
     assert f"requests.{GPUMEM}=2k" in str(answer.refusal)
 
 
-def test_a_sixth_that_exceeds_the_card_stays_pending_and_the_scheduler_says_why(residents: Rollout) -> None:
+def test_a_sixth_that_exceeds_the_card_stays_pending_and_the_scheduler_reports_why(residents: Rollout) -> None:
     """The namespace is exempt, so that only the card's size matters."""
     sixth = pod("sixth", {GPUMEM: "701", "nvidia.com/gpu": "1"})
     assert residents.create(pods("kube-system"), sixth).refusal is None

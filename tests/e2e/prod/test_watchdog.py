@@ -230,7 +230,7 @@ def test_a_disruption_budget_holds_the_runaway_until_it_is_gone(card: Card) -> N
     card.await_replaced("immich", "immich-ml", uid)
 
 
-def test_without_the_right_to_evict_in_one_namespace_a_run_says_so_on_the_pod(card: Card) -> None:
+def test_without_the_right_to_evict_in_one_namespace_a_run_reports_it_on_the_pod(card: Card) -> None:
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/immich/rolebindings/{names.WATCHDOG}"
     binding = card.prod.get(path)
     assert card.prod.delete(path).refusal is None

@@ -20,7 +20,7 @@ def keys(prod: Rollout) -> dict[str, str]:
     return {key: amount for key, amount in prod.capacity(NODE).items() if key.endswith(suffixes)}
 
 
-def test_a_changed_domain_takes_the_old_keys_off_and_advertises_the_new_beside_a_running_pod(prod: Rollout) -> None:
+def test_a_changed_domain_takes_the_old_keys_off_and_advertises_the_new_next_to_a_running_pod(prod: Rollout) -> None:
     before = ledger(prod)
     assert keys(prod) == {GPUMEM: "14k", GPU_COUNT: "1"}
     spec = {"nodeSelector": {"kubernetes.io/hostname": NODE}, "containers": [container({GPUMEM: "3k"})]}

@@ -58,12 +58,12 @@ def test_keys_are_for_the_owner_and_the_pods_group_alone(tmp_path: Path) -> None
     assert modes == {name: 0o640 if name.endswith(".key") else 0o644 for name in FILES}
 
 
-def test_an_image_without_openssl_is_told_of_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_without_openssl_is_reported_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CertifyError, match="openssl is not in the image"):
         run(tmp_path)
 
 
-def test_a_directory_that_is_not_there_is_told_of(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CertifyError, match="cannot be written"):
         run(tmp_path / "nowhere")

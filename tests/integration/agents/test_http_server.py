@@ -100,12 +100,12 @@ def test_a_body_that_breaks_off_is_refused(port: int) -> None:
     assert answered(port, text).startswith(b"HTTP/1.1 400 Bad Request")
 
 
-def test_a_client_that_says_nothing_is_no_error(port: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_client_that_sends_nothing_is_no_error(port: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert answered(port, b"") == b""
     assert capsys.readouterr().err == ""
 
 
-def test_a_port_that_is_taken_is_told_of_in_one_sentence(
+def test_a_port_that_is_taken_is_reported_in_one_sentence(
     port: int, start: Callable[[int], Server | OpenServer]
 ) -> None:
     with pytest.raises(AgentError, match=f"cannot listen on port {port}: "):

@@ -104,7 +104,7 @@ def test_sigterm_ends_a_run_within_two_seconds(zipapp: Path, served: ServedOverT
 
 
 @pytest.mark.parametrize(("agent", "environ"), [("reconcile", RECONCILE), ("watchdog", WATCHDOG), ("gate", gates(TTS))])
-def test_sigterm_ends_a_run_that_waits_for_a_server_that_says_nothing(
+def test_sigterm_ends_a_run_that_waits_for_a_server_that_sends_nothing(
     zipapp: Path, served: ServedOverTls, agent: str, environ: Mapping[str, str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -172,6 +172,6 @@ with unittest.mock.patch({moment!r}, lambda *_: os.kill(os.getpid(), signal.SIGT
     assert json.loads(ended.stdout)["message"] == "stopped by SIGTERM"
 
 
-def test_the_zipapp_writes_nothing_beside_itself(zipapp: Path) -> None:
+def test_the_zipapp_writes_nothing_next_to_itself(zipapp: Path) -> None:
     run(zipapp, "reconcile", {})
     assert os.listdir(zipapp.parent) == [zipapp.name]

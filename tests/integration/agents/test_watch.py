@@ -29,7 +29,7 @@ def test_an_event_beyond_the_bound_is_refused(served: ServedOverTls, monkeypatch
             next(events)
 
 
-def test_requests_go_on_beside_a_watch(served: ServedOverTls) -> None:
+def test_requests_go_on_next_to_a_watch(served: ServedOverTls) -> None:
     served.cluster.objects["/x"] = {}
     api = served.api(clock=Clock())
     served.cluster.watches_last = True

@@ -122,6 +122,6 @@ def test_what_prometheus_refuses_is_one_sentence(address: str) -> None:
         history.read("http://127.0.0.1:9", LEDGER_OF_PROD, days=1, now=NOW)
 
 
-def test_a_prometheus_without_exporters_says_so(address: str) -> None:
+def test_a_prometheus_without_exporters_reports_it(address: str) -> None:
     found = history.read(address, LEDGER_OF_PROD, days=1, now=NOW - 30 * 86_400)
     assert found.unknown == (f"{address} has no {TOTAL} of these days: nothing was measured",)

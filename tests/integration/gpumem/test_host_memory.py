@@ -71,7 +71,7 @@ def test_prods_report_is_drawn_from_a_real_prometheus(remembering: str, capsys: 
     assert re.search(r"^inference +5000 +5120 +20000 +20480 +250\.0 +1024$", text, re.MULTILINE)
 
 
-def test_a_real_prometheus_says_why_it_refuses(remembering: str) -> None:
+def test_a_real_prometheus_reports_why_it_refuses(remembering: str) -> None:
     with pytest.raises(HistoryError, match=r"HTTP Error 400: Bad Request: .*parse error"):
         host_memory.read(remembering, [replace(NODE_4, workloads=(replace(INFERENCE, tenant='"'),))], days=1)
 

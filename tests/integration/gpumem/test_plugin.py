@@ -115,7 +115,7 @@ def test_what_kubectl_refuses_is_one_sentence(installed: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "gpumem: error: context nobody does not exist\n")
 
 
-def test_without_a_ledger_it_says_so(installed: Path) -> None:
+def test_without_a_ledger_it_reports_it(installed: Path) -> None:
     done = run(installed, "free", "--system-namespace", "elsewhere")
     assert done.returncode == 1
     assert done.stderr.startswith("gpumem: there is no ConfigMap gpu-tenancy-ledger in elsewhere")

@@ -47,7 +47,7 @@ def test_an_alert_fires_alone_in_its_example_and_not_in_its_counterexample(
         assert contradiction(rules, series, expected, tmp_path, scrapes="1m", evaluation="1m") is None
 
 
-def test_the_run_book_has_an_entry_for_each_alert_that_says_what_to_type() -> None:
+def test_the_run_book_has_an_entry_for_each_alert_that_names_the_command_to_type() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
     entries = dict(re.findall(r"^### ((?:Gpu|Memory)\w+)$(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL))
     assert set(entries) == told(ARGS)

@@ -95,7 +95,7 @@ def test_a_stack_of_ones_own_is_three_lines(clone: Workspace) -> None:
     assert outcome.code == 0, outcome.text
 
 
-def test_up_without_a_cluster_changes_nothing_and_says_why(clone: Workspace) -> None:
+def test_up_without_a_cluster_changes_nothing_and_reports_why(clone: Workspace) -> None:
     outcome = make(clone, "up", "YES=1", KUBECONFIG=str(clone.unreachable()))
     assert outcome.code != 0
     assert "no cluster: context gone at https://127.0.0.1:1 does not answer (Connection refused)" in outcome.text

@@ -105,7 +105,7 @@ def test_an_empty_folder_previews_the_whole_platform_under_the_pack(installed: E
         assert said in outcome.text, said
 
 
-def test_what_is_wrong_is_said_without_a_traceback(installed: Environment, space: Workspace) -> None:
+def test_what_is_wrong_is_reported_without_a_traceback(installed: Environment, space: Workspace) -> None:
     project = installed.project(space.folder / "mine", PLATFORM)
     (project / "stack.yaml").write_text("pools: {t4: {nods: 1}}\n")
     assert space.pulumi("stack", "init", "dev", cwd=project).code == 0

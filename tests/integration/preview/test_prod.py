@@ -36,7 +36,7 @@ def wrong_settings(config: dict[str, Any]) -> None:
     del config["reconcile"]
 
 
-def test_the_engine_tells_all_that_the_settings_refuse_at_once(space: Workspace) -> None:
+def test_the_engine_reports_all_that_the_settings_refuse_at_once(space: Workspace) -> None:
     expected = refusal(wrong_settings)
     assert len(expected) >= 4
     space.change(wrong_settings)

@@ -126,7 +126,7 @@ def test_what_is_refused_does_not_start_pulumi(command: str, project: Path, caps
     assert calls(project) == []
 
 
-def test_without_pulumi_it_says_how_to_get_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_pulumi_it_reports_how_to_get_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["preview", "--stack", "prod"], project) == 1
     assert capsys.readouterr().err.endswith("pulumi is not there; run make toolchain\n")
 

@@ -50,13 +50,13 @@ def test_the_program_finds_its_libraries_where_its_folder_is_now(machine: Path) 
     assert [*folder.glob("*.deb")] == []
 
 
-def test_a_machine_without_the_packages_says_so(machine: Path) -> None:
+def test_a_machine_without_the_packages_reports_it(machine: Path) -> None:
     script(machine / "bin" / "apt-get", "echo 'E: Unable to locate package browser' >&2\nexit 100\n")
     with pytest.raises(UnavailableError, match=r"apt-get has no browser: E: Unable to locate package browser"):
         unpack(machine)
 
 
-def test_a_machine_without_apt_says_so(machine: Path) -> None:
+def test_a_machine_without_apt_reports_it(machine: Path) -> None:
     (machine / "bin" / "apt-get").unlink()
     with pytest.raises(UnavailableError, match="no apt-get"):
         unpack(machine)

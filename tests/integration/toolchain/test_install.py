@@ -135,7 +135,7 @@ def module_files(recipe: object) -> list[ModuleFiles]:
     return [found] if isinstance(found, ModuleFiles) else []
 
 
-def test_a_first_run_installs_everything_and_says_how_and_why(machine: Machine, checkout: Path) -> None:
+def test_a_first_run_installs_everything_and_reports_how_and_why(machine: Machine, checkout: Path) -> None:
     code, said, complaint = machine.run(checkout)
     assert (code, complaint) == (0, "")
     assert machine.builds() == BUILT
@@ -228,7 +228,7 @@ def test_of_two_runs_at_once_one_builds_and_the_other_waits(machine: Machine, ch
     assert sorted(machine.builds()) == sorted(BUILT)
 
 
-def test_without_go_and_downloads_one_message_says_what_to_do(machine: Machine, checkout: Path) -> None:
+def test_without_go_and_downloads_one_message_names_the_remedy(machine: Machine, checkout: Path) -> None:
     (machine.folder / "bin" / "go").unlink()
     code, _, complaint = machine.run(checkout)
     assert code == 1

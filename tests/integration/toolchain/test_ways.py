@@ -239,7 +239,7 @@ def test_a_key_is_of_the_pins_the_stamps_and_the_code_of_ours_and_of_no_path(wor
     assert len(set(keys)) == 6
 
 
-def test_a_build_finds_what_it_embeds_beside_its_code(workshop: Workshop) -> None:
+def test_a_build_finds_what_it_embeds_next_to_its_code(workshop: Workshop) -> None:
     (workshop.folder / "cmd").mkdir()
     (workshop.folder / "cmd" / "schema.json").write_text("{}\n")
     show = 'for word; do case "$word" in -overlay=*) cat "${word#-overlay=}" ;; esac; done'

@@ -84,7 +84,7 @@ def test_name_image_and_residents_are_all_that_a_deployment_needs() -> None:
     }
 
 
-def test_what_is_given_of_container_and_pod_stays_beside_the_seat() -> None:
+def test_what_is_given_of_container_and_pod_stays_next_to_the_seat() -> None:
     spec = deployed(
         env={"MODEL": "small"},
         container={

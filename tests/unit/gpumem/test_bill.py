@@ -116,7 +116,7 @@ def test_without_a_price_it_counts_and_says_where_to_write_one() -> None:
 
 
 @pytest.mark.usefixtures("_october")
-def test_what_was_not_measured_is_said() -> None:
+def test_what_was_not_measured_is_reported() -> None:
     found = october(month="2026-11")
     assert (found.end, found.measured, found.charges) == ("2026-11-22T12:00:00Z", 0, ())
     assert found.unknown[0].startswith(f"{ADDRESS} has no {RECORDED_SEATS} of this month: the stack's alerts record it")

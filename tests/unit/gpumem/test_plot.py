@@ -71,7 +71,7 @@ def test_a_seat_that_was_used_is_drawn_with_both_budgets(
     assert cli.main(["advise", "--from", use, "--stack", "prod", "--plot", use], {}) == report.FAILED
 
 
-def test_without_matplotlib_it_says_how_to_get_it(
+def test_without_matplotlib_it_reports_how_to_get_it(
     use: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)

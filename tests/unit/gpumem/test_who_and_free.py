@@ -102,14 +102,14 @@ def test_another_error_than_no_rights_is_an_error() -> None:
         read(found)
 
 
-def test_without_a_ledger_one_sentence_says_what_to_do() -> None:
+def test_without_a_ledger_one_sentence_names_the_remedy() -> None:
     found = api()
     found.objects.clear()
     with pytest.raises(LedgerError, match="--system-namespace"):
         read(found)
 
 
-def test_a_node_that_takes_no_pod_says_why() -> None:
+def test_a_node_that_takes_no_pod_reports_why() -> None:
     report = who(read(api(nodes=[node("k8s-node1")], slices=[])))
     assert report.nodes[0].unusable
     assert "its devices are not published" in who_text(report, Paper())

@@ -265,7 +265,7 @@ def test_each_reason_has_its_case() -> None:
 
 
 @pytest.mark.parametrize("reason", CASES)
-def test_a_reason_is_told_with_its_numbers(reason: str) -> None:
+def test_a_reason_is_reported_with_its_numbers(reason: str) -> None:
     made, target, words = CASES[reason]
     report = ask(made(), *target)
     (answer,) = report.answers
@@ -330,7 +330,7 @@ def test_a_container_that_has_just_crashed_is_no_pod_that_runs() -> None:
     )
 
 
-def test_by_whom_a_job_was_preempted_is_told_once() -> None:
+def test_by_whom_a_job_was_preempted_is_reported_once() -> None:
     by = "Preempted to accommodate a workload (UID: 1)"
     once = one(queueing(conditions=[("Preempted", "True", by), ("QuotaReserved", "False", by)]), "job/train", "team-a")
     assert (once.reason, once.more) == ("preempted", ())

@@ -161,7 +161,7 @@ ACCEPTED: dict[str, Manifest] = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_what_stands_beside_it_passes(case: str) -> None:
+def test_what_stands_next_to_it_passes(case: str) -> None:
     assert judge({"x": ACCEPTED[case]}, CONFIG) == []
 
 
@@ -218,7 +218,7 @@ def test_in_the_platforms_own_program_nothing_is_somebody_elses() -> None:
         assert "platform" not in graphs.rules_of(judge(program, config))
 
 
-def test_a_ledger_from_before_says_nothing_of_what_it_does_not_know() -> None:
+def test_a_ledger_from_before_has_nothing_of_what_it_does_not_know() -> None:
     old = {"ledger": LEDGER.to_data()}
     for case in ("the GPU's class", "a class above the GPU's", "a queue to what is another tenant's"):
         assert judge({"x": REFUSED[case][0]}, old) == []

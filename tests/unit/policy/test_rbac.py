@@ -300,7 +300,7 @@ def test_who_installs_kueue_by_a_program_says_so_in_the_settings() -> None:
     ],
     ids=lambda manifest: str(manifest["kind"]),
 )
-def test_what_is_beside_the_platforms_own_passes(manifest: Manifest) -> None:
+def test_what_is_next_to_the_platforms_own_passes(manifest: Manifest) -> None:
     assert judge({"x": manifest}, CONFIG) == []
 
 

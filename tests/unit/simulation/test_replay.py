@@ -86,7 +86,7 @@ def test_a_seat_that_a_change_takes_away_is_refused_and_a_new_one_takes_all_that
     assert played.happened[0].seconds == 600
 
 
-def test_memory_that_is_nobodys_is_on_the_device_and_is_said() -> None:
+def test_memory_that_is_nobodys_is_on_the_device_and_is_reported() -> None:
     stranger = pod("notebook", 3000, after=60, namespace="somebody")
     played = play([*HOUSEHOLD, pod("immich-ml", 3400), stranger], today())
     assert what(played)["recycled immich-ml"] == 1

@@ -221,7 +221,7 @@ def test_a_machine_without_time_zones_refuses_none(monkeypatch: pytest.MonkeyPat
     assert refusal(put("on_demand tts window", {"between": "22:00-02:00", "time_zone": "Mars/North"})) == []
 
 
-def test_all_mistakes_are_told_at_once_also_within_one_map() -> None:
+def test_all_mistakes_are_reported_at_once_also_within_one_map() -> None:
     lines = refusal(
         put("pools t4 nodes", 0),
         put("pools t4 reserve_mib", 20000),

@@ -155,7 +155,7 @@ def test_who_finds_no_room_is_named() -> None:
     assert "no room for search 300" in chart
 
 
-def test_a_sum_that_fits_and_a_seating_that_does_not_exist_is_said() -> None:
+def test_a_sum_that_fits_and_a_seating_that_does_not_exist_is_reported() -> None:
     pool = replace(T4, device_count=2)
     chart = seating_chart(ledger(pool, seat("big", 600, replicas=3)))
     assert "t4: 1800 of 1800 MiB promised, 0 free" in chart
@@ -196,12 +196,12 @@ def test_promises_and_a_floor_that_are_more_than_the_device_are_an_alarm() -> No
     assert "\x1b[1;31m  every seat full: 134 free, 66 under the floor of 200" in chart
 
 
-def test_of_several_devices_the_fullest_is_told() -> None:
+def test_of_several_devices_the_fullest_is_reported() -> None:
     chart = with_unbudgeted(15, seat("chat", 400, replicas=3), device_count=2)
     assert "  every seat full, on the fullest device: 135 free, 65 under the floor of 200\n" in chart
 
 
-def test_more_than_the_device_has_is_said() -> None:
+def test_more_than_the_device_has_is_reported() -> None:
     chart = with_unbudgeted(150, seat("chat", 890), floor_mib=0)
     assert "  every seat full: 90 more than the device has\n" in chart
 

@@ -70,7 +70,7 @@ def test_whole_floats_are_whole_numbers() -> None:
     assert decode(Leaf, {"count": 5.0}) == Leaf(5)
 
 
-def test_every_problem_is_told_at_once_with_its_path() -> None:
+def test_every_problem_is_reported_at_once_with_its_path() -> None:
     assert refusal(
         {
             "name": 5,

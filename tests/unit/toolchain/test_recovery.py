@@ -62,7 +62,7 @@ def test_what_was_being_updated_or_deleted_is_a_resource_already() -> None:
         (quota(id="tts/older", pendingReplacement=True), []),  # deleted before its replacement
     ],
 )
-def test_a_replacement_comes_beside_what_it_replaces_or_in_its_place(
+def test_a_replacement_comes_next_to_what_it_replaces_or_in_its_place(
     old: dict[str, Any], left: list[dict[str, Any]]
 ) -> None:
     entered = resources(state.entered(deployment(old, quota("other")), [CREATING_QUOTA]))

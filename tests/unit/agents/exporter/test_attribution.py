@@ -16,7 +16,7 @@ USED: Device = replace(card(5360), used_bytes=10_000)
 SECOND = replace(USED, gpu=1, uuid="GPU-1")
 
 
-def test_a_device_that_cannot_be_read_is_beside_those_that_can() -> None:
+def test_a_device_that_cannot_be_read_is_next_to_those_that_can() -> None:
     found = attribute(Scan((Occupancy(USED),), {1: "gpu 1: NVML: GPU is lost"}), OWNERS.get)
     assert ([use.device for use in found.uses], found.unreadable) == ([USED], {1: "gpu 1: NVML: GPU is lost"})
 

@@ -121,7 +121,7 @@ def test_a_containers_use_has_the_names_of_its_pod_and_the_device() -> None:
     assert mib_of("gpu_memory_unattributed_bytes", use) == {("0", CARD.uuid): 11 * 1024 - 4300}
 
 
-def test_a_pods_declaration_is_beside_its_use_beyond_it_on_all_devices() -> None:
+def test_a_pods_declaration_is_next_to_its_use_beyond_it_on_all_devices() -> None:
     second = DeviceUse(device=card(4096, gpu=1), used_bytes={PROXY: 1500 * MIB})
     use = DeviceUse(device=CARD, used_bytes={MODEL: 4000 * MIB, NEW: 9000 * MIB})
     chat, idle = ("chat", "chat-0", "uid-chat"), ("vision", "idle", "uid-idle")

@@ -179,7 +179,7 @@ def test_who_does_not_lead_binds_nothing(bench: Bench) -> None:
     assert (bench.served.cluster.requests, bench.held_mib) == ([], 0)
 
 
-def test_a_pod_that_is_bound_anew_as_soon_as_it_can_is_settled_as_well(
+def test_a_pod_that_is_bound_again_as_soon_as_it_can_is_settled_as_well(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else its devices would stay assumed without end."""

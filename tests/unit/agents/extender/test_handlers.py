@@ -196,7 +196,7 @@ def test_the_open_door_changes_nothing(handlers: Handlers) -> None:
     assert handlers.get("/filter")[0] == 404
 
 
-def test_a_seat_that_is_held_back_and_then_placed_on_used_memory_is_counted_and_told(handlers: Handlers) -> None:
+def test_a_seat_that_is_held_back_and_then_placed_on_used_memory_is_counted_and_reported(handlers: Handlers) -> None:
     ledger = Ledger(domain=DOMAIN, pools=(T4,), seats=(Seat(name="s", tenant="team", pool="t4", gpumem_mib=5000),))
     handlers.informers.ledger = ledger
     handlers.time.seconds = 100.0

@@ -62,7 +62,7 @@ def test_a_lease_that_is_not_renewed_in_time_leads_no_more(leadership: LeaseWatc
     assert leadership.since is None
 
 
-def test_who_leads_again_begins_anew(leadership: LeaseWatcher, served: Served, gains: Gains) -> None:
+def test_a_new_leader_begins_again(leadership: LeaseWatcher, served: Served, gains: Gains) -> None:
     leadership.see(lease("pod-1_uuid"))
     served.time.seconds = 5
     leadership.see(lease("pod-2_uuid", renewed="2"))

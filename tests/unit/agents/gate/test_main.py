@@ -130,7 +130,7 @@ def test_two_gates_are_not_given_the_same_headroom_by_two_runs_either(roomy: Ser
     ]
 
 
-def test_who_was_closed_by_somebody_stays_closed_and_is_told_of(roomy: Served) -> None:
+def test_who_was_closed_by_somebody_stays_closed_and_is_reported(roomy: Served) -> None:
     assert run(roomy) == 0
     scale_by(roomy.cluster, "kubectl", 0)
     assert run(roomy) == 0

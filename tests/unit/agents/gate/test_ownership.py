@@ -18,7 +18,7 @@ def test_at_first_sight_a_deployment_is_the_gates_as_it_is_found() -> None:
         assert ownership_of(found, None, None, NOW) == Ownership(entry=entry(replicas=replicas, generation=4))
 
 
-def test_one_that_was_made_anew_is_a_first_sight() -> None:
+def test_one_that_was_made_again_is_a_first_sight() -> None:
     assert ownership_of(deployment(), entry(replicas=1, uid="gone"), None, NOW) == Ownership(entry=entry())
 
 

@@ -129,7 +129,7 @@ def test_a_container_whose_processes_are_lowered_again_and_again_is_told_of_once
     assert guarded.lines() == ["lowered"]
 
 
-def test_a_container_that_was_seen_before_it_had_its_value_is_told_of(guarded: Guarded) -> None:
+def test_a_container_that_was_seen_before_it_had_its_value_is_reported(guarded: Guarded) -> None:
     """Before the runtime sets it, a first process has that of the runtime."""
     for adj in (-998, 869):
         guarded.node.processes = {7: ("uid-llm", adj)}

@@ -109,7 +109,7 @@ def test_an_expired_list_is_for_the_next_pass(served: Served) -> None:
     assert served.time.slept == []
 
 
-def test_outside_a_pod_the_message_says_so() -> None:
+def test_outside_a_pod_the_message_reports_it() -> None:
     with pytest.raises(AgentError, match="KUBERNETES_SERVICE_HOST"):
         in_cluster({})
 

@@ -16,7 +16,7 @@ def recorder(served: Served) -> Recorder:
     return Recorder(api=served.api(), controller="gpumem-reconcile", instance="pod-1")
 
 
-def test_the_same_refusal_is_told_once(served: Served) -> None:
+def test_the_same_refusal_is_reported_once(served: Served) -> None:
     recorder(served).record(REFUSAL, NOW)
     recorder(served).record(REFUSAL, NOW)
     (event,) = served.cluster.events.values()

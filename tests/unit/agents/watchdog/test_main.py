@@ -118,7 +118,7 @@ def test_unarmed_it_says_what_it_would_do_once_and_writes_only_events(card: Card
     assert {url.rpartition("/")[2] for url in card.calls("POST")} == {"events"}
 
 
-def test_an_eviction_that_a_disruption_budget_refuses_is_told_and_tried_again(card: Card) -> None:
+def test_an_eviction_that_a_disruption_budget_refuses_is_reported_and_tried_again(card: Card) -> None:
     card.served.cluster.held_by_budget.add("immich-ml")
     assert run(card) == run(card) == 0
     assert not card.gone("immich-ml")

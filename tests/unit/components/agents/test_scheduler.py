@@ -49,7 +49,7 @@ def configuration(graph: Graph) -> dict[str, Any]:
     return dict(json.loads(content))
 
 
-def test_the_extender_runs_beside_the_scheduler_that_calls_it(graph: Graph) -> None:
+def test_the_extender_runs_next_to_the_scheduler_that_calls_it(graph: Graph) -> None:
     (extender,) = configuration(graph)["extenders"]
     given = environment(containers(graph)["extender"])
     assert extender["urlPrefix"] == f"https://127.0.0.1:{given['VERBS_PORT']}"

@@ -28,7 +28,7 @@ def test_each_reach_has_one_role_and_one_binding(graph: Graph) -> None:
     }
 
 
-def test_every_binding_gives_this_account_the_role_beside_it(graph: Graph) -> None:
+def test_every_binding_gives_this_account_the_role_next_to_it(graph: Graph) -> None:
     for kind, role in (("RoleBinding", "Role"), ("ClusterRoleBinding", "ClusterRole")):
         for binding in graph.all(kind):
             assert binding.inputs["roleRef"] == {

@@ -253,7 +253,7 @@ def test_workloads_that_cannot_have_a_seat_are_named_with_the_remedy() -> None:
     assert "Deployment tts/tts" in text
 
 
-def test_below_1_36_admission_is_left_out_and_the_file_says_so(tmp_path: Path) -> None:
+def test_below_1_36_admission_is_left_out_and_the_file_reports_it(tmp_path: Path) -> None:
     cluster = record_0000()
     cluster.version = "v1.34.2+k3s1"
     proposal = proposed(cluster)

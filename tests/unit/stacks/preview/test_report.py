@@ -148,7 +148,7 @@ def test_a_mandatory_finding_fails_though_pulumi_is_content() -> None:
     assert blocks(refused)[-1].startswith("❌ gpu-tenancy refuses lab")
 
 
-def test_no_tick_stands_beside_an_error() -> None:
+def test_no_tick_stands_next_to_an_error() -> None:
     """Pulumi ends a preview with 0 also after pulumi.log.error."""
     failed = run(root(), said("error", "the chart is not there"), *ACCEPTED)
     assert failed.exit_code == 1

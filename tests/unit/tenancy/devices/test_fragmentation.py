@@ -12,7 +12,7 @@ ASKS = st.builds(Ask, st.integers(1, 12), st.integers(1, 3), st.integers(0, 4))
 USUAL = st.lists(ASKS, min_size=1, max_size=6)
 
 
-def test_memory_without_the_cpu_that_is_needed_beside_it_is_stranded() -> None:
+def test_memory_without_the_cpu_that_is_needed_next_to_it_is_stranded() -> None:
     mix = Mix([Ask(4000, cpu_milli=2000), Ask(4000, cpu_milli=8000)])
     assert [mix.stranded_mib([8000], cpu) for cpu in (1999, 2000, 8000)] == [8000, 4000, 0]
     assert mix.stranded_mib([8000], None) == 0

@@ -99,7 +99,7 @@ def test_nothing_fits_anywhere_and_something_fits_nowhere() -> None:
     assert isinstance(place(items(1), []), Impossible)
 
 
-def test_without_enough_steps_it_says_so() -> None:
+def test_without_enough_steps_it_reports_it() -> None:
     hard = items(7, 7, 7, 5, 5, 5, 4, 4, 4, 3, 3, 3, 3)
     assert place(hard, devices(15, 15, 15, 15), steps=1) == Undecided(1)
     assert not isinstance(place(hard, devices(15, 15, 15, 15)), Undecided)

@@ -59,7 +59,7 @@ def test_where_ledger_and_api_agree_every_kind_is_0(bench: Bench) -> None:
     assert bench.renewals == 0
 
 
-def test_what_one_audit_finds_is_counted_and_what_two_find_is_told_and_listed_anew(bench: Bench) -> None:
+def test_a_difference_is_counted_at_its_first_comparison_and_reported_at_its_second(bench: Bench) -> None:
     """A pod that came between the list and the comparison shows once."""
     bench.listed = [PLACED, bound("unknown", "N", 100, 0)]
     bench.audit.pass_once()

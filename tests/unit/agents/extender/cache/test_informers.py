@@ -140,7 +140,7 @@ def test_a_ledger_that_cannot_be_read_is_a_problem(followed: Followed) -> None:
     followed.eventually(lambda: "is not JSON" in (followed.informers.problem or ""))
 
 
-def test_under_another_resource_domain_nothing_is_placed_until_everything_is_listed_anew(
+def test_under_another_resource_domain_nothing_is_placed_until_everything_is_listed_again(
     followed: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     followed.start()

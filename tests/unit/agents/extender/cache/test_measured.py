@@ -94,7 +94,7 @@ def test_a_device_that_is_lost_is_placed_on_by_the_ledger_and_the_others_as_meas
     ]
 
 
-def test_a_problem_is_told_once_and_again_when_it_came_back(bench: Bench) -> None:
+def test_a_problem_is_reported_once_and_again_when_it_came_back(bench: Bench) -> None:
     for answer in (blind(), blind(), shown(5000), blind()):
         bench.refresh(answer)
     told = [line["message"] for line in bench.lines()]

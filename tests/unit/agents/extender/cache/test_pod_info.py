@@ -40,7 +40,7 @@ def test_a_request_without_equal_parts_is_refused_before_it_is_bound_and_counts_
     assert held.ask == Ask(4070, 2)
 
 
-def test_a_request_that_cannot_be_read_is_told_with_the_pods_name() -> None:
+def test_a_request_that_cannot_be_read_is_reported_with_the_pods_name() -> None:
     with pytest.raises(AskError, match="gpumem: 'lots' is not a quantity"):
         ask_of(pod_object("lots")["spec"], NAMES)
     with pytest.raises(PodError, match=r"pod tenant/model: .*gpumem: 'lots' is not a quantity"):
@@ -75,7 +75,7 @@ def test_uuids_that_are_not_one_a_device_are_not_used(text: str) -> None:
     assert (held.indices, held.uuids) == ((0, 2), None)
 
 
-def test_an_ask_knows_the_cpu_beside_the_memory() -> None:
+def test_a_request_knows_the_cpu_next_to_the_memory() -> None:
     container = {"resources": {"requests": {NAMES.gpumem: "4069", "cpu": "250m"}}}
     assert ask_of({"containers": [container, container]}, NAMES) == Ask(8138, cpu_milli=500)
 
