@@ -59,6 +59,21 @@ def test_every_page_that_the_code_names_is_there() -> None:
     assert [each for each in sorted(named) if not [*ROOT.glob(f"{each[1]}*")]] == []
 
 
+def test_every_page_has_its_place_on_the_site() -> None:
+    """`make docs` finds the same, and a broken link besides, in some seconds."""
+    placed = re.findall(r"[\w./-]+(?:\.md|/)(?=[\s,\]])", (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2])
+    pages = {name(doc) for doc in DOCS}
+    lost = [page for page in pages if page not in placed and f"{page.rpartition('/')[0]}/" not in placed]
+    assert (lost, [page for page in placed if page.endswith(".md") and not (ROOT / page).exists()]) == ([], [])
+
+
+@pytest.mark.parametrize("doc", DOCS, ids=name)
+def test_a_list_below_a_list_is_indented_by_four(doc: Path) -> None:
+    """GitHub needs two or three, the site four."""
+    text = re.sub(r"^ *```.*?^ *```", "", doc.read_text(), flags=re.M | re.S)
+    assert re.findall(r"^ {1,3}(?:[-*]|\d+\.) .*", text, re.M) == []
+
+
 def blocks(doc: Path) -> list[dict[str, Any]]:
     """The parts of a stack file that a page shows."""
     shown = map(yaml.safe_load, re.findall(r"^```yaml\n(.*?)^```", doc.read_text(), re.M | re.S))
