@@ -31,7 +31,10 @@ def _marked(manifest: Mapping[str, Any], stack: str) -> dict[str, Any]:
 def _created(settings: StackSettings) -> Iterator[Mapping[str, Any]]:
     home = settings.cluster.system_namespace
     yield system.namespace(home, "restricted")
-    yield system.node_namespace(names.node_agent_namespace(home))
+    guarded = any(pool.guard for pool in settings.memory_pools.values())
+    if settings.exporter is not None or guarded:
+        claims = settings.claimed is not None
+        yield system.node_namespace(names.node_agent_namespace(home), claims_devices=claims)
     if settings.kueue is not None:
         yield kueue.namespace(settings.kueue.namespace)
     for name, args in _tenants(settings).items():

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from gpumem import checkout, survey
 from gpumem.init.peaks import Peak
 from gpumem.init.propose import StackProposal, find, propose
-from gpumem.init.stack_text import document, stack_text
+from gpumem.init.stack_text import AGENT_IMAGE, document, stack_text
 from gpumem.init.yaml_text import plain
 from gpumem.survey import SurveyError
 from gpumem.users import Workload
 from stacks import settings, stackfile
+from stacks.commands import EXAMPLE
 from tests.support import given_clusters as given_by
 from tests.support.given_clusters import (
     GPU,
@@ -31,6 +32,7 @@ from tests.support.given_clusters import (
     residents,
     scaled,
 )
+from tests.support.paths import ROOT
 
 PEAKS = {
     Workload(given_by.NAMESPACE_OF.get(name, name), "Deployment", name): Peak(mib, "gpu_pod_memory_used_bytes", 28)
@@ -337,6 +339,10 @@ def test_no_text_of_a_tenant_gets_out_of_its_place(path: str, label: str) -> Non
             "watchdog",
         )
     }
+
+
+def test_the_agents_image_is_that_of_the_example() -> None:
+    assert f"agent_image: {AGENT_IMAGE}\n" in (ROOT / EXAMPLE).read_text()
 
 
 def test_the_same_cluster_gives_the_same_file() -> None:

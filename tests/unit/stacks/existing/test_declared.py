@@ -1,0 +1,67 @@
+"""The objects that settings name without a preview are those that the program declares."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from stacks import platform, settings
+from stacks.existing.declared import declared
+from stacks.existing.planned import Identity, identity
+from tenancy.names import SEATS
+from tests.support.engine import build
+from tests.support.prod import Raw, drop, put, raw
+
+KINDS = ("Namespace", "PriorityClass", "ClusterQueue", "LocalQueue")
+
+
+def is_named(manifest: Mapping[str, Any]) -> bool:
+    return manifest["kind"] in KINDS or (manifest["kind"] == "ResourceQuota" and manifest["metadata"]["name"] == SEATS)
+
+
+def by_identity(manifests: Iterable[Mapping[str, Any]]) -> dict[Identity, dict[str, str]]:
+    return {identity(each): dict(each["metadata"].get("labels") or {}) for each in manifests if is_named(each)}
+
+
+def config(**existing: bool) -> Raw:
+    """Prod's, with its own namespaces and classes, or with those of others."""
+    found = raw()
+    if existing:
+        put("tenants immich", {"create_namespace": False})(found)
+        put("priorities gpu-workload create", False)(found)
+    return found
+
+
+def without_admission() -> Raw:
+    found = config()
+    for part in ("admission", "scheduler", "memory_pools", "queues", "kueue"):
+        drop(part)(found)
+    return found
+
+
+def without_agents_on_nodes() -> Raw:
+    found = without_admission()
+    for part in ("exporter", "watchdog", "gate", "on_demand", "alerts"):
+        drop(part)(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    "given",
+    [config(), config(existing=True), without_admission(), without_agents_on_nodes()],
+    ids=["own", "others", "no admission", "no agents on nodes"],
+)
+def test_each_namespace_class_quota_and_queue_is_declared_with_its_labels(given: Raw) -> None:
+    found = settings.parse(given)
+    program = by_identity(build(lambda: platform.build(found)).objects())
+    assert by_identity(each.manifest for each in declared(found, "prod")) == program
+
+
+def test_what_the_stack_creates_has_its_mark_and_a_patch_has_none() -> None:
+    planned = declared(settings.parse(config(existing=True)), "prod")
+    marks = {
+        each.is_patch: each.manifest["metadata"].get("annotations", {}).get("gpu-tenancy/stack") for each in planned
+    }
+    assert marks == {False: "gpu-tenancy/prod", True: None}
+    patched = {str(each.identity) for each in planned if each.is_patch}
+    assert patched == {"Namespace immich", "Namespace nvidia", "PriorityClass gpu-workload"}
