@@ -255,3 +255,18 @@ def test_every_tool_is_defined_on_every_platform(system: str, architecture: str)
     for release in (tool.release for tool in tools if tool.release):
         assert system in release.url
         assert architecture in release.url.replace("x64", "amd64")
+
+
+def test_a_machine_without_a_browser_goes_on_without_it(machine: Machine, checkout: Path) -> None:
+    code, said, complaint = machine.run(checkout, "browser")
+    assert (code, complaint) == (0, "")
+    assert "browser: this machine has no apt-get; the tests that need it are skipped" in said
+    assert not (checkout / ".toolchain" / "bin" / "chromium-headless-shell").exists()
+
+
+def test_the_docs_have_an_environment_of_their_own(machine: Machine, checkout: Path) -> None:
+    shutil.copy(ROOT / "requirements-docs.lock", checkout)
+    code, _, complaint = machine.run(checkout, "docs")
+    assert (code, complaint) == (0, "")
+    assert (checkout / ".toolchain" / "docs" / "bin" / "python").exists()
+    assert not (checkout / ".venv").exists()
