@@ -82,7 +82,7 @@ def free(cluster: ClusterSnapshot, pool: str | None = None) -> Free:
             if each.sharing is Sharing.WHOLE
         ),
         own_budget_mib=None if own is None else ledger.budget_mib(own),
-        own_held_mib=None if own is None else sum(pod.ask.total_mib for pod in cluster.bound().values()),
+        own_held_mib=None if own is None else sum(pod.request.total_mib for pod in cluster.bound().values()),
         unknown=found.unknown,
     )
 

@@ -9,7 +9,7 @@ from agents.extender.cache.pod_info import Entitlement
 from agents.kube.client import Object
 from agents.kube.pods import Pod
 from gpumem.cluster import ClusterSnapshot
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import seats_for
 from tenancy.names import REFUSED_AS_MEASURED
 from tenancy.quantity import whole
@@ -45,29 +45,29 @@ class NodeVerdict:
     text: str
 
 
-def verdicts(cluster: ClusterSnapshot, pod: Pod, ask: Ask) -> tuple[NodeVerdict, ...]:
+def verdicts(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest) -> tuple[NodeVerdict, ...]:
     """A verdict on each node of the pools that share memory, the nearest first. A node that fits is `untried`."""
     shared = [
         name
         for name in cluster.devices
         if any(each.matches(at(cluster.nodes[name], "metadata", "labels")) for each in cluster.ledger.shared_pools)
     ]
-    found = [_verdict(cluster, pod, ask, name) for name in shared]
+    found = [_verdict(cluster, pod, request, name) for name in shared]
     return tuple(sorted(found, key=lambda each: (-NEARNESS.index(each.reason), each.node)))
 
 
-def _verdict(cluster: ClusterSnapshot, pod: Pod, ask: Ask, name: str) -> NodeVerdict:
-    for found in _by_node(cluster, pod, ask, name):
+def _verdict(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest, name: str) -> NodeVerdict:
+    for found in _by_node(cluster, pod, request, name):
         return NodeVerdict(name, *found)
-    seats = seats_for(cluster.ledger, pod.namespace, ask, at(pod.spec, "nodeSelector"))
+    seats = seats_for(cluster.ledger, pod.namespace, request, at(pod.spec, "nodeSelector"))
     entitlement, now = Entitlement(pod.priority, frozenset(seat.pool for seat in seats)), time.monotonic()
-    if name in cluster.cache.feasible_nodes(ask, now, pod.uid, entitlement):
+    if name in cluster.cache.feasible_nodes(request, now, pod.uid, entitlement):
         return NodeVerdict(name, "untried", "has room by now")
-    fits = cluster.cache.fit(pod.uid, ask, [name], now, entitlement)  # changes nothing, as nothing fits
+    fits = cluster.cache.fit(pod.uid, request, [name], now, entitlement)  # changes nothing, as nothing fits
     return NodeVerdict(name, *_by_device(cluster.devices[name].pool in entitlement.pools, name, fits))
 
 
-def _by_node(cluster: ClusterSnapshot, pod: Pod, ask: Ask, name: str) -> Iterator[tuple[str, str]]:
+def _by_node(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest, name: str) -> Iterator[tuple[str, str]]:
     """The reasons of kube-scheduler's own plugins, in their order."""
     node, names = cluster.nodes[name], cluster.ledger.names
     labels = at(node, "metadata", "labels")
@@ -88,11 +88,11 @@ def _by_node(cluster: ClusterSnapshot, pod: Pod, ask: Ask, name: str) -> Iterato
     advertised = whole(at(node, "status", "allocatable").get(names.gpumem, "0"))
     if not advertised:
         yield "capacity", f"advertises no {names.gpumem}"
-    if ask.total_mib > advertised:
-        yield "too-large", f"advertises {advertised} MiB in all, not {ask.total_mib}"
-    held = sum(each.ask.total_mib for each in cluster.cache.node(name).pods.values())
-    if ask.total_mib > advertised - held:
-        yield "node-sum", f"{advertised - held} of its {advertised} MiB are free, not {ask.total_mib}"
+    if request.total_mib > advertised:
+        yield "too-large", f"advertises {advertised} MiB in all, not {request.total_mib}"
+    held = sum(each.request.total_mib for each in cluster.cache.node(name).pods.values())
+    if request.total_mib > advertised - held:
+        yield "node-sum", f"{advertised - held} of its {advertised} MiB are free, not {request.total_mib}"
 
 
 def _by_device(seated: bool, name: str, fits: Fits) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from agents.runtime.errors import AgentError
 from agents.telemetry.client import NodeTelemetry
 from gpumem.cluster import ClusterSnapshot, GatedWorkload, age
 from gpumem.report import row
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.recycle import overshoot_mib
 from tenancy.devices.waiting import seats_for
 from tenancy.ledger import Ledger, Pool, Sharing
@@ -216,7 +216,7 @@ class _Holders:
         self._wanted = wanted
         self._bound = cluster.bound()
         self._pods = {pod.uid: pod for pod in cluster.pods}
-        self._seats: dict[tuple[str, Ask, str | None], str | None] = {}
+        self._seats: dict[tuple[str, MemoryRequest, str | None], str | None] = {}
 
     def node(self, usage: NodeUsage) -> NodeRow:
         reading, devices = self._cluster.measured.get(usage.node), self._cluster.devices.get(usage.node)
@@ -236,7 +236,7 @@ class _Holders:
 
     def _on(self, usage: DeviceUsage, pool: str | None, reading: NodeTelemetry | None) -> Iterator[Holder]:
         """The pods that hold memory of the device, the largest first, then those that only use it."""
-        pods = sorted(usage.pods, key=lambda pod: (-pod.ask.mib, pod.namespace, pod.name))
+        pods = sorted(usage.pods, key=lambda pod: (-pod.request.mib, pod.namespace, pod.name))
         yield from (self._holder(pod, pool, usage.uuid, reading) for pod in pods if self._is_shown(pod))
         holding = {pod.uid for pod in usage.pods}
         for use in sorted(reading.uses if reading else (), key=lambda use: -use.used_bytes):
@@ -258,13 +258,13 @@ class _Holders:
         used = self._used(held.uid, reading)
         over_mib = None
         if used is not None and uuid is not None:
-            over_mib = overshoot_mib(used=used, device=uuid, declared_mib=held.ask.total_mib)
+            over_mib = overshoot_mib(used=used, device=uuid, declared_mib=held.request.total_mib)
         return Holder(
             namespace=held.namespace,
             name=held.name,
             uid=held.uid,
             seat=self.seat(held.uid, pool),
-            declared_mib=held.ask.mib,
+            declared_mib=held.request.mib,
             used_mib=None if used is None else used.get(uuid or "", 0),
             over_mib=over_mib,
             capped=self._capped(held.uid, reading),
@@ -276,7 +276,7 @@ class _Holders:
         pod, held = self._pods.get(uid), self._bound.get(uid)
         if pod is None or held is None:
             return None
-        key = pod.namespace, held.ask, pool
+        key = pod.namespace, held.request, pool
         if key not in self._seats:
             seats = [each for each in seats_for(self._cluster.ledger, *key[:2]) if each.pool == pool]
             self._seats[key] = min(seats, key=lambda seat: seat.gpumem_mib).name if seats else None

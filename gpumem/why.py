@@ -255,10 +255,10 @@ def _waits(pod: Pod, evidence: Evidence) -> _Found:
     if last is not None and last.get("reason") == "SchedulerError":
         return _Found("extender", message)
     try:
-        ask = pod.ask(evidence.cluster.ledger.names)
+        request = pod.memory_request(evidence.cluster.ledger.names)
     except PodError as error:
         return _Found("too-large", str(error))
-    if ask is None or not evidence.cluster.whole:
+    if request is None or not evidence.cluster.whole:
         found = by_message(message, evidence.cluster.ledger.names.gpumem)
         waited = _Found("untried", f"it was made {_age(pod, evidence)} ago")
         return _Found(found or "resources", message, tuple(_events_about(pod, evidence))) if message else waited
@@ -266,14 +266,14 @@ def _waits(pod: Pod, evidence: Evidence) -> _Found:
 
 
 def _by_nodes(pod: Pod, evidence: Evidence, message: str) -> _Found:
-    ask = pod.ask(evidence.cluster.ledger.names)
-    judged = verdicts(evidence.cluster, pod, ask) if ask else ()
+    request = pod.memory_request(evidence.cluster.ledger.names)
+    judged = verdicts(evidence.cluster, pod, request) if request else ()
     more = (*(f"{each.node}: {each.text}" for each in judged), *_events_about(pod, evidence), *_also(message))
     if not judged:
         return _Found("selector", "no node is in a pool that shares memory", more)
     nearest = judged[0]
-    total = f"asks for {ask.total_mib} MiB" if ask else ""
-    asked = f"{total} on {ask.count} devices" if ask and ask.count > 1 else total
+    total = f"asks for {request.total_mib} MiB" if request else ""
+    asked = f"{total} on {request.count} devices" if request and request.count > 1 else total
     if nearest.reason == "untried" and by_message(message, evidence.cluster.ledger.names.gpumem) == "resources":
         return _Found("resources", f"{asked}; {message}", more)
     return _Found(nearest.reason, f"{asked}; {nearest.node} {_verb(nearest.text)}", more)

@@ -116,12 +116,12 @@ class Scheduler:
         """Returns None after it was bound, else the problem. After an "error" it is tried again with a backoff."""
         if self.server.down:
             return "error: the API is away"
-        ask = gpumem_of(pod, self.names.gpumem)
+        request = gpumem_of(pod, self.names.gpumem)
         ready = [m.name for m in self.hardware.machines.values() if m.ready and self.selects(pod, m.name)]
-        fitting = [name for name in ready if self._free_mib(name, pod) >= ask]
+        fitting = [name for name in ready if self._free_mib(name, pod) >= request]
         if not fitting:
             self.world.see("state: a pod waits for its node's sum")
-            return self._preempt(pod, ready) or f"no node has {ask} of gpumem left"
+            return self._preempt(pod, ready) or f"no node has {request} of gpumem left"
         nominated = pod["status"].get("nominatedNodeName")
         for asked in ([nominated] if nominated in fitting else [], fitting):  # the nominated node is tried alone first
             answer = self._ask("filter", {"Pod": pod, "NodeNames": asked}) if asked else {}

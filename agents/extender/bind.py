@@ -98,7 +98,7 @@ class Binder:
         with self.connections.one() as api:
             request = self.requests.of(binding.uid) or self._requested(api, binding, names)
             chosen = self.cache.assume(
-                binding.uid, request.ask, binding.node, self.clock.monotonic(), request.entitlement
+                binding.uid, request.memory, binding.node, self.clock.monotonic(), request.entitlement
             )
             if isinstance(chosen, NotAssumed):
                 raise BindingError(f"{binding.node}: {chosen.reason}")
@@ -182,7 +182,7 @@ def _annotations(pod: PodInfo, assumed_at: str, names: Names) -> dict[str, str]:
     return {
         names.device_index: ",".join(map(str, pod.indices or ())),
         names.device_uuid: ",".join(pod.uuids or ()),
-        names.device_mib: str(pod.ask.mib),
+        names.device_mib: str(pod.request.mib),
         names.device_assumed_at: assumed_at,
     }
 

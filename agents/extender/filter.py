@@ -6,14 +6,21 @@ from dataclasses import dataclass, field, replace
 from agents.extender.cache.cache import RESERVE_SECONDS, Cache, Fits
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.node_info import NodeInfo, Shortage
-from agents.extender.cache.pod_info import NO_SEAT, AskError, Entitlement, Nomination, PodState, ask_of
+from agents.extender.cache.pod_info import (
+    NO_SEAT,
+    Entitlement,
+    MemoryRequestError,
+    Nomination,
+    PodState,
+    memory_request_of,
+)
 from agents.extender.hold import HeldSeat, SeatHolds, crowded, reclaimable
 from agents.extender.protocol import Json, PodNodes, PodVictims, Victims
 from agents.extender.report import held_event
 from agents.kube.events import Event
 from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import seats_for
 from tenancy.ledger import Ledger
 from tenancy.names import Names
@@ -27,20 +34,22 @@ class Request:
     `short` is what a seat lacks that was placed by the ledger alone. `held` is set while a seat is held back.
     """
 
-    ask: Ask
+    memory: MemoryRequest
     entitlement: Entitlement = NO_SEAT
     short: tuple[Shortage, ...] = ()
     held: HeldSeat | None = None
 
 
 def request_of(pod: Json, names: Names, ledger: Ledger | None) -> Request | None:
-    """The pod's request; None if it requests no GPU memory. Raises AskError."""
+    """The pod's request; None if it requests no GPU memory. Raises MemoryRequestError."""
     spec, namespace = pod["spec"], pod["metadata"].get("namespace", "")
-    ask = ask_of(spec, names)
-    if ask is None:
+    memory = memory_request_of(spec, names)
+    if memory is None:
         return None
-    seats = seats_for(ledger, namespace, ask, at(spec, "nodeSelector")) if ledger else ()
-    return Request(ask=ask, entitlement=Entitlement(spec.get("priority") or 0, frozenset(seat.pool for seat in seats)))
+    seats = seats_for(ledger, namespace, memory, at(spec, "nodeSelector")) if ledger else ()
+    return Request(
+        memory=memory, entitlement=Entitlement(spec.get("priority") or 0, frozenset(seat.pool for seat in seats))
+    )
 
 
 class RequestCache:
@@ -76,19 +85,19 @@ class Verbs:
         """Chooses the best of the nodes, and reserves devices there."""
         try:
             request = request_of(query.pod, names, self.informers.ledger)
-        except AskError as error:
+        except MemoryRequestError as error:
             return Fits((), {}, dict.fromkeys(query.nodes, str(error)))
         if request is None:
             return Fits(query.nodes, {}, {})
         uid, now = query.pod["metadata"]["uid"], self.clock.monotonic()
-        fits = self.cache.fit(uid, request.ask, query.nodes, now, request.entitlement)
+        fits = self.cache.fit(uid, request.memory, query.nodes, now, request.entitlement)
         if fits.short:
             fits, request = self._short(query, request, fits)
         if fits.nodes:
             self.holds.release(uid)
         elif (node := at(query.pod, "status").get("nominatedNodeName", "")) in fits.refused:
             self.cache.retain(
-                Nomination(uid=uid, node=node, ask=request.ask, priority=request.entitlement.priority), now
+                Nomination(uid=uid, node=node, request=request.memory, priority=request.entitlement.priority), now
             )
         self.requests.remember(uid, request)
         return fits
@@ -103,7 +112,7 @@ class Verbs:
         held = self.holds.hold(pod, short, self.informers.server_now)
         by_ledger = self.cache.fit(
             pod.uid,
-            request.ask,
+            request.memory,
             query.nodes,
             self.clock.monotonic(),
             request.entitlement,
@@ -125,7 +134,7 @@ class Verbs:
         return last is not None and last.held is not None and self.clock.monotonic() < last.held.until
 
     def victims(self, query: PodVictims, names: Names) -> dict[str, Victims]:
-        """The victims on each node; nodes where evictions would not help are left out. Raises AskError.
+        """The victims on each node; nodes where evictions would not help are left out. Raises MemoryRequestError.
 
         A node is named without victims only if the scheduler named none: the pod fits there now. A scheduler from
         before kubernetes#135486 takes any other such node for an error. While pods terminate for a pod, no others are
@@ -183,7 +192,13 @@ class _Preemption:
     def _needed(self, node: str, candidates: Collection[str]) -> tuple[str, ...] | None:
         request, now = self.request, self.verbs.clock.monotonic()
         return self.verbs.cache.victims(
-            request.ask, node, candidates, now, uid=self.uid, entitlement=request.entitlement, seated=self._seated(node)
+            request.memory,
+            node,
+            candidates,
+            now,
+            uid=self.uid,
+            entitlement=request.entitlement,
+            seated=self._seated(node),
         )
 
     def _seated(self, name: str) -> Collection[str]:
@@ -192,15 +207,17 @@ class _Preemption:
         if ledger is None or node.inventory is None:
             return ()
         pool = node.inventory.pool
-        return {p.uid for p in node.pods.values() if pool in {s.pool for s in seats_for(ledger, p.namespace, p.ask)}}
+        return {
+            p.uid for p in node.pods.values() if pool in {s.pool for s in seats_for(ledger, p.namespace, p.request)}
+        }
 
     def _lacks_gpumem(self, node: NodeInfo) -> bool:
         """Returns True if the node's sum of gpumem keeps the pod out, as kube-scheduler adds it up."""
-        held_mib = sum(pod.ask.total_mib for pod in node.pods.values())
-        return held_mib + self.request.ask.total_mib > sum(node.offered.values())
+        held_mib = sum(pod.request.total_mib for pod in node.pods.values())
+        return held_mib + self.request.memory.total_mib > sum(node.offered.values())
 
     def _has_cpu(self, node: NodeInfo, leaving: Collection[str]) -> bool:
-        needed_milli = self.request.ask.cpu_milli
+        needed_milli = self.request.memory.cpu_milli
         gone = [p for p in node.pods.values() if p.uid in leaving or p.state is PodState.TERMINATING]
-        freed_milli = sum(pod.ask.cpu_milli for pod in gone)
+        freed_milli = sum(pod.request.cpu_milli for pod in gone)
         return not needed_milli or (node.cpu_milli is not None and node.cpu_milli + freed_milli >= needed_milli)

@@ -115,22 +115,22 @@ class PendingPods:
         rooms: dict[object, frozenset[str]] = {}
         fitting = {}
         for uid, pod in waiting.items():
-            ask, entitlement = pod.request.ask, pod.request.entitlement
+            memory, entitlement = pod.request.memory, pod.request.entitlement
             if pod.request.held is not None:
                 if pod.request.held.until <= now or not self._is_crowded(uid, pod, now):
                     fitting[uid] = pod
                 continue
             nominee = uid if self.cache.is_nominated(uid) else ""  # which has room that is kept for it
-            key = ask, entitlement, nominee
+            key = memory, entitlement, nominee
             if key not in rooms:
-                rooms[key] = self.cache.feasible_nodes(ask, now, nominee, entitlement, by_ledger=True)
+                rooms[key] = self.cache.feasible_nodes(memory, now, nominee, entitlement, by_ledger=True)
             if not rooms[key].isdisjoint(pod.nodes):
                 fitting[uid] = pod
         return fitting
 
     def _is_crowded(self, uid: str, pod: PendingPod, now: float) -> bool:
         """Returns True if a filter would still hold the seat back."""
-        short = self.cache.shortages(uid, pod.request.ask, pod.nodes, now, pod.request.entitlement)
+        short = self.cache.shortages(uid, pod.request.memory, pod.nodes, now, pod.request.entitlement)
         return crowded(reclaimable(short, self.ledger()))
 
     def _pause(self) -> None:

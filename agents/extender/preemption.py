@@ -6,7 +6,7 @@ kube-scheduler's own preemption knows only the node's sum, and may evict pods wi
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,45 +39,47 @@ class Room:
         """The room after a pod with this request and this use has left."""
         return Room(self.mib + mib, None if self.spare_mib is None else self.spare_mib + used_mib)
 
-    def lacks_mib(self, ask: Ask) -> tuple[int, int]:
-        """The MiB that the ask lacks on this device, by the ledger and as measured; at most 0 if it lacks nothing."""
-        return ask.mib - self.mib, 0 if self.spare_mib is None else ask.mib - self.spare_mib
+    def lacks_mib(self, request: MemoryRequest) -> tuple[int, int]:
+        """The MiB that the request lacks on this device, by the ledger and as measured. At most 0 if it fits."""
+        return request.mib - self.mib, 0 if self.spare_mib is None else request.mib - self.spare_mib
 
 
-def fewest(ask: Ask, room: Mapping[int, Room], occupants: Sequence[Occupant]) -> tuple[str, ...] | None:
+def fewest(request: MemoryRequest, room: Mapping[int, Room], occupants: Sequence[Occupant]) -> tuple[str, ...] | None:
     """The uids of the pods that must leave, by falling priority; None if evictions would not help.
 
-    `room` has each device that could take the ask. For one device these are the fewest pods, and among equally few
+    `room` has each device that could take the request. For one device these are the fewest pods, and among equally few
     those of the lowest priorities. More leave if these use less than they requested and the measured room is short. For
     a pod on several devices, the easiest devices are cleared first. Then each pod that need not leave any more stays.
     """
     plans = []
     for index, left in room.items():
-        leaving = _clear_both(ask, index, left, [each for each in occupants if index in each.used_mib])
+        leaving = _clear_both(request, index, left, [each for each in occupants if index in each.used_mib])
         if leaving is not None:
             plans.append((_burden(leaving), index, leaving))
-    if len(plans) < ask.count:
+    if len(plans) < request.count:
         return None
-    easiest = sorted(plans, key=lambda plan: plan[:2])[: ask.count]
+    easiest = sorted(plans, key=lambda plan: plan[:2])[: request.count]
     wanted = {index for _, index, _ in easiest}
     chosen = {each.uid: each for _, _, leaving in easiest for each in leaving}
     for each in sorted(chosen.values(), key=lambda each: (-each.priority, each.mib, each.uid)):
         others = [other for other in chosen.values() if other is not each]
-        if all(_suffices(ask, index, room[index], others) for index in wanted):
+        if all(_suffices(request, index, room[index], others) for index in wanted):
             del chosen[each.uid]
     return tuple(sorted(chosen, key=lambda uid: (-chosen[uid].priority, uid)))
 
 
-def _clear_both(ask: Ask, index: int, left: Room, occupants: Sequence[Occupant]) -> Sequence[Occupant] | None:
+def _clear_both(
+    request: MemoryRequest, index: int, left: Room, occupants: Sequence[Occupant]
+) -> Sequence[Occupant] | None:
     """The occupants that must leave one device by the ledger, and then those for the measured room."""
-    leaving = _clear(left.lacks_mib(ask)[0], occupants)
+    leaving = _clear(left.lacks_mib(request)[0], occupants)
     if leaving is None:
         return None
     for each in leaving:
         left = left.more(each.mib, each.used_mib[index])
     staying = {each.uid: each for each in occupants if each not in leaving}
     users = [replace(each, mib=each.frees_mib(index)) for each in staying.values()]
-    also = _clear(left.lacks_mib(ask)[1], users)
+    also = _clear(left.lacks_mib(request)[1], users)
     return None if also is None else [*leaving, *(staying[each.uid] for each in also)]
 
 
@@ -118,9 +120,9 @@ def _burden(leaving: Sequence[Occupant]) -> tuple[int, list[int], int]:
     return len(leaving), sorted((each.priority for each in leaving), reverse=True), sum(each.mib for each in leaving)
 
 
-def _suffices(ask: Ask, index: int, left: Room, leaving: Sequence[Occupant]) -> bool:
-    has_room = left.mib >= ask.mib
+def _suffices(request: MemoryRequest, index: int, left: Room, leaving: Sequence[Occupant]) -> bool:
+    has_room = left.mib >= request.mib
     for each in leaving:
         if index in each.used_mib:
             left = left.more(each.mib, each.frees_mib(index) if has_room else each.used_mib[index])
-    return max(left.lacks_mib(ask)) <= 0
+    return max(left.lacks_mib(request)) <= 0

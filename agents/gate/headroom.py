@@ -141,7 +141,7 @@ def why(pool: Headroom, pressure: Pressure) -> str:
     if not pressure.for_seats:
         return found
     starting_mib = pressure.device.need.starting_mib
-    wanted = [f"{seat} waits for {seat.ask.total_mib} MiB" for seat in pool.waiting[:_NAMED]]
+    wanted = [f"{seat} waits for {seat.request.total_mib} MiB" for seat in pool.waiting[:_NAMED]]
     wanted += [f"seats that have just started may load {starting_mib} MiB"] if starting_mib else []
     return f"{found}; {', '.join(wanted)}"
 
@@ -185,7 +185,7 @@ def _to_free_mib(pool: Headroom) -> Mapping[str, int]:
         nodes.setdefault(device.node, {})[device.uuid] = memory
         if need.starting_mib:
             starting[device.uuid] = pool.floor_mib - free_mib
-    waiting = to_free_mib((seat.ask for seat in pool.waiting), nodes)
+    waiting = to_free_mib((seat.request for seat in pool.waiting), nodes)
     return starting | {uuid: mib for (_, uuid), mib in waiting.items()}
 
 

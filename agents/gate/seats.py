@@ -114,4 +114,4 @@ def _absent_mib(pools: set[str], seating: Seating, staying: Iterable[BoundPod]) 
     for pod in staying:
         left[pod.namespace] -= pod.declared_mib
     queued = (seat for seat in seating.waiting_in(pools) if set(seat.seats).isdisjoint(seating.seats))
-    return sum(max(0, mib) for mib in left.values()) + sum(seat.ask.total_mib for seat in queued)
+    return sum(max(0, mib) for mib in left.values()) + sum(seat.request.total_mib for seat in queued)

@@ -10,7 +10,7 @@ from agents.kube.client import PAGE, Api, Object
 from agents.kube.events import Reference
 from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import WaitingSeat, seats_for
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import MIRROR_ANNOTATION, REFUSED_AS_MEASURED, SCHEDULER_NAME, Names
@@ -230,10 +230,10 @@ class Pod:
         """The devices that it was placed on, as far as that is known."""
         return tuple(filter(None, self.annotations.get(ledger.names.device_uuid, "").split(",")))
 
-    def ask(self, names: Names) -> Ask | None:
+    def memory_request(self, names: Names) -> MemoryRequest | None:
         """The devices that it requests; None if it requests no GPU memory. Raises PodError."""
         with self.reading(names.gpumem):
-            return Ask.of_pod(self.spec, names)
+            return MemoryRequest.of_pod(self.spec, names)
 
     @contextmanager
     def reading(self, field: str) -> Iterator[None]:
@@ -263,28 +263,28 @@ def waiting_seats(api: Api, ledger: Ledger, log: Log) -> Iterator[WaitingSeat]:
 def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
     """The seat of a waiting Pod; None for a pod that does not wait or lacks a seat of that size. Raises PodError."""
     pod = Pod(item)
-    ask = pod.ask(ledger.names) if pod.waiting else None
-    if ask is None:
+    request = pod.memory_request(ledger.names) if pod.waiting else None
+    if request is None:
         return None
     wanted = at(pod.spec, "nodeSelector")
-    queued = replace(ledger, seats=_quota_seats(pod, ask, ledger))
-    seats = seats_for(ledger, pod.namespace, ask, wanted) or seats_for(queued, pod.namespace, ask, wanted)
+    queued = replace(ledger, seats=_quota_seats(pod, request, ledger))
+    seats = seats_for(ledger, pod.namespace, request, wanted) or seats_for(queued, pod.namespace, request, wanted)
     if not seats:
         return None
     return WaitingSeat(
         uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,
-        ask=ask,
+        request=request,
         seats=seats,
         priority=pod.priority,
         created=pod.created,
     )
 
 
-def _quota_seats(pod: Pod, ask: Ask, ledger: Ledger) -> tuple[Seat, ...]:
+def _quota_seats(pod: Pod, request: MemoryRequest, ledger: Ledger) -> tuple[Seat, ...]:
     """The seats of a queue's pod: Kueue reserved quota for it, which the ledger promises like a seat."""
     if pod.namespace not in ledger.queue_tenants:
         return ()
     pools = sorted({quota.pool for quota in ledger.quotas if quota.resource == ledger.names.gpumem})
-    return tuple(Seat(name=pod.name, tenant=pod.namespace, pool=pool, gpumem_mib=ask.total_mib) for pool in pools)
+    return tuple(Seat(name=pod.name, tenant=pod.namespace, pool=pool, gpumem_mib=request.total_mib) for pool in pools)

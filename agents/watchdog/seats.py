@@ -45,7 +45,7 @@ def to_free(
             for reading in snapshot.readings
             if reading.pool.name in pools
         }
-        asks = [seat.ask for seat in waiting]
+        asks = [seat.request for seat in waiting]
         fewer = [to_free_mib(asks[:count], nodes) for count in reversed(range(1, len(asks)))]
         for place, mib in to_free_mib(asks, nodes).items():
             if place not in demands or demands[place].mib < mib:

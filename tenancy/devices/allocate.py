@@ -17,7 +17,7 @@ class Scoring(StrEnum):
 
 
 @dataclass(frozen=True)
-class Ask:
+class MemoryRequest:
     """A request for `mib` on each of `count` devices of one node, and for CPU in thousandths."""
 
     mib: int
@@ -29,18 +29,18 @@ class Ask:
             raise ValueError(f"at least 1 MiB on at least one device (got {self.mib} MiB on {self.count})")
 
     @staticmethod
-    def of(total_mib: int, count: int = 1, cpu_milli: int = 0) -> "Ask":
+    def of(total_mib: int, count: int = 1, cpu_milli: int = 0) -> "MemoryRequest":
         """Divides a pod's request over devices. Raises ValueError if that gives no whole MiB."""
         if count < 1 or total_mib % count:
             raise ValueError(f"{total_mib} MiB cannot be shared out in equal parts to {count} devices")
-        return Ask(total_mib // count, count, cpu_milli)
+        return MemoryRequest(total_mib // count, count, cpu_milli)
 
     @staticmethod
-    def of_pod(spec: Manifest, names: Names) -> "Ask | None":
+    def of_pod(spec: Manifest, names: Names) -> "MemoryRequest | None":
         """The request of a pod as the scheduler adds it up; None without GPU memory. Raises ValueError like `of`,
         QuantityError and ShapeError."""
         total, count = pod_request(spec, names.gpumem), pod_request(spec, names.gpu_count)
-        return Ask.of(total, count or 1, pod_request(spec, "cpu", per_unit=1000)) if total else None
+        return MemoryRequest.of(total, count or 1, pod_request(spec, "cpu", per_unit=1000)) if total else None
 
     @property
     def total_mib(self) -> int:
@@ -57,14 +57,14 @@ class DeviceChoice:
 
 # Takes the free MiB by device's index, and the node's free CPU if known. Returns None if too few devices fit. The
 # scheduler checks the CPU itself.
-Chooser = Callable[[Ask, Mapping[int, int], int | None], DeviceChoice | None]
+Chooser = Callable[[MemoryRequest, Mapping[int, int], int | None], DeviceChoice | None]
 
 
-def best_fit(ask: Ask, free: Mapping[int, int], cpu_milli: int | None = None) -> DeviceChoice | None:
+def best_fit(request: MemoryRequest, free: Mapping[int, int], cpu_milli: int | None = None) -> DeviceChoice | None:
     """Returns the fullest devices that fit, ties to the lowest index. The cost is the MiB that stay free there."""
     del cpu_milli
-    fitting = [(mib, index) for index, mib in free.items() if mib >= ask.mib]
-    if len(fitting) < ask.count:
+    fitting = [(mib, index) for index, mib in free.items() if mib >= request.mib]
+    if len(fitting) < request.count:
         return None
-    chosen = [min(fitting)] if ask.count == 1 else heapq.nsmallest(ask.count, fitting)
-    return DeviceChoice(tuple(sorted(index for _, index in chosen)), sum(mib for mib, _ in chosen) - ask.total_mib)
+    chosen = [min(fitting)] if request.count == 1 else heapq.nsmallest(request.count, fitting)
+    return DeviceChoice(tuple(sorted(index for _, index in chosen)), sum(mib for mib, _ in chosen) - request.total_mib)

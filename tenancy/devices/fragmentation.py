@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import accumulate
 from operator import mul
 
-from tenancy.devices.allocate import Ask, DeviceChoice, best_fit
+from tenancy.devices.allocate import DeviceChoice, MemoryRequest, best_fit
 
 # The part of a usual pod's memory below which costs are equal: of places that hardly differ, one is filled first.
 _GRAIN = 0.1
@@ -28,16 +28,16 @@ _KEPT = 1 << 14  # states of nodes that are remembered
 class Mix:
     """The usual pods, each as often as it is usual; a Chooser by `choice`."""
 
-    def __init__(self, usual: Iterable[Ask]) -> None:
+    def __init__(self, usual: Iterable[MemoryRequest]) -> None:
         counts = Counter(usual)
         by_devices: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-        for ask, count in counts.items():
-            by_devices[ask.mib, ask.count].append((ask.cpu_milli, count))
+        for request, count in counts.items():
+            by_devices[request.mib, request.count].append((request.cpu_milli, count))
         total = counts.total()
         self._shapes = tuple(by_devices)
         # For each shape, by rising CPU: what share of all pods it is up to there.
         self._shares = [_rising(needs, total) for needs in by_devices.values()]
-        self._grain_mib = _GRAIN * sum(ask.mib * count for ask, count in counts.items()) / max(total, 1)
+        self._grain_mib = _GRAIN * sum(request.mib * count for request, count in counts.items()) / max(total, 1)
         self._usable = lru_cache(_KEPT)(self._usable_by_shape)
         self._enabled = lru_cache(_KEPT)(self._enabled_by_cpu)
 
@@ -50,15 +50,17 @@ class Mix:
         """The grains that become stranded between two states, rounded up: only a place that strands nothing costs 0."""
         return math.ceil(round((self.stranded_mib(*after) - self.stranded_mib(*before)) / self._grain_mib, 6))
 
-    def choice(self, ask: Ask, free: Mapping[int, int], cpu_milli: int | None) -> DeviceChoice | None:
+    def choice(self, request: MemoryRequest, free: Mapping[int, int], cpu_milli: int | None) -> DeviceChoice | None:
         """Returns the devices that strand the least, of equals the best fit. The cost is the stranded memory."""
-        best = best_fit(ask, free)
+        best = best_fit(request, free)
         if best is None or not self._shapes:
             return best
-        left = None if cpu_milli is None else cpu_milli - ask.cpu_milli
-        ways = _ways(ask, free, best)
-        _, _, indices = min((self.stranded_mib(_less(ask, free, way), left), at, way) for at, way in enumerate(ways))
-        return DeviceChoice(indices, self.cost((free.values(), cpu_milli), (_less(ask, free, indices), left)))
+        left = None if cpu_milli is None else cpu_milli - request.cpu_milli
+        ways = _ways(request, free, best)
+        _, _, indices = min(
+            (self.stranded_mib(_less(request, free, way), left), at, way) for at, way in enumerate(ways)
+        )
+        return DeviceChoice(indices, self.cost((free.values(), cpu_milli), (_less(request, free, indices), left)))
 
     def _usable_by_shape(self, free: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
         """All that is free, and what of it each shape could use; `free` is sorted."""
@@ -83,15 +85,15 @@ def _rising(needs: Iterable[tuple[int, int]], total: int) -> tuple[list[int], li
     return [cpu for cpu, _ in ordered], [*accumulate((count / total for _, count in ordered), initial=0.0)]
 
 
-def _ways(ask: Ask, free: Mapping[int, int], best: DeviceChoice) -> Sequence[tuple[int, ...]]:
+def _ways(request: MemoryRequest, free: Mapping[int, int], best: DeviceChoice) -> Sequence[tuple[int, ...]]:
     """One device of each size, the tightest first; for several devices the best fit alone."""
-    if ask.count > 1:
+    if request.count > 1:
         return [best.indices]
     by_size: dict[int, int] = {}
-    for mib, index in sorted((mib, index) for index, mib in free.items() if mib >= ask.mib):
+    for mib, index in sorted((mib, index) for index, mib in free.items() if mib >= request.mib):
         by_size.setdefault(mib, index)
     return [(index,) for index in by_size.values()]
 
 
-def _less(ask: Ask, free: Mapping[int, int], indices: tuple[int, ...]) -> list[int]:
-    return [mib - ask.mib * (index in indices) for index, mib in free.items()]
+def _less(request: MemoryRequest, free: Mapping[int, int], indices: tuple[int, ...]) -> list[int]:
+    return [mib - request.mib * (index in indices) for index, mib in free.items()]

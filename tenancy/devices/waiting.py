@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import Ledger, Seat
 
 Device = TypeVar("Device", bound=Hashable)  # the caller's key: an index, a UUID
@@ -22,7 +22,7 @@ class WaitingSeat:
     uid: str
     namespace: str
     name: str
-    ask: Ask
+    request: MemoryRequest
     seats: tuple[Seat, ...]
     priority: int
     created: datetime
@@ -36,7 +36,7 @@ class WaitingSeat:
 
 
 def seats_for(
-    ledger: Ledger, tenant: str, ask: Ask, node_selector: Mapping[str, str] | None = None
+    ledger: Ledger, tenant: str, request: MemoryRequest, node_selector: Mapping[str, str] | None = None
 ) -> tuple[Seat, ...]:
     """The tenant's seats that are as large as the request, in pools that the pod's nodeSelector allows."""
     wanted = node_selector or {}
@@ -45,7 +45,7 @@ def seats_for(
         for pool in ledger.pools
         if any(wanted.get(key, value) != value for key, value in pool.node_selector.items())
     }
-    fitting = (seat for seat in ledger.seats_of(tenant) if ask.total_mib <= seat.gpumem_mib)
+    fitting = (seat for seat in ledger.seats_of(tenant) if request.total_mib <= seat.gpumem_mib)
     return tuple(seat for seat in fitting if seat.pool not in contrary)
 
 
@@ -82,17 +82,19 @@ class Lack(Generic[Device]):
     mib: Mapping[Device, int] = field(default_factory=dict)
 
 
-def lack_of(ask: Ask, devices: Mapping[Device, DeviceMemory]) -> Lack[Device]:
+def lack_of(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> Lack[Device]:
     """The obstacle of a request on one node."""
-    lacks = {device: memory.lack_mib(ask.mib) for device, memory in devices.items() if memory.room_mib >= ask.mib}
-    if len(lacks) < ask.count:
+    lacks = {
+        device: memory.lack_mib(request.mib) for device, memory in devices.items() if memory.room_mib >= request.mib
+    }
+    if len(lacks) < request.count:
         return Lack(room=False)
     short = {device: mib for device, mib in lacks.items() if mib}
-    return Lack(room=True, mib=short if len(lacks) - len(short) < ask.count else {})
+    return Lack(room=True, mib=short if len(lacks) - len(short) < request.count else {})
 
 
 def to_free_mib(
-    asks: Iterable[Ask], nodes: Mapping[str, Mapping[Device, DeviceMemory]]
+    asks: Iterable[MemoryRequest], nodes: Mapping[str, Mapping[Device, DeviceMemory]]
 ) -> dict[tuple[str, Device], int]:
     """The MiB to free, by node and device of a pool, so that all waiting seats can load at once.
 
@@ -101,28 +103,30 @@ def to_free_mib(
     """
     left = {node: {**devices} for node, devices in nodes.items()}
     taken: set[tuple[str, Device]] = set()
-    for ask in asks:
-        ways = [(node, way) for node, devices in left.items() if len(way := _least(ask, devices)) == ask.count]
+    for request in asks:
+        ways = [(node, way) for node, devices in left.items() if len(way := _least(request, devices)) == request.count]
         if not ways:
             continue
-        node, way = min(ways, key=lambda each: _sums(_lack(left[each[0]][device], ask) for device in each[1]))
+        node, way = min(ways, key=lambda each: _sums(_lack(left[each[0]][device], request) for device in each[1]))
         for device in way:
-            left[node][device] = left[node][device].less(ask.mib)
+            left[node][device] = left[node][device].less(request.mib)
             taken.add((node, device))
     lacks = {(node, device): left[node][device].lack_mib(0) for node, device in taken}
     return {place: mib for place, mib in lacks.items() if mib}
 
 
-def _least(ask: Ask, devices: Mapping[Device, DeviceMemory]) -> Sequence[Device]:
+def _least(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> Sequence[Device]:
     """The devices with room and the least missing memory, of equals the fullest by the ledger; fewer if there are no
     more."""
-    fitting = [device for device, memory in devices.items() if memory.room_mib >= ask.mib]
-    return sorted(fitting, key=lambda device: (*_lack(devices[device], ask), devices[device].room_mib))[: ask.count]
+    fitting = [device for device, memory in devices.items() if memory.room_mib >= request.mib]
+    return sorted(fitting, key=lambda device: (*_lack(devices[device], request), devices[device].room_mib))[
+        : request.count
+    ]
 
 
-def _lack(memory: DeviceMemory, ask: Ask) -> tuple[int, int]:
+def _lack(memory: DeviceMemory, request: MemoryRequest) -> tuple[int, int]:
     """The missing MiB after and before terminating pods have ended."""
-    return memory.missing_mib(ask.mib), memory.lack_mib(ask.mib)
+    return memory.missing_mib(request.mib), memory.lack_mib(request.mib)
 
 
 def _sums(lacks: Iterable[tuple[int, int]]) -> tuple[int, int]:

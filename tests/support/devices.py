@@ -6,7 +6,7 @@ from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
 from agents.extender.cache.pod_info import PodInfo
 from agents.telemetry.device import Device, Fault
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.units import MIB
 from tests.support.fake_cluster import NAMES
 
@@ -24,7 +24,7 @@ def bound(uid: str, node: str, mib: int, *indices: int, **fields: Any) -> PodInf
         namespace="tenant",
         name=uid,
         node=node,
-        ask=Ask(mib, max(len(indices), 1)),
+        request=MemoryRequest(mib, max(len(indices), 1)),
         indices=indices or None,
         uuids=tuple(f"GPU-{node}-{index}" for index in indices) or None,
         **fields,
@@ -38,8 +38,8 @@ def cache_of(*nodes: NodeDevices) -> Cache:
     return cache
 
 
-def take(cache: Cache, uid: str, ask: Ask, node: str, now: float = 0.0) -> PodInfo:
-    chosen = cache.assume(uid, ask, node, now)
+def take(cache: Cache, uid: str, request: MemoryRequest, node: str, now: float = 0.0) -> PodInfo:
+    chosen = cache.assume(uid, request, node, now)
     assert isinstance(chosen, PodInfo), chosen
     return chosen
 

@@ -18,7 +18,7 @@ from agents.watchdog.decide import decide
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.seats import WAITING_SECONDS
 from agents.watchdog.types import Decision, DeviceVerdict, Limits, PassInput, PassState, Recycled, Target
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.ledger import Pool, Seat
 from tenancy.units import MIB
@@ -152,7 +152,15 @@ class Disorder:
         seat = Seat(name="seat", tenant="voice", pool="t4", gpumem_mib=mib)
         created = self.now - timedelta(seconds=self.dice.randint(0, 90))
         return (
-            WaitingSeat(uid="w", namespace="voice", name="w", ask=Ask(mib), seats=(seat,), priority=0, created=created),
+            WaitingSeat(
+                uid="w",
+                namespace="voice",
+                name="w",
+                request=MemoryRequest(mib),
+                seats=(seat,),
+                priority=0,
+                created=created,
+            ),
         )
 
     def ended(self, pod: GpuPod, now: datetime, seconds: int) -> GpuPod:
@@ -269,7 +277,7 @@ def _check_device(
     assert before.read_at < reading.read_at, "twice the same sample"
     waited = [seat for seat in snapshot.seats if (now - seat.created).total_seconds() >= WAITING_SECONDS]
     (device,) = (each for each in reading.devices if each.uuid == verdict.device.uuid)
-    wanted_mib = FLOOR_MIB + max((seat.ask.mib for seat in waited), default=0)
+    wanted_mib = FLOOR_MIB + max((seat.request.mib for seat in waited), default=0)
     assert device.free_bytes < wanted_mib * MIB, "above the floor, and of what a seat needs"
     assert verdict.seats_mib == 0 or verdict.seats_mib == wanted_mib - device.free_bytes // MIB
     used: dict[str, dict[str, int]] = {}

@@ -14,7 +14,7 @@ from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.device import Device
 from agents.telemetry.reading import PodUse
 from tenancy import names
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.ledger import Pool, Seat
 from tenancy.units import MIB
@@ -79,7 +79,14 @@ def waiting(name: str, mib: int, pool: str = "t4", **fields: Any) -> WaitingSeat
     """Returns a resident's pod without a node."""
     seat = Seat(name=name, tenant=name, pool=pool, gpumem_mib=mib)
     at = datetime.fromtimestamp(NOW, UTC)
-    given = {"uid": name, "namespace": name, "name": name, "ask": Ask(mib), "seats": (seat,), "priority": 0}
+    given = {
+        "uid": name,
+        "namespace": name,
+        "name": name,
+        "request": MemoryRequest(mib),
+        "seats": (seat,),
+        "priority": 0,
+    }
     return WaitingSeat(**{**given, "created": at, **fields})
 
 

@@ -15,7 +15,7 @@ from agents.extender.cache.pod_info import NO_SEAT, Bystander, Entitlement, Nomi
 from agents.extender.cache.ranking import Ranking
 from agents.extender.cache.snapshot import Drift, NodeUsage, drift_of, usage_of
 from agents.telemetry.reading import PodUse
-from tenancy.devices.allocate import Ask, Scoring
+from tenancy.devices.allocate import MemoryRequest, Scoring
 
 # The time from filter to bind. A pod may have to wait for its volumes in between.
 RESERVE_SECONDS = 30.0
@@ -160,7 +160,7 @@ class Cache:
     def fit(
         self,
         uid: str,
-        ask: Ask,
+        request: MemoryRequest,
         nodes: Collection[str],
         now: float,
         entitlement: Entitlement = NO_SEAT,
@@ -176,19 +176,19 @@ class Cache:
         with self._lock:
             self._expire(now)
             self._unreserve(uid)
-            best = self._ranking.best(ask, nodes, lambda name: self._left(name, uid, entitlement, now))
+            best = self._ranking.best(request, nodes, lambda name: self._left(name, uid, entitlement, now))
             short: tuple[Shortage, ...] = ()
             if best is None:
                 left = {name: self._left(name, uid, entitlement, now) for name in nodes}
-                short = _shortages(left.values(), ask, entitlement)
+                short = _shortages(left.values(), request, entitlement)
                 if by_ledger:
-                    seats = [node for node in left.values() if node.seats_by_ledger(ask, entitlement)]
-                    best = self._ranking.best_by_ledger(ask, seats)
+                    seats = [node for node in left.values() if node.seats_by_ledger(request, entitlement)]
+                    best = self._ranking.best_by_ledger(request, seats)
                 if best is None:
-                    hopeless = {name: reason for name, node in left.items() if (reason := node.never(ask))}
-                    refused = {name: node.not_now(ask) for name, node in left.items() if name not in hopeless}
+                    hopeless = {name: reason for name, node in left.items() if (reason := node.never(request))}
+                    refused = {name: node.not_now(request) for name, node in left.items() if name not in hopeless}
                     return Fits((), refused, hopeless, short)
-            pod = best.assumed(uid, ask, self._ranking.choose, entitlement)
+            pod = best.assumed(uid, request, self._ranking.choose, entitlement)
             if pod is not None and self._record(uid).held is None:
                 expires_at = now + RESERVE_SECONDS if until is None else until
                 self._hold(uid, replace(pod, state=PodState.RESERVED, expires_at=expires_at))
@@ -196,23 +196,31 @@ class Cache:
             return Fits((best.node,), {}, {}, short)
 
     def shortages(
-        self, uid: str, ask: Ask, nodes: Iterable[str], now: float, entitlement: Entitlement
+        self, uid: str, request: MemoryRequest, nodes: Iterable[str], now: float, entitlement: Entitlement
     ) -> tuple[Shortage, ...]:
         """The `short` that a `fit` would return. Nothing is reserved."""
         with self._lock:
             self._expire(now)
             left = [self._left(name, uid, entitlement, now) for name in nodes]
-            return () if any(node.fits(ask) for node in left) else _shortages(left, ask, entitlement)
+            return () if any(node.fits(request) for node in left) else _shortages(left, request, entitlement)
 
     def feasible_nodes(
-        self, ask: Ask, now: float, uid: str = "", entitlement: Entitlement = NO_SEAT, *, by_ledger: bool = False
+        self,
+        request: MemoryRequest,
+        now: float,
+        uid: str = "",
+        entitlement: Entitlement = NO_SEAT,
+        *,
+        by_ledger: bool = False,
     ) -> frozenset[str]:
         """All nodes that a `fit` could choose. Nothing is reserved."""
         with self._lock:
             self._expire(now)
             left = [self._left(name, uid, entitlement, now) for name in self._nodes]
             return frozenset(
-                node.node for node in left if node.fits(ask) or (by_ledger and node.seats_by_ledger(ask, entitlement))
+                node.node
+                for node in left
+                if node.fits(request) or (by_ledger and node.seats_by_ledger(request, entitlement))
             )
 
     def is_nominated(self, uid: str) -> bool:
@@ -228,7 +236,7 @@ class Cache:
             return nomination.node if nomination and nomination.retained_until else None
 
     def assume(
-        self, uid: str, ask: Ask, node: str, now: float, entitlement: Entitlement = NO_SEAT
+        self, uid: str, request: MemoryRequest, node: str, now: float, entitlement: Entitlement = NO_SEAT
     ) -> PodInfo | NotAssumed:
         """Gives the pod devices of the node. It keeps them until `update_pod`, `remove_pod` or `forget`."""
         with self._lock:
@@ -237,9 +245,9 @@ class Cache:
             if self._record(uid).held is not None:
                 return NotAssumed("the pod is bound already, or about to be")
             left = self._left(node, uid, entitlement, now)
-            pod = left.assumed(uid, ask, self._ranking.choose, entitlement)
+            pod = left.assumed(uid, request, self._ranking.choose, entitlement)
             if pod is None:
-                return NotAssumed(left.never(ask) or left.not_now(ask))
+                return NotAssumed(left.never(request) or left.not_now(request))
             self._hold(uid, pod)
             return pod
 
@@ -262,7 +270,7 @@ class Cache:
 
     def victims(
         self,
-        ask: Ask,
+        request: MemoryRequest,
         node: str,
         candidates: Collection[str],
         now: float,
@@ -271,7 +279,7 @@ class Cache:
         entitlement: Entitlement = NO_SEAT,
         seated: Collection[str] = (),
     ) -> tuple[str, ...] | None:
-        """The candidates that must leave the node for the ask to fit, by falling priority.
+        """The candidates that must leave the node for the request to fit, by falling priority.
 
         Returns () if all may stay, and None if leaving would not help. A seat needs room by the ledger alone. The pods
         of `seated` keep within a seat themselves.
@@ -279,7 +287,7 @@ class Cache:
         with self._lock:
             self._expire(now)
             left = self._left(node, uid, entitlement, now)
-            return left.victims(ask, candidates, seated, measured=not left.seats(entitlement))
+            return left.victims(request, candidates, seated, measured=not left.seats(entitlement))
 
     def snapshot(self) -> tuple[NodeUsage, ...]:
         """The usage of every node with devices or pods, sorted by name."""
@@ -332,7 +340,7 @@ class Cache:
             self._learn()
 
     def _learn(self) -> None:
-        self._ranking.learn(pod.ask for node in self._nodes.values() for pod in node.pods.values() if pod.is_bound)
+        self._ranking.learn(pod.request for node in self._nodes.values() for pod in node.pods.values() if pod.is_bound)
 
     def _record(self, uid: str) -> PodRecord:
         return self._pods.get(uid, _UNKNOWN)
@@ -394,6 +402,6 @@ class Cache:
                 self._changed(node)
 
 
-def _shortages(nodes: Iterable[NodeInfo], ask: Ask, entitlement: Entitlement) -> tuple[Shortage, ...]:
+def _shortages(nodes: Iterable[NodeInfo], request: MemoryRequest, entitlement: Entitlement) -> tuple[Shortage, ...]:
     """The devices that only memory in use keeps a seat from, on all of these nodes."""
-    return tuple(each for node in nodes if node.seats(entitlement) for each in node.shortages(ask))
+    return tuple(each for node in nodes if node.seats(entitlement) for each in node.shortages(request))

@@ -10,7 +10,7 @@ from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.pod_info import Bystander, Entitlement, Nomination, PodInfo, PodState
 from agents.extender.preemption import Occupant, Room, fewest
 from agents.telemetry.reading import PodUse
-from tenancy.devices.allocate import Ask, Chooser, DeviceChoice, best_fit
+from tenancy.devices.allocate import Chooser, DeviceChoice, MemoryRequest, best_fit
 from tenancy.devices.recycle import overshoot_mib
 from tenancy.devices.waiting import DeviceMemory, lack_of
 from tenancy.names import REFUSED_AS_MEASURED
@@ -125,11 +125,11 @@ class NodeInfo:
         left = dict(seen.unheld)
         for pod in self.pods.values():
             if pod.state is PodState.TERMINATING:
-                _deduct(left, -pod.ask.mib, self.places[pod.uid])
+                _deduct(left, -pod.request.mib, self.places[pod.uid])
         for each in sorted(ahead, key=lambda each: (-each.priority, each.uid)):
-            indices = _likely(each.ask, left)
-            _deduct(left, each.ask.mib, indices)
-            seen.pods[each.uid] = self._assumed(each.uid, each.ask, indices)
+            indices = _likely(each.request, left)
+            _deduct(left, each.request.mib, indices)
+            seen.pods[each.uid] = self._assumed(each.uid, each.request, indices)
         seen.recount()
         return seen
 
@@ -145,7 +145,9 @@ class NodeInfo:
         self.free = self._as_measured(self.unheld)
         self.freest = sorted(self.free.values(), reverse=True)
         whole = self.inventory.cpu_milli if self.inventory else None
-        held = sum(pod.ask.cpu_milli for pod in self.pods.values()) + sum(b.cpu_milli for b in self.bystanders.values())
+        held = sum(pod.request.cpu_milli for pod in self.pods.values()) + sum(
+            b.cpu_milli for b in self.bystanders.values()
+        )
         self.cpu_milli = None if whole is None else whole - held  # the free CPU, in thousandths
         self._changed(self.node)
 
@@ -166,10 +168,10 @@ class NodeInfo:
             else:
                 lost.append(pod)
                 continue
-            _deduct(left, pod.ask.mib, self.places[pod.uid])
-        for pod in sorted(lost, key=lambda pod: (-pod.ask.mib, pod.uid)):
-            self.places[pod.uid] = _likely(pod.ask, left)
-            _deduct(left, pod.ask.mib, self.places[pod.uid])
+            _deduct(left, pod.request.mib, self.places[pod.uid])
+        for pod in sorted(lost, key=lambda pod: (-pod.request.mib, pod.uid)):
+            self.places[pod.uid] = _likely(pod.request, left)
+            _deduct(left, pod.request.mib, self.places[pod.uid])
         return left
 
     def _as_measured(self, left: Mapping[int, int]) -> dict[int, int]:
@@ -178,46 +180,48 @@ class NodeInfo:
         floor_mib = self.inventory.floor_mib if self.inventory else 0
         return {i: max(min(mib, free[i] - floor_mib) if i in free else mib, 0) for i, mib in left.items()}
 
-    def fits(self, ask: Ask) -> bool:
-        return len(self.freest) >= ask.count and self.freest[ask.count - 1] >= ask.mib
+    def fits(self, request: MemoryRequest) -> bool:
+        return len(self.freest) >= request.count and self.freest[request.count - 1] >= request.mib
 
-    def choice(self, ask: Ask, choose: Chooser, seated: bool = False) -> DeviceChoice | None:
+    def choice(self, request: MemoryRequest, choose: Chooser, seated: bool = False) -> DeviceChoice | None:
         """The devices that `choose` picks by unused room. For a seat without any, the devices with room by the ledger.
 
         Those are the devices that lack the least, and of equals the fullest. They cost more than any unused room.
         """
-        chosen = choose(ask, self.free, self.cpu_milli)
+        chosen = choose(request, self.free, self.cpu_milli)
         if chosen is not None or not seated:
             return chosen
         fitting = sorted(
-            (each.lack_mib(ask.mib), each.room_mib, index)
+            (each.lack_mib(request.mib), each.room_mib, index)
             for index, each in self._memory().items()
-            if each.room_mib >= ask.mib
-        )[: ask.count]
-        if len(fitting) < ask.count:
+            if each.room_mib >= request.mib
+        )[: request.count]
+        if len(fitting) < request.count:
             return None
         return DeviceChoice(tuple(sorted(index for *_, index in fitting)), _SHORT_COST + sum(f[0] for f in fitting))
 
-    def assumed(self, uid: str, ask: Ask, choose: Chooser, entitlement: Entitlement) -> PodInfo | None:
+    def assumed(self, uid: str, request: MemoryRequest, choose: Chooser, entitlement: Entitlement) -> PodInfo | None:
         """The pod as assumed on the devices that suit it best; None if it fits on none. The node is not changed."""
-        choice = self.choice(ask, choose, self.seats(entitlement))
-        return None if choice is None else self._assumed(uid, ask, choice.indices, entitlement.priority)
+        choice = self.choice(request, choose, self.seats(entitlement))
+        return None if choice is None else self._assumed(uid, request, choice.indices, entitlement.priority)
 
-    def _assumed(self, uid: str, ask: Ask, indices: tuple[int, ...], priority: int = 0) -> PodInfo:
+    def _assumed(self, uid: str, request: MemoryRequest, indices: tuple[int, ...], priority: int = 0) -> PodInfo:
         by_index = {device.index: device.uuid for device in self.inventory.devices} if self.inventory else {}
         uuids = tuple(by_index[index] for index in indices)
         state = PodState.ASSUMED
-        return PodInfo(uid=uid, node=self.node, ask=ask, state=state, indices=indices, uuids=uuids, priority=priority)
+        return PodInfo(
+            uid=uid, node=self.node, request=request, state=state, indices=indices, uuids=uuids, priority=priority
+        )
 
-    def seats_by_ledger(self, ask: Ask, entitlement: Entitlement) -> bool:
+    def seats_by_ledger(self, request: MemoryRequest, entitlement: Entitlement) -> bool:
         """Returns True if the ledger has room for the pod's seat, even if others use the memory."""
-        return self.seats(entitlement) and sum(mib >= ask.mib for mib in self.unheld.values()) >= ask.count
+        return self.seats(entitlement) and sum(mib >= request.mib for mib in self.unheld.values()) >= request.count
 
-    def shortages(self, ask: Ask) -> tuple[Shortage, ...]:
+    def shortages(self, request: MemoryRequest) -> tuple[Shortage, ...]:
         """The devices that memory in use keeps a seat from, of those that it would get; () if it has no room at all."""
         memory = self._memory()
-        lack = lack_of(ask, memory)
-        loadable = sum(each.room_mib >= ask.mib for each in memory.values()) - len(lack.mib)
+        lack = lack_of(request, memory)
+        loadable = sum(each.room_mib >= request.mib for each in memory.values()) - len(lack.mib)
         least = sorted(lack.mib, key=lambda index: (lack.mib[index], memory[index].room_mib, index))
         return tuple(
             Shortage(
@@ -228,36 +232,36 @@ class NodeInfo:
                 floor_mib=memory[index].floor_mib,
                 holders=self._holders(index),
             )
-            for index in least[: ask.count - loadable]
+            for index in least[: request.count - loadable]
         )
 
     def victims(
-        self, ask: Ask, candidates: Collection[str], seated: Collection[str], *, measured: bool
+        self, request: MemoryRequest, candidates: Collection[str], seated: Collection[str], *, measured: bool
     ) -> tuple[str, ...] | None:
-        """The candidates that must leave for the ask to fit, by falling priority; None if leaving would not help.
+        """The candidates that must leave for the request to fit, by falling priority; None if leaving would not help.
 
         Terminating pods count as gone. A pod with unknown devices stays, because its end might free another device. If
         `measured`, a victim frees what it uses, not what it requested. A pod of `seated` frees only its use beyond
         that, because it comes back.
         """
-        if self.never(ask):
+        if self.never(request):
             return None
         free = {
             index: Room(each.room_mib, _spare_mib(each) if measured else None)
             for index, each in self._memory().items()
-            if self.offered[index] >= ask.mib
+            if self.offered[index] >= request.mib
         }
         occupants = []
         for pod in self.pods.values():
             used = {index: self._used_mib(pod, index) for index in self.places[pod.uid]}
             if pod.state is PodState.TERMINATING:
-                free |= {index: free[index].more(pod.ask.mib, used[index]) for index in used if index in free}
+                free |= {index: free[index].more(pod.request.mib, used[index]) for index in used if index in free}
             elif pod.uid in candidates and pod.is_placed:
                 seat = pod.uid in seated
                 occupants.append(
-                    Occupant(uid=pod.uid, priority=pod.priority, mib=pod.ask.mib, used_mib=used, seated=seat)
+                    Occupant(uid=pod.uid, priority=pod.priority, mib=pod.request.mib, used_mib=used, seated=seat)
                 )
-        return fewest(ask, free, occupants)
+        return fewest(request, free, occupants)
 
     def by_priority(self, uids: Iterable[str]) -> tuple[str, ...]:
         """These pods by falling priority, the order that the scheduler expects of victims."""
@@ -269,7 +273,7 @@ class NodeInfo:
         """The MiB that the pod measurably uses of a device; its request if the device's users are not known."""
         uuid = self._uuid(index)
         if self.reading is None or index not in self.reading.free or uuid in self.reading.unknown:
-            return pod.ask.mib
+            return pod.request.mib
         return sum(use.used_bytes for use in self.reading.uses if (use.uid, use.uuid) == (pod.uid, uuid)) // MIB
 
     def _uuid(self, index: int) -> str | None:
@@ -293,7 +297,7 @@ class NodeInfo:
         found = []
         for use in uses:
             if use.uuid == uuid:
-                declared_mib = self.pods[use.uid].ask.total_mib if use.uid in self.pods else 0
+                declared_mib = self.pods[use.uid].request.total_mib if use.uid in self.pods else 0
                 over_mib = overshoot_mib(used=used[use.uid], device=uuid, declared_mib=declared_mib)
                 found.append(UndeclaredUse(use.namespace, use.pod, over_mib))
         return tuple(sorted((each for each in found if each.mib), key=lambda each: (-each.mib, str(each))))
@@ -310,35 +314,35 @@ class NodeInfo:
         rest = tuple(use for use in self.reading.uses if use.uid != uid)
         self.reading = replace(self.reading, free=free, uses=rest)
 
-    def never(self, ask: Ask) -> str | None:
-        """The reason why the node could not take the ask even if it were empty; None if it could."""
+    def never(self, request: MemoryRequest) -> str | None:
+        """The reason why the node could not take the request even if it were empty; None if it could."""
         if self.inventory is None:
             return "has no GPU memory to share that is known"
         if self.inventory.unusable:
             return self.inventory.unusable
-        if len(self.largest) < ask.count:
-            return f"has {len(self.largest)} of {ask.count} GPUs"
-        if self.largest[ask.count - 1] < ask.mib:
-            return _shortage(ask, self.largest, "to share")
+        if len(self.largest) < request.count:
+            return f"has {len(self.largest)} of {request.count} GPUs"
+        if self.largest[request.count - 1] < request.mib:
+            return _shortage(request, self.largest, "to share")
         return None
 
-    def not_now(self, ask: Ask) -> str:
-        """The reason why an ask does not fit that would fit on the empty node."""
+    def not_now(self, request: MemoryRequest) -> str:
+        """The reason why a request does not fit that would fit on the empty node."""
         by_ledger = sorted(self.unheld.values(), reverse=True)
-        measured = "" if by_ledger[ask.count - 1] < ask.mib else f", {REFUSED_AS_MEASURED}"
-        return _shortage(ask, self.freest, "free") + measured
+        measured = "" if by_ledger[request.count - 1] < request.mib else f", {REFUSED_AS_MEASURED}"
+        return _shortage(request, self.freest, "free") + measured
 
 
 def _spare_mib(memory: DeviceMemory) -> int | None:
     return None if memory.free_mib is None else memory.free_mib - memory.floor_mib
 
 
-def _shortage(ask: Ask, largest_first: Sequence[int], what: str) -> str:
+def _shortage(request: MemoryRequest, largest_first: Sequence[int], what: str) -> str:
     """A reason that always names the largest GPU: a smaller request could get that much."""
-    if ask.count == 1:
-        return f"its largest GPU has {largest_first[0]} MiB {what}, not {ask.mib}"
-    fitting = sum(mib >= ask.mib for mib in largest_first)
-    return f"has {fitting} of {ask.count} GPUs with {ask.mib} MiB {what}, the largest has {largest_first[0]}"
+    if request.count == 1:
+        return f"its largest GPU has {largest_first[0]} MiB {what}, not {request.mib}"
+    fitting = sum(mib >= request.mib for mib in largest_first)
+    return f"has {fitting} of {request.count} GPUs with {request.mib} MiB {what}, the largest has {largest_first[0]}"
 
 
 def _deduct(left: dict[int, int], mib: int, indices: tuple[int, ...]) -> None:
@@ -346,10 +350,10 @@ def _deduct(left: dict[int, int], mib: int, indices: tuple[int, ...]) -> None:
         left[index] -= mib
 
 
-def _likely(ask: Ask, left: Mapping[int, int]) -> tuple[int, ...]:
-    """The devices that the ask would get; if it fits on none, those with the most left."""
-    choice = best_fit(ask, left)
+def _likely(request: MemoryRequest, left: Mapping[int, int]) -> tuple[int, ...]:
+    """The devices that the request would get; if it fits on none, those with the most left."""
+    choice = best_fit(request, left)
     if choice is not None:
         return choice.indices
     freest = sorted(left, key=lambda index: (-left[index], index))
-    return tuple(sorted(freest[: ask.count]))
+    return tuple(sorted(freest[: request.count]))

@@ -10,12 +10,12 @@ from enum import StrEnum
 from agents.kube.client import Object
 from agents.kube.pods import Pod
 from agents.runtime.errors import AgentError
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.names import Names
 from tenancy.workload import Manifest
 
 
-class AskError(AgentError):
+class MemoryRequestError(AgentError):
     """The pod requests what no scheduler can give; the message is for the pod's owner."""
 
 
@@ -41,7 +41,7 @@ class PodInfo:
     namespace: str = ""
     name: str = ""
     node: str
-    ask: Ask
+    request: MemoryRequest
     state: PodState = PodState.BOUND
     indices: tuple[int, ...] | None = None
     uuids: tuple[str, ...] | None = None
@@ -81,7 +81,7 @@ class Nomination:
 
     uid: str
     node: str
-    ask: Ask
+    request: MemoryRequest
     priority: int
     until: float = 0.0
     retained_until: float = 0.0
@@ -141,12 +141,12 @@ class Entitlement:
 NO_SEAT = Entitlement()
 
 
-def ask_of(spec: Manifest, names: Names) -> Ask | None:
-    """The devices that a pod with that spec requests; None if it requests no GPU memory. Raises AskError."""
+def memory_request_of(spec: Manifest, names: Names) -> MemoryRequest | None:
+    """The devices that a pod with that spec requests; None if it requests no GPU memory. Raises MemoryRequestError."""
     try:
-        return Ask.of_pod(spec, names)
+        return MemoryRequest.of_pod(spec, names)
     except ValueError as error:  # also QuantityError and ShapeError
-        raise AskError(f"{names.gpumem}: {error}") from None
+        raise MemoryRequestError(f"{names.gpumem}: {error}") from None
 
 
 def holder(item: Object, names: Names) -> PodInfo | Bystander | Nomination | None:
@@ -161,16 +161,16 @@ def holder(item: Object, names: Names) -> PodInfo | Bystander | Nomination | Non
     if total <= 0:
         return Bystander(uid=pod.uid, node=pod.node, cpu_milli=cpu_milli, priority=pod.priority)
     # A request without equal parts counts rounded up: somebody bound the pod by hand.
-    ask = Ask(-(-total // count), count, cpu_milli)
+    request = MemoryRequest(-(-total // count), count, cpu_milli)
     return PodInfo(
         uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,
         node=pod.node,
-        ask=ask,
+        request=request,
         state=PodState.TERMINATING if pod.terminating else PodState.BOUND,
-        indices=_indices(pod.annotations, ask, names),
-        uuids=_uuids(pod.annotations, ask, names),
+        indices=_indices(pod.annotations, request, names),
+        uuids=_uuids(pod.annotations, request, names),
         priority=pod.priority,
     )
 
@@ -179,18 +179,18 @@ def _nomination(pod: Pod, names: Names) -> Nomination | None:
     node = pod.status.get("nominatedNodeName")
     if not node or pod.terminating:
         return None
-    ask = pod.ask(names)
-    return None if ask is None else Nomination(uid=pod.uid, node=node, ask=ask, priority=pod.priority)
+    request = pod.memory_request(names)
+    return None if request is None else Nomination(uid=pod.uid, node=node, request=request, priority=pod.priority)
 
 
-def _indices(annotations: Mapping[str, str], ask: Ask, names: Names) -> tuple[int, ...] | None:
+def _indices(annotations: Mapping[str, str], request: MemoryRequest, names: Names) -> tuple[int, ...] | None:
     parts = annotations.get(names.device_index, "").split(",")
     if not all(part.isascii() and part.isdecimal() for part in parts):
         return None
     indices = tuple(map(int, parts))
-    return indices if len(set(indices)) == len(indices) == ask.count else None
+    return indices if len(set(indices)) == len(indices) == request.count else None
 
 
-def _uuids(annotations: Mapping[str, str], ask: Ask, names: Names) -> tuple[str, ...] | None:
+def _uuids(annotations: Mapping[str, str], request: MemoryRequest, names: Names) -> tuple[str, ...] | None:
     parts = tuple(annotations.get(names.device_uuid, "").split(","))
-    return parts if all(parts) and len(set(parts)) == len(parts) == ask.count else None
+    return parts if all(parts) and len(set(parts)) == len(parts) == request.count else None

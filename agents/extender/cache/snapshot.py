@@ -24,7 +24,7 @@ class DeviceUsage:
 
     @property
     def held_mib(self) -> int:
-        return sum(pod.ask.mib for pod in self.pods)
+        return sum(pod.request.mib for pod in self.pods)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ def drift_of(nodes: Iterable[NodeInfo], listed: Mapping[str, PodInfo]) -> Drift:
 
 
 def _place(pod: PodInfo) -> tuple[object, ...]:
-    return pod.node, pod.ask, pod.uuids or pod.indices
+    return pod.node, pod.request, pod.uuids or pod.indices
 
 
 def _over(nodes: Iterable[NodeInfo]) -> Iterator[DeviceDrift]:

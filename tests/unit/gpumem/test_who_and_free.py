@@ -15,7 +15,7 @@ from gpumem.cluster import ClusterSnapshot
 from gpumem.draw import Paper, free_text, who_text
 from gpumem.free import free
 from gpumem.who import Filter, who
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tests.support import kubectl
 from tests.support.kubectl import SYSTEM, FakeApi, add_exporter, api, device_slice, node, page, pod
 
@@ -219,8 +219,8 @@ def test_the_sums_are_the_extenders_own(data: st.DataObject) -> None:
     for mib, entitlement in ((rooms.largest_room_mib, seat), (rooms.largest_free_mib, anybody)):
         assert mib is not None
         fits = found.cache.feasible_nodes
-        assert not mib or fits(Ask(mib), 0, "", entitlement, by_ledger=True)
-        assert not fits(Ask(mib + 1), 0, "", entitlement, by_ledger=True)
+        assert not mib or fits(MemoryRequest(mib), 0, "", entitlement, by_ledger=True)
+        assert not fits(MemoryRequest(mib + 1), 0, "", entitlement, by_ledger=True)
 
 
 @given(

@@ -12,7 +12,7 @@ from agents.extender.cache.inventory import NodeDevice, NodeDevices
 from agents.extender.filter import Request, RequestCache
 from agents.extender.protocol import PodBinding
 from agents.kube.client import Api, ApiError
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
 from tests.support.fake_cluster import NAMES, Fault, Served
 
@@ -30,7 +30,7 @@ class Bench:
         self.cache.update_node(NODE)
         self.leads = True
         self.requests = RequestCache()
-        self.requests.remember("u", Request(ask=Ask(5000)))
+        self.requests.remember("u", Request(memory=MemoryRequest(5000)))
         clock = served.time.clock()
         self.binder = Binder(
             connections=Connections(self.api, clock), cache=self.cache, requests=self.requests,
@@ -82,7 +82,7 @@ def test_node_and_devices_go_in_one_write_for_this_very_pod(bench: Bench) -> Non
 
 
 def test_a_pod_that_fits_no_more_is_refused_without_a_write(bench: Bench) -> None:
-    bench.requests.remember("u", Request(ask=Ask(8001)))
+    bench.requests.remember("u", Request(memory=MemoryRequest(8001)))
     with pytest.raises(BindingError, match="a: its largest GPU has 8000 MiB to share, not 8001"):
         bench.bind()
     assert bench.served.cluster.requests == []

@@ -16,7 +16,7 @@ from agents.extender.hold import SeatHolds
 from agents.extender.protocol import PodNodes, PodVictims, Victims
 from agents.kube.events import Event
 from agents.telemetry.reading import PodUse
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import Ledger, Seat
 from tenancy.units import MIB
 from tests.support.devices import bound, inventory
@@ -59,7 +59,7 @@ def victims(placing: Verbs, mib: int, *given: str, violations: int = 0) -> Victi
 
 def test_a_pod_fits_where_one_device_has_room(placing: Verbs) -> None:
     assert placing.fits(PodNodes(pod(8000), ("a",)), NAMES).nodes == ("a",)
-    assert placing.requests.of("new") == Request(ask=Ask(8000))
+    assert placing.requests.of("new") == Request(memory=MemoryRequest(8000))
 
 
 def test_a_pod_without_gpumem_goes_anywhere(placing: Verbs) -> None:
@@ -176,7 +176,7 @@ def test_who_is_being_bound_may_be_a_victim(placing: Verbs, binding: bool) -> No
     lower = {**pod(8000, priority=5), "metadata": {"uid": "lower"}}
     assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ("a",)
     if binding:
-        placing.cache.assume("lower", Ask(8000), "a", 0.0, Entitlement(5))
+        placing.cache.assume("lower", MemoryRequest(8000), "a", 0.0, Entitlement(5))
     assert victims(placing, 6000) is None  # the scheduler did not name it
     assert victims(placing, 6000, "lower") == Victims(("lower",))
 
@@ -185,13 +185,13 @@ def test_of_two_nominees_of_one_priority_who_was_first_has_the_room(placing: Ver
     """Each was kept out by the room of the other, until a nomination lapsed."""
     hold(placing, "vip", 8000, 0, priority=99)
     for at, uid in enumerate(("z-first", "second")):
-        placing.cache.nominate(Nomination(uid=uid, node="a", ask=Ask(8000), priority=10), float(at))
+        placing.cache.nominate(Nomination(uid=uid, node="a", request=MemoryRequest(8000), priority=10), float(at))
     both = [{**pod(8000, priority=10), "metadata": {"uid": uid}} for uid in ("second", "z-first")]
     assert [placing.fits(PodNodes(each, ("a",)), NAMES).nodes for each in both] == [(), ("a",)]
 
 
 def test_who_is_evicted_for_a_nominee_again_makes_its_nomination_last(placing: Verbs, served: Served) -> None:
-    placing.cache.nominate(Nomination(uid="new", node="a", ask=Ask(8000), priority=10), 0.0)
+    placing.cache.nominate(Nomination(uid="new", node="a", request=MemoryRequest(8000), priority=10), 0.0)
     served.time.seconds = NOMINATED_SECONDS
     hold(placing, "vip", 8000, 0, priority=99)
     hold(placing, "low", 8000, 1)
@@ -209,13 +209,13 @@ def test_of_who_is_being_bound_priority_and_sum_count(placing: Verbs, binding: b
     lower = {**pod(5000, priority=5), "metadata": {"uid": "binding"}}
     assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ("a",)
     if binding:
-        placing.cache.assume("binding", Ask(5000), "a", 0.0, Entitlement(5))
+        placing.cache.assume("binding", MemoryRequest(5000), "a", 0.0, Entitlement(5))
     assert placing.cache.node("a").by_priority(("low", "binding")) == ("binding", "low")
     assert victims(placing, 8000, "binding") == Victims(("low",))
 
 
 def test_only_so_many_asks_are_remembered() -> None:
-    requests, request = RequestCache(), Request(ask=Ask(1))
+    requests, request = RequestCache(), Request(memory=MemoryRequest(1))
     for number in range(10_001):
         requests.remember(str(number), request)
     assert (requests.of("0"), requests.of("1"), requests.of("10000")) == (None, request, request)
@@ -340,10 +340,10 @@ def test_while_a_seat_is_held_back_nobody_else_gets_its_room(seated: Seated) -> 
     seated.served.time.seconds += 59
     seated.measure(8000, 8000)
     now = seated.served.time.seconds
-    assert seated.cache.fit("other", Ask(6000), ["a"], now).nodes == ("a",)  # on the first device
+    assert seated.cache.fit("other", MemoryRequest(6000), ["a"], now).nodes == ("a",)  # on the first device
     seated.cache.remove_pod("runaway")
-    assert seated.cache.fit("later", Ask(2001), ["a"], now).nodes == ()
-    assert "a" in seated.cache.feasible_nodes(Ask(6000), now, "new", Entitlement())
+    assert seated.cache.fit("later", MemoryRequest(2001), ["a"], now).nodes == ()
+    assert "a" in seated.cache.feasible_nodes(MemoryRequest(6000), now, "new", Entitlement())
     assert seated.filter().nodes == ("a",)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.extender.preemption import Occupant, Room, fewest
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 
 
 def on(uid: str, mib: int, *indices: int, priority: int = 0) -> Occupant:
@@ -20,7 +20,7 @@ def by_ledger(free: Mapping[int, int]) -> dict[int, Room]:
 
 def test_of_equal_priority_the_smallest_that_suffices_leaves() -> None:
     held = [on("large", 9000), on("enough", 4000), on("small", 1000)]
-    assert fewest(Ask(4000), by_ledger({0: 0}), held) == ("enough",)
+    assert fewest(MemoryRequest(4000), by_ledger({0: 0}), held) == ("enough",)
 
 
 OCCUPANTS = st.lists(
@@ -29,30 +29,30 @@ OCCUPANTS = st.lists(
 ROOM = st.lists(st.integers(-3, 6), min_size=1, max_size=3).map(lambda free: dict(enumerate(free)))
 
 
-def fits(ask: Ask, room: dict[int, int], gone: Iterable[Occupant]) -> bool:
+def fits(request: MemoryRequest, room: dict[int, int], gone: Iterable[Occupant]) -> bool:
     freed = {index: free + sum(o.mib for o in gone if index in o.used_mib) for index, free in room.items()}
-    return sum(free >= ask.mib for free in freed.values()) >= ask.count
+    return sum(free >= request.mib for free in freed.values()) >= request.count
 
 
-@given(st.builds(Ask, st.integers(1, 12), st.integers(1, 2)), ROOM, OCCUPANTS)
+@given(st.builds(MemoryRequest, st.integers(1, 12), st.integers(1, 2)), ROOM, OCCUPANTS)
 def test_victims_make_room_and_none_of_them_leaves_in_vain(
-    ask: Ask, room: dict[int, int], occupants: list[Occupant]
+    request: MemoryRequest, room: dict[int, int], occupants: list[Occupant]
 ) -> None:
-    victims = fewest(ask, by_ledger(room), occupants)
+    victims = fewest(request, by_ledger(room), occupants)
     if victims is None:
-        assert not fits(ask, room, occupants)
+        assert not fits(request, room, occupants)
         return
     gone = [each for each in occupants if each.uid in victims]
-    assert fits(ask, room, gone)
+    assert fits(request, room, gone)
     for each in gone:
-        assert not fits(ask, room, [other for other in gone if other is not each])
+        assert not fits(request, room, [other for other in gone if other is not each])
 
 
-@given(st.builds(Ask, st.integers(1, 12)), ROOM, OCCUPANTS)
+@given(st.builds(MemoryRequest, st.integers(1, 12)), ROOM, OCCUPANTS)
 def test_for_one_device_no_smaller_set_and_no_lower_priorities_would_do(
-    ask: Ask, room: dict[int, int], occupants: list[Occupant]
+    request: MemoryRequest, room: dict[int, int], occupants: list[Occupant]
 ) -> None:
-    victims = fewest(ask, by_ledger(room), occupants)
+    victims = fewest(request, by_ledger(room), occupants)
     if victims is None:
         return
 
@@ -64,7 +64,7 @@ def test_for_one_device_no_smaller_set_and_no_lower_priorities_would_do(
         burden(gone)
         for count in range(len(occupants) + 1)
         for gone in itertools.combinations(occupants, count)
-        if fits(ask, room, gone)
+        if fits(request, room, gone)
     )
     assert burden([each for each in occupants if each.uid in victims]) == best
 
@@ -73,6 +73,6 @@ def test_who_comes_back_by_the_ledger_is_no_victim_for_what_is_measured() -> Non
     """It would load again what it declared; where it leaves for the ledger's sake it stays away."""
     seat = Occupant(uid="seat", priority=1, mib=5000, used_mib={0: 5000}, seated=True)
     batch = Occupant(uid="batch", priority=2, mib=3000, used_mib={0: 2000})
-    assert fewest(Ask(2000), {0: Room(3000, 500)}, [seat, batch]) == ("batch",)
-    assert fewest(Ask(2000), {0: Room(3000, 500)}, [seat]) is None
-    assert fewest(Ask(2000), {0: Room(0, 0)}, [seat, batch]) == ("seat",)
+    assert fewest(MemoryRequest(2000), {0: Room(3000, 500)}, [seat, batch]) == ("batch",)
+    assert fewest(MemoryRequest(2000), {0: Room(3000, 500)}, [seat]) is None
+    assert fewest(MemoryRequest(2000), {0: Room(0, 0)}, [seat, batch]) == ("seat",)

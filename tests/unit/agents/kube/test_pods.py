@@ -126,7 +126,7 @@ def test_which_pod_is_a_waiting_seat(fields: dict[str, Any], waits: bool) -> Non
     found = waiting_seat(pod(**spec).item, SEATED)
     assert (found is not None) == waits
     if found:
-        assert (str(found), found.ask.mib, found.pools) == ("n/p", 3000, frozenset({T4.name}))
+        assert (str(found), found.request.mib, found.pools) == ("n/p", 3000, frozenset({T4.name}))
 
 
 NO_MEMORY_NOW = (

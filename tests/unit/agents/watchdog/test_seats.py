@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.ledger import Seat
 from tests.support.watching import (
@@ -26,7 +26,9 @@ from tests.support.watching import (
 def waiting(mib: int = 4000, seconds: float = 60, pool: str = "t4") -> WaitingSeat:
     seat = Seat(name="tts", tenant="tts", pool=pool, gpumem_mib=4000)
     created = after(105 - seconds)
-    return WaitingSeat(uid="w", namespace="tts", name="tts-0", ask=Ask(mib), seats=(seat,), priority=0, created=created)
+    return WaitingSeat(
+        uid="w", namespace="tts", name="tts-0", request=MemoryRequest(mib), seats=(seat,), priority=0, created=created
+    )
 
 
 # A seat of 4000 lacks 676.

@@ -11,7 +11,7 @@ from agents.extender.cache.cache import Cache
 from agents.runtime import settings as agent_environment
 from components.agents.exporter import ExporterSpec
 from components.agents.scheduler import Scheduler, SchedulerArgs, SchedulerSpec
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import PlacementMode
 from tests.support.devices import inventory
 from tests.support.engine import Graph
@@ -60,7 +60,7 @@ def test_of_two_nodes_with_room_the_device_decides(graph: Graph) -> None:
     cache = Cache()
     for name, mib in (("A", 5001), ("B", 5000), ("C", 80000)):
         cache.update_node(inventory(name, mib))
-    assert cache.fit("pod", Ask(5000), ["A", "B", "C"], 0.0).nodes == ("B",)
+    assert cache.fit("pod", MemoryRequest(5000), ["A", "B", "C"], 0.0).nodes == ("B",)
     assert configuration(graph)["percentageOfNodesToScore"] == 100
 
 

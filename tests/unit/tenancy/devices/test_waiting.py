@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import DeviceMemory, Lack, lack_of, seats_for, to_free_mib
 from tenancy.ledger import Ledger, Pool, Seat
 
@@ -28,20 +28,22 @@ def device(room: int, free: int | None, floor: int = FLOOR) -> DeviceMemory:
 
 
 @pytest.mark.parametrize(
-    ("tenant", "ask", "selector", "seats"),
+    ("tenant", "wanted", "selector", "seats"),
     [
-        ("team-a", Ask(5000), {}, ["llm", "ocr"]),
-        ("team-a", Ask(5001), {}, ["llm"]),
-        ("team-a", Ask(10000, 2), {}, ["llm"]),
-        ("team-a", Ask(10001, 2), {}, []),
-        ("team-a", Ask(5000), {"gpu": "t4"}, ["ocr"]),
-        ("team-a", Ask(5000), {"gpu": "h100"}, []),
-        ("team-a", Ask(5000), {"zone": "a", "disk": "ssd"}, ["llm", "ocr"]),
-        ("team-b", Ask(1), {}, []),
+        ("team-a", MemoryRequest(5000), {}, ["llm", "ocr"]),
+        ("team-a", MemoryRequest(5001), {}, ["llm"]),
+        ("team-a", MemoryRequest(10000, 2), {}, ["llm"]),
+        ("team-a", MemoryRequest(10001, 2), {}, []),
+        ("team-a", MemoryRequest(5000), {"gpu": "t4"}, ["ocr"]),
+        ("team-a", MemoryRequest(5000), {"gpu": "h100"}, []),
+        ("team-a", MemoryRequest(5000), {"zone": "a", "disk": "ssd"}, ["llm", "ocr"]),
+        ("team-b", MemoryRequest(1), {}, []),
     ],
 )
-def test_who_keeps_within_a_seat(tenant: str, ask: Ask, selector: Mapping[str, str], seats: list[str]) -> None:
-    assert [seat.name for seat in seats_for(LEDGER, tenant, ask, selector)] == seats
+def test_who_keeps_within_a_seat(
+    tenant: str, wanted: MemoryRequest, selector: Mapping[str, str], seats: list[str]
+) -> None:
+    assert [seat.name for seat in seats_for(LEDGER, tenant, wanted, selector)] == seats
 
 
 @pytest.mark.parametrize(
@@ -57,66 +59,66 @@ def test_who_keeps_within_a_seat(tenant: str, ask: Ask, selector: Mapping[str, s
     ],
 )
 def test_what_a_seat_of_5000_mib_lacks(devices: Mapping[int, DeviceMemory], lack: Lack[int]) -> None:
-    assert lack_of(Ask(5000), devices) == lack
+    assert lack_of(MemoryRequest(5000), devices) == lack
 
 
 def test_a_seat_on_two_devices_needs_both() -> None:
-    assert lack_of(Ask(100, 2), {0: device(100, 100, 0), 1: device(100, 40, 0)}) == Lack(True, {1: 60})
+    assert lack_of(MemoryRequest(100, 2), {0: device(100, 100, 0), 1: device(100, 40, 0)}) == Lack(True, {1: 60})
 
 
 def test_two_seats_that_wait_for_one_device_need_it_to_free_both() -> None:
     nodes = {"node-0": {0: device(5000, 1000, 100)}}
-    assert to_free_mib([Ask(2000), Ask(3000)], nodes) == {("node-0", 0): 4100}
+    assert to_free_mib([MemoryRequest(2000), MemoryRequest(3000)], nodes) == {("node-0", 0): 4100}
 
 
 def test_a_seat_that_can_load_elsewhere_needs_nothing_freed() -> None:
-    assert to_free_mib([Ask(2000)], {"node-0": {0: device(5000, 0)}, "node-1": {0: device(5000, 9000)}}) == {}
+    assert to_free_mib([MemoryRequest(2000)], {"node-0": {0: device(5000, 0)}, "node-1": {0: device(5000, 9000)}}) == {}
 
 
 def test_a_seat_without_room_by_the_ledger_needs_nothing_freed() -> None:
-    assert to_free_mib([Ask(5001)], {"node-0": {0: device(5000, 0)}}) == {}
+    assert to_free_mib([MemoryRequest(5001)], {"node-0": {0: device(5000, 0)}}) == {}
 
 
 MIB = st.integers(0, 50)
-ASKS = st.builds(Ask, st.integers(1, 30), st.integers(1, 2))
+ASKS = st.builds(MemoryRequest, st.integers(1, 30), st.integers(1, 2))
 DEVICES = st.builds(DeviceMemory, room_mib=MIB, free_mib=st.none() | MIB, floor_mib=st.integers(0, 10))
 NODES = st.dictionaries(st.sampled_from(["a", "b"]), st.dictionaries(st.integers(0, 3), DEVICES, max_size=4))
 
 
-@given(ask=ASKS, devices=st.dictionaries(st.integers(0, 3), DEVICES))
-def test_room_is_by_the_ledger_alone(ask: Ask, devices: Mapping[int, DeviceMemory]) -> None:
+@given(request=ASKS, devices=st.dictionaries(st.integers(0, 3), DEVICES))
+def test_room_is_by_the_ledger_alone(request: MemoryRequest, devices: Mapping[int, DeviceMemory]) -> None:
     blind = {key: device(each.room_mib, None) for key, each in devices.items()}
-    assert lack_of(ask, devices).room == lack_of(ask, blind).room
-    assert not lack_of(ask, blind).mib
+    assert lack_of(request, devices).room == lack_of(request, blind).room
+    assert not lack_of(request, blind).mib
 
 
-@given(ask=ASKS, devices=st.dictionaries(st.integers(0, 3), DEVICES))
-def test_once_what_lacks_is_freed_nothing_does(ask: Ask, devices: Mapping[int, DeviceMemory]) -> None:
-    lack = lack_of(ask, devices)
+@given(request=ASKS, devices=st.dictionaries(st.integers(0, 3), DEVICES))
+def test_once_what_lacks_is_freed_nothing_does(request: MemoryRequest, devices: Mapping[int, DeviceMemory]) -> None:
+    lack = lack_of(request, devices)
     assert lack.room or not lack.mib
-    assert _freed({"a": devices}, {("a", key): mib for key, mib in lack.mib.items()}, [ask]) == {}
+    assert _freed({"a": devices}, {("a", key): mib for key, mib in lack.mib.items()}, [request]) == {}
 
 
 @given(asks=st.lists(ASKS, max_size=4), nodes=NODES)
 def test_once_all_is_freed_every_seat_with_room_loads(
-    asks: list[Ask], nodes: Mapping[str, Mapping[int, DeviceMemory]]
+    asks: list[MemoryRequest], nodes: Mapping[str, Mapping[int, DeviceMemory]]
 ) -> None:
     freed = to_free_mib(asks, nodes)
     assert all(mib > 0 for mib in freed.values())
     assert _freed(nodes, freed, asks) == {}
 
 
-@given(ask=ASKS, nodes=NODES)
+@given(request=ASKS, nodes=NODES)
 def test_a_pool_presses_where_no_node_has_room_without_a_lack(
-    ask: Ask, nodes: Mapping[str, Mapping[int, DeviceMemory]]
+    request: MemoryRequest, nodes: Mapping[str, Mapping[int, DeviceMemory]]
 ) -> None:
-    lacks = [lack_of(ask, devices) for devices in nodes.values()]
+    lacks = [lack_of(request, devices) for devices in nodes.values()]
     presses = any(lack.room for lack in lacks) and all(lack.mib for lack in lacks if lack.room)
-    assert bool(to_free_mib([ask], nodes)) == presses
+    assert bool(to_free_mib([request], nodes)) == presses
 
 
 def _freed(
-    nodes: Mapping[str, Mapping[int, DeviceMemory]], freed: Mapping[tuple[str, int], int], asks: list[Ask]
+    nodes: Mapping[str, Mapping[int, DeviceMemory]], freed: Mapping[tuple[str, int], int], asks: list[MemoryRequest]
 ) -> Mapping[tuple[str, int], int]:
     """The MiB still to free after that much was freed."""
     after = {

@@ -12,7 +12,7 @@ from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
 from agents.extender.cache.pod_info import Bystander, PodInfo, PodState
 from agents.extender.cache.snapshot import DeviceDrift, Drift
-from tenancy.devices.allocate import Ask, Scoring
+from tenancy.devices.allocate import MemoryRequest, Scoring
 from tests.support.devices import bound, cache_of, inventory, take
 
 
@@ -34,15 +34,15 @@ def free(cache: Cache, node: str = "N") -> list[int]:
 
 
 def test_of_record_0003s_nodes_only_the_one_whose_device_has_room_passes() -> None:
-    assert example().fit("pod", Ask(8138), ["N1", "N2", "N3"], 0.0) == Fits(("N3",), {}, {})
+    assert example().fit("pod", MemoryRequest(8138), ["N1", "N2", "N3"], 0.0) == Fits(("N3",), {}, {})
     why = "its largest GPU has 4069 MiB free, not 8138"
-    assert example().fit("pod", Ask(8138), ["N1", "N2"], 0.0) == Fits((), {"N1": why, "N2": why}, {})
+    assert example().fit("pod", MemoryRequest(8138), ["N1", "N2"], 0.0) == Fits((), {"N1": why, "N2": why}, {})
 
 
 def test_several_devices_must_each_have_room() -> None:
     cache = cache_of(inventory("N", 8000, 4000, 4000))
-    assert cache.fit("a", Ask(4000, 3), ["N"], 0.0).nodes == ("N",)
-    refused = cache.fit("b", Ask(4000, 2), ["N"], 0.0).refused
+    assert cache.fit("a", MemoryRequest(4000, 3), ["N"], 0.0).nodes == ("N",)
+    refused = cache.fit("b", MemoryRequest(4000, 2), ["N"], 0.0).refused
     assert refused == {"N": "has 1 of 2 GPUs with 4000 MiB free, the largest has 4000"}
 
 
@@ -50,44 +50,52 @@ AILING = (NodeDevice(0, "GPU-N-0", 8000, healthy=False), NodeDevice(1, "GPU-N-1"
 
 
 @pytest.mark.parametrize(
-    ("node", "ask", "reason"),
+    ("node", "wanted", "reason"),
     [
-        (inventory("N", 16276, 16276), Ask(16277), "its largest GPU has 16276 MiB to share, not 16277"),
-        (inventory("N", 16276, 16276), Ask(1, 3), "has 2 of 3 GPUs"),
-        (NodeDevices(node="N", pool="t4", devices=AILING), Ask(1), "its largest GPU has 0 MiB to share, not 1"),
-        (NodeDevices(node="N", pool="t4", unusable="its devices are not published"), Ask(1), "its devices are not pub"),
-        (inventory("other", 8000), Ask(1), "has no GPU memory to share that is known"),
+        (inventory("N", 16276, 16276), MemoryRequest(16277), "its largest GPU has 16276 MiB to share, not 16277"),
+        (inventory("N", 16276, 16276), MemoryRequest(1, 3), "has 2 of 3 GPUs"),
+        (
+            NodeDevices(node="N", pool="t4", devices=AILING),
+            MemoryRequest(1),
+            "its largest GPU has 0 MiB to share, not 1",
+        ),
+        (
+            NodeDevices(node="N", pool="t4", unusable="its devices are not published"),
+            MemoryRequest(1),
+            "its devices are not pub",
+        ),
+        (inventory("other", 8000), MemoryRequest(1), "has no GPU memory to share that is known"),
     ],
     ids=["too large", "too few", "unhealthy and excluded", "unusable", "unknown"],
 )
 def test_a_node_that_could_not_take_the_pod_if_it_were_empty_is_hopeless(
-    node: NodeDevices, ask: Ask, reason: str
+    node: NodeDevices, wanted: MemoryRequest, reason: str
 ) -> None:
     cache = cache_of(node)
     cache.update_pod(bound("pod", "N", 5000, 0))
-    fits = cache.fit("new", ask, ["N"], 0.0)
+    fits = cache.fit("new", wanted, ["N"], 0.0)
     assert (fits.nodes, fits.refused, [*fits.hopeless]) == ((), {}, ["N"])
     assert fits.hopeless["N"].startswith(reason)
-    assert cache.assume("new", ask, "N", 0.0) == NotAssumed(fits.hopeless["N"])
-    assert cache.victims(ask, "N", {"pod"}, 0.0) is None
+    assert cache.assume("new", wanted, "N", 0.0) == NotAssumed(fits.hopeless["N"])
+    assert cache.victims(wanted, "N", {"pod"}, 0.0) is None
 
 
 def test_the_node_that_suits_best_is_the_answer_and_the_first_by_name_of_equals() -> None:
     cache = cache_of(inventory("loose", 16000), inventory("tight", 8100))
-    assert cache.fit("pod", Ask(8000), ["loose", "tight", "unknown"], 0.0).nodes == ("tight",)
+    assert cache.fit("pod", MemoryRequest(8000), ["loose", "tight", "unknown"], 0.0).nodes == ("tight",)
     cache = cache_of(*(inventory(name, 8000) for name in "ABC"))
-    assert cache.fit("pod", Ask(8000), ["C", "B"], 0.0).nodes == ("B",)
+    assert cache.fit("pod", MemoryRequest(8000), ["C", "B"], 0.0).nodes == ("B",)
     assert [free(cache, name) for name in "ABC"] == [[8000], [0], [8000]]
 
 
 def test_a_node_that_comes_or_changes_is_judged_again() -> None:
     cache = cache_of(inventory("A", 16000))
     for mib in (*range(4000, 4100), 4000):  # more asks than are remembered
-        assert cache.fit("pod", Ask(mib), ["A", "B"], 0.0).nodes == ("A",)
+        assert cache.fit("pod", MemoryRequest(mib), ["A", "B"], 0.0).nodes == ("A",)
     cache.update_node(inventory("B", 8000))
-    assert cache.fit("pod", Ask(4000), ["A", "B"], 0.0).nodes == ("B",)
+    assert cache.fit("pod", MemoryRequest(4000), ["A", "B"], 0.0).nodes == ("B",)
     cache.update_pod(bound("other", "B", 8000, 0))
-    assert cache.fit("pod", Ask(4000), ["A", "B"], 0.0).nodes == ("A",)
+    assert cache.fit("pod", MemoryRequest(4000), ["A", "B"], 0.0).nodes == ("A",)
 
 
 # Between filter and bind.
@@ -95,10 +103,10 @@ def test_a_node_that_comes_or_changes_is_judged_again() -> None:
 
 def test_two_filters_do_not_get_the_same_room_until_the_reservation_ends() -> None:
     cache = cache_of(inventory("A", 8000), inventory("B", 8000))
-    assert cache.fit("one", Ask(8000), ["A", "B"], 0.0).nodes == ("A",)
-    assert cache.fit("two", Ask(8000), ["A", "B"], 1.0).nodes == ("B",)
-    assert cache.fit("three", Ask(8000), ["A", "B"], RESERVE_SECONDS - 0.1).nodes == ()
-    assert cache.fit("three", Ask(8000), ["A", "B"], RESERVE_SECONDS).nodes == ("A",)
+    assert cache.fit("one", MemoryRequest(8000), ["A", "B"], 0.0).nodes == ("A",)
+    assert cache.fit("two", MemoryRequest(8000), ["A", "B"], 1.0).nodes == ("B",)
+    assert cache.fit("three", MemoryRequest(8000), ["A", "B"], RESERVE_SECONDS - 0.1).nodes == ()
+    assert cache.fit("three", MemoryRequest(8000), ["A", "B"], RESERVE_SECONDS).nodes == ("A",)
 
 
 # By fragmentation.
@@ -110,28 +118,28 @@ def test_the_usual_pods_are_those_that_are_bound(scoring: Scoring, index: int, n
     cache = Cache(scoring)
     nodes = [inventory("N", 8000, 6000), inventory("six", 6000), inventory("8", 8000)]
     cache.replace(nodes, [bound("usual", "other", 4000, 0)], since=0.0)
-    assert take(cache, "pod", Ask(4000), "N").indices == (index,)
-    assert cache.fit("next", Ask(4000), ["six", "8"], 0.0).nodes == (node,)
+    assert take(cache, "pod", MemoryRequest(4000), "N").indices == (index,)
+    assert cache.fit("next", MemoryRequest(4000), ["six", "8"], 0.0).nodes == (node,)
 
 
 def test_before_any_pod_is_bound_best_fit_chooses_and_the_audit_learns() -> None:
     cache = Cache(Scoring.FRAGMENTATION)
     cache.update_node(inventory("N", 8000, 6000))
-    assert take(cache, "first", Ask(4000), "N").indices == (1,)
+    assert take(cache, "first", MemoryRequest(4000), "N").indices == (1,)
     cache.forget("first")
     usual = bound("usual", "other", 4000, 0)
     cache.update_pod(usual)
     cache.compare([usual], since=0.0)
-    assert take(cache, "second", Ask(4000), "N").indices == (0,)
+    assert take(cache, "second", MemoryRequest(4000), "N").indices == (0,)
 
 
 def test_a_node_whose_cpu_bystanders_have_is_better_for_a_pod_that_fits_it() -> None:
     """No usual pod can use the memory there any more."""
     cache = Cache(Scoring.FRAGMENTATION)
     nodes = [replace(inventory(name, 16000), cpu_milli=8000) for name in ("A", "B")]
-    usual = PodInfo(uid="usual", node="other", ask=Ask(5000, cpu_milli=4000), indices=(0,))
+    usual = PodInfo(uid="usual", node="other", request=MemoryRequest(5000, cpu_milli=4000), indices=(0,))
     cache.replace(nodes, [usual], since=0.0)
-    small = Ask(2000, cpu_milli=1000)
+    small = MemoryRequest(2000, cpu_milli=1000)
     assert cache.fit("pod", small, ["A", "B"], 0.0).nodes == ("A",)
     cache.update_pod(Bystander(uid="plain", node="B", cpu_milli=6000))
     assert cache.fit("pod", small, ["A", "B"], 0.0).nodes == ("B",)
@@ -144,14 +152,14 @@ def test_a_node_whose_cpu_bystanders_have_is_better_for_a_pod_that_fits_it() -> 
 
 def test_record_0003s_request_is_bound_to_the_device_with_the_least_that_fits() -> None:
     cache = cache_of(inventory("N1", 12207, 8138, 4069, 16276))
-    pod = take(cache, "pod", Ask(8138), "N1")
+    pod = take(cache, "pod", MemoryRequest(8138), "N1")
     assert (pod.indices, pod.uuids) == ((1,), ("GPU-N1-1",))
 
 
 def test_an_assumed_pod_keeps_its_devices_for_any_time_until_its_binding_fails() -> None:
     cache = cache_of(inventory("N", 8000))
-    take(cache, "pod", Ask(8000), "N")
-    assert cache.assume("late", Ask(8000), "N", 1e9) == NotAssumed("its largest GPU has 0 MiB free, not 8000")
+    take(cache, "pod", MemoryRequest(8000), "N")
+    assert cache.assume("late", MemoryRequest(8000), "N", 1e9) == NotAssumed("its largest GPU has 0 MiB free, not 8000")
     cache.forget("pod")
     assert free(cache) == [8000]
 
@@ -159,11 +167,11 @@ def test_an_assumed_pod_keeps_its_devices_for_any_time_until_its_binding_fails()
 def test_a_pod_is_assumed_only_once() -> None:
     cache = cache_of(inventory("N", 8000, 8000))
     refusal = NotAssumed("the pod is bound already, or about to be")
-    take(cache, "pod", Ask(100), "N")
-    assert cache.assume("pod", Ask(100), "N", 0.0) == refusal
+    take(cache, "pod", MemoryRequest(100), "N")
+    assert cache.assume("pod", MemoryRequest(100), "N", 0.0) == refusal
     cache.update_pod(bound("pod", "N", 100, 0))
-    assert cache.assume("pod", Ask(100), "N", 0.0) == refusal
-    cache.fit("pod", Ask(100), ["N"], 0.0)
+    assert cache.assume("pod", MemoryRequest(100), "N", 0.0) == refusal
+    cache.fit("pod", MemoryRequest(100), ["N"], 0.0)
     assert free(cache) == [7900, 8000]
 
 
@@ -175,8 +183,8 @@ def test_of_many_binds_at_once_as_many_succeed_as_there_is_room() -> None:
 
     def bind(uid: str) -> None:
         start.wait()
-        cache.fit(uid, Ask(1000), ["N"], 0.0)
-        outcomes.append(cache.assume(uid, Ask(1000), "N", 0.0))
+        cache.fit(uid, MemoryRequest(1000), ["N"], 0.0)
+        outcomes.append(cache.assume(uid, MemoryRequest(1000), "N", 0.0))
 
     threads = [threading.Thread(target=bind, args=(f"pod-{number}",)) for number in range(50)]
     for thread in threads:
@@ -194,9 +202,9 @@ def test_of_many_binds_at_once_as_many_succeed_as_there_is_room() -> None:
 def test_a_pod_that_terminates_holds_its_device_until_it_is_gone() -> None:
     cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("pod", "N", 8000, 0, state=PodState.TERMINATING))
-    assert cache.fit("next", Ask(1), ["N"], 0.0).nodes == ()
+    assert cache.fit("next", MemoryRequest(1), ["N"], 0.0).nodes == ()
     cache.remove_pod("pod")
-    assert cache.fit("next", Ask(1), ["N"], 0.0).nodes == ("N",)
+    assert cache.fit("next", MemoryRequest(1), ["N"], 0.0).nodes == ("N",)
 
 
 def test_a_pod_whose_device_is_unknown_counts_where_it_would_be_put() -> None:
@@ -213,7 +221,7 @@ def test_more_held_than_offered_is_no_room_and_no_credit() -> None:
     pods = [bound(uid, "N", 6000, 0) for uid in "ab"]
     for pod in pods:
         cache.update_pod(pod)
-    assert cache.fit("pod", Ask(1), ["N"], 0.0).refused == {"N": "its largest GPU has 0 MiB free, not 1"}
+    assert cache.fit("pod", MemoryRequest(1), ["N"], 0.0).refused == {"N": "its largest GPU has 0 MiB free, not 1"}
     assert cache.compare(pods, 0.0).over == (DeviceDrift("N", 0, 4000),)
     cache.remove_pod("a")
     assert free(cache) == [2000]
@@ -236,7 +244,7 @@ def test_a_device_is_known_by_its_uuid_after_a_change_of_hardware() -> None:
 
 def test_a_bind_that_was_accepted_after_the_list_began_survives_it_and_one_before_does_not() -> None:
     cache = cache_of(inventory("N", 8000))
-    take(cache, "pod", Ask(5000), "N", 1.0)
+    take(cache, "pod", MemoryRequest(5000), "N", 1.0)
     cache.finish_binding("pod", 3.0)
     cache.replace([inventory("N", 8000)], [], since=2.0)
     assert free(cache) == [3000]
@@ -247,7 +255,7 @@ def test_a_bind_that_was_accepted_after_the_list_began_survives_it_and_one_befor
 def test_room_for_a_pod_that_came_and_went_unseen_is_freed_by_the_audit() -> None:
     """Bound, deleted and gone while the watch was lost, and the answer to its binding came after the new list began."""
     cache = cache_of(inventory("N", 8000))
-    take(cache, "pod", Ask(5000), "N", 1.0)
+    take(cache, "pod", MemoryRequest(5000), "N", 1.0)
     cache.replace([inventory("N", 8000)], [], since=2.0)
     cache.finish_binding("pod", 3.0)
     cache.compare([], since=2.5)
@@ -271,15 +279,15 @@ def test_memory_that_an_outsider_uses_is_not_offered() -> None:
     cache = cache_of(inventory("N", 14000, 14000, floor_mib=1536))
     cache.measure("N", {0: 5000, 1: 3000}, 0.0)
     why = "its largest GPU has 3464 MiB free, not 4000, as measured and less the floor"
-    assert cache.fit("pod", Ask(4000), ["N"], 0.0).refused == {"N": why}
+    assert cache.fit("pod", MemoryRequest(4000), ["N"], 0.0).refused == {"N": why}
     assert cache.compare([], 0.0).outside == (DeviceDrift("N", 0, 9000), DeviceDrift("N", 1, 11000))
 
 
 def test_a_reading_counts_for_its_time_and_adds_no_room_to_the_ledgers() -> None:
     cache = cache_of(inventory("N", 14000))
     cache.measure("N", {0: 0}, 1.0)
-    assert cache.fit("pod", Ask(1), ["N"], MEASURED_SECONDS).nodes == ()
-    assert cache.fit("pod", Ask(1), ["N"], MEASURED_SECONDS + 1).nodes == ("N",)
+    assert cache.fit("pod", MemoryRequest(1), ["N"], MEASURED_SECONDS).nodes == ()
+    assert cache.fit("pod", MemoryRequest(1), ["N"], MEASURED_SECONDS + 1).nodes == ("N",)
     cache.update_pod(bound("pod", "N", 13000, 0))
     cache.measure("N", {0: 15000}, MEASURED_SECONDS + 1)
     assert free(cache) == [1000]
@@ -290,37 +298,37 @@ def test_a_reading_counts_for_its_time_and_adds_no_room_to_the_ledgers() -> None
 
 def test_pods_leave_only_if_a_device_becomes_free() -> None:
     cache = example()
-    assert cache.victims(Ask(8138), "N2", {"n2-0", "n2-1"}, 0.0) in (("n2-0",), ("n2-1",))
-    assert cache.victims(Ask(8138), "N3", {"n3-1"}, 0.0) == ()
-    assert cache.victims(Ask(8138), "N2", {"n3-0"}, 0.0) is None
+    assert cache.victims(MemoryRequest(8138), "N2", {"n2-0", "n2-1"}, 0.0) in (("n2-0",), ("n2-1",))
+    assert cache.victims(MemoryRequest(8138), "N3", {"n3-1"}, 0.0) == ()
+    assert cache.victims(MemoryRequest(8138), "N2", {"n3-0"}, 0.0) is None
 
 
 def test_terminating_pods_make_room_without_another_eviction() -> None:
     cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("going", "N", 4000, 0, state=PodState.TERMINATING))
     cache.update_pod(bound("staying", "N", 4000, 0))
-    assert cache.victims(Ask(4000), "N", {"going", "staying"}, 0.0) == ()
-    assert cache.victims(Ask(8000), "N", {"going", "staying"}, 0.0) == ("staying",)
+    assert cache.victims(MemoryRequest(4000), "N", {"going", "staying"}, 0.0) == ()
+    assert cache.victims(MemoryRequest(8000), "N", {"going", "staying"}, 0.0) == ("staying",)
 
 
 def test_pods_on_unknown_or_unhealthy_devices_do_not_leave() -> None:
     cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("lost", "N", 8000))
-    assert cache.victims(Ask(1), "N", {"lost"}, 0.0) is None
+    assert cache.victims(MemoryRequest(1), "N", {"lost"}, 0.0) is None
     devices = (NodeDevice(0, "GPU-N-0", 8000, healthy=False), NodeDevice(1, "GPU-N-1", 8000))
     cache = cache_of(NodeDevices(node="N", pool="t4", devices=devices))
     cache.update_pod(bound("ailing", "N", 8000, 0))
     cache.update_pod(bound("well", "N", 8000, 1))
-    assert cache.victims(Ask(1), "N", {"ailing", "well"}, 0.0) == ("well",)
+    assert cache.victims(MemoryRequest(1), "N", {"ailing", "well"}, 0.0) == ("well",)
 
 
 def test_the_usage_shows_the_pods_of_each_device_and_their_states() -> None:
     cache = cache_of(inventory("N", 8000, 9000))
     cache.update_pod(bound("pod", "N", 4000, 0, 1))
-    take(cache, "assumed", Ask(1000), "N")
-    cache.fit("reserved", Ask(5000), ["N"], 0.0)
+    take(cache, "assumed", MemoryRequest(1000), "N")
+    cache.fit("reserved", MemoryRequest(5000), ["N"], 0.0)
     (node,) = cache.snapshot()
-    assert [[(pod.uid, pod.ask.mib, pod.state) for pod in device.pods] for device in node.devices] == [
+    assert [[(pod.uid, pod.request.mib, pod.state) for pod in device.pods] for device in node.devices] == [
         [("assumed", 1000, PodState.ASSUMED), ("pod", 4000, PodState.BOUND)],
         [("pod", 4000, PodState.BOUND), ("reserved", 5000, PodState.RESERVED)],
     ]

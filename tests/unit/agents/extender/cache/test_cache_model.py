@@ -18,7 +18,7 @@ from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, Cache
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.pod_info import Bystander, Entitlement, Nomination, PodInfo, PodState
 from agents.extender.cache.snapshot import Drift
-from tenancy.devices.allocate import Ask, Scoring
+from tenancy.devices.allocate import MemoryRequest, Scoring
 from tests.support import search
 from tests.support.devices import bound, inventory
 
@@ -37,7 +37,7 @@ class World:
     nodes: dict[str, NodeDevices] = field(default_factory=dict)
     pods: dict[str, PodInfo] = field(default_factory=dict)
     bystanders: dict[str, Bystander] = field(default_factory=dict)
-    waiting: dict[str, Ask] = field(default_factory=dict)
+    waiting: dict[str, MemoryRequest] = field(default_factory=dict)
     binding: dict[str, PodInfo] = field(default_factory=dict)
     unsettled: list[str] = field(default_factory=list)
     news: deque[Callable[[], None]] = field(default_factory=deque)
@@ -68,28 +68,28 @@ class World:
 
     def create(self) -> None:
         self.born += 1
-        self.waiting[f"pod-{self.born}"] = Ask(1 + self.pick(5), 1 + self.pick(2), self.pick(3))
+        self.waiting[f"pod-{self.born}"] = MemoryRequest(1 + self.pick(5), 1 + self.pick(2), self.pick(3))
 
     def schedule(self) -> None:
         """Filter, and the bind begins, of which kube-scheduler may have been asked by a filter before this one."""
         uid = self._one_of(self.waiting)
         if uid is None:
             return
-        ask = self.waiting[uid]
+        request = self.waiting[uid]
         entitled = Entitlement(self.pick(2), frozenset({"t4"} if self.pick(2) else ()))
         by_ledger = bool(self.pick(2))
-        fits = self.cache.fit(uid, ask, NODES, self.now, entitled, by_ledger=by_ledger)
+        fits = self.cache.fit(uid, request, NODES, self.now, entitled, by_ledger=by_ledger)
         assert len(fits.nodes) == 1 or {*fits.refused, *fits.hopeless} == set(NODES)
         self.cache._ranking.clear()  # noqa: SLF001 (what it remembers changes no answer)
-        assert self.cache.fit(uid, ask, NODES, self.now, entitled, by_ledger=by_ledger) == fits
+        assert self.cache.fit(uid, request, NODES, self.now, entitled, by_ledger=by_ledger) == fits
         outcomes = self.pick(4)
         if not fits.nodes or outcomes == 0:  # another plugin refuses the pod
             return
         node = fits.nodes[0] if outcomes > 1 else NODES[self.pick(len(NODES))]
-        chosen = self.cache.assume(uid, ask, node, self.now, entitled)
+        chosen = self.cache.assume(uid, request, node, self.now, entitled)
         if isinstance(chosen, PodInfo):
             del self.waiting[uid]
-            self.binding[uid] = replace(bound(uid, node, ask.mib, *(chosen.indices or ())), uuids=chosen.uuids)
+            self.binding[uid] = replace(bound(uid, node, request.mib, *(chosen.indices or ())), uuids=chosen.uuids)
             self._check_sizes(node, chosen)
 
     def bound(self) -> None:
@@ -109,7 +109,7 @@ class World:
     def failed(self) -> None:
         uid = self._one_of(self.binding)
         if uid is not None:
-            self.waiting[uid] = self.binding.pop(uid).ask
+            self.waiting[uid] = self.binding.pop(uid).request
             self.cache.forget(uid)
 
     def hear(self) -> None:
@@ -166,7 +166,7 @@ class World:
             if self.pick(2):
                 self.pods[uid] = pod
             else:
-                self.waiting[uid] = pod.ask
+                self.waiting[uid] = pod.request
         self.binding.clear()
         self.unsettled.clear()
         self.cache = Cache(self.scoring)
@@ -183,8 +183,8 @@ class World:
         """Others were evicted for a pod that waits, which may be refused there, or lose that again."""
         uid = self._one_of(self.waiting)
         if uid is not None and (what := self.pick(4)):
-            node, ask = NODES[self.pick(len(NODES))], self.waiting[uid]
-            nomination = Nomination(uid=uid, node=node, ask=ask, priority=self.pick(2))
+            node, request = NODES[self.pick(len(NODES))], self.waiting[uid]
+            nomination = Nomination(uid=uid, node=node, request=request, priority=self.pick(2))
             tell = self.cache.retain if what == 1 else self.cache.nominate
             tell(nomination, self.now)
         elif uid is not None:
@@ -219,7 +219,7 @@ class World:
             self.cache.withdraw(uid, self.now)
         self.now += MEASURED_SECONDS + RESERVE_SECONDS
         self.audit()
-        self.cache.fit("nobody", Ask(1000), NODES, self.now)
+        self.cache.fit("nobody", MemoryRequest(1000), NODES, self.now)
 
     def rebuilt(self) -> Cache:
         found = Cache()
@@ -247,7 +247,9 @@ class World:
         """No device over its size by what we placed: bound by the API, or being bound."""
         sizes = {device.uuid: device.offered_mib for device in self.nodes[node].devices}
         for uuid in chosen.uuids or ():
-            held = [pod.ask.mib for pod in (*self.pods.values(), *self.binding.values()) if uuid in (pod.uuids or ())]
+            held = [
+                pod.request.mib for pod in (*self.pods.values(), *self.binding.values()) if uuid in (pod.uuids or ())
+            ]
             assert sum(held) <= sizes[uuid], (uuid, held)
 
 

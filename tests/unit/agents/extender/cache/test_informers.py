@@ -17,7 +17,7 @@ from agents.kube.slices import SLICES
 from agents.runtime.clock import Clock
 from agents.telemetry.device import Device, Survey
 from agents.telemetry.resourceslice import PublishingNode, slice_of
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import Ledger
 from tenancy.names import Names
 from tenancy.units import MIB
@@ -25,7 +25,7 @@ from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Fault, Served
 from tests.support.informing import wakeful
 
 PATIENCE_SECONDS = 60
-ASK = Ask(5000)
+ASK = MemoryRequest(5000)
 
 
 class Followed:
@@ -203,7 +203,7 @@ def test_what_a_nominated_pod_is_kept_is_given_back_when_it_goes(followed: Follo
         followed.cluster.tell("MODIFIED", PODS, pod)
 
     def fits() -> bool:
-        return bool(followed.cache.fit("other", Ask(10000), ["k8s-node1"], 0.0).nodes)
+        return bool(followed.cache.fit("other", MemoryRequest(10000), ["k8s-node1"], 0.0).nodes)
 
     followed.start()
     followed.cluster.add_pod("nominee", "", "8000")
@@ -219,7 +219,7 @@ def test_what_a_nominated_pod_is_kept_is_given_back_when_it_goes(followed: Follo
 def test_what_a_pod_was_promised_is_not_the_apis_to_take(followed: Followed) -> None:
     """Between filter and bind its status changes, and it is seen unbound."""
     followed.start()
-    followed.cache.fit("uid-promised", Ask(3000), ["k8s-node1"], 0.0)
+    followed.cache.fit("uid-promised", MemoryRequest(3000), ["k8s-node1"], 0.0)
     followed.cluster.add_pod("promised", "", "3000")
     followed.cluster.add_pod("witness", "k8s-node1", "1000")
     followed.eventually(lambda: followed.free_mib == 10000)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from agents.extender.cache.pod_info import AskError, Bystander, PodInfo, PodState, ask_of, holder
+from agents.extender.cache.pod_info import Bystander, MemoryRequestError, PodInfo, PodState, holder, memory_request_of
 from agents.kube.pods import PodError
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tests.support.devices import pod_object
 from tests.support.fake_cluster import NAMES
 
@@ -24,25 +24,25 @@ def spec(**lists: Any) -> dict[str, Any]:
 
 
 def test_a_pod_that_asks_for_no_memory_is_none_of_ours() -> None:
-    assert ask_of({"containers": [{}]}, NAMES) is None
+    assert memory_request_of({"containers": [{}]}, NAMES) is None
     assert holder(pod_object("0", node=None), NAMES) is None
 
 
 def test_several_devices_share_the_request_in_equal_parts() -> None:
-    assert ask_of(pod_object("8138", "2")["spec"], NAMES) == Ask(4069, 2)
+    assert memory_request_of(pod_object("8138", "2")["spec"], NAMES) == MemoryRequest(4069, 2)
 
 
 def test_a_request_without_equal_parts_is_refused_before_it_is_bound_and_counts_rounded_up_after() -> None:
     odd = pod_object("8139", "2")
-    with pytest.raises(AskError, match="8139 MiB cannot be shared out in equal parts to 2 devices"):
-        ask_of(odd["spec"], NAMES)
+    with pytest.raises(MemoryRequestError, match="8139 MiB cannot be shared out in equal parts to 2 devices"):
+        memory_request_of(odd["spec"], NAMES)
     held = allocated(odd)
-    assert held.ask == Ask(4070, 2)
+    assert held.request == MemoryRequest(4070, 2)
 
 
 def test_a_request_that_cannot_be_read_is_reported_with_the_pods_name() -> None:
-    with pytest.raises(AskError, match="gpumem: 'lots' is not a quantity"):
-        ask_of(pod_object("lots")["spec"], NAMES)
+    with pytest.raises(MemoryRequestError, match="gpumem: 'lots' is not a quantity"):
+        memory_request_of(pod_object("lots")["spec"], NAMES)
     with pytest.raises(PodError, match=r"pod tenant/model: .*gpumem: 'lots' is not a quantity"):
         holder(pod_object("lots"), NAMES)
 
@@ -77,7 +77,7 @@ def test_uuids_that_are_not_one_a_device_are_not_used(text: str) -> None:
 
 def test_a_request_knows_the_cpu_next_to_the_memory() -> None:
     container = {"resources": {"requests": {NAMES.gpumem: "4069", "cpu": "250m"}}}
-    assert ask_of({"containers": [container, container]}, NAMES) == Ask(8138, cpu_milli=500)
+    assert memory_request_of({"containers": [container, container]}, NAMES) == MemoryRequest(8138, cpu_milli=500)
 
 
 def test_a_bound_pod_without_gpu_memory_holds_its_cpu() -> None:

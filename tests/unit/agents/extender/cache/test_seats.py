@@ -6,7 +6,7 @@ from agents.extender.cache.cache import NOMINATED_SECONDS, RESERVE_SECONDS, Cach
 from agents.extender.cache.node_info import Shortage, UndeclaredUse
 from agents.extender.cache.pod_info import Bystander, Entitlement, Nomination, PodInfo, PodState
 from agents.telemetry.reading import PodUse
-from tenancy.devices.allocate import Ask
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.units import MIB
 from tests.support.devices import bound, cache_of, inventory
 
@@ -21,7 +21,7 @@ def use(uid: str, mib: int, node: str = "N", index: int = 0) -> PodUse:
 
 
 def short(cache: Cache, mib: int, entitlement: Entitlement = SEATED) -> tuple[Shortage, ...]:
-    fits = cache.fit("seat", Ask(mib), ["N"], 0.0, entitlement)
+    fits = cache.fit("seat", MemoryRequest(mib), ["N"], 0.0, entitlement)
     assert fits.nodes == ()
     return fits.short
 
@@ -34,8 +34,8 @@ def test_each_of_prods_seats_is_placed_while_the_others_are_exactly_at_their_bud
             if name != absent:
                 cache.update_pod(bound(name, "N", budget, 0))
         cache.measure("N", {0: 15360 - 600 - sum(RESIDENTS.values()) + mib}, 0.0)
-        assert cache.fit(absent, Ask(mib), ["N"], 0.0, SEATED, by_ledger=True).nodes == ("N",)
-        assert isinstance(cache.assume(absent, Ask(mib), "N", 0.0, SEATED), PodInfo)
+        assert cache.fit(absent, MemoryRequest(mib), ["N"], 0.0, SEATED, by_ledger=True).nodes == ("N",)
+        assert isinstance(cache.assume(absent, MemoryRequest(mib), "N", 0.0, SEATED), PodInfo)
 
 
 def test_who_has_no_seat_is_kept_out_by_what_is_measured() -> None:
@@ -43,17 +43,17 @@ def test_who_has_no_seat_is_kept_out_by_what_is_measured() -> None:
     cache.measure("N", {0: 4000}, 0.0)
     other = Entitlement(pools=frozenset({"another-pool"}))
     for entitlement in (Entitlement(), other):
-        fits = cache.fit("new", Ask(3000), ["N"], 0.0, entitlement, by_ledger=True)
+        fits = cache.fit("new", MemoryRequest(3000), ["N"], 0.0, entitlement, by_ledger=True)
         assert (fits.nodes, fits.short) == ((), ())
         assert fits.refused == {"N": "its largest GPU has 2464 MiB free, not 3000, as measured and less the floor"}
-        assert isinstance(cache.assume("new", Ask(3000), "N", 0.0, entitlement), NotAssumed)
+        assert isinstance(cache.assume("new", MemoryRequest(3000), "N", 0.0, entitlement), NotAssumed)
 
 
 def test_a_seat_without_room_by_the_ledger_is_refused_whatever_is_free() -> None:
     cache = cache_of(inventory("N", 14000))
     cache.update_pod(bound("other", "N", 10000, 0))
     cache.measure("N", {0: 14000}, 0.0)
-    fits = cache.fit("seat", Ask(5000), ["N"], 0.0, SEATED, by_ledger=True)
+    fits = cache.fit("seat", MemoryRequest(5000), ["N"], 0.0, SEATED, by_ledger=True)
     assert (fits.nodes, fits.short) == ((), ())
 
 
@@ -62,16 +62,16 @@ def test_a_seat_gets_the_device_and_the_node_that_could_load_it_or_lack_the_leas
     cache = cache_of(inventory("N", 5000, 9000), inventory("A", 5000), inventory("B", 90000))
     for node, free in (("N", {0: 100, 1: free_mib}), ("A", {0: 100}), ("B", {0: free_mib})):
         cache.measure(node, free, 0.0)
-    chosen = cache.assume("one", Ask(5000), "N", 0.0, SEATED)
+    chosen = cache.assume("one", MemoryRequest(5000), "N", 0.0, SEATED)
     assert isinstance(chosen, PodInfo)
     assert chosen.indices == (1,)
-    assert cache.fit("seat", Ask(5000), ["A", "B"], 0.0, SEATED, by_ledger=True).nodes == ("B",)
+    assert cache.fit("seat", MemoryRequest(5000), ["A", "B"], 0.0, SEATED, by_ledger=True).nodes == ("B",)
 
 
 def test_a_seat_on_two_devices_lacks_only_what_keeps_it_from_the_second() -> None:
     cache = cache_of(inventory("N", 5000, 5000, 5000))
     cache.measure("N", {0: 5000, 1: 4000, 2: 3000}, 0.0)
-    fits = cache.fit("seat", Ask(5000, 2), ["N"], 0.0, SEATED)
+    fits = cache.fit("seat", MemoryRequest(5000, 2), ["N"], 0.0, SEATED)
     assert [(each.index, each.mib) for each in fits.short] == [(1, 1000)]
 
 
@@ -103,22 +103,22 @@ def test_the_memory_of_a_pod_that_ended_is_free_before_it_is_measured_again() ->
     cache.remove_pod("before")
     assert [device.free_mib for device in cache.snapshot()[0].devices] == [6000]
     cache.remove_pod("guest")
-    assert cache.fit("after", Ask(8000), ["N"], 0.0).nodes == ("N",)
+    assert cache.fit("after", MemoryRequest(8000), ["N"], 0.0).nodes == ("N",)
     cache.measure("N", {0: 1000}, 0.01, (use("before", 5000), use("guest", 2000)))  # the same reading, asked for again
-    assert cache.fit("after", Ask(8000), ["N"], 0.0).nodes == ("N",)
+    assert cache.fit("after", MemoryRequest(8000), ["N"], 0.0).nodes == ("N",)
     cache.measure("N", {0: 1000}, 5.0, (use("before", 5000), use("guest", 2000)))  # it is used all the same
-    assert cache.fit("after", Ask(8000), ["N"], 5.0).nodes == ()
+    assert cache.fit("after", MemoryRequest(8000), ["N"], 5.0).nodes == ()
 
 
 # Nominations.
 
 
 def nominated(cache: Cache, mib: int = 5000, priority: int = 10) -> None:
-    cache.nominate(Nomination(uid="nominee", node="N", ask=Ask(mib), priority=priority), 0.0)
+    cache.nominate(Nomination(uid="nominee", node="N", request=MemoryRequest(mib), priority=priority), 0.0)
 
 
 def fits(cache: Cache, uid: str, mib: int, priority: int = 0, now: float = 0.0) -> bool:
-    return "N" in cache.fit(uid, Ask(mib), ["N"], now, Entitlement(priority)).nodes
+    return "N" in cache.fit(uid, MemoryRequest(mib), ["N"], now, Entitlement(priority)).nodes
 
 
 def test_what_a_preemption_freed_is_not_given_to_a_lower_pod() -> None:
@@ -126,8 +126,8 @@ def test_what_a_preemption_freed_is_not_given_to_a_lower_pod() -> None:
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert not fits(cache, "lower", 4000)
-    assert isinstance(cache.assume("lower", Ask(4000), "N", 0.0), NotAssumed)
-    assert cache.feasible_nodes(Ask(4000), 0.0) == frozenset()
+    assert isinstance(cache.assume("lower", MemoryRequest(4000), "N", 0.0), NotAssumed)
+    assert cache.feasible_nodes(MemoryRequest(4000), 0.0) == frozenset()
     assert fits(cache, "small", 3000)
 
 
@@ -153,7 +153,9 @@ def test_what_the_evicted_still_hold_is_kept_for_the_nominee_before_it_is_free()
 def test_a_nomination_ends_with_the_pod_with_another_and_with_its_time() -> None:
     for end in (
         lambda cache: cache.remove_pod("nominee"),
-        lambda cache: cache.nominate(Nomination(uid="nominee", node="other", ask=Ask(1), priority=10), 0.0),
+        lambda cache: cache.nominate(
+            Nomination(uid="nominee", node="other", request=MemoryRequest(1), priority=10), 0.0
+        ),
     ):
         cache = cache_of(inventory("N", 8000))
         nominated(cache)
@@ -171,7 +173,7 @@ def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert fits(cache, "nominee", 5000, priority=10)
-    assert isinstance(cache.assume("nominee", Ask(5000), "N", 0.0, Entitlement(10)), PodInfo)
+    assert isinstance(cache.assume("nominee", MemoryRequest(5000), "N", 0.0, Entitlement(10)), PodInfo)
     cache.forget("nominee")
     cache.withdraw("nominee", 1.0)
     assert not fits(cache, "lower", 8000, now=RESERVE_SECONDS)
@@ -184,9 +186,9 @@ def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
 
 def test_who_is_nominated_elsewhere_keeps_nothing_where_it_was_refused() -> None:
     cache = cache_of(inventory("N", 8000))
-    cache.retain(Nomination(uid="nominee", node="N", ask=Ask(5000), priority=10), 0.0)
+    cache.retain(Nomination(uid="nominee", node="N", request=MemoryRequest(5000), priority=10), 0.0)
     assert not fits(cache, "lower", 8000)
-    cache.nominate(Nomination(uid="nominee", node="other", ask=Ask(5000), priority=10), 0.0)
+    cache.nominate(Nomination(uid="nominee", node="other", request=MemoryRequest(5000), priority=10), 0.0)
     assert fits(cache, "lower", 8000)
 
 
@@ -194,7 +196,7 @@ def test_a_refusal_makes_no_nomination_last_that_has_lapsed() -> None:
     """The room of a pod that could never use it stayed reserved without end."""
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
-    refused = Nomination(uid="nominee", node="N", ask=Ask(5000), priority=10)
+    refused = Nomination(uid="nominee", node="N", request=MemoryRequest(5000), priority=10)
     cache.retain(refused, NOMINATED_SECONDS - 1)
     assert not fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
     cache.retain(refused, NOMINATED_SECONDS)
@@ -207,7 +209,7 @@ def test_a_nominee_that_is_bound_or_about_to_be_is_counted_once() -> None:
     assert fits(cache, "nominee", 5000, priority=10)
     assert fits(cache, "lower", 3000)
     cache.remove_pod("lower")
-    assert isinstance(cache.assume("nominee", Ask(5000), "N", 0.0, Entitlement(10)), PodInfo)
+    assert isinstance(cache.assume("nominee", MemoryRequest(5000), "N", 0.0, Entitlement(10)), PodInfo)
     assert fits(cache, "lower", 3000)
     cache.remove_pod("lower")
     cache.update_pod(bound("nominee", "N", 5000, 0))
@@ -216,7 +218,7 @@ def test_a_nominee_that_is_bound_or_about_to_be_is_counted_once() -> None:
 
 def test_a_relist_keeps_how_long_a_nomination_lasts() -> None:
     cache, node = Cache(), inventory("N", 8000)
-    pod = Nomination(uid="nominee", node="N", ask=Ask(5000), priority=10)
+    pod = Nomination(uid="nominee", node="N", request=MemoryRequest(5000), priority=10)
     cache.replace([node], [pod], since=0.0)
     cache.replace([node], [pod], since=NOMINATED_SECONDS - 1)
     assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
@@ -228,20 +230,20 @@ def test_a_relist_keeps_how_long_a_nomination_lasts() -> None:
 
 
 def test_a_pod_that_uses_little_frees_little_for_who_has_no_seat() -> None:
-    """Declared 5000, used 300, its slack used by a guest: evicted, and the ask still did not fit."""
+    """Declared 5000, used 300, its slack used by a guest: evicted, and the request still did not fit."""
     cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("idle", "N", 5000, 0))
     cache.update_pod(Bystander(uid="guest", node="N", cpu_milli=0))
     cache.measure("N", {0: 1000}, 0.0, (use("idle", 300), use("guest", 6700)))
-    assert cache.victims(Ask(6000), "N", {"idle"}, 0.0) is None
-    assert cache.victims(Ask(6000), "N", {"idle"}, 0.0, entitlement=SEATED) == ("idle",)
+    assert cache.victims(MemoryRequest(6000), "N", {"idle"}, 0.0) is None
+    assert cache.victims(MemoryRequest(6000), "N", {"idle"}, 0.0, entitlement=SEATED) == ("idle",)
 
 
 def test_where_nobody_knows_who_uses_a_device_a_victim_frees_what_it_declared() -> None:
     cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("idle", "N", 5000, 0))
     cache.measure("N", {0: 1000}, 0.0, unknown=["GPU-N-0"])
-    assert cache.victims(Ask(6000), "N", {"idle"}, 0.0) == ("idle",)
+    assert cache.victims(MemoryRequest(6000), "N", {"idle"}, 0.0) == ("idle",)
 
 
 def test_more_leave_where_those_who_declared_enough_do_not_use_it() -> None:
@@ -249,4 +251,4 @@ def test_more_leave_where_those_who_declared_enough_do_not_use_it() -> None:
     cache.update_pod(bound("idle", "N", 6000, 0))
     cache.update_pod(bound("busy", "N", 3000, 0))
     cache.measure("N", {0: 1000}, 0.0, (use("idle", 300), use("busy", 5000)))
-    assert cache.victims(Ask(6000), "N", {"idle", "busy"}, 0.0) == ("busy", "idle")
+    assert cache.victims(MemoryRequest(6000), "N", {"idle", "busy"}, 0.0) == ("busy", "idle")
