@@ -14,7 +14,7 @@ from agents.extender.cache.cache import Cache, NotAssumed
 from agents.extender.cache.pod_info import PodInfo
 from agents.extender.filter import Request, RequestCache, request_of
 from agents.extender.protocol import PodBinding
-from agents.kube.client import Api, ApiError
+from agents.kube.client import Api, ApiError, below
 from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
@@ -188,7 +188,7 @@ def _annotations(pod: PodInfo, assumed_at: str, names: Names) -> dict[str, str]:
 
 
 def _path(binding: PodBinding) -> str:
-    return f"/api/v1/namespaces/{binding.namespace}/pods/{binding.name}"
+    return below("/api/v1/namespaces", binding.namespace, "pods", binding.name)
 
 
 def _pod(api: Api, binding: PodBinding) -> Pod | None:

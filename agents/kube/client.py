@@ -9,7 +9,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from agents.kube.errors import ApiError, Object, refusal_in, unanswered
 from agents.kube.transport import OBJECT_BYTES, ApiRequest, ApiResponse, Endpoint, Https, Stream, Transport
@@ -17,7 +17,7 @@ from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from tenancy.names import PROJECT
 
-__all__ = ["PAGE", "Api", "ApiError", "Endpoint", "Lister", "Object", "Stream", "in_cluster"]
+__all__ = ["PAGE", "Api", "ApiError", "Endpoint", "Lister", "Object", "Stream", "below", "in_cluster"]
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 ATTEMPTS = 4
@@ -38,6 +38,11 @@ def in_cluster(environ: Mapping[str, str]) -> Endpoint:
         )
     mount = Path(environ.get("SERVICE_ACCOUNT_DIRECTORY", SERVICE_ACCOUNT))
     return Endpoint(host=host, port=int(port), token_file=mount / "token", ca_file=mount / "ca.crt")
+
+
+def below(path: str, *parts: str) -> str:
+    """The path with more parts. Each is quoted, since a name that a tenant wrote may have any characters."""
+    return "/".join((path, *(quote(part, safe="") for part in parts)))
 
 
 class Lister(Protocol):
@@ -141,7 +146,7 @@ class Api:
             "metadata": {"namespace": namespace, "name": pod},
             "deleteOptions": {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}, **grace},
         }
-        self.create(f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
+        self.create(below("/api/v1/namespaces", namespace, "pods", pod, "eviction"), body)
 
     def open(self, path: str) -> Stream:
         """The unread answer to a GET, which the caller closes. Not retried."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from queue import Full, Queue
 from typing import NoReturn
 
-from agents.kube.client import Api, ApiError
+from agents.kube.client import Api, ApiError, below
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
@@ -70,7 +70,7 @@ class Recorder:
             "reportingInstance": self.instance,
         }
         try:
-            self.api.create(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", body)
+            self.api.create(below("/apis/events.k8s.io/v1/namespaces", namespace, "events"), body)
         except ApiError as error:
             if error.status != http.client.CONFLICT:
                 raise

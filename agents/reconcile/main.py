@@ -13,10 +13,11 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 
 from agents.kube import ledger
-from agents.kube.client import Api, ApiError, in_cluster
+from agents.kube.client import Api, ApiError, below, in_cluster
 from agents.kube.events import Event, Recorder
 from agents.kube.journal import Journal, JournalError, Record
 from agents.kube.ledger import StoredLedger
+from agents.kube.nodes import NODES
 from agents.reconcile import cache, decide, labels
 from agents.reconcile.decide import NodeFinding, NodePatch
 from agents.reconcile.labels import Verified
@@ -246,7 +247,7 @@ class Reconciler:
     def _write(self, names: Names, change: NodePatch, refused: dict[str, ApiError]) -> None:
         """Writes one node. A refusal is noted for this node; no answer at all raises ApiError."""
         try:
-            self.api.merge_patch(f"/api/v1/nodes/{change.node.name}/status", decide.status_patch(names, change))
+            self.api.merge_patch(below(NODES, change.node.name, "status"), decide.status_patch(names, change))
         except ApiError as error:
             if error.status is None:
                 raise

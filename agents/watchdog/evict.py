@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agents.kube.client import Api, ApiError
+from agents.kube.client import Api, ApiError, below
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.types import Target
 from tenancy.names import KUEUE_API
@@ -58,7 +58,7 @@ def _deactivate(api: Api, pod: GpuPod) -> bool:
 
     Source: pkg/controller/core/workload_controller.go of Kueue; `kueuectl stop workload` also sets spec.active.
     """
-    path = f"/apis/{KUEUE_API}/namespaces/{pod.namespace}/workloads/{pod.queued_as}"
+    path = below(f"/apis/{KUEUE_API}/namespaces", pod.namespace, "workloads", pod.queued_as or "")
     found = api.find(path)
     owners = (found and found["metadata"].get("ownerReferences")) or ()
     if found is None or not any(pod.owner and each["uid"] == pod.owner.uid for each in owners):

@@ -13,8 +13,8 @@ from tenancy.ledger import Ledger
 from tenancy.names import KUEUE_POD_SET_LABEL, KUEUE_WORKLOAD_ANNOTATION, POD_TEMPLATE_HASH
 
 _DEFAULT_GRACE_SECONDS = 30  # of a pod (pkg/apis/core/v1/defaults.go)
-# A DNS subdomain. A tenant writes the name on a pod, and it goes into the journal and into a path.
-_WORKLOAD_NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?")
+# A DNS subdomain of at most 253 characters. A tenant writes the name, and it goes into the journal and into a path.
+_WORKLOAD_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 # Owners that Kubernetes' own controllers make have shorter names. The API server limits no owner's name.
 _LONGEST_WORKLOAD = 400
 
@@ -24,7 +24,8 @@ class GpuPod:
     """A pod that is bound to a node. `workload` is the same across its replacements: namespace/kind/name.
 
     `grace_seconds` is its grace period. If it terminates, it must be gone by `gone_by`, `going_seconds` after the
-    deletion. `queued_as` is the name of its Kueue Workload: None for a pod outside queues, "" for an unknown name.
+    deletion. `queued_as` is the name of its Kueue Workload: None for a pod outside queues and outside queue tenants, ""
+    for an unknown name.
     `uuids` are the devices that it was placed on. A `static` pod is run by its node's kubelet from a file.
     """
 
@@ -68,7 +69,7 @@ def read_pods(api: Api, node: str, ledger: Ledger, log: Log) -> Iterator[GpuPod]
     """The pods bound to the node. An unreadable request counts as none. Raises ApiError."""
     for item in api.items(PODS, fieldSelector=f"spec.nodeName={node}"):
         pod = Pod(item)
-        queued_as = _queued_as(pod)
+        queued_as = _queued_as(pod) if pod.namespace in ledger.queue_tenants else None
         yield GpuPod(
             namespace=pod.namespace,
             name=pod.name,

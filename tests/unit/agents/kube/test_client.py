@@ -43,6 +43,18 @@ def test_of_large_objects_a_page_has_fewer_and_of_usual_ones_as_many_again(
     assert limits(served)[4:] == [8, 4, 4, 4], "the last page was small"
 
 
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("job-a.b", "job-a.b"), ("a?dryRun=All", "a%3FdryRun%3DAll"), ("../b", "..%2Fb"), ("jöb", "j%C3%B6b")],
+)
+def test_a_name_in_a_path_is_quoted(served: Served, name: str, path: str) -> None:
+    """A name with a query reported an act that the server had only rehearsed."""
+    served.cluster.faults = [Fault("POST", "", 403, times=1)]
+    with pytest.raises(ApiError):
+        served.api().evict(namespace="n", pod=name, uid="u")
+    assert served.cluster.requests[-1] == ("POST", f"/api/v1/namespaces/n/pods/{path}/eviction")
+
+
 def test_one_object_is_read_whatever_its_size_up_to_what_etcd_takes(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

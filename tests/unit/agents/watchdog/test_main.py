@@ -281,6 +281,7 @@ WORKLOAD = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team-a/workloads/job-train"
 
 
 def add_queued_job(card: Card, owner_uid: str = "job-1") -> dict[str, Any]:
+    card.served.cluster.add_ledger(T4, queue_tenants=("team-a",))
     card.mib["immich-ml"] = 3_000
     card.add("train-0", 7_700, namespace="team-a", declared="2000", **QUEUED)
     metadata = {"uid": "wl-1", "resourceVersion": "5", "ownerReferences": [{"uid": owner_uid, "controller": True}]}
@@ -306,6 +307,26 @@ def test_a_pod_that_names_a_workload_that_is_not_its_own_is_evicted(card: Card, 
     run(card)
     assert workload["spec"] == {"active": True}
     assert card.gone("train-0")
+
+
+def test_a_pod_outside_queue_tenants_that_poses_as_a_queued_jobs_is_evicted_like_all_others(card: Card) -> None:
+    """The watchdog may not read Workloads there, and the 403 kept the pod. A neighbour was evicted instead."""
+    add_queued_job(card)
+    card.served.cluster.add_ledger(T4)
+    card.mib["immich-ml"] = 3_400
+    card.served.cluster.faults = [Fault("GET", WORKLOAD, 403, "Forbidden", "cannot get workloads", times=99)]
+    assert run(card) == 0
+    assert [name for name in card.mib if card.gone(name)] == ["train-0"]
+
+
+def test_a_queued_job_that_cannot_be_deactivated_does_not_keep_the_others_from_being_recycled(card: Card) -> None:
+    add_queued_job(card)
+    card.mib |= {"immich-ml": 4_200, "train-0": 6_700}
+    card.served.cluster.faults = [Fault("GET", WORKLOAD, 403, "Forbidden", "cannot get workloads", times=99)]
+    assert run(card, run_seconds=45) == 0
+    assert [name for name in card.mib if card.gone(name)] == ["immich-ml"]
+    (event,) = card.events(names.EVENT_BLOCKED)
+    assert event["regarding"]["name"] == "train-0"
 
 
 def test_a_bare_pod_is_told_of_and_left_alone(card: Card) -> None:

@@ -1,5 +1,6 @@
 """Pods as the watchdog reads them: what they declared, what they are one of, and how far gone they are."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,9 +14,17 @@ from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
 from tests.support.mirrors import owner
 
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,))
+QUEUED = replace(LEDGER, queue_tenants=("llama-swap",))
 
 
-def read(served: Served, *, status: dict[str, Any] | None = None, gpumem: str = "5k", **metadata: Any) -> GpuPod:
+def read(
+    served: Served,
+    ledger: Ledger = LEDGER,
+    *,
+    status: dict[str, Any] | None = None,
+    gpumem: str = "5k",
+    **metadata: Any,
+) -> GpuPod:
     limits = {NAMES.gpumem: gpumem}
     served.cluster.pods = [
         {
@@ -30,7 +39,7 @@ def read(served: Served, *, status: dict[str, Any] | None = None, gpumem: str = 
             "status": {"phase": "Running"} if status is None else status,
         }
     ]
-    (found,) = read_pods(served.api(), "n", LEDGER, served.log())
+    (found,) = read_pods(served.api(), "n", ledger, served.log())
     return found
 
 
@@ -77,7 +86,7 @@ def test_a_pod_is_read_with_what_it_declared_in_whichever_spelling(served: Serve
     ],
 )
 def test_a_pod_is_one_of(served: Served, metadata: dict[str, Any], workload: str) -> None:
-    assert read(served, **metadata).workload == workload
+    assert read(served, QUEUED, **metadata).workload == workload
 
 
 @pytest.mark.parametrize(("spec", "seconds"), [({}, 30), ({"terminationGracePeriodSeconds": 0}, 0)])
@@ -97,14 +106,23 @@ def test_the_devices_that_it_was_placed_on(served: Served) -> None:
     ("named", "queued_as", "workload"),
     [
         *((bad, "", "Pod/llama-swap-5c9d-x") for bad in ("x" * 250_000, "x" * 254, "../../pods/x", "Job", "job\n", "")),
+        *((bad, "", "Pod/llama-swap-5c9d-x") for bad in ("job-a?dryRun=All", "jöb", "a..b", "a.-b", "job/a", "job a")),
         *((good, good, f"Workload/{good}") for good in ("job-train", "a", "x" * 253, "jobset.train-0")),
     ],
 )
 def test_a_workload_is_known_by_a_valid_name_alone(served: Served, named: str, queued_as: str, workload: str) -> None:
     """A tenant writes the annotation, up to 256 KiB. Two of them filled the journal, which was not written then."""
     labels, annotations = {KUEUE_POD_SET_LABEL: "main"}, {KUEUE_WORKLOAD_ANNOTATION: named}
-    found = read(served, labels=labels, annotations=annotations)
+    found = read(served, QUEUED, labels=labels, annotations=annotations)
     assert (found.queued_as, found.workload) == (queued_as, f"llama-swap/{workload}")
+
+
+def test_only_a_queue_tenants_pod_belongs_to_a_workload_of_kueue(served: Served) -> None:
+    """Elsewhere a tenant could write both, and its pod was never evicted: the watchdog has no right to Workloads."""
+    forged = {"labels": {KUEUE_POD_SET_LABEL: "main"}, "annotations": {KUEUE_WORKLOAD_ANNOTATION: "job-a"}}
+    found = read(served, **forged)
+    assert (found.queued_as, found.workload) == (None, "llama-swap/Pod/llama-swap-5c9d-x")
+    assert read(served, QUEUED, **forged).queued_as == "job-a"
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "K" * 250_000])
