@@ -76,7 +76,6 @@ def with_ended(seating: Seating, readings: Iterable[NodeTelemetry], before: Seat
 
 
 def _bound(pod: Pod, ledger: Ledger, log: Log) -> BoundPod:
-    grace: int = pod.metadata.get("deletionGracePeriodSeconds") or 0
     return BoundPod(
         uid=pod.uid,
         namespace=pod.namespace,
@@ -84,8 +83,10 @@ def _bound(pod: Pod, ledger: Ledger, log: Log) -> BoundPod:
         declared_mib=pod.budget_mib(ledger, log),
         uuids=pod.uuids(ledger),
         running_since=_running_since(pod),
-        going_since=None if pod.gone_by is None else int((pod.gone_by - timedelta(seconds=grace)).timestamp()),
-        grace_seconds=grace,
+        going_since=None
+        if pod.gone_by is None
+        else int((pod.gone_by - timedelta(seconds=pod.going_seconds)).timestamp()),
+        grace_seconds=pod.going_seconds,
     )
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from agents.kube.client import PAGE, Api, Object
 from agents.kube.events import Reference
@@ -22,6 +22,10 @@ UNSCHEDULED = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={SCHEDULER_N
 LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 _ENDED = ("Succeeded", "Failed")
+_DEFAULT_GRACE_SECONDS = 30  # pkg/apis/core/v1/defaults.go
+# A tenant may write any grace period. The API server adds it to a time as nanoseconds of 63 bits: beyond 292 years the
+# sum, deletionTimestamp, is some other moment.
+_MOST_GRACE_SECONDS = 2**63 // 10**9
 # The pods of fewer nodes are always listed node by node.
 _MANY_NODES = 10
 # In a static pod's mirror: the UID of its control group (pkg/kubelet/types).
@@ -156,9 +160,26 @@ class Pod:
 
     @property
     def gone_by(self) -> datetime | None:
-        """The end of the grace period of a terminating pod, else None."""
+        """The end of the grace period of a terminating pod, else None.
+
+        A grace period that the API server cannot add up counts from the pod's creation.
+        """
         moment = self.metadata.get("deletionTimestamp")
-        return datetime.fromisoformat(moment) if moment else None
+        if not moment:
+            return None
+        if self.going_seconds < _MOST_GRACE_SECONDS:
+            return datetime.fromisoformat(moment)
+        return self.created + timedelta(seconds=_MOST_GRACE_SECONDS)
+
+    @property
+    def going_seconds(self) -> int:
+        """The grace period of its deletion; 0 if it does not terminate."""
+        return _seconds(self.metadata.get("deletionGracePeriodSeconds"), 0)
+
+    @property
+    def grace_seconds(self) -> int:
+        """The grace period that a deletion gives it by default."""
+        return _seconds(self.spec.get("terminationGracePeriodSeconds"), _DEFAULT_GRACE_SECONDS)
 
     @property
     def created(self) -> datetime:
@@ -242,6 +263,11 @@ class Pod:
             yield
         except ValueError as error:  # also QuantityError and ShapeError
             raise PodError(f"pod {self}: {field}: {error}") from None
+
+
+def _seconds(given: int | None, otherwise: int) -> int:
+    """A tenant's number of seconds, within what the API server can add up."""
+    return otherwise if given is None else min(max(int(given), 0), _MOST_GRACE_SECONDS)
 
 
 def _id(status: Object) -> str:

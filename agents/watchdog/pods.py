@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from agents.kube.client import Api, Object
+from agents.kube.client import Api
 from agents.kube.events import Reference
 from agents.kube.pods import PODS, Controller, Pod
 from agents.runtime.log import Log
 from tenancy.ledger import Ledger
 from tenancy.names import KUEUE_POD_SET_LABEL, KUEUE_WORKLOAD_ANNOTATION, POD_TEMPLATE_HASH
 
-_DEFAULT_GRACE_SECONDS = 30  # of a pod (pkg/apis/core/v1/defaults.go)
 # A DNS subdomain of at most 253 characters. A tenant writes the name, and it goes into the journal and into a path.
 _WORKLOAD_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 # Owners that Kubernetes' own controllers make have shorter names. The API server limits no owner's name.
@@ -79,20 +78,15 @@ def read_pods(api: Api, node: str, ledger: Ledger, log: Log) -> Iterator[GpuPod]
             started=pod.started,
             workload=_workload(pod, queued_as),
             priority=pod.priority,
-            grace_seconds=_seconds(pod.spec, "terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS),
+            grace_seconds=pod.grace_seconds,
             gone_by=pod.gone_by,
-            going_seconds=_seconds(pod.metadata, "deletionGracePeriodSeconds", 0),
+            going_seconds=pod.going_seconds,
             ended=pod.ended,
             owner=pod.controller,
             queued_as=queued_as,
             uuids=pod.uuids(ledger),
             static=pod.static,
         )
-
-
-def _seconds(holder: Object, key: str, otherwise: int) -> int:
-    found = holder.get(key)
-    return otherwise if found is None else int(found)
 
 
 def _queued_as(pod: Pod) -> str | None:

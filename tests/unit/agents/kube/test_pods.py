@@ -1,7 +1,7 @@
 """The one decoder of pods."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -65,6 +65,32 @@ def test_a_pod_terminates_from_its_deletion_on_and_not_by_a_null() -> None:
     assert (going.terminating, going.gone_by) == (True, datetime(2026, 6, 2, 7, 0, 30, tzinfo=UTC))
     staying = pod(metadata={"deletionTimestamp": None})
     assert (staying.terminating, staying.gone_by) == (False, None)
+
+
+@pytest.mark.parametrize("shown", ["2272-07-16T07:00:00Z", "1779-11-01T07:00:00Z"])
+@pytest.mark.parametrize("seconds", [100_000_000_000, 2**63 - 1])
+def test_a_grace_period_beyond_what_the_api_server_can_add_up_begins_with_the_pod(shown: str, seconds: int) -> None:
+    """The API server allows it. The sum of such a deletion is some moment within 292 years, and no time is left."""
+    metadata = {"deletionTimestamp": shown, "deletionGracePeriodSeconds": seconds}
+    found = pod(metadata=metadata, terminationGracePeriodSeconds=seconds)
+    assert found.gone_by is not None
+    assert found.gone_by - timedelta(seconds=found.going_seconds) == found.created
+    assert found.gone_by > datetime(2300, 1, 1, tzinfo=UTC)
+    assert found.grace_seconds == found.going_seconds < 2**34
+
+
+@pytest.mark.parametrize(
+    ("spec", "seconds"),
+    [
+        ({}, 30),
+        ({"terminationGracePeriodSeconds": None}, 30),
+        ({"terminationGracePeriodSeconds": 0}, 0),
+        ({"terminationGracePeriodSeconds": 3600}, 3600),
+        ({"terminationGracePeriodSeconds": -1}, 0),
+    ],
+)
+def test_a_grace_period_is_the_pods_own(spec: dict[str, Any], seconds: int) -> None:
+    assert pod(**spec).grace_seconds == seconds
 
 
 def test_a_static_pod_has_the_uid_of_its_files_hash_in_its_control_group() -> None:

@@ -329,6 +329,19 @@ def test_a_queued_job_that_cannot_be_deactivated_does_not_keep_the_others_from_b
     assert event["regarding"]["name"] == "train-0"
 
 
+@pytest.mark.parametrize("shown", ["2272-07-16T07:00:00Z", "1779-11-01T07:00:00Z"])
+def test_an_offender_that_terminates_with_an_endless_grace_period_is_evicted_within_the_usual_one(
+    card: Card, shown: str
+) -> None:
+    """Its times overflowed and ended the run. A moment of the past, which the API server may write, kept it as well."""
+    spec, metadata = (card.served.cluster.pods[1][part] for part in ("spec", "metadata"))
+    spec["terminationGracePeriodSeconds"] = 100_000_000_000
+    metadata |= {"deletionTimestamp": shown, "deletionGracePeriodSeconds": 100_000_000_000}
+    assert run(card) == 0
+    (body,) = (body for body in card.served.cluster.bodies if body and body.get("kind") == "Eviction")
+    assert (body["metadata"]["name"], body["deleteOptions"]["gracePeriodSeconds"]) == ("immich-ml", 20)
+
+
 def test_a_bare_pod_is_told_of_and_left_alone(card: Card) -> None:
     card.served.cluster.pods[1]["metadata"]["ownerReferences"] = []
     assert run(card) == 0
