@@ -22,7 +22,7 @@ HAMI_GPUMEM = f"nvidia.com{GPUMEM_SUFFIX}"
 
 @dataclass(frozen=True, kw_only=True)
 class SeatProposal:
-    """A seat of a workload. `replicas` counts its pods, each on as many devices as it asks for."""
+    """A seat of a workload. `replicas` counts the devices of its pods that are on a node, else of all its pods."""
 
     name: str
     workload: Workload
@@ -40,13 +40,26 @@ class Claimant:
     devices: int
     known: Sourced | None
 
+    @property
+    def is_running(self) -> bool:
+        """True if one of its pods is on a node."""
+        return any(pod.node for pod in self.user.pods)
+
 
 def seat_proposals(
     placed: Sequence[tuple[GpuUser, PoolProposal]], peaks: Mapping[Workload, Peak], names: Names
 ) -> tuple[SeatProposal, ...]:
     """A seat for each workload of these pools, all of which share memory. A budget is what the workload requests, or
-    its measured peak if that is more; else a whole device that it has alone; else an equal part of the rest."""
-    claimants = [_claimant(user, pool, peaks.get(user.workload), names) for user, pool in placed]
+    its measured peak if that is more; else a whole device that it has alone; else an equal part of the rest.
+
+    A workload without a pod on any node has none if its known budget does not fit beside the others.
+    """
+    found = [_claimant(user, pool, peaks.get(user.workload), names) for user, pool in placed]
+    claimants = [each for each in found if each.is_running]
+    for each in found:
+        if not each.is_running and _fits(each, claimants):
+            claimants.append(each)
+    claimants.sort(key=lambda each: each.user.workload)
     parts = {pool.name: _equal_part(pool, claimants) for _, pool in placed}
     labels = unique(dns_label(claimant.user.workload.name) or "workload" for claimant in claimants)
     return tuple(
@@ -89,7 +102,8 @@ def _declared(user: GpuUser, names: Names) -> Sourced | None:
 def _count(user: GpuUser, pool: PoolProposal, names: Names) -> int:
     """The devices of all its pods. A pod that asks for several time slices may get them of one device."""
     whole = _gpus(user) if pool.division is Division.WHOLE else 1
-    return len(user.pods) * max(whole, _request(user, names.gpu_count), 1)
+    pods = sum(pod.node is not None for pod in user.pods) or len(user.pods)
+    return pods * max(whole, _request(user, names.gpu_count), 1)
 
 
 def _gpus(user: GpuUser) -> int:
@@ -103,18 +117,31 @@ def _request(user: GpuUser, resource: str) -> int:
         return 0
 
 
-def _equal_part(pool: PoolProposal, claimants: Sequence[Claimant]) -> Sourced:
-    """The largest budget that each workload without a known one can have, if all are to fit."""
+def _fits(waiting: Claimant, others: Sequence[Claimant]) -> bool:
+    """True if its budget is not known, or fits beside the known ones of its pool."""
+    if waiting.known is None:
+        return True
+    sizes = _known([*others, waiting], waiting.pool)
+    return fits_alike(sizes, waiting.pool.device_mib, waiting.pool.gpus)
+
+
+def _known(claimants: Sequence[Claimant], pool: PoolProposal) -> Counter[int]:
+    """The number of devices by known budget."""
     sizes: Counter[int] = Counter()
-    unknown = 0
     for each in claimants:
         if each.pool.name == pool.name and each.known:
             sizes[each.known.value] += each.devices
-        elif each.pool.name == pool.name:
-            unknown += each.devices
+    return sizes
+
+
+def _equal_part(pool: PoolProposal, claimants: Sequence[Claimant]) -> Sourced:
+    """The largest budget that each workload without a known one can have, if all are to fit."""
+    sizes = _known(claimants, pool)
+    unknown = sum(each.devices for each in claimants if each.pool.name == pool.name and not each.known)
     left = pool.advertised_mib - sum(mib * count for mib, count in sizes.items())
-    part = max(min(left // max(unknown, 1), pool.device_mib), 0) // GRID_MIB * GRID_MIB
-    gpus = pool.device_count.value * len(pool.nodes)
-    while part > GRID_MIB and not fits_alike(sizes + Counter({part: unknown}), pool.device_mib, gpus):
-        part -= GRID_MIB
-    return assumed(max(part, GRID_MIB), "an equal part of the rest of its pool; --from PROMETHEUS shows its use")
+    part = max(min(left // max(unknown, 1), pool.device_mib), 1)
+    step = GRID_MIB if part > GRID_MIB else 1
+    part = part // step * step
+    while part > step and not fits_alike(sizes + Counter({part: unknown}), pool.device_mib, pool.gpus):
+        part -= step
+    return assumed(part, "an equal part of the rest of its pool; --from PROMETHEUS shows its use")

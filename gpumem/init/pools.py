@@ -66,8 +66,13 @@ class PoolProposal:
         return self.memory_mib.value - self.reserve_mib.value if self.memory_mib and self.reserve_mib else 0
 
     @property
+    def gpus(self) -> int:
+        """The devices of all its nodes."""
+        return self.device_count.value * len(self.nodes)
+
+    @property
     def advertised_mib(self) -> int:
-        return self.device_mib * self.device_count.value * len(self.nodes)
+        return self.device_mib * self.gpus
 
 
 def pool_proposals(nodes: Sequence[GpuNode], others: Iterable[Object], domain: str) -> tuple[PoolProposal, ...]:

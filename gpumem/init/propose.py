@@ -124,6 +124,7 @@ def propose(survey: Survey, found: Found, peaks: Mapping[Workload, Peak]) -> Sta
     misfits: list[str] = []
     placed = _in_one_pool(_placed(found, pools, misfits), misfits)
     seats = seat_proposals(placed, peaks, found.names)
+    misfits += _without_room(placed, seats)
     tenants = sorted({seat.workload.namespace for seat in seats})
     has_admission = survey.minor >= ADMISSION_SINCE
     several = any(pool.device_count.value > 1 for pool in pools if pool.shares_memory)
@@ -165,13 +166,18 @@ def _placed(found: Found, pools: Sequence[PoolProposal], misfits: list[str]) -> 
                 "Kueue admits its pods; declare its queue under queues, with the pool of whole devices (prod does)"
             )
         elif pool is None or not pool.shares_memory:
-            where = f"pool {pool.name}, which MIG divides" if pool else "no pool"
-            problem = f"its pods are in {where}: no budget of memory counts there; leave admission out, or queue for it"
+            problem = _outside(pool)
         else:
             placed.append((user, pool))
             continue
         misfits.append(f"{user.workload} ({user.routes[0]}) has no seat: {problem}")
     return placed
+
+
+def _outside(pool: PoolProposal | None) -> str:
+    if pool is None:
+        return "no pool has the node of its pods; give that node the labels of a pool, or move the workload"
+    return f"MIG divides the devices of pool {pool.name}, where no budget of memory counts; leave admission out"
 
 
 def _pool_of(user: GpuUser, pools: Sequence[PoolProposal]) -> PoolProposal | None:
@@ -206,6 +212,16 @@ def _in_one_pool(
                 f"pool, here {home}; give the workload a namespace of its own"
             )
     return kept
+
+
+def _without_room(placed: Sequence[tuple[GpuUser, PoolProposal]], seats: Sequence[SeatProposal]) -> list[str]:
+    seated = {seat.workload for seat in seats}
+    return [
+        f"{user.workload} has no seat: its pods wait, and pool {pool.name} has no device left; add a node, or lower a "
+        "budget and add residents"
+        for user, pool in placed
+        if user.workload not in seated
+    ]
 
 
 def _tenant(name: str, survey: Survey) -> TenantProposal:

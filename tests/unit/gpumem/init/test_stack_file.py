@@ -175,6 +175,25 @@ def test_a_whole_device_is_the_budget_of_the_pod_that_has_it_alone(tmp_path: Pat
     assert found["scheduler"] == {"placement": "extender", "image": "registry.k8s.io/kube-scheduler:v1.36.3"}
 
 
+def test_pods_that_wait_for_a_device_have_a_seat_only_if_one_is_left(tmp_path: Path) -> None:
+    cluster = Cluster(
+        nodes=[labelled("a", "NVIDIA-L4", 23034, count=2)],
+        pods=[
+            *of_deployment("llm", "chat", on="a", limits={GPU: "1"}),
+            *of_deployment("first", "chat", on=None, limits={GPU: "1"}),
+            *of_deployment("second", "chat", on=None, limits={GPU: "1"}),
+        ],
+    )
+    cluster.pods.append({**of_deployment("llm", "chat", on=None, replicas=2, limits={GPU: "1"})[1]})
+    proposal = proposed(cluster)
+    found = values(proposal, tmp_path)["residents"]
+    assert {name: seat.get("replicas", 1) for name, seat in found.items()} == {"llm": 1, "first": 1}
+    assert proposal.misfits == (
+        "Deployment chat/second has no seat: its pods wait, and pool l4 has no device left; add a node, or lower a "
+        "budget and add residents",
+    )
+
+
 def test_devices_divided_by_mig_are_a_pool_of_whole_ones_and_their_pods_are_named(tmp_path: Path) -> None:
     divided = labelled("b", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", 4864, count=7)
     mixed = node("c", {GPU: "0", "nvidia.com/mig-2g.10gb": "3"}, gpu_present="true", gpu_product="NVIDIA-A100")
