@@ -91,6 +91,7 @@ def rollout(name: str, root: Path) -> Declared:
         has_queues=settings.queues is not None,
         kueue_version=settings.kueue.version if settings.kueue else None,
         has_alerts=settings.alerts is not None,
+        has_operator=settings.alerts is None or settings.alerts.operator,
         is_watchdog_armed=bool(settings.watchdog and settings.watchdog.armed),
         is_gate_armed=bool(settings.gate and settings.gate.armed),
         gates=tuple((spec.tenant, spec.deployment or name) for name, spec in settings.on_demand.items()),

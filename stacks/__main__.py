@@ -84,6 +84,18 @@ COMMANDS: Mapping[str, _Command] = {
         commands.new, "write Pulumi.NAME.yaml from an example with one GPU", ("--stack lab",), ("--stack",)
     ),
     "chart": _Command(commands.chart, "print a stack's seating chart", ("--stack lab",), ("--stack",)),
+    "rules": _Command(
+        commands.rules,
+        "print the alerts and recordings as a rule file of Prometheus, for a cluster without its Operator",
+        ("--stack lab > gpu-tenancy.rules.yaml",),
+        ("--stack",),
+    ),
+    "scrapes": _Command(
+        commands.scrapes,
+        "print the scrapes that the rules need as a file of Prometheus' scrape_config_files",
+        ("--stack lab > gpu-tenancy.scrapes.yaml",),
+        ("--stack",),
+    ),
     "schema": _Command(
         _schema,
         "write the JSON schemas, docs/reference/settings.md and Pulumi.yaml from the settings",

@@ -3,10 +3,16 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import yaml
+
+from components.base.manifest import Manifest
 from components.host_memory import host_memory_pools
+from components.monitoring.args import AlertsArgs
+from components.monitoring.component import rule_groups
+from components.monitoring.pod_monitors import scrape_configs
 from stacks import kubeconfig, settings, stackfile
 from stacks.cluster import reading
 from stacks.engine import GATED, Engine, EngineError, refuse
@@ -14,9 +20,11 @@ from stacks.existing import removal
 from stacks.existing.check import Changes, check
 from stacks.kubeconfig import KubeconfigError
 from stacks.parts import Parts
+from stacks.platform import alerts_args
 from stacks.preview import run
 from stacks.preview.remedies import remedies
 from stacks.preview.report import Run, report
+from stacks.problems import key
 from stacks.settings import StackSettings
 from tenancy.chart import seating_chart
 from tenancy.host_memory.chart import host_memory_chart
@@ -112,6 +120,25 @@ def new(engine: Engine) -> int:
 def chart(engine: Engine) -> int:
     """Prints the seating chart. Overruns are marked, not refused: the gate is the policy pack."""
     sys.stdout.write(_chart(settings.load_file(engine.existing_stack_file())))
+    return 0
+
+
+def rules(engine: Engine) -> int:
+    """Prints the alerts and recordings as a rule file of Prometheus. Raises EngineError."""
+    return _print_for_prometheus(engine, rule_groups)
+
+
+def scrapes(engine: Engine) -> int:
+    """Prints the scrapes that the rules need as a file of Prometheus' `scrape_config_files`. Raises EngineError."""
+    return _print_for_prometheus(engine, scrape_configs)
+
+
+def _print_for_prometheus(engine: Engine, made: Callable[[AlertsArgs], Manifest]) -> int:
+    declared = settings.load_file(engine.existing_stack_file())
+    if declared.alerts is None:
+        raise EngineError(f"{key('alerts')}: is missing; add alerts: {{operator: false}}")
+    args = alerts_args(declared, declared.alerts, declared.ledger())
+    sys.stdout.write(yaml.safe_dump(made(args), sort_keys=False, width=1000))
     return 0
 
 

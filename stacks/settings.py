@@ -117,7 +117,7 @@ class StackSettings(Spec):
         description="Placement by device: the choice of a pod's device on its node, which the "
         "container then sees alone.",
     )
-    alerts: AlertsSpec | None = Field(default=None, description="Rules for the Prometheus Operator.")
+    alerts: AlertsSpec | None = Field(default=None, description="Alerts, scrapes and a dashboard.")
     readers: ReadersSpec | None = Field(
         default=None, description="Groups with the right to use kubectl gpumem, and their ClusterRoles."
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from components.base.manifest import Manifest
 from components.base.spec import HttpUrl, Labels, Spec
@@ -16,11 +16,15 @@ from tenancy.ledger import Ledger
 
 
 class AlertsSpec(Spec):
-    """PrometheusRule, PodMonitor and dashboard for the Prometheus Operator and Grafana. The rules read
-    kube-state-metrics as well."""
+    """The rules and scrapes of Prometheus, and a dashboard for Grafana. The rules read kube-state-metrics as well."""
 
     needs: ClassVar[Mapping[str, str]] = {"exporter": "the alerts watch what the exporter measures"}
 
+    operator: bool = Field(
+        default=True,
+        description="false: no Prometheus Operator is there. `python -m stacks rules` and `scrapes` then write what "
+        "Prometheus reads.",
+    )
     labels: Labels = Field(
         default_factory=dict,
         description="Labels by which your Prometheus selects rules and monitors, for instance release: prometheus.",
@@ -32,6 +36,13 @@ class AlertsSpec(Spec):
         examples=["https://wiki.example.com/gpus"],
     )
     digest: DigestSpec | None = Field(default=None, description="A Slack channel for our alerts; default: none.")
+
+    @field_validator("digest")
+    @classmethod
+    def _needs_the_operator(cls, digest: DigestSpec | None, info: ValidationInfo) -> DigestSpec | None:
+        if digest is not None and not info.data.get("operator", True):
+            raise ValueError("is an object of the Prometheus Operator; remove it, or operator: false")
+        return digest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,23 +15,28 @@ from tenancy import names
 EVALUATION_SECONDS = 5
 
 
-def prometheus_rule(args: AlertsArgs) -> Manifest:
-    """Every alert, with its numbers from the ledger, and every recording."""
+def rule_groups(args: AlertsArgs) -> Manifest:
+    """Every alert, with its numbers from the ledger, and every recording: a rule file of Prometheus."""
     rules = [alert.rule(args.run_book) for alert in alerts(args)]
+    return {
+        "groups": [
+            {"name": names.ALERTS, "interval": f"{EVALUATION_SECONDS}s", "rules": rules},
+            {
+                "name": f"{names.ALERTS}-usage",
+                "interval": f"{usage.INTERVAL_SECONDS}s",
+                "rules": [*usage.recordings()],
+            },
+        ]
+    }
+
+
+def prometheus_rule(args: AlertsArgs) -> Manifest:
+    """The same, for the Prometheus Operator."""
     return {
         "apiVersion": names.PROMETHEUS_OPERATOR_API,
         "kind": "PrometheusRule",
         "metadata": args.metadata(),
-        "spec": {
-            "groups": [
-                {"name": names.ALERTS, "interval": f"{EVALUATION_SECONDS}s", "rules": rules},
-                {
-                    "name": f"{names.ALERTS}-usage",
-                    "interval": f"{usage.INTERVAL_SECONDS}s",
-                    "rules": [*usage.recordings()],
-                },
-            ]
-        },
+        "spec": rule_groups(args),
     }
 
 
@@ -40,9 +45,10 @@ class Alerts(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: AlertsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Alerts"), name, {"cronJobs": list(args.cron_jobs)}, opts)
-        register(prometheus_rule(args), f"{name}-rule", parent=self)
-        register(pod_monitor(args), f"{name}-pod-monitor", parent=self)
-        if args.places_by_device:
+        if args.spec.operator:
+            register(prometheus_rule(args), f"{name}-rule", parent=self)
+            register(pod_monitor(args), f"{name}-pod-monitor", parent=self)
+        if args.spec.operator and args.places_by_device:
             register(scheduler_monitor(args), f"{name}-scheduler-monitor", parent=self)
         register(dashboard(args.namespace, args.run_book), f"{name}-dashboard", parent=self)
         if args.spec.digest is not None:

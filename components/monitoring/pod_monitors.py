@@ -1,5 +1,7 @@
-"""The scrapes that the alerts rest on, as PodMonitors of the Prometheus Operator."""
+"""The scrapes that the alerts rest on, as PodMonitors and as configuration of Prometheus."""
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from components.base.agent import METRICS_PORT
@@ -8,13 +10,15 @@ from components.monitoring.args import AlertsArgs
 from tenancy import names
 
 SCRAPE_SECONDS = 15
+_META = "__meta_kubernetes_"
+_NODE_AGENTS = (names.EXPORTER, names.GUARD)
 
 
 def pod_monitor(args: AlertsArgs) -> Manifest:
     """The scrape of the node agents' pods, with the node's name on every sample."""
-    agents = {"key": names.LABEL_NAME, "operator": "In", "values": [names.EXPORTER, names.GUARD]}
+    agents = {"key": names.LABEL_NAME, "operator": "In", "values": [*_NODE_AGENTS]}
     relabelings = [
-        {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"},
+        {"sourceLabels": [f"{_META}pod_node_name"], "targetLabel": "node"},
         # These are the agent's own; a sample's labels name the pod that it measures.
         {"action": "labeldrop", "regex": "namespace|pod|container|endpoint"},
     ]
@@ -26,6 +30,34 @@ def scheduler_monitor(args: AlertsArgs) -> Manifest:
     """The scrape of the scheduler's extenders. Series keep the name of their pod, because one pod leads."""
     selector = {"matchLabels": {names.LABEL_NAME: names.SCHEDULER}}
     return _monitor(args.metadata(names.SCHEDULER), args.cluster.system_namespace, selector)
+
+
+def scrape_configs(args: AlertsArgs) -> Manifest:
+    """The same scrapes as a file of Prometheus' `scrape_config_files`."""
+    system = args.cluster.system_namespace
+    node_agents = _scrape(
+        names.ALERTS, names.node_agent_namespace(system), _NODE_AGENTS, {"node": f"{_META}pod_node_name"}
+    )
+    own = {"namespace": f"{_META}namespace", "pod": f"{_META}pod_name", "container": f"{_META}pod_container_name"}
+    scheduler = _scrape(names.SCHEDULER, system, [names.SCHEDULER], own)
+    return {"scrape_configs": [node_agents, *([scheduler] if args.places_by_device else [])]}
+
+
+def _scrape(job: str, namespace: str, agents: Sequence[str], labels: Manifest) -> Manifest:
+    """A scrape of the agents' ports for metrics. `labels` are those of the samples, from the labels of discovery."""
+    name = re.sub(r"[^a-zA-Z0-9_]", "_", names.LABEL_NAME)
+    keep = {f"{_META}pod_label_{name}": "|".join(agents), f"{_META}pod_container_port_name": METRICS_PORT}
+    kept = [{"source_labels": [label], "regex": regex, "action": "keep"} for label, regex in keep.items()]
+    return {
+        "job_name": job,
+        "scrape_interval": f"{SCRAPE_SECONDS}s",
+        "kubernetes_sd_configs": [{"role": "pod", "namespaces": {"names": [namespace]}}],
+        "relabel_configs": [
+            *kept,
+            {"source_labels": [f"{_META}pod_phase"], "regex": "Succeeded|Failed", "action": "drop"},
+            *({"source_labels": [source], "target_label": label} for label, source in labels.items()),
+        ],
+    }
 
 
 def _monitor(metadata: Manifest, namespace: str, selector: Manifest, **endpoint: Any) -> Manifest:

@@ -40,6 +40,7 @@ class Declared:
     has_queues: bool = False
     kueue_version: str | None = None
     has_alerts: bool = False
+    has_operator: bool = True
     is_watchdog_armed: bool = False
     is_gate_armed: bool = False
     gates: tuple[tuple[str, str], ...] = ()

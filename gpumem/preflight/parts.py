@@ -135,8 +135,8 @@ def _alerts(survey: Survey, declared: Declared, images: Iterable[str]) -> Iterat
     if not declared.has_alerts:
         return
     group, _, version = PROMETHEUS_OPERATOR_API.partition("/")
-    if version not in survey.groups.get(group, ()):
-        explained = f"alerts needs {PROMETHEUS_OPERATOR_API}; install it, or leave alerts out"
+    if declared.has_operator and version not in survey.groups.get(group, ()):
+        explained = f"alerts needs {PROMETHEUS_OPERATOR_API}; install it, or write alerts.operator: false"
         yield Part(name="Prometheus Operator", state=State.MISSING, text=explained, blocks=True)
     if not any(map(_KUBE_STATE_METRICS.search, images)):
         explained = "no pod has its image; alerts on Jobs and pods would never fire; install it"

@@ -11,6 +11,7 @@ from stacks import settings
 from tenancy import names
 from tests.support.imports import PACKAGES
 from tests.support.paths import ROOT
+from tests.support.prod import drop
 
 DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 WORKFLOWS = sorted((ROOT / ".github").rglob("*.yml"))
@@ -74,10 +75,15 @@ def test_a_list_below_a_list_is_indented_by_four(doc: Path) -> None:
     assert re.findall(r"^ {1,3}(?:[-*]|\d+\.) .*", text, re.M) == []
 
 
-def blocks(doc: Path) -> list[dict[str, Any]]:
-    """The parts of a stack file that a page shows."""
-    shown = map(yaml.safe_load, re.findall(r"^```yaml\n(.*?)^```", doc.read_text(), re.M | re.S))
-    return [block for block in shown if isinstance(block, dict) and any(str(key).startswith(PREFIX) for key in block)]
+def blocks(doc: Path) -> list[tuple[dict[str, Any], list[str]]]:
+    """The parts of a stack file that a page shows, each with the keys that a comment of it leaves out."""
+    texts = re.findall(r"^```yaml\n(.*?)^```", doc.read_text(), re.M | re.S)
+    shown = [(yaml.safe_load(text), re.findall(rf"^# Leave out {PREFIX}([\w.]*\w)", text, re.M)) for text in texts]
+    return [
+        (block, left_out)
+        for block, left_out in shown
+        if isinstance(block, dict) and any(str(key).startswith(PREFIX) for key in block)
+    ]
 
 
 def merged(below: Any, above: Any) -> Any:
@@ -89,8 +95,10 @@ def merged(below: Any, above: Any) -> Any:
 @pytest.mark.parametrize("doc", [doc for doc in DOCS if blocks(doc)], ids=name)
 def test_settings_that_a_page_shows_are_settings(doc: Path) -> None:
     prod = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"]
-    for block in blocks(doc):
+    for block, left_out in blocks(doc):
         shown = {key.removeprefix(PREFIX): value for key, value in merged(prod, block).items()}
+        for path in left_out:
+            drop(path.replace(".", " "))(shown)
         settings.from_mapping(shown, ROOT)
 
 

@@ -160,6 +160,11 @@ def test_placement_by_device_needs_nvidias_runtime_class() -> None:
     assert missing(cluster, stack) == {}
 
 
+def test_rules_as_plain_files_need_no_operator() -> None:
+    found = missing(budgeted(), declared(has_alerts=True, has_operator=False))
+    assert found == {"kube-state-metrics": (State.MISSING, False)}
+
+
 def test_alerts_need_the_prometheus_operator_and_kube_state_metrics() -> None:
     cluster, stack = budgeted(), declared(has_alerts=True)
     assert missing(cluster, stack) == {

@@ -1,0 +1,50 @@
+"""A cluster without the Prometheus Operator: what it would read, as files of Prometheus."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from components.monitoring.component import prometheus_rule
+from stacks import settings
+from stacks.__main__ import main
+from stacks.platform import alerts_args
+from tests.support.alerting import promtool
+from tests.support.prod import raw
+
+PROD = settings.parse(raw())
+
+
+def printed(command: str, project: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main([command, "--stack", "prod"], project) == 0
+    return capsys.readouterr().out
+
+
+def judge(kind: str, path: Path) -> None:
+    done = subprocess.run([promtool(), "check", kind, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_rule_file_has_the_rules_of_the_operators_object(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = printed("rules", project, capsys)
+    assert PROD.alerts is not None
+    assert yaml.safe_load(text) == prometheus_rule(alerts_args(PROD, PROD.alerts, PROD.ledger()))["spec"]
+    (tmp_path / "rules.yaml").write_text(text)
+    judge("rules", tmp_path / "rules.yaml")
+
+
+def test_prometheus_accepts_the_scrapes(project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Debian's Prometheus is built without discovery in Kubernetes, which is replaced here."""
+    scrapes = yaml.safe_load(printed("scrapes", project, capsys))
+    namespaces = []
+    for scrape in scrapes["scrape_configs"]:
+        (discovery,) = scrape.pop("kubernetes_sd_configs")
+        namespaces += discovery.pop("namespaces")["names"]
+        assert discovery == {"role": "pod"}
+        scrape["static_configs"] = [{"targets": ["127.0.0.1:1"]}]
+    assert namespaces == ["gpu-tenancy-system-nodes", "gpu-tenancy-system"]
+    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(scrapes))
+    judge("config", tmp_path / "prometheus.yaml")
