@@ -32,6 +32,7 @@ priorities: {gpu-workload: {value: 1000000}}
 NAMESPACES, CLASSES = "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses"
 IMMICH, PHOTOS = f"{NAMESPACES}/immich", f"{NAMESPACES}/immich/configmaps/photos"
 SYSTEM = f"{NAMESPACES}/gpu-tenancy-system"
+LEDGER = f"{SYSTEM}/configmaps/{names.LEDGER}"
 
 
 @dataclass(frozen=True)
@@ -41,23 +42,23 @@ class Lab:
     cluster: HeldCluster
     space: Workspace
 
-    def write(self, change: Callable[[dict[str, Any]], object] = lambda _: None) -> None:
+    def write(self, change: Callable[[dict[str, Any]], object] = lambda _: None, name: str = "lab") -> None:
         config = yaml.safe_load(CONFIG)
         change(config)
-        path = self.space.project / "Pulumi.lab.yaml"
+        path = self.space.project / f"Pulumi.{name}.yaml"
         salt = [line for line in path.read_text().splitlines() if "encryptionsalt" in line] if path.exists() else []
-        stack_file = yaml.safe_dump({"config": {f"gpu-tenancy:{name}": part for name, part in config.items()}})
+        stack_file = yaml.safe_dump({"config": {f"gpu-tenancy:{key}": part for key, part in config.items()}})
         path.write_text(stack_file + "".join(f"{line}\n" for line in salt))
 
-    def command(self, name: str) -> list[str]:
-        return [sys.executable, "-m", "stacks", name, "--stack", "lab", "--yes"]
+    def command(self, name: str, stack: str = "lab") -> list[str]:
+        return [sys.executable, "-m", "stacks", name, "--stack", stack, "--yes"]
 
     @property
     def kubeconfig(self) -> Mapping[str, str]:
         return {"KUBECONFIG": str(self.cluster.kubeconfig)}
 
-    def run(self, name: str) -> Outcome:
-        return self.space.run(*self.command(name), cwd=self.space.project, **self.kubeconfig)
+    def run(self, name: str, stack: str = "lab") -> Outcome:
+        return self.space.run(*self.command(name, stack), cwd=self.space.project, **self.kubeconfig)
 
     def succeed(self, name: str) -> str:
         outcome = self.run(name)
@@ -82,7 +83,7 @@ def lab(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
 
 
 def put_there(lab: Lab, value: int) -> None:
-    """A namespace with something in it, and a class."""
+    """Creates a namespace with a ConfigMap, and a class."""
     lab.cluster.api.create(NAMESPACES, {"metadata": {"name": "immich", "labels": {"owner": "me"}}})
     lab.cluster.api.create(f"{IMMICH}/configmaps", {"metadata": {"name": "photos"}, "data": {"a": "b"}})
     lab.cluster.api.create(CLASSES, {"metadata": {"name": "gpu-workload"}, "value": value, "description": "mine"})
@@ -155,6 +156,21 @@ def test_an_up_that_was_killed_goes_on_and_a_namespace_that_stayed_is_used_again
     lab.write(lambda config: config["tenants"].pop("immich"))
     lab.succeed("up")
     assert lab.found(IMMICH)["metadata"]["uid"] == uid
+
+
+def test_a_second_stack_is_refused_and_its_engine_alone_changes_no_object_but_namespaces_of_tenants(lab: Lab) -> None:
+    """The mark of the first stack is a conflict for the second, also where no `up` compares."""
+    for name in ("other", "lab"):
+        lab.write(name=name)
+    lab.succeed("up")
+    before = [lab.found(path)["metadata"] for path in (SYSTEM, LEDGER)]
+    refused = lab.run("up", stack="other")
+    assert refused.code == 1
+    for line in ("Namespace immich", "ConfigMap gpu-tenancy-system/gpu-tenancy-ledger"):
+        assert f"\n  {line}: is of the stack gpu-tenancy/lab; two stacks cannot have the same object" in refused.text
+    alone = ("up", "--yes", "--skip-preview", "--stack", "other")
+    assert lab.space.pulumi(*alone, cwd=lab.space.project, **lab.kubeconfig).code != 0
+    assert [lab.found(path)["metadata"] for path in (SYSTEM, LEDGER)] == before
 
 
 def remove_claim(lab: Lab, path: str) -> None:

@@ -1,4 +1,4 @@
-"""What a rollout would take over is refused, each object in one line with the key to write."""
+"""Refuses a rollout that would take objects over, with one line for each object and the key to write."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -221,7 +221,7 @@ def test_a_namespace_that_a_run_deletes_is_listed_with_what_is_lost() -> None:
 
 
 def test_a_namespace_of_a_state_of_an_earlier_release_is_not_deleted_with_its_volumes() -> None:
-    """Such a state does not say that the namespace is retained."""
+    """Such a state has no namespace as retained."""
     gone = change("delete", namespace("immich", labels=TENANT))
     claims = {"/api/v1/namespaces/immich/persistentvolumeclaims": [{"metadata": {"name": "photos"}}]}
     (line,) = problems(gone, **claims)
