@@ -10,7 +10,10 @@ from pathlib import Path
 
 from agents.kube.errors import ApiError, Object
 from agents.runtime.errors import AgentError
+from gpumem.draw import Paper
 from gpumem.kubectl import Kubectl
+from gpumem.preflight.command import check
+from gpumem.preflight.report import preflight_text
 from stacks import stackfile
 from stacks.engine import Engine, EngineError
 
@@ -46,11 +49,22 @@ class Cluster:
 @contextmanager
 def reading(engine: Engine) -> Iterator[Cluster]:
     """The cluster that Pulumi would write to. Raises EngineError if it cannot be read, also within the block."""
-    pinned = engine.root / ".toolchain" / "bin" / "kubectl"
+    with _kubectls_flags(engine) as flags, Kubectl(flags) as kubectl:
+        yield Cluster(kubectl)
+
+
+def preflight(engine: Engine, width: int) -> str:
+    """The report of `make preflight` on that cluster, in lines of this width. Raises EngineError."""
+    with _kubectls_flags(engine) as flags:
+        return preflight_text(check(flags, engine.stack, engine.root), Paper(width))
+
+
+@contextmanager
+def _kubectls_flags(engine: Engine) -> Iterator[list[str]]:
+    """The flags by which kubectl reaches the cluster within the block."""
     with tempfile.TemporaryDirectory(prefix="gpu-tenancy-") as folder:  # of mode 0700
         try:
-            with Kubectl(_flags(engine, Path(folder)), str(pinned) if pinned.exists() else "kubectl") as kubectl:
-                yield Cluster(kubectl)
+            yield _flags(engine, Path(folder))
         except AgentError as error:
             raise EngineError(f"the cluster cannot be read, so nothing was changed: {error}") from None
 

@@ -14,7 +14,7 @@ from components.monitoring.args import AlertsArgs
 from components.monitoring.component import rule_groups
 from components.monitoring.pod_monitors import scrape_configs
 from stacks import kubeconfig, settings, stackfile
-from stacks.cluster import reading
+from stacks.cluster import preflight, reading
 from stacks.engine import GATED, Engine, EngineError, refuse
 from stacks.existing import removal
 from stacks.existing.check import Changes, check
@@ -22,6 +22,7 @@ from stacks.kubeconfig import KubeconfigError
 from stacks.parts import Parts
 from stacks.platform import alerts_args
 from stacks.preview import run
+from stacks.preview.events import Op
 from stacks.preview.remedies import remedies
 from stacks.preview.report import Run, report
 from stacks.problems import key
@@ -49,7 +50,7 @@ def preview(engine: Engine, *, flags: Sequence[str], full: bool) -> int:
 
 
 def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
-    """Previews, compares with the cluster, asks and applies.
+    """Previews, compares with the cluster, prints the report of preflight, asks and applies.
 
     Raises EngineError if the rollout would take over what is in the cluster already (docs/adr/0034).
 
@@ -65,6 +66,8 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
     if ended.exit_code:
         return ended.exit_code
     _refuse_a_takeover(engine, ended)
+    if any(each.op is not Op.SAME for each in ended.events.resources.values()):
+        print(f"\n{preflight(engine, _width())}", flush=True)
     _confirm(f"Apply {engine.stack}", cluster, yes=yes)
     return run.attended(engine, "up", *GATED, "--suppress-progress", "--yes", *flags)
 
@@ -143,9 +146,12 @@ def _print_for_prometheus(engine: Engine, made: Callable[[AlertsArgs], Manifest]
 
 
 def _chart(declared: StackSettings) -> str:
-    width = min(max(shutil.get_terminal_size().columns, 80), 120) if sys.stdout.isatty() else 100
     host_memory = host_memory_chart(host_memory_pools(declared.memory_pools))
-    return seating_chart(declared.ledger(), width=width, colour=_colour()) + host_memory
+    return seating_chart(declared.ledger(), width=_width(), colour=_colour()) + host_memory
+
+
+def _width() -> int:
+    return min(max(shutil.get_terminal_size().columns, 80), 120) if sys.stdout.isatty() else 100
 
 
 def _colour() -> bool:

@@ -111,7 +111,8 @@ def test_what_is_there_is_refused_named_and_used_and_left_as_it_was(lab: Lab) ->
     assert lab.versions() == before
 
     lab.write(lambda config: (name_them(config), config["priorities"]["gpu-workload"].update(value=7)))
-    lab.succeed("up")
+    said = lab.succeed("up")
+    assert said.index("\nstack lab on a cluster of Kubernetes ") < said.index("\nApply lab: ")
     assert lab.found(IMMICH)["metadata"]["labels"][names.POD_SECURITY_ENFORCE] == "baseline"
     said = lab.succeed("destroy")
     assert "\nlab deletes namespace scratch with no PersistentVolumeClaims, no running pods\n" in said

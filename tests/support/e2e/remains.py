@@ -2,6 +2,7 @@
 
 from tenancy import names
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, Object, Rollout
+from tests.support.prod import raw
 
 _OF_NO_NAMESPACE = {
     "admissionregistration.k8s.io/v1": (
@@ -46,9 +47,14 @@ def _is_a_tenants(namespace: Object) -> bool:
     return is_ours and metadata["labels"].get(names.LABEL_COMPONENT) == "tenant"
 
 
+def _may_stay(namespace: Object) -> bool:
+    is_exempt = namespace["metadata"]["name"] in raw()["admission"]["exempt_namespaces"]
+    return _is_a_tenants(namespace) or (is_exempt and names.EXEMPT not in namespace["metadata"]["labels"])
+
+
 def left_behind(rollout: Rollout) -> set[str]:
     """Returns prod's capacity keys and objects that are left after a `destroy`. Namespaces of tenants may stay, without
-    any of prod's objects."""
+    any of prod's objects. Exempt namespaces may stay without the label."""
     objects = {
         f"{kind} {name}"
         for group, kinds in _OF_NO_NAMESPACE.items()
@@ -57,7 +63,7 @@ def left_behind(rollout: Rollout) -> set[str]:
         if any(word in (name := item["metadata"]["name"]) for word in ("gpu", "kueue", "homelab"))
     }
     everywhere = rollout.items("/api/v1/namespaces")
-    namespaces = {f"namespace {item['metadata']['name']}" for item in everywhere if not _is_a_tenants(item)}
+    namespaces = {f"namespace {item['metadata']['name']}" for item in everywhere if not _may_stay(item)}
     within = {
         f"{kind} {item['metadata']['namespace']}/{item['metadata']['name']}"
         for group, kinds in _OF_TENANTS.items()
