@@ -25,9 +25,13 @@ def test_up_makes_again_what_a_destroy_that_was_killed_had_asked_to_go(prod: Rol
 
 
 def test_destroy_leaves_the_namespaces_of_tenants_but_those_that_may_go_though_a_job_holds_quota(prod: Rollout) -> None:
-    """A namespace that may go is deleted with its Jobs, before the queue of which these Jobs hold quota."""
-    prod.settle(let_the_queue_tenants_go)
+    """A namespace that may go is deleted with its Jobs, before the queue of which these Jobs hold quota. In a namespace
+    that stays, the Job would keep the queue: the command refuses that."""
     await_running(prod, "team-a", submit(prod, "team-a", job("holds-quota", "team-a-gpu")))
+    refused = prod.command("destroy")
+    assert refused.code == 1
+    assert "Kueue's queues go, and 1 Workload (team-a/job-holds-quota-" in refused.text
+    prod.settle(let_the_queue_tenants_go)
     config_maps = "/api/v1/namespaces/immich/configmaps"
     before = prod.cluster.api.create(config_maps, {"metadata": {"name": "photos"}})["metadata"]["uid"]
     prod.destroy()

@@ -77,11 +77,12 @@ class Rollout:
 
     def recover(self) -> str:
         """Runs the recovery, as `make up` and `make destroy` do first. Returns its output."""
-        command = (str(ROOT / ".venv" / "bin" / "python"), "-m", "stacks", "recover", "--stack", "prod", "--yes")
-        kubeconfig = str(self.cluster.kubeconfig)
-        outcome = self.workspace.run(*command, cwd=self.workspace.project, KUBECONFIG=kubeconfig)
-        assert outcome.code == 0, outcome.text
-        return outcome.text
+        return self._succeeded(self.command("recover")).text
+
+    def command(self, name: str) -> Outcome:
+        """Runs a command of `python -m stacks`; it may fail."""
+        command = (str(ROOT / ".venv" / "bin" / "python"), "-m", "stacks", name, "--stack", "prod", "--yes")
+        return self.workspace.run(*command, cwd=self.workspace.project, KUBECONFIG=str(self.cluster.kubeconfig))
 
     def _succeed(self, *arguments: str) -> Outcome:
         return self._succeeded(self._run(*arguments))
