@@ -5,7 +5,10 @@ from collections.abc import Iterator, Mapping
 from agents.kube.errors import Object
 from gpumem.preflight.declared import Declared, Named
 from gpumem.survey import Survey
-from tenancy.workload import at, given
+from tenancy.workload import at, given, maps_at, text
+
+# The field managers of Pulumi's provider begin with this.
+_PULUMI = "pulumi-kubernetes"
 
 
 def taken_over(survey: Survey, declared: Declared) -> tuple[str, ...]:
@@ -31,6 +34,17 @@ def _labels(survey: Survey, declared: Declared) -> Iterator[str]:
             yield from (f"Namespace {name}: {key}={value}" for key, value in wanted.items() if key not in have)
 
 
+def _without_patches(metadata: Object) -> Object:
+    """The namespace without labels that a rollout added, which a later rollout may change."""
+    patched: set[str] = set()
+    for manager in maps_at(metadata, "managedFields"):
+        if text(manager, "manager").startswith(_PULUMI):
+            fields = at(manager, "fieldsV1", "f:metadata", "f:labels")
+            patched |= {key.removeprefix("f:") for key in fields}
+    kept = {key: value for key, value in at(metadata, "labels").items() if key not in patched}
+    return {"metadata": {**metadata, "labels": kept}}
+
+
 def _there(survey: Survey) -> Mapping[Named, Object]:
     """The objects of the survey that a stack may name."""
     lists = {
@@ -39,7 +53,7 @@ def _there(survey: Survey) -> Mapping[Named, Object]:
         "LocalQueue": survey.local_queues,
         "PriorityClass": survey.priorities.values(),
     }
-    found = {Named("Namespace", "", name): {"metadata": metadata} for name, metadata in survey.namespaces.items()}
+    found = {Named("Namespace", "", name): _without_patches(metadata) for name, metadata in survey.namespaces.items()}
     return found | {
         Named(kind, str(given(each["metadata"], "namespace", "")), str(each["metadata"]["name"])): each
         for kind, items in lists.items()

@@ -36,6 +36,7 @@ class Cluster:
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     version: str = VERSION
     stacks: dict[str, str] = field(default_factory=dict)  # by namespace: the stack that made it
+    patched: dict[str, str] = field(default_factory=dict)  # by namespace: a label that a rollout added
 
     def api(self) -> FakeApi:
         """The API server that has these objects."""
@@ -60,7 +61,11 @@ class Cluster:
 
     def _namespace(self, name: str, labels: Mapping[str, str]) -> Object:
         annotations = {"gpu-tenancy/stack": self.stacks[name]} if name in self.stacks else {}
-        return {"metadata": {"name": name, "labels": dict(labels), "annotations": annotations}}
+        fields = {f"f:{self.patched[name]}": {}} if name in self.patched else {}
+        manager = {"manager": "pulumi-kubernetes-1234abcd", "fieldsV1": {"f:metadata": {"f:labels": fields}}}
+        others = {"manager": "kubectl-label", "fieldsV1": {"f:metadata": {"f:labels": {"f:theirs": {}}}}}
+        metadata = {"name": name, "labels": dict(labels), "annotations": annotations}
+        return {"metadata": {**metadata, "managedFields": [manager, others]}}
 
 
 def node(name: str, offered: Mapping[str, str] | None = None, **labels: str) -> Object:

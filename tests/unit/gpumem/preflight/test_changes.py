@@ -80,6 +80,13 @@ def test_objects_of_an_earlier_rollout_are_its_own(tmp_path: Path) -> None:
     assert "Namespace gpu-tenancy-system-nodes: is of the stack gpu-tenancy/other" in line
 
 
+def test_a_label_that_an_earlier_rollout_added_may_change(tmp_path: Path) -> None:
+    cluster = record_0000()
+    cluster.namespaces["frigate"] = {LEVEL: "privileged"}
+    cluster.patched = {"frigate": LEVEL}
+    assert report(tmp_path, cluster).takes_over == ()
+
+
 def test_queues_of_prod_that_are_there_are_named() -> None:
     cluster = record_0000()
     cluster.groups = {"kueue.x-k8s.io": ("v1beta2",)}
