@@ -193,7 +193,9 @@ class Watchdog(CronAgent):
 class Gate(CronAgent):
     def make(self, environ: Mapping[str, str], api: Api, clock: Clock, log: Log) -> gate.GateRun:
         settings = read(gate.Settings, environ)
-        return gate.GateRun(settings=settings, api=api, clock=clock, log=log, scraper=self.scraper)
+        return gate.GateRun(
+            settings=settings, api=api, clock=clock, log=log, scraper=self.scraper, ask=self.scraper.get
+        )
 
     def leans(self) -> bool:
         agreed = self.run.agreed.values() if self.run is not None else ()

@@ -18,14 +18,13 @@ from agents.gate.deployments import Deployment
 from agents.gate.headroom import used_mib
 from agents.gate.ownership import JournalEntry, Ownership, follow, ownership_of
 from agents.gate.pods import Seating, read_seating, with_ended
-from agents.gate.probes import ProbeError
+from agents.gate.probes import PROBE_ERRORS, fetch_answer
 from agents.gate.types import Action, GateState, Intent, Streak
 from agents.kube.client import Api, ApiError, in_cluster
 from agents.kube.events import Event, Recorder
 from agents.kube.journal import Journal, JournalError, Record
 from agents.kube.nodes import read_nodes
 from agents.runtime.clock import Clock, Moment
-from agents.runtime.http_client import FetchError
 from agents.runtime.log import Log
 from agents.runtime.settings import SECONDS, read, variable
 from agents.telemetry import sampling
@@ -71,6 +70,7 @@ class GateRun:
     clock: Clock
     log: Log
     scraper: Scraper = field(default_factory=Scraper)
+    ask: Callable[[str], bytes] = fetch_answer
     agreed: Mapping[str, Streak] = field(default_factory=dict)
     readings: Mapping[str, NodeTelemetry] = field(default_factory=dict)
     moment: Moment | None = None
@@ -180,9 +180,9 @@ class GateRun:
             if state.gate.name in done:
                 return state
             try:
-                return replace(state, answer=state.gate.demand.answer(now, self.scraper.get))
-            except (ProbeError, FetchError) as error:
-                return replace(state, problem=str(error))
+                return replace(state, answer=state.gate.demand.answer(now, self.ask))
+            except PROBE_ERRORS as error:
+                return replace(state, problem=str(error) or type(error).__name__)
 
         with self.scraper.threads(PROBES) as probes:
             return list(probes.map(answered, states))

@@ -1,19 +1,32 @@
 """Demand probes: each asks if an on-demand workload has work. A failed probe changes nothing."""
 
 import json
-import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, time
+from reprlib import repr as shortened
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from agents.runtime.errors import AgentError
+from agents.runtime.http_client import fetch
+
+# A probe's answer is a tenant's. As objects of Python it takes up to 25 times as much memory.
+ANSWER_BYTES = 64 * 2**10
+# All that a tenant's answer can make of a probe.
+PROBE_ERRORS = (AgentError, ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+_LARGEST = sys.float_info.max  # no integer beyond it has a float
 
 
 class ProbeError(AgentError):
     """The probe gave no answer. Nothing changes then."""
+
+
+def fetch_answer(url: str) -> bytes:
+    """Returns the body at the URL of a probe. Raises FetchError."""
+    return fetch(url, ANSWER_BYTES)
 
 
 @dataclass(frozen=True)
@@ -57,7 +70,8 @@ class PrometheusQuery:
         try:
             return _compared(self.query, float(_single(data)[1]))
         except (TypeError, ValueError, LookupError):
-            raise ProbeError(f"{self.query}: not one value; end the query in `or vector(0)`: {data!r}") from None
+            shown = shortened(data)
+            raise ProbeError(f"{self.query}: not one value; end the query in `or vector(0)`: {shown}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +108,11 @@ Demand = HttpJson | PrometheusQuery | Window | FreeMemory
 
 
 def _json(url: str, body: bytes) -> Mapping[str, Any]:
+    if len(body) > ANSWER_BYTES:
+        raise ProbeError(f"{url}: the answer is over {ANSWER_BYTES} bytes")
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, Mapping):
         raise ProbeError(f"{url}: the answer is not a JSON object")
@@ -112,6 +128,6 @@ def _single(data: Any) -> Any:
 
 
 def _compared(name: str, value: object) -> ProbeResult:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ProbeError(f"{name}: not a number: {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST <= value <= _LARGEST:
+        raise ProbeError(f"{name}: not a number: {shortened(value)}")
     return ProbeResult(value >= 1, f"{name} is {value:g}, 1 asks for it")

@@ -1,4 +1,4 @@
-"""GET within the cluster, without a proxy, with a deadline and a size limit for the whole answer."""
+"""GET within the cluster, without a proxy or redirects, with a deadline and a size limit for the whole answer."""
 
 import http.client
 import threading
@@ -19,9 +19,10 @@ class FetchError(AgentError):
     """There was no complete answer of status 200."""
 
 
-def fetch(url: str) -> bytes:
-    """Returns the body at an http or https URL. Raises FetchError."""
-    body = _within(TOTAL_SECONDS, lambda: _fetch(url))
+def fetch(url: str, most_bytes: int | None = None) -> bytes:
+    """Returns the body at an http or https URL: at most `most_bytes`, or LIMIT_BYTES. Raises FetchError."""
+    limit_bytes = LIMIT_BYTES if most_bytes is None else most_bytes
+    body = _within(TOTAL_SECONDS, lambda: _fetch(url, limit_bytes))
     if body is None:
         late = "the server is slow, or its name resolution is"
         raise FetchError(f"{url}: no complete answer within {TOTAL_SECONDS:g} s: {late}")
@@ -50,18 +51,35 @@ def _within(seconds: float, get: Callable[[], bytes]) -> bytes | None:
     return answers[0] if answers else None
 
 
-def _fetch(url: str) -> bytes:
-    # The environment may name a proxy for the outside; pods and Services are reached directly.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# No handler of proxies: the environment may name one for the outside. None of redirects: a server may be a tenant's.
+_HANDLERS = (
+    urllib.request.HTTPHandler,
+    urllib.request.HTTPSHandler,
+    urllib.request.UnknownHandler,
+    urllib.request.HTTPDefaultErrorHandler,
+    urllib.request.HTTPErrorProcessor,
+)
+
+
+def _fetch(url: str, limit_bytes: int) -> bytes:
+    opener = urllib.request.OpenerDirector()
+    for handler in _HANDLERS:
+        opener.add_handler(handler())
+    try:
+        body = _read(opener, url, limit_bytes + 1)
+    except (OSError, http.client.HTTPException, ValueError) as error:  # a ValueError by the address
+        raise FetchError(f"{url}: {getattr(error, 'reason', None) or error}") from None
+    if len(body) > limit_bytes:
+        raise FetchError(f"{url}: the answer is over {limit_bytes} bytes")
+    return body
+
+
+def _read(opener: urllib.request.OpenerDirector, url: str, most_bytes: int) -> bytes:
     try:
         with opener.open(url, timeout=TIMEOUT_SECONDS) as answer:
-            body: bytes = answer.read(LIMIT_BYTES + 1)
+            body: bytes = answer.read(most_bytes)
+            return body
     except urllib.error.HTTPError as error:
         with error:
             detail = error.read(200).decode(errors="replace").strip()
         raise FetchError(f"{url}: HTTP {error.code}: {detail or error.reason}") from None
-    except (OSError, http.client.HTTPException) as error:
-        raise FetchError(f"{url}: {getattr(error, 'reason', None) or error}") from None
-    if len(body) > LIMIT_BYTES:
-        raise FetchError(f"{url}: the answer is over {LIMIT_BYTES} bytes")
-    return body

@@ -61,3 +61,43 @@ def test_an_answer_over_the_limit_is_refused(address: str, monkeypatch: pytest.M
     monkeypatch.setattr(http_client, "LIMIT_BYTES", 2)
     with pytest.raises(FetchError, match="over 2 bytes"):
         fetch(f"{address}/healthz")
+
+
+def answer_once(answer: bytes) -> tuple[int, threading.Thread]:
+    """The port of a server that gives one client this answer, and its thread."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with server, server.accept()[0] as connection:
+            connection.recv(65_536)
+            connection.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return int(server.getsockname()[1]), thread
+
+
+REDIRECT = b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize("to", [b"http://[bad", b"/healthz", b"http://127.0.0.1:%d/healthz"])
+def test_no_redirect_is_followed(to: bytes, address: str) -> None:
+    """A tenant's endpoint could make the gate ask any address, and a malformed one ended its run."""
+    target = to % int(address.rpartition(":")[2]) if b"%d" in to else to
+    port, thread = answer_once(REDIRECT % target)
+    with pytest.raises(FetchError, match="HTTP 302: Found"):
+        fetch(f"http://127.0.0.1:{port}/")
+    thread.join()
+
+
+def test_an_error_without_its_whole_text_is_an_error_of_that_server() -> None:
+    port, thread = answer_once(b"HTTP/1.1 500 Broken\r\nTransfer-Encoding: chunked\r\n\r\nnot a chunk")
+    with pytest.raises(FetchError, match=f"http://127.0.0.1:{port}/: "):
+        fetch(f"http://127.0.0.1:{port}/")
+    thread.join()
+
+
+@pytest.mark.parametrize("url", ["http://[bad", "http://\udc80/", "http://x" + "y" * 300 + "/"])
+def test_an_address_that_cannot_be_asked_is_an_error_of_that_server(url: str) -> None:
+    with pytest.raises(FetchError):
+        fetch(url)

@@ -271,6 +271,19 @@ def test_a_failed_probe_changes_nothing_and_delays_nobody(roomy: Served) -> None
     )
 
 
+@pytest.mark.parametrize(
+    "error",
+    [OverflowError, RecursionError, ValueError, UnicodeError, MemoryError, TypeError, KeyError, OSError],
+)
+def test_whatever_a_probe_raises_is_its_own_workloads_problem(roomy: Served, error: type[Exception]) -> None:
+    """An answer of a tenant's queue ended the gate for all. Nobody was stopped for a seat then."""
+    broken = HttpJson(url="http://queue/", field="pending")
+    with mock.patch.object(HttpJson, "answer", side_effect=error("of a tenant")):
+        assert run(roomy, replace(TTS, demand=broken), YTDLP) == 0
+    assert (replicas(roomy), replicas(roomy, YTDLP)) == (0, 1)
+    assert events(roomy)[0][0] == names.EVENT_GATE_UNANSWERED
+
+
 def test_a_deployment_that_is_not_there_keeps_its_gate_only(roomy: Served) -> None:
     assert run(roomy, replace(ALWAYS, name="gone", deployment="gone"), YTDLP) == 0
     assert replicas(roomy, YTDLP) == 1

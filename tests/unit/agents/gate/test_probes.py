@@ -60,6 +60,13 @@ def test_a_probe_compares_its_number(signal: HttpJson | PrometheusQuery, body: s
         (HTTP, '{"queue": {"pending": "2"}}'),
         (HTTP, '{"queue": {"pending": true}}'),
         (HTTP, '{"queue": {"pending": NaN}}'),
+        (HTTP, f'{{"queue": {{"pending": {"9" * 401}}}}}'),
+        (HTTP, f'{{"queue": {{"pending": {"9" * 5_000}}}}}'),
+        (HTTP, "[" * 60_000),
+        (HTTP, '{"queue":' * 6_000),
+        (HTTP, '{"queue": {"pending": ' + "[" * 900 + "]" * 900 + "}}"),
+        (HTTP, '{"queue": {"pending": 1}}' + " " * 65_536),
+        (QUERY, '{"data": ' + "[" * 900 + "]" * 900 + "}"),
         (QUERY, "{}"),
         (QUERY, '{"data": null}'),
         (QUERY, '{"data": {"resultType": "vector", "result": []}}'),
@@ -69,5 +76,6 @@ def test_a_probe_compares_its_number(signal: HttpJson | PrometheusQuery, body: s
     ],
 )
 def test_a_probe_without_a_number_says_neither_yes_nor_no(signal: HttpJson | PrometheusQuery, body: str) -> None:
-    with pytest.raises(ProbeError):
+    with pytest.raises(ProbeError) as failed:
         signal.answer(NOW, lambda url: body.encode())
+    assert len(str(failed.value)) < 500, "the answer is a tenant's, and the reason goes into the log"
