@@ -27,6 +27,10 @@ from tenancy.workload import at, maps_at, text
 
 LABEL_PRODUCT = f"{GPU}.product"
 LABEL_SHARING = f"{GPU}.sharing-strategy"
+# A resource domain that a stack file accepts: with a dot, and not NVIDIA's or Kubernetes' own.
+_DOMAIN = re.compile(
+    r"(?!.*(?:nvidia\.com|kubernetes\.io|k8s\.io)$)(?=.{1,56}$)[a-z0-9][a-z0-9-]*(?:\.[a-z0-9][a-z0-9-]*)+"
+)
 _MIG_PRODUCT = re.compile(r"-MIG-[0-9]+g\.")
 _MIG_RESOURCES = f"{GPU_RESOURCES}mig-"
 _OF_THE_CLUSTER = ("node.kubernetes.io/", "node-role.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
@@ -85,7 +89,7 @@ def domain_of(survey: Survey) -> str | None:
     """The resource domain of the gpumem that a node advertises already; None without such a node."""
     resources = (name for node in survey.nodes for name in at(node, "status", "allocatable"))
     found = {name.removesuffix(GPUMEM_SUFFIX) for name in resources if name.endswith(GPUMEM_SUFFIX)}
-    return min(found - {GPU_RESOURCES.rstrip("/")}, default=None)
+    return min(filter(_DOMAIN.fullmatch, found), default=None)
 
 
 def gpu_nodes(survey: Survey, names: Names, gaps: list[str]) -> tuple[GpuNode, ...]:

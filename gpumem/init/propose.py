@@ -32,6 +32,7 @@ DOMAIN = "example.com"
 # The first version that serves MutatingAdmissionPolicies without a feature gate.
 ADMISSION_SINCE = (1, 36)
 _NO_TENANTS = ("default", "kube-node-lease", "kube-public", EXEMPT_BY_NAME)
+_OURS = (SYSTEM_NAMESPACE, node_agent_namespace(SYSTEM_NAMESPACE))
 _MOST_REASON = 200  # characters of pod_security_reason
 
 
@@ -77,13 +78,15 @@ class StackProposal:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """The GPUs of a cluster and the workloads that reach them, before anything is proposed."""
+    """The GPUs of a cluster and the workloads that reach them, before anything is proposed. `exempt` has the namespaces
+    of NVIDIA's programs, `misplaced` those that no stack may exempt, each with the evidence."""
 
     names: Names
     shows_domain: bool
     nodes: tuple[GpuNode, ...]
     users: tuple[GpuUser, ...]
     exempt: Mapping[str, str]
+    misplaced: Mapping[str, str]
     gaps: tuple[str, ...]
 
     def alone(self) -> tuple[Workload, ...]:
@@ -104,7 +107,8 @@ def find(survey: Survey) -> Found:
             "gpu.nvidia.com and no allocatable nvidia.com/gpu; install NVIDIA's device plugin first, or give another "
             "--context"
         )
-    exempt = infrastructure(survey.pods)
+    installed = infrastructure(survey.pods)
+    exempt = {name: evidence for name, evidence in installed.items() if name not in (*_NO_TENANTS, *_OURS)}
     users = gpu_users(survey.pods, names, gaps)
     return Found(
         names=names,
@@ -112,6 +116,7 @@ def find(survey: Survey) -> Found:
         nodes=nodes,
         users=tuple(user for user in users if not _is_ours_or_exempt(user.workload.namespace, exempt)),
         exempt=exempt,
+        misplaced={name: evidence for name, evidence in installed.items() if name in _NO_TENANTS},
         gaps=tuple(gaps),
     )
 
@@ -150,8 +155,7 @@ def propose(survey: Survey, found: Found, peaks: Mapping[Workload, Peak]) -> Sta
 
 
 def _is_ours_or_exempt(namespace: str, exempt: Mapping[str, str]) -> bool:
-    ours = (SYSTEM_NAMESPACE, node_agent_namespace(SYSTEM_NAMESPACE))
-    return namespace in (*exempt, EXEMPT_BY_NAME, *ours)
+    return namespace in (*exempt, EXEMPT_BY_NAME, *_OURS)
 
 
 def _placed(found: Found, pools: Sequence[PoolProposal], misfits: list[str]) -> list[tuple[GpuUser, PoolProposal]]:
@@ -285,6 +289,11 @@ def _beyond(survey: Survey, found: Found, pools: Sequence[PoolProposal], *, seve
         lines.append(f"admission is left out: it needs Kubernetes {needed}, and the API server has {survey.version}")
         if several:
             lines.append("scheduler is left out with admission, but a pool has several devices a node, which needs it")
+    lines += [
+        f"namespace {name} cannot be exempt, because pods of anybody end there ({evidence}); move the DaemonSet to a "
+        "namespace of its own"
+        for name, evidence in found.misplaced.items()
+    ]
     divided = [pool.name for pool in pools if pool.division is Division.MIG]
     lines += [f"pool {name} hands out whole MIG devices: budgets of memory do not count there" for name in divided]
     mps = [pool.name for pool in pools if pool.division is Division.MPS]

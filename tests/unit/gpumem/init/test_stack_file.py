@@ -23,6 +23,7 @@ from tests.support.given_clusters import (
     GPU,
     STEADY,
     Cluster,
+    device_plugin,
     device_slice,
     labelled,
     node,
@@ -120,6 +121,12 @@ def test_a_namespace_that_only_looks_like_the_operators_is_not_exempt() -> None:
     assert (set(proposal.exempt), "evil" in {tenant.name for tenant in proposal.tenants}) == ({"nvidia"}, True)
 
 
+def test_a_device_plugin_in_a_namespace_of_everybody_is_named_and_not_exempt(tmp_path: Path) -> None:
+    proposal = proposed(record_0000(device_plugin("default"), device_plugin("gpu-tenancy-system-nodes")))
+    assert values(proposal, tmp_path)["admission"]["exempt_namespaces"] == ["nvidia"]
+    assert any(line.startswith("namespace default cannot be exempt") for line in proposal.misfits)
+
+
 def test_the_class_that_all_gpu_pods_have_stays_their_class(tmp_path: Path) -> None:
     found = values(proposed(record_0000()), tmp_path)
     assert found["priorities"] == {"gpu-workload": {"value": 1200000, "create": False}}
@@ -153,6 +160,13 @@ def test_budgets_that_pods_request_already_stay_with_their_domain(tmp_path: Path
     )
     assert found["cluster"]["resource_domain"] == "viktorbarzin.me"
     assert (found["pools"]["t4"]["reserve_mib"], set(budgets(found).values())) == (360, {3000})
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpumem", "vgpu.nvidia.com/gpumem", "nodot/gpumem"])
+def test_a_domain_that_no_stack_may_have_is_not_taken(resource: str, tmp_path: Path) -> None:
+    cluster = record_0000()
+    cluster.nodes[0]["status"]["allocatable"][resource] = "15000"
+    assert values(proposed(cluster), tmp_path)["cluster"]["resource_domain"] == "example.com"
 
 
 def test_a_peak_above_the_request_counts_and_the_comment_has_both() -> None:
