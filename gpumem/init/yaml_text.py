@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 _INDENT = "  "
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9./_-]*(?::[A-Za-z0-9./_-]+)*")
@@ -39,10 +38,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Map:
-    """A map, in this order. Lines `after` it are comments."""
+    """A map, in this order."""
 
     entries: tuple[Entry, ...]
-    after: tuple[str, ...] = ()
 
 
 def mapped(*entries: Entry | None) -> Map:
@@ -53,15 +51,6 @@ def mapped(*entries: Entry | None) -> Map:
 def rendered(root: Map, head: Sequence[str] = ()) -> str:
     """The document, with the lines of `head` as comments before it."""
     return "".join(f"{line}\n" for line in [*map(commented, head), *_map(root, "")])
-
-
-def plain(value: "Scalar | Map | tuple[Item, ...]") -> Any:
-    """The data that a YAML reader gets."""
-    if isinstance(value, Map):
-        return {entry.key: plain(entry.value) for entry in value.entries}
-    if isinstance(value, tuple):
-        return [plain(item.value) for item in value]
-    return value
 
 
 def quoted(text: str) -> str:
@@ -86,7 +75,6 @@ def _map(value: Map, indent: str) -> Iterator[str]:
     for entry in value.entries:
         yield from (f"{indent}{commented(line)}" if line else "" for line in entry.above)
         yield from _pair(f"{indent}{quoted(entry.key)}:", entry.value, entry.comment, indent + _INDENT)
-    yield from (f"{indent}{commented(line)}" if line else "" for line in value.after)
 
 
 def _pair(start: str, value: "Scalar | Map | tuple[Item, ...]", comment: str, indent: str) -> Iterator[str]:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from gpumem import checkout, survey
 from gpumem.init.propose import find, propose
 from gpumem.init.stack_text import document
-from gpumem.init.yaml_text import plain
 from tenancy.names import PROJECT
 from tests.support.given_clusters import GPU, Cluster, Object, device_slice, labelled, node, of_deployment
+from tests.support.yaml_trees import plain
 
 CARDS = {
     "Tesla-T4": 15360,

@@ -13,7 +13,6 @@ from gpumem import checkout, survey
 from gpumem.init.peaks import Peak
 from gpumem.init.propose import StackProposal, find, propose
 from gpumem.init.stack_text import AGENT_IMAGE, document, stack_text
-from gpumem.init.yaml_text import plain
 from gpumem.survey import SurveyError
 from gpumem.users import Workload
 from stacks import settings, stackfile
@@ -34,6 +33,7 @@ from tests.support.given_clusters import (
     scaled,
 )
 from tests.support.paths import ROOT
+from tests.support.yaml_trees import plain
 
 PEAKS = {
     Workload(given_by.NAMESPACE_OF.get(name, name), "Deployment", name): Peak(mib, "gpu_pod_memory_used_bytes", 28)

@@ -7,8 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumem.init.yaml_text import Entry, Item, Map, commented, mapped, plain, quoted, rendered
+from gpumem.init.yaml_text import Entry, Item, Map, commented, mapped, quoted, rendered
 from stacks import stackfile
+from tests.support.yaml_trees import plain
 
 TEXT = st.text(max_size=12)
 SCALARS = st.one_of(TEXT, st.integers(), st.booleans())

@@ -1,0 +1,14 @@
+"""The data that a reader of YAML gets of a tree that init writes."""
+
+from typing import Any
+
+from gpumem.init.yaml_text import Item, Map, Scalar
+
+
+def plain(value: Scalar | Map | tuple[Item, ...]) -> Any:
+    """The data that a YAML reader gets."""
+    if isinstance(value, Map):
+        return {entry.key: plain(entry.value) for entry in value.entries}
+    if isinstance(value, tuple):
+        return [plain(item.value) for item in value]
+    return value
