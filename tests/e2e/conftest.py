@@ -16,6 +16,7 @@ from tests.support.paths import ROOT
 from toolchain.cluster import cluster, node, paths
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.extent import Extent
+from toolchain.cluster.prod import OPERATOR_NAMESPACE
 from toolchain.workspace import workspace
 
 # The modules in their order, in lanes that run in parallel, each on a cluster of its own, because tests wait more than
@@ -36,7 +37,8 @@ LANES = {
 ORDER = [part for lane in LANES.values() for part in lane]
 HERE = Path(__file__).parent
 CLUSTER = pytest.StashKey[HeldCluster]()
-KUBERNETES_OWN = {"default", "kube-node-lease", "kube-public", "kube-system"}
+# The namespaces of an empty cluster.
+OWN = {"default", "kube-node-lease", "kube-public", "kube-system", OPERATOR_NAMESPACE}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -98,7 +100,7 @@ def stack(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -
 
     def is_empty() -> bool:
         found = (real_cluster.api.get("/api/v1/namespaces") or {})["items"]
-        return {each["metadata"]["name"] for each in found} <= KUBERNETES_OWN
+        return {each["metadata"]["name"] for each in found} <= OWN
 
     eventually(is_empty, "the namespaces of other tests are gone")
     rollout = Rollout(real_cluster, workspace(tmp_path_factory.mktemp("prod")))

@@ -17,6 +17,8 @@ def objects() -> Iterator[tuple[str, Manifest]]:
     """Yields each object, after the collection in which it is created."""
     for plural, manifest in simulated.access():
         yield f"/apis/rbac.authorization.k8s.io/v1/{plural}", manifest
+    operator = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": prod.OPERATOR_NAMESPACE}}
+    yield "/api/v1/namespaces", operator
     yield (
         "/apis/node.k8s.io/v1/runtimeclasses",
         {

@@ -13,6 +13,9 @@ STEADY_MIB = {"immich-ml": 2150, "llama-swap": 4454, "frigate": 1946, "immich-se
 NIGHT_MIB = 600
 TTS_MIB = 2048
 
+# The namespace of the GPU operator (record 0000).
+OPERATOR_NAMESPACE = "nvidia"
+
 
 def cluster() -> dict[str, str]:
     """Returns the part `cluster` of prod's configuration: the agents' image, the resource domain."""

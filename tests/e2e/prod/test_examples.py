@@ -90,7 +90,7 @@ def test_the_consumer_is_rolled_out_with_the_seat_of_the_platforms_stack(consume
     assert "✅ gpu-tenancy" in consumer.follow_readme()
     (pod,) = consumer.prod.items(pods("immich"))
     assert (pod["spec"]["nodeName"], pod["spec"]["priorityClassName"]) == ("k8s-node1", "gpu-workload")
-    assert pod["spec"]["containers"][0]["resources"]["requests"] == {GPUMEM: "3k"}
+    assert pod["spec"]["containers"][0]["resources"]["requests"] == {GPUMEM: "3k", "nvidia.com/gpu": "0"}
 
 
 def test_the_destroyed_consumer_leaves_nothing(consumer: Example) -> None:

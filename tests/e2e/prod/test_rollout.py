@@ -74,7 +74,7 @@ def test_a_changed_budget_is_an_update_and_the_capacity_stays(prod: Rollout) -> 
     assert (after["value"], after["metadata"]["uid"] != priority) == (500000, True)
     assert len(prod.events("default", names.EVENT_REMOVED)) == removals
     quota = prod.get(f"/api/v1/namespaces/llama-swap/resourcequotas/{names.SEATS}")
-    assert quota["spec"]["hard"] == {f"requests.{GPUMEM}": "5500", f"requests.{GPU_COUNT}": "1"}
+    assert quota["spec"]["hard"] == {f"requests.{GPUMEM}": "5400", f"requests.{GPU_COUNT}": "1"}
     assert labels(prod, "frigate")[names.POD_SECURITY_ENFORCE] == "restricted"
     assert prod.get(pods("frigate", "plain"))["metadata"]["uid"] == answer.body["metadata"]["uid"]
     ours = {names.EXEMPT: names.EXEMPT_VALUE}
@@ -83,7 +83,7 @@ def test_a_changed_budget_is_an_update_and_the_capacity_stays(prod: Rollout) -> 
 
 
 def changed_in_place(config: dict[str, Any]) -> None:
-    config["residents"]["llama-swap"].update(gpumem_mib=5500)
+    config["residents"]["llama-swap"].update(gpumem_mib=5400)
     config["tenants"]["frigate"] = {"pod_security": "restricted"}
     config["admission"]["exempt_namespaces"] = [SOMEBODYS]
     config["priorities"]["tier-2-gpu"].update(value=500000)
