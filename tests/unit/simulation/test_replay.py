@@ -87,8 +87,8 @@ def test_a_seat_that_a_change_takes_away_is_refused_and_a_new_one_takes_all_that
 
 
 def test_memory_that_is_nobodys_is_on_the_device_and_is_reported() -> None:
-    stranger = pod("notebook", 3000, after=60, namespace="somebody")
-    played = play([*HOUSEHOLD, pod("immich-ml", 3400), stranger], today())
+    stranger = pod("notebook", 300, after=60, namespace="somebody")
+    played = play([*HOUSEHOLD, pod("immich-ml", growing(2000, 4800, after=120, seconds=60)), stranger], today())
     assert what(played)["recycled immich-ml"] == 1
     assert "somebody/notebook-5d4f8b7c9-00001" in played.notes[0]
 
