@@ -166,7 +166,9 @@ class Scheduler:
         answer = self._ask("preempt", {"Pod": pod, "NodeNameToMetaVictims": victims}) or {}
         for node, chosen in (answer.get("NodeNameToMetaVictims") or {}).items():
             uids = {each["UID"] for each in chosen["Pods"]}
-            for victim in [p for p in lower[node] if p["metadata"]["uid"] in uids]:
+            for victim in [p for p in self.bound_to(node) if p["metadata"]["uid"] in uids]:
+                for check in self.server.checks:
+                    check("preempt", {"pod": pod, "victim": victim})
                 self.world.say("scheduler", f"preempts {victim['metadata']['name']}")
                 self.world.see("action: preempted")
                 self.server.delete_pod(victim)

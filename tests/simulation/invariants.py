@@ -282,6 +282,8 @@ class Invariants:
         match kind:
             case "evict":
                 self._evicted(found)
+            case "preempt":
+                self._preempted(found["pod"], found["victim"])
             case "bind":
                 self._bound(found)
             case "scale":
@@ -307,6 +309,13 @@ class Invariants:
         if running is not None and self.world.now - self.helped.get(running.card.uuid, -HOUR) > LAG_SECONDS:
             text = f"{workload.name} has {used} of {workload.declared_mib}, {running.card.free_mib} MiB are free"
             self.violations.add("evicted in vain", text)
+
+    def _preempted(self, pod: Object, victim: Object) -> None:
+        """Only pods of a lower priority are preempted."""
+        priority, lower = (each["spec"].get("priority") or 0 for each in (pod, victim))
+        if lower >= priority:
+            names = [each["metadata"]["name"] for each in (victim, pod)]
+            self.violations.add("preempted by an equal", f"{names[0]} of {lower} for {names[1]} of {priority}")
 
     def _bound(self, pod: Object) -> None:
         """No device is promised twice."""

@@ -85,6 +85,15 @@ def test_victims_who_free_no_device_are_replaced_by_those_who_do(placing: Verbs)
     assert victims(placing, 6000, "small") == Victims(("large",))
 
 
+def test_only_pods_of_a_lower_priority_are_victims(placing: Verbs) -> None:
+    """Equals would preempt each other in turn, and no pod would ever run for long."""
+    hold(placing, "equal", 6000, 0, priority=10)
+    hold(placing, "higher", 6000, 1, priority=11)
+    assert victims(placing, 7000) is None
+    hold(placing, "higher", 6000, 1, priority=9)
+    assert victims(placing, 7000) == Victims(("higher",), 0)
+
+
 def test_victims_for_the_sake_of_cpu_are_kept_also_where_gpumem_lacks(placing: Verbs) -> None:
     """They were dropped: two pods were killed, and the preemptor still waited for the CPU."""
     placing.cache.update_node(replace(devices(8000, 8000), cpu_milli=2000))
