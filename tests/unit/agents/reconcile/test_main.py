@@ -194,6 +194,21 @@ def test_finalizers_of_others_stay_and_ours_while_a_node_keeps_its_capacity(
     assert retired.objects[retired.ledger_path]["metadata"]["finalizers"] == [left]
 
 
+def test_the_ledger_stays_while_one_node_refuses_to_lose_its_capacity(served: Served, retired: FakeCluster) -> None:
+    """Without the ledger, nothing would ever remove that node's capacity, and pods would be bound to it."""
+    retired.add_node("other", labels={}, gpumem="7k", gpu_count="1")
+    refusal = Fault("PATCH", "/api/v1/nodes/other/", 422, "Invalid", "denied by a policy", times=999)
+    retired.faults = [refusal]
+    assert reconciler(served, run_seconds=50).run() == 0
+    assert (retired.shown(), retired.shown("other")[0]) == (NOTHING, "7k")
+    assert retired.objects[retired.ledger_path]["metadata"]["finalizers"] == [NAMES.capacity_finalizer]
+    assert patches(retired)[-1] != retired.ledger_path
+    retired.faults = []
+    assert reconciler(served, run_seconds=50).run() == 0
+    assert retired.shown("other") == NOTHING
+    assert retired.ledger_path not in retired.objects
+
+
 def test_a_broken_ledger_cannot_hold_up_its_own_deletion(served: Served, retired: FakeCluster) -> None:
     retired.add_ledger(text="{")
     retired.delete_ledger()
