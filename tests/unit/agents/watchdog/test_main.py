@@ -171,6 +171,18 @@ def test_of_two_offenders_the_second_goes_though_the_first_is_refused(card: Card
     assert [entry["workload"] for entry in card.journal()] == ["team-a/ReplicaSet/trainer-rs"]
 
 
+def test_a_new_refusal_does_not_make_an_earlier_one_forgotten(card: Card) -> None:
+    """Each pass chooses without all that the API refused within the last minute; the third gets its turn."""
+    card.mib |= {"immich-ml": 5_100, "llama-swap": 1_000}
+    card.add("trainer", 3_600, namespace="team-a", declared="1500")
+    card.add("tester", 3_000, namespace="team-a", declared="1200")
+    denied = [f"/api/v1/namespaces/{path}/eviction" for path in ("immich/pods/immich-ml", "team-a/pods/trainer")]
+    card.served.cluster.faults = [Fault("POST", path, 403, "Forbidden", "no right", times=99) for path in denied]
+    assert run(card, run_seconds=45) == 0
+    assert [card.calls("POST").count(path) for path in denied] == [1, 1], "each is tried once a minute"
+    assert [name for name in card.mib if card.gone(name)] == ["tester"]
+
+
 def test_what_was_reserved_and_not_done_is_taken_back_however_the_run_ends(card: Card) -> None:
     """SIGTERM, while the first of two is evicted."""
     add_a_second_offender(card)
