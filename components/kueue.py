@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 
 from components.base.manifest import Manifest, component_type, manifest, register
 from components.base.spec import ChartVersion, DnsLabel, Form, ResourceName, Spec
+from tenancy.kueue_version import QUOTAS_HOLD_SINCE, quotas_hold
 from tenancy.names import KUEUE, KUEUE_IMAGE, POD_SECURITY_ENFORCE, QUEUE_TENANT
 
 _READY_SECONDS = 600  # a first pull of the image on a slow line
@@ -118,9 +119,8 @@ class KueueSpec(Spec):
     @field_validator("version")
     @classmethod
     def _keeps_to_its_quotas(cls, version: str) -> str:
-        release = tuple(int(part) for part in version.split("."))
-        if release < (0, 18, 6) or (0, 19, 0) <= release < (0, 19, 2):
-            raise ValueError(f"has quotas that can be bypassed; write 0.18.6, 0.19.2 or later (got {version!r})")
+        if not quotas_hold(version):
+            raise ValueError(f"has quotas that can be bypassed; write {QUOTAS_HOLD_SINCE} (got {version!r})")
         return version
 
 

@@ -1,7 +1,7 @@
 """A tenant: a namespace, the sum of its seats as a quota, and the roles of its people."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import pulumi
@@ -107,7 +107,8 @@ class UnbudgetedSpec(Spec):
 class TenantArgs:
     """`gpumem_mib` and `gpu_count`: the most that its pods may request together, by its seats and its queues.
 
-    `gpus`: the most nvidia.com/gpu, None if its quota does not count them.
+    `gpus`: the most nvidia.com/gpu, None if its quota does not count them. `queue_labels`: the labels of a queue
+    tenant's namespace for a Kueue of others.
     """
 
     tenant: str
@@ -117,6 +118,7 @@ class TenantArgs:
     gpu_count: int
     gpus: int | None = None
     has_queue: bool
+    queue_labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def namespace(tenant: str, args: TenantArgs) -> Manifest:
@@ -138,8 +140,8 @@ def existing_namespace(tenant: str, args: TenantArgs) -> Manifest:
 
 def tenant_labels(args: TenantArgs) -> dict[str, str]:
     """The level that its pods are held to, and the label by which Kueue manages its Jobs."""
-    queue = {QUEUE_TENANT: "true"} if args.has_queue else {}
-    return {POD_SECURITY_ENFORCE: str(args.spec.pod_security), **queue}
+    queue = {**args.queue_labels, QUEUE_TENANT: "true"} if args.has_queue else {}
+    return {**queue, POD_SECURITY_ENFORCE: str(args.spec.pod_security)}
 
 
 def quota(tenant: str, args: TenantArgs) -> Manifest:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agents.runtime.errors import AgentError
-from gpumem.preflight.declared import Declared, Named
+from gpumem.preflight.declared import Declared, InstalledKueue, Named
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger
 from tenancy.names import PROJECT, STACK
@@ -72,9 +72,10 @@ def rollout(name: str, root: Path) -> Declared:
     from stacks.existing.findings import findings  # noqa: PLC0415
 
     planned = {Named(e.identity.kind, e.identity.namespace, e.identity.name): e for e in declared(settings, name)}
-    labels = [
-        each.manifest["metadata"] for each in planned.values() if each.is_patch and each.identity.kind == "Namespace"
+    namespaces = [
+        (each.is_patch, each.manifest["metadata"]) for each in planned.values() if each.identity.kind == "Namespace"
     ]
+    installed = settings.installed_kueue
 
     def taken_over(there: Mapping[Named, Any]) -> Sequence[str]:
         others = {named: each for named, each in there.items() if _stack_of(each) != f"{PROJECT}/{name}"}
@@ -86,10 +87,14 @@ def rollout(name: str, root: Path) -> Declared:
         ledger=settings.ledger(),
         stack=name,
         created=tuple(named for named, each in planned.items() if not each.is_patch),
-        labels={metadata["name"]: metadata["labels"] for metadata in labels},
+        labels={metadata["name"]: metadata["labels"] for is_patch, metadata in namespaces if is_patch},
+        namespace_labels={metadata["name"]: metadata["labels"] for _, metadata in namespaces},
         taken_over=taken_over,
         has_queues=settings.queues is not None,
         kueue_version=settings.kueue.version if settings.kueue else None,
+        installed_kueue=InstalledKueue(namespace=installed.namespace, service_account=installed.service_account)
+        if installed
+        else None,
         has_alerts=settings.alerts is not None,
         has_operator=settings.alerts is None or settings.alerts.operator,
         is_watchdog_armed=bool(settings.watchdog and settings.watchdog.armed),

@@ -26,7 +26,13 @@ RUNTIME_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 QUOTAS = "/api/v1/resourcequotas"
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 CLUSTER_QUEUES, LOCAL_QUEUES = (f"/apis/{KUEUE_API}/{plural}" for plural in ("clusterqueues", "localqueues"))
+MUTATING_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 PROMETHEUSES = f"/apis/{PROMETHEUS_OPERATOR_API}/prometheuses"
+_OF_KUEUE = {
+    "clusterqueues": CLUSTER_QUEUES,
+    "localqueues": LOCAL_QUEUES,
+    "mutatingwebhookconfigurations": MUTATING_WEBHOOKS,
+}
 _AT_ONCE = 8
 _FROM_A_PROXY = (http.client.BAD_GATEWAY, http.client.SERVICE_UNAVAILABLE, http.client.GATEWAY_TIMEOUT)
 
@@ -66,6 +72,7 @@ class Survey:
     deployments: tuple[Object, ...] = ()
     cluster_queues: tuple[Object, ...] = ()
     local_queues: tuple[Object, ...] = ()
+    mutating_webhooks: tuple[Object, ...] = ()
     prometheuses: tuple[Object, ...] = ()
     gaps: tuple[str, ...] = ()
 
@@ -97,7 +104,7 @@ def read(source: Source) -> Survey:
             "runtimeclasses": RUNTIME_CLASSES,
             "resourcequotas": QUOTAS,
             "deployments": DEPLOYMENTS,
-            **({"clusterqueues": CLUSTER_QUEUES, "localqueues": LOCAL_QUEUES} if KUEUE_GROUP in known else {}),
+            **(_OF_KUEUE if KUEUE_GROUP in known else {}),
             **({"prometheuses": PROMETHEUSES} if PROMETHEUS_OPERATOR_API.partition("/")[0] in known else {}),
         }
         asked = {name: threads.submit(lambda path: [*source.items(path)], path) for name, path in optional.items()}
@@ -115,6 +122,7 @@ def read(source: Source) -> Survey:
             deployments=tuple(found["deployments"]),
             cluster_queues=tuple(found.get("clusterqueues", ())),
             local_queues=tuple(found.get("localqueues", ())),
+            mutating_webhooks=tuple(found.get("mutatingwebhookconfigurations", ())),
             prometheuses=tuple(found.get("prometheuses", ())),
             gaps=tuple(gaps),
         )

@@ -122,7 +122,9 @@ def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_ST
         # Admission comes last: it needs the classes, the budgets, the scheduler and the labels of the namespaces. It
         # does not wait for Kueue or for queue tenants. Queue tenants wait for Kueue.
         unqueued = [tenant for name, tenant in tenants.items() if name not in ledger.queue_tenants]
-        args = AdmissionArgs(spec=settings.admission, ledger=ledger, terms=ledger.admission)
+        args = AdmissionArgs(
+            spec=settings.admission, ledger=ledger, terms=ledger.admission, kueue=settings.kueue_account
+        )
         Admission(place.named("admission"), args, place.after(capacity, *schedulers, *priorities, *unqueued))
     claims = (
         [Claims(place.named("claims"), ClaimsArgs(ledger=ledger), place.after(*tenants.values()))]
@@ -275,6 +277,7 @@ def _declare_tenants(
                 gpu_count=ledger.devices_of(name) + queued_devices.get(name, 0),
                 gpus=ledger.gpus_of(name),
                 has_queue=name in queue_tenants,
+                queue_labels=settings.kueue_namespace_labels,
             ),
             place.after(*(queues if name in queue_tenants else ())),
         )

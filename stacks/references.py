@@ -66,6 +66,7 @@ def problems(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> list[st
         *_uncounted(raw),
         *_borrowed_from_nobody(raw),
         *_unshared(raw),
+        *_two_kueues(raw),
         *_unknown_checks(raw),
         *_without_caps(raw),
         *_beside_claims(raw),
@@ -340,6 +341,11 @@ def _unshared(raw: Mapping[str, Any]) -> Iterator[str]:
         first = next((path for pattern in patterns for path, value in matches(raw, pattern) if value), None)
         if first is not None and needed not in at(raw, "kueue"):
             yield f"{key('kueue', needed)}: is missing though {dotted(*first)} is there: Kueue would ignore it; add it"
+
+
+def _two_kueues(raw: Mapping[str, Any]) -> Iterator[str]:
+    if at(raw, "kueue") and at(raw, "queues.installed_kueue"):
+        yield f"{key('queues', 'installed_kueue')}: is for a Kueue of others, and kueue installs one; remove either"
 
 
 def _whole_pools(raw: Mapping[str, Any]) -> set[str]:

@@ -61,10 +61,11 @@ def _system(raw: Mapping[str, Any]) -> str:
 
 
 def _namespaces(raw: Mapping[str, Any]) -> Iterator[str]:
-    system, kueue = _system(raw), str(at(raw, "kueue").get("namespace", KueueSpec.model_fields["namespace"].default))
-    taken = dict.fromkeys(_KUBERNETES_NAMESPACES, "Kubernetes' own")
+    where = "kueue" if at(raw, "kueue") else "queues.installed_kueue"
+    kueue = str(at(raw, where).get("namespace", KueueSpec.model_fields["namespace"].default))
+    system, taken = _system(raw), dict.fromkeys(_KUBERNETES_NAMESPACES, "Kubernetes' own")
     if kueue in taken:
-        yield f"{key('kueue', 'namespace')}: is Kubernetes' own; name another{got(kueue)}"
+        yield f"{key(*where.split('.'), 'namespace')}: is Kubernetes' own; name another{got(kueue)}"
     taken[kueue] = "Kueue's"
     if system in taken or node_agent_namespace(system) in taken:
         yield f"{key('cluster', 'system_namespace')}: is taken already; name another{got(system)}"

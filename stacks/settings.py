@@ -25,7 +25,7 @@ from components.host_memory import HostMemoryPoolSpec, tenants_by_priority
 from components.kueue import KueueSpec
 from components.monitoring.args import AlertsSpec
 from components.priorities import PrioritySpec
-from components.queues.spec import PARTIAL_RESOURCES, QueuesSpec
+from components.queues.spec import PARTIAL_RESOURCES, InstalledKueueSpec, QueuesSpec
 from components.readers import ReadersSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
 from stacks import parts, problems, references, reserved, stackfile
@@ -45,7 +45,7 @@ from tenancy.ledger import (
     Tenant,
     Unbudgeted,
 )
-from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace
+from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace, service_account_user
 from tenancy.quantity import whole
 
 _MOST_LINES = 100
@@ -147,12 +147,26 @@ class StackSettings(Spec):
         return self.extender is not None or any(pool.source is not Source.LABELS for pool in self.pools.values())
 
     @property
+    def installed_kueue(self) -> InstalledKueueSpec | None:
+        """The Kueue that others installed, if the stack uses it."""
+        return self.queues.installed_kueue if self.queues and not self.kueue else None
+
+    @property
     def kueue_namespace(self) -> str | None:
-        """Kueue's namespace. None if nobody queues; the default of Kueue's instructions if others installed it."""
-        if self.kueue is None and self.queues is None:
-            return None
-        default: str = KueueSpec.model_fields["namespace"].default
-        return self.kueue.namespace if self.kueue else default
+        """Kueue's namespace; None if nobody queues."""
+        used = self.kueue or self.installed_kueue
+        return used.namespace if used else None
+
+    @property
+    def kueue_account(self) -> str:
+        """Kueue's user name."""
+        installed = self.installed_kueue or InstalledKueueSpec()
+        return service_account_user(self.kueue_namespace or installed.namespace, installed.service_account)
+
+    @property
+    def kueue_namespace_labels(self) -> Mapping[str, str]:
+        """Labels by which a Kueue of others chooses the namespaces of queue tenants."""
+        return self.installed_kueue.namespace_labels if self.installed_kueue else {}
 
     def ledger(self) -> Ledger:
         """The promises these settings make, by name: the engine gives the maps of a configuration in its own order."""

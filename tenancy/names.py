@@ -249,6 +249,7 @@ HOST_MEMORY_QUOTA = "memory-pool"
 
 # Kueue's Helm release, and where chart and image come from when no copy is pinned here.
 KUEUE = "kueue"
+KUEUE_SERVICE_ACCOUNT = f"{KUEUE}-controller-manager"  # the chart adds the suffix to the release's name
 KUEUE_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
 KUEUE_IMAGE = "registry.k8s.io/kueue/kueue"
 
@@ -365,9 +366,9 @@ class Names:
         return f"{self.device_annotation_prefix}excluded"
 
 
-def kueue_account(namespace: str) -> str:
-    """Kueue's user name: the chart makes the account of the release's name."""
-    return f"system:serviceaccount:{namespace}:{KUEUE}-controller-manager"
+def service_account_user(namespace: str, name: str) -> str:
+    """The user name of a ServiceAccount."""
+    return f"system:serviceaccount:{namespace}:{name}"
 
 
 def journal(agent: str) -> str:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 
 from tenancy import reach
-from tenancy.names import GPU, VISIBLE_DEVICES, Names
+from tenancy.names import GPU, VISIBLE_DEVICES, Names, service_account_user
 
 INIT_CONTAINERS = "(has(object.spec.initContainers) ? object.spec.initContainers : [])"
 CONTAINERS = f"(object.spec.containers + {INIT_CONTAINERS})"
@@ -26,7 +26,7 @@ def texts(values: Iterable[str]) -> str:
 
 def account(namespace: str, name: str) -> str:
     """The user name of a ServiceAccount."""
-    return text(f"system:serviceaccount:{namespace}:{name}")
+    return text(service_account_user(namespace, name))
 
 
 def reaches_gpu(names: Names) -> str:

@@ -24,7 +24,7 @@ from tenancy.names import (
     SCHEDULER_ACCOUNT,
     SYSTEM_PRIORITIES,
     Names,
-    kueue_account,
+    service_account_user,
 )
 from tenancy.policy_names import GPU_BUDGET, PLACE_QUEUED, PLACE_SEATED, PRIORITY_SYSTEM, PRIORITY_USE, STAMP_PRIORITY
 
@@ -70,11 +70,12 @@ class AdmissionSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionArgs:
-    """`terms` are those of the ledger."""
+    """`terms` are those of the ledger, `kueue` is Kueue's user name."""
 
     spec: AdmissionSpec
     ledger: Ledger
     terms: AdmissionTerms
+    kueue: str
 
     @property
     def names(self) -> Names:
@@ -89,7 +90,7 @@ class AdmissionArgs:
     def queues(self) -> Queued:
         sizes = {seat.tenant: self.ledger.seat_sizes(seat.tenant) for seat in self.ledger.seats}
         seats = Seats(names=self.names, sizes=sizes)
-        return Queued(seats=seats, tenants=self.ledger.queue_tenants, account=kueue_account(self.terms.own[-1]))
+        return Queued(seats=seats, tenants=self.ledger.queue_tenants, account=self.kueue)
 
 
 def policies(args: AdmissionArgs) -> list[Manifest]:
@@ -97,7 +98,7 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
     names, ledger, queues, devices = args.names, args.ledger, args.queues, args.terms.devices
     seated = placement.seated(ledger)
     placed = {tenant: each.node_selector for each in seated for tenant in each.tenants}
-    scheduler = f"system:serviceaccount:{args.terms.own[0]}:{SCHEDULER}"
+    scheduler = service_account_user(args.terms.own[0], SCHEDULER)
     return [
         *priority_stamps(args),
         *(queued_placement(args, each) for each in placement.queued(ledger)),

@@ -21,6 +21,7 @@ from components.base.spec import (
     LabelKey,
     Labels,
     LabelValue,
+    ObjectName,
     PoolKey,
     PriorityValue,
     ResourceName,
@@ -28,6 +29,7 @@ from components.base.spec import (
     TenantKey,
     TolerationSpec,
 )
+from tenancy.names import KUEUE_SERVICE_ACCOUNT
 from tenancy.quantity import QuantityError, canonical_text, parse, whole
 
 # Kueue counts these in milli or in bytes. Everything else is in whole units.
@@ -343,9 +345,28 @@ class WorkloadPrioritySpec(Spec):
     description: str = Field(default="", description="Description of the class for people.", examples=["Best effort"])
 
 
+class InstalledKueueSpec(Spec):
+    """Kueue that somebody else installed. The stack leaves `kueue` out."""
+
+    namespace: DnsLabel = Field(default="kueue-system", description="Its namespace.", examples=["kueue"])
+    service_account: ObjectName = Field(
+        default=KUEUE_SERVICE_ACCOUNT,
+        description="The account of its controller, which alone may start the Jobs of queue tenants.",
+        examples=["queueing-controller-manager"],
+    )
+    namespace_labels: Labels = Field(
+        default_factory=dict,
+        description="Labels by which its managedJobsNamespaceSelector chooses namespaces. Queue tenants get them.",
+        examples=[{"kueue-managed": "true"}],
+    )
+
+
 class QueuesSpec(Spec):
     """Kueue's objects. The Jobs of a queue tenant wait for the quota of their ClusterQueue."""
 
+    installed_kueue: InstalledKueueSpec = Field(
+        default=InstalledKueueSpec(), description="The Kueue that uses these objects, if the stack has no `kueue`."
+    )
     flavors: dict[DnsLabel, FlavorSpec] = Field(min_length=1, description="Kinds of devices.")
     cluster_queues: dict[DnsLabel, ClusterQueueSpec] = Field(min_length=1, description="Quotas that Jobs wait for.")
     cohorts: dict[DnsLabel, CohortSpec] = Field(

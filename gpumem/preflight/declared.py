@@ -24,12 +24,20 @@ def _nothing(there: Mapping[Named, Object]) -> Sequence[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InstalledKueue:
+    """The Kueue of others that a stack uses."""
+
+    namespace: str
+    service_account: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Declared:
     """A stack: `stack` is None if only the cluster's ledger is known.
 
     `created` are the objects that a first rollout makes, and `labels` those that it adds to namespaces of others.
     `taken_over` has the findings of `make up` on the objects that are there. `gates` are the Deployments behind demand
-    gates, by namespace and name.
+    gates, by namespace and name. `namespace_labels` are all labels that the stack gives its namespaces.
     """
 
     ledger: Ledger
@@ -39,6 +47,8 @@ class Declared:
     taken_over: Callable[[Mapping[Named, Object]], Sequence[str]] = _nothing
     has_queues: bool = False
     kueue_version: str | None = None
+    installed_kueue: InstalledKueue | None = None
+    namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     has_alerts: bool = False
     has_operator: bool = True
     is_watchdog_armed: bool = False

@@ -1,19 +1,17 @@
 """Finds parts of the cluster that a stack needs and that are missing, or of another version. Pure."""
 
-import enum
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from agents.kube.errors import Object
-from agents.kube.pods import Pod
 from gpumem.preflight.declared import Declared
+from gpumem.preflight.kueue import kueue_parts
+from gpumem.preflight.part import Part, State
 from gpumem.survey import Survey
 from tenancy.ledger import Pool, SeveralPoolsError, Sharing, Source
 from tenancy.names import (
     GPU,
     GPU_RUNTIME_CLASS,
-    KUEUE_API,
     LABEL_GPU_COUNT,
     LABEL_GPU_MEMORY,
     PROMETHEUS_OPERATOR_API,
@@ -24,30 +22,11 @@ from tenancy.workload import at, containers_of, text
 
 # The first version with MutatingAdmissionPolicies.
 ADMISSION_SINCE = (1, 36)
-_KUEUE_IMAGE = re.compile(r"/kueue(?:-controller)?:v([0-9]+\.[0-9]+\.[0-9]+)")
 _KUBE_STATE_METRICS = re.compile(r"(?:^|/)kube-state-metrics(?:[:@]|$)")
 # Images of network plugins that enforce NetworkPolicies.
 _ENFORCING = re.compile(
     r"calico|canal|cilium|antrea|kube-router|ovn-kube|weave-npc|azure-npm|aws-network-policy|kube-network-policies|kindnet"
 )
-
-
-class State(enum.StrEnum):
-    """The state of a part."""
-
-    MISSING = "missing"
-    OTHER = "another version"
-    UNKNOWN = "not known"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """A part that is not as the stack needs it. `blocks`: the rollout would fail, or would have no effect."""
-
-    name: str
-    state: State
-    text: str
-    blocks: bool
 
 
 def parts(survey: Survey, declared: Declared) -> tuple[Part, ...]:
@@ -59,7 +38,7 @@ def parts(survey: Survey, declared: Declared) -> tuple[Part, ...]:
         *_runtime(survey, declared),
         *_alerts(survey, declared, images),
         *_network(images),
-        *_kueue(survey, declared),
+        *kueue_parts(survey, declared),
     )
 
 
@@ -149,28 +128,3 @@ def _network(images: Iterable[str]) -> Iterator[Part]:
             "no known network plugin that enforces NetworkPolicies has a pod; the agents' ports may be open to all"
         )
         yield Part(name="NetworkPolicies", state=State.UNKNOWN, text=explained, blocks=False)
-
-
-def _kueue(survey: Survey, declared: Declared) -> Iterator[Part]:
-    group, _, version = KUEUE_API.partition("/")
-    served, running = survey.groups.get(group, ()), _running_kueue(survey.pods)
-    if declared.kueue_version is not None:
-        if running is not None and running != declared.kueue_version:
-            explained = (
-                f"{running} runs, kueue.version is {declared.kueue_version}; leave kueue out, or upgrade it first"
-            )
-            yield Part(name="Kueue", state=State.OTHER, text=explained, blocks=True)
-    elif declared.has_queues and not served:
-        explained = "queues needs it; declare kueue, or install it"
-        yield Part(name="Kueue", state=State.MISSING, text=explained, blocks=True)
-    elif declared.has_queues and version not in served:
-        explained = f"queues needs {KUEUE_API}, the cluster serves {', '.join(served)}; upgrade Kueue"
-        yield Part(name="Kueue", state=State.OTHER, text=explained, blocks=True)
-
-
-def _running_kueue(pods: Iterable[Pod]) -> str | None:
-    for pod in pods:
-        for container in containers_of(pod.spec):
-            if found := _KUEUE_IMAGE.search(text(container, "image")):
-                return found[1]
-    return None

@@ -8,7 +8,8 @@ from gpumem.init.sourced import printable
 from gpumem.preflight import changes
 from gpumem.preflight.declared import Declared
 from gpumem.preflight.denials import Denial, Unbudgeted, denials, unbudgeted
-from gpumem.preflight.parts import Part, parts
+from gpumem.preflight.part import Part
+from gpumem.preflight.parts import parts
 from gpumem.survey import Survey
 from gpumem.users import gpu_users
 from tenancy.workload import at, given

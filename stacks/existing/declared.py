@@ -68,6 +68,7 @@ def _tenants(settings: StackSettings) -> dict[str, TenantArgs]:
             gpumem_mib=0,
             gpu_count=0,
             has_queue=name in ledger.queue_tenants,
+            queue_labels=settings.kueue_namespace_labels,
         )
         for name, spec in settings.tenants.items()
     }

@@ -33,6 +33,7 @@ class Cluster:
     prometheuses: list[Object] = field(default_factory=list)
     cluster_queues: list[Object] = field(default_factory=list)
     local_queues: list[Object] = field(default_factory=list)
+    mutating_webhooks: list[Object] = field(default_factory=list)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     version: str = VERSION
     stacks: dict[str, str] = field(default_factory=dict)  # by namespace: the stack that made it
@@ -55,6 +56,7 @@ class Cluster:
                 survey.DEPLOYMENTS: self.deployments,
                 survey.CLUSTER_QUEUES: self.cluster_queues,
                 survey.LOCAL_QUEUES: self.local_queues,
+                survey.MUTATING_WEBHOOKS: self.mutating_webhooks,
                 survey.PROMETHEUSES: self.prometheuses,
             },
         )

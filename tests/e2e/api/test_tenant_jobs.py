@@ -28,7 +28,7 @@ from tests.support.e2e.tenant import TENANT, let_edit, may_write
 from tests.support.prod import drop, put
 from toolchain.cluster.api import MERGE
 
-KUEUE = names.kueue_account("kueue-system")
+KUEUE = names.service_account_user("kueue-system", names.KUEUE_SERVICE_ACCOUNT)
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 
 

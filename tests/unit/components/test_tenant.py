@@ -1,3 +1,6 @@
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import pytest
 
 from components.tenant import Role, Tenant, TenantArgs, TenantSpec
@@ -8,7 +11,13 @@ from tests.support.given import DOMAIN, declared
 
 
 def tenant(
-    *, gpumem_mib: int = 0, gpu_count: int = 0, gpus: int | None = None, has_queue: bool = False, **spec: object
+    *,
+    gpumem_mib: int = 0,
+    gpu_count: int = 0,
+    gpus: int | None = None,
+    has_queue: bool = False,
+    queue_labels: Mapping[str, str] = MappingProxyType({}),
+    **spec: object,
 ) -> Graph:
     args = TenantArgs(
         tenant="immich",
@@ -18,6 +27,7 @@ def tenant(
         gpu_count=gpu_count,
         gpus=gpus,
         has_queue=has_queue,
+        queue_labels=queue_labels,
     )
     return declared(Tenant, "immich", args)
 
@@ -80,6 +90,13 @@ def test_a_namespace_that_is_there_already_gets_the_labels_of_a_tenant_and_no_mo
 def test_a_queue_tenants_namespace_that_is_there_already_gets_kueues_label_too() -> None:
     patch = tenant(create_namespace=False, has_queue=True).one("NamespacePatch")
     assert patch.inputs["metadata"]["labels"] == {POD_SECURITY_ENFORCE: "baseline", QUEUE_TENANT: "true"}
+
+
+def test_a_kueue_of_others_finds_the_namespace_by_its_labels_and_changes_none_of_ours() -> None:
+    others = {"kueue-managed": "true", POD_SECURITY_ENFORCE: "privileged"}
+    labels = tenant(has_queue=True, queue_labels=others).one("Namespace").inputs["metadata"]["labels"]
+    assert (labels["kueue-managed"], labels[POD_SECURITY_ENFORCE]) == ("true", "baseline")
+    assert "kueue-managed" not in tenant(queue_labels=others).one("Namespace").inputs["metadata"]["labels"]
 
 
 def test_everything_of_a_tenant_waits_for_its_namespace() -> None:

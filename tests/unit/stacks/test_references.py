@@ -60,6 +60,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
         lambda config: (drop("reconcile")(config), drop("scheduler")(config)),
         "reconcile: is missing though residents is there: nobody would advertise what the residents ask for",
     ),
+    "two Kueues": (
+        put("queues installed_kueue", {"namespace": "queueing"}),
+        "queues.installed_kueue: is for a Kueue of others, and kueue installs one; remove either",
+    ),
     "on-demand tenants without a gate": (
         drop("gate"),
         "gate: is missing though on_demand is there: nobody would let the on-demand tenants in",

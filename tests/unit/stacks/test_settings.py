@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stacks import settings
 from tests.support import search
-from tests.support.prod import drop, put, raw, refusal
+from tests.support.prod import Change, drop, put, raw, refusal
 
 ABSENT = object()
 LABEL = "lower-case letters, digits and '-' between them, at most 63 characters"
@@ -283,3 +283,19 @@ def test_a_value_that_may_be_left_out_is_not_left_empty() -> None:
         "gpu-tenancy:pools.batch.memory_mib: has no value; write one, or remove the key",
         "gpu-tenancy:on_demand.tts.window: has no value; write one, or remove the key",
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "account"),
+    [
+        ([], "kueue-system:kueue-controller-manager"),
+        ([put("kueue namespace", "queueing")], "queueing:kueue-controller-manager"),
+        ([drop("kueue")], "kueue-system:kueue-controller-manager"),
+        ([drop("kueue"), put("queues installed_kueue", {"namespace": "q", "service_account": "boss"})], "q:boss"),
+    ],
+)
+def test_kueue_is_known_by_its_account(changes: list[Change], account: str) -> None:
+    config = raw()
+    for change in changes:
+        change(config)
+    assert settings.parse(config).kueue_account == f"system:serviceaccount:{account}"

@@ -61,9 +61,10 @@ def test_a_name_of_many_pools_leaves_room_in_the_name_of_a_policy() -> None:
     [
         ([put("kueue namespace", "queueing")], ("gpu-tenancy-system", "queueing")),
         ([drop("kueue")], ("gpu-tenancy-system", "kueue-system")),
+        ([drop("kueue"), put("queues installed_kueue", {"namespace": "q"})], ("gpu-tenancy-system", "q")),
         ([drop("kueue"), drop("queues")], ("gpu-tenancy-system",)),
     ],
-    ids=["the stack's", "installed by others", "none"],
+    ids=["the stack's", "of others", "of others elsewhere", "none"],
 )
 def test_kueues_namespace_may_use_the_systems_classes(changes: list[Change], own: tuple[str, ...]) -> None:
     terms = ledger(*changes).admission

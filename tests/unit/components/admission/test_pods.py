@@ -57,6 +57,7 @@ ARGS = AdmissionArgs(
     ),
     ledger=LEDGER,
     terms=TERMS,
+    kueue="system:serviceaccount:kueue-system:kueue-controller-manager",
 )
 BY_DEVICE = replace(ARGS, terms=replace(TERMS, devices=4))
 LONGHORN = replace(ARGS, terms=replace(TERMS, exempt_priorities=("longhorn",)))

@@ -8,7 +8,7 @@ import pytest
 from gpumem import survey
 from gpumem.draw import Paper
 from gpumem.preflight.declared import Declared, Named
-from gpumem.preflight.parts import State
+from gpumem.preflight.part import State
 from gpumem.preflight.report import Preflight, preflight, preflight_text
 from tenancy.ledger import LocalQueue, OnDemand, Source, Tenant
 from tests.support.before_rollout import DECLARED, GPUMEM, LEDGER, T4, budgeted
@@ -181,20 +181,6 @@ def test_a_network_plugin_that_enforces_nothing_is_not_known_to() -> None:
     cluster = budgeted()
     cluster.pods = [each for each in cluster.pods if "calico" not in each["metadata"]["name"]]
     assert missing(cluster) == {"NetworkPolicies": (State.UNKNOWN, False)}
-
-
-def test_kueue_of_another_version_or_none_blocks() -> None:
-    cluster = budgeted()
-    queued = declared(has_queues=True)
-    assert missing(cluster, queued) == {"Kueue": (State.MISSING, True)}
-    cluster.groups = {"kueue.x-k8s.io": ("v1beta1",)}
-    assert missing(cluster, queued) == {"Kueue": (State.OTHER, True)}
-    cluster.groups = {"kueue.x-k8s.io": ("v1beta2",)}
-    assert missing(cluster, queued) == {}
-    cluster.pods += of_deployment("kueue-controller-manager", "kueue-system")
-    cluster.pods[-1]["spec"]["containers"][0]["image"] = "registry.k8s.io/kueue/kueue:v0.18.6"
-    assert missing(cluster, declared(kueue_version="0.18.6")) == {}
-    assert missing(cluster, declared(kueue_version="0.19.2")) == {"Kueue": (State.OTHER, True)}
 
 
 def test_armed_agents_are_named_with_what_they_would_do() -> None:

@@ -1,0 +1,137 @@
+"""Judges the Kueue that a stack with queues finds in a cluster. Pure."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agents.kube.errors import Object
+from agents.kube.pods import Pod
+from gpumem.preflight.declared import Declared, InstalledKueue
+from gpumem.preflight.part import Part, State
+from gpumem.survey import Survey
+from tenancy.kueue_version import QUOTAS_HOLD_SINCE, quotas_hold
+from tenancy.names import KUEUE_API, LABEL_NAMESPACE, node_agent_namespace
+from tenancy.workload import at, containers_of, given, maps_at, text, texts
+
+_NAME = "Kueue"
+_IMAGE = re.compile(r"/kueue(?:-controller)?:v([0-9]+\.[0-9]+\.[0-9]+)")
+_FROM = "queues.installed_kueue"
+
+
+def kueue_parts(survey: Survey, declared: Declared) -> Iterator[Part]:
+    """The problems of a stack with queues or Kueue."""
+    controller = next(((pod, found) for pod in survey.pods if (found := _version(pod))), None)
+    version = controller[1] if controller else None
+    if declared.kueue_version is not None:
+        if version is not None and version != declared.kueue_version:
+            explained = (
+                f"{version} runs, kueue.version is {declared.kueue_version}; leave kueue out, or upgrade it first"
+            )
+            yield Part(name=_NAME, state=State.OTHER, text=explained, blocks=True)
+    elif declared.has_queues:
+        yield from _api(survey)
+        if version is not None and not quotas_hold(version):
+            explained = f"{version} has quotas that can be bypassed (docs/adr/0002); upgrade it to {QUOTAS_HOLD_SINCE}"
+            yield Part(name=_NAME, state=State.OTHER, text=explained, blocks=False)
+        if declared.installed_kueue is not None:
+            yield from _account(controller[0] if controller else None, declared.installed_kueue)
+            yield from _webhooks(survey, declared, declared.installed_kueue)
+
+
+def _version(pod: Pod) -> str | None:
+    """Kueue's version, if the pod is its controller."""
+    found = (_IMAGE.search(text(container, "image")) for container in containers_of(pod.spec))
+    return next((match[1] for match in found if match), None)
+
+
+def _api(survey: Survey) -> Iterator[Part]:
+    group, _, version = KUEUE_API.partition("/")
+    served = survey.groups.get(group, ())
+    if not served:
+        explained = "queues needs it; declare kueue, or install it"
+        yield Part(name=_NAME, state=State.MISSING, text=explained, blocks=True)
+    elif version not in served:
+        explained = (
+            f"queues needs {KUEUE_API}, the cluster serves {', '.join(served)}; upgrade it to {QUOTAS_HOLD_SINCE}"
+        )
+        yield Part(name=_NAME, state=State.OTHER, text=explained, blocks=True)
+
+
+def _account(controller: Pod | None, kueue: InstalledKueue) -> Iterator[Part]:
+    if controller is None:
+        return
+    runs = (controller.namespace, text(controller.spec, "serviceAccountName"))
+    if runs != (kueue.namespace, kueue.service_account):
+        explained = (
+            f"its controller runs in {runs[0]} as {runs[1]}, and only {kueue.service_account} of {kueue.namespace} may "
+            f"start Jobs of queue tenants; change namespace and service_account of {_FROM}"
+        )
+        yield Part(name=_NAME, state=State.OTHER, text=explained, blocks=True)
+
+
+def _webhooks(survey: Survey, declared: Declared, kueue: InstalledKueue) -> Iterator[Part]:
+    """Its webhook for Jobs must see the queue tenants, and should not see the agents."""
+    if not survey.mutating_webhooks:
+        return  # not read
+    selectors = [
+        at(webhook, "namespaceSelector")
+        for configuration in survey.mutating_webhooks
+        for webhook in maps_at(configuration, "webhooks")
+        if at(webhook, "clientConfig", "service").get("namespace") == kueue.namespace and _judges_jobs(webhook)
+    ]
+    tenants = [name for name in declared.ledger.queue_tenants if not _seen(selectors, name, _labels(survey, declared))]
+    if tenants:
+        explained = (
+            f"no webhook of namespace {kueue.namespace} judges Jobs in {', '.join(tenants)}, so their Jobs would not "
+            f"queue; compare {_FROM}.namespace and namespace_labels with its managedJobsNamespaceSelector"
+        )
+        yield Part(name=_NAME, state=State.MISSING, text=explained, blocks=True)
+    if agents := [name for name in _agents(declared) if _seen(selectors, name, _labels(survey, declared))]:
+        explained = (
+            f"its webhook judges the Jobs of {', '.join(agents)}, so the agents do not run while it is down; exclude "
+            "the namespace in its managedJobsNamespaceSelector"
+        )
+        yield Part(name="Kueue and the agents", state=State.OTHER, text=explained, blocks=False)
+
+
+def _judges_jobs(webhook: Mapping[str, Any]) -> bool:
+    return any(
+        "batch" in texts(rule, "apiGroups") and "jobs" in texts(rule, "resources") for rule in maps_at(webhook, "rules")
+    )
+
+
+def _agents(declared: Declared) -> tuple[str, ...]:
+    """The namespaces of the agents."""
+    system = declared.ledger.admission.own[0] if declared.ledger.admission else None
+    return (system, node_agent_namespace(system)) if system else ()
+
+
+def _labels(survey: Survey, declared: Declared) -> Mapping[str, Mapping[str, str]]:
+    """The labels of namespaces after the rollout."""
+    made = declared.namespace_labels
+    return {
+        name: {**at(survey.namespaces.get(name, {}), "labels"), **made.get(name, {}), LABEL_NAMESPACE: name}
+        for name in (*declared.ledger.queue_tenants, *_agents(declared))
+    }
+
+
+def _seen(selectors: list[Object], namespace: str, labels: Mapping[str, Mapping[str, str]]) -> bool:
+    return any(_selects(selector, labels[namespace]) for selector in selectors)
+
+
+def _selects(selector: Object, labels: Mapping[str, str]) -> bool:
+    """True if a label selector of Kubernetes has these labels."""
+    wanted = at(selector, "matchLabels")
+    return all(labels.get(key) == value for key, value in wanted.items()) and all(
+        _meets(expression, labels) for expression in maps_at(selector, "matchExpressions")
+    )
+
+
+def _meets(expression: Object, labels: Mapping[str, str]) -> bool:
+    key, values = text(expression, "key"), given(expression, "values", ())
+    return {
+        "In": key in labels and labels[key] in values,
+        "NotIn": labels.get(key) not in values,
+        "Exists": key in labels,
+        "DoesNotExist": key not in labels,
+    }[text(expression, "operator")]

@@ -1,0 +1,122 @@
+"""A stack next to a Kueue of others: in another namespace, with more frameworks, and with its own configuration."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from components.kueue import KueueSpec, values
+from tests.support.e2e import rollout
+from tests.support.e2e.rollout import Rollout, await_running, complete, job, jobs, workload
+from tests.support.paths import ROOT
+from tests.support.prod import raw
+from toolchain.cluster import cluster
+from toolchain.cluster.extent import Extent
+from toolchain.workspace import workspace
+
+HOME, TEAM, QUEUE = "queueing", "team-a", "team-a-gpu"
+CHART = ROOT / ".toolchain" / "charts" / "kueue"
+VERSION = str(yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"]["gpu-tenancy:kueue"]["version"])
+MANAGED = {"kueue-managed": "true"}
+PROGRAM = f"""
+import pathlib, pulumi, pulumi_kubernetes as k8s
+home = k8s.core.v1.Namespace("home", metadata={{"name": {HOME!r}}})
+values = pulumi.Config().require_object("values")
+k8s.helm.v3.Release("kueue", name="kueue", namespace={HOME!r}, chart={str(CHART)!r}, values=values,
+                    opts=pulumi.ResourceOptions(depends_on=[home]))
+"""
+
+
+def others_values() -> dict[str, Any]:
+    """The chart's own configuration, with the frameworks that it has by default, and namespaces by a label."""
+    chart = yaml.safe_load((CHART / "values.yaml").read_text())
+    configuration = yaml.safe_load(chart["managerConfig"]["controllerManagerConfigYaml"])
+    assert {"batch/job", "pod", "deployment"} <= set(configuration["integrations"]["frameworks"])
+    configuration["managedJobsNamespaceSelector"] = {"matchLabels": MANAGED}
+    ours = values(KueueSpec(version=VERSION))
+    return {**ours, "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(configuration)}}
+
+
+def settings(installed: dict[str, Any]) -> dict[str, Any]:
+    """Prod's queues alone. This Kueue counts CPU and memory, so the quotas have them."""
+    prod = raw()
+    queues = prod["queues"]
+    (quota,) = (queue["quotas"]["gpu-any"] for queue in queues["cluster_queues"].values())
+    quota |= {"cpu": {"nominal": 16}, "memory": {"nominal": "64Gi"}}
+    queues |= {"installed_kueue": installed, "local_queues": {QUEUE: queues["local_queues"][QUEUE]}}
+    return {
+        "cluster": prod["cluster"],
+        "pools": {"batch": prod["pools"]["batch"]},
+        "tenants": {TEAM: {}},
+        "priorities": {"gpu-workload": prod["priorities"]["gpu-workload"]},
+        "admission": {"gpu_priority": "gpu-workload"},
+        "queues": queues,
+    }
+
+
+@pytest.fixture(scope="module")
+def others(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
+    """A cluster with a Kueue of others, and a workspace for the stack `lab`."""
+    with cluster.running(tmp_path_factory.mktemp("others"), extent=Extent.SIMULATED) as running:
+        space = workspace(tmp_path_factory.mktemp("lab"))
+        project = tmp_path_factory.mktemp("kueue")
+        runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": str(ROOT / ".venv")}}
+        (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "others", "runtime": runtime}))
+        (project / "__main__.py").write_text(PROGRAM)
+        (project / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": {"others:values": others_values()}}))
+        reached = {"KUBECONFIG": str(running.kubeconfig)}
+        for command in (("stack", "init", "dev"), ("up", "--yes", "--skip-preview", "--stack", "dev")):
+            outcome = space.pulumi(*command, cwd=project, **reached)
+            assert outcome.code == 0, outcome.text
+        yield Rollout(running, space)
+
+
+def run(others: Rollout, *arguments: str) -> str:
+    """The output of a command of an operator, which succeeds."""
+    command = [sys.executable, "-m", *arguments]
+    environment = {"KUBECONFIG": str(others.cluster.kubeconfig)}
+    outcome = others.workspace.run(*command, cwd=others.workspace.project, **environment)
+    return outcome.text
+
+
+def write(others: Rollout, installed: dict[str, Any]) -> None:
+    path = Path(others.workspace.project / "Pulumi.lab.yaml")
+    parts = {f"gpu-tenancy:{name}": part for name, part in settings(installed).items()}
+    path.write_text(yaml.safe_dump({"config": parts}))
+
+
+def test_preflight_names_the_settings_that_do_not_fit_the_kueue_that_is_there(others: Rollout) -> None:
+    write(others, {})
+    text = " ".join(run(others, "gpumem", "preflight", "--stack", "lab").split())
+    assert f"its controller runs in {HOME} as kueue-controller-manager, and only" in text
+    assert f"no webhook of namespace kueue-system judges Jobs in {TEAM}" in text
+    write(others, {"namespace": HOME, "namespace_labels": MANAGED})
+    assert "Kueue" not in run(others, "gpumem", "preflight", "--stack", "lab")
+
+
+def test_a_job_of_a_queue_tenant_is_admitted_and_nothing_bypasses_the_queue(others: Rollout) -> None:
+    write(others, {"namespace": HOME, "namespace_labels": MANAGED})
+    said = run(others, "stacks", "up", "--stack", "lab", "--yes")
+    assert others.get(f"/api/v1/namespaces/{TEAM}")["metadata"]["labels"]["kueue-managed"] == "true", said
+    asked = {"cpu": "1", "memory": "1Gi"}
+    train = job("train", QUEUE)
+    train["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] = asked
+    bare = {"metadata": {"name": "bare"}, "spec": {"containers": [rollout.container({"nvidia.com/gpu": "1"})]}}
+
+    assert "GPUs of this namespace are handed out by its queue" in str(others.create(rollout.pods(TEAM), bare).refusal)
+    rollout.submit(others, TEAM, train)
+    await_running(others, TEAM, "train")
+    admitted = workload(others, TEAM, "train")["status"]["admission"]
+    assert admitted["clusterQueue"] == "gpu-cq"
+    assert set(admitted["podSetAssignments"][0]["flavors"]) == {"nvidia.com/gpu", "cpu", "memory"}
+    (pod,) = rollout.job_pods(others, TEAM, "train")
+    assert pod["spec"]["priorityClassName"] == "gpu-workload"
+
+    rollout.submit(others, TEAM, job("second", QUEUE))
+    rollout.await_waiting(others, TEAM, "second", "insufficient unused quota")
+    complete(others, TEAM, "train")
+    await_running(others, TEAM, "second")
+    assert others.get(jobs(TEAM, "second"))["spec"]["suspend"] is False
