@@ -18,6 +18,7 @@ from components.base.manifest import Manifest, component_type, manifest, registe
 from components.base.spec import Count, DnsLabel, Labels, Mib, MibOrNone, PriorityKey, Spec, TenantKey
 from tenancy import names
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Workload
+from tenancy.ledger import Mode
 from tenancy.quantity import canonical, canonical_mib
 
 _COMPONENT = "memory"
@@ -121,6 +122,7 @@ class HostMemoryPoolSpec(Spec):
 class HostMemoryArgs:
     pools: Mapping[str, HostMemoryPoolSpec]
     namespace: str
+    mode: Mode = Mode.ENFORCE
 
 
 def host_memory_pools(specs: Mapping[str, HostMemoryPoolSpec]) -> HostMemoryPools:
@@ -206,9 +208,11 @@ class HostMemory(pulumi.ComponentResource):
         super().__init__(component_type("Memory"), name, props, opts)
         pools = host_memory_pools(args.pools)
         register(config_map(pools, args.namespace), f"{name}-pools", parent=self)
-        for quota in quotas(pools):
+        for quota in quotas(pools) if args.mode is Mode.ENFORCE else ():
             metadata = quota["metadata"]
             register(quota, f"{name}-{metadata['namespace']}-{metadata['name']}", parent=self)
         for policy in host_memory.policies(pools):
-            put_into_force(policy, f"{name}-{policy['metadata']['name']}", parent=self)
+            # Without the stamps every pod of the pools would lack its class.
+            own = policy["metadata"]["name"]
+            put_into_force(policy, f"{name}-{own}", parent=self, mode=args.mode, stamped=True)
         self.register_outputs({})

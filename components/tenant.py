@@ -10,10 +10,11 @@ from pydantic import Field, ValidationInfo, field_validator
 from components.base.identity import RBAC_GROUP, group_subject
 from components.base.manifest import Manifest, component_type, manifest, register
 from components.base.spec import Count, Mib, PeopleName, PoolKey, Spec, TenantKey
-from tenancy.ledger import PodSecurity
+from tenancy.ledger import Mode, PodSecurity
 from tenancy.names import (
     APPLY_BY_FORCE,
     APPLY_BY_FORCE_VALUE,
+    POD_SECURITY_AUDIT,
     POD_SECURITY_ENFORCE,
     POD_SECURITY_WARN,
     PROJECT,
@@ -46,6 +47,11 @@ class TenantSpec(Spec):
         validate_default=True,
         description="true: the namespace is deleted with its tenant, and all volumes with it. Else it stays.",
         examples=[True],
+    )
+    mode: Mode | None = Field(
+        default=None,
+        description="observe: it has no quota, and Pod Security only warns. Default: the mode of the stack.",
+        examples=["enforce"],
     )
     groups: dict[PeopleName, Role] = Field(
         default_factory=dict,
@@ -108,7 +114,8 @@ class TenantArgs:
     """`gpumem_mib` and `gpu_count`: the most that its pods may request together, by its seats and its queues.
 
     `gpus`: the most nvidia.com/gpu, None if its quota does not count them. `queue_labels`: the labels of a queue
-    tenant's namespace for a Kueue of others.
+    tenant's namespace for a Kueue of others. `observed`: it gets no quota, and no Pod
+    Security level is enforced.
     """
 
     tenant: str
@@ -119,6 +126,7 @@ class TenantArgs:
     gpus: int | None = None
     has_queue: bool
     queue_labels: Mapping[str, str] = field(default_factory=dict)
+    observed: bool = False
 
 
 def namespace(tenant: str, args: TenantArgs) -> Manifest:
@@ -141,7 +149,10 @@ def existing_namespace(tenant: str, args: TenantArgs) -> Manifest:
 def tenant_labels(args: TenantArgs) -> dict[str, str]:
     """The level that its pods are held to, and the label by which Kueue manages its Jobs."""
     queue = {**args.queue_labels, QUEUE_TENANT: "true"} if args.has_queue else {}
-    return {**queue, POD_SECURITY_ENFORCE: str(args.spec.pod_security)}
+    level = str(args.spec.pod_security)
+    if args.observed:
+        return {**queue, POD_SECURITY_WARN: level, POD_SECURITY_AUDIT: level}
+    return {**queue, POD_SECURITY_ENFORCE: level}
 
 
 def quota(tenant: str, args: TenantArgs) -> Manifest:
@@ -180,7 +191,8 @@ class Tenant(pulumi.ComponentResource):
         props = {"spec": args.spec.model_dump(mode="json"), "gpumemMib": args.gpumem_mib, "hasQueue": args.has_queue}
         super().__init__(component_type("Tenant"), name, props, opts)
         before = self._namespace(name, args)
-        register(quota(args.tenant, args), f"{name}-quota", parent=self, depends_on=before)
+        if not args.observed:
+            register(quota(args.tenant, args), f"{name}-quota", parent=self, depends_on=before)
         for role, groups in groups_by_role(args.spec.groups).items():
             register(role_binding(args.tenant, role, groups), f"{name}-{role}", parent=self, depends_on=before)
         self.register_outputs({})

@@ -56,6 +56,7 @@ def joined(lines: Callable[[_Found, Paper], Iterable[str]]) -> Callable[[_Found,
 
 @joined
 def who_text(report: Who, paper: Paper) -> Iterator[str]:
+    yield from paper.wrapped(report.observed, alarm=True)
     for node in report.nodes:
         yield from _node(node, report.scope, paper)
     for row in report.whole:
@@ -143,6 +144,7 @@ def _pods(pods: Sequence[Holder], paper: Paper) -> Iterator[str]:
 
 @joined
 def free_text(report: Free, paper: Paper) -> Iterator[str]:
+    yield from paper.wrapped(report.observed, alarm=True)
     for pool in report.pools:
         yield from _pool(pool, paper)
     for whole in report.whole:

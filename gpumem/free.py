@@ -61,6 +61,7 @@ class Free:
     own_budget_mib: int | None
     own_held_mib: int | None
     unknown: tuple[str, ...]
+    observed: str = ""
 
 
 def free(cluster: ClusterSnapshot, pool: str | None = None) -> Free:
@@ -70,6 +71,7 @@ def free(cluster: ClusterSnapshot, pool: str | None = None) -> Free:
     ledger, own = cluster.ledger, cluster.own
     pools = [each for each in ledger.pools if pool in (None, each.name)]
     return Free(
+        observed=cluster.ledger.observed,
         scope=own,
         pools=tuple(
             _shared(cluster, each, [node for node in found.nodes if node.pool == each.name])

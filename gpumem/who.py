@@ -126,6 +126,7 @@ class Who:
     waiting: tuple[Waiting, ...]
     gates: tuple[GatedWorkload, ...]
     unknown: tuple[str, ...]
+    observed: str = ""
 
 
 class PoolError(AgentError):
@@ -154,6 +155,7 @@ def who(cluster: ClusterSnapshot, wanted: Filter = EVERYTHING) -> Who:
         if reading is not None and reading.problem:
             gaps.append(f"{usage.node}: what is in use: {reading.problem}")
     return Who(
+        observed=cluster.ledger.observed,
         scope=cluster.own,
         nodes=tuple(rows),
         whole=tuple(_whole_devices(cluster, wanted)),

@@ -52,7 +52,11 @@ def declared(settings: StackSettings) -> Stack:
         ledger=ledger,
         environ=environ,
         overlaps={name: spec["concurrencyPolicy"] != "Forbid" for name, spec in cron_jobs.items()},
-        quotas={seat.tenant: ledger.budget_mib(seat.tenant) for seat in ledger.seats},
+        quotas={
+            seat.tenant: ledger.budget_mib(seat.tenant)
+            for seat in ledger.seats
+            if settings.enforces(settings.tenants[seat.tenant])
+        },
     )
 
 
@@ -66,7 +70,11 @@ def _cron_jobs(settings: StackSettings, ledger: Ledger) -> Iterator[tuple[str, M
         yield WATCHDOG, cron_job(watchdog_agent(args))["spec"]
     if settings.gate is not None and settings.on_demand:
         gate_args = GateArgs(
-            spec=settings.gate, cluster=cluster, code=_NO_CODE, exporter=exporter, on_demand=settings.on_demand
+            spec=settings.acting(settings.gate),
+            cluster=cluster,
+            code=_NO_CODE,
+            exporter=exporter,
+            on_demand=settings.on_demand,
         )
         yield GATE, gate_cron_job(gate_agent(gate_args))["spec"]
 

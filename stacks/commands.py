@@ -172,7 +172,8 @@ def _judge(
             print(f"previewing {engine.stack} …", file=sys.stderr)
         ended = run.quietly(engine, given)
     lowered = remedies(declared.ledger(), lambda seat: parts.shown(("residents", seat)))
-    sys.stdout.write(report(ended, _chart(declared), colour=_colour(), remedies=lowered))
+    observed = declared.ledger().observed
+    sys.stdout.write(report(ended, _chart(declared), colour=_colour(), remedies=lowered, observed=observed))
     sys.stdout.flush()
     return ended
 

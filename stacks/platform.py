@@ -35,7 +35,7 @@ from stacks.settings import StackSettings, provider
 from tenancy import names
 from tenancy.chart import seating_chart
 from tenancy.host_memory.pool import HostMemoryPool
-from tenancy.ledger import Ledger
+from tenancy.ledger import Ledger, Mode
 from tenancy.quantity import canonical
 
 # Where the installer puts the pinned chart, in the project's folder. It stays relative: the address is in the state.
@@ -94,7 +94,11 @@ def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_ST
             place.named("local-queues"), LocalQueuesArgs(spec=settings.queues, tenants=tenants), place.after(*queues)
         )
     if settings.memory_pools:
-        host_memory_args = HostMemoryArgs(pools=settings.memory_pools, namespace=settings.cluster.system_namespace)
+        host_memory_args = HostMemoryArgs(
+            pools=settings.memory_pools,
+            namespace=settings.cluster.system_namespace,
+            mode=_mode(enforces=settings.enforces()),
+        )
         HostMemory(place.named("memory"), host_memory_args, place.after(system, *priorities, *tenants.values()))
     if guarded and node_code is not None:
         Guard(
@@ -123,7 +127,11 @@ def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_ST
         # does not wait for Kueue or for queue tenants. Queue tenants wait for Kueue.
         unqueued = [tenant for name, tenant in tenants.items() if name not in ledger.queue_tenants]
         args = AdmissionArgs(
-            spec=settings.admission, ledger=ledger, terms=ledger.admission, kueue=settings.kueue_account
+            spec=settings.admission,
+            ledger=ledger,
+            terms=ledger.admission,
+            kueue=settings.kueue_account,
+            mode=_mode(enforces=settings.enforces(settings.admission)),
         )
         Admission(place.named("admission"), args, place.after(capacity, *schedulers, *priorities, *unqueued))
     claims = (
@@ -170,7 +178,7 @@ def watchdog_args(
     queued = handed_out(settings.queues, ledger.names.gpumem) if settings.queues else {}
     measured = {seat.tenant for seat in ledger.seats if not settings.pools[seat.pool].assumed}
     return WatchdogArgs(
-        spec=spec,
+        spec=settings.acting(spec),
         cluster=settings.cluster,
         code=code,
         exporter=exporter,
@@ -278,6 +286,7 @@ def _declare_tenants(
                 gpus=ledger.gpus_of(name),
                 has_queue=name in queue_tenants,
                 queue_labels=settings.kueue_namespace_labels,
+                observed=not settings.enforces(spec),
             ),
             place.after(*(queues if name in queue_tenants else ())),
         )
@@ -303,7 +312,11 @@ def _declare_readers(
     if settings.gate is not None and settings.on_demand:
         gated = {tenants[workload.tenant] for workload in settings.on_demand.values()}
         gate_args = GateArgs(
-            spec=settings.gate, cluster=cluster, code=code, exporter=exporter, on_demand=settings.on_demand
+            spec=settings.acting(settings.gate),
+            cluster=cluster,
+            code=code,
+            exporter=exporter,
+            on_demand=settings.on_demand,
         )
         Gate(place.named("gate"), gate_args, place.after(system, *gated))
     if settings.alerts is not None:
@@ -341,5 +354,12 @@ def _declare_scheduler(
     return [Scheduler(place.named("scheduler"), args, place.after(capacity))]
 
 
+def _mode(*, enforces: bool) -> Mode:
+    return Mode.ENFORCE if enforces else Mode.OBSERVE
+
+
 def _guarded(settings: StackSettings) -> tuple[HostMemoryPool, ...]:
+    """The pools with a guard. It acts on processes and cannot only report, so that a stack that observes has none."""
+    if not settings.enforces():
+        return ()
     return tuple(pool for pool in host_memory_pools(settings.memory_pools).pools if pool.guard)

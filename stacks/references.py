@@ -139,6 +139,8 @@ def _counted_twice(raw: Mapping[str, Any]) -> Iterator[str]:
     """Memory that seats claim must not be advertised as an extended resource too."""
     if not _claims_seats(raw):
         return
+    if raw.get("mode") == "observe":
+        yield f"{key('mode')}: observe is for seats by gpumem; remove it where seats are claimed (placement dra)"
     if raw.get("reconcile"):
         yield f"{key('reconcile')}: advertises what seats are claimed of (scheduler.placement dra); remove it"
     for path, resource in matches(raw, "queues.cluster_queues.*.quotas.*.*@"):

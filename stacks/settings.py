@@ -6,7 +6,7 @@ checks sums, placement and everything between resources.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -35,6 +35,7 @@ from tenancy.ledger import (
     ConsumableShares,
     Ledger,
     LocalQueue,
+    Mode,
     OnDemand,
     PlacementMode,
     Pool,
@@ -48,6 +49,7 @@ from tenancy.ledger import (
 from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace, service_account_user
 from tenancy.quantity import whole
 
+Acting = TypeVar("Acting", WatchdogSpec, GateSpec)
 _MOST_LINES = 100
 # The provider's key with which it changes a ConfigMap instead of replacing it.
 CHANGE_CONFIG_MAPS = "kubernetes:enableConfigMapMutable"
@@ -72,6 +74,12 @@ class ConfigError(pulumi.RunError):
 class StackSettings(Spec):
     """One stack. Every key but cluster and pools may be left out: that part is then not declared."""
 
+    mode: Mode = Field(
+        default=Mode.ENFORCE,
+        description="observe: the stack only reports what it would deny, evict, scale or change. enforce: it acts. "
+        "A part may have its own mode.",
+        examples=["enforce"],
+    )
     cluster: ClusterSpec = Field(
         description="Common to all parts: the resource domain, the agents' namespace and image."
     )
@@ -130,6 +138,24 @@ class StackSettings(Spec):
         examples=[["stacks.d/prod"]],
     )
 
+    def enforces(self, part: AdmissionSpec | WatchdogSpec | GateSpec | TenantSpec | None = None) -> bool:
+        """True if the part acts: by its own mode, else by the stack's."""
+        own = part.mode if part is not None else None
+        return (own or self.mode) is Mode.ENFORCE
+
+    def acting(self, agent: Acting) -> Acting:
+        """The agent as it acts: one that observes is not armed."""
+        return agent.model_copy(update={"armed": agent.armed and self.enforces(agent)})
+
+    @property
+    def observes(self) -> tuple[str, ...]:
+        """The parts that only observe, by the names of their keys."""
+        parts = {"admission": self.admission, "watchdog": self.watchdog, "gate": self.gate}
+        found = [name for name, part in parts.items() if part is not None and not self.enforces(part)]
+        tenants = [f"tenants.{name}" for name, tenant in self.tenants.items() if not self.enforces(tenant)]
+        every = ["tenants"] if tenants and len(tenants) == len(self.tenants) else sorted(tenants)
+        return (*found, *every, *(["memory_pools"] if self.memory_pools and not self.enforces() else []))
+
     @property
     def extender(self) -> SchedulerSpec | None:
         """The scheduler, where it places by our extender."""
@@ -179,7 +205,10 @@ class StackSettings(Spec):
             unbudgeted=_entries(Unbudgeted, self.unbudgeted),
             quotas=_quotas(queues) if queues else (),
             queue_tenants=tuple(sorted({q.tenant for q in queues.local_queues.values()})) if queues else (),
-            tenants=_entries(Tenant, self.tenants),
+            tenants=tuple(
+                replace(tenant, observed=not self.enforces(self.tenants[tenant.name]))
+                for tenant in _entries(Tenant, self.tenants)
+            ),
             exempt_namespaces=_exempt(self.admission, self.cluster),
             trusted_namespaces=tuple(sorted(set(self.admission.trusted_namespaces))) if self.admission else (),
             trusted_groups=tuple(sorted(set(self.admission.trusted_groups))) if self.admission else (),
@@ -189,6 +218,7 @@ class StackSettings(Spec):
             ),
             admission=_terms(self, self.admission) if self.admission else None,
             claimed=self.claimed,
+            observes=self.observes,
         )
 
 
@@ -368,8 +398,9 @@ def _parsed(values: Mapping[str, Any], path: Path, *, foreign: Iterable[str]) ->
 
 
 def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values without empty ones, which are the engine's default for absent keys."""
-    return {name: value for name, value in values.items() if value not in ({}, [])}
+    """The values without those that are the engine's for absent keys (Pulumi.yaml): empty ones, and the mode."""
+    default = StackSettings.model_fields["mode"].default
+    return {n: value for n, value in values.items() if value not in ({}, []) and (n, value) != ("mode", default)}
 
 
 def _refuse_encrypted(names: Iterable[str]) -> None:

@@ -132,6 +132,8 @@ def _entry(name: str, description: str) -> str:
     """A list's items must be described to the engine; what a map may hold is in docs/config.schema.json."""
     if name == "files":
         kind, items, default = "array", "    items:\n      type: string\n", "[]"
+    elif name == "mode":
+        kind, items, default = "string", "", str(StackSettings.model_fields[name].default)
     else:
         kind, items, default = "object", "", "{}"
     return f"  {name}:\n    type: {kind}\n{items}    description: {json.dumps(description)}\n    default: {default}\n"

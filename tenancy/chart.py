@@ -63,6 +63,8 @@ class _Chart:
             yield from self._text(f"exempt from admission: {', '.join(self.ledger.exempt_namespaces)}", indent="")
         if trusted := (*self.ledger.trusted_namespaces, *(f"group {each}" for each in self.ledger.trusted_groups)):
             yield from self._text(f"trusted with any right: {', '.join(trusted)}", indent="")
+        if self.ledger.observes:
+            yield from self._text(self.ledger.observed, indent="", alarm=True)
         yield from self._text(_LEGEND, indent="")
 
     def _shared_pool(self, pool: Pool) -> Iterator[str]:

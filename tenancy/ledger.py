@@ -56,6 +56,13 @@ class Enforce(enum.StrEnum):
     DRIVER = "driver"  # NVIDIA's driver refuses the allocation, by control group (from R615 on)
 
 
+class Mode(enum.StrEnum):
+    """The effect of a stack or of one of its parts: observe only reports what enforce would do."""
+
+    OBSERVE = "observe"
+    ENFORCE = "enforce"
+
+
 class PodSecurity(enum.StrEnum):
     """Levels of the Pod Security Standards, the loosest first
     (https://kubernetes.io/docs/concepts/security/pod-security-standards/)."""
@@ -73,9 +80,11 @@ class PodSecurity(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Tenant:
-    """A tenant with its Pod Security level, and the reason for a level below baseline."""
+    """A tenant with its Pod Security level, and the reason for a level below baseline. An `observed` tenant has no
+    quota, and its namespace only warns of pods below the level."""
 
     name: str
+    observed: bool = False
     pod_security: PodSecurity = PodSecurity.BASELINE
     pod_security_reason: str = ""
 
@@ -274,10 +283,19 @@ class Ledger:
     admission: AdmissionTerms | None = None
     # The shares that seats claim of the devices of NVIDIA's DRA driver (docs/adr/0027). None: seats are no claims.
     claimed: ConsumableShares | None = None
+    # The parts of the stack that only observe.
+    observes: tuple[str, ...] = ()
 
     @property
     def names(self) -> Names:
         return Names(self.domain)
+
+    @property
+    def observed(self) -> str:
+        """The note on what only observes, for people; empty if all parts enforce."""
+        return (
+            f"this stack observes: {', '.join(self.observes)} only report what they would do" if self.observes else ""
+        )
 
     def pool(self, name: str) -> Pool | None:
         return next((pool for pool in self.pools if pool.name == name), None)

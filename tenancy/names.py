@@ -48,6 +48,7 @@ LABEL_NAMESPACE = "kubernetes.io/metadata.name"
 LABEL_HOSTNAME = "kubernetes.io/hostname"
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"
 # Kubernetes judges a workload's template by this level, and warns its author.
+POD_SECURITY_AUDIT = "pod-security.kubernetes.io/audit"
 POD_SECURITY_WARN = "pod-security.kubernetes.io/warn"
 
 # Admission skips a namespace with this label. To set it, one needs the right to change our policies.

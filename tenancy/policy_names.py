@@ -6,6 +6,7 @@ PLACE_SEATED = "gpu-tenancy-place-seated"
 GPU_BUDGET = "gpu-tenancy-gpu-budget"
 DEVICE_CHOICE = "gpu-tenancy-device-choice"
 DEVICE_BINDING = "gpu-tenancy-device-binding"
+DEVICE_ANNOTATIONS = "gpu-tenancy-device-annotations"
 DEVICE_CAPPED = "gpu-tenancy-device-capped"
 DEVICE_CAP_STAMP = "gpu-tenancy-device-cap-stamp"
 DEVICE_STAMP = "gpu-tenancy-device-stamp"
@@ -40,3 +41,20 @@ HOST_MEMORY_CLASSES = "gpu-tenancy-memory-classes"
 RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
 LEDGER_WRITES = "gpu-tenancy-ledger-writes"
+
+# These guard the agents' data and the nodes' status, and deny nothing that a cluster without the stack does. They deny
+# also while the stack observes.
+GUARDS = frozenset(
+    {
+        CAPACITY_WRITERS,
+        DEVICE_ANNOTATIONS,
+        DEVICE_BINDING,
+        DEVICE_SLICES,
+        EXEMPTIONS,
+        LEDGER_WRITES,
+        RECONCILE_WRITES,
+        SEAT_CLAIMS,
+        SEAT_CLAIM_TEMPLATES,
+        SEAT_PODS,
+    }
+)

@@ -78,26 +78,27 @@ def device_placed(resources: Names, devices: int) -> Manifest:
     return validating(policy_names.DEVICE_PLACED, Scope(outside(), {}), validations, variables)
 
 
+_WRITES = (
+    ResourceRule("CREATE", ("pods",)),
+    ResourceRule("UPDATE", ("pods", "pods/status", "pods/ephemeralcontainers", "pods/resize")),
+)
+_ANNOTATIONS = {
+    "before": "oldObject != null && has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {}",
+    "after": "has(object.metadata.annotations) ? object.metadata.annotations : {}",
+}
+_AS_BEFORE = "k in variables.before && variables.before[k] == variables.after[k]"
+
+
 def device_choice(resources: Names) -> Manifest:
-    """Nobody chooses a device: by environment, by the scheduler's annotations, or by those that a runtime follows.
+    """Nobody chooses a device: by environment, or by the annotations that a runtime follows.
 
     An update is judged by its changes, so that a pod from before the policy can still report its status and end.
     """
-    prefix, ours = resources.device_annotation_prefix, _is_the_schedulers(resources)
-    rules = (
-        ResourceRule("CREATE", ("pods",)),
-        ResourceRule("UPDATE", ("pods", "pods/status", "pods/ephemeralcontainers", "pods/resize")),
-    )
     no_choice = f"!variables.started.exists(c, {cel.chooses_device('c', resources)})"
-    as_before = "k in variables.before && variables.before[k] == variables.after[k]"
-    unchanged = (
-        f"variables.after.all(k, !{ours} || {as_before}) && variables.before.all(k, !{ours} || k in variables.after)"
-    )
-    not_injected = f"variables.after.all(k, !k.matches({cel.text(reach.DEVICE_ANNOTATIONS)}) || {as_before})"
+    not_injected = f"variables.after.all(k, !k.matches({cel.text(reach.DEVICE_ANNOTATIONS)}) || {_AS_BEFORE})"
     validations = {
         no_choice: f"this pod chooses its device by {names.VISIBLE_DEVICES}: remove the variable; the scheduler gives "
         "one",
-        unchanged: f"annotations under {prefix} are the scheduler's: leave them as they are",
         not_injected: "this pod has a container runtime add devices, by an annotation under cdi.k8s.io, nri.io or "
         "alike: remove it",
     }
@@ -105,10 +106,20 @@ def device_choice(resources: Names) -> Manifest:
         "started": f"request.operation == 'CREATE' ? {cel.CONTAINERS} : "
         "request.subResource == 'ephemeralcontainers' && has(object.spec.ephemeralContainers) ? "
         "object.spec.ephemeralContainers : []",
-        "before": "oldObject != null && has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {}",
-        "after": "has(object.metadata.annotations) ? object.metadata.annotations : {}",
+        **_ANNOTATIONS,
     }
-    return validating(policy_names.DEVICE_CHOICE, Scope(outside(), {}, rules), validations, variables)
+    return validating(policy_names.DEVICE_CHOICE, Scope(outside(), {}, _WRITES), validations, variables)
+
+
+def device_annotations(resources: Names) -> Manifest:
+    """Nobody writes the scheduler's annotations on a pod, by which the extender counts devices."""
+    ours = _is_the_schedulers(resources)
+    unchanged = (
+        f"variables.after.all(k, !{ours} || {_AS_BEFORE}) && variables.before.all(k, !{ours} || k in variables.after)"
+    )
+    message = f"annotations under {resources.device_annotation_prefix} are the scheduler's: leave them as they are"
+    scope = Scope(outside(), {}, _WRITES)
+    return validating(policy_names.DEVICE_ANNOTATIONS, scope, {unchanged: message}, _ANNOTATIONS)
 
 
 def device_binding(resources: Names, account: str) -> Manifest:

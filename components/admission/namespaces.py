@@ -73,13 +73,15 @@ def counted_gpus(tenants: Collection[str]) -> list[Manifest]:
 
 
 def pod_security(tenants: Iterable[Tenant]) -> list[Manifest]:
-    """Returns a policy for each level that a tenant has; none for privileged tenants.
+    """Returns a policy for each level that a tenant has; none for privileged and observed tenants.
 
     The stack labels the namespaces of its tenants. In one without the label no pod starts. A privileged pod could
     change every budget of its node.
     """
     by_level: dict[PodSecurity, list[str]] = {}
     for tenant in tenants:
+        if tenant.observed:
+            continue
         by_level.setdefault(tenant.pod_security, []).append(tenant.name)
     return [_held_to(level, by_level[level]) for level in PodSecurity.BASELINE.at_least if level in by_level]
 

@@ -7,7 +7,7 @@ import pulumi
 from pydantic import Field
 
 from components.admission import caps, cel, placement, routes
-from components.admission.device import device_binding, device_choice, device_placed, device_stamps
+from components.admission.device import device_annotations, device_binding, device_choice, device_placed, device_stamps
 from components.admission.grace import grace
 from components.admission.mirror import mirror_pods
 from components.admission.namespaces import counted_gpus, exemption, exemptions, gpu_tenants, pod_security
@@ -17,7 +17,8 @@ from components.admission.queued import Queued, queued
 from components.admission.seats import Seats, gpu_count_use, seat_sizes, whole_devices
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import DnsLabel, ObjectName, PeopleName, PriorityKey, Spec
-from tenancy.ledger import AdmissionTerms, Ledger
+from tenancy import policy_names
+from tenancy.ledger import AdmissionTerms, Ledger, Mode
 from tenancy.names import (
     EXEMPT_BY_NAME,
     SCHEDULER,
@@ -28,10 +29,18 @@ from tenancy.names import (
 )
 from tenancy.policy_names import GPU_BUDGET, PLACE_QUEUED, PLACE_SEATED, PRIORITY_SYSTEM, PRIORITY_USE, STAMP_PRIORITY
 
+# These judge the result of the mutating policies, so that without those they would warn of every pod with a GPU.
+_AFTER_STAMPS = (policy_names.DEVICE_PLACED, policy_names.DEVICE_CAPPED)
+
 
 class AdmissionSpec(Spec):
     """Admission policies, by which the API server changes and denies pods. Needs Kubernetes 1.36."""
 
+    mode: Mode | None = Field(
+        default=None,
+        description="observe or enforce for this part alone; default: the stack's mode.",
+        examples=["enforce"],
+    )
     gpu_priority: PriorityKey = Field(description="Key of priorities: stamped on every pod that reaches a GPU.")
     tenant_priorities: dict[DnsLabel, DnsLabel] = Field(
         default_factory=dict,
@@ -76,6 +85,7 @@ class AdmissionArgs:
     ledger: Ledger
     terms: AdmissionTerms
     kueue: str
+    mode: Mode = Mode.ENFORCE
 
     @property
     def names(self) -> Names:
@@ -111,6 +121,7 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
         *([device_placed(names, devices)] if devices else ()),
         *caps.policies(caps.CapArgs(resources=names, pools=ledger.pools, placed=placed)),
         device_choice(names),
+        device_annotations(names),
         device_binding(names, scheduler if devices else SCHEDULER_ACCOUNT),
         mirror_pods(),
         gpu_tenants(names, [tenant.name for tenant in ledger.tenants]),
@@ -244,5 +255,8 @@ class Admission(pulumi.ComponentResource):
             if namespace != EXEMPT_BY_NAME
         ]
         for policy in policies(args):
-            put_into_force(policy, f"{name}-{policy['metadata']['name']}", parent=self, depends_on=exempt)
+            own = policy["metadata"]["name"]
+            mode = Mode.ENFORCE if own in policy_names.GUARDS else args.mode
+            stamped = own in _AFTER_STAMPS
+            put_into_force(policy, f"{name}-{own}", parent=self, depends_on=exempt, mode=mode, stamped=stamped)
         self.register_outputs({})

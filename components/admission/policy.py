@@ -11,6 +11,7 @@ from typing import Any
 import pulumi
 
 from components.base.manifest import Manifest, register
+from tenancy.ledger import Mode
 from tenancy.names import EXEMPT, EXEMPT_BY_NAME, EXEMPT_VALUE, LABEL_NAMESPACE, labels
 
 _API = "admissionregistration.k8s.io/v1"
@@ -114,22 +115,35 @@ def validating(
     return _policy("ValidatingAdmissionPolicy", component, name, spec)
 
 
-def binding(policy: Manifest) -> Manifest:
-    """Puts a policy into force, everywhere in its own scope."""
+def binding(policy: Manifest, mode: Mode = Mode.ENFORCE) -> Manifest:
+    """Puts a policy into force, everywhere in its own scope. A policy that observes warns and writes to the audit log
+    (https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/#validation-actions)."""
     spec: dict[str, Any] = {"policyName": policy["metadata"]["name"]}
     if policy["kind"] == "ValidatingAdmissionPolicy":
-        spec["validationActions"] = ["Deny"]
+        spec["validationActions"] = ["Deny"] if mode is Mode.ENFORCE else ["Warn", "Audit"]
     if "paramKind" in policy["spec"]:
         spec["paramRef"] = {"selector": {}, "parameterNotFoundAction": "Allow"}
     return {**policy, "kind": f"{policy['kind']}Binding", "spec": spec}
 
 
 def put_into_force(
-    policy: Manifest, name: str, *, parent: pulumi.Resource, depends_on: Sequence[pulumi.Resource] = ()
+    policy: Manifest,
+    name: str,
+    *,
+    parent: pulumi.Resource,
+    depends_on: Sequence[pulumi.Resource] = (),
+    mode: Mode = Mode.ENFORCE,
+    stamped: bool = False,
 ) -> pulumi.Resource:
-    """Registers the policy and its binding, which it returns."""
+    """Registers the policy and its binding. Returns the last of them.
+
+    A policy that would change pods has no binding while it observes, and so no effect. The same holds for one that
+    judges `stamped` pods, because nothing stamps them.
+    """
     declared = register(policy, name, parent=parent, depends_on=depends_on)
-    return register(binding(policy), f"{name}-binding", parent=parent, depends_on=[declared])
+    if mode is Mode.OBSERVE and (stamped or policy["kind"] == "MutatingAdmissionPolicy"):
+        return declared
+    return register(binding(policy, mode), f"{name}-binding", parent=parent, depends_on=[declared])
 
 
 def _policy(kind: str, component: str, name: str, spec: dict[str, Any]) -> Manifest:

@@ -17,7 +17,7 @@ from components.base.spec import Count, DnsLabel, HttpUrl, Mib, PoolKey, Seconds
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
-from tenancy.ledger import GATE_MARGIN_MIB
+from tenancy.ledger import GATE_MARGIN_MIB, Mode
 
 # A run lasts until the next one is at work, so that a waiting seat is always seen within one interval. A pod starts 2
 # to 10 seconds after its minute, and of two runs at once only one acts (docs/adr/0021).
@@ -100,6 +100,11 @@ class GateSpec(Spec):
         default=5,
         le=15,
         description="Time between two samples, and so the longest time until the gate sees a waiting seat.",
+    )
+    mode: Mode | None = Field(
+        default=None,
+        description="observe or enforce for this part alone; default: the stack's mode.",
+        examples=["enforce"],
     )
     armed: bool = Field(default=False, description="false: it only reports its decisions, and has no right to act.")
     starting_seconds: Seconds = Field(

@@ -16,6 +16,7 @@ from components.base.spec import Count, MibOrNone, Seconds, Spec
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
+from tenancy.ledger import Mode
 
 # The time before the watchdog may recycle the same workload again.
 _COOL_DOWN_SECONDS = 600
@@ -29,6 +30,11 @@ class WatchdogSpec(Spec):
     needs: ClassVar[Mapping[str, str]] = {"exporter": "the watchdog acts on what the exporter measures"}
 
     armed: bool = Field(default=False, description="false: it only reports its decisions, and has no right to evict.")
+    mode: Mode | None = Field(
+        default=None,
+        description="observe or enforce for this part alone; default: the stack's mode.",
+        examples=["enforce"],
+    )
     interval_seconds: Seconds = Field(default=5, le=30, description="Time between two readings of the devices.")
     minimum_age_seconds: Seconds = Field(
         default=120, description="Younger pods are left alone, because they load models."

@@ -25,6 +25,8 @@ def admitted(graph: Graph) -> Iterator[Finding]:
     ledger = graph.ledger
     if ledger is None:
         return  # the rule on the ledger reports it
+    if "admission" in ledger.observes and graph.is_beside:
+        return  # the cluster admits these pods, with a warning
     handlers, unread = _handlers(graph), {finding.urn for finding in graph.unread_requests}
     readable = (workload for workload in graph.workloads if workload.urn not in unread)
     yield from each(readable, lambda workload: _judge(graph, ledger, handlers, workload))

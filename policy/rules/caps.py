@@ -8,7 +8,7 @@ from policy.objects import Object, text
 from policy.rule import Example, rule
 from tenancy import names
 from tenancy.caps import VARIABLES
-from tenancy.ledger import Enforce, Pool
+from tenancy.ledger import Enforce, Ledger, Pool
 from tenancy.workload import at, containers_of, maps_at, pod_template
 
 # The first driver with limits in NVML, and the first container toolkit with a CDI hook that sets them.
@@ -34,11 +34,17 @@ def caps(graph: Graph) -> Iterator[Finding]:
         return
     for pool in graph.ledger.pools:
         if pool.enforce is Enforce.DRIVER:
-            for problem in _problems(pool):
+            for problem in (*_problems(pool), *_uncapped(graph.ledger, pool)):
                 yield Finding(f"pools.{pool.name}: {problem}", _urn(graph))
     if any(pool.caps for pool in graph.ledger.pools):
         exempt = (names.EXEMPT_BY_NAME, *graph.ledger.exempt_namespaces)
         yield from each((o for o in graph.workloads if o.namespace not in exempt), _own_caps)
+
+
+def _uncapped(ledger: Ledger, pool: Pool) -> Iterator[str]:
+    """Admission gives containers their caps, and changes no pod while it observes."""
+    if pool.caps and "admission" in ledger.observes:
+        yield "enforce: driver while admission observes, so that no pod gets its cap; write admission.mode: enforce"
 
 
 def _urn(graph: Graph) -> str | None:

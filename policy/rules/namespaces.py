@@ -35,7 +35,7 @@ def _judge(ledger: Ledger, tenant: Tenant | None, found: Object) -> Iterator[Fin
     if tenant is None or (found.kind != "Namespace" and POD_SECURITY_ENFORCE not in found.labels):
         return
     level = text(found.labels, POD_SECURITY_ENFORCE)
-    if tenant.is_held and level not in tenant.pod_security.at_least:
+    if tenant.is_held and not tenant.observed and level not in tenant.pod_security.at_least:
         yield Finding(
             f"{found}: {POD_SECURITY_ENFORCE} is {level or 'missing'}, tenants.{tenant.name} is held to "
             f"{tenant.pod_security}; label it {tenant.pod_security} or change tenants.{tenant.name}.pod_security",

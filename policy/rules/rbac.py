@@ -27,6 +27,7 @@ from policy.rules.writers import (
 )
 from policy.unknown import is_unknown
 from tenancy import names
+from tenancy.policy_names import GUARDS
 from tenancy.workload import at, given, maps_at
 
 _ADMISSION = "admissionregistration.k8s.io"
@@ -233,6 +234,12 @@ def _role_ref(binding: Object) -> tuple[str, str]:
     return text(ref, "kind"), text(ref, "name")
 
 
+def _is_enough(graph: Graph, policy: str, actions: Sequence[str]) -> bool:
+    """A policy denies. While admission observes it may warn instead, unless it guards the agents' own data."""
+    observes = graph.ledger is not None and "admission" in graph.ledger.observes and policy not in GUARDS
+    return "Deny" in actions or (observes and "Warn" in actions)
+
+
 def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
     """Our admission policies are the platform's to declare, and deny."""
     name = text(at(found.manifest, "metadata"), "name")
@@ -241,7 +248,7 @@ def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
     actions = texts(at(found.manifest, "spec"), "validationActions")
     if found.kind.endswith("Patch") or not graph.ledger_objects:
         yield Finding(f"{found}: {name} is the platform's own, which this program would change; remove it", found.urn)
-    elif found.kind == "ValidatingAdmissionPolicyBinding" and "Deny" not in actions:
+    elif found.kind == "ValidatingAdmissionPolicyBinding" and not _is_enough(graph, name, actions):
         yield Finding(f"{found}: validationActions is {actions}, so that nothing is refused; write Deny", found.urn)
 
 

@@ -92,7 +92,8 @@ def _way_out(planned: Planned, found: Object) -> str:
     component = (planned.manifest["metadata"].get("labels") or {}).get(names.LABEL_COMPONENT)
     if identity.kind == "Namespace" and component == "tenant":
         level = (found["metadata"].get("labels") or {}).get(names.POD_SECURITY_ENFORCE)
-        declared = planned.manifest["metadata"]["labels"].get(names.POD_SECURITY_ENFORCE)
+        own = planned.manifest["metadata"]["labels"]
+        declared = own.get(names.POD_SECURITY_ENFORCE, own.get(names.POD_SECURITY_WARN))
         held = f", and pod_security: {level}, which is its label," if level not in (None, declared) else ""
         return f"write create_namespace: false{held} under {key('tenants', identity.name)}; `destroy` then leaves it"
     if identity.kind == "Namespace" and component in _OF_A_NAMESPACE:
@@ -113,7 +114,7 @@ def _of_a_patch(planned: Planned, found: Object | None, going: set[Identity]) ->
             yield f"is not there; remove create: false under {where}"
         elif different := _different(planned.manifest, found):
             yield f"is there with {different}; write that under {where}, or choose another name"
-    elif found is None and names.POD_SECURITY_ENFORCE in labels:
+    elif found is None and not labels.keys().isdisjoint((names.POD_SECURITY_ENFORCE, names.POD_SECURITY_WARN)):
         yield f"is not there; remove create_namespace: false under {key('tenants', identity.name)}"
     elif found is not None:
         yield from _of_labels(planned, found, labels)

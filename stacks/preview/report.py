@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from stacks.preview.events import Events, Op, PolicyEvent, Resource
+from stacks.preview.modes import changed_modes
 from tenancy.names import POLICY, POLICY_PACK
 
 _INTERRUPTED = 128 + signal.SIGINT  # as the shell reports it
@@ -69,12 +70,13 @@ class Run:
         return 0 if self.judged and self.events.succeeded and not self.refusals and not failed else 1
 
 
-def report(run: Run, chart: str, *, colour: bool, remedies: Iterable[str] = ()) -> str:
+def report(run: Run, chart: str, *, colour: bool, remedies: Iterable[str] = (), observed: str = "") -> str:
     """The report; the verdict and its reasons are its last block, and its only one where somebody pressed Ctrl-C. Under
-    a refusal stand the remedies."""
+    a refusal stand the remedies. `observed` is the note on parts that only observe; it is next to the verdict."""
     paint = _Paint(colour)
     below = remedies if run.refusals and not run.interrupted else ()
-    blocks: list[Iterable[str]] = [[*_verdict(run, paint), *(f"{_INDENT}{remedy}" for remedy in below)]]
+    note = [paint(f"⚠️ {observed}", _YELLOW)] if observed and not run.interrupted else []
+    blocks: list[Iterable[str]] = [[*_modes(run, note), *_verdict(run, paint), *(f"{_INDENT}{each}" for each in below)]]
     if not run.interrupted:
         blocks.insert(0, chart.splitlines())
         if not run.displayed:
@@ -181,6 +183,13 @@ def _remarks(run: Run, paint: _Paint) -> Iterator[str]:
     if not run.exit_code:
         yield from run.events.strays
         yield from run.stderr.rstrip("\n").splitlines()
+
+
+def _modes(run: Run, note: Sequence[str]) -> Iterator[str]:
+    """The parts that begin to act, or only to observe."""
+    if not run.interrupted:
+        yield from changed_modes(run.events.resources.values())
+    yield from note
 
 
 def _verdict(run: Run, paint: _Paint) -> Iterator[str]:

@@ -21,6 +21,7 @@ STACKS = {
     ROOT / "examples" / "template" / "gpus.yaml": FOLDER / "template.objects.yaml",
     EVERY: FOLDER / "every.objects.yaml",
     FOLDER / "claims.yaml": FOLDER / "claims.objects.yaml",
+    FOLDER / "observe.yaml": FOLDER / "observe.objects.yaml",
 }
 # Hashes of the agents' source and of what names it: they change with each line of the agents.
 _HASH = re.compile(r"\b[0-9a-f]{64}\b|(?<=-)[0-9a-f]{10}\b")

@@ -39,11 +39,17 @@ def shared_queue(config: prod.Raw) -> None:
     queues["local_queues"]["team-a-share"] = {"tenant": "team-a", "cluster_queue": "share-cq"}
 
 
+def observing(config: prod.Raw) -> None:
+    """The stack only reports."""
+    config["mode"] = "observe"
+
+
 CHANGES: Mapping[str, tuple[Change, ...]] = {
     "prod": (),
     "two nodes": (two_nodes,),
     "two devices": (two_devices,),
     "queue": (shared_queue,),
+    "observing": (observing,),
 }
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from tenancy import names
 from tenancy.names import WATCHDOG
 from tests.simulation.cases import CASES, Case
 from tests.simulation.drawing import draw
@@ -71,3 +72,22 @@ def test_what_is_left_out_changes_nothing() -> None:
     ]
     assert acts[0] == acts[1]
     assert acts[0]["opens ebook2audiobook"] == 1
+
+
+@pytest.mark.parametrize("stack", ["observing", "prod"])
+def test_a_stack_that_observes_evicts_and_scales_nobody_and_reports_what_it_would_do(stack: str) -> None:
+    entries = (
+        Entry(600.0, "burst", {"name": "immich-ml", "mib": 2800, "seconds": 1200.0, "lies": True}),
+        Entry(2400.0, "idle", {"name": "llama-swap", "mib": 900, "seconds": 3000.0}),
+        Entry(2500.0, "demand", {"name": "ebook2audiobook", "seconds": 1200.0}),
+    )
+    lines = simulate(Plan(shape=Shape(stack=stack), entries=entries, days=0.05)).timeline.lines
+    acts = {line.what.split()[0] for line in lines if line.who == "api"} & {"evicts", "opens"}
+    reports = {line.what.split()[0] for line in lines if line.who == "event"}
+    if stack == "observing":
+        assert acts == set()
+        assert {names.EVENT_WOULD_RECYCLE, names.EVENT_GATE_WOULD_OPEN} <= reports
+        assert {names.EVENT_RECYCLED, names.EVENT_GATE_OPENED}.isdisjoint(reports)
+    else:
+        assert acts == {"evicts", "opens"}
+        assert names.EVENT_WOULD_RECYCLE not in reports

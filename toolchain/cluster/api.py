@@ -23,10 +23,11 @@ PAUSE_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class ApiAnswer:
-    """An answer of the API server: the HTTP status, and the object or a Status."""
+    """An answer of the API server: the HTTP status, the object or a Status, and the warnings in its headers."""
 
     code: int
     body: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
 
     @property
     def refusal(self) -> str | None:
@@ -75,7 +76,8 @@ class ClusterApi:
         try:
             connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
             answer = connection.getresponse()
-            return ApiAnswer(answer.status, _decoded(answer.read()))
+            warnings = tuple(answer.headers.get_all("Warning") or ())
+            return ApiAnswer(answer.status, _decoded(answer.read()), warnings)
         except BaseException:
             connection.close()  # or the next request would read what is left of this one's answer
             raise

@@ -1,6 +1,7 @@
 """who and free count as the extender counts, and list unknown facts."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -238,3 +239,12 @@ def test_colour_is_asked_for() -> None:
     report = who(read(measured()))
     assert "\x1b" not in who_text(report, Paper())
     assert "\x1b" in who_text(report, Paper(colour=True))
+
+
+def test_of_a_stack_that_observes_both_begin_with_a_line_that_names_the_parts() -> None:
+    found = read(measured())
+    assert not who_text(who(found), Paper()).startswith("this stack observes")
+    observing = replace(found, ledger=replace(found.ledger, observes=("admission", "watchdog")))
+    first = "this stack observes: admission, watchdog only report what they would do"
+    for text in (who_text(who(observing), Paper()), free_text(free(observing), Paper())):
+        assert text.splitlines()[0] == first

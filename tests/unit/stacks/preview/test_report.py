@@ -184,3 +184,10 @@ def test_colours_are_only_there_when_asked_for_and_change_no_letter() -> None:
     assert "\x1b[31m- 1 to delete\x1b[0m" in painted
     assert "\x1b[1;31m❌ gpu-tenancy refuses lab (1.2 s)\x1b[0m" in painted
     assert "\x1b" not in text(mixed)
+
+
+def test_that_a_stack_observes_is_next_to_the_verdict_also_of_a_refusal() -> None:
+    for events, verdict in ((ACCEPTED, "✅ gpu-tenancy accepts lab"), (REFUSED, "❌")):
+        lines = report(run(root(), *events), CHART, colour=False, observed="this stack observes: gate").splitlines()
+        at = lines.index("⚠️ this stack observes: gate")
+        assert lines[at + 1].startswith(verdict)

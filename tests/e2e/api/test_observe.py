@@ -1,0 +1,100 @@
+"""A stack that observes, in a real API server: a pod that it would deny is admitted with a warning that has the reason,
+and no pod is changed. With the one line changed, it is denied."""
+
+import pytest
+
+from stacks import platform
+from tenancy import names
+from tests.support.e2e.admitted import (
+    GPU,
+    GPUMEM,
+    PLURALS,
+    Pod,
+    configuration,
+    container,
+    create,
+    gpu_pod,
+    pod,
+    put_into_force,
+)
+from tests.support.e2e.rollout import eventually
+from tests.support.e2e.server import ApiServer
+from tests.support.engine import build
+from tests.support.prod import put
+
+NO_BUDGET = f"reaches a GPU without a budget: add {GPUMEM}"
+DENIED: dict[str, tuple[str, Pod, str]] = {
+    "a GPU without a budget": ("immich", gpu_pod(None), NO_BUDGET),
+    "a budget that is no seat": ("immich", gpu_pod("1234"), "is as large as a seat"),
+    "a namespace that is no tenant's": ("default", gpu_pod("3000"), "this namespace is no tenant's"),
+    "a class of another": ("immich", pod(priorityClassName="tier-2-gpu"), "is only for"),
+    "a system class": (
+        "immich",
+        pod(priorityClassName="system-node-critical"),
+        "for what the cluster cannot do without",
+    ),
+}
+ANNOTATED = pod(annotations={"device.viktorbarzin.me/uuid": "GPU-0"})
+
+
+def apply(server: ApiServer, mode: str) -> None:
+    stack = configuration(put("mode", mode))
+    for manifest in build(lambda: platform.build(stack)).objects():
+        if manifest["kind"] in PLURALS:
+            server.apply(manifest, PLURALS[manifest["kind"]])
+
+
+@pytest.fixture(scope="module")
+def cluster(server: ApiServer) -> ApiServer:
+    apply(server, "observe")
+    runtime_class = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}}
+    server.apply({**runtime_class, "handler": "nvidia"}, "runtimeclasses")
+    eventually(lambda: all(warned(server, case) for case in DENIED), "the API server has taken up every policy")
+    eventually(lambda: create(server, "immich", ANNOTATED).refusal is not None, "the guards deny")
+    return server
+
+
+def warned(server: ApiServer, case: str) -> bool:
+    namespace, manifest, reason = DENIED[case]
+    return any(reason in warning for warning in create(server, namespace, manifest).warnings)
+
+
+@pytest.mark.parametrize("case", DENIED)
+def test_a_pod_that_would_be_denied_is_admitted_with_a_warning_that_has_the_reason(
+    cluster: ApiServer, case: str
+) -> None:
+    namespace, manifest, reason = DENIED[case]
+    answer = create(cluster, namespace, manifest)
+    assert answer.refusal is None
+    assert [warning for warning in answer.warnings if reason in warning]
+
+
+def test_a_pod_that_keeps_to_everything_is_admitted_without_a_warning_and_unchanged(cluster: ApiServer) -> None:
+    answer = create(cluster, "immich", gpu_pod("3000"))
+    assert (answer.refusal, answer.warnings) == (None, ())
+    spec = answer.body["spec"]
+    assert spec["schedulerName"] == "default-scheduler"
+    assert {"priorityClassName", "runtimeClassName", "nodeSelector"}.isdisjoint(spec)
+    assert "env" not in spec["containers"][0]
+
+
+def test_a_pod_below_the_level_of_its_namespace_is_admitted_with_a_warning(cluster: ApiServer) -> None:
+    answer = create(cluster, "frigate", pod(container(securityContext={"privileged": True})))
+    assert answer.refusal is None
+    assert any("privileged" in warning for warning in answer.warnings)
+
+
+def test_the_agents_own_data_is_guarded_meanwhile(cluster: ApiServer) -> None:
+    assert "are the scheduler's: leave them as they are" in str(create(cluster, "immich", ANNOTATED).refusal)
+
+
+def test_with_the_line_changed_all_of_them_are_denied(cluster: ApiServer) -> None:
+    """The last of the module: it changes the policies."""
+    cluster.clear()
+    put_into_force(cluster)
+    eventually(lambda: not any(warned(cluster, case) for case in DENIED), "the API server has taken up every policy")
+    for namespace, manifest, reason in DENIED.values():
+        assert reason in str(create(cluster, namespace, manifest).refusal)
+    spec = create(cluster, "immich", gpu_pod("3000")).body["spec"]
+    assert (spec["priorityClassName"], spec["schedulerName"]) == ("gpu-workload", names.SCHEDULER_NAME)
+    assert spec["containers"][0]["resources"]["limits"] == {GPU: "1", GPUMEM: "3k"}
