@@ -97,8 +97,8 @@ def rollout(name: str, root: Path) -> Declared:
         else None,
         has_alerts=settings.alerts is not None,
         has_operator=settings.alerts is None or settings.alerts.operator,
-        is_watchdog_armed=bool(settings.watchdog and settings.watchdog.armed),
-        is_gate_armed=bool(settings.gate and settings.gate.armed),
+        is_watchdog_armed=bool(settings.watchdog and settings.acting(settings.watchdog).armed),
+        is_gate_armed=bool(settings.gate and settings.acting(settings.gate).armed),
         gates=tuple((spec.tenant, spec.deployment or name) for name, spec in settings.on_demand.items()),
     )
 

@@ -271,24 +271,28 @@ def _declare_tenants(
     settings: StackSettings, ledger: Ledger, queues: Sequence[pulumi.Resource], place: Place
 ) -> dict[str, Tenant]:
     """Queue tenants come after the ClusterQueues and so go before them, with their Jobs (components/queues.py)."""
+    return {
+        name: Tenant(place.named(name), args, place.after(*(queues if args.has_queue else ())))
+        for name, args in tenant_args(settings, ledger).items()
+    }
+
+
+def tenant_args(settings: StackSettings, ledger: Ledger) -> dict[str, TenantArgs]:
+    """Each tenant with the amounts of its quota."""
     queue_tenants = set(ledger.queue_tenants)
     queued = handed_out(settings.queues, ledger.names.gpumem) if settings.queues else {}
     queued_devices = handed_out(settings.queues, ledger.names.gpu_count) if settings.queues else {}
     return {
-        name: Tenant(
-            place.named(name),
-            TenantArgs(
-                tenant=name,
-                spec=spec,
-                names=ledger.names,
-                gpumem_mib=ledger.budget_mib(name) + queued.get(name, 0),
-                gpu_count=ledger.devices_of(name) + queued_devices.get(name, 0),
-                gpus=ledger.gpus_of(name),
-                has_queue=name in queue_tenants,
-                queue_labels=settings.kueue_namespace_labels,
-                observed=not settings.enforces(spec),
-            ),
-            place.after(*(queues if name in queue_tenants else ())),
+        name: TenantArgs(
+            tenant=name,
+            spec=spec,
+            names=ledger.names,
+            gpumem_mib=ledger.budget_mib(name) + queued.get(name, 0),
+            gpu_count=ledger.devices_of(name) + queued_devices.get(name, 0),
+            gpus=ledger.gpus_of(name),
+            has_queue=name in queue_tenants,
+            queue_labels=settings.kueue_namespace_labels,
+            observed=not settings.enforces(spec),
         )
         for name, spec in settings.tenants.items()
     }

@@ -15,8 +15,6 @@ from tenancy.names import PROJECT
 
 AGENT_IMAGE = "docker.io/library/python:3.13.9-slim-bookworm"
 SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
-# True once a stack file has the setting `mode`.
-HAS_MODE = False
 _TENANTS = "Namespaces that are there already. They stay, and get a label with their level of Pod Security."
 _WIDTH = 117
 _RELEASE = re.compile(r"v[0-9]+\.[0-9]+\.[0-9]+")
@@ -100,8 +98,13 @@ def _cluster(proposal: StackProposal) -> Entry:
     )
 
 
-def _mode() -> Entry | None:
-    return Entry(_key("mode"), "observe", "reports alone; enforce when preflight is clean") if HAS_MODE else None
+def _mode() -> Entry:
+    return Entry(
+        _key("mode"),
+        "observe",
+        "reports what it would deny, evict, scale or change; enforce once make preflight has no denial",
+        above=("",),
+    )
 
 
 def _pool(pool: PoolProposal) -> Entry:

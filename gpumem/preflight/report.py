@@ -19,13 +19,15 @@ from tenancy.workload import at, given
 class Preflight:
     """The obstacles to a rollout, and its changes.
 
-    `evicts` and `scales` are acts of armed agents. `unknown` has the facts that were not read.
+    `observed` is the note on parts that only observe, so that they deny nothing yet. `evicts` and `scales` are acts of
+    armed agents. `unknown` has the facts that were not read.
     """
 
     stack: str | None
     kubernetes: str
     nodes: int
     pods: int
+    observed: str
     takes_over: tuple[str, ...]
     creates: tuple[str, ...]
     labels: tuple[str, ...]
@@ -52,6 +54,7 @@ def preflight(survey: Survey, declared: Declared) -> Preflight:
         kubernetes=survey.version,
         nodes=len(survey.nodes),
         pods=len(survey.pods),
+        observed=ledger.observed,
         takes_over=changes.taken_over(survey, declared),
         creates=changes.creations(survey, declared),
         labels=changes.labels(survey, declared),
@@ -91,8 +94,9 @@ def _scales(survey: Survey, declared: Declared) -> Iterator[str]:
 def preflight_text(report: Preflight, paper: Paper) -> Iterator[str]:
     of = f"stack {report.stack}" if report.stack else "the cluster's ledger"
     yield f"{of} on a cluster of Kubernetes {report.kubernetes}: {report.nodes} nodes, {report.pods} pods"
+    yield from paper.wrapped(report.observed) if report.observed else ()
     for title, rows in (
-        ("would deny, if made again:", _denied(report.denies)),
+        (f"would deny, if made again{' while the stack enforces' if report.observed else ''}:", _denied(report.denies)),
         ("would take over, or fail at:", [(line, "") for line in report.takes_over]),
         ("missing:", [(f"{part.name}: {part.state}: {part.text}", "") for part in report.parts]),
         ("reach a GPU without a budget:", _unbudgeted(report.without_budget)),

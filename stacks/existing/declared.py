@@ -9,8 +9,8 @@ from components.base import system
 from components.priorities import existing_class, priority_class
 from components.queues.objects import cluster_queue, local_queue
 from components.queues.spec import tenants_of
-from components.tenant import TenantArgs
 from stacks.existing.planned import Planned, identity
+from stacks.platform import tenant_args
 from stacks.settings import StackSettings
 from tenancy import names
 
@@ -37,10 +37,11 @@ def _created(settings: StackSettings) -> Iterator[Mapping[str, Any]]:
         yield system.node_namespace(names.node_agent_namespace(home), claims_devices=claims)
     if settings.kueue is not None:
         yield kueue.namespace(settings.kueue.namespace)
-    for name, args in _tenants(settings).items():
+    for name, args in tenant_args(settings, settings.ledger()).items():
         if args.spec.create_namespace:
             yield tenant.namespace(name, args)
-        yield tenant.quota(name, args)
+        if not args.observed:
+            yield tenant.quota(name, args)
     yield from (priority_class(name, spec) for name, spec in settings.priorities.items() if spec.create)
     if settings.queues is not None:
         tenants = tenants_of(settings.queues)
@@ -50,25 +51,8 @@ def _created(settings: StackSettings) -> Iterator[Mapping[str, Any]]:
 
 
 def _patched(settings: StackSettings) -> Iterator[Mapping[str, Any]]:
-    for name, args in _tenants(settings).items():
+    for name, args in tenant_args(settings, settings.ledger()).items():
         if not args.spec.create_namespace:
             yield tenant.existing_namespace(name, args)
     yield from (existing_class(name, spec) for name, spec in settings.priorities.items() if not spec.create)
     yield from (exemption(name) for name in (settings.admission.exempt_namespaces if settings.admission else ()))
-
-
-def _tenants(settings: StackSettings) -> dict[str, TenantArgs]:
-    """The tenants. The amounts of their quotas do not matter here."""
-    ledger = settings.ledger()
-    return {
-        name: TenantArgs(
-            tenant=name,
-            spec=spec,
-            names=ledger.names,
-            gpumem_mib=0,
-            gpu_count=0,
-            has_queue=name in ledger.queue_tenants,
-            queue_labels=settings.kueue_namespace_labels,
-        )
-        for name, spec in settings.tenants.items()
-    }

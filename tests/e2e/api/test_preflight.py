@@ -48,6 +48,8 @@ def folder(server: ApiServer, cluster: Cluster, tmp_path_factory: pytest.TempPat
     made = tmp_path_factory.mktemp("stack")
     done = gpumem(server, made, "init", "--stack", "mine")
     assert done.returncode == 0, done.stderr
+    path = made / "Pulumi.mine.yaml"
+    path.write_text(path.read_text().replace("mode: observe", "mode: enforce"))
     return made
 
 

@@ -362,6 +362,7 @@ def test_no_text_of_a_tenant_gets_out_of_its_place(path: str, label: str) -> Non
         f"gpu-tenancy:{part}"
         for part in (
             "cluster",
+            "mode",
             "pools",
             "tenants",
             "residents",
@@ -372,6 +373,10 @@ def test_no_text_of_a_tenant_gets_out_of_its_place(path: str, label: str) -> Non
             "watchdog",
         )
     }
+
+
+def test_the_stack_observes_at_first(tmp_path: Path) -> None:
+    assert values(proposed(record_0000()), tmp_path)["mode"] == "observe"
 
 
 def test_the_agents_image_is_that_of_the_example() -> None:

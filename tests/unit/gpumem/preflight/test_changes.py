@@ -19,7 +19,7 @@ Change = Callable[[Cluster], object]
 def report(folder: Path, cluster: Cluster, old: str = "", new: str = "") -> Preflight:
     """preflight of the file that init proposes for record 0000, with `old` replaced, on this cluster."""
     proposed = survey.read(record_0000().api())
-    text = stack_text(propose(proposed, find(proposed), {}))
+    text = stack_text(propose(proposed, find(proposed), {})).replace("mode: observe", "mode: enforce")
     assert old in text
     (folder / "Pulumi.mine.yaml").write_text(text.replace(old, new, 1))
     return preflight(survey.read(cluster.api()), checkout.rollout("mine", folder))

@@ -98,6 +98,14 @@ def test_a_tenant_whose_pods_ask_for_more_than_its_seats_is_denied_by_its_quota(
     assert "ask for 6000 viktorbarzin.me/gpumem together, its seats have 3000" in row.message
 
 
+def test_a_stack_that_observes_denies_nothing_yet_and_is_judged_as_if_it_enforced() -> None:
+    report = found(record_0000(), declared(ledger=replace(LEDGER, observes=("admission",))))
+    text = preflight_text(report, Paper())
+    assert "this stack observes: admission only report" in text
+    assert "would deny, if made again while the stack enforces:" in text
+    assert (len(report.denies), report.clear) == (6, False)
+
+
 def test_without_admission_nothing_is_denied() -> None:
     assert found(record_0000(), replace(DECLARED, ledger=replace(LEDGER, admission=None))).denies == ()
 

@@ -39,6 +39,12 @@ def without_admission() -> Raw:
     return found
 
 
+def observing() -> Raw:
+    found = config(existing=True)
+    found["mode"] = "observe"
+    return found
+
+
 def without_agents_on_nodes() -> Raw:
     found = without_admission()
     for part in ("exporter", "watchdog", "gate", "on_demand", "alerts"):
@@ -48,8 +54,8 @@ def without_agents_on_nodes() -> Raw:
 
 @pytest.mark.parametrize(
     "given",
-    [config(), config(existing=True), without_admission(), without_agents_on_nodes()],
-    ids=["own", "others", "no admission", "no agents on nodes"],
+    [config(), config(existing=True), without_admission(), without_agents_on_nodes(), observing()],
+    ids=["own", "others", "no admission", "no agents on nodes", "observing"],
 )
 def test_each_namespace_class_quota_and_queue_is_declared_with_its_labels(given: Raw) -> None:
     found = settings.parse(given)
