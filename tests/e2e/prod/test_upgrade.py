@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from tenancy import names
 from tests.support.e2e.agents import run_once, succeeds
+from tests.support.e2e.remains import kept
 from tests.support.e2e.rollout import Rollout, await_running, deployment, eventually, job, jobs, pods, submit
 from tests.support.paths import ROOT
 
@@ -16,6 +17,8 @@ NAMED_BY_CONTENT = {
     "v1:ConfigMap system-node-code",
     "v1:Job capacity-job",
 }
+# Rights that the watchdog no longer needs: it does not act in a pool with assumed numbers.
+NO_LONGER_GIVEN = {"v1:Role watchdog-identity-inference-role", "v1:RoleBinding watchdog-identity-inference-binding"}
 RESIDENTS = {"llama-swap": "5000", "frigate": "2000"}
 
 
@@ -30,6 +33,13 @@ def of_the_release(stack: Rollout) -> Iterator[None]:
     finally:
         program.unlink()
         program.symlink_to(ROOT / "__main__.py")
+
+
+def no_namespace_would_go(stack: Rollout) -> bool:
+    """The state of the release retained none of the tenants' namespaces."""
+    tenants = kept(stack)
+    said = stack.preview_destroy().text
+    return bool(tenants) and all(f"{tenant}-namespace delete[retain]" in said for tenant in tenants)
 
 
 def run(stack: Rollout, resident: str, mib: str) -> None:
@@ -56,7 +66,8 @@ def test_up_over_the_last_release_touches_nobody_who_runs(stack: Rollout) -> Non
     outcome = stack.up()
 
     undone = set(re.findall(r"kubernetes:\S+/(\S+ \S+) (?:replaced|deleted)", outcome.text))
-    assert undone <= NAMED_BY_CONTENT, outcome.text
+    assert undone <= NAMED_BY_CONTENT | NO_LONGER_GIVEN, outcome.text
+    assert no_namespace_would_go(stack)
     assert {namespace: running(stack, namespace) for namespace in before} == before
     assert len(stack.events("default", names.EVENT_REMOVED)) == removals
     for agent in (names.RECONCILE, names.WATCHDOG, names.GATE):

@@ -75,6 +75,9 @@ class Rollout:
         self.rolled_out = None
         return self._succeeded(self._run("destroy", "--yes", "--skip-preview", *_PLAIN, **_STATE_AT_THE_END))
 
+    def preview_destroy(self) -> Outcome:
+        return self._succeeded(self._run("destroy", "--preview-only", *_PLAIN))
+
     def recover(self) -> str:
         """Runs the recovery, as `make up` and `make destroy` do first. Returns its output."""
         return self._succeeded(self.command("recover")).text
