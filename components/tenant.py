@@ -23,7 +23,6 @@ from tenancy.names import (
     Names,
 )
 from tenancy.quantity import canonical
-from tenancy.reach import COUNTED_RESOURCES
 
 _COMPONENT = "tenant"
 
@@ -113,9 +112,9 @@ class UnbudgetedSpec(Spec):
 class TenantArgs:
     """`gpumem_mib` and `gpu_count`: the most that its pods may request together, by its seats and its queues.
 
-    `gpus`: the most nvidia.com/gpu, None if its quota does not count them. `queue_labels`: the labels of a queue
-    tenant's namespace for a Kueue of others. `observed`: it gets no quota, and no Pod
-    Security level is enforced.
+    `gpus`: the most of each resource of the device plugin that its quota counts, such as nvidia.com/gpu.
+    `queue_labels`: the labels of a queue tenant's namespace for a Kueue of others. `observed`: it gets no quota, and no
+    Pod Security level is enforced.
     """
 
     tenant: str
@@ -123,7 +122,7 @@ class TenantArgs:
     names: Names
     gpumem_mib: int
     gpu_count: int
-    gpus: int | None = None
+    gpus: Mapping[str, int] = field(default_factory=dict)
     has_queue: bool
     queue_labels: Mapping[str, str] = field(default_factory=dict)
     observed: bool = False
@@ -161,11 +160,10 @@ def quota(tenant: str, args: TenantArgs) -> Manifest:
     There is no LimitRange: a maximum of gpumem per Container would also be the default of every container, and one per
     Pod would refuse every pod without gpumem (plugin/pkg/admission/limitranger).
     """
-    counted = {} if args.gpus is None else {f"requests.{gpu}": canonical(args.gpus) for gpu in COUNTED_RESOURCES}
     hard = {
         args.names.requests_gpumem: canonical(args.gpumem_mib),
         args.names.requests_gpu_count: canonical(args.gpu_count),
-        **counted,
+        **{f"requests.{resource}": canonical(most) for resource, most in sorted(args.gpus.items())},
     }
     return manifest("v1", "ResourceQuota", SEATS, _COMPONENT, tenant, spec={"hard": hard})
 

@@ -27,7 +27,7 @@ from components.monitoring.args import AlertsArgs, AlertsSpec
 from components.monitoring.component import Alerts
 from components.priorities import Priorities, PrioritiesArgs
 from components.queues.component import LocalQueues, LocalQueuesArgs, Queues, QueuesArgs
-from components.queues.spec import handed_out
+from components.queues.spec import QueuesSpec, handed_out
 from components.readers import Readers, ReadersArgs
 from components.tenant import Tenant, TenantArgs
 from stacks.problems import key
@@ -37,6 +37,7 @@ from tenancy.chart import seating_chart
 from tenancy.host_memory.pool import HostMemoryPool
 from tenancy.ledger import Ledger, Mode
 from tenancy.quantity import canonical
+from tenancy.reach import COUNTED_RESOURCES, is_the_plugins
 
 # Where the installer puts the pinned chart, in the project's folder. It stays relative: the address is in the state.
 PINNED_CHART = Path(".toolchain") / "charts" / "kueue"
@@ -289,13 +290,29 @@ def tenant_args(settings: StackSettings, ledger: Ledger) -> dict[str, TenantArgs
             names=ledger.names,
             gpumem_mib=ledger.budget_mib(name) + queued.get(name, 0),
             gpu_count=ledger.devices_of(name) + queued_devices.get(name, 0),
-            gpus=ledger.gpus_of(name),
+            gpus=gpus_of(ledger, settings.queues, name),
             has_queue=name in queue_tenants,
             queue_labels=settings.kueue_namespace_labels,
             observed=not settings.enforces(spec),
         )
         for name, spec in settings.tenants.items()
     }
+
+
+def gpus_of(ledger: Ledger, queues: QueuesSpec | None, tenant: str) -> dict[str, int]:
+    """The most of each resource of the device plugin that a tenant without a budget, or with a queue, may hold.
+
+    A pod that terminates counts until it has ended. So a Job's replacement pod waits for the one that it replaces, also
+    where the Job controller would start it at once.
+    """
+    base, queued = ledger.gpus_of(tenant), tenant in ledger.queue_tenants
+    if queues is None or not queued:
+        return {} if base is None else dict.fromkeys(COUNTED_RESOURCES, base)
+    base = ledger.devices_of(tenant) if base is None else base
+    quotas = (quota for queue in queues.cluster_queues.values() for quota in queue.quotas.values())
+    resources = {resource for quota in quotas for resource in quota if is_the_plugins(resource)}
+    counted = resources.union(COUNTED_RESOURCES)
+    return {resource: base + handed_out(queues, resource).get(tenant, 0) for resource in counted}
 
 
 def _declare_readers(

@@ -86,6 +86,8 @@ def test_a_tenant_may_also_request_what_its_queues_hand_out() -> None:
     assert quota["spec"]["hard"] == {
         "requests.viktorbarzin.me/gpumem": "2500",
         "requests.viktorbarzin.me/gpu-count": "1",
+        "requests.nvidia.com/gpu": "1",
+        "requests.nvidia.com/gpu.shared": "1",
     }
 
 
@@ -282,3 +284,19 @@ def claimed() -> Graph:
 def test_claims_wait_for_their_tenants_namespaces(claimed: Graph) -> None:
     template = claimed.one("ResourceClaimTemplate", "claims-frigate-template")
     assert claimed.depends_on(template, claimed.one("Namespace", "frigate-namespace"))
+
+
+def test_the_quota_of_a_queue_tenant_counts_the_gpus_that_its_queues_hand_out() -> None:
+    """The Job controller replaces terminating pods at once: six pods held the one GPU of a queue for minutes."""
+    change = put("queues cluster_queues gpu-cq quotas gpu-any nvidia.com/mig-1g.5gb", {"nominal": 3})
+    seat = put("residents train", {"tenant": "team-b", "pool": "t4", "gpumem_mib": 500, "replicas": 2})
+    graph = graph_of(changed(change, seat))
+    hard = {
+        found["metadata"]["namespace"]: found["spec"]["hard"]
+        for found in graph.objects()
+        if found["kind"] == "ResourceQuota"
+    }
+    counted = ("requests.nvidia.com/gpu", "requests.nvidia.com/gpu.shared", "requests.nvidia.com/mig-1g.5gb")
+    assert [hard["team-a"][resource] for resource in counted] == ["1", "0", "3"]
+    assert [hard["team-b"][resource] for resource in counted] == ["3", "2", "5"], "its seats ask for one each"
+    assert not any(resource in hard["immich"] for resource in counted)
