@@ -102,13 +102,19 @@ def test_preflight_denies_the_pods_that_the_api_server_denies(
     server: ApiServer, cluster: Cluster, enforced: Mapping[str, Any]
 ) -> None:
     denied = {(row["namespace"], row["name"]) for row in enforced["denies"]}
-    answers = {}
-    for found in cluster.pods:
-        metadata = found["metadata"]
-        name = metadata["name"].removesuffix("-6c9f8d7b54-x0000").removesuffix("-abcde")
-        answers[metadata["namespace"], name] = again(server, found).refusal
-    refused = {key for key, refusal in answers.items() if refusal is not None}
-    assert refused == denied, answers
+
+    def refusals() -> dict[tuple[str, str], str]:
+        found = {}
+        for each in cluster.pods:
+            name = each["metadata"]["name"].removesuffix("-6c9f8d7b54-x0000").removesuffix("-abcde")
+            if (refusal := again(server, each).refusal) is not None:
+                found[each["metadata"]["namespace"], name] = refusal
+        return found
+
+    # The API server picks each policy up in its own time.
+    eventually(lambda: denied <= refusals().keys(), "the policies are in force", lambda: str(refusals()))
+    refused = refusals().keys()
+    assert refused == denied
     assert {("immich", "immich-ml"), ("web", "critical"), ("immich", "chooses")} <= refused
     assert {("web", "plain"), ("frigate", "budgeted"), ("nvidia", "nvidia-device-plugin-daemonset")}.isdisjoint(refused)
 

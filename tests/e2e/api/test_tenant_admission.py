@@ -39,6 +39,8 @@ BASELINE = {names.POD_SECURITY_ENFORCE: "baseline"}
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
     """Prod's policies, a tenant with an existing namespace, a seat on two devices, and a queue tenant with a seat."""
+    for name, labels in (("found", {}), ("nobodys", {})):
+        server.apply(namespace(name, labels), "namespaces")
     put_into_force(
         server,
         drop("scheduler"),
@@ -47,8 +49,6 @@ def cluster(server: ApiServer) -> ApiServer:
         put("residents llama-swap replicas", 2),
         put("residents train", {"tenant": "team-b", "pool": "t4", "gpumem_mib": 500}),
     )
-    for name, labels in (("found", {}), ("nobodys", {})):
-        server.apply(namespace(name, labels), "namespaces")
     may_write(server, EVE, ["namespaces", "namespaces/status", "namespaces/finalize"], "")
     eventually(lambda: all(create(server, *attack).refusal for attack in ATTACKS.values()), "every policy is in force")
     eventually(lambda: create(server, "found", pod()).refusal, "the policy on levels is in force")

@@ -6,7 +6,7 @@ from typing import Any
 from stacks import platform, settings
 from tenancy.names import JOB_CONTROLLERS
 from tests.support.e2e.rollout import eventually
-from tests.support.e2e.server import ADMIN, ApiAnswer, ApiServer
+from tests.support.e2e.server import ADMIN, NAMESPACES, ApiAnswer, ApiServer
 from tests.support.engine import build
 from tests.support.prod import Change, raw
 
@@ -94,10 +94,13 @@ def configuration(*changes: Change) -> settings.StackSettings:
 
 
 def put_into_force(server: ApiServer, *changes: Change) -> None:
-    """Prod's namespaces, classes and policies, with its configuration changed."""
+    """Prod's namespaces, classes and policies, with its configuration changed. A namespace that is there stays as it
+    is."""
     prod = configuration(*changes)
+    there = {each["metadata"]["name"] for each in (server.api.get(NAMESPACES) or {})["items"]}
     for manifest in build(lambda: platform.build(prod)).objects():
-        if manifest["kind"] in PLURALS:
+        is_there = manifest["kind"] == "Namespace" and manifest["metadata"]["name"] in there
+        if manifest["kind"] in PLURALS and not is_there:
             server.apply(manifest, PLURALS[manifest["kind"]])
     runtime_class = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
     server.apply({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", **runtime_class}, "runtimeclasses")
