@@ -8,7 +8,7 @@ import pulumi
 from components.base.manifest import Manifest, component_type, register
 from gpu_tenancy import arguments
 from gpu_tenancy.arguments import UNGIVEN, ArgumentError
-from gpu_tenancy.seat import seat_problems, seated, stanza
+from gpu_tenancy.seat import override_with_stanza, seat_problems, stanza
 from tenancy.names import LABEL_NAME
 
 _KIND = "SeatedDeployment"
@@ -92,7 +92,7 @@ class SeatedDeployment(pulumi.ComponentResource):
 def deployment(resident: str, given: Mapping[str, Any], seat: pulumi.Output[dict[str, Any]]) -> Manifest:
     """The Deployment. Of several pods a rollout replaces one after the other."""
     labels = {LABEL_NAME: resident}
-    spec = pulumi.Output.all(pod_spec(given), seat).apply(lambda both: seated(*both))
+    spec = pulumi.Output.all(pod_spec(given), seat).apply(lambda both: override_with_stanza(*both))
     replicas = seat.apply(lambda it: int(given.get("replicas", it.get("replicas", 1))))
     return {
         "apiVersion": "apps/v1",

@@ -17,7 +17,7 @@ _KIND = "Queue"
 
 
 class QueueArgs(TypedDict):
-    """The queue, and its platform."""
+    """Refers to a LocalQueue that the platform made; creates no object in the cluster."""
 
     platform: NotRequired[str]
     """The platform's stack, such as organization/gpu-tenancy/prod, which exports `ledger`."""

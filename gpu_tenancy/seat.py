@@ -90,7 +90,7 @@ class Seat(pulumi.ComponentResource):
             pod, stanza = both
             if not pod.get("containers"):
                 raise ArgumentError(_KIND, self._given_name, ["pod_spec: has no containers; add who uses the device"])
-            return seated(pod, stanza)
+            return override_with_stanza(pod, stanza)
 
         return pulumi.Output.all(spec, self._stanza).apply(filled)
 
@@ -134,7 +134,7 @@ def missing_output(stack: str, which: str) -> str:
     )
 
 
-def seated(pod: Mapping[str, Any], stanza: Mapping[str, Any]) -> dict[str, Any]:
+def override_with_stanza(pod: Mapping[str, Any], stanza: Mapping[str, Any]) -> dict[str, Any]:
     """The pod's spec with the resident's stanza, which wins."""
     first, *others = pod["containers"]
     spec = {

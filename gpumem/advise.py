@@ -9,7 +9,7 @@ from gpumem.checkout import AcceptedStack
 from gpumem.draw import Paper, joined
 from gpumem.history import Uses
 from gpumem.proposal import AHEAD_DAYS, LEAST_DAYS, Advice, Verdict, advise
-from gpumem.report import moment
+from gpumem.report import rfc3339
 from tenancy import sums
 from tenancy.ledger import Ledger
 
@@ -56,8 +56,8 @@ def advised(uses: Uses, ledger: Ledger, *, stack: AcceptedStack | None, namespac
     budgets = {row.seat: row.proposed_mib for row in rows if row.verdict in _CHANGES and row.proposed_mib is not None}
     judged, refused, patch = _judged(ledger, stack, budgets)
     return Advised(
-        first=moment(datetime.fromtimestamp(min(times), UTC)) if times else None,
-        last=moment(datetime.fromtimestamp(max(times), UTC)) if times else None,
+        first=rfc3339(datetime.fromtimestamp(min(times), UTC)) if times else None,
+        last=rfc3339(datetime.fromtimestamp(max(times), UTC)) if times else None,
         seats=tuple(sorted(rows, key=lambda row: (row.pool, -row.declared_mib, row.seat))),
         judged=judged,
         refused=tuple(refused),

@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from gpumem.draw import Paper, joined
 from gpumem.prometheus import SCHEMES, HistoryError, Prometheus
-from gpumem.report import moment
+from gpumem.report import rfc3339
 from tenancy.ledger import Ledger, Sharing
 from tenancy.names import RECORDED_SEATS, RECORDED_USED
 from tenancy.units import MIB
@@ -70,8 +70,8 @@ def bill(source: str, ledger: Ledger, *, month: str | None, currency: str | None
     measured = hours.measured()
     return Bill(
         month=f"{start:%Y-%m}",
-        start=moment(start),
-        end=moment(end),
+        start=rfc3339(start),
+        end=rfc3339(end),
         issuer=ledger.domain,
         currency=currency or _NO_CURRENCY,
         measured=measured,

@@ -8,8 +8,8 @@ from gpumem.cluster import ClusterSnapshot
 from gpumem.who import DeviceRow, Filter, Holder, NodeRow, PoolError, who
 from tenancy.fit.layout import Budget, DeviceRoom, Lying
 from tenancy.fit.lower import lower, nodes_needed, obstacle
-from tenancy.fit.plan import Change, Plan, Wanted
 from tenancy.fit.rearrange import rearrange
+from tenancy.fit.smallest_change import Change, SmallestChange, Wanted
 from tenancy.ledger import Ledger, Pool
 
 
@@ -146,19 +146,19 @@ def _used(rows: Sequence[NodeRow]) -> dict[str, int]:
     return {seat: max(mib or 0 for mib in all_of) for seat, all_of in used.items() if None not in all_of}
 
 
-def _part(plan: Plan | None, used: Mapping[str, int]) -> FitPart:
-    if plan is None:
+def _part(smallest: SmallestChange | None, used: Mapping[str, int]) -> FitPart:
+    if smallest is None:
         return FitPart()
-    touched, mib = plan.cost
+    touched, mib = smallest.cost
     return FitPart(
-        fits=not plan.changes,
-        changes=tuple(FitChange(**vars(change), used_mib=used.get(change.workload)) for change in plan.changes),
+        fits=not smallest.changes,
+        changes=tuple(FitChange(**vars(change), used_mib=used.get(change.workload)) for change in smallest.changes),
         touched=touched,
         mib=mib,
-        proven=plan.proven,
-        least_touched=plan.least[0],
-        least_mib=plan.least[1],
-        places=plan.places,
+        proven=smallest.proven,
+        least_touched=smallest.least[0],
+        least_mib=smallest.least[1],
+        places=smallest.places,
     )
 
 
@@ -168,8 +168,8 @@ def _on_devices(
     rows: Sequence[NodeRow],
     wanted: Wanted,
     used: Mapping[str, int],
-) -> Plan | None:
-    """A plan for the pods that are on a pool's devices now. `gates` are the on-demand workloads by namespace."""
+) -> SmallestChange | None:
+    """The smallest change for the pods on a pool's devices now. `gates` are the on-demand workloads by namespace."""
     spread = Counter(pod.uid for node in rows for device in node.devices for pod in device.pods)
     seats = {seat.name: seat for seat in ledger.seats}
     sizes = {name: seat.gpumem_mib for name, seat in seats.items()}

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from gpumem.bill import Bill, Charge, decimal
-from gpumem.report import moment
+from gpumem.report import rfc3339
 from tenancy.names import PROJECT
 
 
@@ -40,10 +40,10 @@ def _focus(report: Bill, charge: Charge) -> dict[str, str]:
         **dict.fromkeys(("ConsumedUnit", "PricingUnit"), unit),
         **dict.fromkeys(("ChargeClass", "SkuPriceDetails"), ""),
         "BillingCurrency": report.currency,
-        "BillingPeriodStart": moment(start),
-        "BillingPeriodEnd": moment((start + timedelta(days=31)).replace(day=1)),
-        "ChargePeriodStart": moment(day),
-        "ChargePeriodEnd": moment(day + timedelta(days=1)),
+        "BillingPeriodStart": rfc3339(start),
+        "BillingPeriodEnd": rfc3339((start + timedelta(days=31)).replace(day=1)),
+        "ChargePeriodStart": rfc3339(day),
+        "ChargePeriodEnd": rfc3339(day + timedelta(days=1)),
         "ChargeCategory": "Usage",
         "ChargeFrequency": "Usage-Based",
         "ChargeDescription": f"GPU memory of pool {charge.pool}: seats, or use where that is more",

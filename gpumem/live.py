@@ -14,7 +14,7 @@ from gpumem.report import DONE, WAITS, Report
 from gpumem.stack_fit import StackFile
 from gpumem.who import Filter, check_pool, who
 from gpumem.why import why
-from tenancy.fit.plan import Wanted
+from tenancy.fit.smallest_change import Wanted
 
 
 def report(given: argparse.Namespace, kubectl: Kubectl, stack: StackFile | None = None) -> Report:
@@ -42,7 +42,7 @@ def fit_report(given: argparse.Namespace, found: ClusterSnapshot | None, stack: 
     """The report on a cluster, a stack file or both. Raises PoolError."""
     wanted = Wanted(mib=given.mib, count=given.gpu_count, replicas=given.replicas)
     ledgers = [source.ledger for source in (stack, found) if source is not None]  # one of the two is given
-    plan = fit(ledgers[0], found, wanted, given.pool, given.tenant)
+    fitting = fit(ledgers[0], found, wanted, given.pool, given.tenant)
     if stack:
-        plan = stack.with_patch(plan)
-    return Report("fit", plan, fit_text, DONE if plan.fits else WAITS)
+        fitting = stack.with_patch(fitting)
+    return Report("fit", fitting, fit_text, DONE if fitting.fits else WAITS)

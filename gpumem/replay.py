@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gpumem.draw import Paper, joined
 from gpumem.history import Row, number, rows
 from gpumem.prometheus import SCHEMES, HistoryError, Prometheus
-from gpumem.report import moment, row
+from gpumem.report import rfc3339, row
 from tenancy.names import METRIC_POD_USED
 from tenancy.pod_history import PodHistory
 from tenancy.units import MIB
@@ -160,8 +160,8 @@ def replay(pods: Sequence[PodHistory], played: Sequence[tuple[str, "Played"]]) -
     """The report on a history that was played under these stack files."""
     first = played[0][1]
     return Replay(
-        first=moment(first.begin),
-        last=moment(first.end),
+        first=rfc3339(first.begin),
+        last=rfc3339(first.end),
         pods=len({(pod.namespace, pod.pod) for pod in pods}),
         sides=tuple(_side(name, each) for name, each in played),
     )
@@ -182,7 +182,7 @@ def _side(name: str, played: "Played") -> Side:
             for (of, what), each in sorted(found.items())
         ),
         events=tuple(
-            row(ReplayEvent, each, at=moment(each.at), device=_device(each.device)) for each in played.happened
+            row(ReplayEvent, each, at=rfc3339(each.at), device=_device(each.device)) for each in played.happened
         ),
         notes=tuple(played.notes),
     )

@@ -26,7 +26,7 @@ class Report:
     csv: Callable[[Any], str] | None = None
 
 
-def moment(time: datetime) -> str:
+def rfc3339(time: datetime) -> str:
     """A time in UTC, as in RFC 3339."""
     return f"{time:%Y-%m-%dT%H:%M:%SZ}"
 

@@ -1,1 +1,1 @@
-"""The gate: pure rules over the resource graph of a Pulumi program, whichever made it."""
+"""The policy pack: pure rules over the resource graph of a Pulumi program, whichever made it."""

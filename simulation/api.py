@@ -28,7 +28,9 @@ class KilledError(BaseException):
     """Ends the process of an agent in the middle of its work."""
 
 
-class Refused(Exception):  # noqa: N818 (an answer of the server's, not an error of ours)
+class StatusError(Exception):
+    """The server's answer to a request that it refuses: a Status, as in client-go."""
+
     def __init__(self, code: int, message: str, cause: str = "") -> None:
         super().__init__(message)
         self.status = {"code": code, "reason": http.client.responses[code].replace(" ", ""), "message": message}
@@ -153,7 +155,7 @@ class Server:
         """Answers a client's request. Raises ApiError."""
         try:
             return self.handle(method, path, body)
-        except Refused as error:
+        except StatusError as error:
             raise refusal(f"{method} {path.partition('?')[0]}", error.status) from None
 
     def handle(self, method: str, path: str, body: Object | None) -> Object:
@@ -172,7 +174,7 @@ class Server:
         if found is not None:
             return found
         if not any(key == "limit" for key, _ in query):
-            raise Refused(404, f"{where} not found")
+            raise StatusError(404, f"{where} not found")
         listed = self._lists.get((where, query))
         if listed is None or listed["metadata"]["resourceVersion"] != str(self.version):
             chosen = _selection(tuple(sorted((k, v) for k, v in query if k in ("fieldSelector", "labelSelector"))))
@@ -205,10 +207,10 @@ class Server:
         target = where.removesuffix("/status").removesuffix("/scale")
         found = self._object(target)
         if found is None:
-            raise Refused(404, f"{where} not found")
+            raise StatusError(404, f"{where} not found")
         version = body.get("metadata", {}).get("resourceVersion")
         if version is not None and version != found["metadata"]["resourceVersion"]:
-            raise Refused(409, "the object has been modified; please apply your changes to the latest version")
+            raise StatusError(409, "the object has been modified; please apply your changes to the latest version")
         new = _merged(found, body)
         if new == found:
             return found
@@ -235,7 +237,7 @@ class Server:
             return body
         path = f"{where}/{body['metadata']['name']}"
         if path in self.objects:
-            raise Refused(409, f"{path} already exists")
+            raise StatusError(409, f"{path} already exists")
         return self.put(path, body)
 
     def _event(self, body: Object) -> None:
@@ -248,7 +250,9 @@ class Server:
         pod = self._pod(where, body["deleteOptions"])
         metadata = pod["metadata"]
         if "deletionTimestamp" not in metadata and self.budgets.get((metadata["namespace"], _app(pod))):
-            raise Refused(429, "Cannot evict pod as it would violate the pod's disruption budget.", "DisruptionBudget")
+            raise StatusError(
+                429, "Cannot evict pod as it would violate the pod's disruption budget.", "DisruptionBudget"
+            )
         for check in self.checks:
             check("evict", pod)
         self.delete_pod(pod, body["deleteOptions"].get("gracePeriodSeconds"))
@@ -264,9 +268,9 @@ class Server:
     def _pod(self, where: str, options: Object) -> Object:
         pod = self.pods.get(_pod_key(where))
         if pod is None:
-            raise Refused(404, f"{where} not found")
+            raise StatusError(404, f"{where} not found")
         if options.get("preconditions", {}).get("uid", pod["metadata"]["uid"]) != pod["metadata"]["uid"]:
-            raise Refused(409, "the UID in the precondition does not match the UID in record")
+            raise StatusError(409, "the UID in the precondition does not match the UID in record")
         return pod
 
     def delete_pod(self, pod: Object, grace_seconds: int | None = None) -> None:
@@ -284,12 +288,12 @@ class Server:
     def _bind(self, where: str, body: Object) -> Object:
         pod = self.pods.get(_pod_key(where))
         if pod is None:
-            raise Refused(404, f"{where} not found")
+            raise StatusError(404, f"{where} not found")
         metadata = pod["metadata"]
         if body["metadata"].get("uid", metadata["uid"]) != metadata["uid"]:
-            raise Refused(409, "the UID in the precondition does not match the UID in record")
+            raise StatusError(409, "the UID in the precondition does not match the UID in record")
         if pod["spec"].get("nodeName") or "deletionTimestamp" in metadata:
-            raise Refused(409, f"pod {metadata['name']} is already assigned to a node, or is being deleted")
+            raise StatusError(409, f"pod {metadata['name']} is already assigned to a node, or is being deleted")
         annotations = {**(metadata.get("annotations") or {}), **(body["metadata"].get("annotations") or {})}
         new = {**pod, "metadata": {**metadata, "annotations": annotations}}
         new["spec"] = {**pod["spec"], "nodeName": body["target"]["name"]}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agents.runtime.http_message import HttpRequest, HttpResponse
-from simulation.api import Object, Refused, Server
+from simulation.api import Object, Server, StatusError
 from simulation.devices import Hardware
 from simulation.tenants import gpumem_of
 from simulation.world import World
@@ -108,7 +108,7 @@ class Scheduler:
         body = {"metadata": {"uid": metadata["uid"]}, "target": {"name": node}}
         try:
             self.server.handle("POST", path, body)
-        except Refused as error:
+        except StatusError as error:
             return f"error: {error}"
         return None
 

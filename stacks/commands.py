@@ -121,7 +121,7 @@ def new(engine: Engine) -> int:
 
 
 def chart(engine: Engine) -> int:
-    """Prints the seating chart. Overruns are marked, not refused: the gate is the policy pack."""
+    """Prints the seating chart. Overruns are marked; only the policy pack refuses them."""
     sys.stdout.write(_chart(settings.load_file(engine.existing_stack_file())))
     return 0
 

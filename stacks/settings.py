@@ -1,4 +1,4 @@
-"""The settings of a stack, and the only reader of `Pulumi.<stack>.yaml`.
+"""The settings of a stack, checked and typed. `stackfile.py` and `parts.py` read the files for it.
 
 This module checks shapes and references, and reports all errors at once, each with the path of its key. The policy pack
 checks sums, placement and everything between resources.
@@ -28,7 +28,7 @@ from components.priorities import PrioritySpec
 from components.queues.spec import PARTIAL_RESOURCES, InstalledKueueSpec, QueuesSpec
 from components.readers import ReadersSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
-from stacks import parts, problems, references, reserved, stackfile
+from stacks import parts, problems, references, stackfile, taken_names
 from stacks.parts import Parts
 from tenancy.ledger import (
     AdmissionTerms,
@@ -366,7 +366,7 @@ def parse(
         settings = StackSettings.model_validate_json(json.dumps(given))
     except ValidationError as error:
         lines += problems.from_validation(error, StackSettings, but=empty)
-    lines += [*references.problems(given, specs()), *reserved.problems(given)]
+    lines += [*references.problems(given, specs()), *taken_names.problems(given)]
     if lines:  # sums are the policy pack's to refuse, which judges the whole graph
         more = len(lines) - _MOST_LINES
         raise ConfigError("\n".join([placed(line) for line in lines[:_MOST_LINES]] + [f"and {more} more"] * (more > 0)))

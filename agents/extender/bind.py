@@ -38,7 +38,7 @@ _LOST_SECONDS = 60.0
 
 
 class BindingError(AgentError):
-    """The pod was not bound, or the result is unknown. The scheduler tries it again."""
+    """The extender did not try to bind the pod, or the time for it ended. A refusal by the API is an ApiError."""
 
 
 class Connections:

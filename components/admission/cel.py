@@ -173,7 +173,7 @@ def hide_devices_from_new(field: str) -> str:
     )
 
 
-def merge_node_selector(node_selector: Mapping[str, str]) -> str:
+def override_node_selector(node_selector: Mapping[str, str]) -> str:
     """JSON Patch: adds labels to the pod's nodeSelector and overrides equal keys.
 
     An ApplyConfiguration would replace the whole nodeSelector, because that field is atomic.

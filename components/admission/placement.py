@@ -18,7 +18,7 @@ class PoolPlacement:
     node_selector: Mapping[str, str]
 
 
-def queued(ledger: Ledger) -> list[PoolPlacement]:
+def queue_tenant_placements(ledger: Ledger) -> list[PoolPlacement]:
     """Queue tenants by the pools of whole devices of their queues, with the labels that these pools share. If a queue
     spans pools, Kueue adds the labels of the flavor that it chose."""
     selectors = {pool.name: pool.node_selector for pool in ledger.pools if pool.sharing is Sharing.WHOLE}
@@ -31,7 +31,7 @@ def queued(ledger: Ledger) -> list[PoolPlacement]:
     return _grouped(pools, selectors)
 
 
-def seated(ledger: Ledger) -> list[PoolPlacement]:
+def other_tenant_placements(ledger: Ledger) -> list[PoolPlacement]:
     """The other tenants by the pools of their workloads. Queue tenants are left out: their pods may belong to another
     pool."""
     pools: dict[str, set[str]] = {}

@@ -13,7 +13,7 @@ from components.admission.mirror import mirror_pods
 from components.admission.namespaces import counted_gpus, exemption, exemptions, gpu_tenants, pod_security
 from components.admission.placement import PoolPlacement
 from components.admission.policy import Scope, mutating, outside, put_into_force, validating, within
-from components.admission.queued import Queued, queued
+from components.admission.queued import Queued, queue_policies
 from components.admission.seats import Seats, gpu_count_use, seat_sizes, whole_devices
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import DnsLabel, ObjectName, PeopleName, PriorityKey, Spec
@@ -106,12 +106,12 @@ class AdmissionArgs:
 def policies(args: AdmissionArgs) -> list[Manifest]:
     """Returns every policy, those that change a pod before those that judge it."""
     names, ledger, queues, devices = args.names, args.ledger, args.queues, args.terms.devices
-    seated = placement.seated(ledger)
+    seated = placement.other_tenant_placements(ledger)
     placed = {tenant: each.node_selector for each in seated for tenant in each.tenants}
     scheduler = service_account_user(args.terms.own[0], SCHEDULER)
     return [
         *priority_stamps(args),
-        *(queued_placement(args, each) for each in placement.queued(ledger)),
+        *(queued_placement(args, each) for each in placement.queue_tenant_placements(ledger)),
         *(seated_placement(args, each) for each in seated),
         *device_stamps(names, by_device=bool(devices)),
         gpu_budget(args),
@@ -129,7 +129,7 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
         gpu_count_use(names),
         whole_devices(names),
         *seat_sizes(queues.seats, queues.tenants),
-        *queued(queues),
+        *queue_policies(queues),
         *grace(queues.seats, args.without_budget),
         *pod_security(ledger.tenants),
         exemptions(),
@@ -173,7 +173,7 @@ def queued_placement(args: AdmissionArgs, placed: PoolPlacement) -> Manifest:
     """
     conditions = {**_reaches_gpu(args), "has-no-budget": f"!{cel.asks_for_gpumem(args.names)}"}
     scope = Scope(within(placed.tenants), conditions)
-    operations = [cel.merge_node_selector(placed.node_selector)]
+    operations = [cel.override_node_selector(placed.node_selector)]
     return mutating(f"{PLACE_QUEUED}-{placed.name}", scope, operations)
 
 
@@ -182,7 +182,7 @@ def seated_placement(args: AdmissionArgs, placed: PoolPlacement) -> Manifest:
 
     On other nodes they would take what is promised to others, or host memory that a memory pool counts on.
     """
-    operations = [cel.merge_node_selector(placed.node_selector)]
+    operations = [cel.override_node_selector(placed.node_selector)]
     scope = Scope(within(placed.tenants), _reaches_gpu(args))
     return mutating(f"{PLACE_SEATED}-{placed.name}", scope, operations)
 

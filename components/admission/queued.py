@@ -50,7 +50,7 @@ class Queued:
         return not self.seats.sizes.keys().isdisjoint(self.tenants)
 
 
-def queued(args: Queued) -> list[Manifest]:
+def queue_policies(args: Queued) -> list[Manifest]:
     """Returns the policies for queue tenants, if there are any."""
     return in_parts(
         args.seats, sorted(args.tenants), lambda seats, tenants: _of(replace(args, seats=seats, tenants=tenants))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from tenancy.fit.lower import lower
-from tenancy.fit.plan import Change, Plan
+from tenancy.fit.smallest_change import Change, SmallestChange
 from tenancy.ledger import Ledger
 
 _MOST_LISTED = 3
@@ -19,13 +19,13 @@ def remedies(ledger: Ledger, file_of: Callable[[str], str] = lambda _: "") -> It
         pods = sum(seat.replicas for seat in ledger.seats if seat.pool == pool.name)
         if pods > _MOST_PODS or pool.nodes * pool.device_count > _MOST_DEVICES:
             continue
-        plan = lower(ledger, pool, work=_WORK // len(ledger.shared_pools))
-        if plan is not None and plan.changes:
-            yield f"{pool.name}: {_title(plan)} lowers {_listed(plan.changes, file_of)}"
+        smallest = lower(ledger, pool, work=_WORK // len(ledger.shared_pools))
+        if smallest is not None and smallest.changes:
+            yield f"{pool.name}: {_title(smallest)} lowers {_listed(smallest.changes, file_of)}"
 
 
-def _title(plan: Plan) -> str:
-    return "the smallest change that fits" if plan.proven else "a change that fits, perhaps not the smallest,"
+def _title(smallest: SmallestChange) -> str:
+    return "the smallest change that fits" if smallest.proven else "a change that fits, perhaps not the smallest,"
 
 
 def _listed(changes: tuple[Change, ...], file_of: Callable[[str], str]) -> str:

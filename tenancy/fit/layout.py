@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from tenancy.fit.plan import Wanted
+from tenancy.fit.smallest_change import Wanted
 
 
 @dataclass(frozen=True, kw_only=True)

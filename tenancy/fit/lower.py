@@ -13,7 +13,7 @@ from functools import partial
 from itertools import combinations, islice
 
 from tenancy.devices.placement import Bin, Item, OutOfWorkError, Placement, Work, fits_alike, place
-from tenancy.fit.plan import WORK, Change, Kind, Plan, Wanted
+from tenancy.fit.smallest_change import WORK, Change, Kind, SmallestChange, Wanted
 from tenancy.full_seats import full_seats
 from tenancy.ledger import Ledger, Pool, Seat
 
@@ -32,7 +32,7 @@ def lower(
     wanted: Wanted | None = None,
     used: Mapping[str, int] | None = None,
     work: int = WORK,
-) -> Plan | None:
+) -> SmallestChange | None:
     """The least to lower so that the pool keeps its promises, and the wanted ones as well; None where lowering seats
     does not help. No seat is lowered below its `used` MiB, if known."""
     room = _Room(ledger, pool, wanted, Work(work), used or {})
@@ -116,7 +116,7 @@ class _Room:
         self.device_mib = offered
         self.over_mib = max(total + quota_mib - offered * pool.gpus, 0)
         self.pressed = pool.gpus > 1 and pool.floor_mib > pool.reserve_mib
-        self.best: Plan | None = None
+        self.best: SmallestChange | None = None
         self.unsure = False
 
     @property
@@ -128,7 +128,7 @@ class _Room:
         return short or bool(self.wanted and obstacle(self.ledger, self.pool, self.wanted))
 
     def least(self, touched: int) -> tuple[int, int]:
-        """A lower bound of the cost, after all plans with fewer seats were tried."""
+        """A lower bound of the cost, after all changes of fewer seats were tried."""
         fewest = int(self.over_mib > 0) if self.unsure else touched
         return fewest, max(self.over_mib, fewest)
 
@@ -136,10 +136,10 @@ class _Room:
         """By how much it may be lowered at most."""
         return max(seat.gpumem_mib - max(self.used.get(seat.name, 0), _LEAST_MIB), 0)
 
-    def with_seats(self, touched: int) -> Plan | None:
+    def with_seats(self, touched: int) -> SmallestChange | None:
         """The cheapest with so many seats lowered. Raises OutOfWorkError."""
         if not touched:
-            return self._plan({}) if self.holds({}) else None
+            return self._smallest_change({}) if self.holds({}) else None
         self.work.take(len(self.seats) // 10 + 1)
         gains = sorted((self.gain(seat) * seat.replicas for seat in self.seats), reverse=True)
         if sum(islice(gains, touched)) < self.over_mib:
@@ -188,9 +188,9 @@ class _Room:
         while mib <= most and not self.holds({**lowered, seat: mib}):
             mib += 1
         if mib <= most:
-            self.best = self._plan({**lowered, seat: mib})
+            self.best = self._smallest_change({**lowered, seat: mib})
 
-    def largest_first(self, touched: int) -> Plan | None:
+    def largest_first(self, touched: int) -> SmallestChange | None:
         """Some seats that do, the largest first, each lowered no further than it must be."""
         most = {seat: self.gain(seat) for seat in self.seats}
         steps = self.work.left
@@ -211,7 +211,7 @@ class _Room:
             self.work = Work(steps)
         lowered = {seat: mib for seat, mib in lowered.items() if mib}
         try:
-            return self._plan(lowered) if lowered and self.holds(lowered) else None
+            return self._smallest_change(lowered) if lowered and self.holds(lowered) else None
         except OutOfWorkError:
             return None
 
@@ -309,7 +309,7 @@ class _Room:
                         seen.add(new)
                         stack.append(new)
 
-    def _plan(self, lowered: dict[Seat, int]) -> Plan:
+    def _smallest_change(self, lowered: dict[Seat, int]) -> SmallestChange:
         changes = tuple(
             Change(
                 kind=Kind.LOWER,
@@ -320,7 +320,7 @@ class _Room:
             )
             for seat, mib in lowered.items()
         )
-        return Plan(changes=changes, least=(len(changes), _cost(lowered)))
+        return SmallestChange(changes=changes, least=(len(changes), _cost(lowered)))
 
 
 def _first(fits: Callable[[int], bool], low: int, high: int) -> int:

@@ -14,7 +14,7 @@ from math import ceil
 from tenancy.devices.placement import OutOfWorkError, Work
 from tenancy.fit.amounts import Lowerable, cheapest
 from tenancy.fit.layout import Budget, DeviceRoom, Layout, Lying, State
-from tenancy.fit.plan import WORK, Change, Kind, Plan, Wanted
+from tenancy.fit.smallest_change import WORK, Change, Kind, SmallestChange, Wanted
 
 _NARROW = 3  # ways that are tried at each turn, where there are no steps for all
 _NARROW_WORK = 200_000
@@ -24,7 +24,7 @@ _DEEPEST = 100  # so many are touched at most, and so many new pods are put wher
 
 def rearrange(
     devices: Sequence[DeviceRoom], pods: Sequence[Lying], seats: dict[str, Budget], wanted: Wanted, work: int = WORK
-) -> Plan | None:
+) -> SmallestChange | None:
     """The least change after which the wanted pods fit as well; None if the search found no such change."""
     layout, steps = Layout(devices=devices, pods=pods, seats=seats, wanted=wanted), Work(work)
     for touched in range(_fewest(layout), min(len(pods) + len(seats), _DEEPEST) + 1):
@@ -32,21 +32,23 @@ def rearrange(
         try:
             search.run()
         except OutOfWorkError:
-            found = search.plan or _narrow(layout, touched)
-            return found and Plan(changes=found.changes, places=found.places, proven=False, least=(touched, 0))
-        if search.plan is not None:
-            return search.plan
+            found = search.best or _narrow(layout, touched)
+            return found and SmallestChange(
+                changes=found.changes, places=found.places, proven=False, least=(touched, 0)
+            )
+        if search.best is not None:
+            return search.best
     return None
 
 
-def _narrow(layout: Layout, fewest: int) -> Plan | None:
-    """The first plan of a search that tries a few ways at each turn."""
+def _narrow(layout: Layout, fewest: int) -> SmallestChange | None:
+    """The first change found by a search that tries a few ways at each turn."""
     for touched in range(fewest, fewest + _DEEPER):
         search = _Search(layout, touched, Work(_NARROW_WORK), width=_NARROW)
         with suppress(OutOfWorkError):
             search.run()
-        if search.plan is not None:
-            return search.plan
+        if search.best is not None:
+            return search.best
     return None
 
 
@@ -67,16 +69,16 @@ def _fewest(layout: Layout) -> int:
 
 
 class _Search:
-    """The cheapest plan with so many workloads touched, in depth first; a narrow one (`width`) ends with the first."""
+    """The cheapest change of so many workloads, in depth first; a narrow one (`width`) ends with the first."""
 
     def __init__(self, layout: Layout, touched: int, work: Work, width: int | None = None) -> None:
         self.layout, self.most, self.work, self.width = layout, touched, work, width
         self.seen: set[tuple[tuple[int, ...], ...]] = set()
-        self.plan: Plan | None = None
+        self.best: SmallestChange | None = None
         self.mib: int | None = None
 
     def run(self) -> None:
-        """Raises OutOfWorkError; `plan` is the best so far then."""
+        """Raises OutOfWorkError; `best` is the best so far then."""
         turns = [iter((State(self.layout, self.most),))]
         while turns:
             state = next(turns[-1], None)
@@ -84,7 +86,7 @@ class _Search:
                 turns.pop()
             else:
                 turns.append(self._put_new(state) if state.settled is None else self._repair(state))
-            if self.mib == 0 or (self.width is not None and self.plan is not None):
+            if self.mib == 0 or (self.width is not None and self.best is not None):
                 return  # nothing is cheaper than moves alone
 
     def _put_new(self, state: State) -> Iterator[State]:
@@ -214,7 +216,7 @@ class _Search:
         return near
 
     def _judge(self, state: State) -> None:
-        """Takes the state as the best plan, if the new pods that are left fit and lowering costs less."""
+        """Takes the state as the best one, if the new pods that are left fit and lowering costs less."""
         layout = self.layout
         rest = layout.wanted.replicas - len(state.forced)
         if rest:
@@ -230,7 +232,7 @@ class _Search:
                 return
         mib = sum(layout.seats[name].replicas * amount for name, amount in amounts.items())
         if self.mib is None or mib < self.mib:
-            self.mib, self.plan = mib, _plan(state, amounts, rest, mib)
+            self.mib, self.best = mib, _smallest_change(state, amounts, rest, mib)
 
 
 def _lowerable(state: State) -> dict[str, Lowerable]:
@@ -246,7 +248,7 @@ def _lowerable(state: State) -> dict[str, Lowerable]:
     }
 
 
-def _plan(state: State, amounts: dict[str, int], rest: int, mib: int) -> Plan:
+def _smallest_change(state: State, amounts: dict[str, int], rest: int, mib: int) -> SmallestChange:
     devices, pods, seats = state.layout.devices, state.layout.pods, state.layout.seats
     lowered = [
         Change(
@@ -272,4 +274,4 @@ def _plan(state: State, amounts: dict[str, int], rest: int, mib: int) -> Plan:
     places = [*state.forced, *state.free_places(rest)]
     named = tuple(tuple(devices[index].name for index in place) for place in places)
     changes = (*lowered, *removed)
-    return Plan(changes=changes, places=named, least=(len(changes), mib))
+    return SmallestChange(changes=changes, places=named, least=(len(changes), mib))

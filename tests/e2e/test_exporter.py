@@ -69,8 +69,9 @@ _STATUS = f"/api/v1/nodes/{node.NODE}/status"
 def card(real_cluster: HeldCluster) -> Path:
     """The file with the figures of the node's fake library."""
     libraries = node.gpu_libraries(real_cluster.folder)
-    if not fake_nvml.build(libraries):
+    if not fake_nvml.can_build():
         pytest.skip("NO C COMPILER: the exporter is not tested on the real node")
+    fake_nvml.build(libraries)
     fake_nvml.write(libraries / "card", CARD)
     return libraries / "card"
 

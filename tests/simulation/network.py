@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from agents.kube.errors import refusal, unanswered
 from agents.runtime.http_client import FetchError
 from agents.telemetry.reading import Reading
-from simulation.api import KilledError, Object, Refused, Server
+from simulation.api import KilledError, Object, Server, StatusError
 from simulation.exporter import Exporter
 
 
@@ -49,7 +49,7 @@ class FaultyServer(Server):
     def _handle_late(self, method: str, path: str, body: Object | None) -> None:
         try:
             self.handle(method, path, body)
-        except Refused:
+        except StatusError:
             self.world.see("api: refused after its client gave up")
 
     def _kill(self, who: str, request: str) -> None:
@@ -67,7 +67,7 @@ class FaultyServer(Server):
         for part, (cause, code) in self.refused.items():
             if all(piece in request for piece in part.split("*")):
                 self.world.see(f"api: {code} {cause}")
-                raise refusal(request, Refused(code, cause).status)
+                raise refusal(request, StatusError(code, cause).status)
         for part, left in [*self.lost.items()]:
             if part in f"{who} {request}" and left:
                 self.lost[part] = left - 1
@@ -83,7 +83,7 @@ class FaultyServer(Server):
                     return fate
                 if fate == "silent":
                     raise unanswered(request, http.client.RemoteDisconnected("closed connection without response"))
-                error = refusal(request, Refused(int(fate), "on order").status)
+                error = refusal(request, StatusError(int(fate), "on order").status)
                 error.retry_after_seconds = 1.0 if fate == "429" else None
                 raise error
         return ""

@@ -5,8 +5,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolchain.cluster.errors import ClusterError
+
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 LIBRARY = "libnvidia-ml.so.1"
+_COMPILER = "cc"
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,14 @@ def write(script: Path, text: str) -> None:
     whole.replace(script)
 
 
-def build(folder: Path, *, old_driver: bool = False) -> bool:
-    """Builds the library into the folder. Returns False if there is no compiler. An old driver has no limits."""
-    compiler = shutil.which("cc")
-    if compiler is not None:
-        flags = ("-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", *(("-DOLD_DRIVER",) if old_driver else ()))
-        subprocess.run([compiler, *flags, "-o", folder / LIBRARY, SOURCE], check=True)
-    return compiler is not None
+def can_build() -> bool:
+    """Returns True if the machine has a C compiler."""
+    return shutil.which(_COMPILER) is not None
+
+
+def build(folder: Path, *, old_driver: bool = False) -> None:
+    """Builds the library into the folder. An old driver has no limits. Raises ClusterError without a compiler."""
+    if not can_build():
+        raise ClusterError("the simulated GPU needs a C compiler: install gcc and libc6-dev")
+    flags = ("-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", *(("-DOLD_DRIVER",) if old_driver else ()))
+    subprocess.run([_COMPILER, *flags, "-o", folder / LIBRARY, SOURCE], check=True)

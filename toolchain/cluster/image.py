@@ -37,7 +37,7 @@ _TYPE = "application/vnd.oci.image"
 
 def agent_image() -> str:
     """The agents' image of the prod stack."""
-    return prod.cluster()["agent_image"]
+    return prod.cluster_settings()["agent_image"]
 
 
 @cache

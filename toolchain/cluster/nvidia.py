@@ -96,7 +96,7 @@ spec-dirs = ["{home / "cdi"}"]
 """)
 
 
-def offer(folder: Folder, uuids: Sequence[str], *, hook: bool = True) -> None:
+def write_cdi(folder: Folder, uuids: Sequence[str], *, hook: bool = True) -> None:
     """Writes a CDI specification of these devices, each under its UUID and all together under `all`.
 
     It has the memory limits of toolkit 1.20.1 (pkg/nvcdi/full-gpu-nvml.go, internal/discover/hooks.go). An older

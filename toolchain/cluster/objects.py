@@ -33,7 +33,7 @@ def objects() -> Iterator[tuple[str, Manifest]]:
     for node in simulated.nodes():
         yield "/api/v1/nodes", node
         if node["metadata"]["name"] in simulated.SHARED:
-            devices = simulated.devices(node["metadata"]["name"], prod.cluster()["resource_domain"])
+            devices = simulated.devices(node["metadata"]["name"], prod.cluster_settings()["resource_domain"])
             yield "/apis/resource.k8s.io/v1/resourceslices", devices
 
 

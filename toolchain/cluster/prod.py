@@ -17,7 +17,7 @@ TTS_MIB = 2048
 OPERATOR_NAMESPACE = "nvidia"
 
 
-def cluster() -> dict[str, str]:
+def cluster_settings() -> dict[str, str]:
     """Returns the part `cluster` of prod's configuration: the agents' image, the resource domain."""
     part: dict[str, str] = _config()["gpu-tenancy:cluster"]
     return part

@@ -81,7 +81,7 @@ def why_not() -> str | None:
         return reason
     if lacking := paths.missing(paths.CONTROL_PLANE):
         return f"not installed: {', '.join(lacking)}; run make cluster-toolchain"
-    if not shutil.which("cc"):
+    if not fake_nvml.can_build():
         return "the simulated GPU needs a C compiler: install gcc and libc6-dev"
     return None
 
@@ -212,7 +212,7 @@ def _give_gpu(held: HeldCluster) -> Path:
 
 def _open_node(api: ClusterApi) -> None:
     """Removes the real node's taint and waits until its memory is advertised. Raises ClusterError."""
-    domain = prod.cluster()["resource_domain"]
+    domain = prod.cluster_settings()["resource_domain"]
     api.patch(_NODE, {"spec": {"taints": []}})
     published = f"/apis/resource.k8s.io/v1/resourceslices/gpumem.{domain}-{control_plane.NODE}"
     until(lambda: api.get(published), _READY_SECONDS, "the exporter publishes the device")

@@ -57,7 +57,7 @@ class Stage:
         ]
 
     def _residents(self) -> None:
-        key = f"{prod.cluster()['resource_domain']}/gpumem"
+        key = f"{prod.cluster_settings()['resource_domain']}/gpumem"
         for app, mib in budgets().items():
             self._create(app, {key: str(mib)}, replicas=1)
         self._create("tts", {}, replicas=0)

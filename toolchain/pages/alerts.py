@@ -23,11 +23,11 @@ which is reported once.
 
 def page(root: Path) -> str:
     """Returns the page. `root` is the folder of the example stacks."""
-    rows = [_row(alert) for _, alert in sorted(found(root).items())]
+    rows = [_row(alert) for _, alert in sorted(alerts_of_examples(root).items())]
     return f"{_HEAD}\n{table(('alert', 'severity', 'fires after', 'summary'), rows)}"
 
 
-def found(root: Path) -> dict[str, Alert]:
+def alerts_of_examples(root: Path) -> dict[str, Alert]:
     """Returns each alert of the example stacks by its name: the first of each name."""
     named: dict[str, Alert] = {}
     for stack in STACKS:

@@ -298,7 +298,7 @@ def test_a_container_that_restarts_under_a_toolkit_without_the_hook_is_named(cap
     old = caps.started("photos", "photo-search")["search"]
     held = lambda: {why for key, why in caps.reasons().items() if key[0] == "photo-search"}  # noqa: E731
     until(lambda: held() == {""}, SERVED_SECONDS * 3, "it is capped", held)
-    nvidia.offer(caps.stack.cluster.folder, GPUS, hook=False)
+    nvidia.write_cdi(caps.stack.cluster.folder, GPUS, hook=False)
     try:
         process, _ = next(processes("search"))
         os.kill(process, signal.SIGKILL)
@@ -316,7 +316,7 @@ def test_a_container_that_restarts_under_a_toolkit_without_the_hook_is_named(cap
             notes,
         )
     finally:
-        nvidia.offer(caps.stack.cluster.folder, GPUS)
+        nvidia.write_cdi(caps.stack.cluster.folder, GPUS)
     caps.delete("photos", "photo-search")
 
 

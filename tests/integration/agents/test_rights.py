@@ -203,8 +203,9 @@ def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     args = ExporterArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, spec=spec, publish_devices=True)
     graph = declared(Exporter, "e", args)
     nvml = FakeNvml(busy.mount, busy.mount / "card")
-    if not fake_nvml.build(nvml.folder):
+    if not fake_nvml.can_build():
         pytest.skip("NO C COMPILER: what the exporter may do is not held against what it does")
+    fake_nvml.build(nvml.folder)
     nvml.show(CARD)
     with socket.create_server(("", 0)) as probe:
         port = str(probe.getsockname()[1])

@@ -187,9 +187,10 @@ def capped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caps]:
     with cluster.running(tmp_path_factory.mktemp("cluster"), extent=Extent.GPU_NODE) as held:
         libraries = nvidia.libraries(held.folder)
         libraries.mkdir(parents=True)
-        if not fake_nvml.build(libraries):
+        if not fake_nvml.can_build():
             pytest.skip("NO C COMPILER: NVIDIA's runtime is not run")
-        nvidia.offer(held.folder, GPUS)
+        fake_nvml.build(libraries)
+        nvidia.write_cdi(held.folder, GPUS)
         stack = Rollout(held, workspace(tmp_path_factory.mktemp("enforced")))
         stack.workspace.stack_file.write_text((ROOT / "examples" / "enforced.yaml").read_text())
         stack.workspace.change(enforced)

@@ -7,7 +7,7 @@ import pytest
 
 from gpu_tenancy import Seat, SeatedDeployment
 from gpu_tenancy.arguments import ArgumentError
-from gpu_tenancy.seat import seated
+from gpu_tenancy.seat import override_with_stanza
 from stacks import platform, settings
 from tests.support.engine import Graph, build
 from tests.support.prod import drop, put, raw
@@ -189,7 +189,7 @@ def test_a_seat_says_what_a_pod_of_ones_own_must_carry_and_fills_it_in() -> None
         "resources": stanza["resources"],
         "replicas": 1,
     }
-    assert graph.exports["pod"] == seated({"containers": [{"name": "a"}, {"name": "beside"}]}, stanza)
+    assert graph.exports["pod"] == override_with_stanza({"containers": [{"name": "a"}, {"name": "beside"}]}, stanza)
     assert "resources" not in graph.exports["pod"]["containers"][1]
 
 

@@ -16,7 +16,7 @@ from gpumem.who import PoolError
 from policy.graph import Graph
 from policy.rules import violations
 from stacks import settings
-from tenancy.fit.plan import Wanted
+from tenancy.fit.smallest_change import Wanted
 from tests.support.kubectl import (
     LEDGER_OF_PROD,
     PODS,

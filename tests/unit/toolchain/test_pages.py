@@ -38,7 +38,7 @@ def test_a_page_that_differs_is_named(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 def test_every_alert_is_on_the_page() -> None:
-    assert set(alerts.found(ROOT)) == {alert.name for alert in rules(ARGS)}
+    assert set(alerts.alerts_of_examples(ROOT)) == {alert.name for alert in rules(ARGS)}
 
 
 def test_every_series_is_on_the_page_with_the_labels_of_a_healthy_clusters() -> None:

@@ -22,7 +22,7 @@ def ledger(*changes: Change) -> Ledger:
 
 
 def names(config: dict[str, Any]) -> list[str]:
-    return [placed.name for placed in placement.queued(settings.parse(config).ledger())]
+    return [placed.name for placed in placement.queue_tenant_placements(settings.parse(config).ledger())]
 
 
 def queues_over(*groups: tuple[str, ...]) -> dict[str, Any]:
@@ -73,13 +73,13 @@ def test_kueues_namespace_may_use_the_systems_classes(changes: list[Change], own
 
 
 def test_queue_tenants_go_to_the_pool_of_whole_devices_behind_their_queue() -> None:
-    (placed,) = placement.queued(ledger())
+    (placed,) = placement.queue_tenant_placements(ledger())
     assert (placed.name, placed.tenants) == ("batch", ["team-a", "team-b"])
     assert placed.node_selector == raw()["pools"]["batch"]["node_selector"]
 
 
 def test_the_others_go_to_the_pool_of_their_workloads() -> None:
-    assert {placed.name: placed.tenants for placed in placement.seated(ledger())} == {
+    assert {placed.name: placed.tenants for placed in placement.other_tenant_placements(ledger())} == {
         "node-4": ["inference"],
         "t4": ["android-emulator", "ebook2audiobook", "frigate", "immich", "llama-swap", "portal-stt", "tts", "ytdlp"],
     }
@@ -90,7 +90,7 @@ def test_a_tenant_of_two_pools_gets_the_labels_they_share_and_one_that_queues_is
         put("unbudgeted second", {"tenant": "android-emulator", "pool": "node-4", "measured_mib": 100}),
         put("residents train", {"tenant": "team-a", "pool": "t4", "gpumem_mib": 100}),
     )
-    placed = {tenant: each for each in placement.seated(found) for tenant in each.tenants}
+    placed = {tenant: each for each in placement.other_tenant_placements(found) for tenant in each.tenants}
     assert placed["android-emulator"].node_selector == {"nvidia.com/gpu.present": "true"}
     assert "team-a" not in placed
 
@@ -103,7 +103,7 @@ def test_a_queue_over_two_pools_goes_by_the_labels_they_share() -> None:
         put("queues flavors l4", {"pool": "l4", "node_labels": {"gpu.example.com/model": "l4"}}),
         put("queues cluster_queues gpu-cq quotas l4", {"nvidia.com/gpu": {"nominal": 1}}),
     )
-    (placed,) = placement.queued(found)
+    (placed,) = placement.queue_tenant_placements(found)
     assert placed.name == "batch.l4"
     assert placed.node_selector == {"nvidia.com/gpu.sharing-strategy": "none"}
 
@@ -113,4 +113,4 @@ def test_a_queue_for_shared_memory_places_nobody() -> None:
     found = ledger(
         put("queues flavors", {"t4-memory": {"pool": "t4"}}), put("queues cluster_queues gpu-cq quotas", memory)
     )
-    assert placement.queued(found) == []
+    assert placement.queue_tenant_placements(found) == []

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from components.admission.grace import grace
-from components.admission.queued import Queued, queued
+from components.admission.queued import Queued, queue_policies
 from components.admission.seats import Seats, seat_sizes
 from components.base.manifest import Manifest
 from tenancy.names import Names
@@ -34,7 +34,7 @@ def of(policies: Iterable[Manifest], name: str) -> list[Manifest]:
 
 
 EVERYBODY = list(seats(10_000).sizes)
-QUEUED = queued(Queued(seats=seats(10_000), tenants=[*EVERYBODY, "without-a-seat"], account="kueue"))
+QUEUED = queue_policies(Queued(seats=seats(10_000), tenants=[*EVERYBODY, "without-a-seat"], account="kueue"))
 
 
 @pytest.mark.parametrize(

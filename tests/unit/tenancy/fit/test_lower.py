@@ -10,20 +10,20 @@ import pytest
 
 from tenancy import sums
 from tenancy.fit.lower import Nodes, lower, nodes_needed, obstacle
-from tenancy.fit.plan import Plan, Wanted
+from tenancy.fit.smallest_change import SmallestChange, Wanted
 from tenancy.ledger import Ledger, Pool, QueueQuota, Seat
 from tests.support.graphs import LEDGER, T4
 
 CASES = 10_000
 
 
-def lowered(plan: Plan | None) -> dict[str, int | None]:
+def lowered(plan: SmallestChange | None) -> dict[str, int | None]:
     assert plan is not None
     return {change.workload: change.to_mib for change in plan.changes}
 
 
 def test_what_fits_lowers_nothing() -> None:
-    assert lower(LEDGER, T4, Wanted(mib=500)) == Plan()
+    assert lower(LEDGER, T4, Wanted(mib=500)) == SmallestChange()
 
 
 def test_of_prod_the_largest_seat_gives_what_lacks_and_the_floor_stays_free() -> None:
@@ -64,7 +64,9 @@ def test_without_steps_for_all_it_says_how_little_could_do() -> None:
 def test_seats_by_the_million_are_counted() -> None:
     pool = replace(T4, nodes=10**6, floor_mib=0)
     seats = (Seat(name="many", tenant="t", pool="t4", gpumem_mib=5000, replicas=2 * 10**6),)
-    assert lower(replace(LEDGER, pools=(pool,), seats=seats), pool, Wanted(mib=4000, replicas=10**6)) == Plan()
+    assert (
+        lower(replace(LEDGER, pools=(pool,), seats=seats), pool, Wanted(mib=4000, replicas=10**6)) == SmallestChange()
+    )
     plan = lower(replace(LEDGER, pools=(pool,), seats=seats), pool, Wanted(mib=4001, replicas=10**6))
     assert lowered(plan) == {"many": 4999}
 

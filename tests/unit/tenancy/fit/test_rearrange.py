@@ -8,8 +8,8 @@ from operator import mul
 import pytest
 
 from tenancy.fit.layout import Budget, DeviceRoom, Lying
-from tenancy.fit.plan import Kind, Plan, Wanted
 from tenancy.fit.rearrange import rearrange
+from tenancy.fit.smallest_change import Kind, SmallestChange, Wanted
 
 CASES = 10_000
 
@@ -28,40 +28,40 @@ def budgets(*pods: Lying, least: int = 1) -> dict[str, Budget]:
     }
 
 
-def found(plan: Plan | None) -> list[tuple[str, str]]:
-    assert plan is not None
-    return [(change.kind.value, change.workload) for change in plan.changes]
+def found(smallest: SmallestChange | None) -> list[tuple[str, str]]:
+    assert smallest is not None
+    return [(change.kind.value, change.workload) for change in smallest.changes]
 
 
 def test_what_fits_touches_nobody_and_is_put_on_the_fullest_device_with_room() -> None:
-    plan = rearrange(devices(4000, 2500), [], {}, Wanted(mib=2000))
-    assert plan == Plan(places=(("gpu-1",),))
+    smallest = rearrange(devices(4000, 2500), [], {}, Wanted(mib=2000))
+    assert smallest == SmallestChange(places=(("gpu-1",),))
 
 
 def test_a_move_comes_before_a_lower_budget() -> None:
     pods = [resident("a", 0, 3000), resident("b", 1, 5000)]
-    plan = rearrange(devices(2000, 3000), pods, budgets(*pods), Wanted(mib=5000))
-    assert plan is not None
-    (change,) = plan.changes
+    smallest = rearrange(devices(2000, 3000), pods, budgets(*pods), Wanted(mib=5000))
+    assert smallest is not None
+    (change,) = smallest.changes
     assert (change.kind, change.workload, change.source, change.target) == (Kind.MOVE, "a", "gpu-0", "gpu-1")
-    assert plan.places == (("gpu-0",),)
-    assert plan.cost == (1, 0)
-    assert plan.proven
+    assert smallest.places == (("gpu-0",),)
+    assert smallest.cost == (1, 0)
+    assert smallest.proven
 
 
 def test_where_nobody_can_move_the_least_is_taken_off_one_budget() -> None:
     pods = [resident("a", 0, 3000), resident("b", 1, 5000)]
-    plan = rearrange(devices(1000, 500), pods, budgets(*pods), Wanted(mib=3500))
-    assert plan is not None
-    (change,) = plan.changes
+    smallest = rearrange(devices(1000, 500), pods, budgets(*pods), Wanted(mib=3500))
+    assert smallest is not None
+    (change,) = smallest.changes
     assert (change.workload, change.from_mib, change.to_mib) == ("a", 3000, 500)
 
 
 def test_a_budget_is_not_lowered_below_what_is_used() -> None:
     pods = [resident("a", 0, 3000), resident("b", 1, 5000)]
     seats = {"a": Budget(mib=3000, least_mib=2900), "b": Budget(mib=5000, least_mib=1000)}
-    plan = rearrange(devices(1000, 500), pods, seats, Wanted(mib=3500))
-    assert found(plan) == [("lower", "b")]
+    smallest = rearrange(devices(1000, 500), pods, seats, Wanted(mib=3500))
+    assert found(smallest) == [("lower", "b")]
     assert rearrange(devices(1000), pods[:1], seats, Wanted(mib=3500)) is None
 
 
@@ -78,11 +78,11 @@ def test_devices_of_one_node_are_emptied_for_a_pod_that_wants_several() -> None:
         DeviceRoom(node="y", name="y0", room_mib=1000),
         DeviceRoom(node="y", name="y1", room_mib=10000),
     ]
-    plan = rearrange(room, pods, budgets(*pods), Wanted(mib=10000, count=2))
-    assert found(plan) == [("move", "a")]
-    assert plan is not None
-    assert plan.places == (("x0", "x1"),)
-    assert plan.changes[0].target == "y0"
+    smallest = rearrange(room, pods, budgets(*pods), Wanted(mib=10000, count=2))
+    assert found(smallest) == [("move", "a")]
+    assert smallest is not None
+    assert smallest.places == (("x0", "x1"),)
+    assert smallest.changes[0].target == "y0"
 
 
 def test_a_device_that_takes_no_new_pod_is_no_place() -> None:
@@ -92,10 +92,10 @@ def test_a_device_that_takes_no_new_pod_is_no_place() -> None:
 
 def test_without_steps_for_all_it_says_how_little_could_do() -> None:
     pods = [resident(f"p{n}", n, 600) for n in range(12)]
-    plan = rearrange(devices(*[400] * 12), pods, budgets(*pods), Wanted(mib=900, replicas=6), work=300)
-    assert plan is not None
-    assert not plan.proven
-    assert plan.least[0] <= plan.cost[0]
+    smallest = rearrange(devices(*[400] * 12), pods, budgets(*pods), Wanted(mib=900, replicas=6), work=300)
+    assert smallest is not None
+    assert not smallest.proven
+    assert smallest.least[0] <= smallest.cost[0]
 
 
 def test_so_many_new_pods_that_no_search_reaches_them_end_in_none() -> None:
@@ -105,8 +105,8 @@ def test_so_many_new_pods_that_no_search_reaches_them_end_in_none() -> None:
 
 def test_of_many_new_pods_the_few_that_find_no_room_are_what_the_search_is_about() -> None:
     pods = [resident("a", 0, 600)]
-    plan = rearrange(devices(400, 6600), pods, budgets(*pods), Wanted(mib=10, replicas=701), work=30_000)
-    assert found(plan) == [("lower", "a")]
+    smallest = rearrange(devices(400, 6600), pods, budgets(*pods), Wanted(mib=10, replicas=701), work=30_000)
+    assert found(smallest) == [("lower", "a")]
 
 
 def case(dice: random.Random) -> tuple[list[DeviceRoom], list[Lying], dict[str, Budget], Wanted]:
@@ -195,6 +195,6 @@ def test_no_other_change_is_smaller(seed: int) -> None:
     dice = random.Random(seed)  # noqa: S311
     for number in range(CASES // 10):
         made = case(dice)
-        plan = rearrange(*made)
-        assert (plan.cost if plan else None) == everything_tried(*made), (number, made, plan)
-        assert plan is None or plan.proven
+        smallest = rearrange(*made)
+        assert (smallest.cost if smallest else None) == everything_tried(*made), (number, made, smallest)
+        assert smallest is None or smallest.proven

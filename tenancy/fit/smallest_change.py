@@ -1,6 +1,6 @@
-"""The wanted pods, the changes that make them fit, and a proof that no plan is smaller.
+"""The wanted pods, the changes that make them fit, and a proof that no smaller ones do.
 
-Plans are compared by the number of workloads touched, then by the MiB of promises given up. Units: whole MiB of GPU
+They are compared by the number of workloads touched, then by the MiB of promises given up. Units: whole MiB of GPU
 memory.
 """
 
@@ -56,7 +56,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class SmallestChange:
     """Changes after which everything fits; none where it fits now. `places` are the devices that each new replica would
     get. Not `proven`: the search ran out of steps, and less than `least` (workloads, then MiB) cannot do."""
 
