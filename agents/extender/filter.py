@@ -199,6 +199,7 @@ class _Preemption:
             uid=self.uid,
             entitlement=request.entitlement,
             seated=self._seated(node),
+            server_now=self.verbs.informers.server_now,
         )
 
     def _seated(self, name: str) -> Collection[str]:
@@ -217,7 +218,7 @@ class _Preemption:
         return held_mib + self.request.memory.total_mib > sum(node.offered.values())
 
     def _has_cpu(self, node: NodeInfo, leaving: Collection[str]) -> bool:
-        needed_milli = self.request.memory.cpu_milli
-        gone = [p for p in node.pods.values() if p.uid in leaving or p.state is PodState.TERMINATING]
+        needed_milli, now = self.request.memory.cpu_milli, self.verbs.informers.server_now
+        gone = [p for p in node.pods.values() if p.uid in leaving or p.is_going(now)]
         freed_milli = sum(pod.request.cpu_milli for pod in gone)
         return not needed_milli or (node.cpu_milli is not None and node.cpu_milli + freed_milli >= needed_milli)

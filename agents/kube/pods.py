@@ -14,6 +14,7 @@ from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import WaitingSeat, seats_for
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import MIRROR_ANNOTATION, REFUSED_AS_MEASURED, SCHEDULER_NAME, Names
+from tenancy.reach import MOST_GRACE_SECONDS
 from tenancy.workload import at, maps_at, pod_request
 
 PODS = "/api/v1/pods"
@@ -22,6 +23,7 @@ UNSCHEDULED = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={SCHEDULER_N
 LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 _ENDED = ("Succeeded", "Failed")
+_LATE_SECONDS = 60  # after its grace period a pod counts as going for so long
 _DEFAULT_GRACE_SECONDS = 30  # pkg/apis/core/v1/defaults.go
 # A tenant may write any grace period. The API server adds it to a time as nanoseconds of 63 bits: beyond 292 years the
 # sum, deletionTimestamp, is some other moment.
@@ -170,6 +172,17 @@ class Pod:
         if self.going_seconds < _MOST_GRACE_SECONDS:
             return datetime.fromisoformat(moment)
         return self.created + timedelta(seconds=_MOST_GRACE_SECONDS)
+
+    @property
+    def due(self) -> datetime | None:
+        """The time by which the devices of a terminating pod should be free, else None.
+
+        Of a longer grace period than a pod with a GPU and no seat may have, only so much counts.
+        """
+        if self.gone_by is None:
+            return None
+        began = self.gone_by - timedelta(seconds=self.going_seconds)
+        return began + timedelta(seconds=min(self.going_seconds, MOST_GRACE_SECONDS) + _LATE_SECONDS)
 
     @property
     def going_seconds(self) -> int:

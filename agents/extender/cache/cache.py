@@ -8,6 +8,7 @@ import heapq
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.node_info import MeasuredMemory, NodeInfo, Shortage
@@ -278,16 +279,17 @@ class Cache:
         uid: str = "",
         entitlement: Entitlement = NO_SEAT,
         seated: Collection[str] = (),
+        server_now: datetime | None = None,
     ) -> tuple[str, ...] | None:
         """The candidates that must leave the node for the request to fit, by falling priority.
 
         Returns () if all may stay, and None if leaving would not help. A seat needs room by the ledger alone. The pods
-        of `seated` keep within a seat themselves.
+        of `seated` keep within a seat themselves. A terminating pod counts as gone until it is due at `server_now`.
         """
         with self._lock:
             self._expire(now)
             left = self._left(node, uid, entitlement, now)
-            return left.victims(request, candidates, seated, measured=not left.seats(entitlement))
+            return left.victims(request, candidates, seated, server_now, measured=not left.seats(entitlement))
 
     def snapshot(self) -> tuple[NodeUsage, ...]:
         """The usage of every node with devices or pods, sorted by name."""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from agents.extender.cache.inventory import NodeDevices
@@ -236,13 +237,19 @@ class NodeInfo:
         )
 
     def victims(
-        self, request: MemoryRequest, candidates: Collection[str], seated: Collection[str], *, measured: bool
+        self,
+        request: MemoryRequest,
+        candidates: Collection[str],
+        seated: Collection[str],
+        server_now: datetime | None,
+        *,
+        measured: bool,
     ) -> tuple[str, ...] | None:
         """The candidates that must leave for the request to fit, by falling priority; None if leaving would not help.
 
-        Terminating pods count as gone. A pod with unknown devices stays, because its end might free another device. If
-        `measured`, a victim frees what it uses, not what it requested. A pod of `seated` frees only its use beyond
-        that, because it comes back.
+        Terminating pods count as gone until they are due. A pod with unknown devices stays, because its end might free
+        another device. If `measured`, a victim frees what it uses, not what it requested. A pod of `seated` frees only
+        its use beyond that, because it comes back.
         """
         if self.never(request):
             return None
@@ -254,7 +261,7 @@ class NodeInfo:
         occupants = []
         for pod in self.pods.values():
             used = {index: self._used_mib(pod, index) for index in self.places[pod.uid]}
-            if pod.state is PodState.TERMINATING:
+            if pod.is_going(server_now):
                 free |= {index: free[index].more(pod.request.mib, used[index]) for index in used if index in free}
             elif pod.uid in candidates and pod.is_placed:
                 seat = pod.uid in seated

@@ -5,6 +5,7 @@ The Binding writes a pod's devices into annotations on the Pod (bind.py). They a
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 
 from agents.kube.client import Object
@@ -34,7 +35,8 @@ class PodInfo:
 
     `indices` and `uuids` are None if the annotations do not name the devices. UUIDs count before indices: they stay
     when a device gets another index. `expires_at` is the end of a reservation. `accepted_at` is the time at which the
-    API accepted the binding of an assumed pod. Both are monotonic seconds.
+    API accepted the binding of an assumed pod. Both are monotonic seconds. `due` is the time by which a terminating pod
+    should have ended.
     """
 
     uid: str
@@ -48,6 +50,7 @@ class PodInfo:
     priority: int = 0
     expires_at: float | None = None
     accepted_at: float | None = None
+    due: datetime | None = None
 
     @property
     def is_placed(self) -> bool:
@@ -56,6 +59,11 @@ class PodInfo:
     @property
     def is_bound(self) -> bool:
         return self.state in (PodState.BOUND, PodState.TERMINATING)
+
+    def is_going(self, server_now: datetime | None) -> bool:
+        """Returns True if the pod terminates and is not late. Later, its node is gone or its process hangs."""
+        on_time = self.due is None or server_now is None or server_now < self.due
+        return self.state is PodState.TERMINATING and on_time
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -172,6 +180,7 @@ def holder(item: Object, names: Names) -> PodInfo | Bystander | Nomination | Non
         indices=_indices(pod.annotations, request, names),
         uuids=_uuids(pod.annotations, request, names),
         priority=pod.priority,
+        due=pod.due,
     )
 
 

@@ -10,7 +10,7 @@ from agents.extender.cache.cache import NOMINATED_SECONDS, Cache, Fits
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.node_info import NodeInfo
-from agents.extender.cache.pod_info import Bystander, Entitlement, Nomination, PodState
+from agents.extender.cache.pod_info import Bystander, Entitlement, Nomination, PodInfo, PodState, holder
 from agents.extender.filter import Request, RequestCache, Verbs
 from agents.extender.hold import SeatHolds
 from agents.extender.protocol import PodNodes, PodVictims, Victims
@@ -19,7 +19,7 @@ from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import Ledger, Seat
 from tenancy.units import MIB
-from tests.support.devices import bound, inventory
+from tests.support.devices import bound, inventory, pod_object
 from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Served
 
 START = datetime(2026, 6, 2, 12, 0, tzinfo=UTC)
@@ -92,6 +92,26 @@ def test_only_pods_of_a_lower_priority_are_victims(placing: Verbs) -> None:
     assert victims(placing, 7000) is None
     hold(placing, "higher", 6000, 1, priority=9)
     assert victims(placing, 7000) == Victims(("higher",), 0)
+
+
+@pytest.mark.parametrize("grace", [30, 10**9])
+def test_a_pod_that_never_ends_does_not_keep_a_seat_waiting_for_good(placing: Verbs, grace: int) -> None:
+    """Only as long as it is due to end it counts as gone. After that, others are preempted."""
+    ends = pod_object("8000", node="a")
+    began = datetime(2026, 11, 21, 5, 0, tzinfo=UTC)
+    ends["metadata"] |= {
+        "deletionTimestamp": (began + timedelta(seconds=grace)).isoformat(),
+        "deletionGracePeriodSeconds": grace,
+    }
+    stuck = holder(ends, NAMES)
+    assert isinstance(stuck, PodInfo)
+    placing.cache.update_pod(replace(stuck, indices=(0,), uuids=None))
+    hold(placing, "low", 8000, 1)
+    api = placing.informers.api
+    api.time = began + timedelta(seconds=60)
+    assert victims(placing, 8000) == Victims((), 0)
+    api.time = began + timedelta(seconds=700)
+    assert victims(placing, 8000) == Victims(("low",), 0)
 
 
 def test_victims_for_the_sake_of_cpu_are_kept_also_where_gpumem_lacks(placing: Verbs) -> None:
