@@ -9,7 +9,7 @@ import pulumi
 from components.base.manifest import component_type
 from gpu_tenancy import arguments
 from gpu_tenancy.arguments import UNGIVEN, ArgumentError
-from stacks import platform, settings
+from stacks import platform, provider, settings
 from stacks.settings import StackSettings
 from tenancy.names import PROJECT
 
@@ -121,9 +121,9 @@ def _provider_problems(opts: pulumi.ResourceOptions | None) -> list[str]:
     """A line if the stack's default provider would replace ConfigMaps. A provider of one's own is not judged."""
     parent = opts.parent if opts else None
     others = opts and (opts.provider or opts.providers or (parent and parent.get_provider(_OF_THE_LEDGER)))
-    if others or settings.changes_config_maps():
+    if others or provider.changes_config_maps():
         return []
     return [
-        f"{settings.CHANGE_CONFIG_MAPS}: must be true under config in Pulumi.yaml or in the stack's file: else a "
+        f"{provider.CHANGE_CONFIG_MAPS}: must be true under config in Pulumi.yaml or in the stack's file: else a "
         "change deletes the ledger and makes it again, and meanwhile no node advertises memory"
     ]

@@ -31,7 +31,8 @@ from components.queues.spec import QueuesSpec, handed_out
 from components.readers import Readers, ReadersArgs
 from components.tenant import Tenant, TenantArgs
 from stacks.problems import key
-from stacks.settings import StackSettings, provider
+from stacks.provider import provider
+from stacks.settings import StackSettings
 from tenancy import names
 from tenancy.chart import seating_chart
 from tenancy.host_memory.pool import HostMemoryPool

@@ -25,7 +25,8 @@ from components.host_memory import HostMemoryPoolSpec, tenants_by_priority
 from components.kueue import KueueSpec
 from components.monitoring.args import AlertsSpec
 from components.priorities import PrioritySpec
-from components.queues.spec import PARTIAL_RESOURCES, InstalledKueueSpec, QueuesSpec
+from components.queues.quotas import PARTIAL_RESOURCES
+from components.queues.spec import InstalledKueueSpec, QueuesSpec
 from components.readers import ReadersSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
 from stacks import parts, problems, references, stackfile, taken_names
@@ -51,20 +52,6 @@ from tenancy.quantity import whole
 
 Acting = TypeVar("Acting", WatchdogSpec, GateSpec)
 _MOST_LINES = 100
-# The provider's key with which it changes a ConfigMap instead of replacing it.
-CHANGE_CONFIG_MAPS = "kubernetes:enableConfigMapMutable"
-# The provider's keys for the cluster and its address.
-REACHES = (
-    "alwaysRender",
-    "cluster",
-    "clusterIdentifier",
-    "context",
-    "deleteUnreachable",
-    "kubeClientSettings",
-    "kubeconfig",
-    "renderYamlToDirectory",
-    "skipUpdateUnreachable",
-)
 
 
 class ConfigError(pulumi.RunError):
@@ -307,19 +294,6 @@ def load() -> StackSettings:
         different = (f"{problems.key(name)}: {path} says otherwise than the engine; write it there" for name in names)
         raise ConfigError("\n".join(different))
     return settings
-
-
-def changes_config_maps() -> bool:
-    """Whether the stack's own provider changes a ConfigMap in place."""
-    namespace, _, name = CHANGE_CONFIG_MAPS.partition(":")
-    return pulumi.Config(namespace).get(name) == "true"
-
-
-def provider() -> dict[str, pulumi.Input[str]]:
-    """The configuration by which the stack's own provider reaches its cluster."""
-    config = pulumi.Config("kubernetes")
-    given = {key: config.get_secret(key) if key == "kubeconfig" else config.get(key) for key in REACHES}
-    return {key: value for key, value in given.items() if value is not None}
 
 
 def load_file(path: Path) -> StackSettings:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from components.base.manifest import Manifest, described, manifest
+from components.queues.quotas import Quotas, QuotaSpec
 from components.queues.spec import (
     ClusterQueueSpec,
     CohortSpec,
@@ -12,8 +13,6 @@ from components.queues.spec import (
     LocalQueueSpec,
     PreemptionSpec,
     ProvisioningSpec,
-    Quotas,
-    QuotaSpec,
     TopologySpec,
     WorkloadPrioritySpec,
 )

@@ -7,11 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 from pydantic import (
-    AfterValidator,
     Field,
-    PlainValidator,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -29,30 +26,10 @@ from components.base.spec import (
     TenantKey,
     TolerationSpec,
 )
+from components.queues.quotas import PARTIAL_RESOURCES, Quotas, QuotaSpec, ResourceGroups
 from tenancy.names import KUEUE_SERVICE_ACCOUNT
-from tenancy.quantity import QuantityError, canonical_text, parse, whole
+from tenancy.quantity import whole
 
-# Kueue counts these in milli or in bytes. Everything else is in whole units.
-PARTIAL_RESOURCES = ("cpu", "memory", "ephemeral-storage")
-
-
-def _amount(value: object) -> int | str:
-    """A whole decimal amount as an integer, every other one in its canonical form."""
-    try:
-        exact = parse(value)
-        if exact < 0:
-            raise ValueError(f"must be at least 0 (got {value})")
-        is_binary = isinstance(value, str) and value.endswith("i")
-        return canonical_text(value) if is_binary or exact.denominator != 1 else exact.numerator
-    except QuantityError:
-        raise ValueError(f"must be a Kubernetes quantity such as 8, 500m or 32Gi (got {value!r})") from None
-
-
-Amount = Annotated[
-    int | str,
-    PlainValidator(_amount),
-    WithJsonSchema({"type": ["integer", "string"], "minimum": 0, "examples": [1]}),
-]
 StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, examples=[2])]
 
@@ -89,54 +66,6 @@ class FlavorSpec(Spec):
         description="Key of topologies: places the pods of a Job close to each other.",
         examples=["racks"],
     )
-
-
-class QuotaSpec(Spec):
-    """The quota of one resource of one flavor."""
-
-    nominal: Amount = Field(description="The queue's own quota.")
-    borrowing_limit: Amount | None = Field(
-        default=None, description="The most that the queue borrows from idle quota of its cohort. Default: nothing."
-    )
-    lending_limit: Amount | None = Field(
-        default=None, description="The most of its quota that other queues of its cohort may borrow. Default: all."
-    )
-
-    @field_validator("lending_limit")
-    @classmethod
-    def _is_within_nominal(cls, limit: int | str | None, info: ValidationInfo) -> int | str | None:
-        nominal = info.data.get("nominal")
-        if limit is not None and nominal is not None and parse(limit) > parse(nominal):
-            raise ValueError(f"must be at most nominal {nominal} (got {limit})")
-        return limit
-
-
-Quotas = dict[DnsLabel, dict[ResourceName, QuotaSpec]]
-
-
-def _are_resource_groups(quotas: Quotas) -> Quotas:
-    """Flavors with the same resources are one resource group. Kueue takes a resource in one group only."""
-    covered = [frozenset(resources) for resources in quotas.values()]
-    if not all(covered) or any(a & b and a != b for a in covered for b in covered):
-        raise ValueError("flavors that share a resource must list the same resources, at least one")
-    for flavor, resources in quotas.items():
-        for resource, quota in resources.items():
-            if resource not in PARTIAL_RESOURCES:
-                for name, amount in quota:
-                    if amount is not None and not _is_whole(amount):
-                        raise ValueError(f"{flavor}.{resource}.{name} must be a whole number (got {amount!r})")
-    return quotas
-
-
-def _is_whole(amount: int | str) -> bool:
-    try:
-        whole(amount)
-    except QuantityError:
-        return False
-    return True
-
-
-ResourceGroups = Annotated[Quotas, AfterValidator(_are_resource_groups)]
 
 
 class FairSharingSpec(Spec):

@@ -146,7 +146,7 @@ def test_no_test_module_imports_another() -> None:
     assert unexpected(others.items()) == {}
 
 
-def test_only_the_settings_read_the_configuration() -> None:
+def test_only_the_settings_and_the_provider_read_the_configuration() -> None:
     ours = [path for package in PACKAGES for path in modules(package)]
     readers = [path for path in ours if any(each in path.read_text() for each in ("get_config_env", "pulumi.Config("))]
-    assert readers == [ROOT / "stacks" / "settings.py"]
+    assert readers == [ROOT / "stacks" / "provider.py", ROOT / "stacks" / "settings.py"]

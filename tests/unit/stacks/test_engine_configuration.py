@@ -7,7 +7,7 @@ import pulumi
 import pytest
 from pulumi_kubernetes import ProviderArgs
 
-from stacks import settings
+from stacks import provider, settings
 from tests.support.prod import PROD, as_the_engine, of_the_engine, put, raw, refusal
 
 
@@ -94,13 +94,13 @@ NOT_OF_CLASSES = {
 def test_every_key_of_the_provider_is_followed_or_known_to_be_of_no_use() -> None:
     words = [name.split("_") for name, value in vars(ProviderArgs).items() if isinstance(value, property)]
     keys = {first + "".join(map(str.title, rest)) for first, *rest in words}
-    assert keys == {*settings.REACHES, *NOT_OF_CLASSES}
+    assert keys == {*provider.REACHES, *NOT_OF_CLASSES}
 
 
 def test_a_provider_that_reaches_the_cluster_as_the_stacks_own(monkeypatch: pytest.MonkeyPatch) -> None:
     config = {"kubernetes:context": "lab", "kubernetes:namespace": "x", "gpu-tenancy:context": "other"}
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps(config))
-    assert settings.provider() == {"context": "lab"}
+    assert provider.provider() == {"context": "lab"}
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps({"kubernetes:kubeconfig": "{}"}))
-    (kubeconfig,) = settings.provider().values()
+    (kubeconfig,) = provider.provider().values()
     assert isinstance(kubeconfig, pulumi.Output)  # a secret
