@@ -7,7 +7,7 @@ from enum import StrEnum
 import pulumi
 from pydantic import Field
 
-from components.base.manifest import Manifest, client_side, component_type, described, manifest, register
+from components.base.manifest import Manifest, client_side, component_type, description_field, manifest, register
 from components.base.spec import PriorityValue, Spec
 
 
@@ -52,7 +52,7 @@ def priority_class(name: str, spec: PrioritySpec) -> Manifest:
         value=spec.value,
         preemptionPolicy=str(spec.preemption_policy),
         globalDefault=False,
-        **described(spec.description),
+        **description_field(spec.description),
     )
 
 

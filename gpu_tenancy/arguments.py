@@ -19,13 +19,13 @@ class ArgumentError(pulumi.RunError):
         super().__init__("\n".join([f"{component} {name} is refused:", *(f"  {problem}" for problem in problems)]))
 
 
-def given(kind: Any, args: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
+def override_with_keywords(kind: Any, args: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """All arguments; keywords win. A None counts as left out. `kind` is the TypedDict of the arguments."""
     together = {**(args or {}), **keywords}
     return {name: value for name, value in together.items() if value is not None or name not in kind.__annotations__}
 
 
-def misnamed(kind: Any, arguments: Mapping[str, Any]) -> list[str]:
+def name_problems(kind: Any, arguments: Mapping[str, Any]) -> list[str]:
     """A line for each missing and each unknown argument."""
     known: Mapping[str, Any] = kind.__annotations__
     unknown = [
@@ -34,14 +34,14 @@ def misnamed(kind: Any, arguments: Mapping[str, Any]) -> list[str]:
     return unknown + [f"{name}: is missing; add it" for name in kind.__required_keys__ if name not in arguments]
 
 
-def one_of(arguments: Mapping[str, Any], first: str, second: str) -> list[str]:
+def choice_problems(arguments: Mapping[str, Any], first: str, second: str) -> list[str]:
     """A line unless exactly one of the two arguments is given."""
     if first in arguments and second in arguments:
         return [f"{first}, {second}: are both given; remove one"]
     return [] if first in arguments or second in arguments else [f"{first}: is missing; give {first} or {second}"]
 
 
-def mistyped(arguments: Mapping[str, Any], **kinds: type) -> list[str]:
+def type_problems(arguments: Mapping[str, Any], **kinds: type) -> list[str]:
     """A line for each argument of another kind. An Output is refused: it is known only during an update."""
     return [
         f"{name}: must be a {_WORDS[kind]}, known before the program runs (got {_shown(arguments[name])})"

@@ -72,11 +72,11 @@ class SeatedDeployment(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
         **keywords: Any,
     ) -> None:
-        given = arguments.given(SeatedDeploymentArgs, args, keywords)
+        given = arguments.override_with_keywords(SeatedDeploymentArgs, args, keywords)
         problems = [
-            *arguments.misnamed(SeatedDeploymentArgs, given),
+            *arguments.name_problems(SeatedDeploymentArgs, given),
             *seat_problems(given),
-            *arguments.mistyped(given, replicas=int, container=Mapping, pod=Mapping),
+            *arguments.type_problems(given, replicas=int, container=Mapping, pod=Mapping),
         ]
         if problems := problems or _taken(given):
             raise ArgumentError(_KIND, name, problems)

@@ -51,11 +51,11 @@ class Platform(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
         **keywords: Unpack[PlatformArgs],
     ) -> None:
-        given = arguments.given(PlatformArgs, args, keywords)
+        given = arguments.override_with_keywords(PlatformArgs, args, keywords)
         problems = [
-            *arguments.misnamed(PlatformArgs, given),
-            *arguments.one_of(given, "settings", "file"),
-            *arguments.mistyped(given, settings=Mapping, file=str),
+            *arguments.name_problems(PlatformArgs, given),
+            *arguments.choice_problems(given, "settings", "file"),
+            *arguments.type_problems(given, settings=Mapping, file=str),
             *_provider_problems(opts),
         ]
         try:

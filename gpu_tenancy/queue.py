@@ -51,11 +51,11 @@ class Queue(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
         **keywords: Unpack[QueueArgs],
     ) -> None:
-        given = arguments.given(QueueArgs, args, keywords)
+        given = arguments.override_with_keywords(QueueArgs, args, keywords)
         problems = [
-            *arguments.misnamed(QueueArgs, given),
-            *arguments.one_of(given, "platform", "ledger"),
-            *arguments.mistyped(given, platform=str, queue=str, priority=str),
+            *arguments.name_problems(QueueArgs, given),
+            *arguments.choice_problems(given, "platform", "ledger"),
+            *arguments.type_problems(given, platform=str, queue=str, priority=str),
         ]
         if problems:
             raise ArgumentError(_KIND, name, problems)

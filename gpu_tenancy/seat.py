@@ -58,8 +58,8 @@ class Seat(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
         **keywords: Unpack[SeatArgs],
     ) -> None:
-        given = arguments.given(SeatArgs, args, keywords)
-        if problems := [*arguments.misnamed(SeatArgs, given), *seat_problems(given)]:
+        given = arguments.override_with_keywords(SeatArgs, args, keywords)
+        if problems := [*arguments.name_problems(SeatArgs, given), *seat_problems(given)]:
             raise ArgumentError(_KIND, name, problems)
         super().__init__(component_type(_KIND), name, {}, opts)
         self._given_name = name
@@ -98,8 +98,8 @@ class Seat(pulumi.ComponentResource):
 def seat_problems(given: Mapping[str, Any]) -> list[str]:
     """A line for each problem with the arguments that choose the seat."""
     return [
-        *arguments.one_of(given, "platform", "residents"),
-        *arguments.mistyped(given, platform=str, resident=str),
+        *arguments.choice_problems(given, "platform", "residents"),
+        *arguments.type_problems(given, platform=str, resident=str),
     ]
 
 

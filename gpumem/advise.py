@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from gpumem import checkout
 from gpumem.checkout import AcceptedStack
-from gpumem.draw import Paper, joined
+from gpumem.draw import Paper, text_of_lines
 from gpumem.history import Uses
 from gpumem.proposal import AHEAD_DAYS, LEAST_DAYS, Advice, Verdict, advise
 from gpumem.report import rfc3339
@@ -76,7 +76,7 @@ def _judged(ledger: Ledger, stack: AcceptedStack | None, budgets: dict[str, int]
     return "settings and policy pack", change.refusals, checkout.patch(stack, change)
 
 
-@joined
+@text_of_lines
 def advised_text(report: Advised, paper: Paper) -> Iterator[str]:
     if report.first and report.last:
         yield f"history from {report.first} to {report.last}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from gpumem.draw import Paper, joined
+from gpumem.draw import Paper, text_of_lines
 from gpumem.prometheus import SCHEMES, HistoryError, Prometheus
 from gpumem.report import rfc3339
 from tenancy.ledger import Ledger, Sharing
@@ -162,7 +162,7 @@ def _unknown(ledger: Ledger, source: str, measured: float) -> Iterator[str]:
             yield f"what is used of pool {pool.name}: it hands out whole devices, which no exporter measures"
 
 
-@joined
+@text_of_lines
 def bill_text(report: Bill, paper: Paper) -> Iterator[str]:
     yield f"{report.month}: {report.start} to {report.end}, {report.measured:.1%} of it measured"
     rows = [_row(charges, report.currency) for charges in _by_tenant(report.charges)]

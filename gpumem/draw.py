@@ -49,12 +49,12 @@ class Paper:
         return indent + bar(segments, max(self.width, NARROWEST) - len(indent), colour=self.colour)[0]
 
 
-def joined(lines: Callable[[_Found, Paper], Iterable[str]]) -> Callable[[_Found, Paper], str]:
+def text_of_lines(lines: Callable[[_Found, Paper], Iterable[str]]) -> Callable[[_Found, Paper], str]:
     """Decorates a generator of a report's lines. Returns them as one text, without empty lines at both ends."""
     return lambda report, paper: "\n".join(lines(report, paper)).strip("\n") + "\n"
 
 
-@joined
+@text_of_lines
 def who_text(report: Who, paper: Paper) -> Iterator[str]:
     yield from paper.wrapped(report.observed, alarm=True)
     for node in report.nodes:
@@ -142,7 +142,7 @@ def _pods(pods: Sequence[Holder], paper: Paper) -> Iterator[str]:
     yield from paper.table(header, rows)
 
 
-@joined
+@text_of_lines
 def free_text(report: Free, paper: Paper) -> Iterator[str]:
     yield from paper.wrapped(report.observed, alarm=True)
     for pool in report.pools:
@@ -189,7 +189,7 @@ def _whole(pool: FreeWhole, paper: Paper) -> Iterator[str]:
     yield ""
 
 
-@joined
+@text_of_lines
 def why_text(report: Why, paper: Paper) -> Iterator[str]:
     for answer in report.answers:
         yield from _reason(answer, paper)

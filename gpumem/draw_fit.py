@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from gpumem.draw import Paper, joined
+from gpumem.draw import Paper, text_of_lines
 from gpumem.fit import Fit, FitChange, FitPart, FitPool
 
 NEW_TENANT = "new-tenant"  # in a patch without --tenant
 
 
-@joined
+@text_of_lines
 def fit_text(found: Fit, paper: Paper) -> Iterator[str]:
     each = f"{found.mib} MiB" + (f" on each of {found.gpu_count} devices of a node" if found.gpu_count > 1 else "")
     asked = each + (f", {found.replicas} replicas" if found.replicas > 1 else "")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpumem.cluster import ClusterSnapshot
 from gpumem.who import DeviceRow, Filter, Holder, NodeRow, PoolError, who
-from tenancy.fit.layout import Budget, DeviceRoom, Lying
+from tenancy.fit.layout import Budget, DeviceRoom, PlacedPod
 from tenancy.fit.lower import lower, nodes_needed, obstacle
 from tenancy.fit.rearrange import rearrange
 from tenancy.fit.smallest_change import Change, SmallestChange, Wanted
@@ -174,7 +174,7 @@ def _on_devices(
     seats = {seat.name: seat for seat in ledger.seats}
     sizes = {name: seat.gpumem_mib for name, seat in seats.items()}
     devices: list[DeviceRoom] = []
-    pods: list[Lying] = []
+    pods: list[PlacedPod] = []
     for node in rows:
         for row in node.devices:
             lying = [*_lying(row, len(devices), gates, spread, sizes)]
@@ -198,14 +198,14 @@ def _on_devices(
 
 def _lying(
     row: DeviceRow, device: int, gates: Mapping[str, str], spread: Mapping[str, int], sizes: Mapping[str, int]
-) -> Iterator[Lying]:
+) -> Iterator[PlacedPod]:
     """The pods on a device. An on-demand workload counts as far as its use keeps the ledger's room from new pods."""
     on_demand = []
     for pod in row.pods:
         if pod.declared_mib:
             is_seat = pod.seat is not None and spread[pod.uid] == 1 and pod.state != "terminating"
             is_whole = is_seat and sizes.get(pod.seat or "") == pod.declared_mib
-            yield Lying(
+            yield PlacedPod(
                 name=f"{pod.namespace}/{pod.name}",
                 device=device,
                 mib=pod.declared_mib,
@@ -219,7 +219,7 @@ def _lying(
         taken = min(pod.used_mib or 0, lack)
         lack -= taken
         if taken:
-            yield Lying(name=gates[pod.namespace], device=device, mib=taken, movable=False, parks=True)
+            yield PlacedPod(name=gates[pod.namespace], device=device, mib=taken, movable=False, parks=True)
 
 
 def _lack(row: DeviceRow) -> int:

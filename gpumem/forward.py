@@ -66,7 +66,7 @@ class Forwards:
         """Ends all processes."""
         for each in self._open.values():
             if each is not None:
-                end(each.process)
+                end_process(each.process)
 
     def _start(self, namespace: str, pod: str, port: int) -> Forward | None:
         process = subprocess.Popen(
@@ -79,12 +79,12 @@ class Forwards:
         readable, _, _ = select.select([process.stdout], [], [], _STARTED_SECONDS)
         found = _FORWARDING.match(process.stdout.readline()) if readable else None
         if found is None:
-            end(process)
+            end_process(process)
             return None
         return Forward(process, int(found[1]))
 
 
-def end(process: "subprocess.Popen[Any]") -> None:
+def end_process(process: "subprocess.Popen[Any]") -> None:
     """Ends a process and waits until it has ended."""
     process.terminate()
     process.wait()

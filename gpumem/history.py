@@ -10,7 +10,7 @@ from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, 
 from gpumem.proposal import DAY_SECONDS, UseSample
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import METRIC_DEVICE_FREE, METRIC_DEVICE_TOTAL, METRIC_POD_DECLARED, METRIC_POD_USED
-from tenancy.pod_history import by_name
+from tenancy.pod_history import workload_of_pod
 from tenancy.units import MIB
 
 MINUTE = 60
@@ -34,7 +34,7 @@ def read(source: str, ledger: Ledger, *, days: int, now: float) -> Uses:
     if source.startswith(SCHEMES):
         return _from_prometheus(Prometheus(source), ledger, days, now)
     seats = {seat.name: _floor_mib(ledger, seat) for seat in ledger.seats}
-    return Uses(tuple(_sample(where, row, seats) for where, row in rows(Path(source), COLUMNS)))
+    return Uses(tuple(_sample(where, row, seats) for where, row in csv_rows(Path(source), COLUMNS)))
 
 
 def step_seconds(days: int) -> int:
@@ -42,23 +42,23 @@ def step_seconds(days: int) -> int:
     return max(math.ceil(days * DAY_SECONDS / (MOST_POINTS * _MOST_REQUESTS) / MINUTE), 1) * MINUTE
 
 
-def used(tenant: str, step: int) -> str:
+def use_query(tenant: str, step: int) -> str:
     """PromQL: bytes by pod and device, the maximum within each step."""
     chosen = f'{METRIC_POD_USED}{{namespace="{tenant}",pod!=""}}'
     containers = f"max by (pod, pod_uid, container, node, uuid) (max_over_time({chosen}[{step}s]))"
     return f"sum by (pod, pod_uid, node, uuid) ({containers})"
 
 
-def pressed(tenant: str, step: int, floor_mib: int) -> str:
+def below_floor_query(tenant: str, step: int, floor_mib: int) -> str:
     """PromQL: the same, only for devices that were under their floor within the step."""
     free = f"min by (node, uuid) (min_over_time({METRIC_DEVICE_FREE}[{step}s]))"
-    return f"{used(tenant, step)} and on (node, uuid) {free} < {floor_mib * MIB}"
+    return f"{use_query(tenant, step)} and on (node, uuid) {free} < {floor_mib * MIB}"
 
 
 def seat_of(seats: Sequence[Seat], pod: str, declared_mib: float) -> Seat | None:
     """The pod's seat. The pod's name begins with the seat's name. Otherwise it is the tenant's only seat, or else the
     smallest that holds the pod's budget."""
-    named = by_name(pod, seats)
+    named = workload_of_pod(pod, seats)
     if named is not None:
         return named
     if len(seats) == 1:
@@ -89,12 +89,12 @@ def _of_tenant(server: Prometheus, ledger: Ledger, tenant: str, span: tuple[floa
     floor_mib = _floor_mib(ledger, seats[0])
     tight = {
         (_key(series.labels), at)
-        for series in (server.over(pressed(tenant, step, floor_mib), start, end, step) if floor_mib else ())
+        for series in (server.over(below_floor_query(tenant, step, floor_mib), start, end, step) if floor_mib else ())
         for at, _ in series.values
     }
     samples: list[UseSample] = []
     strangers: set[str] = set()
-    for series in server.over(used(tenant, step), start, end, step):
+    for series in server.over(use_query(tenant, step), start, end, step):
         key, pod = _key(series.labels), series.labels.get("pod", "")
         if not declared.get(key[0]):
             continue  # it has no budget
@@ -118,7 +118,7 @@ def _floor_mib(ledger: Ledger, seat: Seat) -> int:
     return pool.floor_mib if pool else 0
 
 
-def rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Row]]:
+def csv_rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Row]]:
     """The rows of a CSV file with these columns, each with its file and line. Raises HistoryError."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -136,7 +136,7 @@ def rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Row]]:
         raise HistoryError(f"{path} is no CSV file in UTF-8: {error}") from None
 
 
-def number(where: str, row: Row, key: str, most: int = MOST_MIB) -> float:
+def column_number(where: str, row: Row, key: str, most: int = MOST_MIB) -> float:
     """The number in a column. Raises HistoryError."""
     try:
         found = float(row[key] or "")
@@ -153,6 +153,8 @@ def _sample(where: str, row: Row, seats: Mapping[str, int]) -> UseSample:
     seat = row["seat"] or ""
     if seat not in seats:
         raise HistoryError(f"{where}: seat {seat!r} is no resident; known: {', '.join(sorted(seats)) or 'none'}")
-    free_mib = number(where, row, "free_mib") if row.get("free_mib") else math.inf
-    mib = number(where, row, "mib")
-    return UseSample(number(where, row, "time", LAST_SECONDS), seat, mib, row.get("pod") or "", free_mib < seats[seat])
+    free_mib = column_number(where, row, "free_mib") if row.get("free_mib") else math.inf
+    mib = column_number(where, row, "mib")
+    return UseSample(
+        column_number(where, row, "time", LAST_SECONDS), seat, mib, row.get("pod") or "", free_mib < seats[seat]
+    )

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from gpumem import checkout
 from gpumem.checkout import AcceptedStack
-from gpumem.draw import Paper, joined
-from gpumem.history import Row, number, rows
+from gpumem.draw import Paper, text_of_lines
+from gpumem.history import Row, column_number, csv_rows
 from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, Prometheus
 from gpumem.proposal import DAY_SECONDS
 from gpumem.report import row
@@ -109,7 +109,7 @@ def _workload(use: Use, joint: JointUse, index: int) -> WorkloadUse:
     return row(WorkloadUse, use, workload=use.workload.name, proposed=proposed)
 
 
-@joined
+@text_of_lines
 def advised_text(report: HostMemoryAdvised, paper: Paper) -> Iterator[str]:
     yield from (pool.text for pool in report.pools)
     if report.fine:
@@ -136,7 +136,7 @@ def read(source: str, pools: Sequence[HostMemoryPool], *, days: int) -> dict[str
         server = Prometheus(source)
         return {p.name: [sample for w in p.workloads for sample in _from_prometheus(server, w, days)] for p in pools}
     names = {workload.name for pool in pools for workload in pool.workloads}
-    samples = [_sample(where, line, names) for where, line in rows(Path(source), _COLUMNS)]
+    samples = [_sample(where, line, names) for where, line in csv_rows(Path(source), _COLUMNS)]
     return {pool.name: samples for pool in pools}
 
 
@@ -158,4 +158,4 @@ def _sample(where: str, line: Row, workloads: Collection[str]) -> UsageSample:
     if workload not in workloads:
         known = ", ".join(sorted(workloads))
         raise HistoryError(f"{where}: workload {workload!r} is in no memory pool; known there: {known}")
-    return UsageSample(number(where, line, "time", LAST_SECONDS), workload, number(where, line, "mib"))
+    return UsageSample(column_number(where, line, "time", LAST_SECONDS), workload, column_number(where, line, "mib"))

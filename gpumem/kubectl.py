@@ -22,7 +22,7 @@ from urllib.parse import urlencode
 from agents.kube.errors import ApiError, Object, refusal_in, unanswered
 from agents.kube.transport import ApiResponse
 from agents.runtime.errors import AgentError
-from gpumem.forward import Forwards, end
+from gpumem.forward import Forwards, end_process
 
 TIMEOUT_SECONDS = 10.0
 # The timeout of a request to a pod, which may be out of the API server's reach.
@@ -67,7 +67,7 @@ class Kubectl:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._forwards.close()
-        end(self._process)
+        end_process(self._process)
         self._stderr.close()
         self._folder.cleanup()
 

@@ -123,7 +123,7 @@ def _matches(toleration: Mapping[str, object], taint: Mapping[str, object]) -> b
     return bool(key) and (toleration.get("value") or "") == (taint.get("value") or "")
 
 
-def by_message(message: str, gpumem: str) -> str | None:
+def reason_in_message(message: str, gpumem: str) -> str | None:
     """The reason in kube-scheduler's message, for a user without rights on other pods; None if it is another's."""
     ways: Sequence[tuple[str, bool]] = (
         ("held", "the seat is held back" in message),

@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from gpumem.draw import Paper, joined
-from gpumem.history import Row, number, rows
+from gpumem.draw import Paper, text_of_lines
+from gpumem.history import Row, column_number, csv_rows
 from gpumem.prometheus import SCHEMES, HistoryError, Prometheus
 from gpumem.report import rfc3339, row
 from tenancy.names import METRIC_POD_USED
@@ -105,7 +105,7 @@ def _from_prometheus(server: Prometheus, days: int, now: float) -> Iterator[tupl
 
 
 def _from_file(path: Path) -> Iterator[tuple[_Key, _Sample]]:
-    yield from (_sample(where, line) for where, line in rows(path, COLUMNS))
+    yield from (_sample(where, line) for where, line in csv_rows(path, COLUMNS))
 
 
 def _sample(where: str, line: Row) -> tuple[_Key, _Sample]:
@@ -114,7 +114,7 @@ def _sample(where: str, line: Row) -> tuple[_Key, _Sample]:
         if not line.get(name):
             raise HistoryError(f"{where}: {name} is empty")
     key = (str(line["namespace"]), str(line["pod"]), str(line["gpu"]))
-    return key, (_time(where, line.get("time")), round(number(where, line, "mib")))
+    return key, (_time(where, line.get("time")), round(column_number(where, line, "mib")))
 
 
 def _time(where: str, value: str | None) -> float:
@@ -193,7 +193,7 @@ def _device(uuid: str) -> str:
     return uuid.removeprefix("GPU-")
 
 
-@joined
+@text_of_lines
 def replay_text(report: Replay, paper: Paper) -> Iterator[str]:
     yield f"{report.pods} pods from {report.first} to {report.last}"
     for name, side in zip(_NAMES, report.sides, strict=False):

@@ -43,7 +43,7 @@ class SurveyError(AgentError):
     """The cluster cannot be read; the message names the verb and the resource."""
 
 
-class Source(Protocol):
+class ApiReader(Protocol):
     """The API, read alone."""
 
     def get(self, path: str) -> Object:
@@ -88,7 +88,7 @@ class Survey:
         return KUEUE_GROUP in self.groups
 
 
-def read(source: Source) -> Survey:
+def read(source: ApiReader) -> Survey:
     """Reads everything, in parallel and page by page. Raises SurveyError."""
     gaps: list[str] = []
     with ThreadPoolExecutor(_AT_ONCE) as threads:

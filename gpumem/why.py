@@ -8,7 +8,7 @@ from agents.kube.client import Object
 from agents.kube.pods import Pod, PodError
 from gpumem.cluster import age
 from gpumem.evidence import Evidence, PendingWorkload, SeenEvent, is_pending
-from gpumem.nodes import by_message, verdicts
+from gpumem.nodes import reason_in_message, verdicts
 from gpumem.reasons import FINE, REASONS
 from tenancy import names, policy_names
 from tenancy.workload import at, maps_at
@@ -259,7 +259,7 @@ def _waits(pod: Pod, evidence: Evidence) -> _Found:
     except PodError as error:
         return _Found("too-large", str(error))
     if request is None or not evidence.cluster.whole:
-        found = by_message(message, evidence.cluster.ledger.names.gpumem)
+        found = reason_in_message(message, evidence.cluster.ledger.names.gpumem)
         waited = _Found("untried", f"it was made {_age(pod, evidence)} ago")
         return _Found(found or "resources", message, tuple(_events_about(pod, evidence))) if message else waited
     return _by_nodes(pod, evidence, message)
@@ -274,7 +274,7 @@ def _by_nodes(pod: Pod, evidence: Evidence, message: str) -> _Found:
     nearest = judged[0]
     total = f"asks for {request.total_mib} MiB" if request else ""
     asked = f"{total} on {request.count} devices" if request and request.count > 1 else total
-    if nearest.reason == "untried" and by_message(message, evidence.cluster.ledger.names.gpumem) == "resources":
+    if nearest.reason == "untried" and reason_in_message(message, evidence.cluster.ledger.names.gpumem) == "resources":
         return _Found("resources", f"{asked}; {message}", more)
     return _Found(nearest.reason, f"{asked}; {nearest.node} {_verb(nearest.text)}", more)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from agents.gate.config import GateConfig
 from tenancy.ledger import Ledger, Pool, Sharing
-from tenancy.pod_history import PodHistory, by_name
+from tenancy.pod_history import PodHistory, workload_of_pod
 
 # Smaller changes are left out, which makes a replay faster.
 GRAIN_MIB = 16
@@ -66,7 +66,7 @@ def owners(ledger: Ledger, gates: Iterable[GateConfig]) -> list[Owner]:
 def owner_of(pod: PodHistory, known: Sequence[Owner]) -> Owner | None:
     """Returns the owner by the pod's name, else the only owner of its namespace."""
     here = _in(pod.namespace, known)
-    return by_name(pod.pod, here) or (here[0] if len(here) == 1 else None)
+    return workload_of_pod(pod.pod, here) or (here[0] if len(here) == 1 else None)
 
 
 def _in(namespace: str, known: Iterable[Owner]) -> list[Owner]:
@@ -84,8 +84,8 @@ def scene(
     made = Scene()
     spread = _on_several(pods)
     for pod in pods:
-        other = by_name(pod.pod, _in(pod.namespace, others))
-        owner = by_name(pod.pod, _in(pod.namespace, known)) if other else owner_of(pod, known)
+        other = workload_of_pod(pod.pod, _in(pod.namespace, others))
+        owner = workload_of_pod(pod.pod, _in(pod.namespace, known)) if other else owner_of(pod, known)
         if (pod.namespace, pod.pod) in spread or not (owner or other):
             strangers.append(pod)
         elif owner is not None:
@@ -93,7 +93,7 @@ def scene(
         elif other is not None:
             theirs[other.name].append(pod)
     for owner in known:
-        made.lives[owner.name] = in_turn(_life(pod, owner.declared_mib) for pod in mine[owner.name])
+        made.lives[owner.name] = lives_by_replica(_life(pod, owner.declared_mib) for pod in mine[owner.name])
     made.refused = {name: [_life(pod, 0) for pod in found] for name, found in theirs.items()}
     if spread:
         names = ", ".join(sorted(f"{space}/{name}" for space, name in spread))
@@ -111,7 +111,7 @@ def scene(
     return made
 
 
-def in_turn(lives: Iterable[Life]) -> list[list[Life]]:
+def lives_by_replica(lives: Iterable[Life]) -> list[list[Life]]:
     """Returns the lives by replica: a life that begins after another has ended is that of its next pod."""
     rows: list[list[Life]] = []
     for life in sorted(lives, key=lambda each: (each.begin, each.end)):

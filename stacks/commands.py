@@ -15,7 +15,7 @@ from components.monitoring.component import rule_groups
 from components.monitoring.pod_monitors import scrape_configs
 from stacks import kubeconfig, settings, stackfile
 from stacks.cluster import preflight, reading
-from stacks.engine import GATED, Engine, EngineError, refuse
+from stacks.engine import GATED, Engine, EngineError, refuse_flags
 from stacks.existing import removal
 from stacks.existing.check import Changes, check
 from stacks.kubeconfig import KubeconfigError
@@ -39,7 +39,7 @@ _SCHEMA = "# yaml-language-server: $schema=docs/config.schema.json\n#\n"
 
 def preview(engine: Engine, *, flags: Sequence[str], full: bool) -> int:
     """Prints a report; the code is 0 where the policy pack accepts the stack."""
-    refuse(flags, engine.environment, gated=True)
+    refuse_flags(flags, engine.environment, gated=True)
     declared, parts = settings.declared(engine.existing_stack_file())
     engine.select()
     try:
@@ -58,7 +58,7 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
     as it is then. Not --skip-preview: in an update the pack sees the whole graph last, after the cluster has changed.
     Not --plan: it is experimental, and stops at the first value that only the real cluster knows (a Namespace's uid).
     """
-    refuse(flags, engine.environment, gated=True)
+    refuse_flags(flags, engine.environment, gated=True)
     declared, parts = settings.declared(engine.existing_stack_file())
     recover(engine, yes=yes)
     cluster = _cluster(engine)
@@ -77,7 +77,7 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
 
     Raises EngineError if volumes would be lost that nobody has named (docs/adr/0034).
     """
-    refuse(flags, engine.environment, gated=False)
+    refuse_flags(flags, engine.environment, gated=False)
     recover(engine, yes=yes)
     cluster = _cluster(engine)
     if code := run.attended(engine, "destroy", "--preview-only", "--suppress-progress", *flags):
@@ -89,7 +89,7 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
 
 def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
     """Reads the cluster into the state; Pulumi itself asks."""
-    refuse(flags, engine.environment, gated=False)
+    refuse_flags(flags, engine.environment, gated=False)
     recover(engine, yes=yes)
     return run.attended(engine, "refresh", *(("--yes",) if yes else ()), *flags)
 

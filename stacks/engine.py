@@ -113,7 +113,7 @@ def environment(root: Path, given: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def refuse(flags: Sequence[str], environ: Mapping[str, str], *, gated: bool) -> None:
+def refuse_flags(flags: Sequence[str], environ: Mapping[str, str], *, gated: bool) -> None:
     """Raises EngineError with a line for each refused flag: it leads to another stack, or if `gated`, it withholds a
     part of the stack from the policy pack."""
     refused = _ANY | (_GATED if gated else {})

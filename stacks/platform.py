@@ -27,7 +27,7 @@ from components.monitoring.args import AlertsArgs, AlertsSpec
 from components.monitoring.component import Alerts
 from components.priorities import Priorities, PrioritiesArgs
 from components.queues.component import LocalQueues, LocalQueuesArgs, Queues, QueuesArgs
-from components.queues.spec import QueuesSpec, handed_out
+from components.queues.spec import QueuesSpec, admissible_by_tenant
 from components.readers import Readers, ReadersArgs
 from components.tenant import Tenant, TenantArgs
 from stacks.problems import key
@@ -177,7 +177,7 @@ def watchdog_args(
     spec: WatchdogSpec, settings: StackSettings, ledger: Ledger, exporter: ExporterSpec, *, code: Zipapp
 ) -> WatchdogArgs:
     """The watchdog's arguments. It serves the tenants with a seat, or with a queue that hands out gpumem."""
-    queued = handed_out(settings.queues, ledger.names.gpumem) if settings.queues else {}
+    queued = admissible_by_tenant(settings.queues, ledger.names.gpumem) if settings.queues else {}
     measured = {seat.tenant for seat in ledger.seats if not settings.pools[seat.pool].assumed}
     return WatchdogArgs(
         spec=settings.acting(spec),
@@ -282,8 +282,8 @@ def _declare_tenants(
 def tenant_args(settings: StackSettings, ledger: Ledger) -> dict[str, TenantArgs]:
     """Each tenant with the amounts of its quota."""
     queue_tenants = set(ledger.queue_tenants)
-    queued = handed_out(settings.queues, ledger.names.gpumem) if settings.queues else {}
-    queued_devices = handed_out(settings.queues, ledger.names.gpu_count) if settings.queues else {}
+    queued = admissible_by_tenant(settings.queues, ledger.names.gpumem) if settings.queues else {}
+    queued_devices = admissible_by_tenant(settings.queues, ledger.names.gpu_count) if settings.queues else {}
     return {
         name: TenantArgs(
             tenant=name,
@@ -313,7 +313,7 @@ def gpus_of(ledger: Ledger, queues: QueuesSpec | None, tenant: str) -> dict[str,
     quotas = (quota for queue in queues.cluster_queues.values() for quota in queue.quotas.values())
     resources = {resource for quota in quotas for resource in quota if is_the_plugins(resource)}
     counted = resources.union(COUNTED_RESOURCES)
-    return {resource: base + handed_out(queues, resource).get(tenant, 0) for resource in counted}
+    return {resource: base + admissible_by_tenant(queues, resource).get(tenant, 0) for resource in counted}
 
 
 def _declare_readers(

@@ -52,19 +52,19 @@ def from_validation(error: ValidationError, model: type[BaseModel], but: Collect
     return [_line(detail, model) for detail in error.errors(include_url=False) if detail["loc"] not in but]
 
 
-def empty(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
+def keys_without_value(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
     """The keys without a value: a default to pydantic, and to the engine an empty text."""
     if isinstance(value, Mapping):
         for name, item in value.items():
-            yield from empty(item, (*path, name))
+            yield from keys_without_value(item, (*path, name))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from empty(item, (*path, index))
+            yield from keys_without_value(item, (*path, index))
     elif value is None:
         yield path
 
 
-def foreign(keys: Iterable[str]) -> list[str]:
+def foreign_key_problems(keys: Iterable[str]) -> list[str]:
     """One line per key of config that the project and its providers do not read."""
     read = ", ".join((PROJECT, *PROVIDERS))
     return [
@@ -128,7 +128,7 @@ def got(value: object) -> str:
 def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
     path, kind, value = detail["loc"], detail["type"], detail["input"]
     if kind == "extra_forbidden":
-        if gone := removed.instead(str(path[0]), str(path[-1])):
+        if gone := removed.removal_note(str(path[0]), str(path[-1])):
             return f"{key(*path)}: {gone}"
         known = known_keys(model, path[:-1])
         return f"{key(*path)}: unknown key; {nearest(str(path[-1]), known, 'here')}"

@@ -27,7 +27,7 @@ REMOVED = {
 }
 
 
-def instead(part: str, name: str) -> str | None:
+def removal_note(part: str, name: str) -> str | None:
     """The end of a line about a key that is gone; None for a key that never was."""
     reason = REMOVED.get(f"{part}.{name}")
     return f"was removed in {VERSION}: {reason}; remove the key" if reason else None

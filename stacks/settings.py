@@ -333,8 +333,8 @@ def parse(
     optional part counts as left out, as the engine fills absent keys with the default {}.
     """
     given = {name: value for name, value in raw.items() if value != {} or name not in StackSettings.model_fields}
-    empty = list(problems.empty(given))
-    lines = [*found, *problems.foreign(foreign)]
+    empty = list(problems.keys_without_value(given))
+    lines = [*found, *problems.foreign_key_problems(foreign)]
     lines += [f"{problems.key(*path)}: has no value; write one, or remove the key" for path in empty]
     try:
         settings = StackSettings.model_validate_json(json.dumps(given))

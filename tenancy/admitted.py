@@ -97,7 +97,9 @@ class PodJudge:
     def _said(self) -> set[str]:
         """The routes that are refused as such, so that a budget is no way out."""
         choosing = (c for c in self._containers if reach.chooses_device(c, self.ledger.names))
-        return {reach.by_environment(c) for c in choosing} | ({*owned(self._pod_spec)} if self._is_held else set())
+        return {reach.by_environment(c) for c in choosing} | (
+            {*owns_node_by(self._pod_spec)} if self._is_held else set()
+        )
 
     @property
     def _is_held(self) -> bool:
@@ -112,7 +114,7 @@ class PodJudge:
         return any(self._asks(c, self.ledger.names.gpu_count) for c in self._containers)
 
     def _asks(self, container: Manifest, resource: str) -> bool:
-        return bool(reach.asked(container, lambda called: called == resource))
+        return bool(reach.resources_asked_for(container, lambda called: called == resource))
 
     def _amount(self, resource: str, *lists: str) -> int:
         return sum(amount(c, resource) for c in containers_of(self._pod_spec, *lists))
@@ -222,14 +224,16 @@ class PodJudge:
         return [
             r
             for c in self._containers
-            for r in reach.asked(c, lambda r: r.startswith(reach.GPU_RESOURCES) or r in ours)
+            for r in reach.resources_asked_for(c, lambda r: r.startswith(reach.GPU_RESOURCES) or r in ours)
         ]
 
     @property
     def _runs_under_nvidia(self) -> bool:
         """By a RuntimeClass of another name."""
         handler = self.handlers.get(text(self._pod_spec, "runtimeClassName"), "")
-        shown = any(reach.asked(c, lambda r: reach.shows_device(r, self.ledger.names)) for c in self._containers)
+        shown = any(
+            reach.resources_asked_for(c, lambda r: reach.shows_device(r, self.ledger.names)) for c in self._containers
+        )
         return reach.RUNTIME in handler and not shown
 
     def _size(self) -> Iterator[Refusal]:
@@ -293,7 +297,7 @@ class PodJudge:
         uncounted = [
             r
             for c in self._containers
-            for r in reach.asked(c, reach.is_the_plugins)
+            for r in reach.resources_asked_for(c, reach.is_the_plugins)
             if r not in reach.COUNTED_RESOURCES
         ]
         if uncounted and not self._needs_budget and self.namespace not in self.ledger.queue_tenants:
@@ -312,7 +316,7 @@ class PodJudge:
 
     def _owns_its_node(self) -> Iterator[Refusal]:
         """Pod Security baseline forbids these fields, which give a container every device of its node."""
-        wrong = list(owned(self._pod_spec))
+        wrong = list(owns_node_by(self._pod_spec))
         if wrong and self._is_held and self._tenant is not None:
             yield Refusal(
                 policy_names.POD_SECURITY,
@@ -349,10 +353,10 @@ def amount(container: Manifest, resource: str) -> int:
 
 
 def _whole_devices_of(container: Manifest) -> Fraction:
-    return Fraction(sum(amount(container, r) for r in reach.asked(container, reach.is_the_plugins)))
+    return Fraction(sum(amount(container, r) for r in reach.resources_asked_for(container, reach.is_the_plugins)))
 
 
-def owned(pod_spec: Manifest) -> Iterator[str]:
+def owns_node_by(pod_spec: Manifest) -> Iterator[str]:
     """Describes each field of a pod that gives it its node. Raises ShapeError."""
     yield from (f"{shared} is on" for shared in ("hostNetwork", "hostPID", "hostIPC") if pod_spec.get(shared))
     for volume in maps_at(pod_spec, "volumes"):

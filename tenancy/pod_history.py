@@ -15,15 +15,15 @@ class PodHistory:
     samples: tuple[tuple[float, int], ...]
 
 
-class Named(Protocol):
+class HasName(Protocol):
     @property
     def name(self) -> str: ...
 
 
-_Named = TypeVar("_Named", bound=Named)
+_Named = TypeVar("_Named", bound=HasName)
 
 
-def by_name(pod: str, workloads: Iterable[_Named]) -> _Named | None:
+def workload_of_pod(pod: str, workloads: Iterable[_Named]) -> _Named | None:
     """The workload with the longest name that begins the pod's name; None if there is none."""
     found = [each for each in workloads if pod == each.name or pod.startswith(f"{each.name}-")]
     return max(found, key=lambda each: len(each.name), default=None)

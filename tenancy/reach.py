@@ -69,7 +69,7 @@ def shows_device(resource: str, names: Names) -> bool:
     return resource == names.gpumem or is_the_plugins(resource)
 
 
-def asked(container: Manifest, met: Callable[[str], bool]) -> list[str]:
+def resources_asked_for(container: Manifest, met: Callable[[str], bool]) -> list[str]:
     """The matching resources that the container asks for. Raises QuantityError."""
     resources = at(container, "resources")
     wanted = {**at(resources, "requests"), **at(resources, "limits")}
@@ -80,7 +80,9 @@ def routes(pod_spec: Manifest, names: Names) -> Iterator[str]:
     """Describes each route of the pod to a device. Raises QuantityError and ShapeError."""
     for container in containers_of(pod_spec):
         where = f"container {container.get('name')}"
-        yield from (f"{where} asks for {r}" for r in asked(container, lambda r: is_gpu_resource(r, names)))
+        yield from (
+            f"{where} asks for {r}" for r in resources_asked_for(container, lambda r: is_gpu_resource(r, names))
+        )
         if any(_names_devices(variable) for variable in maps_at(container, "env")):
             yield by_environment(container)
         for mount in maps_at(container, "volumeMounts"):

@@ -36,10 +36,10 @@ class BuildPy(build_py):  # type: ignore[misc] # setuptools has no types
     def run(self) -> None:
         super().run()
         if not self.editable_mode:
-            fill(Path(self.build_lib) / NAME, Path())
+            fill_package(Path(self.build_lib) / NAME, Path())
 
 
-def fill(package: Path, root: Path) -> None:
+def fill_package(package: Path, root: Path) -> None:
     """Fills the built package from the checkout `root`. Raises WheelError."""
     chart = root / CHART
     if not chart.is_dir():
@@ -50,12 +50,12 @@ def fill(package: Path, root: Path) -> None:
         (package / name).unlink(missing_ok=True)
     for path in package.rglob("*.py"):
         source = path.read_bytes()
-        path.write_bytes(moved(source, path))
+        path.write_bytes(move_imports(source, path))
     shutil.copy(root / LOCK, package)
     shutil.copytree(chart, package / "charts" / CHART.name, dirs_exist_ok=True)
 
 
-def moved(source: bytes, path: Path) -> bytes:
+def move_imports(source: bytes, path: Path) -> bytes:
     """Returns the source with our packages imported from gpu_tenancy. Raises WheelError if that cannot be undone."""
     lines = source.splitlines(keepends=True)
     for line, column in sorted(_imports(source, path), reverse=True):

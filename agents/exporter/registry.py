@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from agents.kube.client import Api, Object
-from agents.kube.informer import Informer, Listed, WatchSource, named, read_list, whole
+from agents.kube.informer import Informer, Listed, WatchSource, keep_whole, name_selector, read_list
 from agents.kube.journal import JournalError, content_of
 from agents.kube.ledger import LedgerError, stored_ledger
 from agents.kube.nodes import NODES
@@ -94,12 +94,12 @@ class RegistryInformer:
 
     def _list(self) -> Sequence[WatchSource]:
         config_maps = f"/api/v1/namespaces/{self.ledger_namespace}/configmaps"
-        ledgers = read_list(self.api, config_maps, whole, named(names.LEDGER))
-        journals = read_list(self.api, config_maps, whole, named(names.journal(names.WATCHDOG)))
-        nodes = read_list(self.api, NODES, _own_node, named(self.node))
+        ledgers = read_list(self.api, config_maps, keep_whole, name_selector(names.LEDGER))
+        journals = read_list(self.api, config_maps, keep_whole, name_selector(names.journal(names.WATCHDOG)))
+        nodes = read_list(self.api, NODES, _own_node, name_selector(self.node))
         slices: tuple[Listed[Object], ...] = ()
         if self.slices:
-            slices = (read_list(self.api, SLICES, whole, {"fieldSelector": f"spec.nodeName={self.node}"}),)
+            slices = (read_list(self.api, SLICES, keep_whole, {"fieldSelector": f"spec.nodeName={self.node}"}),)
         ledger = self._ledger(next(iter(ledgers.items), None))
         pods = self._pods(ledger)
         self.last = Registry(

@@ -50,12 +50,12 @@ class Settings:
 def start(environ: Mapping[str, str], log: Log) -> int:
     """Creates the certificates in the directory and returns 0. Raises AgentError."""
     folder = Path(read(Settings, environ).certificates)
-    make(folder)
+    make_certificates(folder)
     log.info("created certificates", directory=str(folder), days=_DAYS)
     return 0
 
 
-def make(folder: Path) -> None:
+def make_certificates(folder: Path) -> None:
     """Creates an authority, a server and a client in `folder`; each file appears complete. Raises CertifyError."""
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as made:

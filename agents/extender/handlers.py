@@ -109,7 +109,7 @@ class VerbHandler:
             self.refusals.add(_reason(error, verb))
             if verb not in (protocol.FILTER, protocol.BIND):
                 return sentence(http.client.SERVICE_UNAVAILABLE, str(error))
-            content = protocol.failed(str(error))
+            content = protocol.error_result(str(error))
         finally:
             self.seconds.observe(verb, time.perf_counter() - started)
         return HttpResponse(http.client.OK, json.dumps(content).encode())
@@ -124,10 +124,10 @@ class VerbHandler:
         elif request is not None and query.nodes:
             self._waiting.refuse(uid, request, query.nodes)
             self.refusals.add("held" if request.held else "no_room" if fits.refused else "never_fits")
-        return protocol.filtered(fits.nodes, fits.refused, fits.hopeless)
+        return protocol.filter_result(fits.nodes, fits.refused, fits.hopeless)
 
     def _preempt(self, body: bytes, names: Names) -> object:
-        return protocol.preempted(self._placing.victims(protocol.read_pod_victims(body), names))
+        return protocol.preemption_result(self._placing.victims(protocol.read_pod_victims(body), names))
 
     def _bind(self, body: bytes, names: Names) -> object:
         binding = protocol.read_binding(body)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agents.kube.client import Api, Object
-from agents.kube.informer import Informer, WatchSource, named, read_list, whole
+from agents.kube.informer import Informer, WatchSource, keep_whole, name_selector, read_list
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
@@ -77,7 +77,7 @@ class LeaseWatcher:
 
     def _list(self) -> Sequence[WatchSource]:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
-        listed = read_list(self.api, path, whole, named(self.name))
+        listed = read_list(self.api, path, keep_whole, name_selector(self.name))
         self.see(listed.items[0] if listed.items else None)
         return (listed.source,)
 

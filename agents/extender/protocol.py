@@ -82,12 +82,12 @@ def read_binding(body: bytes) -> PodBinding:
         return PodBinding(*(str(given[field]) for field in ("PodNamespace", "PodName", "PodUID", "Node")))
 
 
-def filtered(nodes: Iterable[str], refused: Mapping[str, str], hopeless: Mapping[str, str]) -> Json:
+def filter_result(nodes: Iterable[str], refused: Mapping[str, str], hopeless: Mapping[str, str]) -> Json:
     """ExtenderFilterResult; evicting pods would not help on the `hopeless` nodes."""
     return {"NodeNames": list(nodes), "FailedNodes": refused, "FailedAndUnresolvableNodes": hopeless}
 
 
-def preempted(victims: Mapping[str, Victims]) -> Json:
+def preemption_result(victims: Mapping[str, Victims]) -> Json:
     """ExtenderPreemptionResult; a node that is left out is no candidate."""
     return {
         "NodeNameToMetaVictims": {
@@ -97,7 +97,7 @@ def preempted(victims: Mapping[str, Victims]) -> Json:
     }
 
 
-def failed(message: str) -> Json:
+def error_result(message: str) -> Json:
     """ExtenderFilterResult and ExtenderBindingResult: the pod is tried again."""
     return {"Error": message}
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from agents.guard.follow import AdjustmentRule, Follower, Protected
-from agents.guard.oom_score_adj import Held, OomScoreError, hold
+from agents.guard.oom_score_adj import AdjOutcome, OomScoreError, lower_adj
 from agents.guard.processes import ProcessIndex
 from agents.kube.client import Api, in_cluster
 from agents.kube.events import Event, EventWriter, Recorder
@@ -68,7 +68,9 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     recorder = Recorder(api=Api(endpoint, clock=clock), controller=names.GUARD, instance=settings.pod_name)
     scan = ProcessIndex(clock, proc).scan
     events = EventWriter(recorder=recorder, clock=clock, log=log)
-    guard = ProcessGuard(scan=scan, hold=partial(hold, proc), follower=follower, tell=events.put, clock=clock, log=log)
+    guard = ProcessGuard(
+        scan=scan, hold=partial(lower_adj, proc), follower=follower, tell=events.put, clock=clock, log=log
+    )
     guard.threads = tuple(
         threading.Thread(target=keep, name=name, daemon=True)
         for name, keep in (
@@ -128,7 +130,7 @@ class ProcessGuard:
     """Checks the node's processes in passes. One thread writes, all read. Its `threads` must all be alive."""
 
     scan: Callable[[], Mapping[int, Container]]
-    hold: Callable[[int, Container, int], Held]
+    hold: Callable[[int, Container, int], AdjOutcome]
     follower: Follower
     tell: Callable[[Event], None]
     clock: Clock
@@ -197,8 +199,8 @@ class ProcessGuard:
             except OomScoreError as error:
                 problem, unheld = str(error), unheld + 1
                 continue
-            held += found is not Held.GONE
-            if found is Held.LOWERED:
+            held += found is not AdjOutcome.GONE
+            if found is AdjOutcome.LOWERED:
                 lowered.add(container.id)
         there = {container.id for _, container in members}
         return Tally(pod=pod, held=held, unheld=unheld, lowered=lowered_before & there | lowered, problem=problem)

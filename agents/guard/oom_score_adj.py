@@ -12,7 +12,7 @@ from agents.node.cgroup import Container, container_in
 from agents.runtime.errors import AgentError
 
 
-class Held(StrEnum):
+class AdjOutcome(StrEnum):
     LOW = "at the value or below it"
     LOWERED = "above it, and lowered"
     GONE = "gone, or in another container"
@@ -22,14 +22,14 @@ class OomScoreError(AgentError):
     """The kernel refuses to lower the value."""
 
 
-def hold(proc: Path, pid: int, container: Container, adj: int) -> Held:
+def lower_adj(proc: Path, pid: int, container: Container, adj: int) -> AdjOutcome:
     """Lowers the process' oom_score_adj to `adj` if it is higher. Raises OomScoreError.
 
     Only a process with CAP_SYS_RESOURCE may go below the value that such a process wrote last.
     """
     with suppress(FileNotFoundError, ProcessLookupError):
         if int((proc / str(pid) / "oom_score_adj").read_bytes()) <= adj:
-            return Held.LOW
+            return AdjOutcome.LOW
         # An open folder stays that of this process, even if another process gets its id.
         folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -41,20 +41,20 @@ def hold(proc: Path, pid: int, container: Container, adj: int) -> Held:
             ) from None
         finally:
             os.close(folder)
-    return Held.GONE
+    return AdjOutcome.GONE
 
 
-def _lower(folder: int, container: Container, adj: int) -> Held:
+def _lower(folder: int, container: Container, adj: int) -> AdjOutcome:
     if container_in(_read(folder, "cgroup").decode(errors="replace")) != container:
-        return Held.GONE
+        return AdjOutcome.GONE
     if int(_read(folder, "oom_score_adj")) <= adj:
-        return Held.LOW
+        return AdjOutcome.LOW
     file = os.open("oom_score_adj", os.O_WRONLY, dir_fd=folder)
     try:
         os.write(file, str(adj).encode())
     finally:
         os.close(file)
-    return Held.LOWERED
+    return AdjOutcome.LOWERED
 
 
 def _read(folder: int, name: str) -> bytes:

@@ -66,12 +66,12 @@ def read_list(
     return Listed(tuple(items), WatchSource(path=path, resource_version=version, parameters=given))
 
 
-def whole(item: Object) -> Object:
+def keep_whole(item: Object) -> Object:
     """The `keep` of a list that keeps whole objects."""
     return item
 
 
-def named(name: str) -> Mapping[str, str]:
+def name_selector(name: str) -> Mapping[str, str]:
     """The field selector that RBAC's resourceNames need for a list and a watch."""
     return {"fieldSelector": f"metadata.name={name}"}
 

@@ -11,7 +11,7 @@ from functools import partial
 from agents.kube.device_slices import Published
 from agents.kube.nodes import Node
 from agents.reconcile.doubt import doubt_of
-from agents.reconcile.labels import HOLD_SECONDS, Shown, Verified, counted, shown_by
+from agents.reconcile.labels import HOLD_SECONDS, Shown, Verified, fill_in_missing, shown_by
 from tenancy import names
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing, Source
 from tenancy.names import Names
@@ -94,7 +94,7 @@ def status_patch(keys: Names, change: NodePatch) -> dict[str, object]:
 
 
 def _counted(ledger: Ledger, node: Node, snapshot: ClusterState) -> Shown:
-    return counted(ledger, shown_by(node, snapshot.published), snapshot.verified.get(node.name), snapshot.now)
+    return fill_in_missing(ledger, shown_by(node, snapshot.published), snapshot.verified.get(node.name), snapshot.now)
 
 
 def _judge(ledger: Ledger, node: Node, snapshot: ClusterState) -> Iterator[Action]:

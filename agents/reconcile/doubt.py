@@ -1,7 +1,7 @@
 """Why a node's capacity cannot be verified, and what to change. Units: whole MiB of GPU memory."""
 
 from agents.kube.nodes import Node
-from agents.reconcile.labels import Shown, is_labelled, shown
+from agents.reconcile.labels import Shown, is_labelled, number_in_label
 from tenancy.ledger import Pool, Source
 from tenancy.names import GPU, LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LABEL_GPU_REPLICAS, NVIDIA_DEVICE_DRIVER, Names
 from tenancy.quantity import QuantityError, whole
@@ -21,7 +21,7 @@ def doubt_of(pool: Pool, node: Node, shows: Shown, names: Names) -> str | None:
 def _by_labels(pool: Pool, node: Node, shows: Shown) -> str | None:
     unknown, short = [], []
     for label, declared in ((LABEL_GPU_MEMORY, pool.memory_mib), (LABEL_GPU_COUNT, pool.device_count)):
-        found = shown(shows.labels, label)
+        found = number_in_label(shows.labels, label)
         if found is None:
             unknown.append(label)
         elif found < declared:
@@ -42,7 +42,7 @@ def _unlike(node: Node, shows: Shown) -> str:
     Feature discovery labels one kind, with that kind's number (newGPULabelers in internal/lm of NVIDIA's device
     plugin). The node's capacity shows that there are others.
     """
-    kind, replicas = (shown(shows.labels, label) for label in (LABEL_GPU_COUNT, LABEL_GPU_REPLICAS))
+    kind, replicas = (number_in_label(shows.labels, label) for label in (LABEL_GPU_COUNT, LABEL_GPU_REPLICAS))
     try:
         offered = whole(node.capacity.get(GPU, 0))
     except QuantityError:

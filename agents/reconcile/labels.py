@@ -53,7 +53,7 @@ def shown_by(node: Node, slices: Mapping[str, Published]) -> Shown:
     return Shown(labels=node.labels, devices=found.devices, problem=found.problem)
 
 
-def shown(labels: Mapping[str, str], label: str) -> int | None:
+def number_in_label(labels: Mapping[str, str], label: str) -> int | None:
     """Returns the number in feature discovery's label; None if it is missing or no number."""
     value = labels.get(label, "")
     return int(value) if value.isascii() and value.isdigit() else None
@@ -61,10 +61,10 @@ def shown(labels: Mapping[str, str], label: str) -> int | None:
 
 def is_labelled(shows: Shown) -> bool:
     """Returns True if feature discovery's labels show the devices."""
-    return None not in (shown(shows.labels, label) for label in _SHOWN)
+    return None not in (number_in_label(shows.labels, label) for label in _SHOWN)
 
 
-def counted(ledger: Ledger, shows: Shown, verified: Verified | None, now: int) -> Shown:
+def fill_in_missing(ledger: Ledger, shows: Shown, verified: Verified | None, now: int) -> Shown:
     """Fills in labels and devices that have been missing for less than HOLD_SECONDS.
 
     A device label or a slice that is there counts as it is. So does another memory pool that verifies the node.

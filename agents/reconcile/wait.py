@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from agents.kube.client import Api, ApiError, Object
-from agents.kube.informer import Watches, WatchSource, named
+from agents.kube.informer import Watches, WatchSource, name_selector
 from agents.kube.ledger import StoredLedger
 from agents.reconcile import decide
 from agents.reconcile.cache import NodeCache
@@ -52,7 +52,7 @@ class Settled:
     def sources(self) -> tuple[WatchSource, ...]:
         """The collections that the next pass depends on."""
         path, version = self.stored.collection, self.stored.resource_version
-        return (WatchSource(path=path, resource_version=version, parameters=named(LEDGER)), *self.cache.sources)
+        return (WatchSource(path=path, resource_version=version, parameters=name_selector(LEDGER)), *self.cache.sources)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.device import Device, Uncapped
 from agents.telemetry.reading import ContainerCap, PodUse, Trouble
 from agents.watchdog.pods import GpuPod
-from agents.watchdog.seats import SeatDemand, to_free
+from agents.watchdog.seats import SeatDemand, demands_by_device
 from agents.watchdog.spare import spared
 from agents.watchdog.types import (
     SAMPLES,
@@ -47,7 +47,7 @@ def decide(snapshot: PassInput, now: datetime) -> Decision:
     if problem is not None:
         return Decision(state=PassState(moment=moment), problem=problem)
     view = View(snapshot=snapshot, now=now)
-    demands = to_free(snapshot, now, view.frees_soon)
+    demands = demands_by_device(snapshot, now, view.frees_soon)
     still_since = {reading.node: _still_since(snapshot, reading) for reading in snapshot.readings}
     unusable = [each for reading in snapshot.readings if (each := _unusable(snapshot, reading, still_since))]
     late = [why for reading in snapshot.readings if reading.devices and (why := _late(snapshot, reading))]

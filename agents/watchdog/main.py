@@ -26,7 +26,7 @@ from agents.watchdog.evict import EvictionOutcome, EvictionResult
 from agents.watchdog.history import Recycles
 from agents.watchdog.pods import read_pods
 from agents.watchdog.report import Reporter
-from agents.watchdog.seats import ripe
+from agents.watchdog.seats import waiting_long_enough
 from agents.watchdog.types import HOUR, Decision, Limits, PassInput, PassState, Recycled, Refused, Target
 from tenancy import names
 from tenancy.devices.waiting import WaitingSeat
@@ -107,7 +107,7 @@ class WatchdogRun:
         readings = sampling.read_telemetry(
             self.settings, self.api, ledger, nodes, clock=self.clock, scraper=self.scraper
         )
-        seats = ripe(waiting_seats(self.api, ledger, self.log), self._now())
+        seats = waiting_long_enough(waiting_seats(self.api, ledger, self.log), self._now())
         wanted = dict.fromkeys(each.node for each in readings if _pressed(each) or _waited_for(each, seats))
         pods = [pod for node in wanted for pod in read_pods(self.api, node, ledger, self.log)]
         if not self.settings.dry_run:

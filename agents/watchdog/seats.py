@@ -26,18 +26,18 @@ class SeatDemand:
     fewer_mib: tuple[int, ...] = ()
 
 
-def ripe(seats: Iterable[WaitingSeat], now: datetime) -> tuple[WaitingSeat, ...]:
+def waiting_long_enough(seats: Iterable[WaitingSeat], now: datetime) -> tuple[WaitingSeat, ...]:
     """The seats that have waited long enough, in the order in which they are placed."""
     found = (seat for seat in seats if (now - seat.created).total_seconds() >= WAITING_SECONDS)
     return tuple(sorted(found, key=lambda seat: (-seat.priority, seat.created, seat.uid)))
 
 
-def to_free(
+def demands_by_device(
     snapshot: PassInput, now: datetime, frees_soon: Callable[[str], bool]
 ) -> Mapping[tuple[str, str], SeatDemand]:
     """The demands by node and uuid; `frees_soon` is True for the uid of a pod that is about to free its memory."""
     demands: dict[tuple[str, str], SeatDemand] = {}
-    seats = ripe(snapshot.seats, now)
+    seats = waiting_long_enough(snapshot.seats, now)
     for pools in dict.fromkeys(seat.pools for seat in seats):
         waiting = [seat for seat in seats if seat.pools == pools]
         nodes = {

@@ -33,7 +33,7 @@ def manifest(
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
 
 
-def described(description: str) -> Manifest:
+def description_field(description: str) -> Manifest:
     """The field of a class that has a description."""
     return {"description": description} if description else {}
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from components.base.manifest import Manifest, described, manifest
+from components.base.manifest import Manifest, description_field, manifest
 from components.queues.quotas import Quotas, QuotaSpec
 from components.queues.spec import (
     ClusterQueueSpec,
@@ -164,7 +164,7 @@ def provisioning_request_config(name: str, spec: ProvisioningSpec) -> Manifest:
 
 
 def workload_priority_class(name: str, spec: WorkloadPrioritySpec) -> Manifest:
-    return _kueue("WorkloadPriorityClass", name, value=spec.value, **described(spec.description))
+    return _kueue("WorkloadPriorityClass", name, value=spec.value, **description_field(spec.description))
 
 
 def _kueue(kind: str, name: str, namespace: str | None = None, **body: object) -> Manifest:

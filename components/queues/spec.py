@@ -338,7 +338,7 @@ def tenants_of(spec: QueuesSpec) -> dict[str, set[str]]:
     return tenants
 
 
-def handed_out(spec: QueuesSpec, resource: str) -> dict[str, int]:
+def admissible_by_tenant(spec: QueuesSpec, resource: str) -> dict[str, int]:
     """The most of a resource that each tenant's queues may admit, borrowed quota included."""
     most: dict[str, int] = {}
     for name, tenants in tenants_of(spec).items():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agents.runtime.errors import AgentError
 from gpumem import survey
-from gpumem.draw import Paper, joined
+from gpumem.draw import Paper, text_of_lines
 from gpumem.init import peaks
 from gpumem.init.peaks import Peak
 from gpumem.init.propose import Found, StackProposal, find, propose
@@ -16,7 +16,7 @@ from gpumem.init.sourced import printable
 from gpumem.init.stack_text import stack_text
 from gpumem.prometheus import SCHEMES, Prometheus
 from gpumem.report import Report
-from gpumem.survey import Source
+from gpumem.survey import ApiReader
 from gpumem.users import Workload
 
 _STACK_NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,99}")
@@ -37,7 +37,9 @@ class Initialized:
     proposal: StackProposal
 
 
-def report(source: Source, stack: str, folder: Path, *, prometheus: str | None, days: int, overwrite: bool) -> Report:
+def report(
+    source: ApiReader, stack: str, folder: Path, *, prometheus: str | None, days: int, overwrite: bool
+) -> Report:
     """Writes Pulumi.STACK.yaml into the folder. Raises InitError, SurveyError and HistoryError."""
     path = _target(stack, folder, overwrite=overwrite)
     found = survey.read(source)
@@ -87,7 +89,7 @@ def _assumed(proposal: StackProposal) -> Iterator[str]:
     yield from (f"residents.{seat.name}.gpumem_mib" for seat in proposal.seats if seat.gpumem_mib.is_assumed)
 
 
-@joined
+@text_of_lines
 def initialized_text(report: Initialized, paper: Paper) -> Iterator[str]:
     proposal = report.proposal
     yield f"{report.file} is written. Nothing in the cluster was changed."

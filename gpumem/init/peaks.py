@@ -44,14 +44,14 @@ class History(Protocol):
         ...
 
 
-def ours(days: int) -> str:
+def exporter_query(days: int) -> str:
     """PromQL: the highest bytes by pod and device. An exporter that restarted has several series of a container."""
     labels = ", ".join((*_POD_LABELS, "uuid"))
     containers = f"max by ({labels}, container, exported_container) (max_over_time({METRIC_POD_USED}[{days}d]))"
     return f"sum by ({labels}) ({containers})"
 
 
-def of_dcgm(days: int) -> str:
+def dcgm_query(days: int) -> str:
     """PromQL: the highest MiB by pod and device."""
     return f"max by ({', '.join((*_POD_LABELS, 'UUID'))}) (max_over_time({DCGM_USED}[{days}d]))"
 
@@ -62,11 +62,11 @@ def read(
     """The peaks of the workloads. DCGM measures devices, so it counts only for those that have theirs `alone`. Raises
     HistoryError."""
     workloads = [user.workload for user in users]
-    found = _peaks(history.at(of_dcgm(days), now), alone, DCGM_USED, 1, days)
-    return found | _peaks(history.at(ours(days), now), workloads, METRIC_POD_USED, MIB, days)
+    found = _peaks(history.at(dcgm_query(days), now), alone, DCGM_USED, 1, days)
+    return found | _peaks(history.at(exporter_query(days), now), workloads, METRIC_POD_USED, MIB, days)
 
 
-def is_of(workload: Workload, namespace: str, pod: str) -> bool:
+def makes_pod(workload: Workload, namespace: str, pod: str) -> bool:
     """True if the workload makes pods of this name."""
     if namespace != workload.namespace or not pod.startswith(workload.name):
         return False
@@ -84,7 +84,7 @@ def _peaks(
         namespace, pod = _pod(one.labels)
         most = max((value for _, value in one.values), default=0) / unit
         for workload in by_namespace.get(namespace, ()):
-            if most > 0 and is_of(workload, namespace, pod):
+            if most > 0 and makes_pod(workload, namespace, pod):
                 before = found.get(workload)
                 found[workload] = Peak(max(math.ceil(most), before.mib if before else 0), metric, days)
     return found

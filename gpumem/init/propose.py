@@ -15,7 +15,7 @@ from gpumem.init.pools import PoolProposal, pool_proposals
 from gpumem.survey import Survey, SurveyError
 from gpumem.users import GpuUser, Workload, gpu_users, infrastructure, workload_of
 from tenancy import reach
-from tenancy.admitted import owned
+from tenancy.admitted import owns_node_by
 from tenancy.ledger import PodSecurity
 from tenancy.names import (
     EXEMPT_BY_NAME,
@@ -251,7 +251,7 @@ def _tenant(name: str, survey: Survey) -> TenantProposal:
 
 def _owned(pod: Pod) -> list[str]:
     try:
-        return [f"{workload_of(pod).name}: {field}" for field in owned(pod.spec)]
+        return [f"{workload_of(pod).name}: {field}" for field in owns_node_by(pod.spec)]
     except ShapeError:
         return []
 

@@ -49,7 +49,7 @@ def denials(pods: Iterable[Pod], ledger: Ledger, handlers: Mapping[str, str], ga
         if pod.static or pod.terminating:
             continue
         judge = PodJudge(
-            ledger, pod.namespace, made_again(pod, ledger), queued=_is_queued(pod, ledger), handlers=handlers
+            ledger, pod.namespace, template_of(pod, ledger), queued=_is_queued(pod, ledger), handlers=handlers
         )
         try:
             refusals = _of_the_stack(judge, pod, ledger)
@@ -62,7 +62,7 @@ def denials(pods: Iterable[Pod], ledger: Ledger, handlers: Mapping[str, str], ga
     return (*_rows(found), *_beyond_quotas(pods, ledger))
 
 
-def made_again(pod: Pod, ledger: Ledger) -> Manifest:
+def template_of(pod: Pod, ledger: Ledger) -> Manifest:
     """The pod's template: without what Kubernetes and our scheduler add to a pod that runs."""
     ours = ledger.names.device_annotation_prefix
     annotations = {key: value for key, value in pod.annotations.items() if not key.startswith(ours)}

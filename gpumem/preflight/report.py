@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpumem.draw import Paper, joined
+from gpumem.draw import Paper, text_of_lines
 from gpumem.init.sourced import printable
 from gpumem.preflight import changes
 from gpumem.preflight.declared import Declared
@@ -90,7 +90,7 @@ def _scales(survey: Survey, declared: Declared) -> Iterator[str]:
             yield f"Deployment {namespace}/{name} has {now} replicas; its demand gate scales it to 0 or 1"
 
 
-@joined
+@text_of_lines
 def preflight_text(report: Preflight, paper: Paper) -> Iterator[str]:
     of = f"stack {report.stack}" if report.stack else "the cluster's ledger"
     yield f"{of} on a cluster of Kubernetes {report.kubernetes}: {report.nodes} nodes, {report.pods} pods"

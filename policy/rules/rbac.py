@@ -20,10 +20,10 @@ from policy.rules.writers import (
     how_to_allow,
     own_namespaces,
     places_of,
+    rights_given,
     subjects_of,
     untrusted,
     wildcards,
-    written,
 )
 from policy.unknown import is_unknown
 from tenancy import names
@@ -183,7 +183,7 @@ def _writes_ours(graph: Graph, role: Object) -> Iterator[Finding]:
     """Yields one finding for a role with rights in KEPT_BY; without a ledger only for a wildcard."""
     rules = [rule for rule in maps_at(role.manifest, "rules") if graph.ledger or any(wildcards(rule))]
     for whom, places, strangers in _given(graph, role):
-        if rights := written(rules, places):
+        if rights := rights_given(rules, places):
             allow = how_to_allow(graph, strangers)
             yield Finding(
                 f"{role}: lets {whom} {folded(rights)}, and so bypass every budget; take it away, or {allow}", role.urn

@@ -76,7 +76,7 @@ KEPT_BY = (
 )
 
 
-def written(rules: Sequence[Mapping[str, Any]], places: frozenset[Place]) -> list[str]:
+def rights_given(rules: Sequence[Mapping[str, Any]], places: frozenset[Place]) -> list[str]:
     """The rights of KEPT_BY that these rules give in these places, as `verb/verb resource`."""
     rights = [right for right in KEPT_BY if right.places & places]
     return list(dict.fromkeys(found for rule in rules for right in rights for found in _covered(rule, right)))

@@ -19,7 +19,7 @@ def drop_unread(environ: Mapping[str, str]) -> None:
         pulumi.log.debug = _nothing
 
 
-def wanted(arguments: Sequence[str]) -> Mapping[str, str]:
+def debug_environment(arguments: Sequence[str]) -> Mapping[str, str]:
     """The environment that asks a preview's program for debug messages, if one of the arguments does."""
     return {VARIABLE: "1"} if any(argument.partition("=")[0] in _FLAGS for argument in arguments) else {}
 

@@ -47,7 +47,7 @@ def displayed(engine: Engine, flags: Sequence[str]) -> Run:
         log = Path(folder) / "events"
         log.touch()
         command = [*_command(engine, "preview", flags), "--suppress-progress", "--event-log", str(log)]
-        ended = _run(engine, command, {"PULUMI_DEBUG_COMMANDS": "true", **debug.wanted(flags)})
+        ended = _run(engine, command, {"PULUMI_DEBUG_COMMANDS": "true", **debug.debug_environment(flags)})
         with log.open(encoding="utf-8", errors="replace") as lines:
             return replace(ended, events=read(lines), displayed=True)
 

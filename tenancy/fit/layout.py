@@ -21,7 +21,7 @@ class DeviceRoom:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lying:
+class PlacedPod:
     """A pod with `mib` on the device of that index. `seat` may be lowered, None where nothing may. A pod that `parks`
     is an on-demand workload, which is parked and not moved. Any other pod that is not movable stays."""
 
@@ -57,7 +57,7 @@ class Layout:
     """Pods as they are, and the wanted ones; everything that a search derives from these once."""
 
     devices: Sequence[DeviceRoom]
-    pods: Sequence[Lying]
+    pods: Sequence[PlacedPod]
     seats: Mapping[str, Budget]
     wanted: Wanted
 

@@ -13,7 +13,7 @@ from math import ceil
 
 from tenancy.devices.placement import OutOfWorkError, Work
 from tenancy.fit.amounts import Lowerable, cheapest
-from tenancy.fit.layout import Budget, DeviceRoom, Layout, Lying, State
+from tenancy.fit.layout import Budget, DeviceRoom, Layout, PlacedPod, State
 from tenancy.fit.smallest_change import WORK, Change, Kind, SmallestChange, Wanted
 
 _NARROW = 3  # ways that are tried at each turn, where there are no steps for all
@@ -23,7 +23,7 @@ _DEEPEST = 100  # so many are touched at most, and so many new pods are put wher
 
 
 def rearrange(
-    devices: Sequence[DeviceRoom], pods: Sequence[Lying], seats: dict[str, Budget], wanted: Wanted, work: int = WORK
+    devices: Sequence[DeviceRoom], pods: Sequence[PlacedPod], seats: dict[str, Budget], wanted: Wanted, work: int = WORK
 ) -> SmallestChange | None:
     """The least change after which the wanted pods fit as well; None if the search found no such change."""
     layout, steps = Layout(devices=devices, pods=pods, seats=seats, wanted=wanted), Work(work)

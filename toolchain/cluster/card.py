@@ -40,7 +40,7 @@ _MODEL = (
 )
 
 
-def shown(free_mib: int) -> str:
+def nvml_figures(free_mib: int) -> str:
     """Returns the fake NVML's input for a card with this much free memory and no process."""
     return f"0\ndevice {UUID} {TOTAL_MIB * MIB} {free_mib * MIB} {(TOTAL_MIB - free_mib) * MIB}\n"
 
@@ -119,7 +119,7 @@ class Card:
                 with suppress(ProcessLookupError):
                     os.kill(on_host, signal.SIGKILL)
         self.held = held
-        lines = [shown(self.free_mib), *(f"compute {pid} {mib * MIB}\n" for pid, mib in held.items())]
+        lines = [nvml_figures(self.free_mib), *(f"compute {pid} {mib * MIB}\n" for pid, mib in held.items())]
         fake_nvml.write(self.script, "".join(lines))
 
     def holds(self, app: str) -> int:

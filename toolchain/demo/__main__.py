@@ -204,7 +204,7 @@ def _give_gpu(held: HeldCluster) -> Path:
     libraries = node.gpu_libraries(held.folder)
     fake_nvml.build(libraries)
     script = libraries / "card"
-    fake_nvml.write(script, card.shown(card.free_mib({})))
+    fake_nvml.write(script, card.nvml_figures(card.free_mib({})))
     held.api.request("DELETE", _SIMULATED)
     held.api.patch(_NODE, {"metadata": {"labels": card.LABELS}})
     return script

@@ -11,7 +11,7 @@ _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 @dataclass(frozen=True)
-class Said:
+class ReportedEvent:
     """An Event: its reporter, its reason, its object and its note."""
 
     reporter: str
@@ -37,11 +37,11 @@ class Page:
         title = f"{number} of {of}: {step.cause}"
         return _text([f"{_BOLD}{title}{_PLAIN}" if self.colour else title, *self._wrapped(step.why)])
 
-    def outcome(self, step: Step, seconds: float, said: Sequence[Said]) -> str:
+    def outcome(self, step: Step, seconds: float, said: Sequence[ReportedEvent]) -> str:
         """Returns the outcome of a step, the Events, and the command that shows the same."""
         return _text(self._outcome(step, seconds, said))
 
-    def _outcome(self, step: Step, seconds: float, said: Sequence[Said]) -> Iterator[str]:
+    def _outcome(self, step: Step, seconds: float, said: Sequence[ReportedEvent]) -> Iterator[str]:
         yield from self._wrapped(f"after {seconds:.0f} s: {step.effect}")
         for each in said:
             words = " ".join(each.note.split())

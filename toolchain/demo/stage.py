@@ -10,8 +10,8 @@ from toolchain.cluster.api import ClusterApi, until
 from toolchain.cluster.card import Card, deployment
 from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.prod import NIGHT_MIB, STEADY_MIB, TTS_MIB, budgets, deployment_of, tenant_of
-from toolchain.demo.screen import Said
-from toolchain.demo.story import LEAK_MIB, Told
+from toolchain.demo.screen import ReportedEvent
+from toolchain.demo.story import LEAK_MIB, EventToShow
 
 Object = Mapping[str, Any]
 
@@ -41,13 +41,13 @@ class Stage:
         }
         steps[key]()
 
-    def said(self, told: Told) -> list[Said]:
+    def said(self, told: EventToShow) -> list[ReportedEvent]:
         """Returns the latest Event with that reason, if there is one."""
         path = f"/apis/events.k8s.io/v1/namespaces/{told.namespace}/events?fieldSelector=reason%3D{told.reason}"
         found = (self.api.get(path) or {"items": []})["items"]
         latest = sorted(found, key=lambda event: event["metadata"]["creationTimestamp"])[-1:]
         return [
-            Said(
+            ReportedEvent(
                 reporter=event.get("reportingController") or "the cluster",
                 reason=event["reason"],
                 about=f"{event['regarding']['kind'].lower()} {event['regarding']['name']}",

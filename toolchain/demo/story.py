@@ -10,7 +10,7 @@ FLOOR_MIB = 1536
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class EventToShow:
     """An Event to show, by its namespace and reason."""
 
     namespace: str
@@ -26,7 +26,7 @@ class Step:
     why: str
     effect: str
     type: str
-    told: tuple[Told, ...]
+    told: tuple[EventToShow, ...]
     shows: tuple[str, ...] = ("who",)
 
 
@@ -41,7 +41,7 @@ def story() -> tuple[Step, ...]:
             "The scheduler's extender puts each on the device and counts it there.",
             effect="all run, and hold their steady use",
             type="kubectl gpumem who --pool t4",
-            told=(Told(namespace="frigate", reason="Scheduled"),),
+            told=(EventToShow(namespace="frigate", reason="Scheduled"),),
         ),
         Step(
             key="leak",
@@ -50,7 +50,7 @@ def story() -> tuple[Step, ...]:
             f"floor of {FLOOR_MIB} MiB the watchdog recycles only pods over their budget.",
             effect="frigate was recycled, its next pod is loaded, and nobody else lost a pod",
             type=_events("frigate", names.EVENT_RECYCLED),
-            told=(Told(namespace="frigate", reason=names.EVENT_RECYCLED),),
+            told=(EventToShow(namespace="frigate", reason=names.EVENT_RECYCLED),),
         ),
         Step(
             key="night",
@@ -59,7 +59,7 @@ def story() -> tuple[Step, ...]:
             f"once {TTS_MIB} MiB are free above the floor and a margin, in three readings.",
             effect=f"the gate scaled tts from 0 to 1, and it holds {TTS_MIB} MiB",
             type=_events("tts", names.EVENT_GATE_OPENED),
-            told=(Told(namespace="tts", reason=names.EVENT_GATE_OPENED),),
+            told=(EventToShow(namespace="tts", reason=names.EVENT_GATE_OPENED),),
             shows=("who", "free"),
         ),
         Step(
@@ -68,7 +68,7 @@ def story() -> tuple[Step, ...]:
             why="Without a queue the second Job's pod would fail or stay Pending. Kueue holds the Job back.",
             effect="team-a's nightly runs, team-b's later waits",
             type="kubectl gpumem why -n team-b job/later",
-            told=(Told(namespace="team-b", reason="Pending"),),
+            told=(EventToShow(namespace="team-b", reason="Pending"),),
             shows=("why -n team-b job/later",),
         ),
         Step(
@@ -77,7 +77,7 @@ def story() -> tuple[Step, ...]:
             why="gpu-urgent is above gpu-batch, and the ClusterQueue preempts lower priorities.",
             effect="nightly was preempted and waits in the queue again, urgent runs",
             type=_events("team-a", "Preempted"),
-            told=(Told(namespace="team-a", reason="Preempted"),),
+            told=(EventToShow(namespace="team-a", reason="Preempted"),),
             shows=("why -n team-a job/nightly",),
         ),
         Step(
@@ -88,8 +88,8 @@ def story() -> tuple[Step, ...]:
             effect="the gate stopped tts, and llama-swap is placed and loaded",
             type=_events("tts", names.EVENT_GATE_CLOSED),
             told=(
-                Told(namespace="llama-swap", reason=names.EVENT_SEAT_HELD),
-                Told(namespace="tts", reason=names.EVENT_GATE_CLOSED),
+                EventToShow(namespace="llama-swap", reason=names.EVENT_SEAT_HELD),
+                EventToShow(namespace="tts", reason=names.EVENT_GATE_CLOSED),
             ),
         ),
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from toolchain.pictures import capture, day, terminal
-from toolchain.pictures.svg import is_fresh, marked
+from toolchain.pictures.svg import is_fresh, with_source_hash
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 STYLE = FOLDER / "style.d2"
@@ -38,21 +38,21 @@ def main(arguments: Sequence[str]) -> int:
     recorded = json.loads(DEMO.read_text())
     for picture, made_from in sources().items():
         if not is_fresh(picture, *made_from):
-            picture.write_text(marked(_drawn(picture, made_from[0], recorded), *made_from))
+            picture.write_text(with_source_hash(_drawn(picture, made_from[0], recorded), *made_from))
             print(picture.relative_to(FOLDER.parents[1]))
     if "--capture" in arguments:
         command = "make preview"
-        (FOLDER / "preview.svg").write_text(terminal.drawn(command, capture.preview()))
-        (FOLDER / "refused.svg").write_text(terminal.drawn(command, capture.preview("llama-swap", 7000)))
+        (FOLDER / "preview.svg").write_text(terminal.terminal_picture(command, capture.preview()))
+        (FOLDER / "refused.svg").write_text(terminal.terminal_picture(command, capture.preview("llama-swap", 7000)))
     return 0
 
 
 def _drawn(picture: Path, source: Path, recorded: dict[str, Any]) -> str:
     if picture.name == "day.svg":
-        return day.drawn(recorded)
+        return day.day_chart(recorded)
     if picture.name == "who.svg":
         answer = next(each for each in recorded["answers"] if each["step"] == _SHOWN)
-        return terminal.drawn(answer["command"], answer["text"])
+        return terminal.terminal_picture(answer["command"], answer["text"])
     subprocess.run([str(_D2), "--pad", _PAD, str(source), str(picture)], check=True, stderr=subprocess.DEVNULL)
     picture.chmod(0o644)  # d2 writes for its user alone
     return picture.read_text()

@@ -14,7 +14,7 @@ _COLOURS = ("#1565c0", "#2e7d32", "#e65100", "#6a1b9a", "#00838f", "#ad1457", "#
 _REST = "driver and android-emulator"
 
 
-def drawn(recorded: Mapping[str, Any]) -> str:
+def day_chart(recorded: Mapping[str, Any]) -> str:
     """Returns the chart of a recording."""
     return picture(WIDTH, HEIGHT, "The demo's day: GPU memory in use by app, over time", _Chart(recorded).parts())
 

@@ -21,7 +21,7 @@ def picture(width: float, height: float, title: str, parts: Iterable[str]) -> st
     return "\n".join([head, element("title", title), *parts, "</svg>", ""])
 
 
-def marked(svg: str, *sources: Path) -> str:
+def with_source_hash(svg: str, *sources: Path) -> str:
     """Returns the picture with the hash of its sources at its end."""
     return f"{svg.rstrip()}\n{_MARK.format(digest(*sources))}\n"
 

@@ -34,7 +34,7 @@ class _Style:
         return style
 
 
-def drawn(command: str, output: str) -> str:
+def terminal_picture(command: str, output: str) -> str:
     """Returns the picture of a terminal with the command and its output."""
     lines = [f"\x1b[1m$ {command}\x1b[0m", *_OTHER_CODES.sub("", output).expandtabs().rstrip().splitlines()]
     columns = max(_columns(_CODE.sub("", line)) for line in lines)

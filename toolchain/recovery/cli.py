@@ -70,7 +70,7 @@ class Stack:
 
 
 @contextmanager
-def scratch(stack: Stack, deployment: Mapping[str, Any]) -> Iterator[Stack]:
+def scratch_copy(stack: Stack, deployment: Mapping[str, Any]) -> Iterator[Stack]:
     """Yields a copy of the stack with that state, in a temporary backend and folder."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

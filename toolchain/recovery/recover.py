@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import yaml
 
 from toolchain.recovery import state
-from toolchain.recovery.cli import Stack, scratch
+from toolchain.recovery.cli import Stack, scratch_copy
 from toolchain.recovery.lock import locks, remove_torn_attributes
 from toolchain.recovery.state import Deployment, Operation
 
@@ -53,18 +53,20 @@ def _put_right(stack: Stack, before: Deployment, confirm: Callable[[], None]) ->
     """Returns a state that agrees with the cluster. Removes a half-installed chart."""
     operations = state.interrupted(before)
     if not operations:
-        return state.entered(before, ())
+        return state.with_creations(before, ())
     print(f"{stack.name}: the last run ended before its time, in the middle of")
     for operation in operations:
         print(f"  {operation.kind} {operation.title}")
     sys.stdout.flush()
     confirm()
-    entered = state.entered(before, operations)
-    with scratch(stack, entered) as copy:
+    entered = state.with_creations(before, operations)
+    with scratch_copy(stack, entered) as copy:
         refreshed = _refreshed(copy, entered, operations)
-        after = settled = state.settled(refreshed, entered, operations)
+        after = settled = state.without_foreign(refreshed, entered, operations)
         half_installed = [
-            each.urn for each, found in state.found(settled, operations) if state.is_half_installed(found, each)
+            each.urn
+            for each, found in state.with_resources(settled, operations)
+            if state.is_half_installed(found, each)
         ]
         if half_installed:
             copy.replace(settled)
@@ -78,11 +80,11 @@ def _put_right(stack: Stack, before: Deployment, confirm: Callable[[], None]) ->
 def _refreshed(copy: Stack, entered: Deployment, operations: Sequence[Operation]) -> Deployment:
     """Returns the state after a refresh, once terminating objects are gone. Raises RecoveryError if one stays."""
     deadline, deployment = time.monotonic() + DELETION_SECONDS, entered
-    asked = [operation for operation, _ in state.found(deployment, operations)]
+    asked = [operation for operation, _ in state.with_resources(deployment, operations)]
     while asked:
         copy.refresh([operation.urn for operation in asked])
         deployment = copy.export()
-        asked = [each for each, found in state.found(deployment, asked) if state.is_terminating(found)]
+        asked = [each for each, found in state.with_resources(deployment, asked) if state.is_terminating(found)]
         if asked and time.monotonic() > deadline:
             late = ", ".join(operation.title for operation in asked)
             raise RecoveryError(f"not gone in {DELETION_SECONDS} s: {late}; kubectl describe says what they wait for")
@@ -93,10 +95,10 @@ def _refreshed(copy: Stack, entered: Deployment, operations: Sequence[Operation]
 
 def _outcome(operation: Operation, refreshed: Deployment, settled: Deployment, after: Deployment) -> str:
     """Describes an operation by the object that was found, and by the step at which the object left the state."""
-    for _, resource in state.found(refreshed, [operation]):
+    for _, resource in state.with_resources(refreshed, [operation]):
         if state.is_half_upgraded(resource):
             return f"half upgraded; before the next up: {state.way_out(resource)}"
-        if not any(state.found(settled, [operation])):
+        if not any(state.with_resources(settled, [operation])):
             return "somebody else's, left alone"
-        return "there" if any(state.found(after, [operation])) else "half installed, so removed"
+        return "there" if any(state.with_resources(after, [operation])) else "half installed, so removed"
     return "not there"

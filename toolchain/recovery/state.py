@@ -68,7 +68,7 @@ def is_clean(deployment: Deployment) -> bool:
     return not deployment["deployment"].get("pending_operations")
 
 
-def entered(deployment: Deployment, operations: Sequence[Operation]) -> Deployment:
+def with_creations(deployment: Deployment, operations: Sequence[Operation]) -> Deployment:
     """Adds all objects that were being created to the resources, so that a refresh reads them from the cluster."""
     resources = list(deployment["deployment"].get("resources") or [])
     for operation in operations:
@@ -77,14 +77,14 @@ def entered(deployment: Deployment, operations: Sequence[Operation]) -> Deployme
     return _with(deployment, resources)
 
 
-def settled(refreshed: Deployment, entered: Deployment, operations: Sequence[Operation]) -> Deployment:
+def without_foreign(refreshed: Deployment, entered: Deployment, operations: Sequence[Operation]) -> Deployment:
     """Returns the refreshed state without other people's objects of the same name.
 
     Each object gets the field manager that wrote it, since another one would conflict at the next change. A chart that
     was being upgraded keeps its old values. With the refreshed values the next run would not upgrade it.
     """
     created = {operation.urn: operation for operation in operations if operation.is_create}
-    upgraded = {operation.urn: old for operation, old in found(entered, operations) if operation.is_upgrade}
+    upgraded = {operation.urn: old for operation, old in with_resources(entered, operations) if operation.is_upgrade}
     resources = []
     for resource in refreshed["deployment"].get("resources") or []:
         operation = created.get(resource["urn"])
@@ -107,7 +107,7 @@ def is_ours(found: Resource, operation: Operation) -> bool:
     return bool(_field_manager(found)) and labels >= wanted["metadata"].get("labels", {}).items()
 
 
-def found(deployment: Deployment, operations: Sequence[Operation]) -> Iterator[tuple[Operation, Resource]]:
+def with_resources(deployment: Deployment, operations: Sequence[Operation]) -> Iterator[tuple[Operation, Resource]]:
     """Yields each operation with a resource, and that resource."""
     resources = deployment["deployment"].get("resources") or []
     by_urn = {resource["urn"]: resource for resource in resources if not resource.get("delete")}

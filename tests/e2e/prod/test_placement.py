@@ -145,7 +145,7 @@ def test_the_leader_counts_what_pods_hold_of_the_device(tenant: Rollout) -> None
 
 def shows(prod: Rollout, gpu: Path, free_mib: int) -> None:
     """The card has so much free, and the extender knows."""
-    fake_nvml.write(gpu, card.shown(free_mib))
+    fake_nvml.write(gpu, card.nvml_figures(free_mib))
     eventually(lambda: exported_free_mib(prod) == free_mib, "the exporter shows it")
     began = time.monotonic()
     eventually(lambda: measured_for(prod) + 1 < time.monotonic() - began, "the extender has asked since")
@@ -178,7 +178,7 @@ def test_a_device_that_somebody_uses_unasked_takes_no_pod_without_a_seat_until_i
         eventually(lambda: told in reasons(prod, "late", EXEMPT), "the pod is told why it waits")
         assert plugin.reasons(prod.cluster.kubeconfig, "late", EXEMPT) == ["measured"]
         assert device_of(prod, EXEMPT, "late") is None
-        fake_nvml.write(gpu, card.shown(15000))
+        fake_nvml.write(gpu, card.nvml_figures(15000))
         bound = eventually(lambda: device_of(prod, EXEMPT, "late"), "the pod is bound when the memory is free")
         assert bound == "GPU-real"
     finally:
@@ -191,7 +191,7 @@ def test_a_seat_that_could_load_is_placed_though_it_leaves_less_than_the_floor(t
     submit(tenant, "seat", 3000)
     assert eventually(lambda: device(tenant, "seat"), "the seat is placed by the ledger") == "GPU-real"
     assert "GpuSeatHeldBack" not in event_reasons(tenant, "seat")
-    fake_nvml.write(gpu, card.shown(15000))
+    fake_nvml.write(gpu, card.nvml_figures(15000))
 
 
 def test_a_seat_that_could_not_load_is_held_back_and_then_placed_all_the_same(tenant: Rollout, gpu: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_seat_that_could_not_load_is_held_back_and_then_placed_all_the_same(te
     found = tenant.get(pods(TENANT, "seat"))
     made, bound = (datetime.fromisoformat(moment) for moment in (created(found), scheduled(found)))
     assert (bound - made).total_seconds() >= HELD_SECONDS
-    fake_nvml.write(gpu, card.shown(15000))
+    fake_nvml.write(gpu, card.nvml_figures(15000))
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ def test_the_smallest_and_the_largest_seat_come_back_while_the_others_are_at_the
         prod.create(pods(namespace), pod(name, mib))
         assert eventually(lambda at=(namespace, name): device_of(prod, *at), "the seat is placed") == "GPU-real"
         assert not [each for each in prod.events(namespace, names.EVENT_SEAT_HELD) if each["regarding"]["name"] == name]
-    fake_nvml.write(gpu, card.shown(15000))
+    fake_nvml.write(gpu, card.nvml_figures(15000))
 
 
 def test_the_extender_needs_none_of_the_roles_of_kube_scheduler(gpu: Path, prod: Rollout) -> None:

@@ -93,7 +93,7 @@ def test_only_the_pods_own_scheduler_may_call_bind(served: ServedOverTls, zipapp
     own_folder, other_folder = tmp_path / "own", tmp_path / "other"
     for folder in (own_folder, other_folder):
         folder.mkdir()
-    certs.make(other_folder)
+    certs.make_certificates(other_folder)
     with running(served, zipapp, own_folder) as extender:
         nobody, other, own = (ssl.create_default_context(cafile=own_folder / "ca.crt") for _ in range(3))
         for context, folder in ((other, other_folder), (own, own_folder)):

@@ -20,7 +20,7 @@ import pytest
 from agents.gate import main as gate
 from agents.guard import main as guard
 from agents.guard.follow import Follower
-from agents.guard.oom_score_adj import Held
+from agents.guard.oom_score_adj import AdjOutcome
 from agents.kube.events import Recorder
 from agents.node.cgroup import Container
 from agents.reconcile import main as reconcile
@@ -249,7 +249,7 @@ def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     recorder = Recorder(api=busy.api(), controller=names.GUARD, instance="pod")
     checked = guard.ProcessGuard(
         scan=lambda: {7: Container("uid-llm", "c")},
-        hold=lambda pid, container, adj: Held.LOWERED,
+        hold=lambda pid, container, adj: AdjOutcome.LOWERED,
         follower=follower,
         tell=lambda event: recorder.record(event, datetime.now(UTC)),
         clock=busy.time.clock(),

@@ -181,9 +181,9 @@ LOWER = """
 import sys
 from pathlib import Path
 from agents.node.cgroup import container_in
-from agents.guard.oom_score_adj import hold
+from agents.guard.oom_score_adj import lower_adj
 pid = int(sys.argv[1])
-hold(Path("/proc"), pid, container_in(Path(f"/proc/{pid}/cgroup").read_text()), int(sys.argv[2]))
+lower_adj(Path("/proc"), pid, container_in(Path(f"/proc/{pid}/cgroup").read_text()), int(sys.argv[2]))
 """
 
 

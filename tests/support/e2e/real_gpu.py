@@ -21,7 +21,7 @@ def real_gpu(prod: Rollout) -> Iterator[Path]:
     if not fake_nvml.can_build():
         pytest.skip("NO C COMPILER: placement is not tested on the real node")
     fake_nvml.build(libraries)
-    fake_nvml.write(libraries / "card", card.shown(15000))
+    fake_nvml.write(libraries / "card", card.nvml_figures(15000))
     taints = prod.get(NODE)["spec"]["taints"]
     api.patch(NODE, {"metadata": {"labels": card.LABELS}, "spec": {"taints": []}})
     try:

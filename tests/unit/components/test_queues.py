@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from components.base.manifest import component_type
 from components.queues.component import LocalQueues, LocalQueuesArgs, Queues, QueuesArgs
 from components.queues.objects import cluster_queue
-from components.queues.spec import ClusterQueueSpec, QueuesSpec, handed_out, tenants_of
+from components.queues.spec import ClusterQueueSpec, QueuesSpec, admissible_by_tenant, tenants_of
 from tests.support.engine import Graph, build
 
 GPU, GPUMEM = "nvidia.com/gpu", "example.com/gpumem"
@@ -172,6 +172,6 @@ def test_who_may_use_a_queue_follows_from_the_local_queues() -> None:
 
 
 def test_what_a_tenant_may_be_handed_adds_up_over_its_queues_once_each() -> None:
-    assert handed_out(spec(), GPUMEM) == {"team-a": 3000 + 24576 + 1000}
-    assert handed_out(spec(), GPU) == {"team-a": 1 + (1 + 2) + 4, "team-b": 1}
-    assert handed_out(spec(), "example.com/other") == {}
+    assert admissible_by_tenant(spec(), GPUMEM) == {"team-a": 3000 + 24576 + 1000}
+    assert admissible_by_tenant(spec(), GPU) == {"team-a": 1 + (1 + 2) + 4, "team-b": 1}
+    assert admissible_by_tenant(spec(), "example.com/other") == {}

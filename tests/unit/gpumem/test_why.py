@@ -10,7 +10,7 @@ import pytest
 from gpumem import cluster
 from gpumem.draw import Paper, why_text
 from gpumem.evidence import TargetError, gather, target_of
-from gpumem.nodes import NEARNESS, by_message
+from gpumem.nodes import NEARNESS, reason_in_message
 from gpumem.reasons import FINE, REASONS
 from gpumem.why import Answer, Why, why
 from tenancy import names, policy_names
@@ -373,7 +373,7 @@ def test_a_refusal_from_before_the_pod_was_made_is_over() -> None:
     ],
 )
 def test_without_a_sight_of_the_others_the_schedulers_message_is_what_there_is(message: str, reason: str) -> None:
-    assert by_message(message, NAMES.gpumem) == reason
+    assert reason_in_message(message, NAMES.gpumem) == reason
     found = full(status=scheduled(message))
     found.refused |= {"/api/v1/pods", f"/api/v1/namespaces/{SYSTEM}/pods"}
     answer = one(found)

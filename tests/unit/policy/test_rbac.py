@@ -311,7 +311,7 @@ def test_a_wildcard_of_each_kind_covers_each_right() -> None:
             groups, verbs, resources = (right.group, "*"), (verb, "*"), (resource, "*", *([f"*/{end}"] if end else []))
             for written in product(groups, resources, verbs):
                 rule = dict(zip(("apiGroups", "resources", "verbs"), ([each] for each in written), strict=True))
-                assert f"{verb} {resource}" in right_by_right(writers.written([rule], frozenset({place}))), (
+                assert f"{verb} {resource}" in right_by_right(writers.rights_given([rule], frozenset({place}))), (
                     right,
                     written,
                 )

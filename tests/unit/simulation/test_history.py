@@ -1,6 +1,6 @@
 """The owners of a history's pods, and the lives of the pods."""
 
-from simulation.history import GRAIN_MIB, Life, Owner, in_turn, owner_of, scene
+from simulation.history import GRAIN_MIB, Life, Owner, lives_by_replica, owner_of, scene
 from simulation.replay import gates_of, owners_of
 from tenancy.pod_history import PodHistory
 from tests.support.histories import pod, today
@@ -28,7 +28,7 @@ def test_a_pod_is_the_workloads_whose_name_it_begins_with_else_the_only_ones_of_
 
 def test_a_pod_that_begins_after_another_has_ended_is_that_replicas_next() -> None:
     first, second, beside = (Life(begin, end, ((0, 1),)) for begin, end in ((0, 10), (12, 20), (5, 30)))
-    assert in_turn([second, beside, first]) == [[first, second], [beside]]
+    assert lives_by_replica([second, beside, first]) == [[first, second], [beside]]
 
 
 def test_a_change_of_less_than_a_grain_is_left_out_and_growth_is_not() -> None:

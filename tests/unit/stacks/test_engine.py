@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from stacks.engine import Engine, EngineError, environment, refuse
+from stacks.engine import Engine, EngineError, environment, refuse_flags
 
 
 def refused(*flags: str, gated: bool = True, **environ: str) -> list[str]:
     """The beginnings of the lines with which flags are refused."""
     try:
-        refuse(flags, environ, gated=gated)
+        refuse_flags(flags, environ, gated=gated)
     except EngineError as error:
         return [line.partition(":")[0] for line in str(error).splitlines()]
     return []

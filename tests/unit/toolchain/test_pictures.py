@@ -35,14 +35,14 @@ def test_a_picture_has_text_and_loads_nothing(picture: Path) -> None:
 def test_a_changed_source_makes_its_picture_stale(tmp_path: Path) -> None:
     source, picture = tmp_path / "a.d2", tmp_path / "a.svg"
     source.write_text("a")
-    picture.write_text(svg.marked("<svg/>", source))
+    picture.write_text(svg.with_source_hash("<svg/>", source))
     assert svg.is_fresh(picture, source)
     source.write_text("b")
     assert not svg.is_fresh(picture, source)
 
 
 def test_a_terminals_colours_and_columns_are_kept() -> None:
-    drawn = terminal.drawn("run <it>", "plain \x1b[1;31mred\x1b[0m end\r\n\x1b[2Kwide ✅ x\n")
+    drawn = terminal.terminal_picture("run <it>", "plain \x1b[1;31mred\x1b[0m end\r\n\x1b[2Kwide ✅ x\n")
     assert texts(drawn) == ["$ run <it>", "plain ", "red", " end", "wide ✅ x"]
     assert 'fill="#ff7b72"' in drawn
     assert f'x="{terminal.MARGIN + 6 * terminal.COLUMN:.1f}"' in drawn
@@ -50,7 +50,7 @@ def test_a_terminals_colours_and_columns_are_kept() -> None:
 
 
 def test_the_day_shows_each_app_and_each_step() -> None:
-    shown = texts(day.drawn(RECORDED))
+    shown = texts(day.day_chart(RECORDED))
     apps = {app for sample in RECORDED["samples"] for app in sample["used_mib"]}
     assert {"frigate", "tts"} <= apps <= set(shown)
     assert [f"{number} {step}" for number, step in enumerate(RECORDED["steps"], 1)] == [

@@ -31,7 +31,7 @@ def test_components_and_providers_are_in_no_cluster_and_are_forgotten() -> None:
     provider = {"urn": "urn:p", "type": "pulumi:providers:kubernetes", "custom": True}
     given = deployment(quota(), pending=[("creating", component), ("creating", provider), ("updating", quota())])
     assert [(each.kind, each.title) for each in state.interrupted(given)] == [("updating", "ResourceQuota tts/seats")]
-    assert resources(state.entered(given, state.interrupted(given))) == [quota()]
+    assert resources(state.with_creations(given, state.interrupted(given))) == [quota()]
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_components_and_providers_are_in_no_cluster_and_are_forgotten() -> None:
 def test_what_was_being_created_is_entered_under_the_name_that_it_has_in_the_cluster(
     resource: dict[str, Any], identity: str
 ) -> None:
-    entered = state.entered(deployment(quota("other")), [Operation("creating", resource)])
+    entered = state.with_creations(deployment(quota("other")), [Operation("creating", resource)])
     assert resources(entered) == [quota("other"), {**resource, "id": identity, "outputs": {}}]
 
 
 def test_what_was_being_updated_or_deleted_is_a_resource_already() -> None:
     given = deployment(quota(id="tts/seats"), pending=[("updating", quota()), ("deleting", quota())])
-    assert resources(state.entered(given, state.interrupted(given))) == [quota(id="tts/seats")]
+    assert resources(state.with_creations(given, state.interrupted(given))) == [quota(id="tts/seats")]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_was_being_updated_or_deleted_is_a_resource_already() -> None:
 def test_a_replacement_comes_next_to_what_it_replaces_or_in_its_place(
     old: dict[str, Any], left: list[dict[str, Any]]
 ) -> None:
-    entered = resources(state.entered(deployment(old, quota("other")), [CREATING_QUOTA]))
+    entered = resources(state.with_creations(deployment(old, quota("other")), [CREATING_QUOTA]))
     fresh = quota(id="tts/seats", outputs={})
     assert entered == ([*left, quota("other"), fresh] if left else [fresh, quota("other")])
 
@@ -73,7 +73,7 @@ def test_a_replacement_comes_next_to_what_it_replaces_or_in_its_place(
 @pytest.mark.parametrize("manager", ["pulumi-kubernetes-1", "pulumi-kubernetes"])  # the second where SSA is off
 def test_the_field_manager_is_the_one_that_wrote_the_object(manager: str) -> None:
     found = quota(outputs=applied(manager))
-    (settled,) = resources(state.settled(deployment(found), deployment(), [CREATING_QUOTA]))
+    (settled,) = resources(state.without_foreign(deployment(found), deployment(), [CREATING_QUOTA]))
     assert settled == {**found, "outputs": {**found["outputs"], "__fieldManager": manager}}
 
 
@@ -87,19 +87,23 @@ def test_the_field_manager_is_the_one_that_wrote_the_object(manager: str) -> Non
 )
 def test_what_somebody_else_made_under_the_same_name_is_left_out(found: dict[str, Any]) -> None:
     operations = [CREATING_QUOTA, CREATING_RELEASE]
-    assert resources(state.settled(deployment(quota("other"), found), deployment(), operations)) == [quota("other")]
+    assert resources(state.without_foreign(deployment(quota("other"), found), deployment(), operations)) == [
+        quota("other")
+    ]
 
 
 def test_a_chart_that_was_being_upgraded_is_as_before_so_that_the_next_up_upgrades_it() -> None:
     before, refreshed = release(outputs={"values": {}}), release(outputs={"values": VALUES})
     upgrade = Operation("updating", release())
-    assert resources(state.settled(deployment(refreshed), deployment(before), [upgrade])) == [before]
-    assert resources(state.settled(deployment(), deployment(before), [upgrade])) == []
+    assert resources(state.without_foreign(deployment(refreshed), deployment(before), [upgrade])) == [before]
+    assert resources(state.without_foreign(deployment(), deployment(before), [upgrade])) == []
 
 
 def test_only_what_was_being_created_is_doubted() -> None:
     found = quota(outputs=applied("kubectl"))
-    assert resources(state.settled(deployment(found), deployment(), [Operation("updating", quota())])) == [found]
+    assert resources(state.without_foreign(deployment(found), deployment(), [Operation("updating", quota())])) == [
+        found
+    ]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +147,7 @@ def test_what_waits_for_its_finalizers_is_terminating() -> None:
 
 def test_what_is_replaced_is_not_what_is_found() -> None:
     given = deployment(quota(id="tts/older", delete=True))
-    assert list(state.found(given, [CREATING_QUOTA])) == []
+    assert list(state.with_resources(given, [CREATING_QUOTA])) == []
 
 
 def test_locks_are_those_of_the_stack_in_the_folder_that_the_backend_is(tmp_path: Path) -> None:

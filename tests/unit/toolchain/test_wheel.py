@@ -17,7 +17,7 @@ def test_every_import_of_ours_is_moved_and_nothing_else_changes(tmp_path: Path) 
     for path in SOURCES:
         source = path.read_bytes()
         made = tmp_path / "moved.py"
-        made.write_bytes(wheel.moved(source, path))
+        made.write_bytes(wheel.move_imports(source, path))
         ast.parse(made.read_bytes())
         assert not packages(made) & {*wheel.PACKAGES}, path
         if path.relative_to(ROOT).parts[0] != wheel.NAME:
@@ -35,14 +35,14 @@ def test_imports_within_functions_and_over_lines_are_moved_and_texts_are_not() -
         b'"""from tenancy import names"""\n'
         b"def f():\n    from agents.kube import (\n        client,\n    )\n    return 'tenancy.names'\n"
     )
-    assert wheel.moved(source, HERE) == source.replace(b"    from agents", b"    from gpu_tenancy.agents")
+    assert wheel.move_imports(source, HERE) == source.replace(b"    from agents", b"    from gpu_tenancy.agents")
 
 
 def test_an_import_that_cannot_be_moved_says_how_to_write_it() -> None:
     with pytest.raises(wheel.WheelError, match=r"here.py:2: write `from … import …`"):
-        wheel.moved(b"import json\nimport tenancy.names\n", HERE)
+        wheel.move_imports(b"import json\nimport tenancy.names\n", HERE)
 
 
 def test_without_the_chart_no_wheel_is_built(tmp_path: Path) -> None:
     with pytest.raises(wheel.WheelError, match=r"\.toolchain/charts/kueue is not there; run make toolchain"):
-        wheel.fill(tmp_path / "gpu_tenancy", tmp_path)
+        wheel.fill_package(tmp_path / "gpu_tenancy", tmp_path)

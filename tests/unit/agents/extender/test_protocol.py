@@ -22,15 +22,15 @@ def test_a_preemption_names_the_victims_of_each_node_by_uid() -> None:
 
 
 def test_the_answers_have_the_protocols_fields() -> None:
-    assert protocol.filtered(["a"], {"b": "full"}, {"c": "no GPU"}) == {
+    assert protocol.filter_result(["a"], {"b": "full"}, {"c": "no GPU"}) == {
         "NodeNames": ["a"],
         "FailedNodes": {"b": "full"},
         "FailedAndUnresolvableNodes": {"c": "no GPU"},
     }
-    assert protocol.preempted({"a": Victims(("1",), 2)}) == {
+    assert protocol.preemption_result({"a": Victims(("1",), 2)}) == {
         "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "1"}], "NumPDBViolations": 2}}
     }
-    assert protocol.failed("why") == {"Error": "why"}
+    assert protocol.error_result("why") == {"Error": "why"}
 
 
 READERS = {

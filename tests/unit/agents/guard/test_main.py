@@ -11,7 +11,7 @@ import pytest
 
 from agents.guard.follow import AdjustmentRule, Follower, Protected
 from agents.guard.main import STALE_SECONDS, ProcessGuard, Settings, rule_of
-from agents.guard.oom_score_adj import Held, OomScoreError
+from agents.guard.oom_score_adj import AdjOutcome, OomScoreError
 from agents.kube.events import Event
 from agents.node.cgroup import Container, ProcError
 from agents.runtime import exposition
@@ -38,15 +38,15 @@ class Node:
             raise ProcError("process 7: its control group cannot be read")
         return {pid: Container(uid, self.container) for pid, (uid, _) in self.processes.items()}
 
-    def hold(self, pid: int, container: Container, adj: int) -> Held:
+    def hold(self, pid: int, container: Container, adj: int) -> AdjOutcome:
         uid, value = self.processes[pid]
         assert container.pod_uid == uid
         if value <= adj:
-            return Held.LOW
+            return AdjOutcome.LOW
         if pid in self.stubborn:
             raise OomScoreError(REFUSAL)
         self.processes[pid] = (uid, adj)
-        return Held.LOWERED
+        return AdjOutcome.LOWERED
 
 
 @dataclass

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.guard.oom_score_adj import Held, hold
+from agents.guard.oom_score_adj import AdjOutcome, lower_adj
 from agents.node.cgroup import Container, container_in
 
 UID, OTHER = "0aaf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4", "1bbf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4"
@@ -25,7 +25,7 @@ def adj(process: Path) -> int:
 
 
 def test_a_higher_value_is_lowered(process: Path) -> None:
-    assert hold(process.parent, 7, POD, 474) is Held.LOWERED
+    assert lower_adj(process.parent, 7, POD, 474) is AdjOutcome.LOWERED
     assert adj(process) == 474
 
 
@@ -33,14 +33,14 @@ def test_a_higher_value_is_lowered(process: Path) -> None:
 def test_a_value_is_never_raised(process: Path, value: str) -> None:
     """A sandbox has -998, a Guaranteed pod -997."""
     (process / "oom_score_adj").write_text(f"{value}\n")
-    assert hold(process.parent, 7, POD, 474) is Held.LOW
+    assert lower_adj(process.parent, 7, POD, 474) is AdjOutcome.LOW
     assert (process / "oom_score_adj").read_text() == f"{value}\n"
 
 
 @pytest.mark.parametrize("group", [f"/kubepods/burstable/pod{OTHER}/{ID}", "/system.slice/sshd.service"])
 def test_the_process_that_has_the_number_now_is_left_alone(process: Path, group: str) -> None:
     (process / "cgroup").write_text(f"0::{group}\n")
-    assert hold(process.parent, 7, POD, 474) is Held.GONE
+    assert lower_adj(process.parent, 7, POD, 474) is AdjOutcome.GONE
     assert adj(process) == 869
 
 
@@ -57,10 +57,10 @@ def test_a_process_that_took_the_number_after_the_first_look_is_left_alone(
         return container_in(text)
 
     monkeypatch.setattr("agents.guard.oom_score_adj.container_in", replaced)
-    hold(process.parent, 7, POD, 474)
+    lower_adj(process.parent, 7, POD, 474)
     assert adj(process) == 900
 
 
 def test_a_process_that_ends_meanwhile_is_gone(process: Path) -> None:
     (process / "cgroup").unlink()
-    assert hold(process.parent, 7, POD, 474) is Held.GONE
+    assert lower_adj(process.parent, 7, POD, 474) is AdjOutcome.GONE

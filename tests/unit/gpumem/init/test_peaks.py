@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from gpumem.init import peaks
-from gpumem.init.peaks import DCGM_USED, Peak, is_of
+from gpumem.init.peaks import DCGM_USED, Peak, makes_pod
 from gpumem.prometheus import Series
 from gpumem.users import GpuUser, Workload
 from tenancy.names import METRIC_POD_USED
@@ -74,10 +74,12 @@ def test_no_use_is_no_peak() -> None:
     ],
 )
 def test_a_pod_is_of_the_workload_that_names_pods_so(kind: str, name: str, pod: str, its_own: bool) -> None:
-    assert is_of(Workload("n", kind, name), "n", pod) is its_own
-    assert not is_of(Workload("n", kind, name), "other", pod)
+    assert makes_pod(Workload("n", kind, name), "n", pod) is its_own
+    assert not makes_pod(Workload("n", kind, name), "other", pod)
 
 
 def test_the_queries_take_one_series_of_a_container_whoever_scraped_it() -> None:
-    assert peaks.ours(28).startswith("sum by (namespace, pod, exported_namespace, exported_pod, uuid) (max by (")
-    assert "max_over_time(gpu_pod_memory_used_bytes[28d])" in peaks.ours(28)
+    assert peaks.exporter_query(28).startswith(
+        "sum by (namespace, pod, exported_namespace, exported_pod, uuid) (max by ("
+    )
+    assert "max_over_time(gpu_pod_memory_used_bytes[28d])" in peaks.exporter_query(28)

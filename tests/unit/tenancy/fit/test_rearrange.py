@@ -7,7 +7,7 @@ from operator import mul
 
 import pytest
 
-from tenancy.fit.layout import Budget, DeviceRoom, Lying
+from tenancy.fit.layout import Budget, DeviceRoom, PlacedPod
 from tenancy.fit.rearrange import rearrange
 from tenancy.fit.smallest_change import Kind, SmallestChange, Wanted
 
@@ -18,11 +18,11 @@ def devices(*room: int, node: str = "n") -> list[DeviceRoom]:
     return [DeviceRoom(node=node, name=f"gpu-{index}", room_mib=mib) for index, mib in enumerate(room)]
 
 
-def resident(name: str, device: int, mib: int, **fields: object) -> Lying:
-    return Lying(name=name, device=device, mib=mib, seat=name, **fields)  # type: ignore[arg-type]
+def resident(name: str, device: int, mib: int, **fields: object) -> PlacedPod:
+    return PlacedPod(name=name, device=device, mib=mib, seat=name, **fields)  # type: ignore[arg-type]
 
 
-def budgets(*pods: Lying, least: int = 1) -> dict[str, Budget]:
+def budgets(*pods: PlacedPod, least: int = 1) -> dict[str, Budget]:
     return {
         p.seat: Budget(mib=p.mib, least_mib=least, replicas=sum(q.seat == p.seat for q in pods)) for p in pods if p.seat
     }
@@ -66,7 +66,7 @@ def test_a_budget_is_not_lowered_below_what_is_used() -> None:
 
 
 def test_an_on_demand_workload_is_parked() -> None:
-    pods = [Lying(name="tts", device=0, mib=2048, parks=True)]
+    pods = [PlacedPod(name="tts", device=0, mib=2048, parks=True)]
     assert found(rearrange(devices(100), pods, {}, Wanted(mib=2000))) == [("park", "tts")]
 
 
@@ -109,7 +109,7 @@ def test_of_many_new_pods_the_few_that_find_no_room_are_what_the_search_is_about
     assert found(smallest) == [("lower", "a")]
 
 
-def case(dice: random.Random) -> tuple[list[DeviceRoom], list[Lying], dict[str, Budget], Wanted]:
+def case(dice: random.Random) -> tuple[list[DeviceRoom], list[PlacedPod], dict[str, Budget], Wanted]:
     """At most three devices, three pods of two seats, and two new ones."""
     size = dice.randint(2, 5)
     nodes = dice.choice((("n", "n"), ("n", "n", "n"), ("n", "n", "m"), ("n", "m")))
@@ -127,7 +127,7 @@ def case(dice: random.Random) -> tuple[list[DeviceRoom], list[Lying], dict[str, 
             continue
         free[device] -= mib
         pods.append(
-            Lying(
+            PlacedPod(
                 name=f"{kind}-{number}",
                 device=device,
                 mib=mib,
@@ -148,7 +148,7 @@ def case(dice: random.Random) -> tuple[list[DeviceRoom], list[Lying], dict[str, 
 
 
 def everything_tried(
-    made: list[DeviceRoom], pods: list[Lying], seats: dict[str, Budget], wanted: Wanted
+    made: list[DeviceRoom], pods: list[PlacedPod], seats: dict[str, Budget], wanted: Wanted
 ) -> tuple[int, int] | None:
     """The least cost over all places of all pods and all amounts."""
     everywhere = [index for index, device in enumerate(made) if device.open]
