@@ -21,6 +21,8 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
     yield from _below_floor(pools)
     yield _OVER_BUDGET
     yield _undeclared(args.ledger)
+    if args.ledger.unbudgeted:
+        yield _unbudgeted_grown(args.ledger)
     if args.recycles_per_hour is not None:
         yield _capped(args.recycles_per_hour)
         yield _recycled()
@@ -241,11 +243,41 @@ def _undeclared(ledger: Ledger) -> Alert:
     )
 
 
-def _used_by(pod: str) -> Example:
+def _unbudgeted_grown(ledger: Ledger) -> Alert:
+    """Fires for a tenant with unbudgeted workloads that use more than their record, which the reserve covers.
+
+    The figures name pods and no workloads, so a tenant's workloads count together. An on-demand workload of the same
+    tenant may use what it needs.
+    """
+    declared = f"max by (namespace, pod) ({names.METRIC_POD_DECLARED})"
+    covered = (*((each.tenant, each.measured_mib) for each in ledger.unbudgeted),)
+    needed = (*((each.tenant, each.need_mib) for each in ledger.on_demand),)
+    grown = []
+    for tenant in sorted({tenant for tenant, _ in covered}):
+        mib = sum(mib for name, mib in (*covered, *needed) if name == tenant)
+        used = f'sum by (namespace, pod) ({names.METRIC_POD_USED}{{pod!="", namespace="{tenant}"}})'
+        most = int(mib * (1 + TOLERANCE)) * MIB
+        grown.append(f"sum by (namespace) ({used} unless on (namespace, pod) {declared}) > {most}")
+    return Alert(
+        "GpuUnbudgetedGrown",
+        " or ".join(grown),
+        hold="5m",
+        severity="warning",
+        summary="Unbudgeted workloads of {{ $labels.namespace }} use {{ $value | humanize1024 }}B of GPU memory",
+        description=(
+            "That is more than unbudgeted.<name>.measured_mib in the stack file, which the pool's reserve covers. "
+            "Measure the workload again, then raise measured_mib and reserve_mib, or give the workload a seat."
+        ),
+        fires=_used_by("emulator", 200),
+        silent=_used_by("emulator", 154),
+    )
+
+
+def _used_by(pod: str, mib: int = 100) -> Example:
     """A pod of that name, with a use within the tolerance of the figures."""
     labels = f'namespace="{pod}", pod="{pod}"'
     phase = f'kube_pod_status_phase{{{labels}, phase="Running"}}'
-    return {f"{names.METRIC_POD_USED}{{{labels}}}": f"{100 * MIB}x30", phase: "1x30"}
+    return {f"{names.METRIC_POD_USED}{{{labels}}}": f"{mib * MIB}x30", phase: "1x30"}
 
 
 def _capped(of_tenant: int) -> Alert:
