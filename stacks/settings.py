@@ -1,4 +1,4 @@
-"""The settings of a stack, checked and typed. `stackfile.py` and `parts.py` read the files for it.
+"""The settings of a stack, checked and typed. `stackfile.py` and `parts.py` read the files.
 
 This module checks shapes and references, and reports all errors at once, each with the path of its key. The policy pack
 checks sums, placement and everything between resources.

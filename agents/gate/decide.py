@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agents.gate.headroom import Headroom, Pressure, asked_back, measure, pressures, refusal, why, with_opened
+from agents.gate.headroom import Headroom, Pressure, asked_back, headroom_of, pressures, refusal, why, with_opened
 from agents.gate.ownership import JournalEntry
 from agents.gate.pods import Seating
 from agents.gate.probes import FreeMemory
@@ -28,7 +28,7 @@ def decide(
     for state in states:
         gates.setdefault(state.gate.pool, []).append(state)
     pools = {
-        name: measure([reading for reading in readings if reading.pool.name == name], gates[name], seating, now)
+        name: headroom_of([reading for reading in readings if reading.pool.name == name], gates[name], seating, now)
         for name in gates
     }
     closing = {gate: found for name in gates for gate, found in pressures(pools[name], gates[name]).items()}

@@ -77,7 +77,7 @@ def used_mib(readings: Iterable[NodeTelemetry], pods: Collection[str]) -> dict[s
     return held
 
 
-def measure(readings: Sequence[NodeTelemetry], states: Sequence[GateState], seating: Seating, now: int) -> Headroom:
+def headroom_of(readings: Sequence[NodeTelemetry], states: Sequence[GateState], seating: Seating, now: int) -> Headroom:
     blind = [f"{r.node}: {r.problem or 'no device'}" for r in readings if r.problem or not r.devices]
     needs = seat_needs(readings, seating, now)
     devices = [
