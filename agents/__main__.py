@@ -17,7 +17,7 @@ from types import FrameType
 from agents.runtime.errors import AgentError, StoppedError
 from agents.runtime.log import Log
 
-_CERTIFY = "certify"  # the init container of the extender's pod
+_CERTIFY = "certify"  # run by the init container of the extender's pod
 
 STOPPED = 128 + signal.SIGTERM
 GRACE_SECONDS = 1.0  # a run ends within 2 s of SIGTERM
@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"name one agent of {', '.join(programs())} (got {' '.join(arguments) or 'nothing'})", file=sys.stderr)
         return 2
     log = Log(arguments[0], sys.stdout)
-    try:  # includes the handler itself, in which SIGTERM may come already
+    try:  # the try block includes the handler itself, because SIGTERM may already come there
         _handle_sigterm(log)
         return _run(arguments[0], log)
     except StoppedError:
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def programs() -> Sequence[str]:
-    """Returns the packages next to this module that have a main, and certify."""
+    """Returns the names of the agents: the packages next to this module that have a main, and certify."""
     found = pkgutil.iter_modules(importlib.import_module("agents").__path__)
     packages = (each.name for each in found if each.ispkg)
     return [*(name for name in sorted(packages) if find_spec(f"agents.{name}.main")), _CERTIFY]
@@ -47,7 +47,7 @@ def programs() -> Sequence[str]:
 
 def _run(agent: str, log: Log) -> int:
     try:
-        # Imported by name, so that an exporter loads no modules of other agents.
+        # The module is imported by name, so that an exporter loads no modules of other agents.
         module = "agents.extender.certs" if agent == _CERTIFY else f"agents.{agent}.main"
         status: int = importlib.import_module(module).start(os.environ, log)
     except AgentError as error:
@@ -59,7 +59,7 @@ def _run(agent: str, log: Log) -> int:
 def _handle_sigterm(log: Log) -> None:
     """Makes SIGTERM raise StoppedError in the main thread.
 
-    A call that is not back in Python in time, such as the resolution of a name, is ended with the process.
+    A call that blocks outside Python for too long, such as the resolution of a name, ends with the process.
     """
     readable, writable = os.pipe()
     os.set_blocking(writable, False)

@@ -1,4 +1,4 @@
-"""Attributes device memory to containers. Pure; units: bytes."""
+"""Attributes device memory to containers. Pure functions; units: bytes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from agents.telemetry.device import Device, Occupancy, Scan, Survey, Uncapped
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceUse:
-    """A device's memory by container.
+    """The memory of one device, by container.
 
     NVML does not report the use of some processes (`unknown_processes`). Their containers are left out, so that a part
     is never taken for the whole.
@@ -22,13 +22,15 @@ class DeviceUse:
 
     @property
     def unattributed_bytes(self) -> int:
-        """Memory in no container's sum: of the driver, of the host's processes and of unknown ones."""
+        """Returns the memory that belongs to no container: of the driver, the host's processes and unknown
+        processes.
+        """
         return max(self.device.used_bytes - sum(self.used_bytes.values()), 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CapReading:
-    """The limit of a container on one device. `uncapped` is the reason why that is not its budget, else None."""
+    """The limit of a container on one device. `uncapped` is the reason why the limit is not the budget, else None."""
 
     container: Container
     uuid: str
@@ -38,7 +40,7 @@ class CapReading:
 
 @dataclass(frozen=True)
 class NodeUse:
-    """The node's devices by container. `unreadable` has the reason for each other device, by index."""
+    """The node's devices by container. `unreadable` maps the index of each unreadable device to the reason."""
 
     uses: tuple[DeviceUse, ...] = ()
     unreadable: Mapping[int, str] = field(default_factory=dict)
@@ -50,7 +52,10 @@ class NodeUse:
 
 
 def attribute(scan: Scan, container_of: Callable[[int], Container | None]) -> NodeUse:
-    """Adds up each device's memory by container. Where `container_of` raises AgentError, the use is unknown."""
+    """Adds up each device's memory by container.
+
+    If `container_of` raises AgentError for a device, its use is unknown.
+    """
     return NodeUse(tuple(_device_use(each, container_of) for each in scan.occupancies), scan.unreadable)
 
 

@@ -1,4 +1,4 @@
-"""Compares NVML's limit of each container with its budget. Pure.
+"""Compares the limit that NVML reports for each container with the container's budget. Pure functions.
 
 A container counts as capped only if NVML's limit for its own control group equals its budget.
 
@@ -16,7 +16,7 @@ from agents.telemetry.device import Uncapped
 from tenancy.caps import Cap
 from tenancy.units import MIB
 
-# The limit of a control group on a device, by uuid and directory: bytes, or why there is no cap.
+# Returns the limit of a control group on a device in bytes, or why there is no cap. Takes UUID and directory.
 LimitOf = Callable[[str, str], int | Uncapped]
 
 
@@ -38,14 +38,14 @@ class CapReader:
     groups: Groups
 
     def of(self, found: NodeUse, registry: Registry) -> NodeUse:
-        """Adds each device's ability and each container's cap, except on nodes of other pools."""
+        """Adds to each device if it can cap, and to each container its cap. Changes nothing on nodes of other pools."""
         if not registry.caps:
             return found
         uses = tuple(replace(use, device=replace(use.device, cannot_cap=self._ability(use))) for use in found.uses)
         return replace(found, uses=uses, caps=tuple(self._read(uses, registry)))
 
     def _ability(self, use: DeviceUse) -> Uncapped | None:
-        """Returns why the device cannot cap anything, None if nothing speaks against it."""
+        """Returns why the device cannot cap any container, or None if it can."""
         if not self.groups.unified:
             return Uncapped.CGROUP
         answer = self.limit_of(use.device.uuid, str(self.groups.root))
@@ -61,7 +61,7 @@ class CapReader:
                 yield CapReading(container=budget.container, uuid=uuid, limit_bytes=limit, uncapped=uncapped)
 
     def _judge(self, budget: _Budget, uuid: str, directory: str | None) -> tuple[int | None, Uncapped | None]:
-        """Returns the limit on the device, and why the container is not capped at its budget."""
+        """Returns the container's limit on the device, and why this limit is not the container's budget."""
         cap = budget.cap
         if budget.without is Uncapped.BUDGETLESS:
             return None, Uncapped.BUDGETLESS
@@ -80,7 +80,7 @@ class CapReader:
             return Uncapped.UNKNOWN
         if limit != cap.mib * MIB:
             return Uncapped.OTHER
-        # A group without a limit of its own reports the nearest one above it.
+        # A group without a limit of its own reports the limit of the nearest group above it.
         above = self.limit_of(uuid, os.path.dirname(directory))
         if isinstance(above, Uncapped):
             return None if above is Uncapped.UNLIMITED else above
@@ -88,7 +88,7 @@ class CapReader:
 
 
 def _budgets(uses: Sequence[DeviceUse], registry: Registry) -> Iterator[_Budget]:
-    """Yields containers with a budget, and those on a device without a budget or not known yet."""
+    """Yields the containers with a budget, and the containers on a device that have no budget or are not known yet."""
     used: dict[Container, tuple[str, ...]] = {}
     for use in uses:
         for container in use.used_bytes:

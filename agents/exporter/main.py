@@ -4,7 +4,7 @@ GET /metrics answers 200 only with a fresh NVML reading of some device, else 503
 look like an idle device. If it is asked to, it also publishes the devices as the node's ResourceSlice.
 """
 
-# First, so that the 12 MiB for compiling NVML's bindings are free again for the modules below.
+# Nvml is imported first. So the 12 MiB for compiling its bindings are free again for the modules below.
 from agents.exporter.nvml import Nvml  # isort: split
 
 import ctypes
@@ -32,7 +32,7 @@ from agents.runtime.settings import PORT, SECONDS, flag, read, text, variable
 from agents.telemetry.device import Survey
 from tenancy.names import CGROUPS
 
-# A reading older than this many intervals is stale: NVML hangs, or the driver is going away.
+# A reading older than this many intervals is stale: NVML hangs, or the driver is being removed.
 STALE_INTERVALS = 3
 
 
@@ -50,7 +50,7 @@ class Settings:
 def start(environ: Mapping[str, str], log: Log) -> int:
     """Serves until SIGTERM, then returns 0. Raises AgentError."""
     settings = read(Settings, environ)
-    ctypes.CDLL(None).malloc_trim(0)  # glibc would keep what compiling NVML's bindings took
+    ctypes.CDLL(None).malloc_trim(0)  # otherwise glibc would keep the memory that compiling NVML's bindings used
     clock = Clock()
     registry = RegistryInformer(
         api=Api(in_cluster(environ), clock=clock),
@@ -78,7 +78,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         problem = ProblemLog(log=log, failing=failing, recovered=recovered)
         return partial(keep_running, step, problem, partial(clock.sleep, settings.interval_seconds))
 
-    # NVML may hang, and then only its own thread does.
+    # NVML may hang. Then only the thread of this loop hangs.
     loops = [registry.informer.run, keep(gauge.step, "some devices cannot be read", "NVML answers again")]
     if settings.publish_devices:
         failing, recovered = "the node's ResourceSlice stays as it is", "the node's ResourceSlice can be written again"
@@ -96,7 +96,10 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 @dataclass(frozen=True)
 class NvmlReading:
-    """The last reading, at monotonic seconds. `problem` is why some devices, or all, could not be read."""
+    """The last reading, taken `at` monotonic seconds.
+
+    `problem` is the reason why some or all devices could not be read.
+    """
 
     at: float
     node: NodeUse = field(default_factory=NodeUse)
@@ -105,7 +108,7 @@ class NvmlReading:
 
 @dataclass(kw_only=True)
 class Gauge:
-    """Reads the devices and serves the last reading. One thread writes it, all read it."""
+    """Reads the devices and serves the last reading. One thread writes the reading, and all threads read it."""
 
     read: Callable[[], NodeUse]
     registry: RegistryInformer
@@ -128,13 +131,13 @@ class Gauge:
         return self.last
 
     def step(self) -> None:
-        """Takes a sample. Raises AgentError if not all was read."""
+        """Takes a sample. Raises AgentError if NVML could not read every device."""
         if problem := self.sample().problem:
             raise AgentError(problem)
 
     @property
     def survey(self) -> Survey | None:
-        """The devices of the last reading; None if NVML itself failed."""
+        """Returns the devices of the last reading, or None if NVML itself failed."""
         found = self.last.node
         return found.survey if found.uses or found.unreadable else None
 
@@ -154,7 +157,10 @@ class Gauge:
         return http.client.OK, exposition.render(served, exporter_metrics.METRICS)
 
     def health(self) -> tuple[int, str]:
-        """The status and the body of GET /healthz. It fails if NVML hangs, which needs a restart."""
+        """Returns the status and the body of GET /healthz.
+
+        The status is an error if NVML hangs, because only a restart helps.
+        """
         age_seconds = self.age_seconds
         if age_seconds <= self._limit_seconds:
             return http.client.OK, "ok\n"
@@ -163,7 +169,7 @@ class Gauge:
 
     @property
     def age_seconds(self) -> float:
-        """Seconds since the last reading, good or bad."""
+        """Returns the seconds since the last reading, whether that reading succeeded or failed."""
         return self.clock.monotonic() - self.last.at
 
     @property

@@ -114,7 +114,7 @@ def _caps(node: NodeUse, roster: Roster) -> Iterator[Sample]:
 
 
 def _one_or_reason(name: str, labels: Mapping[str, str], why_not: Uncapped | None) -> Sample:
-    """A sample of value 1, or of value 0 with the reason as a label."""
+    """Yields a sample of value 1 without a reason, or a sample of value 0 with the reason as a label."""
     return Sample(name=name, labels={**labels, "reason": str(why_not)} if why_not else labels, value=int(not why_not))
 
 
@@ -139,7 +139,7 @@ def _recycles(recycled: Sequence[Recycle]) -> Iterator[Sample]:
 
 
 def _ledger(ledger: Ledger, pool: Pool) -> Iterator[Sample]:
-    """Yields the node's own pool alone; the nodes of the other pools serve theirs."""
+    """Yields the ledger's metrics of the node's own pool. The nodes of other pools serve the metrics of theirs."""
     if pool.sharing is not Sharing.MEMORY:
         return
     for name, mib in (

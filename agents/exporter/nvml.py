@@ -15,18 +15,19 @@ from tenancy.names import GPU_RUNTIME_CLASS, VISIBLE_DEVICES
 
 T = TypeVar("T")
 
-# In MIG mode NVML gives a whole device's memory and processes to privileged callers only, which the exporter is not.
+# In MIG mode, NVML reports a whole device's memory and processes to privileged callers only. The exporter is not
+# privileged.
 _MIG = (
     "is in MIG mode, where NVML gives a whole device's figures to privileged callers alone; turn MIG off for its pool"
 )
-# NVML's answers for a group without a limit. NOT_SUPPORTED does not mean that the driver knows no limits:
-# memacctGetLimits in NVIDIA's open kernel modules returns it for any group without one.
+# NVML returns these errors for a group without a limit. A driver that knows limits may
+# return NOT_SUPPORTED: memacctGetLimits in NVIDIA's open kernel modules does so for any group without a limit.
 _UNCAPPED = {
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Uncapped.DRIVER,
     pynvml.NVML_ERROR_NOT_SUPPORTED: Uncapped.UNLIMITED,
     pynvml.NVML_ERROR_NOT_FOUND: Uncapped.UNLIMITED,
 }
-# The device or the driver knows no processes, or faults, of this kind, so there are none.
+# NVML returns these errors if the device or the driver lacks this kind of processes or faults.
 _NONE_OF_THIS_KIND = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
@@ -35,16 +36,19 @@ class NvmlError(AgentError):
 
 
 class Nvml:
-    """NVML, kept open after the first reading: without a client the driver would start each device for each reading.
+    """Keeps NVML open after the first reading. Without a client, the driver would start each device for each reading.
 
-    A failure closes it, so that a device can be reset before the next reading.
+    A failure closes NVML, so that a device can be reset before the next reading.
     """
 
     def __init__(self) -> None:
         self._opened = False
 
     def read(self) -> Scan:
-        """Returns every device of the node, or why it cannot be read. Raises NvmlError if there is none."""
+        """Returns each device of the node, or the reason why it cannot be read.
+
+        Raises NvmlError if the node has no device.
+        """
         try:
             if not self._opened:
                 pynvml.nvmlInit()
@@ -58,7 +62,8 @@ class Nvml:
         return self._scan(count)
 
     def limit(self, uuid: str, directory: str) -> int | Uncapped:
-        """Returns the bytes that the directory's control group may use of the device, or why there is no cap.
+        """Returns the bytes that the directory's control group may use of the device, or the reason why there is no
+        cap.
 
         NVML must be open: call `read` before.
         """
@@ -104,7 +109,7 @@ def _divided(handle: Any) -> bool:
     try:
         current, _ = pynvml.nvmlDeviceGetMigMode(handle)
     except pynvml.NVMLError:
-        return False  # a device that has no such mode
+        return False  # this device has no MIG mode
     return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
@@ -123,7 +128,7 @@ def _occupancy(index: int) -> Occupancy:
 
 
 def _fault(handle: Any) -> Fault | None:
-    """Returns the memory fault that the device cannot repair while it runs.
+    """Returns the memory fault that the device cannot repair while it runs, or None.
 
     Source: https://docs.nvidia.com/deploy/dynamic-page-retirement/ (up to Turing) and
     https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/ (from Ampere on).
@@ -135,7 +140,7 @@ def _fault(handle: Any) -> Fault | None:
 
 
 def _processes(handle: Any) -> tuple[Process, ...]:
-    """Returns each process once. A process that computes and draws is in two lists, each time with all its memory."""
+    """Returns each process once. NVML lists a process that computes and draws twice, each time with all its memory."""
     used: dict[int, int | None] = {}
     listed = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
     listed += _optional(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, handle, [])

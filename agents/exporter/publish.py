@@ -1,4 +1,4 @@
-"""Keeps the node's ResourceSlice like its devices. The slice itself is made by agents/telemetry/resourceslice.py."""
+"""Keeps the node's ResourceSlice equal to its devices. agents/telemetry/resourceslice.py makes the slice itself."""
 
 from agents.exporter.registry import Registry
 from agents.kube.client import Api
@@ -11,7 +11,7 @@ from agents.telemetry.resourceslice import PublishingNode
 def publish(api: Api, node: str, survey: Survey | None, registry: Registry) -> str | None:
     """Writes the slice if it differs from the devices. Returns "created", "changed" or None. Raises AgentError.
 
-    Without a reading of NVML, or before the API has answered, nothing is written.
+    Writes only after a reading of NVML and an answer of the API.
     """
     ledger, owner = registry.ledger, registry.node
     if survey is None or ledger is None or owner is None:

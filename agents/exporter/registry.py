@@ -1,6 +1,6 @@
-"""Follows the API's objects of the exporter's node: pods, ledger, recycles and ResourceSlices.
+"""Follows the API objects that concern the exporter's node: pods, ledger, recycles and ResourceSlices.
 
-While the API is away the last answer stays, and its age is served with the measurements.
+While the API is away, the last answer stays. The exporter serves the age of this answer with the measurements.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,17 +46,20 @@ class OwnNode:
 
 @dataclass(frozen=True)
 class Registry:
-    """The last answers of the API. None means not known; `recycled` is also None if there is no journal."""
+    """The last answers of the API. None means that the API has not answered yet.
+
+    `recycled` is also None without a journal.
+    """
 
     roster: Roster = field(default_factory=Roster)
     ledger: Ledger | None = None
     recycled: tuple[Recycle, ...] | None = None
     node: OwnNode | None = None
-    slices: Mapping[str, Object] = field(default_factory=dict)  # of every driver, by name
+    slices: Mapping[str, Object] = field(default_factory=dict)  # the ResourceSlices of every driver, by name
 
     @property
     def pool(self) -> Pool | None:
-        """The node's pool; None if it is in none, or in several."""
+        """Returns the node's pool, or None if the node is in no pool or in several."""
         try:
             return self.ledger.pool_of(self.node.labels) if self.ledger and self.node else None
         except SeveralPoolsError:
@@ -64,15 +67,17 @@ class Registry:
 
     @property
     def caps(self) -> bool:
-        """True if the driver must hold containers of the node's pool to their budgets."""
+        """Returns True if the driver must hold containers of the node's pool to their budgets."""
         return self.pool is not None and self.pool.caps
 
 
 @dataclass(kw_only=True)
 class RegistryInformer:
-    """Watches the objects that concern the node. One thread runs it and writes `last`; all threads read that.
+    """Watches the objects that concern the node.
 
-    It does not poll: on hundreds of nodes polls would be most of the API server's work.
+    One thread runs the informer and writes `last`; all threads read `last`.
+
+    The informer does not poll: polls from hundreds of nodes would be most of the API server's work.
     """
 
     api: Api
@@ -80,7 +85,7 @@ class RegistryInformer:
     ledger_namespace: str
     clock: Clock
     log: Log
-    slices: bool = False  # watches the node's ResourceSlices, too
+    slices: bool = False  # True: also watches the node's ResourceSlices
     last: Registry = field(default_factory=Registry)
     informer: Informer = field(init=False)
 
@@ -136,7 +141,10 @@ class RegistryInformer:
         return read_list(self.api, PODS, lambda item: node_pod(item, ledger, self.log), bound)
 
     def _ledger(self, stored: Object | None) -> Ledger | None:
-        """The stored ledger; None if it is being deleted. If it cannot be read, the last one stays."""
+        """Returns the stored ledger, or None while the ledger is being deleted.
+
+        Keeps the last ledger if the new one is unreadable.
+        """
         if stored is None:
             return None
         found = stored_ledger(stored, self.ledger_namespace)
@@ -152,7 +160,10 @@ def _own_node(item: Object) -> OwnNode:
 
 
 def _recycled(stored: Object | None) -> tuple[Recycle, ...] | None:
-    """The recycles in the watchdog's journal; None if it cannot be read, for which the watchdog has an alert."""
+    """Returns the recycles in the watchdog's journal, or None if the journal is unreadable.
+
+    The watchdog has an alert for that.
+    """
     if stored is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Binding: writes a pod's node and its devices in one request, so that every bound pod has devices.
+"""Binds pods: writes a pod's node and its devices in one request, so that every bound pod has devices.
 
 The API server merges the Binding's annotations into the pod as it sets the node (assignPod in
-pkg/registry/core/pod/storage). If a request gets no answer, the pod stays assumed until the API shows the result.
+pkg/registry/core/pod/storage). If a request gets no answer, the pod stays assumed until the API shows if it was bound.
 """
 
 import time
@@ -28,9 +28,9 @@ TIMEOUT_SECONDS = 2.0
 ATTEMPTS = 2
 # A bind must end this long before the scheduler stops waiting for its answer.
 _ANSWER_SECONDS = 0.5
-# The wait before the second attempt, unless the API server sends one.
+# The wait before the second attempt, unless the API server names another wait.
 _BACKOFF_SECONDS = 0.25
-# The API server may close a connection that was idle for longer.
+# The API server may close a connection that was idle for a longer time.
 _IDLE_SECONDS = 30.0
 SETTLE_SECONDS = 5.0
 # After this time, a request can no longer take effect.
@@ -63,13 +63,13 @@ class Connections:
         except Empty:
             return self._new()
         if self._clock.monotonic() - used_at > _IDLE_SECONDS:
-            api.close()  # it connects again
+            api.close()  # the next request opens a new connection
         return api
 
 
 @dataclass(frozen=True)
 class Unsettled:
-    """A bind with an unknown result; `at` is monotonic seconds."""
+    """A bind with an unknown result; `at` is the time of the request in monotonic seconds."""
 
     binding: PodBinding
     assumed_at: str
@@ -90,9 +90,10 @@ class Binder:
     unsettled: dict[str, Unsettled] = field(default_factory=dict)
 
     def bind(self, binding: PodBinding, names: Names) -> None:
-        """Binds the pod within the time that the scheduler waits. Raises AgentError if it does not bind the pod.
+        """Binds the pod within the time that the scheduler waits. Raises AgentError if the pod is not bound.
 
-        No attempt begins after the scheduler lost the lead: another extender may then give away the same devices.
+        Begins no attempt after the scheduler lost the lead, because another extender may then give away the same
+        devices.
         """
         deadline = self.clock.monotonic() + EXTENDER_TIMEOUT_SECONDS - _ANSWER_SECONDS
         with self.connections.one() as api:
@@ -126,7 +127,9 @@ class Binder:
                 self.cache.forget(uid)
 
     def _requested(self, api: Api, binding: PodBinding, names: Names) -> Request:
-        """The request of a pod that another extender filtered, or this one before it restarted."""
+        """Returns the request of a pod that another extender filtered, or that this extender filtered before
+        a restart.
+        """
         pod = _pod(api, binding)
         request = request_of(pod.item, names, self.ledger()) if pod else None
         if request is None:
@@ -154,7 +157,7 @@ class Binder:
                     if not (error.retried and left and self._waited(error, deadline)):
                         raise
         except AgentError:
-            # A conflict after an attempt without an answer may be with that attempt.
+            # A conflict may come from an earlier attempt of our own that got no answer.
             if unanswered:
                 self.unsettled[binding.uid] = unsettled
             else:
@@ -170,7 +173,10 @@ class Binder:
             raise BindingError(f"the API was too slow: kube-scheduler waits for {EXTENDER_TIMEOUT_SECONDS} s")
 
     def _waited(self, error: ApiError, deadline: float) -> bool:
-        """Sleeps until the next attempt, and returns True. Returns False at once if that could not end in time."""
+        """Sleeps until the next attempt and returns True.
+
+        Returns False at once if that attempt could not end in time.
+        """
         wait = _BACKOFF_SECONDS if error.retry_after_seconds is None else error.retry_after_seconds
         if self.clock.monotonic() + wait + TIMEOUT_SECONDS > deadline:
             return False
@@ -192,7 +198,7 @@ def _path(binding: PodBinding) -> str:
 
 
 def _pod(api: Api, binding: PodBinding) -> Pod | None:
-    """The pod with that uid; None if it is gone. Raises ApiError."""
+    """Returns the pod with that UID, or None if the pod is gone. Raises ApiError."""
     found = api.find(_path(binding))
     return Pod(found) if found and Pod(found).uid == binding.uid else None
 

@@ -1,7 +1,8 @@
-"""certify: creates the certificates by which scheduler and extender authenticate each other, for their pod alone.
+"""certify: creates the certificates by which the scheduler and the extender of one pod authenticate each other.
 
-A certificate authority signs one certificate for the server, which is 127.0.0.1, and one for the client. Its own key is
-thrown away: nobody can join the two later. As an init container it runs once for a pod, before the two start.
+A certificate authority signs one certificate for the server, which is 127.0.0.1, and one for the client. The
+authority's own key is thrown away, so that nobody can sign another certificate later. It runs once for each pod,
+as an init container, before scheduler and extender start.
 """
 
 import shutil
@@ -16,8 +17,8 @@ from agents.runtime.log import Log
 from agents.runtime.settings import read, text, variable
 
 AUTHORITY, SERVER, CLIENT = "ca", "server", "client"
-_DAYS = 3650  # a pod does not live as long
-_KEY_MODE, _CERTIFICATE_MODE = 0o640, 0o644  # the pod's group is the emptyDir's, by fsGroup
+_DAYS = 3650  # longer than a pod lives
+_KEY_MODE, _CERTIFICATE_MODE = 0o640, 0o644  # the files belong to the group of the emptyDir, which fsGroup sets
 _CONFIGURATION = """
 [req]
 distinguished_name = name
@@ -48,7 +49,7 @@ class Settings:
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
-    """Creates the certificates in the directory and returns 0. Raises AgentError."""
+    """Creates the certificates in the directory and returns 0. Raises AgentError if that fails."""
     folder = Path(read(Settings, environ).certificates)
     make_certificates(folder)
     log.info("created certificates", directory=str(folder), days=_DAYS)
@@ -56,7 +57,10 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def make_certificates(folder: Path) -> None:
-    """Creates an authority, a server and a client in `folder`; each file appears complete. Raises CertifyError."""
+    """Creates an authority, a server and a client in `folder`; no file is ever visible half-written.
+
+    Raises CertifyError.
+    """
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as made:
             new = Path(made)

@@ -1,4 +1,4 @@
-"""Filter and preempt: answers the scheduler from the cache. No I/O."""
+"""Answers the scheduler's filter and preempt requests from the cache, without I/O."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,7 @@ from tenancy.workload import at
 class Request:
     """A pod's request, and the result of its last filter.
 
-    `short` is what a seat lacks that was placed by the ledger alone. `held` is set while a seat is held back.
+    `short` has the shortages of a seat that was placed by the ledger alone. `held` is set while a seat is held back.
     """
 
     memory: MemoryRequest
@@ -41,7 +41,7 @@ class Request:
 
 
 def request_of(pod: Json, names: Names, ledger: Ledger | None) -> Request | None:
-    """The pod's request; None if it requests no GPU memory. Raises MemoryRequestError."""
+    """Returns the pod's request, or None if the pod requests no GPU memory. Raises MemoryRequestError."""
     spec, namespace = pod["spec"], pod["metadata"].get("namespace", "")
     memory = memory_request_of(spec, names)
     if memory is None:
@@ -53,7 +53,7 @@ def request_of(pod: Json, names: Names, ledger: Ledger | None) -> Request | None
 
 
 class RequestCache:
-    """The requests of the pods filtered last. A bind names only the pod."""
+    """Keeps the requests of the pods that were filtered last, because a bind names only the pod."""
 
     _MOST = 10_000
 
@@ -103,9 +103,11 @@ class Verbs:
         return fits
 
     def _short(self, query: PodNodes, request: Request, fits: Fits) -> tuple[Fits, Request]:
-        """Judges a seat that memory in use keeps out of every node: it is held back, and then placed by the ledger.
+        """Judges a seat that fits no node because of memory in use.
 
-        The room of a seat that is held back is reserved, and no pod is evicted.
+        The seat is held back, and then placed by the ledger.
+
+        While a seat is held back, its memory is reserved, and no pod is evicted.
         """
         pod, before = Pod(query.pod), self.requests.of(query.pod["metadata"]["uid"])
         short = reclaimable(fits.short, self.informers.ledger)
@@ -129,16 +131,16 @@ class Verbs:
         return Fits((), {}, hopeless, short), replace(request, held=held)
 
     def _is_held(self, uid: str) -> bool:
-        """Returns True if the pod is held back. Then no pod is evicted for it, on any node."""
+        """Returns True if the pod is held back. Then no pod is evicted for this pod, on any node."""
         last = self.requests.of(uid)
         return last is not None and last.held is not None and self.clock.monotonic() < last.held.until
 
     def victims(self, query: PodVictims, names: Names) -> dict[str, Victims]:
-        """The victims on each node; nodes where evictions would not help are left out. Raises MemoryRequestError.
+        """Returns the victims on each node. Leaves out nodes where evictions would not help. Raises MemoryRequestError.
 
-        A node is named without victims only if the scheduler named none: the pod fits there now. A scheduler from
-        before kubernetes#135486 takes any other such node for an error. While pods terminate for a pod, no others are
-        evicted.
+        A node has no victims in the result only if the scheduler named none and the pod fits there now. A scheduler
+        from before kubernetes#135486 reports an error for any other such node. While pods terminate for a pod, no other
+        pods are evicted.
         """
         request, uid = request_of(query.pod, names, self.informers.ledger), query.pod["metadata"]["uid"]
         if request is None:
@@ -163,11 +165,12 @@ class _Preemption:
     request: Request
 
     def victims(self, name: str, given: Victims) -> Victims | None:
-        """The victims on a node; None if it is not a candidate.
+        """Returns the victims on a node, or None if the node is not a candidate.
 
-        The scheduler's own victims free what the pod lacks there: the sum of gpumem, CPU, or another resource. They
-        stand if a device is free then as well. If not, others are added. They are replaced only if gpumem is all that
-        the pod lacks, because a free device also frees the sum.
+        The scheduler's own victims free what the pod lacks there: the sum of gpumem, CPU, or another resource. The
+        scheduler's victims are kept if their eviction also frees a device. Otherwise more victims are added. The
+        scheduler's victims are replaced only if the pod lacks nothing but gpumem: a free device then also frees the
+        sum.
         """
         if given.uids and self._needed(name, given.uids) is not None:
             return given
@@ -176,15 +179,15 @@ class _Preemption:
         lower = {pod.uid for pod in node.pods.values() if pod.state is PodState.BOUND and pod.priority < priority}
         needed = self._needed(name, {*lower, *given.uids})  # the scheduler may name a pod that is still assumed here
         if needed is None or (given.uids and not needed):
-            return None  # there is room by now: the scheduler takes an empty list in place of its victims for an error
+            return None  # the pod fits by now, and the scheduler would report an empty list of victims as an error
         if given.uids and not (self._lacks_gpumem(node) and self._has_cpu(node, needed)):
             needed = node.by_priority({*given.uids, *needed})
         return Victims(needed, given.pdb_violations)
 
     def is_under_way(self, given: Mapping[str, Victims]) -> bool:
-        """Returns True if the pod was refused on a node where it fits once the terminating pods are gone.
+        """Returns True if the pod was refused on a node where it fits after all terminating pods have ended.
 
-        kube-scheduler already counts them as gone, or it would name victims there.
+        kube-scheduler already counts terminating pods as gone; otherwise it would name victims there.
         """
         node = self.verbs.cache.retained(self.uid, self.verbs.clock.monotonic())
         return node is not None and node not in given and self._needed(node, ()) == ()
@@ -203,7 +206,7 @@ class _Preemption:
         )
 
     def _seated(self, name: str) -> Collection[str]:
-        """The pods of the node that keep within a seat of its pool."""
+        """Returns the pods of the node that keep within a seat of the node's pool."""
         ledger, node = self.verbs.informers.ledger, self.verbs.cache.node(name)
         if ledger is None or node.inventory is None:
             return ()

@@ -20,7 +20,7 @@ from agents.runtime.http_message import SAMPLES, HttpRequest, HttpResponse, sent
 from agents.runtime.metrics import Counter, Histogram
 from tenancy.names import METRIC_EXTENDER_OVERCROWDED, METRIC_EXTENDER_REFUSALS, METRIC_EXTENDER_SECONDS, Names
 
-# The informers' thread is active several times a second. If it hangs, the container needs a restart.
+# The informers' thread is active several times a second. If the thread hangs, the container needs a restart.
 ALIVE_SECONDS = 60.0
 
 
@@ -37,7 +37,7 @@ class Readiness:
     measured: Callable[[], bool]
 
     def names(self) -> Names:
-        """The ledger's names. Raises NotReadyError if nothing may be placed."""
+        """Returns the ledger's names. Raises NotReadyError if nothing may be placed."""
         if problem := self.problem():
             raise NotReadyError(problem)
         since, listed_at = self.leadership.since, self.informers.listed_at
@@ -58,7 +58,7 @@ class Readiness:
         return True
 
     def problem(self) -> str | None:
-        """The reason why even a leader could place nothing; None if it could."""
+        """Returns why even a leader could place nothing, or None if it could."""
         if self.informers.problem:
             return self.informers.problem
         if self.informers.listed_at is None:
@@ -66,7 +66,7 @@ class Readiness:
         return None if self.measured() else "the devices are being measured"
 
 
-# The metrics that the answers to kube-scheduler add to.
+# The metrics that the answers to kube-scheduler increase.
 COUNTED: Mapping[str, Metric] = {
     METRIC_EXTENDER_SECONDS: Metric(
         text="Latency of the answers to kube-scheduler, by verb.", labels=("verb",), kind=MetricType.HISTOGRAM
@@ -98,7 +98,10 @@ class VerbHandler:
         }
 
     def answer(self, request: HttpRequest) -> HttpResponse:
-        """The protocol's answer. Errors go into its field Error; an answer without that field has status 503."""
+        """Returns the protocol's answer.
+
+        Errors go into its field Error; an answer without that field has status 503.
+        """
         verb = request.path.rpartition("/")[2]
         if verb not in self._verbs or request.method != "POST":
             return sentence(http.client.NOT_FOUND, f"there are POST {', '.join(self._verbs)}")
@@ -148,7 +151,7 @@ def _reason(error: AgentError, verb: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StatusHandler:
-    """Answers GET /metrics, /healthz and /readyz for everybody. It is read-only and does not name pods."""
+    """Answers GET /metrics, /healthz and /readyz for everybody. The pages are read-only and do not name pods."""
 
     readiness: Readiness
     families: Callable[[], tuple[Family, ...]]

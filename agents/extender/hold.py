@@ -1,8 +1,9 @@
-"""Holds: a seat waits a bounded time while others give back memory beyond their budgets.
+"""Holds seats back for a bounded time, while other pods give back memory beyond their budgets.
 
-A pod within its seat is placed whenever the ledger has room. A reading never refuses such a pod. If the seat could not
-load now, gates close and the watchdog recycles. Meanwhile it is held back for some seconds, and then placed anyway. If
-it could load below the floor and no pod is over a budget, it is placed at once, because a wait would change nothing.
+A pod within its seat is placed whenever the ledger has free memory. A reading never refuses such a pod. If the seat's
+pod could not load now, gates close and the watchdog recycles. Meanwhile the seat is held back for some seconds, and
+then placed anyway. If the pod could load below the floor and no pod is over a budget, the seat is placed at once. A
+wait would change nothing.
 """
 
 import threading
@@ -16,7 +17,7 @@ from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
 from tenancy.ledger import Ledger
 
-# The scheduler tries each pod within 5 minutes. A seat without a try for longer has ended, or lacks room.
+# The scheduler tries each pod within 5 minutes. A seat without a try for longer has ended, or does not fit.
 _GONE_SECONDS = 600.0
 
 
@@ -41,7 +42,7 @@ class SeatHolds:
     _held: dict[str, HeldSeat] = field(default_factory=dict)
 
     def hold(self, pod: Pod, short: tuple[Shortage, ...], server_now: datetime) -> HeldSeat | None:
-        """The hold on a seat with these shortages; None if it is to be placed now.
+        """Returns the hold on a seat with these shortages, or None if the seat is to be placed now.
 
         `server_now` is the API server's time of day.
         """
@@ -53,7 +54,7 @@ class SeatHolds:
             known = self._held.get(pod.uid)
             since = self._began(pod, now, server_now) if known is None else known.since
             held = HeldSeat(since, since + self.seconds, now, short[0].pool)
-            self._held[pod.uid] = held  # also when it has ended: a seat is held back only once
+            self._held[pod.uid] = held  # an ended hold is kept too, because a seat is held back only once
             return held if now < held.until else None
 
     def release(self, uid: str) -> None:
@@ -63,14 +64,14 @@ class SeatHolds:
                 self._held[uid] = replace(self._held[uid], until=self._held[uid].since)
 
     def by_pool(self, pools: Iterable[str]) -> dict[str, int]:
-        """The number of seats held back now, by pool."""
+        """Returns the number of seats held back now, by pool."""
         now = self.clock.monotonic()
         with self._lock:
             counts = Counter(each.pool for each in self._held.values() if now < each.until)
         return {pool: counts[pool] for pool in {*pools, *counts}}
 
     def _began(self, pod: Pod, now: float, server_now: datetime) -> float:
-        """The start of the hold: now, unless an earlier leader may have held the pod back.
+        """Returns the start of the hold: now, unless an earlier leader may have held the pod back.
 
         A pod that is older than this leadership may have been held back before, for an unknown time. Its hold counts
         from its creation, so that restarts never prolong it. At worst such a seat is placed too early.
@@ -84,7 +85,7 @@ class SeatHolds:
 
 
 def crowded(short: Iterable[Shortage]) -> bool:
-    """Returns True if each node lacks memory for the seat, or has a pod over its budget that should give some back.
+    """Returns True if each node lacks memory for the seat, or has a pod over its budget that should give memory back.
 
     A node where the seat would load below the floor, with all pods within their budgets, is not crowded.
     """
@@ -95,10 +96,10 @@ def crowded(short: Iterable[Shortage]) -> bool:
 
 
 def reclaimable(short: Iterable[Shortage], ledger: Ledger | None) -> tuple[Shortage, ...]:
-    """The shortages without the unbudgeted workloads on record that use no more than was measured for the record."""
+    """Removes from the shortages the holders on record that keep within their recorded use."""
     if ledger is None:
         return tuple(short)
-    # The largest of a tenant's records counts, because a pod does not show its record.
+    # Of a tenant's records the largest counts, because a pod does not show its own record.
     by_size = sorted(ledger.unbudgeted, key=lambda each: each.measured_mib)
     recorded = {(each.tenant, each.pool): each.measured_mib for each in by_size}
 

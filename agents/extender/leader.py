@@ -1,7 +1,7 @@
 """Leader election: an informer on the Lease shows if this pod's kube-scheduler leads.
 
 Two schedulers never schedule at once, and each asks the extender of its own pod. Only the extender of the leader
-answers, so that no two of them give away the same memory.
+answers, so that two extenders never give away the same memory.
 """
 
 import threading
@@ -15,11 +15,11 @@ from agents.runtime.clock import Clock
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
 
-_DEFAULT_SECONDS = 15  # of leaseDurationSeconds, kube-scheduler's own
+_DEFAULT_SECONDS = 15  # kube-scheduler's own default for leaseDurationSeconds
 
 
 class LeaderCheck(Protocol):
-    """`since` is the time from which this process leads without a break, in monotonic seconds; None if it does not."""
+    """Shows if this process leads. `since` is the start of its leadership in monotonic seconds, or None."""
 
     @property
     def since(self) -> float | None: ...
@@ -27,19 +27,22 @@ class LeaderCheck(Protocol):
 
 @dataclass(frozen=True)
 class AlwaysLeader:
-    """For a single scheduler without leader election."""
+    """Stands for a single scheduler without leader election, which always leads."""
 
     since: float
 
 
 @dataclass(kw_only=True)
 class LeaseWatcher:
-    """One thread runs `informer`; all threads read. `gained` is called each time that leadership begins."""
+    """Watches the Lease. One thread runs `informer`; all threads read.
+
+    `gained` is called each time that leadership begins.
+    """
 
     api: Api
     namespace: str
     name: str
-    holder: str  # the pod; kube-scheduler's identity is its host name, "_" and a UUID
+    holder: str  # the pod that leads; kube-scheduler's identity is its host name, "_" and a UUID
     gained: Callable[[], None]
     clock: Clock
     log: Log
@@ -55,18 +58,18 @@ class LeaseWatcher:
 
     @property
     def since(self) -> float | None:
-        """None also if the Lease was not renewed within its duration: another may have taken over."""
+        """Returns None also if the Lease was not renewed within its duration, because another process may then lead."""
         with self._lock:
             return self._since if self.clock.monotonic() < self._until else None
 
     def see(self, lease: Object | None) -> None:
-        """Takes the Lease as it is now, None if it is gone."""
+        """Takes the current Lease, or None if the Lease is gone."""
         spec = (lease or {}).get("spec") or {}
         ours = str(spec.get("holderIdentity") or "").startswith(f"{self.holder}_")
         now = self.clock.monotonic()
         with self._lock:
             led = self._since is not None and now < self._until
-            if spec.get("renewTime") != self._renewed:  # else the same Lease was only read again
+            if spec.get("renewTime") != self._renewed:  # otherwise the same Lease was only read again
                 self._renewed = spec.get("renewTime")
                 self._until = now + (spec.get("leaseDurationSeconds") or _DEFAULT_SECONDS)
             self._since = (self._since if led else now) if ours else None

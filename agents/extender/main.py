@@ -1,8 +1,8 @@
 """extender: places pods by device for the kube-scheduler in the same pod, over mutual TLS on the loopback.
 
-It answers only while its scheduler leads, and uses only data that it has read from the API since then. When in doubt,
-the pod waits. Another port answers questions, in one thread that takes a bounded share of the CPU: /metrics, /healthz
-and /readyz.
+The extender answers only while its scheduler leads, and uses only data that it has read from the API since then. When
+in doubt, the pod waits. Another port serves /metrics, /healthz and /readyz. One thread does this with a bounded share
+of the CPU.
 """
 
 import ssl
@@ -43,15 +43,17 @@ from tenancy.devices.allocate import Scoring
 from tenancy.names import RETRY_ANNOTATION, SCHEDULER
 
 LOOPBACK = "127.0.0.1"
-_IDLE_SECONDS = 120.0  # longer than kube-scheduler keeps a connection, so that it never writes into a closed one
-_BODY_BYTES = 16 * 2**20  # a pod, and the names of the nodes or of their victims
+_IDLE_SECONDS = 120.0  # longer than kube-scheduler keeps a connection, which would otherwise be closed under a request
+_BODY_BYTES = 16 * 2**20  # enough for a pod and the names of the nodes or of their victims
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """VERBS_PORT is on the loopback, HTTP_PORT on every address. CERTIFICATES is certify's directory.
+    """VERBS_PORT listens on the loopback, HTTP_PORT on every address.
 
-    LEASE is the scheduler's, namespace/name; empty for a scheduler without leader election.
+    CERTIFICATES is the directory that certify writes.
+
+    LEASE is the namespace/name of the scheduler's Lease. It is empty for a scheduler without leader election.
     """
 
     verbs_port: int = variable(PORT)
@@ -67,7 +69,7 @@ class Settings:
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
-    """Serves until SIGTERM, then 0. Raises AgentError."""
+    """Serves until SIGTERM, then returns 0. Raises AgentError."""
     settings = read(Settings, environ)
     endpoint, clock = in_cluster(environ), Clock()
 
@@ -102,7 +104,10 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def _run(part: Callable[[], None], verbs: Server) -> None:
-    """A part that should not return. If it does, the verbs end as well: half an extender would look healthy."""
+    """Runs a part that should not return.
+
+    If the part returns, the verbs end too: half an extender would look healthy.
+    """
     try:
         part()
     finally:
@@ -110,7 +115,7 @@ def _run(part: Callable[[], None], verbs: Server) -> None:
 
 
 def server_tls(folder: Path) -> ssl.SSLContext:
-    """TLS 1.3 for clients with a certificate that the authority in `folder` signed. Raises AgentError."""
+    """Returns TLS 1.3 for clients with a certificate that the authority in `folder` signed. Raises AgentError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
@@ -126,8 +131,10 @@ def server_tls(folder: Path) -> ssl.SSLContext:
 
 
 class Extender:
-    """The parts, put together. `connect` makes a client of the API: of which timeout in seconds, and of how many
-    attempts at a request."""
+    """Joins the parts of the extender.
+
+    `connect` makes an API client with this timeout in seconds and this many attempts.
+    """
 
     def __init__(
         self,
@@ -208,7 +215,7 @@ class Extender:
         self.open_desk = StatusHandler(readiness=readiness, families=series.families, monotonic=clock.monotonic)
 
     def threads(self) -> Iterable[Callable[[], None]]:
-        """The loops that never return, each for a thread of its own."""
+        """Returns the loops that never return, each for a thread of its own."""
         yield from (
             self.informers.informer.run,
             self.waiting.keep,
@@ -244,7 +251,7 @@ class Extender:
         return self._readiness.serves()
 
     def _nudge(self) -> None:
-        """An event for kube-scheduler that changes nothing."""
+        """Makes an event for kube-scheduler that changes nothing."""
         path = f"/apis/resource.k8s.io/v1/namespaces/{self._namespace}/resourceclaims/{SCHEDULER}"
         moment = self._clock.now().isoformat()
         self._claims.merge_patch(path, {"metadata": {"annotations": {RETRY_ANNOTATION: moment}}})

@@ -1,7 +1,7 @@
-"""Pending pods: makes kube-scheduler retry pods that found no room.
+"""Makes kube-scheduler retry pending pods, which found no free memory.
 
 kube-scheduler retries a refused pod at the next event of the cluster, or after five minutes. It may learn of a pod's
-end before the extender, and the end of a reservation is no event to it (gpushare-scheduler-extender#187,
+end before the extender, and the end of a reservation is no event to kube-scheduler (gpushare-scheduler-extender#187,
 kubernetes#122019). If a refused pod would fit by now, the extender makes an event: it changes one ResourceClaim that no
 pod uses.
 """
@@ -22,15 +22,15 @@ from tenancy.ledger import Ledger
 
 # The scheduler may retry by itself after its shortest back-off, of 1 s.
 GRACE_SECONDS = 1.5
-# The interval between two looks. Reservations and readings end without an event.
+# The interval between two checks, because reservations and readings end without an event.
 _LOOK_SECONDS = 5.0
-# A pod that the scheduler has not tried for so long is gone: it tries each within 5 minutes.
+# A pod that the scheduler has not tried for so long is gone. The scheduler tries each pod within 5 minutes.
 _GONE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class PendingPod:
-    """A refused pod, with the nodes and the monotonic time of the refusal. `reported`: an event was made since."""
+    """A refused pod, with the nodes and the monotonic time of the refusal. `reported`: an event was made after that."""
 
     request: Request
     nodes: tuple[str, ...]
@@ -40,10 +40,10 @@ class PendingPod:
 
 @dataclass(kw_only=True)
 class PendingPods:
-    """Any thread reports pods; one runs `keep`.
+    """Remembers refused pods. Any thread reports pods; one thread runs `keep`.
 
     `nudge` makes the event, and raises AgentError. `serves` returns True while this process answers the scheduler. Pods
-    that another process refused are not known here, so an event is made whenever this one begins to answer.
+    that another process refused are not known here. So an event is made whenever this process begins to answer.
     """
 
     cache: Cache
@@ -61,7 +61,7 @@ class PendingPods:
         return len(self._refused)
 
     def refuse(self, uid: str, request: Request, nodes: Iterable[str]) -> None:
-        """Adds a pod that found no room on these nodes."""
+        """Adds a pod that found no free memory on these nodes."""
         shared = tuple(map(sys.intern, nodes))  # each request has its own copy of every name
         with self._lock:
             self._refused[uid] = PendingPod(request, shared, self.clock.monotonic())
@@ -71,11 +71,11 @@ class PendingPods:
             self._refused.pop(uid, None)
 
     def grown(self) -> None:
-        """Looks again soon, because there may be more room."""
+        """Checks again soon, because there may be more free memory."""
         self.more_room.set()
 
     def look(self) -> bool:
-        """Makes an event if refused pods would fit by now, and returns True if it did. Raises AgentError."""
+        """Makes an event if refused pods would fit now, and returns True in this case. Raises AgentError."""
         if self._begins():
             return True
         now = self.clock.monotonic()
@@ -111,7 +111,7 @@ class PendingPods:
         return begins
 
     def _fitting(self, waiting: Mapping[str, PendingPod], now: float) -> Mapping[str, PendingPod]:
-        """The pods that a filter would now place, or begin to hold back. Equal requests are judged once."""
+        """Returns the pods that a filter would now place, or begin to hold back. Equal requests are judged once."""
         rooms: dict[object, frozenset[str]] = {}
         fitting = {}
         for uid, pod in waiting.items():
@@ -120,7 +120,7 @@ class PendingPods:
                 if pod.request.held.until <= now or not self._is_crowded(uid, pod, now):
                     fitting[uid] = pod
                 continue
-            nominee = uid if self.cache.is_nominated(uid) else ""  # which has room that is kept for it
+            nominee = uid if self.cache.is_nominated(uid) else ""  # a nominated pod has memory that is kept for it
             key = memory, entitlement, nominee
             if key not in rooms:
                 rooms[key] = self.cache.feasible_nodes(memory, now, nominee, entitlement, by_ledger=True)
@@ -134,7 +134,7 @@ class PendingPods:
         return crowded(reclaimable(short, self.ledger()))
 
     def _pause(self) -> None:
-        """Waits until there may be more room, or for a while."""
+        """Waits until there may be more free memory, or until the interval has passed."""
         if self.more_room.wait(_LOOK_SECONDS):
             self.more_room.clear()
             self.clock.sleep(GRACE_SECONDS)

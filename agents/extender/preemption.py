@@ -1,6 +1,6 @@
-"""Preemption: the pods to evict so that devices become free for another pod. Pure.
+"""Chooses the pods to evict so that devices become free for another pod. Pure functions.
 
-kube-scheduler's own preemption knows only the node's sum, and may evict pods without freeing a device. Units: MiB.
+kube-scheduler's own preemption knows only the node's sum. It may evict pods without freeing a device. Units: MiB.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from tenancy.devices.allocate import MemoryRequest
 class Occupant:
     """A pod that may be evicted, with its request on each device and its measured use by device index.
 
-    A `seated` pod comes back by the ledger, and loads its request again.
+    A `seated` pod has a promise in the ledger: it comes back and loads its request again.
     """
 
     uid: str
@@ -23,33 +23,40 @@ class Occupant:
     seated: bool = False
 
     def frees_mib(self, index: int) -> int:
-        """The measured MiB that its eviction frees on a device, if the ledger keeps its room."""
+        """Returns the measured MiB that the pod's eviction frees on a device, if the ledger keeps the pod's memory."""
         used_mib = self.used_mib[index]
         return max(used_mib - self.mib, 0) if self.seated else used_mib
 
 
 @dataclass(frozen=True)
 class Room:
-    """The MiB left of a device by the ledger, and as measured without the floor; None if that does not count."""
+    """The MiB left of a device, by the ledger and as measured minus the floor.
+
+    The second is None if it does not count.
+    """
 
     mib: int
     spare_mib: int | None = None
 
     def more(self, mib: int, used_mib: int) -> "Room":
-        """The room after a pod with this request and this use has left."""
+        """Returns the memory left after a pod with this request and this use has ended."""
         return Room(self.mib + mib, None if self.spare_mib is None else self.spare_mib + used_mib)
 
     def lacks_mib(self, request: MemoryRequest) -> tuple[int, int]:
-        """The MiB that the request lacks on this device, by the ledger and as measured. At most 0 if it fits."""
+        """Returns the MiB that the request lacks on this device, by the ledger and as measured.
+
+        At most 0 if it fits.
+        """
         return request.mib - self.mib, 0 if self.spare_mib is None else request.mib - self.spare_mib
 
 
 def fewest(request: MemoryRequest, room: Mapping[int, Room], occupants: Sequence[Occupant]) -> tuple[str, ...] | None:
-    """The uids of the pods that must leave, by falling priority; None if evictions would not help.
+    """Returns the UIDs of the pods that must leave, by falling priority; None if evictions would not help.
 
-    `room` has each device that could take the request. For one device these are the fewest pods, and among equally few
-    those of the lowest priorities. More leave if these use less than they requested and the measured room is short. For
-    a pod on several devices, the easiest devices are cleared first. Then each pod that need not leave any more stays.
+    `room` has each device that could take the request. For one device, the fewest pods leave. Of equally few pods,
+    those of the lowest priorities leave. More pods leave if the first use less than they requested and measured memory
+    is still short. For a request of several devices, the easiest devices are cleared first. Then each pod that no
+    longer needs to leave stays.
     """
     plans = []
     for index, left in room.items():
@@ -71,7 +78,7 @@ def fewest(request: MemoryRequest, room: Mapping[int, Room], occupants: Sequence
 def _clear_both(
     request: MemoryRequest, index: int, left: Room, occupants: Sequence[Occupant]
 ) -> Sequence[Occupant] | None:
-    """The occupants that must leave one device by the ledger, and then those for the measured room."""
+    """Returns the occupants that must leave one device: first for memory by the ledger, then for measured memory."""
     leaving = _clear(left.lacks_mib(request)[0], occupants)
     if leaving is None:
         return None
@@ -84,7 +91,7 @@ def _clear_both(
 
 
 def _clear(need_mib: int, occupants: Sequence[Occupant]) -> Sequence[Occupant] | None:
-    """The occupants that must leave one device so that `need_mib` more become free."""
+    """Returns the occupants that must leave one device so that `need_mib` more become free."""
     count = _count(need_mib, occupants)
     if count is None:
         return None
@@ -93,7 +100,8 @@ def _clear(need_mib: int, occupants: Sequence[Occupant]) -> Sequence[Occupant] |
         left = [each for each in occupants if each not in chosen]
         highest = next(p for p in sorted({each.priority for each in left}) if _covers(need_mib, count, left, p))
         sizes = sorted((each for each in left if each.priority == highest), key=lambda each: (each.mib, each.uid))
-        # The last to leave need not be larger than it must; any other leaves the more to the rest, the larger it is.
+        # The last occupant to leave is only as large as needed. Each earlier one is the largest, so that less remains
+        # to free.
         pick = sizes[-1] if count > 1 else next(each for each in sizes if each.mib >= need_mib)
         chosen.append(pick)
         need_mib -= pick.mib
@@ -102,7 +110,7 @@ def _clear(need_mib: int, occupants: Sequence[Occupant]) -> Sequence[Occupant] |
 
 
 def _count(need_mib: int, occupants: Sequence[Occupant]) -> int | None:
-    """The least number of occupants that must leave; None if all together are too few."""
+    """Returns the least number of occupants that must leave, or None if even all together are too few."""
     for count, mib in enumerate(sorted((each.mib for each in occupants), reverse=True)):
         if need_mib <= 0:
             return count

@@ -1,7 +1,7 @@
-"""kube-scheduler's extender protocol: its JSON to and from plain types.
+"""Reads and writes kube-scheduler's extender protocol, as JSON from and to plain types.
 
 Source: k8s.io/kube-scheduler/extender/v1 types.go (its fields have no JSON tags), and HTTPExtender in
-pkg/scheduler/extender.go. The scheduler has nodeCacheCapable: true, so nodes and victims come by name.
+pkg/scheduler/extender.go. The scheduler has nodeCacheCapable: true, so requests name nodes and victims.
 """
 
 import json
@@ -24,7 +24,7 @@ class VerbError(AgentError):
 
 @dataclass(frozen=True)
 class PodNodes:
-    """Filter: a pod, and the nodes to judge (ExtenderArgs)."""
+    """A filter request: a pod, and the nodes to judge (ExtenderArgs)."""
 
     pod: Json
     nodes: tuple[str, ...]
@@ -32,7 +32,7 @@ class PodNodes:
 
 @dataclass(frozen=True)
 class Victims:
-    """Pods of a node by UID, and how many of them a PodDisruptionBudget would rather keep (MetaVictims)."""
+    """The victims on one node by UID, and how many a PodDisruptionBudget would rather keep (MetaVictims)."""
 
     uids: tuple[str, ...]
     pdb_violations: int = 0
@@ -40,7 +40,7 @@ class Victims:
 
 @dataclass(frozen=True)
 class PodVictims:
-    """Preempt: a pod, and by node the pods that the scheduler would evict for it (ExtenderPreemptionArgs)."""
+    """A preempt request: a pod, and by node the pods that the scheduler would evict (ExtenderPreemptionArgs)."""
 
     pod: Json
     victims: Mapping[str, Victims]
@@ -48,7 +48,7 @@ class PodVictims:
 
 @dataclass(frozen=True)
 class PodBinding:
-    """Bind: a pod and its node (ExtenderBindingArgs)."""
+    """A bind request: a pod and its node (ExtenderBindingArgs)."""
 
     namespace: str
     name: str
@@ -61,14 +61,14 @@ class PodBinding:
 
 
 def read_pod_nodes(body: bytes) -> PodNodes:
-    """Raises VerbError."""
+    """Reads a filter request. Raises VerbError."""
     with _reading():
         arguments = json.loads(body)
         return PodNodes(_pod(arguments), tuple(map(str, arguments["NodeNames"])))
 
 
 def read_pod_victims(body: bytes) -> PodVictims:
-    """Raises VerbError."""
+    """Reads a preempt request. Raises VerbError."""
     with _reading():
         arguments = json.loads(body)
         nodes = arguments["NodeNameToMetaVictims"].items()
@@ -76,19 +76,19 @@ def read_pod_victims(body: bytes) -> PodVictims:
 
 
 def read_binding(body: bytes) -> PodBinding:
-    """Raises VerbError."""
+    """Reads a bind request. Raises VerbError."""
     with _reading():
         given = json.loads(body)
         return PodBinding(*(str(given[field]) for field in ("PodNamespace", "PodName", "PodUID", "Node")))
 
 
 def filter_result(nodes: Iterable[str], refused: Mapping[str, str], hopeless: Mapping[str, str]) -> Json:
-    """ExtenderFilterResult; evicting pods would not help on the `hopeless` nodes."""
+    """Returns an ExtenderFilterResult. Evicting pods would not help on the `hopeless` nodes."""
     return {"NodeNames": list(nodes), "FailedNodes": refused, "FailedAndUnresolvableNodes": hopeless}
 
 
 def preemption_result(victims: Mapping[str, Victims]) -> Json:
-    """ExtenderPreemptionResult; a node that is left out is no candidate."""
+    """Returns an ExtenderPreemptionResult. A node that is left out is no candidate."""
     return {
         "NodeNameToMetaVictims": {
             node: {"Pods": [{"UID": uid} for uid in each.uids], "NumPDBViolations": each.pdb_violations}
@@ -98,7 +98,9 @@ def preemption_result(victims: Mapping[str, Victims]) -> Json:
 
 
 def error_result(message: str) -> Json:
-    """ExtenderFilterResult and ExtenderBindingResult: the pod is tried again."""
+    """Returns an ExtenderFilterResult or ExtenderBindingResult with an error, after which the scheduler
+    retries the pod.
+    """
     return {"Error": message}
 
 
@@ -107,7 +109,10 @@ BOUND: Json = {"Error": ""}
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Only the pod's own scheduler has the certificate to ask: a wrong shape is a wrong version or configuration."""
+    """Turns a wrong shape into a VerbError.
+
+    Only the pod's own scheduler can ask, so its version or settings are wrong.
+    """
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError) as error:

@@ -1,4 +1,6 @@
-"""Events on pods: a seat that waits for memory in use, a seat placed despite such use, and a lost device."""
+"""Writes Events on pods: for a seat that waits for memory in use, for a seat placed despite such use, for a
+lost device.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +9,7 @@ from agents.extender.cache.pod_info import PodInfo
 from agents.kube.events import Event, Reference
 from tenancy.names import EVENT_DEVICE_LOST, EVENT_SEAT_HELD, EVENT_SEAT_OVERCROWDED
 
-_NAMED = 3  # devices in a note, and pods of each
+_NAMED = 3  # the most devices in a note, and the most pods of each device
 
 
 def held_event(pod: Reference, short: Sequence[Shortage], hold_seconds: float) -> Event:

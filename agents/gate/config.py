@@ -9,9 +9,9 @@ from tenancy.decode import DecodeError, decode
 
 @dataclass(frozen=True, kw_only=True)
 class GateConfig:
-    """A Deployment, and when it is let in: if there is demand, and need, floor and margin are free on every device.
+    """Declares one gate: its Deployment, and when it opens. It needs demand, and free memory on every device.
 
-    Only `samples` in a row that agree change anything.
+    The free memory must cover need, floor and margin. Only `samples` in a row that agree change anything.
     """
 
     name: str
@@ -27,12 +27,12 @@ class GateConfig:
 
     @property
     def longest_idle_seconds(self) -> int:
-        """The idle time after which it closes; 0 at the end of a window."""
+        """Returns the idle time after which the gate closes the Deployment; 0 at the end of a window."""
         return 0 if isinstance(self.demand, Window) else self.idle_seconds
 
 
 def declared(value: str) -> tuple[GateConfig, ...]:
-    """The gates in GATES, a JSON list. Raises DecodeError."""
+    """Returns the gates declared in GATES, a JSON list. Raises DecodeError."""
     try:
         return decode(tuple[GateConfig, ...], json.loads(value), "GATES")
     except json.JSONDecodeError as error:

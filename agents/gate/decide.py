@@ -10,17 +10,17 @@ from agents.gate.probes import FreeMemory
 from agents.gate.types import Action, Cause, GateState, Intent, Signal
 from agents.telemetry.client import NodeTelemetry
 
-# Samples in a row under the floor: a single one may be the moment in which one model replaces another.
+# Samples in a row under the floor. A single sample may be the moment in which one model replaces another.
 PRESSED_SAMPLES = 2
 
-# Causes that rest on a reading, which counts once however often it is read.
+# These causes rest on a reading, which counts once however often it is read.
 _MEASURED = (Cause.ROOM, Cause.NO_ROOM, Cause.PRESSURE)
 
 
 def decide(
     states: Sequence[GateState], readings: Sequence[NodeTelemetry], seating: Seating, now: int
 ) -> tuple[Intent, ...]:
-    """The intents after one sample, in the order of the gates. An earlier gate gets the headroom first.
+    """Returns the intents after one sample, in the order of the gates. An earlier gate gets the headroom first.
 
     After a failed probe a gate closes only for a seat or under pressure.
     """
@@ -48,7 +48,10 @@ def decide(
 
 
 def entry_after(intent: Intent, now: int, *, acts: bool) -> JournalEntry | None:
-    """The gate's journal entry after the intent was carried out; `acts` False: it is only reported."""
+    """Returns the gate's journal entry after the intent was carried out.
+
+    If `acts` is False, the intent is only reported.
+    """
     found, answer, entry = intent.state.deployment, intent.state.answer, intent.state.ownership.entry
     if entry is None or not intent.state.ownership.own:
         return entry
@@ -63,7 +66,7 @@ def entry_after(intent: Intent, now: int, *, acts: bool) -> JournalEntry | None:
 
 
 def _counted(state: GateState, signal: Signal, pool: Headroom, pressure: Pressure | None) -> Intent:
-    """The signal with its samples in a row. A reading that the last sample saw as well does not count again."""
+    """Returns the signal with its samples in a row. A reading that the last sample also used does not count again."""
     before = state.agreed
     in_a_row = before is not None and (before.act, before.cause) == (signal.act, signal.cause)
     repeated = pressure.device.repeated if pressure else any(device.repeated for device in pool.devices)

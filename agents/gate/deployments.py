@@ -1,4 +1,4 @@
-"""Deployments behind gates: how the gate reads and scales them, and what else scales them."""
+"""Reads and scales the Deployments behind gates, and finds what else scales these Deployments."""
 
 import http.client
 from collections.abc import Iterator, Mapping
@@ -36,20 +36,20 @@ class Deployment:
 
 
 def read(api: Api, namespace: str, name: str) -> Deployment | None:
-    """The Deployment; None if there is none. Raises ApiError."""
+    """Returns the Deployment, or None if the Deployment does not exist. Raises ApiError."""
     found = api.find(_path(namespace, name))
     return None if found is None else _deployment(found)
 
 
 def read_pods(api: Api, deployment: Deployment) -> Mapping[str, str | None]:
-    """Its pods that are not ending: the uid, and the node if it is bound. Raises ApiError."""
+    """Returns the Deployment's pods that are not ending: the UID, and the node if the pod is bound. Raises ApiError."""
     path = f"/api/v1/namespaces/{deployment.namespace}/pods"
     found = map(Pod, api.items(path, labelSelector=deployment.pods))
     return {pod.uid: pod.node for pod in found if not (pod.terminating or pod.ended)}
 
 
 def read_scalers(api: Api, namespace: str) -> Mapping[str, str]:
-    """The autoscalers of a namespace, by the name of their Deployment. Raises ApiError."""
+    """Returns the autoscalers of a namespace, by the name of the Deployment that they scale. Raises ApiError."""
     found = {}
     for kind, path in (
         ("HorizontalPodAutoscaler", f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"),
@@ -57,14 +57,14 @@ def read_scalers(api: Api, namespace: str) -> Mapping[str, str]:
     ):
         for item in _items(api, path):
             target = at(item, "spec", "scaleTargetRef")
-            # KEDA's default, https://keda.sh/docs/latest/reference/scaledobject-spec/
+            # Deployment is KEDA's default, https://keda.sh/docs/latest/reference/scaledobject-spec/
             if target.get("kind", _KIND) == _KIND:
                 found[str(target.get("name"))] = f"{kind} {item['metadata']['name']}"
     return found
 
 
 def scale(api: Api, deployment: Deployment, replicas: int) -> None:
-    """Raises ApiError, which is `outdated` if the Deployment was changed since it was read."""
+    """Scales the Deployment. Raises ApiError, which is `outdated` if the Deployment changed since it was read."""
     # A merge patch of the subresource takes the version of the whole object (ScaleREST in
     # pkg/registry/apps/deployment/storage/storage.go).
     body = {"metadata": {"resourceVersion": deployment.resource_version}, "spec": {"replicas": replicas}}
@@ -72,7 +72,7 @@ def scale(api: Api, deployment: Deployment, replicas: int) -> None:
 
 
 def _items(api: Api, path: str) -> Iterator[Object]:
-    """The objects; empty if the cluster lacks the kind."""
+    """Returns the objects; empty if the cluster lacks the kind."""
     try:
         yield from api.items(path)
     except ApiError as error:
@@ -100,7 +100,10 @@ def _deployment(item: Object) -> Deployment:
 
 
 def _scaled_by(metadata: Object) -> str | None:
-    """Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management."""
+    """Returns the field manager that owns spec.replicas.
+
+    Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management.
+    """
     owners = (
         entry["manager"]
         for entry in metadata.get("managedFields") or ()
@@ -120,7 +123,7 @@ def _seats(pod_spec: Object) -> set[str]:
 
 
 def _requirements(selector: Object) -> Iterator[str]:
-    """A selector's requirements, written as in a list request.
+    """Returns a selector's requirements, written as in a list request.
 
     Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#list-and-watch-filtering
     """

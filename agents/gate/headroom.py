@@ -1,4 +1,4 @@
-"""A pool's headroom: how much memory on-demand workloads may take, and which must leave when it is too little.
+"""Computes a pool's headroom: the memory that on-demand workloads may take. Chooses the gates to close if it is short.
 
 Units: whole MiB of GPU memory, whole seconds.
 """
@@ -16,7 +16,7 @@ from agents.telemetry.client import NodeTelemetry
 from tenancy.devices.waiting import DeviceMemory, WaitingSeat, to_free_mib
 from tenancy.units import MIB
 
-# Waiting seats that a log line names.
+# The most waiting seats that a log line names.
 _NAMED = 3
 
 
@@ -24,7 +24,7 @@ _NAMED = 3
 class PoolDevice:
     """One device. Pods behind open gates may still load `loading_mib`; just closed gates give `closing_mib` back.
 
-    `repeated`: the last sample saw the same reading.
+    `repeated` is True if the last sample used the same reading.
     """
 
     node: str
@@ -41,13 +41,13 @@ class PoolDevice:
 
     @property
     def newcomers_mib(self) -> int:
-        """The memory left for gates that open."""
+        """Returns the memory left for gates that open."""
         return self.free_mib - self.loading_mib - self.need.kept_mib
 
 
 @dataclass(frozen=True, kw_only=True)
 class Headroom:
-    """The devices of a pool, and the waiting seats in their order. `problem` is empty if all devices are measured."""
+    """The devices of a pool, and the waiting seats in their order. `problem` is empty if every device was measured."""
 
     problem: str
     floor_mib: int
@@ -55,20 +55,20 @@ class Headroom:
     waiting: tuple[WaitingSeat, ...]
 
     def needed_mib(self, gate: GateConfig) -> int:
-        """The memory that must be free on every device for the gate to open."""
+        """Returns the memory that must be free on every device before the gate opens."""
         return gate.need_mib + self.floor_mib + gate.margin_mib
 
 
 @dataclass(frozen=True)
 class Pressure:
-    """The device for which a gate must close: for pods of seats, which have yet to load, or for the floor."""
+    """The device for which a gate must close: for pods of seats that still have to load, or for the floor."""
 
     device: PoolDevice
     for_seats: bool
 
 
 def used_mib(readings: Iterable[NodeTelemetry], pods: Collection[str]) -> dict[str, int]:
-    """The use of the pods with these uids, by the device's uuid. Empty if the users are not known."""
+    """Returns the use of the pods with these UIDs, by the device's UUID. Empty if the users are not known."""
     held: dict[str, int] = {}
     for reading in readings:
         for use in reading.uses:
@@ -106,16 +106,16 @@ def headroom_of(readings: Sequence[NodeTelemetry], states: Sequence[GateState], 
 
 
 def with_opened(pool: Headroom, gate: GateConfig) -> Headroom:
-    """The headroom after the gate has opened: its pod may come to any device."""
+    """Returns the headroom after the gate has opened. The gate's pod may come to any device."""
     return replace(
         pool, devices=tuple(replace(each, loading_mib=each.loading_mib + gate.need_mib) for each in pool.devices)
     )
 
 
 def pressures(pool: Headroom, states: Sequence[GateState]) -> Mapping[str, Pressure]:
-    """The names of the gates that must close: the last started first, and no more than needed.
+    """Returns the names of the gates that must close: the last started first, and no more than needed.
 
-    This includes gates with pods that use no memory yet: these are about to load.
+    Gates with pods that use no memory yet are included, because these pods are about to load.
     """
     found: dict[str, Pressure] = {}
     for_seats = _to_free_mib(pool)
@@ -147,7 +147,10 @@ def why(pool: Headroom, pressure: Pressure) -> str:
 
 
 def refusal(pool: Headroom, gate: GateConfig) -> str | None:
-    """Why the gate has no room, judged by the fullest device: its pod may come to any. None if it has room."""
+    """Returns why the gate cannot open, or None if it can.
+
+    The fullest device decides, because the pod may come to any.
+    """
     fullest = min(pool.devices, key=lambda each: each.newcomers_mib)
     if fullest.newcomers_mib >= pool.needed_mib(gate):
         return None
@@ -159,9 +162,9 @@ def refusal(pool: Headroom, gate: GateConfig) -> str | None:
 
 
 def asked_back(pool: Headroom, states: Sequence[GateState], gate: GateConfig) -> frozenset[str]:
-    """The gates without a demand signal that must close for one with demand: the last first, no more than it takes.
+    """Returns the gates to close so that a gate with demand can open. Only gates without a demand signal close.
 
-    None of them closes if that does not make enough room.
+    The last gates close first, and no more than needed. No gate closes if all together would not free enough memory.
     """
     missing = {each: pool.needed_mib(gate) - each.newcomers_mib for each in pool.devices}
     leaving = []
@@ -175,7 +178,7 @@ def asked_back(pool: Headroom, states: Sequence[GateState], gate: GateConfig) ->
 
 
 def _to_free_mib(pool: Headroom) -> Mapping[str, int]:
-    """The MiB to free for waiting seats and starting pods, by the device's uuid."""
+    """Returns the MiB to free for waiting seats and starting pods, by the device's UUID."""
     nodes: dict[str, dict[str, DeviceMemory]] = {}
     starting = {}
     for device in pool.devices:
@@ -190,13 +193,16 @@ def _to_free_mib(pool: Headroom) -> Mapping[str, int]:
 
 
 def _may_use(state: GateState, device: PoolDevice, devices: Iterable[PoolDevice]) -> bool:
-    """True if the gate's pods use the device. Pods without use may come to any device of their node, or of the pool."""
+    """Returns True if the gate's pods use the device, or may still be placed there.
+
+    Pods without use may come to any device of their node, or of the pool.
+    """
     if any(each.uuid in state.used_mib for each in devices):
         return device.uuid in state.used_mib
     return not state.nodes or device.node in state.nodes
 
 
 def _is_closing(state: GateState, now: int) -> bool:
-    """True if the gate was just closed. The gate waits 60 s for its pods to end."""
+    """Returns True if the gate was just closed. The gate waits 60 s for its pods to end."""
     since = state.unchanged_for(now)
     return state.ownership.own and not state.open and since is not None and since < UNDER_WAY_SECONDS

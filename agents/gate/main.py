@@ -1,7 +1,7 @@
 """gate: scales on-demand workloads from 0 to 1 while a device has enough free memory, and back (record 0000).
 
 A pass reads the journal, the devices, the pods, the Deployments and their demand, decides, writes the journal and then
-acts. Of two runs at once one writes, and the other does nothing. An error of one gate's namespace or probe is reported
+acts. If two runs overlap, one writes and the other does nothing. An error of one gate's namespace or probe is reported
 on its Deployment, and the other gates go on.
 """
 
@@ -35,20 +35,23 @@ from tenancy.decode import DecodeError, decode
 from tenancy.ledger import Ledger
 from tenancy.seconds import FRESH_SECONDS
 
-# Probes run at once, so that one without an answer does not delay the others.
+# The most probes that run at once. So a probe without an answer does not delay the others.
 PROBES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(sampling.Settings):
-    """The first of GATES with demand gets the headroom. For STARTING_SECONDS after its start a pod may still load."""
+    """The settings of a run. The first of GATES with demand gets the headroom.
+
+    For STARTING_SECONDS after its start a pod may still load.
+    """
 
     gates: tuple[GateConfig, ...] = variable(declared)
     starting_seconds: int = variable(SECONDS)
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
-    """The exit status of a run under `environ`. Raises AgentError."""
+    """Starts a run with the settings in `environ`. Returns the exit status. Raises AgentError."""
     settings = read(Settings, environ)
     clock = Clock()
     with closing(Api(in_cluster(environ), clock=clock)) as api:
@@ -56,14 +59,16 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
-    """0 if the last pass got its answers from the API, else 1. Raises AgentError."""
+    """Makes the passes. Returns 0 if the API answered the last pass, else 1. Raises AgentError."""
     return sampling.run(settings, clock, log, GateRun(settings=settings, api=api, clock=clock, log=log).take)
 
 
 @dataclass(kw_only=True)
 class GateRun:
-    """One run. `agreed` is what each gate's last samples agree on; `readings`, `seating` and `moment` are the last
-    sample's; `reported` are the Events of this run."""
+    """One run. `agreed` has for each gate the last samples that agree.
+
+    `readings`, `seating` and `moment` belong to the last sample. `reported` are the Events of this run.
+    """
 
     settings: Settings
     api: Api
@@ -78,7 +83,9 @@ class GateRun:
     reported: set[Event] = field(default_factory=set)
 
     def take(self) -> None:
-        """One sample: first the gates that must close for others, which no probe may delay, then all by their demand.
+        """Takes one sample: closes gates for others first, because no probe may delay this.
+
+        Then judges all gates by demand.
 
         Raises AgentError.
         """
@@ -107,7 +114,7 @@ class GateRun:
         self.agreed = {intent.gate.name: intent.agreed for intent in intents}
 
     def _measure(self, ledger: Ledger) -> tuple[NodeTelemetry, ...]:
-        """Raises AgentError."""
+        """Reads the exporters and the pods, and returns the headroom by pool. Raises AgentError."""
         before, self.readings = self.readings, {}
         nodes = read_nodes(self.api)
         readings = sampling.read_telemetry(
@@ -117,7 +124,7 @@ class GateRun:
         return tuple(replace(each, repeated=not each.is_new(before.get(each.node))) for each in readings)
 
     def _now(self) -> datetime:
-        """The time for idle times, cool-down and windows. Raises UnsoundError if the clocks disagree."""
+        """Returns the time for idle times, cool-down and windows. Raises UnsoundError if the clocks disagree."""
         before, now = self.moment, self.clock.now()
         self.moment = Moment(at=self.clock.monotonic(), server=self.api.time or now, local=now)
         problem = self.moment.problem(before)
@@ -132,7 +139,7 @@ class GateRun:
         agreed: Mapping[str, Streak],
         now: int,
     ) -> list[GateState]:
-        """Each gate as it is, without its demand. Raises ApiError if the API does not answer."""
+        """Returns the state of each gate, without its demand. Raises ApiError if the API does not answer."""
         scalers = cache(partial(deployments.read_scalers, self.api))
         states = []
         for gate in self.settings.gates:
@@ -156,13 +163,13 @@ class GateRun:
         readings: Sequence[NodeTelemetry],
         now: int,
     ) -> GateState | None:
-        """None if there is no such Deployment. Raises ApiError."""
+        """Returns the state of one gate, or None if its Deployment does not exist. Raises ApiError."""
         found = deployments.read(self.api, gate.namespace, gate.deployment)
         if found is None:
             self.log.warning("there is no Deployment of that name", gate=gate.name, deployment=gate.deployment)
             return None
         if self.settings.dry_run and entry is not None:
-            entry = follow(found, entry, now)  # a dry run changes nothing, so it owns what others set
+            entry = follow(found, entry, now)  # in a dry run, the gate owns the replicas that others set
         pods = deployments.read_pods(self.api, found)
         return GateState(
             gate=gate,
@@ -173,7 +180,7 @@ class GateRun:
         )
 
     def _answered(self, states: Sequence[GateState], done: Collection[str]) -> list[GateState]:
-        """The states with the answers of their probes; gates that are `done` are not asked."""
+        """Returns the states with the answers of their probes. Gates in `done` are not asked."""
         now = self.clock.now()
 
         def answered(state: GateState) -> GateState:
@@ -188,8 +195,10 @@ class GateRun:
             return list(probes.map(answered, states))
 
     def _carry_out(self, record: Record, intents: Sequence[Intent], now: int, began: float) -> Record | None:
-        """Writes the intents to the journal, reports them and acts. Returns the journal, or None if another run wrote
-        it in the meantime. Raises ApiError."""
+        """Writes the intents to the journal, reports the intents and acts.
+
+        Returns the journal, or None if another run wrote the journal in the meantime. Raises ApiError.
+        """
         written = self._write(record, intents, now)
         if written is None:
             self.log.warning("skipped: another run of the gate updated the journal in the meantime")
@@ -200,7 +209,7 @@ class GateRun:
         return self._act(written, [intent for intent in intents if intent.act is not Action.KEEP], now, began)
 
     def _write(self, record: Record, intents: Sequence[Intent], now: int) -> Record | None:
-        """None if another run wrote since the record was read. Raises ApiError."""
+        """Writes the journal. Returns None if another run wrote since the record was read. Raises ApiError."""
         declared_gates = {gate.name for gate in self.settings.gates}
         content = {name: entry for name, entry in record.content.items() if name in declared_gates}
         for intent in intents:
@@ -220,7 +229,7 @@ class GateRun:
                 self._record(report.act_event(intent, dry_run=True))
 
     def _act(self, record: Record, intents: Sequence[Intent], now: int, began: float) -> Record:
-        """Scales what is due; a refusal is reported on its gate. Raises ApiError if the API does not answer."""
+        """Scales what is due. Reports a refusal on the refused gate. Raises ApiError if the API does not answer."""
         for intent in intents:
             name = intent.gate.name
             if self.clock.monotonic() - began > FRESH_SECONDS:
@@ -232,7 +241,7 @@ class GateRun:
             except ApiError as error:
                 if error.status is None:
                     raise
-                # The act may have been done. The journal shows that it was begun.
+                # The API may have scaled the Deployment. The journal shows that the act was begun.
                 self.log.error(f"could not {intent.act}: {error}", gate=name)
                 self._record(report.refused_event(intent, error))
                 continue
@@ -245,14 +254,14 @@ class GateRun:
         return record
 
     def _scale(self, intent: Intent) -> bool:
-        """False if the Deployment was changed since it was read. Raises ApiError."""
+        """Scales one Deployment. Returns False if the Deployment changed since it was read. Raises ApiError."""
         found, replicas = intent.state.deployment, 1 if intent.act is Action.OPEN else 0
         try:
             deployments.scale(self.api, found, replicas)
         except ApiError as error:
             if not error.outdated:
                 raise
-            # An earlier attempt may have succeeded, and its answer been lost.
+            # An earlier attempt may have succeeded although its answer was lost.
             now = deployments.read(self.api, found.namespace, found.name)
             return now is not None and now.replicas == replicas
         return True
@@ -277,7 +286,10 @@ class GateRun:
 
 
 def _unreadable(gate: GateConfig, entry: JournalEntry | None, why: str) -> GateState | None:
-    """The Deployment as the gate left it, so that its memory is not given away. None without a journal entry."""
+    """Returns the Deployment as the gate left it, so that its memory is not given away.
+
+    None without a journal entry.
+    """
     if entry is None:
         return None
     left = Deployment(
@@ -291,7 +303,7 @@ def _unreadable(gate: GateConfig, entry: JournalEntry | None, why: str) -> GateS
 
 
 def _entries(record: Record) -> dict[str, JournalEntry]:
-    """Raises JournalError."""
+    """Returns the journal's entries by gate. Raises JournalError."""
     try:
         return {name: decode(JournalEntry, entry, name, ignored=[]) for name, entry in record.content.items()}
     except DecodeError as error:

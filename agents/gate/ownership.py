@@ -1,4 +1,4 @@
-"""The owner of a Deployment's replicas: the gate, until something else changes them.
+"""Finds the owner of a Deployment's replicas: the gate, until something else changes the replicas.
 
 Times are whole seconds since 1970.
 """
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from agents.gate.deployments import Deployment
 
-# The run that began an act has ended after 60 s (components/base/agent.py).
+# The run that began an act has ended after this time (components/base/agent.py).
 UNDER_WAY_SECONDS = 60
 
 
@@ -15,7 +15,8 @@ UNDER_WAY_SECONDS = 60
 class JournalEntry:
     """The state in which a gate left its Deployment, and since when there has been no demand.
 
-    `generation` is the Deployment's when `replicas` was decided. While it is the same, nobody has changed the spec.
+    `generation` is the Deployment's generation when `replicas` was decided. While it is the same, nobody has changed
+    the spec.
     """
 
     uid: str
@@ -29,7 +30,8 @@ class JournalEntry:
 class Ownership:
     """The gate owns the replicas unless `other` names another owner. `entry` is what the journal should hold.
 
-    `under_way`: the gate has begun to scale and the result is not visible yet. `unreadable` is the API's error.
+    `under_way` is True while the gate has begun to scale and the result is not visible yet. `unreadable` is the API's
+    error.
     """
 
     entry: JournalEntry | None
@@ -43,9 +45,12 @@ class Ownership:
 
 
 def ownership_of(found: Deployment, entry: JournalEntry | None, scaler: str | None, now: int) -> Ownership:
-    """The owner now. `scaler` scales the Deployment by itself; `entry` is the journal's, None at first sight."""
+    """Returns the owner now. `scaler` scales the Deployment by itself.
+
+    `entry` is the journal's, None at first sight.
+    """
     if entry is not None and entry.uid != found.uid:
-        entry = None  # a Deployment of the same name was deleted
+        entry = None  # the old Deployment was deleted, and a new one has the same name
     other = _other(found, entry, scaler)
     if other is not None:
         return Ownership(entry=entry, other=other)
@@ -59,7 +64,7 @@ def ownership_of(found: Deployment, entry: JournalEntry | None, scaler: str | No
 
 
 def follow(found: Deployment, entry: JournalEntry, now: int) -> JournalEntry:
-    """The entry with the replicas as they are found. If they differ, they changed now."""
+    """Returns the entry with the replicas that the Deployment has. If they differ, the entry counts as changed now."""
     if entry.replicas == found.replicas:
         return entry
     return replace(entry, generation=found.generation, replicas=found.replicas, changed_at=now, idle_since=None)

@@ -13,25 +13,25 @@ from zoneinfo import ZoneInfo
 from agents.runtime.errors import AgentError
 from agents.runtime.http_client import fetch
 
-# A probe's answer is a tenant's. As objects of Python it takes up to 25 times as much memory.
+# The most bytes of a probe's answer, which a tenant writes. As Python objects they take up to 25 times as much memory.
 ANSWER_BYTES = 64 * 2**10
-# All that a tenant's answer can make of a probe.
+# Every error that a tenant's answer can cause in a probe.
 PROBE_ERRORS = (AgentError, ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
-_LARGEST = sys.float_info.max  # no integer beyond it has a float
+_LARGEST = sys.float_info.max  # no larger integer can become a float
 
 
 class ProbeError(AgentError):
-    """The probe gave no answer. Nothing changes then."""
+    """The probe gave no answer. In this case nothing changes."""
 
 
 def fetch_answer(url: str) -> bytes:
-    """Returns the body at the URL of a probe. Raises FetchError."""
+    """Returns the body at a probe's URL. Raises FetchError."""
     return fetch(url, ANSWER_BYTES)
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """`wanted`: there is work. `why` is the probe's figure."""
+    """A probe's answer. `wanted` is True if there is work. `why` is the figure that the probe read."""
 
     wanted: bool
     why: str
@@ -39,14 +39,14 @@ class ProbeResult:
 
 @dataclass(frozen=True, kw_only=True)
 class HttpJson:
-    """The number at `field` (a.b.c) of the JSON object at `url`."""
+    """Reads the number at `field` (a.b.c) of the JSON object at `url`."""
 
     kind: ClassVar = "http_json"
     url: str
     field: str
 
     def answer(self, now: datetime, get: Callable[[str], bytes]) -> ProbeResult:
-        """Raises ProbeError and FetchError."""
+        """Fetches and judges the number. Raises ProbeError and FetchError."""
         value: Any = _json(self.url, get(self.url))
         for part in self.field.split("."):
             if not isinstance(value, Mapping) or part not in value:
@@ -57,14 +57,14 @@ class HttpJson:
 
 @dataclass(frozen=True, kw_only=True)
 class PrometheusQuery:
-    """The single value of an instant query. An empty answer fails: let the query end in `or vector(0)`."""
+    """Reads the single value of an instant query. An empty answer fails: the query should end in `or vector(0)`."""
 
     kind: ClassVar = "prometheus"
     address: str
     query: str
 
     def answer(self, now: datetime, get: Callable[[str], bytes]) -> ProbeResult:
-        """Raises ProbeError and FetchError."""
+        """Runs the query and judges its value. Raises ProbeError and FetchError."""
         url = f"{self.address.rstrip('/')}/api/v1/query?{urlencode({'query': self.query})}"
         data = _json(url, get(url)).get("data")
         try:
@@ -76,14 +76,14 @@ class PrometheusQuery:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Demand from the first up to the second time of a day, such as 22:00-06:00."""
+    """Has demand from the first to the second time of a day, such as 22:00-06:00."""
 
     kind: ClassVar = "window"
     between: str
     time_zone: str
 
     def answer(self, now: datetime, get: Callable[[str], bytes]) -> ProbeResult:
-        """Raises ProbeError."""
+        """Compares the time of day with the window. Raises ProbeError."""
         begin, end = map(time.fromisoformat, self.between.split("-"))
         try:
             zone = ZoneInfo(self.time_zone)
@@ -96,7 +96,7 @@ class Window:
 
 @dataclass(frozen=True)
 class FreeMemory:
-    """No demand signal: there is always demand, and free memory alone decides."""
+    """Has always demand, because the workload has no demand signal. Free memory alone decides."""
 
     kind: ClassVar = "free_memory"
 
@@ -120,7 +120,10 @@ def _json(url: str, body: bytes) -> Mapping[str, Any]:
 
 
 def _single(data: Any) -> Any:
-    """The [time, value] of a scalar or of a vector with one element. Raises TypeError, ValueError and LookupError."""
+    """Returns the [time, value] of a scalar, or of a vector with one element.
+
+    Raises TypeError, ValueError and LookupError.
+    """
     if data["resultType"] == "scalar":
         return data["result"]
     (series,) = data["result"]

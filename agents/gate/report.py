@@ -1,4 +1,4 @@
-"""The gate's log line for each intent, and its Events on the Deployment."""
+"""Makes the gate's log line for each intent, and the gate's Events on the Deployment."""
 
 from agents.gate.types import Action, Cause, Intent
 from agents.kube.errors import ApiError
@@ -37,7 +37,10 @@ def log_line(intent: Intent, log: Log) -> None:
 
 
 def act_event(intent: Intent, *, dry_run: bool) -> Event:
-    """The Event of an act, with its numbers. In a dry run its text stays the same, so that it is written once."""
+    """Returns the Event of an act, with its numbers.
+
+    In a dry run the text stays the same, so that it is written once.
+    """
     signal, version = intent.signal, intent.state.deployment.resource_version
     note = f"would {signal.act}: {signal.cause}" if dry_run else f"{signal.cause}: {signal.why}"
     reason, warning = _REASONS[signal.act, dry_run], signal.cause is Cause.PRESSURE
@@ -45,7 +48,7 @@ def act_event(intent: Intent, *, dry_run: bool) -> Event:
 
 
 def keep_event(intent: Intent) -> Event | None:
-    """The Event of a gate that does not open or close though its tenant might expect it to."""
+    """Returns the Event of a gate that stays as it is although its tenant might expect a change."""
     gate, cause, why = intent.gate, intent.signal.cause, intent.signal.why
     notes = {
         Cause.OTHER: (EVENT_GATE_LEFT_ALONE, f"the gate leaves it alone: {why}"),

@@ -1,7 +1,7 @@
-"""The memory that seats need on each device of a pool, and that ending pods are about to free.
+"""Computes the memory that seats need on each device of a pool, and the memory that ending pods are about to free.
 
-A seat can be taken at any time. The gate keeps free what absent seats and starting pods may still load, and gates close
-for seats that wait or start. It lends what running seats leave unused.
+A pod may take its seat at any time. So the gate keeps memory free for seats without a pod, and for pods that start.
+Gates close for seats that wait or start. The gate lends the memory that running seats leave unused.
 
 Units: whole MiB of GPU memory, whole seconds.
 """
@@ -14,20 +14,22 @@ from agents.gate.pods import BoundPod, Seating
 from agents.telemetry.client import NodeTelemetry
 from tenancy.units import MIB
 
-# The memory of an ending pod counts as being freed for its grace period, at most 60 s, and until its end is measured.
-# After that its process hangs.
+# The memory of an ending pod counts as being freed for its grace period, at most 60 s, until its end is measured. A pod
+# that takes longer has a process that hangs.
 LONGEST_GRACE_SECONDS = 60
 MEASURED_SECONDS = 15
-# A waiting seat waits no longer for an ending pod with a budget: what that holds beyond its own budget is not its own.
+# A waiting seat waits at most this long for an ending pod with a budget. The pod has no right
+# to memory beyond its budget.
 SOON_SECONDS = 15
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeatNeed:
-    """One device, as its seats need it.
+    """One device, and the memory that seats need there.
 
-    `room_mib` is free by the ledger. Starting pods may still load `starting_mib`; these, absent seats and pods without
-    use may load `kept_mib`. Ending pods free `going_mib`, and `soon_mib` of it early enough for a waiting seat.
+    `room_mib` is free by the ledger. Starting pods may still load `starting_mib`. `kept_mib` includes these, unoccupied
+    seats, and pods that use no memory yet. Ending pods free `going_mib`, of which `soon_mib` come early enough for a
+    waiting seat.
     """
 
     room_mib: int
@@ -39,7 +41,7 @@ class SeatNeed:
 
 @dataclass(frozen=True, kw_only=True)
 class _Share:
-    """One pod's part of a device: held by the ledger, and still to be loaded."""
+    """One pod's share of a device: the MiB that the pod holds by the ledger, and the MiB that it still has to load."""
 
     uuid: str
     held_mib: int
@@ -48,7 +50,7 @@ class _Share:
 
 
 def seat_needs(readings: Sequence[NodeTelemetry], seating: Seating, now: int) -> Mapping[str, SeatNeed]:
-    """The needs by device's uuid; `readings` are those of one pool."""
+    """Returns the needs by the device's UUID. All `readings` are of one pool."""
     pods: defaultdict[str, dict[str, BoundPod]] = defaultdict(dict)
     for pod in seating.pods:
         pods[pod.node][pod.uid] = pod
@@ -78,7 +80,10 @@ def _stays(pod: BoundPod) -> bool:
 
 
 def _shares(pod: BoundPod, reading: NodeTelemetry, seating: Seating, now: int) -> Iterator[_Share]:
-    """The pod's part of each device that it was given or uses; if neither is known, of any device of its node."""
+    """Returns the pod's share of each device that it was given or uses.
+
+    If neither is known, any device of its node counts.
+    """
     devices = [device.uuid for device in reading.devices]
     used = {use.uuid: use.used_bytes // MIB for use in reading.uses if use.uid == pod.uid}
     places = [uuid for uuid in pod.uuids if uuid in devices] or [uuid for uuid in used if uuid in devices]
@@ -96,9 +101,9 @@ def _shares(pod: BoundPod, reading: NodeTelemetry, seating: Seating, now: int) -
 
 
 def _is_going(pod: BoundPod, now: int, seconds: int, grace_seconds: int) -> bool:
-    """True while the pod is within its grace period plus `seconds`, of which at most `grace_seconds` count.
+    """Returns True while the pod is within its grace period plus `seconds`.
 
-    A pod without a budget gets its grace period up to 60 s.
+    At most `grace_seconds` of the grace period count; for a pod without a budget, at most 60 s.
     """
     if pod.going_since is None:
         return False
@@ -107,7 +112,7 @@ def _is_going(pod: BoundPod, now: int, seconds: int, grace_seconds: int) -> bool
 
 
 def _absent_mib(pools: set[str], seating: Seating, staying: Iterable[BoundPod]) -> int:
-    """The MiB that absent seats, and waiting pods of queues, may load in the pool."""
+    """Returns the MiB that seats without a pod, and waiting pods of queues, may load in the pool."""
     left: defaultdict[str, int] = defaultdict(int)
     for seat in seating.seats:
         left[seat.tenant] += seat.total_mib if seat.pool in pools else 0

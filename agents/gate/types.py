@@ -1,4 +1,4 @@
-"""The observed state of gates, and the intents. Units: whole MiB of GPU memory, whole seconds."""
+"""Defines the observed state of gates, and the intents. Units: whole MiB of GPU memory, whole seconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Signal:
-    """The outcome of one sample for a gate; `needed` in a row make it an act."""
+    """The outcome of one sample for a gate. After `needed` equal outcomes in a row the gate acts."""
 
     act: Action
     cause: Cause
@@ -47,7 +47,7 @@ class Signal:
 
 @dataclass(frozen=True, kw_only=True)
 class Streak:
-    """The last samples of a gate that agree, and how many they are."""
+    """The last samples of a gate that agree, and the number of these samples."""
 
     act: Action
     cause: Cause
@@ -56,9 +56,11 @@ class Streak:
 
 @dataclass(frozen=True, kw_only=True)
 class GateState:
-    """A gate as it was found. `used_mib` is the use of its pods by the device's uuid, `nodes` where they are bound.
+    """A gate as it was found. `used_mib` is the use of its pods by the device's UUID.
 
-    Terminating pods are not counted. `answer` None: the probe failed, and `problem` is why.
+    `nodes` are the nodes of its pods.
+
+    Terminating pods are not counted. If `answer` is None, the probe failed and `problem` is the reason.
     """
 
     gate: GateConfig
@@ -72,31 +74,31 @@ class GateState:
 
     @property
     def open(self) -> bool:
-        """True if it is open and the gate may close it."""
+        """Returns True if the workload runs and the gate may close it."""
         return self.ownership.own and self.deployment.replicas == 1
 
     @property
     def to_load_mib(self) -> int:
-        """The MiB that its pods may still load. A pod has its whole need from its start."""
+        """Returns the MiB that the gate's pods may still load. A pod may load its whole need from its start."""
         replicas, entry = self.deployment.replicas, self.ownership.entry
         if self.ownership.under_way and entry is not None:
             replicas = max(replicas, entry.replicas)
         return max(0, self.gate.need_mib * replicas - sum(self.used_mib.values()))
 
     def unchanged_for(self, now: int) -> int | None:
-        """Seconds since the gate last scaled it; None if it never did."""
+        """Returns the seconds since the gate last scaled the Deployment; None if it never did."""
         entry = self.ownership.entry
         return None if entry is None or entry.changed_at is None else _elapsed(entry.changed_at, now)
 
     def idle_for(self, now: int) -> int:
-        """Seconds without demand; 0 if there is demand, or if it is not known."""
+        """Returns the seconds without demand; 0 if there is demand, or if the demand is not known."""
         entry = self.ownership.entry
         return 0 if entry is None or entry.idle_since is None else _elapsed(entry.idle_since, now)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Intent:
-    """A gate with the signal of a sample, and how many samples in a row gave it."""
+    """A gate with the signal of a sample, and the number of samples in a row that gave this signal."""
 
     state: GateState
     signal: Signal
@@ -112,7 +114,7 @@ class Intent:
 
     @property
     def act(self) -> Action:
-        """The act that is due now."""
+        """Returns the act that is due now."""
         return self.signal.act if self.ripe else Action.KEEP
 
     @property
@@ -121,5 +123,5 @@ class Intent:
 
 
 def _elapsed(since: int, now: int) -> int:
-    """Never negative: after a clock was set back a gate waits."""
+    """Returns the seconds since a time, never negative: after a clock was set back, a gate waits."""
     return max(0, now - since)

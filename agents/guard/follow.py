@@ -1,4 +1,7 @@
-"""The pods that the guard protects on its node, and the highest oom_score_adj of their processes."""
+"""Follows the pods that the guard protects on its node.
+
+Finds the highest oom_score_adj that their processes may have.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,7 +27,7 @@ _MEMORY = "memory"
 class Protected:
     """A pod with the highest oom_score_adj that its processes may have, `adj`. `group_uid`: see agents/kube/pods.py.
 
-    `problem` is why its limit is not known. It is then protected like a pod without a limit.
+    `problem` is why the pod's limit is not known. Such a pod is protected like a pod without a limit.
     """
 
     namespace: str
@@ -44,7 +47,8 @@ class AdjustmentRule:
     """`members` are the protected pods' namespaces and PriorityClasses, as <namespace>/<class>.
 
     `total_mib` is the least memory that the kernel may rank by. `victim_adj` is the lowest oom_score_adj of a pod that
-    is to be killed first. `swap_mib` is added to a limit: the limit does not count swapped memory, the kernel does.
+    is to be killed first. `swap_mib` is added to a limit, because the kernel counts swapped memory and the limit does
+    not.
     """
 
     members: frozenset[str]
@@ -73,7 +77,7 @@ class AdjustmentRule:
 
 
 def limit(pod_spec: Manifest) -> int | None:
-    """The most MiB that the containers of a pod may use at once; None if one of them has no limit.
+    """Returns the most MiB that the containers of a pod may use at once. None if a container has no limit.
 
     Source: PodLimits in k8s.io/component-helpers/resource/helpers.go. Raises QuantityError, ShapeError.
     """
@@ -95,7 +99,9 @@ def _mib(size: Fraction) -> int:
 
 @dataclass(kw_only=True)
 class Follower:
-    """An informer on the node's pods. One thread writes `last`, all read; it is None before the first list.
+    """An informer on the node's pods. One thread writes `last`, and all threads read it.
+
+    `last` is None before the first list.
 
     `last` has the pods by the UID in the name of their control group. A pod is stored by the UID that the API server
     gave it, so that its annotation cannot displace another pod.

@@ -1,7 +1,7 @@
 """guard: keeps the oom_score_adj of protected pods' processes so low that the kernel kills a disposable pod first.
 
-It checks the node's processes twice a second, and so finds a restarted container within half a second. It only
-lowers values. A lowered value stays when the guard ends, and a process hands it down to its children.
+The guard checks the node's processes twice a second, and so finds a restarted container within half a second. The guard
+only lowers values. A lowered value stays when the guard ends, and the children of a process inherit it.
 """
 
 import http.client
@@ -28,7 +28,7 @@ from agents.runtime.settings import PORT, listed, read, text, variable, whole
 from tenancy import names
 
 PASS_SECONDS = 0.5
-# A pass takes milliseconds, except when it is stuck in the kernel.
+# A pass takes milliseconds. An older pass is stuck in the kernel.
 STALE_SECONDS = 15.0
 
 METRICS: Mapping[str, Metric] = {
@@ -60,7 +60,7 @@ class Settings:
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
-    """Serves until SIGTERM, then 0. Raises AgentError."""
+    """Serves until SIGTERM, then returns 0. Raises AgentError."""
     settings = read(Settings, environ)
     clock, endpoint, proc = Clock(), in_cluster(environ), Path("/proc")
     rule = rule_of(settings, proc)
@@ -91,7 +91,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def rule_of(settings: Settings, proc: Path) -> AdjustmentRule:
-    """The rule for this node. A machine with less memory than its pool declares is measured by its own memory."""
+    """Returns the rule for this node. If the machine has less memory than its pool declares, its own memory counts."""
     lines = (line.split() for line in (proc / "meminfo").read_text(encoding="ascii").splitlines())
     mib = {line[0]: int(line[1]) // 1024 for line in lines}
     return AdjustmentRule(
@@ -106,7 +106,7 @@ def rule_of(settings: Settings, proc: Path) -> AdjustmentRule:
 class Tally:
     """A protected pod's processes after a pass. `lowered` are the ids of containers in which a value was lowered.
 
-    `problem` is why some processes are not held.
+    `problem` is why the guard could not lower some processes.
     """
 
     pod: Protected
@@ -118,7 +118,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class GuardPass:
-    """The last pass; `at` is monotonic time in seconds."""
+    """The result of the last pass; `at` is monotonic time in seconds."""
 
     at: float
     tallies: tuple[Tally, ...] = ()
@@ -127,7 +127,7 @@ class GuardPass:
 
 @dataclass(kw_only=True)
 class ProcessGuard:
-    """Checks the node's processes in passes. One thread writes, all read. Its `threads` must all be alive."""
+    """Checks the node's processes in passes. One thread writes, all threads read. Its `threads` must all be alive."""
 
     scan: Callable[[], Mapping[int, Container]]
     hold: Callable[[int, Container, int], AdjOutcome]
@@ -149,7 +149,9 @@ class ProcessGuard:
             self.clock.sleep(PASS_SECONDS)
 
     def pass_once(self) -> GuardPass:
-        """Holds every process of a protected pod, reports what changed, and keeps the result in `last`."""
+        """Lowers every process of a protected pod where needed, reports what changed, and keeps the result in
+        `last`.
+        """
         known = {tally.pod.uid: tally for tally in self.last.tallies}
         try:
             tallies, problem = tuple(self._tallies(self.follower.last or {}, known)), None
@@ -161,7 +163,10 @@ class ProcessGuard:
         return self.last
 
     def metrics(self) -> tuple[int, str]:
-        """The status and the body of GET /metrics: 200 only after a complete, fresh pass over the known pods."""
+        """Returns the status and the body of GET /metrics.
+
+        The status is 200 only after a complete, fresh pass over known pods.
+        """
         status, body = self.health()
         if status != http.client.OK:
             return status, body
@@ -173,7 +178,10 @@ class ProcessGuard:
         return http.client.OK, exposition.render(self._samples(self.last.tallies), METRICS)
 
     def health(self) -> tuple[int, str]:
-        """The status and the body of GET /healthz: 503 if a thread has ended or the passes have stopped."""
+        """Returns the status and the body of GET /healthz.
+
+        The status is 503 if a thread has ended or the passes have stopped.
+        """
         ended = [thread.name for thread in self.threads if not thread.is_alive()]
         if ended:
             return http.client.SERVICE_UNAVAILABLE, f"{', '.join(ended)} has ended with an error\n"
@@ -206,7 +214,7 @@ class ProcessGuard:
         return Tally(pod=pod, held=held, unheld=unheld, lowered=lowered_before & there | lowered, problem=problem)
 
     def _report(self, before: Mapping[str, Tally]) -> None:
-        """Reports a container once: a program that raises its own value, or an exec probe, is lowered often."""
+        """Reports a container once. A program that raises its own value, or an exec probe, needs lowering often."""
         for tally in self.last.tallies:
             pod, former = tally.pod, before.get(tally.pod.uid)
             fields = {"namespace": pod.namespace, "pod": pod.name, "oom_score_adj": pod.adj}

@@ -1,4 +1,4 @@
-"""Lowers the oom_score_adj of a process, never raises it, and only while the process is in the expected container.
+"""Lowers the oom_score_adj of a process while the process is in the expected container. Never raises the value.
 
 Source: https://man7.org/linux/man-pages/man5/proc_pid_oom_score_adj.5.html
 """
@@ -30,7 +30,7 @@ def lower_adj(proc: Path, pid: int, container: Container, adj: int) -> AdjOutcom
     with suppress(FileNotFoundError, ProcessLookupError):
         if int((proc / str(pid) / "oom_score_adj").read_bytes()) <= adj:
             return AdjOutcome.LOW
-        # An open folder stays that of this process, even if another process gets its id.
+        # An open folder belongs to this process, even after another process gets the same id.
         folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY)
         try:
             return _lower(folder, container, adj)

@@ -1,4 +1,4 @@
-"""The processes of the node's containers, scanned cheaply many times a minute."""
+"""Maps the node's processes to their containers, cheaply enough for many scans a minute."""
 
 import os
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from agents.runtime.clock import Clock
 
 # A container's first process joins its control group only after its start, so a young process is read every time.
 YOUNG_SECONDS = 3.0
-# A process id that another process has taken since is noticed after 10 s at most.
+# The index notices after this time that another process has taken a process id.
 STALE_SECONDS = 10.0
 
 
@@ -26,14 +26,14 @@ class _Seen:
 
 @dataclass
 class ProcessIndex:
-    """The containers of the processes below `proc`; only one thread may scan."""
+    """Finds the containers of the processes below `proc`. Only one thread may scan."""
 
     clock: Clock
     proc: Path = Path("/proc")
     _seen: dict[int, _Seen] = field(default_factory=dict)
 
     def scan(self) -> dict[int, Container]:
-        """The containers by process id. Raises ProcError, and OSError where there is no `proc`."""
+        """Returns the containers by process id. Raises ProcError, or OSError if `proc` does not exist."""
         now = self.clock.monotonic()
         before, self._seen = self._seen, {}
         for name in os.listdir(self.proc):

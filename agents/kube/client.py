@@ -1,4 +1,4 @@
-"""One small client of the Kubernetes API: token re-read, bounded retries, paged lists, over any Transport."""
+"""A small client of the Kubernetes API. It re-reads the token, retries a few times and lists by page."""
 
 import http.client
 import json
@@ -21,16 +21,16 @@ __all__ = ["PAGE", "Api", "ApiError", "Endpoint", "Lister", "Object", "Stream", 
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 ATTEMPTS = 4
-BACKOFF_SECONDS = 0.25  # doubles with each attempt, with full jitter
+BACKOFF_SECONDS = 0.25  # the wait doubles with each attempt, with full jitter
 LONGEST_WAIT_SECONDS = 30.0
-# The objects of a page, and its bytes at most: as objects of Python they take up to 25 times as much memory.
+# The most objects of a page and its most bytes. As Python objects a page takes up to 25 times as much memory.
 PAGE = 100
 PAGE_BYTES = 2**20
 _TOO_LARGE = "TooLarge"
 
 
 def in_cluster(environ: Mapping[str, str]) -> Endpoint:
-    """The endpoint that Kubernetes gives every pod. SERVICE_ACCOUNT_DIRECTORY replaces the mount's path."""
+    """Returns the endpoint that Kubernetes gives every pod. SERVICE_ACCOUNT_DIRECTORY replaces the mount's path."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port.isdigit():
         raise AgentError(
@@ -41,7 +41,7 @@ def in_cluster(environ: Mapping[str, str]) -> Endpoint:
 
 
 def below(path: str, *parts: str) -> str:
-    """The path with more parts. Each is quoted, since a name that a tenant wrote may have any characters."""
+    """Appends parts to the path. Each part is quoted, since a name that a tenant wrote may have any characters."""
     return "/".join((path, *(quote(part, safe="") for part in parts)))
 
 
@@ -49,7 +49,7 @@ class Lister(Protocol):
     """Anything that lists objects of the API."""
 
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
-        """The objects of a list. Raises ApiError."""
+        """Yields the objects of a list. Raises ApiError."""
 
 
 class Api:
@@ -68,21 +68,21 @@ class Api:
         self._attempts = attempts
         self._clock = clock
         self._jitter = jitter
-        # The server's time of day at its last answer, in whole seconds; None if there is none.
+        # The server's time of day at its last answer, in whole seconds; None before the first answer.
         self.time: datetime | None = None
         self._transport = transport or Https(endpoint)
         self._page = PAGE
         self._read_bytes = 0
 
     def close(self) -> None:
-        """Ends the connection; the next request would open a new one."""
+        """Ends the connection. The next request opens a new one."""
         self._transport.close()
 
     def get(self, path: str) -> Object:
         return self._request("GET", path)
 
     def find(self, path: str) -> Object | None:
-        """One object; None if there is none."""
+        """Returns one object, or None if the object does not exist."""
         try:
             return self.get(path)
         except ApiError as error:
@@ -91,13 +91,13 @@ class Api:
             raise
 
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
-        """The objects of a list, page by page. Raises ApiError 410 when the list expires between two pages."""
+        """Yields the objects of a list, page by page. Raises ApiError 410 when the list expires between two pages."""
         for page in self.pages(path, **parameters):
             yield from page.get("items") or ()
-            del page  # as in `pages`
+            del page  # frees the page before the next one is read, as in `pages`
 
     def pages(self, path: str, **parameters: str) -> Iterator[Object]:
-        """The pages of a list, as `items`. Each has the version of the whole list, from which a watch can start."""
+        """Yields the pages of a list. Each page has the version of the whole list, from which a watch can start."""
         query = {**parameters}
         while True:
             page = self._read_page(path, query)
@@ -105,13 +105,13 @@ class Api:
             token = page.get("metadata", {}).get("continue")
             if not token:
                 return
-            del page  # before the next one is read: a list holds one page in memory
+            del page  # frees the page before the next one is read, so that a list holds one page in memory
             query["continue"] = token
 
     def _read_page(self, path: str, query: Mapping[str, str]) -> Object:
-        """The next page. A page that is too large is replaced by one of half as many objects.
+        """Reads the next page. If the page is too large, asks again for half as many objects.
 
-        Any tenant may make very large pods. Later pages stay short until they are small again.
+        Any tenant may make very large pods. Later pages have few objects until the objects are small again.
         """
         while True:
             url = f"{path}?{urlencode({'limit': self._page, **query})}"
@@ -130,14 +130,18 @@ class Api:
         return self._request("POST", path, body, "application/json")
 
     def merge_patch(self, path: str, body: Object) -> Object:
-        """A merge patch (RFC 7386): null removes a key. With a resourceVersion, a concurrent change is a conflict."""
+        """Sends a merge patch (RFC 7386): null removes a key.
+
+        With a resourceVersion, a concurrent change is a conflict.
+        """
         return self._request("PATCH", path, body, "application/merge-patch+json")
 
     def evict(self, *, namespace: str, pod: str, uid: str, grace_seconds: int | None = None) -> None:
         """Evicts the pod with this uid, within its disruption budgets: see ApiError.held_by_budget.
 
-        For a pod that terminates already it shortens the grace period, whatever its budgets (canIgnorePDB in
-        pkg/registry/core/pod/storage/eviction.go, BeforeDelete in apiserver's registry/rest/delete.go).
+        If the pod terminates already, the eviction shortens the grace period, whatever the disruption budgets
+        (canIgnorePDB in pkg/registry/core/pod/storage/eviction.go, BeforeDelete in apiserver's
+        registry/rest/delete.go).
         """
         grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
         body = {
@@ -149,7 +153,7 @@ class Api:
         self.create(below("/api/v1/namespaces", namespace, "pods", pod, "eviction"), body)
 
     def open(self, path: str) -> Stream:
-        """The unread answer to a GET, which the caller closes. Not retried."""
+        """Returns the unread answer to a GET, which the caller closes. Does not retry."""
         request = self._prepare("GET", path)
         try:
             opened = self._transport.open(request)
@@ -180,7 +184,7 @@ class Api:
         raise AssertionError("the last attempt returns or raises")
 
     def exchange(self, method: str, path: str, body: Object | None, content_type: str, most_bytes: int) -> Object:
-        """One attempt at a request. All but `open` go through here."""
+        """Makes one attempt at a request. All requests except those of `open` pass here."""
         request = replace(self._prepare(method, path, body, content_type), most_bytes=most_bytes)
         try:
             response = self._transport.send(request)
@@ -198,7 +202,7 @@ class Api:
         headers = {
             "Accept": "application/json",
             "Authorization": f"Bearer {self._token()}",
-            "User-Agent": PROJECT,  # the name of the field manager and in the audit log
+            "User-Agent": PROJECT,  # also the name of the field manager, and the name in the audit log
         }
         if body is None:
             return ApiRequest(method=method, path=path, headers=headers)
@@ -206,7 +210,7 @@ class Api:
         return ApiRequest(method=method, path=path, headers=headers, body=json.dumps(body))
 
     def _token(self) -> str:
-        """Read for each request: the kubelet rotates it under a running pod."""
+        """Reads the token for each request, because the kubelet rotates the token under a running pod."""
         try:
             return self._token_file.read_text(encoding="ascii").strip()
         except (OSError, ValueError) as error:

@@ -1,8 +1,8 @@
 """Reads a node's devices from the ResourceSlices of NVIDIA's DRA driver and of our exporter. Units: MiB.
 
-Both publish a device's whole memory. NVIDIA's driver also publishes MIG and VFIO devices, under other types; a divided
-GPU is not published as a whole one. Sources: cmd/gpu-kubelet-plugin/deviceinfo.go of dra-driver-nvidia-gpu (v0.5),
-agents/telemetry/resourceslice.py.
+Both drivers publish a device's whole memory. NVIDIA's driver also publishes MIG and VFIO devices, under other types; a
+divided GPU is not published as a whole one. Sources: cmd/gpu-kubelet-plugin/deviceinfo.go of dra-driver-nvidia-gpu
+(v0.5), agents/telemetry/resourceslice.py.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,10 @@ from tenancy.workload import ShapeError, at, maps_at
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSlice:
-    """One ResourceSlice: the UUID and MiB of each whole GPU. It has a `head`, or a `problem` if it cannot be read."""
+    """One ResourceSlice: the UUID and MiB of each whole GPU.
+
+    An unreadable slice has a `problem` in place of a `head`.
+    """
 
     node: str
     driver: str
@@ -36,9 +39,9 @@ class DeviceSlice:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """The MiB of each device of a node, the largest first; None if not known.
+    """The MiB of each device of a node, the largest first. None if the devices are not known.
 
-    `problem` is then the reason, if anything was published.
+    In this case `problem` is the reason, if anything was published.
     """
 
     devices: tuple[int, ...] | None = None
@@ -49,7 +52,7 @@ UNPUBLISHED = Published()
 
 
 def slice_of(item: Object, names: Names) -> DeviceSlice | None:
-    """Reads a node's ResourceSlice; None if it is of another driver, or of no node."""
+    """Reads a node's ResourceSlice. Returns None if the slice is of another driver, or of no node."""
     spec = item["spec"]
     driver, node = spec.get("driver"), spec.get("nodeName")
     if driver not in (NVIDIA_DEVICE_DRIVER, names.device_driver) or not node:
@@ -94,13 +97,16 @@ def _inventory(driver: str, slices: list[DeviceSlice]) -> Mapping[str, int]:
 
 
 def _is_whole(device: Object, driver: str) -> bool:
-    """Returns True for a whole GPU; our exporter publishes no others."""
+    """Returns True for a whole GPU. Our exporter publishes only whole GPUs."""
     kind = at(device, "attributes", NVIDIA_DEVICE_TYPE).get("string")
     return driver != NVIDIA_DEVICE_DRIVER or kind == NVIDIA_WHOLE_GPU
 
 
 def _memory(device: Object) -> tuple[str, int]:
-    """Returns UUID and MiB. A device without memory, as one that shares the host's, raises SlicesError."""
+    """Returns UUID and MiB.
+
+    Raises SlicesError for a device without memory, such as one that shares the host's memory.
+    """
     uuid = at(device, "attributes", DEVICE_UUID).get("string")
     value = at(device, "capacity", DEVICE_MEMORY).get("value")
     if not isinstance(uuid, str) or not uuid or value is None:

@@ -1,4 +1,4 @@
-"""API errors: a Status that reports a failure, or no answer at all."""
+"""Turns failures of the API into errors: a Status that reports a failure, or no answer at all."""
 
 import http.client
 import json
@@ -12,9 +12,9 @@ from agents.runtime.errors import AgentError
 Object = Mapping[str, Any]
 
 _RETRIED = frozenset({429, 500, 502, 503, 504})
-# The cause of a 429 that is no throttling (policy/v1, DisruptionBudgetCause).
+# The cause that marks a 429 as a refusal and not as throttling (policy/v1, DisruptionBudgetCause).
 _DISRUPTION_BUDGET = "DisruptionBudget"
-# In the 500 for an eviction that several budgets concern (pkg/registry/core/pod/storage/eviction.go).
+# This text is in the 500 for an eviction that several budgets concern (pkg/registry/core/pod/storage/eviction.go).
 _SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
 
 
@@ -43,12 +43,12 @@ class ApiError(AgentError):
 
     @property
     def undecided(self) -> bool:
-        """Returns True if the request may have succeeded: no answer came, or only a proxy's."""
+        """Returns True if the request may have succeeded: no answer came, or only an answer of a proxy."""
         return self.reason == "NoAnswer" or self.status == http.client.GATEWAY_TIMEOUT
 
     @property
     def transient(self) -> bool:
-        """Returns True if a new pass may succeed: also after an expired list (410)."""
+        """Returns True if a new pass may succeed. This includes an expired list (410)."""
         return self.retried or self.expired
 
     @property
@@ -58,12 +58,15 @@ class ApiError(AgentError):
 
     @property
     def outdated(self) -> bool:
-        """Returns True if the object changed or was deleted since it was read: read it and decide again."""
+        """Returns True if the object changed or was deleted since it was read.
+
+        Then the caller reads and decides again.
+        """
         return self.status in (http.client.CONFLICT, http.client.NOT_FOUND)
 
 
 def unanswered(request: str, error: Exception) -> ApiError:
-    """The error for a connection without a complete answer; `error` is an OSError or an HTTPException."""
+    """Returns the error for a connection without a complete answer. `error` is an OSError or an HTTPException."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return ApiError(request, None, "Untrusted", f"the server's certificate: {error.verify_message}")
     return ApiError(request, None, "NoAnswer", str(error) or type(error).__name__)
@@ -79,7 +82,7 @@ def refusal(request: str, status: Object) -> ApiError:
 
 
 def refusal_in(request: str, response: ApiResponse) -> ApiError:
-    """The error of an answer of status 400 or above. A proxy's answer may be no Status."""
+    """Returns the error of an answer of status 400 or above. The answer of a proxy may be no Status."""
     try:
         status = json.loads(response.body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Kubernetes Events (events.k8s.io/v1): reports what an agent did to an object, or refused, and why."""
+"""Kubernetes Events (events.k8s.io/v1): reports what an agent did or refused to do to an object, and why."""
 
 import hashlib
 import http.client
@@ -13,10 +13,10 @@ from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
 
-# Events on cluster-scoped objects live here (ValidateEventCreate in pkg/apis/core/validation/events.go).
+# Events on cluster-scoped objects are in this namespace (ValidateEventCreate in pkg/apis/core/validation/events.go).
 _CLUSTER_SCOPED = "default"
 _NOTE_BYTES = 1024
-_MOST = 1000  # events that wait to be written, while the API is away
+_MOST = 1000  # the most events that wait to be written while the API is away
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +44,14 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Recorder:
-    """Writes events as `controller`, a workload, and `instance`, its pod."""
+    """Writes events. `controller` is a workload, and `instance` is its pod."""
 
     api: Api
     controller: str
     instance: str
 
     def record(self, event: Event, now: datetime) -> None:
-        """Writes an event, unless the same one is there: its name is a hash of its content. Raises ApiError."""
+        """Writes an event, unless the same event exists: its name is a hash of its content. Raises ApiError."""
         regarding = event.regarding
         namespace = regarding.namespace or _CLUSTER_SCOPED
         content = "\0".join((self.controller, regarding.uid, event.reason, event.note, event.occasion))
@@ -76,7 +76,7 @@ class Recorder:
                 raise
 
     def try_record(self, event: Event, now: datetime, log: Log) -> None:
-        """Writes an event, or logs why it is not written: the act matters more than its record."""
+        """Writes an event, or logs why it could not be written. A missing Event must not stop the act."""
         try:
             self.record(event, now)
         except ApiError as error:
@@ -85,7 +85,10 @@ class Recorder:
 
 @dataclass(kw_only=True)
 class EventWriter:
-    """Any thread puts, one runs `keep`. An event that cannot be written is logged, and delays nothing else."""
+    """Writes events in the background. Any thread puts, one thread runs `keep`.
+
+    An event that cannot be written is logged, and delays no other event.
+    """
 
     recorder: Recorder
     clock: Clock
@@ -99,7 +102,7 @@ class EventWriter:
         )
 
     def put(self, event: Event) -> None:
-        """Returns at once."""
+        """Adds an event to those that wait, and returns at once."""
         try:
             self._queue.put_nowait(event)
         except Full:

@@ -1,4 +1,7 @@
-"""An informer, after client-go's: lists collections, watches from the lists' versions, relists when a watch is lost."""
+"""An informer like client-go's.
+
+It lists collections, watches from the versions of the lists, and relists after a loss.
+"""
 
 import random
 import threading
@@ -15,7 +18,7 @@ from agents.runtime.loop import ProblemLog
 
 # A watch on a connection that died silently misses events for at most this long.
 WATCH_SECONDS = 300.0
-# A watch that the server ends sooner, without an event, is not resumed: it might end again and again.
+# A watch that ends sooner, without an event, is not resumed: such a watch might end again and again.
 SHORTEST_SECONDS = 1.0
 # The wait between two relists. It doubles, with jitter, because all nodes lose their watches at once.
 BACKOFF_SECONDS = 0.5
@@ -23,10 +26,10 @@ LONGEST_BACKOFF_SECONDS = 5.0
 # An informer that watched for so long without an error has recovered.
 STEADY_SECONDS = 30.0
 _TAKE_SECONDS = 0.5
-# The wait for each thread; all together end within the second that SIGTERM leaves.
+# The wait for each thread. All waits together end within the second that SIGTERM leaves.
 _JOIN_SECONDS = 0.3
 _BOOKMARK = "BOOKMARK"
-# The bytes of events that wait to be applied; as objects of Python they take up to 25 times as much.
+# The most bytes of events that wait to be applied. As Python objects they take up to 25 times as much memory.
 BACKLOG_BYTES = 256 * 2**10
 
 Kept = TypeVar("Kept")
@@ -34,7 +37,7 @@ Kept = TypeVar("Kept")
 
 @dataclass(frozen=True, kw_only=True)
 class WatchSource:
-    """A collection, and the version to watch it from."""
+    """A collection, and the version from which to watch."""
 
     path: str
     resource_version: str
@@ -43,7 +46,7 @@ class WatchSource:
 
 @dataclass(frozen=True)
 class Listed(Generic[Kept]):
-    """The kept parts of a list, and the place to watch from."""
+    """The kept parts of a list, and the version from which to watch."""
 
     items: tuple[Kept, ...]
     source: WatchSource
@@ -52,7 +55,7 @@ class Listed(Generic[Kept]):
 def read_list(
     api: Api, path: str, keep: Callable[[Object], Kept | None], parameters: Mapping[str, str] | None = None
 ) -> Listed[Kept]:
-    """Reads a consistent list with one page of whole objects in memory at once.
+    """Reads a consistent list. Only one page of whole objects is in memory at once.
 
     `keep` returns the part of an object to keep, or None. Raises ApiError and the errors of `keep`.
     """
@@ -62,29 +65,29 @@ def read_list(
     for page in api.pages(path, **given):
         version = page["metadata"]["resourceVersion"]
         items += [kept for item in page.get("items") or () if (kept := keep(item)) is not None]
-        del page  # before the next one is read
+        del page  # frees the page before the next one is read
     return Listed(tuple(items), WatchSource(path=path, resource_version=version, parameters=given))
 
 
 def keep_whole(item: Object) -> Object:
-    """The `keep` of a list that keeps whole objects."""
+    """Keeps the whole object; for `keep` of `read_list`."""
     return item
 
 
 def name_selector(name: str) -> Mapping[str, str]:
-    """The field selector that RBAC's resourceNames need for a list and a watch."""
+    """Returns the field selector that RBAC's resourceNames need for a list and a watch."""
     return {"fieldSelector": f"metadata.name={name}"}
 
 
 def backoff_seconds(failures: int, jitter: float) -> float:
-    """The wait after a number of failures in a row; `jitter` is between 0 and 1."""
+    """Returns the wait after a number of failures in a row. `jitter` is between 0 and 1."""
     return float(min(BACKOFF_SECONDS * 2 ** min(failures - 1, 10), LONGEST_BACKOFF_SECONDS)) * (0.5 + jitter)
 
 
 class Backlog:
     """A limit on the bytes of events that are decoded and not applied yet. One event always fits.
 
-    A reader above the limit waits. The API server then waits too, and ends a watch that falls behind.
+    A reader above the limit waits. So the API server waits too, and ends a watch that falls behind.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -107,14 +110,14 @@ class Backlog:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Ends all waits, and lets no event enter."""
+        """Ends all waits. From now on no event may enter."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
 
 class Watches:
-    """Watches of several collections, each with its own thread. A watch that ends in order is resumed."""
+    """Watches several collections, each in its own thread. A watch that ended normally is resumed."""
 
     def __init__(self, api: Api, clock: Clock, sources: Sequence[WatchSource]) -> None:
         self._api = api
@@ -132,11 +135,10 @@ class Watches:
             thread.start()
 
     def take(self, seconds: float) -> list[Object]:
-        """The events since the last call. Empty after that many seconds without one. Those of the last call must be
-        applied.
+        """Returns the events since the last call; empty after that many seconds without an event.
 
-        A watch that was opened shows as a BOOKMARK of its version. Raises AgentError if a watch is lost, with `expired`
-        set after a 410.
+        The caller must have applied the events of the last call. An opened watch yields a BOOKMARK of its version.
+        Raises AgentError if a watch is lost, with `expired` set after a 410.
         """
         events: list[Object] = []
         self._backlog.leave(self._taken)
@@ -154,7 +156,7 @@ class Watches:
             return events
 
     def close(self) -> None:
-        """Ends every watch and its thread. A thread without an answer yet is left behind.
+        """Ends every watch and its thread. A thread that still waits for an answer is left behind.
 
         A thread that ends together with Python may fail the run: pthread_exit aborts without libgcc_s.
         """
@@ -190,11 +192,11 @@ class Watches:
         ) as watch:
             self._watches.append(watch)
             self._happened.put((0, {"type": _BOOKMARK, "object": {"metadata": {"resourceVersion": version}}}))
-            if not self._closed:  # before it could be stopped
+            if not self._closed:  # the watch was opened before `close` could stop it
                 for event in watch:
                     version = event["object"]["metadata"]["resourceVersion"]
                     self._happened.put((watch.size, event))
-                    del event  # before the next one is decoded
+                    del event  # frees the event before the next one is decoded
             self._watches.remove(watch)
         if version == watched and self._clock.monotonic() - began < SHORTEST_SECONDS:
             raise AgentError(f"WATCH {source.path}: the server ended it at once")
@@ -205,12 +207,12 @@ class Watches:
 class Informer:
     """One thread runs `run`, which calls the other functions. Any thread may call `relist` and `stop`.
 
-    `lists` lists everything, keeps it and returns the places to watch from. `apply` takes an ADDED, MODIFIED or DELETED
-    event. If either raises AgentError, everything is listed again after a backoff. `ready` is called several times a
-    second; nothing is listed before it returns True.
+    `lists` lists everything, keeps the objects and returns the sources to watch. `apply` takes an ADDED, MODIFIED or
+    DELETED event. If `lists` or `apply` raises AgentError, everything is listed again after a backoff. `ready` is
+    called several times a second; nothing is listed before it returns True.
 
-    `alive_at` is the time at which the thread was last active, and `heard_at` that of the API server's last event, in
-    monotonic seconds.
+    `alive_at` is the time at which the thread was last active, and `heard_at` the time of the API server's last event.
+    Both are monotonic seconds.
     """
 
     api: Api
@@ -231,15 +233,15 @@ class Informer:
 
     @property
     def age_seconds(self) -> float:
-        """Seconds since the API server last sent anything, or since the start."""
+        """Returns the seconds since the API server last sent anything, or since the start."""
         return self.clock.monotonic() - self.heard_at
 
     def relist(self) -> None:
-        """Lists everything again soon, by lists that begin after this call."""
+        """Lists everything again soon, with lists that begin after this call."""
         self.relist_wanted.set()
 
     def stop(self) -> None:
-        """Ends `run` within a moment."""
+        """Ends `run` soon."""
         self._stopped = True
         self.relist_wanted.set()
 
@@ -252,7 +254,7 @@ class Informer:
                     self.clock.sleep(_TAKE_SECONDS)
             except AgentError as error:
                 self._failures += 1
-                if not (isinstance(error, ApiError) and error.expired):  # a 410 is part of how watches work
+                if not (isinstance(error, ApiError) and error.expired):  # a 410 is a normal end of a watch
                     self.problem.report(str(error))
                 self.alive_at = self.clock.monotonic()
                 self.clock.sleep(backoff_seconds(self._failures, self.jitter()))
@@ -262,7 +264,7 @@ class Informer:
         return self.ready()
 
     def _follow(self) -> None:
-        """Lists, then watches until a relist is wanted or an error ends it."""
+        """Lists, then watches until a relist is wanted or an error ends the watch."""
         self.relist_wanted.clear()
         watches = Watches(self.api, self.clock, self.lists())
         began = self.heard_at = self.clock.monotonic()
@@ -276,7 +278,7 @@ class Informer:
             watches.close()
 
     def _apply_all(self, events: Sequence[Object]) -> None:
-        """Applies the events, and keeps none in memory."""
+        """Applies the events, and keeps no event in memory."""
         for event in events:
             self.heard_at = self.clock.monotonic()
             if event["type"] != _BOOKMARK:

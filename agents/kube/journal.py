@@ -1,6 +1,6 @@
-"""Journals: the state of a CronJob across its runs, in a ConfigMap that its component declares empty.
+"""Journals keep the state of a CronJob across its runs, in a ConfigMap that the CronJob's component declares empty.
 
-If two runs read the same version and write, one succeeds. The other must not act on its outdated reading.
+If two runs read the same version and write, one succeeds. The run that failed must not act on its outdated reading.
 """
 
 import json
@@ -15,7 +15,7 @@ from tenancy.names import JOURNAL_KEY, JOURNAL_WRITE_KEY
 
 
 class JournalError(AgentError):
-    """The ConfigMap does not contain a journal."""
+    """The ConfigMap contains no journal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Journal:
-    """The journal of one agent. Needs get and patch on its ConfigMap."""
+    """The journal of one agent. The agent needs get and patch on the ConfigMap."""
 
     api: Api
     namespace: str
@@ -39,14 +39,14 @@ class Journal:
         return self._record(self.api.get(self._path))
 
     def find(self) -> Record | None:
-        """Reads the journal; None if there is no such ConfigMap."""
+        """Reads the journal, or returns None if the ConfigMap does not exist."""
         stored = self.api.find(self._path)
         return None if stored is None else self._record(stored)
 
     def write(self, content: Mapping[str, Any], *, after: Record) -> Record | None:
-        """Replaces the content, or returns None if another run wrote since `after` was read: then do not act.
+        """Replaces the content. Returns None if another run wrote since `after` was read; then the caller must not act.
 
-        Raises ApiError; then the content may have been written or not.
+        Raises ApiError, after which it is unknown if the content was written.
         """
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         data = {JOURNAL_KEY: text, JOURNAL_WRITE_KEY: secrets.token_hex(8)}
@@ -56,7 +56,7 @@ class Journal:
         except ApiError as error:
             if not error.outdated:
                 raise
-        # The answer to an earlier attempt may have been lost: then the conflict is with our own write.
+        # The answer to an earlier attempt may have been lost. In that case, our own write caused the conflict.
         stored = self.api.find(self._path)
         return self._record(stored) if stored is not None and stored.get("data") == data else None
 
@@ -69,7 +69,7 @@ class Journal:
 
 
 def content_of(stored: Object) -> Mapping[str, Any]:
-    """The content of a journal's ConfigMap. Raises JournalError."""
+    """Returns the content of a journal's ConfigMap. Raises JournalError."""
     text = (stored.get("data") or {}).get(JOURNAL_KEY, "{}")
     try:
         content = json.loads(text)

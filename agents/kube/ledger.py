@@ -1,4 +1,4 @@
-"""The ledger, read through the API, so that agents notice its deletion."""
+"""Reads the ledger through the API, so that agents notice its deletion."""
 
 import json
 from dataclasses import dataclass
@@ -25,15 +25,18 @@ class StoredLedger:
 
     @property
     def collection(self) -> str:
-        """The path of the ConfigMaps of its namespace."""
+        """Returns the path of the ConfigMaps in the ledger's namespace."""
         return self.path.rpartition("/")[0]
 
     def ledger(self) -> Ledger:
-        """The ledger without keys that these agents do not know (docs/adr/0022). Raises LedgerError."""
+        """Returns the ledger without keys that these agents do not know (docs/adr/0022). Raises LedgerError."""
         return _decoded(self._given())[0]
 
     def unknown_keys(self) -> tuple[str, ...]:
-        """The paths of the keys that `ledger` leaves out, which another version wrote. Raises LedgerError."""
+        """Returns the paths of the keys that `ledger` leaves out. Another version wrote these keys.
+
+        Raises LedgerError.
+        """
         return _decoded(self._given())[1]
 
     def _given(self) -> str:
@@ -44,7 +47,10 @@ class StoredLedger:
 
 @lru_cache(maxsize=1)
 def _decoded(text: str) -> tuple[Ledger, tuple[str, ...]]:
-    """The ledger and its unknown keys. Agents read the same text every few seconds. Raises LedgerError."""
+    """Decodes the ledger and its unknown keys once, because agents read the same text every few seconds.
+
+    Raises LedgerError.
+    """
     ignored: list[str] = []
     try:
         return Ledger.from_data(json.loads(text), ignored), tuple(ignored)
@@ -55,7 +61,7 @@ def _decoded(text: str) -> tuple[Ledger, tuple[str, ...]]:
 
 
 def read(api: Api, namespace: str) -> StoredLedger | None:
-    """The stored ledger; None if there is none. Raises ApiError."""
+    """Returns the stored ledger, or None if there is none. Raises ApiError."""
     stored = api.find(_path(namespace))
     return None if stored is None else stored_ledger(stored, namespace)
 

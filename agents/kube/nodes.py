@@ -1,4 +1,4 @@
-"""Nodes, as the agents read them."""
+"""Reads nodes for the agents."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,13 +28,13 @@ class Node:
 
 
 def excluded(annotations: Mapping[str, str], names: Names) -> frozenset[int]:
-    """The indices of the devices that take no new pod. Raises ValueError."""
+    """Returns the indices of the devices that take no new pod. Raises ValueError."""
     text = annotations.get(names.device_excluded, "")
     return frozenset(int(part) for part in str(text).split(",") if part.strip())
 
 
 def read_nodes(api: Api) -> tuple[Node, ...]:
-    """Every node of the cluster. Raises ApiError."""
+    """Returns every node of the cluster. Raises ApiError."""
     return tuple(node_of(item) for item in api.items(NODES))
 
 

@@ -1,4 +1,4 @@
-"""Pods: their lists, and the one decoder of Pod objects. Each agent derives its own view."""
+"""Lists pods and decodes Pod objects, for all agents. Each agent derives its own view."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,19 +18,20 @@ from tenancy.reach import MOST_GRACE_SECONDS
 from tenancy.workload import at, maps_at, pod_request
 
 PODS = "/api/v1/pods"
-# The field selectors of pods: our scheduler's without a node; not ended; bound and not ended.
+# The field selectors of pods: pods of our scheduler without a node; pods that have not ended; bound pods that have not
+# ended.
 UNSCHEDULED = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={SCHEDULER_NAME}"}
 LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 _ENDED = ("Succeeded", "Failed")
 _LATE_SECONDS = 60  # after its grace period a pod counts as going for so long
 _DEFAULT_GRACE_SECONDS = 30  # pkg/apis/core/v1/defaults.go
-# A tenant may write any grace period. The API server adds it to a time as nanoseconds of 63 bits: beyond 292 years the
-# sum, deletionTimestamp, is some other moment.
+# A tenant may write any grace period. The API server adds the period to a time as nanoseconds of 63 bits. Beyond 292
+# years the sum, deletionTimestamp, overflows to some other time.
 _MOST_GRACE_SECONDS = 2**63 // 10**9
-# The pods of fewer nodes are always listed node by node.
+# With fewer nodes, the pods are always listed node by node.
 _MANY_NODES = 10
-# In a static pod's mirror: the UID of its control group (pkg/kubelet/types).
+# A static pod's mirror has this annotation: the UID of the pod's control group (pkg/kubelet/types).
 _STATIC_POD_UID = "kubernetes.io/config.hash"
 
 
@@ -39,14 +40,14 @@ class PodError(AgentError):
 
 
 def on_node(node: str) -> str:
-    """The field selector of the pods that are bound to the node and have not ended."""
+    """Returns the field selector of the pods that are bound to the node and have not ended."""
     return f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
 
 
 def bound_to(api: Api, nodes: Collection[str]) -> Iterator[Object]:
-    """The pods that are bound to these nodes and have not ended. Raises ApiError.
+    """Returns the pods that are bound to these nodes and have not ended. Raises ApiError.
 
-    They are listed node by node, or out of all pods if that takes at most half as many requests.
+    Lists node by node, or lists all pods if that takes at most half as many requests.
     """
     if len(nodes) >= _MANY_NODES and 2 * _pages(api) <= len(nodes):
         wanted = frozenset(nodes)
@@ -57,7 +58,9 @@ def bound_to(api: Api, nodes: Collection[str]) -> Iterator[Object]:
 
 
 def _pages(api: Api) -> float:
-    """The approximate number of requests for a list of all pods; infinite if the server does not send a count."""
+    """Returns the approximate number of requests for a list of all pods; infinite if the server does not send
+    a count.
+    """
     metadata = api.get(f"{PODS}?limit=1")["metadata"]
     left: float | None = metadata.get("remainingItemCount")
     if left is None:
@@ -67,7 +70,7 @@ def _pages(api: Api) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Controller:
-    """The controlling owner of a pod, which replaces it."""
+    """The owner that controls a pod and replaces it."""
 
     kind: str
     name: str
@@ -111,15 +114,18 @@ class Pod:
 
     @property
     def group_uid(self) -> str:
-        """The UID in the name of the pod's control group. A static pod's differs from that of its mirror."""
+        """Returns the UID in the name of the pod's control group.
+
+        The UID of a static pod differs from that of its mirror.
+        """
         return self.annotations.get(_STATIC_POD_UID, self.uid) if self.static else self.uid
 
     @property
     def static(self) -> bool:
         """Returns True for the mirror of a static pod, made by its node's kubelet (pkg/kubelet/pod/mirror_client.go).
 
-        A tenant may write the owner or the annotation, but not both: the annotation cannot be added later, no kubelet
-        runs a pod with it, and admission allows it only to nodes (components/admission/mirror.py).
+        A tenant may write the owner or the annotation, but not both. The annotation cannot be added later, and
+        no kubelet runs a pod with it. Admission allows the annotation only to nodes (components/admission/mirror.py).
         """
         owner = self.controller
         owned = owner is not None and owner.kind == "Node" and owner.name == self.node
@@ -135,7 +141,7 @@ class Pod:
 
     @property
     def node(self) -> str | None:
-        """The node's name; None while it is not bound."""
+        """Returns the node's name, or None while the pod is not bound."""
         return self.spec.get("nodeName") or None
 
     @property
@@ -152,17 +158,17 @@ class Pod:
 
     @property
     def ended(self) -> bool:
-        """Returns True if its containers have stopped for good: it holds nothing of its node."""
+        """Returns True if the pod's containers have stopped for good. Such a pod holds nothing of its node."""
         return self.status.get("phase") in _ENDED
 
     @property
     def terminating(self) -> bool:
-        """Returns True if its deletion began. It holds its devices until it has ended."""
+        """Returns True if the pod's deletion began. The pod holds its devices until it has ended."""
         return bool(self.metadata.get("deletionTimestamp"))
 
     @property
     def gone_by(self) -> datetime | None:
-        """The end of the grace period of a terminating pod, else None.
+        """Returns the end of a terminating pod's grace period, else None.
 
         A grace period that the API server cannot add up counts from the pod's creation.
         """
@@ -186,12 +192,12 @@ class Pod:
 
     @property
     def going_seconds(self) -> int:
-        """The grace period of its deletion; 0 if it does not terminate."""
+        """Returns the grace period of the pod's deletion; 0 if the pod does not terminate."""
         return _seconds(self.metadata.get("deletionGracePeriodSeconds"), 0)
 
     @property
     def grace_seconds(self) -> int:
-        """The grace period that a deletion gives it by default."""
+        """Returns the grace period that a deletion uses by default."""
         return _seconds(self.spec.get("terminationGracePeriodSeconds"), _DEFAULT_GRACE_SECONDS)
 
     @property
@@ -200,20 +206,20 @@ class Pod:
 
     @property
     def started(self) -> datetime:
-        """The time at which its node started it; before that, its creation."""
+        """Returns the time at which the node started the pod; before that, the pod's creation."""
         started = self.status.get("startTime")
         return datetime.fromisoformat(started) if started else self.created
 
     @property
     def waiting(self) -> bool:
-        """Returns True if our scheduler still has to place it, and nothing but memory keeps it waiting."""
+        """Returns True if our scheduler still has to place the pod, and only memory keeps the pod waiting."""
         ours = self.spec.get("schedulerName") == SCHEDULER_NAME
         held = self.node or self.terminating or self.ended or self.spec.get("schedulingGates") or self._lacks_more
         return ours and not held
 
     @property
     def _lacks_more(self) -> bool:
-        """Returns True if our scheduler's last try found that freeing used memory would not make it schedulable."""
+        """Returns True if at our scheduler's last try, free memory alone would not have made the pod schedulable."""
         last: Object = next((c for c in maps_at(self.status, "conditions") if c.get("type") == "PodScheduled"), {})
         return last.get("reason") == "Unschedulable" and REFUSED_AS_MEASURED not in (last.get("message") or "")
 
@@ -226,7 +232,9 @@ class Pod:
 
     @property
     def containers(self) -> Mapping[str, str]:
-        """The names of its containers by the runtime's id (of `containerd://<id>`), also of those that ended."""
+        """Returns the names of the pod's containers by the runtime's id (of `containerd://<id>`), including
+        ended containers.
+        """
         return {_id(status): status["name"] for status in self._statuses}
 
     @property
@@ -243,17 +251,17 @@ class Pod:
         return Reference(api_version="v1", kind="Pod", namespace=self.namespace, name=self.name, uid=self.uid)
 
     def request(self, resource: str, *, per_unit: int = 1) -> int:
-        """Its request of a resource, as tenancy.workload.pod_request counts it. Raises PodError."""
+        """Returns the pod's request of a resource, as tenancy.workload.pod_request counts it. Raises PodError."""
         with self.reading(resource):
             return pod_request(self.spec, resource, per_unit=per_unit)
 
     def declared_mib(self, ledger: Ledger) -> int:
-        """The MiB that it declares, by its request or by ResourceClaims on seats. Raises PodError."""
+        """Returns the MiB that the pod declares, by its request or by ResourceClaims on seats. Raises PodError."""
         with self.reading(ledger.names.gpumem):
             return ledger.declared_mib(self.namespace, self.spec)
 
     def budget_mib(self, ledger: Ledger, log: Log) -> int:
-        """`declared_mib`, or 0 with a log line if it cannot be read."""
+        """Returns `declared_mib`, or 0 with a log line if the request cannot be read."""
         try:
             return self.declared_mib(ledger)
         except PodError as error:
@@ -261,11 +269,11 @@ class Pod:
             return 0
 
     def uuids(self, ledger: Ledger) -> tuple[str, ...]:
-        """The devices that it was placed on, as far as that is known."""
+        """Returns the devices that the pod was placed on, if they are known."""
         return tuple(filter(None, self.annotations.get(ledger.names.device_uuid, "").split(",")))
 
     def memory_request(self, names: Names) -> MemoryRequest | None:
-        """The devices that it requests; None if it requests no GPU memory. Raises PodError."""
+        """Returns the devices that the pod requests; None if the pod requests no GPU memory. Raises PodError."""
         with self.reading(names.gpumem):
             return MemoryRequest.of_pod(self.spec, names)
 
@@ -279,7 +287,7 @@ class Pod:
 
 
 def _seconds(given: int | None, otherwise: int) -> int:
-    """A tenant's number of seconds, within what the API server can add up."""
+    """Returns a number of seconds that a tenant wrote, limited to what the API server can add up."""
     return otherwise if given is None else min(max(int(given), 0), _MOST_GRACE_SECONDS)
 
 
@@ -288,7 +296,7 @@ def _id(status: Object) -> str:
 
 
 def waiting_seats(api: Api, ledger: Ledger, log: Log) -> Iterator[WaitingSeat]:
-    """The seats that wait, without pods that cannot be read. Raises ApiError."""
+    """Returns the seats that wait, without pods that cannot be read. Raises ApiError."""
     for item in api.items(PODS, **UNSCHEDULED):
         try:
             seat = waiting_seat(item, ledger)
@@ -300,7 +308,7 @@ def waiting_seats(api: Api, ledger: Ledger, log: Log) -> Iterator[WaitingSeat]:
 
 
 def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
-    """The seat of a waiting Pod; None for a pod that does not wait or lacks a seat of that size. Raises PodError."""
+    """Returns the seat of a waiting Pod. None if the pod is placed, or lacks a seat of its size. Raises PodError."""
     pod = Pod(item)
     request = pod.memory_request(ledger.names) if pod.waiting else None
     if request is None:
@@ -322,7 +330,7 @@ def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
 
 
 def _quota_seats(pod: Pod, request: MemoryRequest, ledger: Ledger) -> tuple[Seat, ...]:
-    """The seats of a queue's pod: Kueue reserved quota for it, which the ledger promises like a seat."""
+    """Returns the seats of a queue's pod. Kueue reserved quota for the pod, which the ledger promises like a seat."""
     if pod.namespace not in ledger.queue_tenants:
         return ()
     pools = sorted({quota.pool for quota in ledger.quotas if quota.resource == ledger.names.gpumem})

@@ -1,7 +1,6 @@
-"""ResourceSlices: finds those that belong together, of one driver on one node.
+"""Finds the ResourceSlices that belong together: those of one driver on one node.
 
-Source: the rules on ResourcePool in k8s.io/api resource/v1. Only the newest generation counts, and only if it is
-complete.
+Source: the rules on ResourcePool in k8s.io/api resource/v1. Only the newest generation counts, and only a complete one.
 """
 
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ class SlicesError(AgentError):
 
 @dataclass(frozen=True, kw_only=True)
 class SliceHead:
-    """The head of a ResourceSlice: its `pool` has `count` slices of that `generation`."""
+    """The head of a ResourceSlice. The slice's `pool` has `count` slices of that `generation`."""
 
     pool: str
     generation: int
@@ -32,7 +31,7 @@ class SliceHead:
 
 
 def head_of(spec: Object) -> SliceHead:
-    """The head in a ResourceSlice's spec. Raises SlicesError and ShapeError."""
+    """Returns the head in a ResourceSlice's spec. Raises SlicesError and ShapeError."""
     pool = at(spec, "pool")
     return SliceHead(
         pool=str(pool.get("name")),
@@ -42,9 +41,9 @@ def head_of(spec: Object) -> SliceHead:
 
 
 def whole_pool(slices: Sequence[tuple[SliceHead, Held]]) -> list[Held]:
-    """The values with the heads of the newest generation. Raises SlicesError.
+    """Returns the values with the heads of the newest generation. Raises SlicesError.
 
-    `slices` are all those of one driver on one node, at least one.
+    `slices` has all slices of one driver on one node, at least one.
     """
     pools = {head.pool for head, _ in slices}
     if len(pools) > 1:
@@ -58,7 +57,7 @@ def whole_pool(slices: Sequence[tuple[SliceHead, Held]]) -> list[Held]:
 
 
 def integer(mapping: Object, field: str) -> int:
-    """The whole number under the field. Raises SlicesError."""
+    """Returns the whole number under the field. Raises SlicesError."""
     value = mapping.get(field)
     if isinstance(value, bool) or not isinstance(value, int):
         raise SlicesError(f"{field} must be a whole number (got {value!r})")

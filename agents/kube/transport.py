@@ -12,7 +12,7 @@ from typing import Protocol
 from agents.runtime.errors import AgentError
 
 TIMEOUT_SECONDS = 10.0
-# No object is larger: etcd takes 1.5 MiB, and JSON has six bytes for one of some characters ("<" is \u003c).
+# No object is larger. etcd takes 1.5 MiB, and JSON may write a character as six bytes ("<" is \u003c).
 OBJECT_BYTES = 10 * 2**20
 _READ_BYTES = 64 * 2**10
 
@@ -29,7 +29,7 @@ class Endpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ApiRequest:
-    """A request; `path` includes the query. Of a longer response, one byte more than `most_bytes` is read."""
+    """A request; `path` includes the query. Of a response over `most_bytes`, one byte more is read."""
 
     method: str
     path: str
@@ -53,32 +53,34 @@ class ApiResponse:
 
 class Stream(Protocol):
     def read(self, seconds: float) -> bytes:
-        """Returns some bytes. The result is empty at the end, and after the timeout. Raises OSError and
-        HTTPException."""
+        """Returns some bytes, or b"" at the end and after the timeout. Raises OSError and HTTPException."""
 
     def stop(self) -> None:
-        """Ends it, from any thread. The reader then gets its end or an error."""
+        """Ends the stream, from any thread. The reader then gets the end of the stream or an error."""
 
     def close(self) -> None:
-        """Closes it; only the reader may call this."""
+        """Closes the stream. Only the reader may call this."""
 
 
 class Transport(Protocol):
-    """For one thread; any thread may call `open`. Every method raises OSError and http.client.HTTPException."""
+    """Sends requests, in one thread; any thread may call `open`.
+
+    Every method raises OSError and http.client.HTTPException.
+    """
 
     def send(self, request: ApiRequest) -> ApiResponse:
-        """The whole response, unless it is larger than the request allows."""
+        """Sends a request. Returns the whole response, unless it is larger than the request allows."""
 
     def open(self, request: ApiRequest) -> Stream | ApiResponse:
-        """A stream that the caller closes; the whole response if the status is 400 or above."""
+        """Returns a stream that the caller closes, or the whole response if its status is 400 or above."""
 
     def close(self) -> None:
-        """The next request would open a new connection."""
+        """Closes the connection. The next request opens a new one."""
 
 
 @dataclass(frozen=True)
 class HttpsStream:
-    """On a connection of its own."""
+    """A stream on its own connection."""
 
     connection: http.client.HTTPSConnection
     socket: socket.socket
@@ -92,8 +94,8 @@ class HttpsStream:
             return b""
 
     def stop(self) -> None:
-        with suppress(OSError):  # the server was first
-            # Not SSLSocket's: that one takes the session away from a thread that reads.
+        with suppress(OSError):  # the server closed the connection first
+            # SSLSocket's own shutdown would take the session away from a thread that reads.
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -114,7 +116,7 @@ class Https:
         try:
             response = _whole(_response(self._connection, request), request.most_bytes)
             if len(response.body) > request.most_bytes:
-                self.close()  # and with it the rest
+                self.close()  # closes the connection, and so drops the rest of the body
             return response
         except (OSError, http.client.HTTPException):
             self.close()
@@ -150,14 +152,14 @@ def _response(connection: http.client.HTTPSConnection, request: ApiRequest) -> h
 
 def _whole(response: http.client.HTTPResponse, most_bytes: int) -> ApiResponse:
     headers = {name.lower(): value for name, value in response.getheaders()}
-    # A body that breaks off is noticed only if all of it is read.
+    # A body that breaks off is noticed only if all of the body is read.
     whole = response.length is not None and response.length <= most_bytes
     body = response.read() if whole else response.read(most_bytes + 1)
     return ApiResponse(status=response.status, reason=response.reason, headers=headers, body=body)
 
 
 def tls(ca_file: Path) -> ssl.SSLContext:
-    """The context that trusts the cluster's CA alone. Raises AgentError."""
+    """Returns the TLS context that trusts only the cluster's CA. Raises AgentError."""
     try:
         context = ssl.create_default_context(cafile=str(ca_file))
     except (OSError, ssl.SSLError) as error:

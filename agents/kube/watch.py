@@ -1,4 +1,4 @@
-"""One watch request: the events of a collection, as the API server sends them."""
+"""One watch request, which yields the events of a collection as the API server sends them."""
 
 import http.client
 import json
@@ -19,9 +19,9 @@ class Watch(Iterator[Object]):
     """The events at `path` after `resource_version`, for so many seconds: {"type": ..., "object": ...}.
 
     The type is ADDED, MODIFIED, DELETED or BOOKMARK. The events end without an error after that time, when the server
-    ends them and after `stop`. Opening and reading raise ApiError; after a 410, list again. It has its own connection,
-    and is not retried. `admit` is called with an event's size in bytes before it is decoded, and may wait or raise
-    AgentError. `size` is that of the last event.
+    ends the watch, and after `stop`. Opening and reading raise ApiError; after a 410, list again. The watch has its own
+    connection, and is not retried. `admit` is called with an event's size in bytes before it is decoded, and may wait
+    or raise AgentError. `size` is the size of the last event.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Watch(Iterator[Object]):
                 raise ApiError(self._request, None, "TooLarge", f"an event is over {EVENT_BYTES} bytes")
 
     def _read(self, seconds: float) -> bytes:
-        """Some bytes; none at the end."""
+        """Returns some bytes, or b"" at the end."""
         try:
             return self._stream.read(seconds)
         except (OSError, http.client.HTTPException) as error:

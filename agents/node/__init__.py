@@ -1,1 +1,1 @@
-"""The node an agent runs on: control groups, and the pods that the kubelet runs there."""
+"""Reads the node on which an agent runs: control groups, and the pods that the kubelet runs there."""

@@ -1,4 +1,4 @@
-"""The pods of one node, with their containers and budgets."""
+"""Keeps the pods of one node, with their containers and budgets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ from tenancy.ledger import Ledger
 
 @dataclass(frozen=True, kw_only=True)
 class NodePod:
-    """A pod that runs or is about to. `group_uid` is the UID in its control group's name.
+    """A pod that runs or is about to run. `group_uid` is the UID in the name of its control group.
 
-    `containers` holds names by container id; `running` are the ids of those that run. `declared_mib` is 0 without a
-    budget. `caps` limit its containers on each of its devices, `uuids`.
+    `containers` holds names by container id; `running` has the ids of containers that run. `declared_mib` is 0 without
+    a budget. `caps` limit its containers on each of its devices, `uuids`.
     """
 
     namespace: str
@@ -33,7 +33,7 @@ class NodePod:
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """The pod and the name of a container. A name is empty while the API does not show it."""
+    """The pod and the name of a container. A name is empty until the API shows the pod."""
 
     namespace: str = ""
     pod: str = ""
@@ -46,7 +46,7 @@ class Roster:
     pods: tuple[NodePod, ...] = ()
 
     def owner(self, container: Container) -> Owner:
-        """The owner of the container. For an unlisted pod, only the UID in its control group is known."""
+        """Returns the owner of the container. For an unlisted pod, only the UID in its control group is known."""
         pod = self.pod(container.pod_uid)
         if pod is None:
             return Owner(pod_uid=container.pod_uid)
@@ -54,7 +54,7 @@ class Roster:
         return Owner(namespace=pod.namespace, pod=pod.name, pod_uid=pod.uid, container=name)
 
     def pod(self, group_uid: str) -> NodePod | None:
-        """The pod of the control group with that UID; None if it is not listed."""
+        """Returns the pod of the control group with that UID, or None if the pod is not listed."""
         return self._by_group.get(group_uid)
 
     def without(self, uid: str) -> "Roster":
@@ -62,12 +62,12 @@ class Roster:
 
     @cached_property
     def _by_group(self) -> Mapping[str, NodePod]:
-        """A control group with a pod's own UID is that pod's, whatever UID another pod's annotation names."""
+        """Maps UIDs of control groups to pods. A pod's own UID wins against the annotation of another pod."""
         return {pod.group_uid: pod for pod in self.pods} | {pod.uid: pod for pod in self.pods}
 
 
 def node_pod(item: Object, ledger: Ledger | None, log: Log) -> NodePod:
-    """A Pod with its budget: 0 without a ledger, or if its request cannot be read."""
+    """Returns a Pod with its budget. The budget is 0 without a ledger, or if the request cannot be read."""
     pod = Pod(item)
     return NodePod(
         namespace=pod.namespace,
@@ -83,7 +83,7 @@ def node_pod(item: Object, ledger: Ledger | None, log: Log) -> NodePod:
 
 
 def _caps(pod: Pod, ledger: Ledger) -> tuple[Cap, ...]:
-    """Empty if they cannot be read: the pod's budget is then reported."""
+    """Returns the caps; empty if they cannot be read. The pod's budget is reported in this case."""
     try:
         return tuple(caps_of(pod.spec, ledger.names))
     except ValueError:

@@ -20,7 +20,7 @@ Held = TypeVar("Held")
 
 @dataclass(frozen=True)
 class PodRequests:
-    """The MiB and devices that a bound pod requests; `problem` if they cannot be read."""
+    """The MiB and devices that a bound pod requests. `problem` is set if they cannot be read."""
 
     node: str
     mib: int = 0
@@ -32,7 +32,7 @@ class PodRequests:
 class NodeCache:
     """Nodes by name, bound pods that request our resources by UID, and ResourceSlices by name.
 
-    A watch of `sources` continues from here. `verified` and `now` are of the pass that listed: see ClusterState.
+    A watch of `sources` continues from here. `verified` and `now` are values of the pass that listed: see ClusterState.
     """
 
     names: Names
@@ -68,7 +68,7 @@ class NodeCache:
         return {node: published(found) for node, found in of_node.items()}
 
     def apply(self, event: Object) -> bool:
-        """Applies an event of a watch. Returns False if nothing to decide on changed, as in a kubelet's heartbeat."""
+        """Applies an event of a watch. Returns False if nothing relevant changed, as in a heartbeat of the kubelet."""
         kind, metadata = event["object"].get("kind"), event["object"]["metadata"]
         if event["type"] == "BOOKMARK":
             return False
@@ -84,7 +84,7 @@ class NodeCache:
         return node
 
     def add_pod(self, item: Object) -> PodRequests | None:
-        """Takes a bound pod. Returns None if it requests nothing of ours. Its request cannot change."""
+        """Adds a bound pod. Returns its requests, which cannot change, or None if the pod requests nothing of ours."""
         pod = Pod(item)
         seat = _seat(pod, self.names)
         if not seat.node or seat == PodRequests(seat.node):
@@ -93,7 +93,7 @@ class NodeCache:
         return seat
 
     def add_slice(self, item: Object) -> DeviceSlice | None:
-        """Takes a new or changed ResourceSlice. Returns None if it shows no GPU of a node."""
+        """Adds a new or changed ResourceSlice. Returns None if the slice shows no GPU of a node."""
         name, found = item["metadata"]["name"], slice_of(item, self.names)
         if found is None:
             self.slices.pop(name, None)

@@ -1,4 +1,4 @@
-"""Decides what each node must advertise. Pure (record 0000). Units: whole MiB of GPU memory.
+"""Decides what each node must advertise. Pure functions (record 0000). Units: whole MiB of GPU memory.
 
 A retired key is removed and never written as 0: the kubelet enforces 0 and ignores an absent key
 (pkg/kubelet/lifecycle/predicate.go).
@@ -20,7 +20,10 @@ from tenancy.quantity import QuantityError, canonical, whole
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """The requests of the pods bound to a node, in MiB and devices. `unreadable` has one text per other pod."""
+    """The requests of the pods bound to a node, in MiB and devices.
+
+    `unreadable` has one text for each unreadable pod.
+    """
 
     mib: int = 0
     devices: int = 0
@@ -29,7 +32,7 @@ class Bound:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterState:
-    """Every node. By its name: its bound pods, its ResourceSlices, and how it was last verified.
+    """All nodes. By node name: the bound pods, the ResourceSlices, and how the node was last verified.
 
     `now` is in seconds since 1970.
     """
@@ -59,7 +62,7 @@ class NodePatch:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFinding:
-    """A problem that no write can solve. If it is `blocking`, the node is not as the ledger wants it."""
+    """A problem that no write can solve. If the problem is `blocking`, the node is not as the ledger wants it."""
 
     node: Node
     bound_mib: int
@@ -77,12 +80,15 @@ def decide(ledger: Ledger, snapshot: ClusterState) -> tuple[Action, ...]:
 
 
 def members(ledger: Ledger, pool: Pool, snapshot: ClusterState) -> tuple[Node, ...]:
-    """Returns the nodes that the pool's selector matches, by the labels that count."""
+    """Returns the nodes that the pool's selector matches, by the labels that count as present."""
     return tuple(node for node in snapshot.nodes if pool.matches(_counted(ledger, node, snapshot).labels))
 
 
 def status_patch(keys: Names, change: NodePatch) -> dict[str, object]:
-    """Returns the merge patch of nodes/status. It writes both keys at once, and conflicts with any other write."""
+    """Returns the merge patch of nodes/status.
+
+    The patch writes both keys at once, and conflicts with any other write.
+    """
     values = {
         keys.gpumem: None if change.gpumem_mib is None else canonical(change.gpumem_mib),
         keys.gpu_count: None if change.gpu_count is None else canonical(change.gpu_count),
@@ -139,7 +145,7 @@ def _pool(ledger: Ledger, node: Node, counts: Shown) -> tuple[Pool | None, str |
 
 @dataclass(frozen=True, kw_only=True)
 class _Offer:
-    """The capacity of a verified node. `short` is the note if it is less than its pool declares."""
+    """The capacity of a verified node. `short` is a note if the capacity is less than the pool declares."""
 
     mib: int
     devices: int
@@ -147,7 +153,7 @@ class _Offer:
 
 
 def _offer(pool: Pool, counts: Shown) -> _Offer:
-    """Returns the declared capacity, or with `source: slices` the sum of what each device has."""
+    """Returns the declared capacity. With `source: slices`, returns the sum of the devices' memory."""
     if pool.source is not Source.SLICES or counts.devices is None:
         return _Offer(mib=pool.node_mib, devices=pool.device_count)
     mib, devices = pool.shown_mib(counts.devices), min(len(counts.devices), pool.device_count)
@@ -156,7 +162,9 @@ def _offer(pool: Pool, counts: Shown) -> _Offer:
 
 
 def _no_less_than_shown(keys: Names, node: Node, bound: Bound) -> Bound:
-    """Takes the advertised amount as bound if a pod's request cannot be read, so that it is not lowered."""
+    """Counts the whole advertised amount as bound if a pod's request cannot be read, so that the amount is
+    not lowered.
+    """
     if not bound.unreadable:
         return bound
     mib, devices = (max(_amount(node.capacity, key) or 0, 0) for key in (keys.gpumem, keys.gpu_count))
@@ -173,7 +181,7 @@ def _removal(node: Node, bound: Bound) -> NodePatch:
 
 
 def _withholding(keys: Names, node: Node, bound: Bound, doubt: str) -> NodePatch:
-    """Lowers the advertised amount to the bound one, so that an unverified node takes nothing new."""
+    """Lowers the advertised amount to the bound amount, so that an unverified node takes no new pod."""
     held_mib, devices = (
         amount if amount and (key in node.capacity or key in node.allocatable) else None
         for key, amount in ((keys.gpumem, bound.mib), (keys.gpu_count, bound.devices))
@@ -193,7 +201,7 @@ def _advertisement(pool: Pool, offers: _Offer, node: Node, bound: Bound) -> Node
 
 
 def _gone(shows: Shown, counts: Shown) -> Iterator[tuple[str, str]]:
-    """Yields reason and note of labels and slices that still count after they disappeared."""
+    """Yields reason and note for labels and slices that still count after they disappeared."""
     wait = f"count for {HOLD_SECONDS // 60} minutes more, then nothing new is taken here: is"
     if counts.labels != shows.labels:
         gone = (f"{key}={value}" for key, value in sorted(counts.labels.items()) if shows.labels.get(key) != value)
@@ -224,7 +232,10 @@ def _short(pool: Pool, devices: tuple[int, ...], mib: int) -> str:
 
 
 def _amount(held: Mapping[str, str], key: str) -> int | None:
-    """Returns the amount under `key` by value: 14k is 14000. None if it is absent, -1 if it is no whole number."""
+    """Returns the amount under `key` as a number: 14k is 14000.
+
+    None if the key is absent, -1 if it has no whole number.
+    """
     if key not in held:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Why a node's capacity cannot be verified, and what to change. Units: whole MiB of GPU memory."""
+"""Explains why a node's capacity cannot be verified, and what to change. Units: whole MiB of GPU memory."""
 
 from agents.kube.nodes import Node
 from agents.reconcile.labels import Shown, is_labelled, number_in_label
@@ -10,7 +10,7 @@ _WHO = "is NVIDIA's DRA driver, or the exporter, running here?"
 
 
 def doubt_of(pool: Pool, node: Node, shows: Shown, names: Names) -> str | None:
-    """Returns None if the node shows what its pool needs, by the pool's source."""
+    """Returns why the capacity is in doubt, or None if the node shows what its pool needs, by the pool's source."""
     if pool.source is Source.LABELS:
         return _by_labels(pool, node, shows)
     if pool.source is Source.SLICES:
@@ -40,7 +40,7 @@ def _unlike(node: Node, shows: Shown) -> str:
     """Returns the problem if the node has GPUs of several kinds, otherwise "".
 
     Feature discovery labels one kind, with that kind's number (newGPULabelers in internal/lm of NVIDIA's device
-    plugin). The node's capacity shows that there are others.
+    plugin). The node's capacity shows that there are other kinds.
     """
     kind, replicas = (number_in_label(shows.labels, label) for label in (LABEL_GPU_COUNT, LABEL_GPU_REPLICAS))
     try:
@@ -69,7 +69,10 @@ def _by_slices(pool: Pool, shows: Shown, names: Names) -> str | None:
 
 
 def _by_either(pool: Pool, node: Node, shows: Shown, names: Names) -> str | None:
-    """Labels and slices must each show all that is declared; one of them may be missing."""
+    """Returns a doubt unless labels and slices each show all that is declared.
+
+    Either labels or slices may be missing.
+    """
     labelled = is_labelled(shows)
     if labelled and (doubt := _by_labels(pool, node, shows)):
         return doubt

@@ -1,7 +1,7 @@
 """Remembers how a node was last verified, because labels and ResourceSlices disappear for minutes.
 
-Feature discovery removes its labels while it restarts, the kubelet removes a driver's slices while that restarts, and
-a driver upgrade removes both. A journal keeps them across runs. Times are whole seconds since 1970.
+Feature discovery removes its labels while it restarts, the kubelet removes a driver's slices while that restarts, and a
+driver upgrade removes both. A journal keeps labels and slices across runs. Times are whole seconds since 1970.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from tenancy.decode import DecodeError, decode
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing, Source
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
 
-# A driver upgrade of NVIDIA's operator removes its labels while the driver is built and loaded: minutes.
+# How long missing labels still count. While a driver upgrade builds and loads the driver, they are missing for minutes.
 HOLD_SECONDS = 600
 _SHOWN = (LABEL_GPU_MEMORY, LABEL_GPU_COUNT)
 
@@ -23,7 +23,7 @@ _SHOWN = (LABEL_GPU_MEMORY, LABEL_GPU_COUNT)
 class Shown:
     """A node's labels, and the MiB of each device by its ResourceSlices, the largest first.
 
-    `devices` is None if the slices do not show them. `problem` is then the reason, if there are slices.
+    `devices` is None if the slices do not show the devices. In this case `problem` is the reason, if there are slices.
     """
 
     labels: Mapping[str, str]
@@ -40,11 +40,11 @@ class Verified:
     devices: tuple[int, ...] | None = None
 
     def lapsed(self, now: int) -> bool:
-        """Returns True if they have been missing for so long that they count no more."""
+        """Returns True if labels and devices have been missing for so long that they no longer count."""
         return self.missing_since is not None and now - self.missing_since >= HOLD_SECONDS
 
     def pool(self, ledger: Ledger) -> Pool | None:
-        """Returns the memory pool of these labels; None if the ledger has none any more."""
+        """Returns the memory pool of these labels, or None if the ledger has no such pool any more."""
         return _memory_pool(ledger, self.labels)
 
 
@@ -54,7 +54,7 @@ def shown_by(node: Node, slices: Mapping[str, Published]) -> Shown:
 
 
 def number_in_label(labels: Mapping[str, str], label: str) -> int | None:
-    """Returns the number in feature discovery's label; None if it is missing or no number."""
+    """Returns the number in feature discovery's label, or None if the label is missing or has no number."""
     value = labels.get(label, "")
     return int(value) if value.isascii() and value.isdigit() else None
 
@@ -67,7 +67,8 @@ def is_labelled(shows: Shown) -> bool:
 def fill_in_missing(ledger: Ledger, shows: Shown, verified: Verified | None, now: int) -> Shown:
     """Fills in labels and devices that have been missing for less than HOLD_SECONDS.
 
-    A device label or a slice that is there counts as it is. So does another memory pool that verifies the node.
+    A device label or a slice that is present counts as it is. The same holds for another memory pool that verifies the
+    node.
     """
     if verified is None or verified.lapsed(now) or verified.pool(ledger) is None or _evidence(ledger, shows):
         return shows
@@ -83,7 +84,7 @@ def remember(
     now: int,
     slices: Mapping[str, Published] | None = None,
 ) -> dict[str, Verified]:
-    """Returns what is known of the nodes after they were seen at `now`; `slices` are by the nodes' names.
+    """Returns what is known of the nodes after they were read at `now`; `slices` are by the nodes' names.
 
     Forgets a node that is gone, that has no declared pool any more, or that advertises nothing any more.
     """
@@ -93,7 +94,7 @@ def remember(
         if evidence is not None:
             after[node.name] = evidence
         elif known is not None and known.pool(ledger) is not None:
-            # At most `now`: a time from a clock that is ahead would prolong the wait.
+            # The time is at most `now`: a time from a clock that is ahead would prolong the wait.
             since = now if known.missing_since is None else min(known.missing_since, now)
             entry = replace(known, missing_since=since)
             keys = {ledger.names.gpumem, ledger.names.gpu_count}
@@ -103,7 +104,7 @@ def remember(
 
 
 def to_journal(known: Mapping[str, Verified]) -> dict[str, object]:
-    """Returns the content of the journal, with lists as JSON reads them back."""
+    """Returns the content of the journal. Tuples are lists, as JSON would read them."""
     return {name: _entry(verified) for name, verified in known.items()}
 
 
@@ -113,7 +114,7 @@ def _entry(verified: Verified) -> dict[str, object]:
 
 
 def from_journal(content: Mapping[str, object]) -> dict[str, Verified]:
-    """Raises JournalError."""
+    """Reads the journal's content. Raises JournalError."""
     try:
         return {name: decode(Verified, entry, name, ignored=[]) for name, entry in content.items()}
     except DecodeError as error:
@@ -123,7 +124,7 @@ def from_journal(content: Mapping[str, object]) -> dict[str, Verified]:
 
 
 def _evidence(ledger: Ledger, shows: Shown) -> Verified | None:
-    """Returns what puts the node into one memory pool and shows its devices as the pool wants; None if nothing does."""
+    """Returns the labels and devices that verify the node for one memory pool, or None if they do not."""
     pool = _memory_pool(ledger, shows.labels)
     if pool is None:
         return None

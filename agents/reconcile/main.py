@@ -1,8 +1,8 @@
 """reconcile: advertises gpumem on the nodes of the ledger's pools, and removes it again (record 0000).
 
-A pass reads the ledger, the nodes and the bound pods, writes what differs, and reads all of it again as proof. The next
-pass starts when a watch shows that it has work. If watches fail, or a pass left something wrong, it starts after an
-interval. A problem of one node or one pod is reported and stops no other.
+A pass reads the ledger, the nodes and the bound pods, writes what differs, and reads everything again as proof. The
+next pass starts when a watch shows work. If watches fail, or a pass left something wrong, it starts after an interval.
+A problem of one node or one pod is reported and does not stop the others.
 
 Nobody scrapes a CronJob, so reconcile has no metrics: it writes Events on the node and log lines.
 """
@@ -38,7 +38,7 @@ PAUSE_SECONDS = 1.0
 class Settings:
     """RUN_SECONDS is the length of a CronJob's run.
 
-    0 is the Job of a rollout, which ends as soon as each pool has a node that is as wanted.
+    RUN_SECONDS is 0 in the Job of a rollout, which ends as soon as each pool has a node that is as wanted.
     """
 
     ledger_namespace: str = variable(text)
@@ -59,8 +59,8 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 class PassOutcome:
     """The end of a pass: what is wrong, the pools without a node, and the state to watch from.
 
-    `failed`: an error ended the pass. `served`: each pool has a node that is as wanted. `hopeless`: waiting would not
-    help a rollout.
+    `failed` is True if an error ended the pass. `served` is True if each pool has a node that is as wanted. `hopeless`
+    is True if waiting would not help a rollout.
     """
 
     wrong: tuple[str, ...] = ()
@@ -83,7 +83,9 @@ class Reconciler:
     log: Log
 
     def run(self) -> int:
-        """Returns 0 if the last pass did what it could, for a rollout's Job if each pool is served. Else 1.
+        """Returns 0 if the last pass did what it could, otherwise 1.
+
+        For a rollout's Job, each pool must also be served.
 
         Raises AgentError.
         """
@@ -100,7 +102,7 @@ class Reconciler:
             return 0
         empty = (f"pool {name}: no node matches its node_selector" for name in outcome.without_nodes)
         self.log.error(f"not up to date: {'; '.join((*outcome.wrong, *empty))}")
-        # A separate alert covers nodes with a wrong capacity. So only a failed run may miss its heartbeat.
+        # A separate alert covers nodes with a wrong capacity. So only a failed run should miss its heartbeat.
         once = self.settings.run_seconds == 0
         return int(outcome.failed or (once and not outcome.served))
 
@@ -112,7 +114,7 @@ class Reconciler:
         while True:
             began = self.clock.monotonic()
             outcome = self.attempt()
-            # A rollout must not wait for missing nodes.
+            # A rollout must not wait for nodes that are missing.
             if once and (outcome.served or outcome.hopeless):
                 return outcome
             due = began + self.settings.interval_seconds
@@ -141,7 +143,7 @@ class Reconciler:
             return self._retire(stored)
         promised = stored.ledger()
         if promised.names.capacity_finalizer not in stored.finalizers:
-            # This part is being removed from the stack: nothing would remove the capacity again.
+            # The stack is removing this part. Nobody would remove capacity that is advertised now.
             self.log.info("nothing to do: the ledger advertises nothing")
             return PassOutcome()
         last = self._settle(stored, promised, self._recall())
@@ -159,7 +161,10 @@ class Reconciler:
         )
 
     def _retire(self, stored: StoredLedger) -> PassOutcome:
-        """Removes the keys from every node, then the finalizer, which names the domain even if the data is broken."""
+        """Removes the keys from every node, and then the finalizer.
+
+        Its name has the domain, even if the ledger's data is broken.
+        """
         mine = {
             finalizer: names for finalizer in stored.finalizers if (names := Names.of_capacity_finalizer(finalizer))
         }
@@ -185,7 +190,10 @@ class Reconciler:
         return PassOutcome()
 
     def _recall(self) -> Record | None:
-        """Reads how nodes were verified before; None if not known, then a missing label counts as gone at once."""
+        """Reads how nodes were verified before.
+
+        Returns None if that is not known: then a missing label counts as gone at once.
+        """
         try:
             record = self._journal.find()
             if record is not None:
@@ -200,12 +208,12 @@ class Reconciler:
         return Journal(api=self.api, namespace=self.settings.ledger_namespace, name=journal(RECONCILE))
 
     def _settle(self, stored: StoredLedger, wanted: Ledger, record: Record | None) -> Settled:
-        """Writes until the nodes show what is wanted, except nodes that refuse a write."""
+        """Writes until the nodes show what is wanted. Skips nodes that refused a write."""
         known = {} if record is None else labels.from_journal(record.content)
         refused: dict[str, ApiError] = {}
         for writes_left in range(WRITES, -1, -1):
             seen = cache.read(self.api, wanted)
-            now = self.api.time or self.clock.now()  # the server's clock is the same for all runs
+            now = self.api.time or self.clock.now()  # all runs share the server's clock
             seen.now = int(now.timestamp())
             if record is not None:
                 seen.verified = known = labels.remember(wanted, seen.nodes.values(), known, seen.now, seen.published())
@@ -228,7 +236,7 @@ class Reconciler:
         try:
             self._journal.write(content, after=record)
         except ApiError as error:
-            self.log.warning(f"the nodes' labels were not recorded: {error}")  # the capacity matters more
+            self.log.warning(f"the nodes' labels were not recorded: {error}")  # capacity matters more
 
     def _report(self, last: Settled) -> tuple[str, ...]:
         """Reports the findings. Returns what is wrong."""
@@ -245,7 +253,7 @@ class Reconciler:
         return (*refused, *unsettled)
 
     def _write(self, names: Names, change: NodePatch, refused: dict[str, ApiError]) -> None:
-        """Writes one node. A refusal is noted for this node; no answer at all raises ApiError."""
+        """Writes one node. Notes a refusal for this node. Raises ApiError if there is no answer at all."""
         try:
             self.api.merge_patch(below(NODES, change.node.name, "status"), decide.status_patch(names, change))
         except ApiError as error:
@@ -274,7 +282,7 @@ class Reconciler:
         recorder.try_record(event, self.clock.now(), self.log)
 
     def _count_nodes(self, last: Settled) -> dict[str, frozenset[str]]:
-        """Returns the nodes of each memory pool. Warns if there are not as many as declared."""
+        """Returns the nodes of each memory pool. Warns if a pool has fewer or more nodes than declared."""
         promised, snapshot = last.ledger, last.cache.snapshot()
         found = {
             pool.name: frozenset(node.name for node in decide.members(promised, pool, snapshot))

@@ -1,4 +1,4 @@
-"""The state that a pass of reconcile left, and the wait until a watch shows that the next pass has work."""
+"""Keeps the state that a pass of reconcile left, and waits until a watch shows work for the next pass."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Settled:
 
     @property
     def wanting(self) -> frozenset[str]:
-        """The names of the nodes that are not as wanted."""
+        """Returns the names of the nodes that are not as wanted."""
         blocked = {finding.node.name for finding in self.findings if finding.blocking}
         return frozenset(blocked.union(change.node.name for change in self.changes))
 
@@ -50,7 +50,7 @@ class Settled:
         return changed and decide.decide(self.ledger, self.cache.snapshot()) != self.actions
 
     def sources(self) -> tuple[WatchSource, ...]:
-        """The collections that the next pass depends on."""
+        """Returns the collections that the next pass depends on."""
         path, version = self.stored.collection, self.stored.resource_version
         return (WatchSource(path=path, resource_version=version, parameters=name_selector(LEDGER)), *self.cache.sources)
 
@@ -63,9 +63,9 @@ class EventWait:
     _watches: Watches | None = None
 
     def wait(self, settled: Settled | None, until: float) -> bool:
-        """Returns True as soon as a pass has work, False at the monotonic time `until`.
+        """Returns True as soon as a watch shows work for a pass, False at the monotonic time `until`.
 
-        Returns False before that if there are no watches. Raises AgentError.
+        Returns False earlier if there are no watches. Raises AgentError.
         """
         if settled is None:
             self.close()
@@ -79,7 +79,7 @@ class EventWait:
                 self.close()
                 return False
             due = settled.makes_due(events)
-            del events  # before more are decoded
+            del events  # frees the events before more are decoded
             if due:
                 return True
         return False

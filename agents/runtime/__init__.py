@@ -1,1 +1,1 @@
-"""Settings, logs, time, HTTP and metrics of every agent."""
+"""Provides every agent's settings, logs, time, HTTP and metrics."""

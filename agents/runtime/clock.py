@@ -1,4 +1,4 @@
-"""An injectable clock, the passes of a run, and how long a CronJob's run may last."""
+"""Provides a clock that tests can replace, the passes of a run, and the length of a CronJob's run."""
 
 import re
 import time
@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 JUMP_SECONDS = 5
 # The most that this node's time of day and the API server's may differ.
 APART_SECONDS = 30
-# A container that starts up to this late runs its whole time. A later one ends when this one would, so that the last
-# pass is over before the Job's deadline (components/base/agent.py).
+# A container that starts up to this late runs its whole time. If it starts later, its run is shortened to end at the
+# same time. So the last pass is over before the Job's deadline (components/base/agent.py).
 PROMPT_SECONDS = 3
 _MINUTE_SECONDS = 60
-# <CronJob>-<minutes since 1970>-<5 letters>: getJobName in pkg/controller/cronjob/utils.go of Kubernetes.
+# A pod's name is <CronJob>-<minutes since 1970>-<5 letters>: getJobName in pkg/controller/cronjob/utils.go of
+# Kubernetes.
 _POD_NAME = re.compile(r".+-(\d+)-[a-z0-9]{5}")
 
 
@@ -24,14 +25,14 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True)
 class Clock:
-    """Monotonic seconds, a sleep on the same scale, and the time of day in UTC."""
+    """Reads monotonic seconds and the time of day in UTC, and sleeps by the monotonic clock."""
 
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], datetime] = _utc_now
 
     def passes(self, *, run_seconds: float, interval_seconds: float) -> Iterator[None]:
-        """Yields once for each pass: at once, then every interval, never after the run's end."""
+        """Yields once for each pass: at once, then after every interval, never after the run's end."""
         end = self.monotonic() + run_seconds
         while True:
             started = self.monotonic()
@@ -52,7 +53,7 @@ class Moment:
     local: datetime
 
     def problem(self, before: "Moment | None") -> str | None:
-        """Returns why the time of day cannot be believed; `before` is the moment of the last pass."""
+        """Returns why the time of day is wrong, or None. `before` is the moment of the last pass."""
         apart = (self.server - self.local).total_seconds()
         if abs(apart) > APART_SECONDS:
             return f"the API server's clock and this node's are {abs(apart):.0f} s apart"
@@ -63,9 +64,9 @@ class Moment:
 def seconds_left(run_seconds: float, pod_name: str, now: datetime) -> float:
     """Returns `run_seconds`, or less if the CronJob's pod started late, because the Job's deadline does not move."""
     scheduled = _POD_NAME.fullmatch(pod_name)
-    if scheduled is None:  # made by hand
+    if scheduled is None:  # a Job that somebody made by hand
         return run_seconds
     late = now.timestamp() - int(scheduled[1]) * _MINUTE_SECONDS
-    if not 0 <= late < _MINUTE_SECONDS:  # a number of another meaning, or clocks that disagree
+    if not 0 <= late < _MINUTE_SECONDS:  # the number has another meaning, or the clocks disagree
         return run_seconds
     return max(0.0, min(run_seconds, run_seconds + PROMPT_SECONDS - late))

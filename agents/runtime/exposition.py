@@ -12,7 +12,7 @@ from agents.runtime.errors import AgentError
 
 
 class ExpositionError(AgentError):
-    """The text is not in the format; nothing in it is believed."""
+    """The text is not in the format. No part of it is used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class MetricType(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """The meaning of a metric, and its labels. docs/reference/metrics.md is made from these."""
+    """The meaning of a metric, and its labels. docs/reference/metrics.md is generated from all of them."""
 
     text: str
     labels: tuple[str, ...] = ()
@@ -57,12 +57,12 @@ _ESCAPES = str.maketrans(_ESCAPED)
 
 
 def render(samples: Iterable[Sample], metrics: Mapping[str, Metric]) -> str:
-    """Returns the text of these gauges, grouped by name; each name is one of `metrics`."""
+    """Returns the text of these gauges, grouped by name. Each name is in `metrics`."""
     return render_families(gauges(samples, metrics))
 
 
 def gauges(samples: Iterable[Sample], metrics: Mapping[str, Metric]) -> tuple[Family, ...]:
-    """Groups the samples by name, each with its text of `metrics`."""
+    """Groups the samples by name. Each group has the help text of its metric in `metrics`."""
     grouped: dict[str, list[Sample]] = {}
     for sample in samples:
         grouped.setdefault(sample.name, []).append(sample)
@@ -81,7 +81,7 @@ def render_families(families: Iterable[Family]) -> str:
 
 
 def parse(text: str, passed_over: tuple[str, ...] = ()) -> tuple[Sample, ...]:
-    """Reads every sample except of the `passed_over` metrics.
+    """Reads every sample except samples of the `passed_over` metrics.
 
     Raises ExpositionError for a line that is no sample, and for a text that breaks off.
     """

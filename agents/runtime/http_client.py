@@ -1,4 +1,4 @@
-"""GET within the cluster, without a proxy or redirects, with a deadline and a size limit for the whole answer."""
+"""Sends GET within the cluster, without proxy or redirects. A deadline and a size limit hold for the whole answer."""
 
 import http.client
 import threading
@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from agents.runtime.errors import AgentError
 
-TIMEOUT_SECONDS = 1.5  # for each step
-# For all of it, even if the server sends a byte now and then or the name does not resolve. Below the 2 s within which
-# SIGTERM must end a run.
+TIMEOUT_SECONDS = 1.5  # the limit for each step
+# The limit for the whole request, even if the server sends a byte now and then or the name does not resolve. It is
+# below the 2 s within which SIGTERM must end a run.
 TOTAL_SECONDS = 1.9
 LIMIT_BYTES = 4 * 2**20
 
@@ -20,7 +20,7 @@ class FetchError(AgentError):
 
 
 def fetch(url: str, most_bytes: int | None = None) -> bytes:
-    """Returns the body at an http or https URL: at most `most_bytes`, or LIMIT_BYTES. Raises FetchError."""
+    """Returns the body at an http or https URL, of at most `most_bytes` or LIMIT_BYTES. Raises FetchError."""
     limit_bytes = LIMIT_BYTES if most_bytes is None else most_bytes
     body = _within(TOTAL_SECONDS, lambda: _fetch(url, limit_bytes))
     if body is None:
@@ -30,9 +30,10 @@ def fetch(url: str, most_bytes: int | None = None) -> bytes:
 
 
 def _within(seconds: float, get: Callable[[], bytes]) -> bytes | None:
-    """Returns or raises what `get` does; None if it has not ended by then.
+    """Returns what `get` returns, or raises its error. Returns None if `get` has not ended in time.
 
-    Its thread is left alone then, since nothing can stop a resolver. A daemon thread keeps no process alive.
+    In that case the thread of `get` is left alone, since nothing can stop a resolver. A daemon thread keeps no process
+    alive.
     """
     answers: list[bytes] = []
     errors: list[Exception] = []
@@ -51,7 +52,8 @@ def _within(seconds: float, get: Callable[[], bytes]) -> bytes | None:
     return answers[0] if answers else None
 
 
-# No handler of proxies: the environment may name one for the outside. None of redirects: a server may be a tenant's.
+# Proxies are not handled, because the environment may name a proxy for the outside. Redirects are not handled, because
+# the server may be a tenant's.
 _HANDLERS = (
     urllib.request.HTTPHandler,
     urllib.request.HTTPSHandler,
@@ -67,7 +69,7 @@ def _fetch(url: str, limit_bytes: int) -> bytes:
         opener.add_handler(handler())
     try:
         body = _read(opener, url, limit_bytes + 1)
-    except (OSError, http.client.HTTPException, ValueError) as error:  # a ValueError by the address
+    except (OSError, http.client.HTTPException, ValueError) as error:  # the address may cause a ValueError
         raise FetchError(f"{url}: {getattr(error, 'reason', None) or error}") from None
     if len(body) > limit_bytes:
         raise FetchError(f"{url}: the answer is over {limit_bytes} bytes")

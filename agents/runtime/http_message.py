@@ -3,7 +3,7 @@
 import http.client
 from dataclasses import dataclass
 
-HEAD_BYTES = 16 * 2**10  # of the request line and all headers
+HEAD_BYTES = 16 * 2**10  # the most bytes of the request line and all headers
 HEAD_END = b"\r\n\r\n"
 PLAIN = "text/plain; charset=utf-8"
 SAMPLES = "text/plain; version=0.0.4; charset=utf-8"  # for Prometheus
@@ -26,7 +26,7 @@ class HttpResponse:
     kind: str = JSON
 
     def encoded(self, *, last: bool) -> bytes:
-        """Returns the bytes to send; after the `last` response the connection ends."""
+        """Returns the bytes to send. After the `last` response the connection ends."""
         head = (
             f"HTTP/1.1 {self.status} {http.client.responses[self.status]}\r\n"
             f"Content-Type: {self.kind}\r\nContent-Length: {len(self.body)}\r\n"
@@ -39,12 +39,12 @@ def sentence(status: int, text: str) -> HttpResponse:
 
 
 class RequestError(ValueError):
-    """These servers refuse the request; the message gives the reason."""
+    """The server refuses the request; the message gives the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """The parsed request line and headers. `last`: the client sends no more requests."""
+    """The parsed request line and headers. `last` is True if the client sends no more requests."""
 
     method: str
     path: str

@@ -1,7 +1,8 @@
 """Serves the extender's verbs over TLS, with a thread for each connection.
 
-http.server takes twice the CPU for a request. This server listens on the pod's loopback, where kube-scheduler is its
-one client. open_server.py serves what the cluster can reach, in a thread of its own.
+http.server takes twice the CPU for a request. This server listens on the pod's loopback, where kube-scheduler is the
+only client. The module open_server.py
+serves the ports that the cluster can reach, in a separate thread.
 """
 
 import errno
@@ -25,9 +26,9 @@ from agents.runtime.http_message import (
     sentence,
 )
 
-# kube-scheduler binds many pods at once, each over its own connection.
+# The most connections. kube-scheduler binds many pods at once, each over its own connection.
 CONNECTIONS = 512
-# The errors of accept() if descriptors or their memory have run out.
+# These errors of accept() mean that descriptors or their memory have run out.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 EXHAUSTED_SECONDS = 0.05
 
@@ -35,7 +36,7 @@ EXHAUSTED_SECONDS = 0.05
 class Server(socketserver.ThreadingTCPServer):
     """Passes each request to `answer`, in the thread of its connection. Raises AgentError if the port is taken.
 
-    A request with a longer body than `body_bytes` is refused unread.
+    Refuses a request with a longer body than `body_bytes`, without reading the body.
     """
 
     allow_reuse_address = True
@@ -63,13 +64,13 @@ class Server(socketserver.ThreadingTCPServer):
             raise AgentError(f"cannot listen on port {port}: {error}") from None
 
     def get_request(self) -> tuple[socket.socket, object]:
-        """Waits if descriptors run out; the client stays in the kernel's queue."""
+        """Accepts a connection. Waits if descriptors run out; meanwhile the client stays in the kernel's queue."""
         try:
             return super().get_request()
         except OSError as error:
             if error.errno in EXHAUSTED:
                 time.sleep(EXHAUSTED_SECONDS)
-            raise  # the base class takes it for a client that closed
+            raise  # the base class treats this error as a client that closed
 
     def process_request(self, request: object, client_address: object) -> None:
         if not self._slots.acquire(blocking=False):
@@ -77,7 +78,7 @@ class Server(socketserver.ThreadingTCPServer):
             return
         try:
             super().process_request(request, client_address)  # type: ignore[arg-type]
-        except RuntimeError:  # no thread can be started
+        except RuntimeError:  # no new thread can start
             self._slots.release()
             raise
 
@@ -101,7 +102,7 @@ class _Handler(socketserver.StreamRequestHandler):
     def setup(self) -> None:
         self.request.settimeout(self.server.idle_seconds)
         if self.server.tls is not None:
-            # Not in the accepting thread, which a silent client would block.
+            # TLS starts here and not in the accepting thread, which a silent client would block.
             self.request = self.server.tls.wrap_socket(self.request, server_side=True)
         super().setup()
 

@@ -9,9 +9,10 @@ from typing import TextIO
 
 @dataclass(frozen=True)
 class Log:
-    """The log of one agent. Each line is one write, so that lines of two threads do not mix, and is flushed at once.
+    """Writes the log of one agent. Each line is one write, so that the lines of two threads do not mix.
 
-    The standard library's logging reserves field names (name, process) and ignores a broken stream.
+    Each line is flushed at once. The standard library's logging reserves field names (name, process) and ignores a
+    broken stream.
     """
 
     agent: str

@@ -1,4 +1,4 @@
-"""Endless loops, which log a problem when it changes and when it is over."""
+"""Runs endless loops. Logs a problem when it changes and when it is over."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,10 @@ from agents.runtime.log import Log
 
 @dataclass(kw_only=True)
 class ProblemLog:
-    """The problem that there is now, or None. It is logged after `failing`; `recovered` is logged when it is over."""
+    """Logs a problem after `failing` when it begins or changes, and `recovered` when it is over.
+
+    `None` means no problem.
+    """
 
     log: Log
     failing: str
@@ -28,7 +31,7 @@ class ProblemLog:
 def keep_running(
     step: Callable[[], object], problem: ProblemLog, pause: Callable[[], object] = lambda: None
 ) -> NoReturn:
-    """Repeats `step`, then `pause`. An AgentError of `step` is reported; any other error ends the loop."""
+    """Repeats `step`, then `pause`. Reports an AgentError of `step`. Any other error ends the loop."""
     while True:
         try:
             step()

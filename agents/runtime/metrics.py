@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from agents.runtime.exposition import Family, MetricType, Sample
 
-# Seconds, from answers within the process to calls of the API.
+# The buckets' limits in seconds. They cover answers within the process and calls of the API.
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -28,7 +28,7 @@ class Counter:
 
 
 class Histogram:
-    """Counts durations in buckets, by one label."""
+    """Counts durations in buckets, separately for each value of one label."""
 
     def __init__(self, name: str, text: str, label: str) -> None:
         self._name, self._text, self._label = name, text, label

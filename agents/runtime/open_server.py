@@ -1,9 +1,9 @@
 """Serves pages to Prometheus, to probes and to other agents, in one thread.
 
 Anybody in the cluster may reach these ports if no NetworkPolicy forbids it, and the agents have little memory. So the
-server bounds the connections (in all and from one address), the time for each, and the size of a request. It also
-bounds how often a page is made, and the share of a CPU. A new connection replaces the oldest one, so that
-nobody can keep others out by holding connections.
+server bounds the connections (in all and from one address), the time for each, and the size of a request. The server
+also bounds how often a page is made, and its share of a CPU. A new connection replaces the oldest one. So nobody can
+keep others out by holding connections.
 """
 
 import http.client
@@ -31,17 +31,17 @@ from agents.runtime.http_message import (
 from agents.runtime.http_server import EXHAUSTED, EXHAUSTED_SECONDS
 
 CONNECTIONS = 64
-# More than one or two, since network address translation gives several clients the same address.
+# The most connections from one address. Address translation may give several clients the same address.
 CONNECTIONS_A_SOURCE = 8
-# For a whole request, and for reading its answer.
+# The time in which a client must send a whole request, and then read the whole answer.
 STEP_SECONDS = 5.0
-# For this long a page is served again as it is.
+# A page is served again without a change for this long.
 AGAIN_SECONDS = 0.1
-# The share of one CPU, and how many seconds of it may be saved up or owed.
+# The server's share of one CPU, and the seconds of CPU time that may be saved up or owed.
 CPU_SHARE = 0.5
 CPU_SECONDS = 0.1
 _AT_ONCE = 32
-# The kernel's buffers of a connection, which count as the container's memory.
+# The size of the kernel's buffers of a connection, which count as the container's memory.
 _RECEIVE_BYTES = HEAD_BYTES
 _SEND_BYTES = 64 * 2**10
 _REPEATED = (http.client.OK, http.client.SERVICE_UNAVAILABLE)
@@ -49,7 +49,7 @@ _REPEATED = (http.client.OK, http.client.SERVICE_UNAVAILABLE)
 
 @dataclass(eq=False, kw_only=True)
 class _Connection:
-    """A client, its address, and the monotonic time by which it must send or read."""
+    """A client, its address, and the monotonic time `due` by which the client must send or read."""
 
     socket: socket.socket
     source: str
@@ -59,16 +59,16 @@ class _Connection:
 
 
 class OpenServer:
-    """Passes each request to `answer`, one after the other. Each connection has one request, without a body.
+    """Passes each request to `answer`, one after another. Each connection carries one request, without a body.
 
-    Host "" is every address. Raises AgentError if the port is taken.
+    Host "" stands for every address. Raises AgentError if the port is taken.
     """
 
     def __init__(self, host: str, port: int, answer: Callable[[HttpRequest], HttpResponse]) -> None:
         self._answer = answer
         self._pages: dict[HttpRequest, HttpResponse] = {}
         self._pages_at = 0.0
-        self._connections: dict[_Connection, None] = {}  # in the order of `due`
+        self._connections: dict[_Connection, None] = {}  # sorted by `due`
         self._selector = selectors.DefaultSelector()
         self._stopping, self._rests = threading.Event(), threading.Event()
         self._rests.set()
@@ -95,7 +95,7 @@ class OpenServer:
         self._listener.close()
 
     def serve_forever(self, poll_interval: float = 0.5) -> None:
-        """Serves until `shutdown`. Sleeps after using more than its share of the CPU."""
+        """Serves until `shutdown`. Sleeps after the server has used more than its share of the CPU."""
         self._rests.clear()
         saved, at = CPU_SECONDS, time.monotonic()
         try:
@@ -111,7 +111,7 @@ class OpenServer:
             self._rests.set()
 
     def shutdown(self) -> None:
-        """Ends `serve_forever` from any thread, and waits for its end. Leaving the context does the same."""
+        """Ends `serve_forever` from any thread, and waits until it has ended. Leaving the context does the same."""
         self._stopping.set()
         self._rests.wait(STEP_SECONDS)
 
@@ -119,7 +119,7 @@ class OpenServer:
         for key, _ in self._selector.select(seconds):
             if key.data is None:
                 self._accept()
-            elif key.data in self._connections:  # else another one has replaced it
+            elif key.data in self._connections:  # otherwise a new connection has replaced this one
                 self._advance(key.data)
         now = time.monotonic()
         while (oldest := next(iter(self._connections), None)) and oldest.due < now:
@@ -131,7 +131,8 @@ class OpenServer:
                 client, address = self._listener.accept()
             except OSError as error:
                 if error.errno in EXHAUSTED:
-                    # Clients wait in the kernel's queue. Closing a connection frees a descriptor.
+                    # Descriptors have run out, so clients wait in the kernel's queue. Closing a connection frees a
+                    # descriptor.
                     if oldest := next(iter(self._connections), None):
                         self._close(oldest)
                     time.sleep(EXHAUSTED_SECONDS)
@@ -139,7 +140,7 @@ class OpenServer:
             self._admit(client, address[0])
 
     def _admit(self, client: socket.socket, source: str) -> None:
-        """Accepts a client, in place of the oldest one if its address, or the server, has too many."""
+        """Accepts a client. Closes the oldest connection if the client's address, or the server, has too many."""
         same = [each for each in self._connections if each.source == source]
         if len(same) >= CONNECTIONS_A_SOURCE:
             self._close(same[0])
@@ -150,7 +151,7 @@ class OpenServer:
         connection = _Connection(socket=client, source=source, due=0)
         self._selector.register(client, selectors.EVENT_READ, connection)
         self._renew(connection)
-        self._advance(connection)  # its request has often arrived: answered at once, it cannot be replaced before
+        self._advance(connection)  # the request has often arrived already; an answer now comes before any replacement
 
     def _advance(self, connection: _Connection) -> None:
         """Reads once, or sends, without waiting. Closes the connection after the response."""
@@ -170,11 +171,11 @@ class OpenServer:
                 self._close(connection)
         except BlockingIOError:
             pass
-        except OSError:  # the client closed
+        except OSError:  # the client closed the connection
             self._close(connection)
 
     def _response(self, received: bytes) -> HttpResponse | None:
-        """Returns the response to the request; None if it has not arrived as a whole."""
+        """Returns the response to the request, or None until the whole request has arrived."""
         text, end, _ = received.partition(HEAD_END)
         try:
             if len(text) > HEAD_BYTES:
@@ -187,7 +188,10 @@ class OpenServer:
         return self._page(HttpRequest(head.method, head.path))
 
     def _page(self, request: HttpRequest) -> HttpResponse:
-        """Returns the response, or the one of a moment ago. Other statuses are not kept: a client may try any path."""
+        """Returns the response, or the same response as a moment ago.
+
+        Keeps only status 200, because a client may try any path.
+        """
         now = time.monotonic()
         if now - self._pages_at > AGAIN_SECONDS:
             self._pages, self._pages_at = {}, now
@@ -214,7 +218,7 @@ class OpenServer:
 
 
 class MetricsSource(Protocol):
-    """An agent that serves metrics and its health, each as a status and a body."""
+    """Returns metrics and health of an agent, each as a status and a body."""
 
     def metrics(self) -> tuple[int, str]: ...
 

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class SettingsError(AgentError):
-    """The environment is wrong; each of `problems` names a variable, its value and what to change."""
+    """The environment is wrong. Each of `problems` names a variable, its value and what to change."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -52,12 +52,12 @@ def text(value: str) -> str:
 
 
 def listed(value: str) -> tuple[str, ...]:
-    """Accepts names with commas between, also none."""
+    """Accepts names separated by commas, or no name at all."""
     return tuple(name for name in value.split(",") if name)
 
 
 def flag(value: str) -> bool:
-    """Accepts exactly true or false, so that no spelling of DRY_RUN is misread."""
+    """Accepts only true or false, so that no spelling of DRY_RUN is misread."""
     if value not in ("true", "false"):
         raise ValueError("must be true or false")
     return value == "true"

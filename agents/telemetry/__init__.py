@@ -1,1 +1,1 @@
-"""GPU memory as it is measured: a device, its ResourceSlice, and the client of the exporters."""
+"""Provides measured GPU memory: a device, its ResourceSlice, and the client of the exporters."""

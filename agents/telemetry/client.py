@@ -1,4 +1,4 @@
-"""Asks each node's exporter for its measurements, or reports why they are not known."""
+"""Asks each node's exporter for its measurements, or reports why the measurements are not known."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from tenancy.units import MIB
 
 # Two readings less than this apart are the same reading.
 _STEP_SECONDS = 1.0
-# Exporters asked at the same time, so that one that hangs delays no other.
+# The most exporters that are asked at the same time, so that an exporter that hangs delays no other.
 _AT_ONCE = 64
 # No exporter is asked after this time, so that the first readings do not become stale.
 _ROUND_SECONDS = 10.0
@@ -27,11 +27,11 @@ _ROUND_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTelemetry:
-    """The devices of a pool's node of which something is known. The fields of a Reading have the same meaning here.
+    """The known devices of a pool's node. Fields that a Reading also has mean the same here.
 
-    `problem` is why nothing is known of the node or, if there are `devices`, of the others. `excluded` also has the
-    devices that the node's annotation excludes. `read_at` is the time of the reading on the reader's monotonic clock.
-    `repeated`: the last sample had the same reading.
+    `problem` is why nothing is known of the node. If there are `devices`, `problem` concerns the other devices.
+    `excluded` also has the devices that the node's annotation excludes. `read_at` is the time of the reading on the
+    reader's monotonic clock. `repeated` is True if the last sample had the same reading.
     """
 
     pool: Pool
@@ -49,11 +49,11 @@ class NodeTelemetry:
     repeated: bool = False
 
     def offered_mib(self, device: Device) -> int:
-        """Returns the MiB that the device may hand out in all."""
+        """Returns the MiB that the device may offer to all pods together."""
         return 0 if device.uuid in self.excluded else self.pool.offered_mib(device.total_bytes // MIB)
 
     def stands_still(self, before: "NodeTelemetry | None") -> bool:
-        """Returns True if it equals the answer `before`, even in its age, and so may be the same answer."""
+        """Returns True if this answer equals the answer `before`, even in its age. Both may be the same answer."""
         return before is not None and _content(before) == _content(self)
 
     def is_new(self, before: "NodeTelemetry | None") -> bool:
@@ -77,7 +77,7 @@ class Scraper:
 
 
 def _missing(reading: Reading, pool: Pool) -> tuple[Trouble | None, str | None]:
-    """Returns trouble and problem of the devices of which nothing is known."""
+    """Returns trouble and problem of the devices that are not known."""
     shown = len(reading.devices) + len(reading.lost)
     problems = [str(each) for each in reading.lost]
     troubles = [each.trouble for each in reading.lost]
@@ -97,9 +97,9 @@ def read(
     scraper: Scraper,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> tuple[NodeTelemetry, ...]:
-    """Returns the telemetry of every node of every memory pool, by the exporters in `namespace`. Raises ApiError.
+    """Returns the telemetry of every node of every memory pool, from the exporters in `namespace`. Raises ApiError.
 
-    Nothing is known of a node that several pools match.
+    A node that several pools match has no telemetry.
     """
     addresses, until = _addresses(api, namespace), monotonic() + _ROUND_SECONDS
 
@@ -149,7 +149,10 @@ def _url(addresses: Sequence[str], port: int) -> str:
 
 
 def _excluded(node: Node, devices: Iterable[Device], names: Names) -> frozenset[str]:
-    """Returns the devices that the node's annotation excludes; all if it cannot be read, as placement does."""
+    """Returns the devices that the node's annotation excludes.
+
+    An unreadable annotation excludes all, as in placement.
+    """
     try:
         out = excluded(node.annotations, names)
     except ValueError:

@@ -1,4 +1,7 @@
-"""A GPU, its memory and its processes: the exporter measures them, the other agents read them."""
+"""Defines a GPU, its memory and its processes.
+
+The exporter measures them, and the other agents read the measurements.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +9,7 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """A fault that keeps new pods off a device; the value of a taint and of a label."""
+    """A fault that keeps new pods off a device. It is the value of a taint and of a label."""
 
     UNREADABLE = "unreadable"  # NVML's calls fail for this device
     PAGES_TO_RETIRE = "pages-to-retire"  # bad memory stays in use until the device is reset
@@ -14,22 +17,22 @@ class Fault(StrEnum):
 
 
 class Uncapped(StrEnum):
-    """Why a container does not count as capped at its budget; the value of a label.
+    """The reason why a container does not count as capped at its budget. It is the value of a label.
 
-    The first three hold for every container of the node.
+    The first three reasons hold for every container of the node.
     """
 
-    DRIVER = "driver-too-old"  # its NVML knows no limits: older than R615
+    DRIVER = "driver-too-old"  # the driver is older than R615, so its NVML knows no limits
     CGROUP = "cgroup-v1"
     MIG = "mig"
     UNSTAMPED = "not-stamped"  # no limit, and the pod asks for none: it is older than the pool's `enforce: driver`
     UNLIMITED = "no-limit"  # no limit although the pod asks for one: the container toolkit is older than 1.20.1
-    INHERITED = "inherited-limit"  # the limit is of a group above, which others share
+    INHERITED = "inherited-limit"  # the limit belongs to a group above, which other containers share
     OTHER = "other-limit"
     UNREADABLE = "unreadable"
     GROUPLESS = "no-cgroup"
-    BUDGETLESS = "no-budget"  # uses the device without gpumem, in a pod whose other containers have some
-    UNKNOWN = "unknown-container"  # uses the device, and the API has not reported it yet
+    BUDGETLESS = "no-budget"  # uses the device without gpumem, while other containers of its pod have some
+    UNKNOWN = "unknown-container"  # the container uses the device, and the API has not reported the container yet
 
     @property
     def of_node(self) -> bool:
@@ -38,7 +41,7 @@ class Uncapped(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """One device's memory. `gpu` is its index on the node; `used_bytes` includes the driver's own memory.
+    """The memory of one device. `gpu` is the device's index on the node. `used_bytes` includes the driver's own memory.
 
     Only the exporter knows `fault` and `cannot_cap`.
     """
@@ -54,7 +57,7 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """The devices that NVML read, and the indices of those that it could not read."""
+    """The devices that NVML read, and the indices of the devices that NVML could not read."""
 
     devices: tuple[Device, ...]
     unreadable: tuple[int, ...] = ()
@@ -70,7 +73,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """A device and its processes, with PIDs of the exporter's PID namespace."""
+    """A device and its processes. The PIDs are of the exporter's PID namespace."""
 
     device: Device
     processes: tuple[Process, ...] = ()
@@ -78,7 +81,7 @@ class Occupancy:
 
 @dataclass(frozen=True)
 class Scan:
-    """The devices that NVML read, and the reason for each other one by index."""
+    """The devices that NVML read. For each other device, the reason by index."""
 
     occupancies: tuple[Occupancy, ...]
     unreadable: Mapping[int, str] = field(default_factory=dict)

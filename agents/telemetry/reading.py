@@ -1,4 +1,4 @@
-"""Reads one exporter's answer. Each device is believed only if its figures are fresh and possible."""
+"""Reads one exporter's answer. Uses a device only if its figures are fresh and possible."""
 
 import math
 from collections import defaultdict
@@ -14,12 +14,12 @@ from tenancy import names
 from tenancy.seconds import FRESH_SECONDS
 from tenancy.units import MIB, TOLERANCE
 
-# Skipped: the ledger may have a thousand seats, and each exporter of the pool serves them.
+# These metrics are skipped: the ledger may have a thousand seats, and each exporter of the pool serves them all.
 _NOT_OF_DEVICES = (names.METRIC_SEAT,)
 
 
 class Trouble(StrEnum):
-    """Why nothing is known of a node or a device."""
+    """The reason why nothing is known of a node or a device."""
 
     MISSING = "missing"  # the exporter is missing, or does not answer with status 200
     STALE = "stale"
@@ -51,7 +51,7 @@ class PodUse:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerCap:
-    """A container with a budget on one device. `why_not` is "" if the driver caps it at that budget."""
+    """A container with a budget, on one device. `why_not` is "" if the driver caps the container at that budget."""
 
     uid: str
     namespace: str
@@ -62,7 +62,7 @@ class ContainerCap:
 
 @dataclass(frozen=True, kw_only=True)
 class LostDevice:
-    """A device of which nothing is known, and why; `gpu` is its index."""
+    """A device that is not known, with the reason; `gpu` is the device's index."""
 
     gpu: int
     trouble: Trouble
@@ -74,11 +74,11 @@ class LostDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The devices of which something is known, and the `lost` ones.
+    """The known devices, and the `lost` devices.
 
-    `uses` has the pods on each device, if all of them are known. Otherwise `unknown_uses` has the reason, by UUID.
-    `excluded` has the UUIDs of devices with a fault, which take no new pod. `caps` has the containers with a budget, if
-    the pool's driver caps them.
+    `uses` has the pods on each device if all users are known. Otherwise `unknown_uses` has the reason, by UUID.
+    `excluded` has the UUIDs of devices with a fault, which take no new pod. `caps` has the containers with a budget if
+    the pool uses `enforce: driver`.
     """
 
     devices: tuple[Device, ...]
@@ -90,8 +90,8 @@ class Reading:
     caps: tuple[ContainerCap, ...] = ()
 
 
-_Samples = Mapping[str, Sequence[Sample]]  # by the metric's name
-_Key = tuple[int, str]  # a device's index and UUID
+_Samples = Mapping[str, Sequence[Sample]]  # the key is the metric's name
+_Key = tuple[int, str]  # index and UUID of a device
 
 
 def parse(text: str) -> Reading:
@@ -133,7 +133,7 @@ def parse(text: str) -> Reading:
 
 
 def _cap(sample: Sample) -> ContainerCap:
-    """Takes any other value than 1 as no cap."""
+    """Reads one cap. A value other than 1 means no cap."""
     uid, namespace, pod, container = map(_label(sample), ("pod_uid", "namespace", "pod", "container"))
     why_not = "" if sample.value == 1 else _label(sample)("reason") or "no reason is reported"
     return ContainerCap(uid=uid, namespace=namespace, pod=pod, container=container, why_not=why_not)
@@ -192,7 +192,7 @@ def _sum_doubt(device: Device, used_bytes: int, unattributed: int) -> str | None
 
 
 def _uses(samples: _Samples, devices: Collection[_Key]) -> tuple[PodUse, ...]:
-    """Adds up the containers of each pod, by device."""
+    """Adds up the use of each pod's containers, by device."""
     declaring = {sample.labels.get("pod_uid") for sample in samples[names.METRIC_POD_DECLARED]}
     has_ledger = bool(samples[names.METRIC_POOL_FLOOR])
     seen = set()

@@ -1,8 +1,8 @@
-"""Makes the ResourceSlice of a node's devices, which the exporter publishes. Pure.
+"""Makes the ResourceSlice of a node's devices, which the exporter publishes. Pure functions.
 
-Each node has one slice, of the driver `Names.device_driver`. Its devices are named gpu-<index> and have:
+Each node has one slice, of the driver `Names.device_driver`. The slice's devices are named gpu-<index> and have:
 
-    attributes  uuid, index; memoryCap if the pool has `enforce: driver`: able, or why this device is not
+attributes  uuid, index; memoryCap if the pool has `enforce: driver`: able, or why this device is not
     capacity    memory, in whole MiB, as NVML reads it
     taints      Names.unhealthy_taint, while the device has a fault
 
@@ -30,7 +30,7 @@ from tenancy.units import MIB
 
 @dataclass(frozen=True, kw_only=True)
 class PublishingNode:
-    """The node of the devices. `caps`: its pool has the driver hold containers to their budgets."""
+    """The node of the devices. If `caps` is True, the driver must hold the pool's containers to their budgets."""
 
     name: str
     uid: str
@@ -42,9 +42,9 @@ def name_of(node: str, names: Names) -> str:
 
 
 def slice_of(survey: Survey, host: PublishingNode, names: Names, before: Object | None) -> Object:
-    """Returns the node's slice. The pool's generation grows with every change but that of a taint.
+    """Returns the node's slice. The pool's generation grows with every change except a change of a taint.
 
-    A device that NVML cannot read stays as it was `before`, and tainted. If it was never read, it is left out.
+    A device that NVML cannot read stays as in `before`, with a taint. A device that was never read is left out.
     """
     spec = (before or {}).get("spec") or {}
     known = {device["name"]: device for device in spec.get("devices") or ()}
@@ -105,7 +105,7 @@ def _without_taints(devices: Sequence[Object]) -> list[Object]:
 
 
 def _undated(spec: Object) -> list[object]:
-    """Returns the spec without the time that the API server adds to each taint."""
+    """Returns the spec without the times that the API server adds to the taints."""
     devices = spec.get("devices") or ()
     taints = [
         [{key: value for key, value in taint.items() if key != "timeAdded"} for taint in device.get("taints") or ()]

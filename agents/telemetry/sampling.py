@@ -14,13 +14,13 @@ from agents.telemetry import client
 from agents.telemetry.client import NodeTelemetry, Scraper
 from tenancy.ledger import Ledger
 
-# The wait before an extra last pass. The Job's deadline leaves no more time.
+# The wait before an extra last pass. The Job's deadline leaves no time for a longer wait.
 _ONCE_MORE_SECONDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The places of ledger and exporters, and the length of a run."""
+    """The settings: where the ledger and the exporters are, and the length of a run."""
 
     pod_name: str = variable(text)
     ledger_namespace: str = variable(text)
@@ -32,7 +32,7 @@ class Settings:
 
 
 class UnsoundError(AgentError):
-    """A pass could not do all that it should: a run that ends with it is no success."""
+    """A pass could not do all its work. A run that ends with such a pass is no success."""
 
     @property
     def transient(self) -> bool:
@@ -40,7 +40,7 @@ class UnsoundError(AgentError):
 
 
 def read_ledger(settings: Settings, api: Api, log: Log) -> Ledger | None:
-    """Reads the ledger; None if there is none or it is being deleted. Raises AgentError."""
+    """Reads the ledger. Returns None if the ledger is missing or is being deleted. Raises AgentError."""
     stored = ledger.read(api, settings.ledger_namespace)
     if stored is None or stored.deleting:
         log.info("nothing to do: there is no ledger")

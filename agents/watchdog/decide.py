@@ -1,4 +1,4 @@
-"""Decides which pods to recycle: the pure half of the watchdog (record 0000). Units: whole MiB of GPU memory, seconds.
+"""Decides which pods to recycle: the pure part of the watchdog (record 0000). Units: whole MiB of GPU memory, seconds.
 
 Each device goes through the same steps: `_measured`, `_doubt`, `_counted`, `_chosen`. Each step adds to the
 verdict.
@@ -32,15 +32,16 @@ from tenancy.devices.recycle import Offender, RecycleChoice, choose, overshoot_m
 from tenancy.seconds import FRESH_SECONDS
 from tenancy.units import MIB
 
-# The memory of pods that have just ended counts as being freed in three samples below the floor. After that, new pods
-# take the memory that the ended ones free.
+# Below the floor, memory of pods that have just ended counts as being freed for three samples. In a later sample, other
+# pods have taken the memory.
 _CREDITED_SAMPLES = 3
 
 
 def decide(snapshot: PassInput, now: datetime) -> Decision:
     """Decides what to do at `now`, the API server's time.
 
-    It recycles on a device only after two new readings in a row below the floor, and never by doubtful telemetry.
+    Recycles on a device only after two new readings in a row below the floor. Doubtful telemetry never causes a
+    recycle.
     """
     moment = Moment(at=snapshot.at, server=now, local=snapshot.local_now)
     problem = _clock_problem(snapshot, moment)
@@ -72,7 +73,7 @@ def decide(snapshot: PassInput, now: datetime) -> Decision:
 
 
 def _clock_problem(snapshot: PassInput, moment: Moment) -> str | None:
-    """Why ages, cool-down and recycle limits cannot be computed now."""
+    """Returns why ages, cool-down and recycle limits cannot be computed now."""
     ahead = max(((each.at - moment.server).total_seconds() for each in snapshot.recycled), default=0)
     if (problem := moment.problem(snapshot.state.moment)) is not None:
         return problem
@@ -85,7 +86,7 @@ def _still_since(snapshot: PassInput, reading: NodeTelemetry) -> float:
 
 
 def _unusable(snapshot: PassInput, reading: NodeTelemetry, still_since: Mapping[str, float]) -> Blind | None:
-    """The node if its reading is missing, frozen or old."""
+    """Returns the node as blind if its reading is missing, frozen or old."""
     if reading.problem is not None and not (reading.devices or reading.lost):
         return _blind(reading, None, reading.trouble or Trouble.MISSING, reading.problem)
     still_seconds = snapshot.at - still_since[reading.node]
@@ -106,7 +107,7 @@ def _blind(reading: NodeTelemetry, gpu: int | None, trouble: Trouble, problem: s
 
 
 def _uncapped(reading: NodeTelemetry) -> Iterator[UncappedPod]:
-    """The containers that the driver does not hold. A restarting container is left out."""
+    """Returns the containers that the driver does not hold to their budgets. Leaves out a restarting container."""
     for cap in reading.caps:
         if cap.why_not and cap.container and cap.why_not != Uncapped.GROUPLESS:
             yield UncappedPod(pod=_reference(cap), node=reading.node, container=cap.container, why=cap.why_not)
@@ -115,7 +116,7 @@ def _uncapped(reading: NodeTelemetry) -> Iterator[UncappedPod]:
 def _measured(
     view: View, reading: NodeTelemetry, device: Device, demands: Mapping[tuple[str, str], SeatDemand]
 ) -> DeviceVerdict:
-    """The device with its floor, its waiting seats, and its pods that declared nothing or have ended."""
+    """Returns the device with its floor, its waiting seats, and the pods there that declared nothing or have ended."""
     demand = demands.get((reading.node, device.uuid), SeatDemand(0, ()))
     found = DeviceVerdict(
         node=reading.node,
@@ -143,7 +144,7 @@ def _undeclared(view: View, uses: Iterable[PodUse], *, pressed: bool) -> Iterato
 
 
 def _doubt(view: View, found: DeviceVerdict) -> Blind | None:
-    """The device if its users are unknown, or are not those that the API shows."""
+    """Returns the device as blind if its users are unknown, or differ from the pods that the API shows."""
     reading = view.readings[found.node]
     unknown = reading.unknown_uses.get(found.device.uuid)
     if unknown is not None:
@@ -165,7 +166,7 @@ def _contradiction(view: View, reading: NodeTelemetry, use: PodUse) -> str | Non
 
 
 def _judged(view: View, measured: Iterable[DeviceVerdict]) -> tuple[DeviceVerdict, ...]:
-    """The verdicts in their order: what is recycled for one device counts for the next."""
+    """Returns the verdicts in their order. A recycle for one device counts for the next device."""
     verdicts = []
     for found in measured:
         verdict = _chosen(view, _counted(view, found))
@@ -177,7 +178,7 @@ def _judged(view: View, measured: Iterable[DeviceVerdict]) -> tuple[DeviceVerdic
 
 
 def _counted(view: View, found: DeviceVerdict) -> DeviceVerdict:
-    """The verdict with the samples so far and the memory that is going."""
+    """Returns the verdict with the number of samples so far and the memory that is about to be free."""
     if not found.pressed:
         return found
     samples = view.snapshot.state.samples.get(found.place, 0) + view.is_new(found.node)
@@ -188,7 +189,7 @@ def _counted(view: View, found: DeviceVerdict) -> DeviceVerdict:
 
 
 def _chosen(view: View, found: DeviceVerdict) -> DeviceVerdict:
-    """The verdict with the offenders to recycle, if it is time to."""
+    """Returns the verdict with the offenders to recycle, if the time to recycle has come."""
     if found.samples < SAMPLES or not view.is_new(found.node) or not found.missing_mib:
         return found
     targets = _targets(view, found)
@@ -212,13 +213,19 @@ def _chosen(view: View, found: DeviceVerdict) -> DeviceVerdict:
 
 
 def _first_restored(offenders: Collection[Offender], aims_mib: Iterable[int]) -> RecycleChoice:
-    """The offenders that restore the first possible shortfall of these; if all are too large, nobody."""
+    """Returns the offenders that restore the first of these shortfalls that can be restored.
+
+    Nobody if all are too large.
+    """
     choices = (choose(offenders, shortfall_mib=mib) for mib in aims_mib)
     return next((choice for choice in choices if choice.restores), RecycleChoice(chosen=(), restores=False))
 
 
 def _targets(view: View, found: DeviceVerdict) -> list[Target]:
-    """The offenders that stay. The pods of a queued Job are one target, except those that terminate already."""
+    """Returns the offenders that still run.
+
+    The pods of a queued Job are one target, except pods that terminate already.
+    """
     used: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for use in view.readings[found.node].uses:
         used[use.uid][use.uuid] = use.used_bytes // MIB
@@ -238,7 +245,7 @@ def _targets(view: View, found: DeviceVerdict) -> list[Target]:
 
 
 def _within_limit(view: View, targets: Iterable[Target]) -> list[Target]:
-    """The targets that the recycle limits of their tenants allow, those furthest over first."""
+    """Returns the targets that the recycle limits of their tenants allow, the furthest over first."""
     recycles, found = view.recycles_by_tenant, []
     for target in sorted(targets, key=lambda each: -each.overshoot_mib):
         if recycles[target.tenant] < view.snapshot.limits.evictions_per_hour:
@@ -262,7 +269,7 @@ def _uses(view: View, found: DeviceVerdict) -> list[PodUse]:
 
 
 def _users(view: View, found: DeviceVerdict) -> list[GpuPod]:
-    """The running pods that use the device."""
+    """Returns the running pods that use the device."""
     return [view.pods[use.uid] for use in _uses(view, found) if use.uid not in found.ended]
 
 

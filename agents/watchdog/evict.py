@@ -1,4 +1,4 @@
-"""Recycling a target: by the Eviction API, which honours PodDisruptionBudgets, or for a queued Job by Kueue."""
+"""Recycles a target by the Eviction API, which honours PodDisruptionBudgets, or a queued Job by Kueue."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,9 +12,9 @@ from tenancy.names import KUEUE_API
 class EvictionOutcome(StrEnum):
     EVICTED = "evicted"
     DEACTIVATED = "deactivated"
-    BLOCKED = "blocked"  # by a PodDisruptionBudget
-    REFUSED = "refused"  # by the API, for any other reason
-    UNANSWERED = "unanswered"  # it may have been done
+    BLOCKED = "blocked"  # a PodDisruptionBudget refused the eviction
+    REFUSED = "refused"  # the API refused for any other reason
+    UNANSWERED = "unanswered"  # no answer came, so the pods may have been recycled
     GONE = "gone"
 
     @property
@@ -33,10 +33,10 @@ class EvictionResult:
 
 
 def recycle(api: Api, target: Target, longest_grace_seconds: int) -> EvictionResult:
-    """Evicts each pod by its uid, or deactivates a queued Job. An error of the API is this target's result.
+    """Evicts each pod by its uid, or deactivates a queued Job. Returns an error of the API as the target's result.
 
-    Kueue suspends a deactivated Job, deletes its pods and gives its quota to the next. If its pods were evicted, they
-    would come back within the same quota, or fail the Job.
+    Kueue suspends a deactivated Job, deletes its pods and gives its quota to the next. If the pods were evicted
+    instead, they would come back within the same quota, or fail the Job.
     """
     try:
         if target.first.stops_with_its_job and _deactivate(api, target.first):
@@ -54,7 +54,9 @@ def _failed(error: ApiError) -> EvictionResult:
 
 
 def _deactivate(api: Api, pod: GpuPod) -> bool:
-    """False if the Workload that the pod's annotation names does not belong to its Job. Raises ApiError.
+    """Deactivates the Workload that the pod's annotation names. Returns False for another Job's Workload.
+
+    Raises ApiError.
 
     Source: pkg/controller/core/workload_controller.go of Kueue; `kueuectl stop workload` also sets spec.active.
     """

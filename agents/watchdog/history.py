@@ -1,4 +1,7 @@
-"""The journal of recycles across runs, for cool-down and recycle limits; also what the API has just refused."""
+"""Keeps the journal of recycles across runs, for cool-down and recycle limits.
+
+Also keeps recent refusals of the API.
+"""
 
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
@@ -13,14 +16,14 @@ from agents.watchdog.types import Recycled, Refused
 from tenancy.decode import decode
 
 _RECYCLED, _REFUSED = "recycled", "refused"
-_TRIES = 3  # of a write while another run writes
+_TRIES = 3  # the most attempts at a write while other runs write
 
 Entry = TypeVar("Entry", Recycled, Refused)
 
 
 @dataclass
 class Recycles:
-    """The journal. A recycle is written before it is done, so that of two watchdogs only one does it."""
+    """Keeps the journal. A recycle is written before it is done, so that only one of two watchdogs does it."""
 
     journal: Journal
     kept_seconds: int
@@ -30,20 +33,28 @@ class Recycles:
     refused: tuple[Refused, ...] = ()
 
     def read(self) -> None:
-        """Reads both, oldest first. Raises ApiError, and JournalError if the journal cannot be read."""
+        """Reads recycles and refusals, oldest first.
+
+        Raises ApiError, and JournalError if the journal cannot be read.
+        """
         self.record = self.journal.read()
         self.recycled = self._entries(Recycled, _RECYCLED)
         self.refused = self._entries(Refused, _REFUSED)
 
     def reserve(self, new: Collection[Recycled], now: datetime) -> bool:
-        """False if another run wrote the journal since `read`. Raises ApiError."""
+        """Writes the recycles before they are done. Returns False if another run wrote the journal since `read`.
+
+        Raises ApiError.
+        """
         kept = (each for each in self.recycled if now - each.at < timedelta(seconds=self.kept_seconds))
         spared = (each for each in self.refused if now - each.at < timedelta(seconds=SPARED_SECONDS))
         return self._write((*kept, *new), tuple(spared))
 
     def settle(self, undone: Collection[Recycled], refused: Iterable[Refused]) -> None:
-        """Takes back what was reserved and not done. Raises nothing: an entry that stays keeps its pods alone for a
-        minute, and those of a queued Job for the cool-down."""
+        """Removes reserved recycles that were not done. Raises nothing.
+
+        An entry that stays protects its pods for a minute, and the pods of a queued Job for the cool-down.
+        """
         refusals = tuple(refused)
         try:
             for _ in range(_TRIES):
@@ -55,7 +66,7 @@ class Recycles:
             self.log.warning(f"the journal lists acts that were not done: {error}")
 
     def _entries(self, kind: type[Entry], key: str) -> tuple[Entry, ...]:
-        """Raises JournalError."""
+        """Returns the entries of the journal. Raises JournalError."""
         try:
             found = (decode(kind, each, key, ignored=[]) for each in self.record.content.get(key, []))
             return tuple(sorted(found, key=lambda each: each.at))

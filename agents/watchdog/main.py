@@ -1,7 +1,7 @@
 """watchdog: recycles the smallest set of over-budget pods on a device that is under its floor (record 0000).
 
-It recycles only under pressure, and never a pod within its budget. Telemetry that cannot be believed is reported on its
-node and is no reason to act. A completed run shows only that the watchdog is alive.
+The watchdog recycles only under pressure, and never a pod within its budget. Doubtful telemetry is reported on its node
+and is no reason to act. A completed run shows only that the watchdog is alive.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -37,11 +37,11 @@ from tenancy.units import MIB
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(sampling.Settings, Limits):
-    """The settings of a run. DRY_RUN: it only reports what it would do."""
+    """The settings of a run. With DRY_RUN the watchdog only reports what it would do."""
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
-    """The exit status of a run under `environ`. Raises AgentError."""
+    """Starts a run with the settings in `environ`. Returns the exit status. Raises AgentError."""
     settings = read(Settings, environ)
     clock = Clock()
     with closing(Api(in_cluster(environ), clock=clock)) as api:
@@ -49,9 +49,9 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
-    """0 if the last pass was complete, else 1. Failures of one pod or node are reported there and do not count.
+    """Makes the passes. Returns 0 if the last pass was complete, else 1.
 
-    Raises AgentError.
+    A failure of one pod or node is reported there and does not count. Raises AgentError.
     """
     watchdog = WatchdogRun(settings=settings, api=api, clock=clock, log=log)
     return sampling.run(settings, clock, log, watchdog.take, lambda: watchdog.unsettled)
@@ -59,8 +59,10 @@ def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
 
 @dataclass(kw_only=True)
 class WatchdogRun:
-    """One run. `state` is what a pass leaves to the next, `rehearsed` what it would have recycled in a dry run or in a
-    pool with assumed numbers."""
+    """One run. `state` is what a pass leaves to the next pass.
+
+    `rehearsed` is what the run would have recycled in a dry run, or in a pool with assumed numbers.
+    """
 
     settings: Settings
     api: Api
@@ -81,7 +83,10 @@ class WatchdogRun:
         self.reported: set[tuple[str, str]] = set()
 
     def take(self) -> None:
-        """One pass: reads, decides, acts and reports. Raises AgentError, UnsoundError where it could not do all."""
+        """Makes one pass: reads, decides, acts and reports.
+
+        Raises AgentError, and UnsoundError if a part was not possible.
+        """
         before, self.state, self.unsettled = self.state, PassState(), False  # a pass that fails is no sample
         ledger = sampling.read_ledger(self.settings, self.api, self.log)
         if ledger is None:
@@ -103,7 +108,7 @@ class WatchdogRun:
         return self.api.time or self.clock.now()
 
     def _read(self, ledger: Ledger, nodes: Sequence[Node], before: PassState) -> PassInput:
-        """Pods are read only on nodes that are under pressure or that a seat waits for."""
+        """Reads the input of a pass. Reads pods only on nodes that are under pressure or that a seat waits for."""
         readings = sampling.read_telemetry(
             self.settings, self.api, ledger, nodes, clock=self.clock, scraper=self.scraper
         )
@@ -126,7 +131,7 @@ class WatchdogRun:
         )
 
     def _recycle(self, reporter: Reporter, decision: Decision, now: datetime, began: float) -> None:
-        """Writes all of it down before any of it is done, so that of two watchdogs only one does it."""
+        """Writes all recycles to the journal before doing any, so that only one of two watchdogs recycles."""
         chosen = [(verdict, target) for verdict in decision.verdicts for target in verdict.recycle]
         wanted = [] if self.settings.dry_run else [each for each in chosen if each[0].assumed_pool is None]
         for verdict, target in chosen:
@@ -147,9 +152,9 @@ class WatchdogRun:
             self.log.warning("another watchdog run has recycled; the next pass decides again")
 
     def _act(self, targets: Sequence[Target], now: datetime, began: float) -> Sequence[EvictionResult]:
-        """The results in the order of the targets; fewer if the sample grew stale.
+        """Recycles the targets. Returns the results in their order; fewer if the sample grew stale.
 
-        The journal is corrected in any case, even if an error ends the run.
+        Corrects the journal in any case, even if an error ends the run.
         """
         results: list[EvictionResult] = []
         try:
@@ -169,13 +174,13 @@ class WatchdogRun:
         return results
 
     def _keep_samples(self, decision: Decision, served: Collection[tuple[str, str]]) -> None:
-        """Keeps the samples of devices on which nothing was done. The next pass may choose other pods there at once."""
+        """Keeps the sample counts of devices without a recycle. The next pass may choose other pods there at once."""
         kept = {found.place: found.samples for found in decision.verdicts if found.place not in served}
         self.state = replace(self.state, samples={**self.state.samples, **kept})
 
 
 def _pressed(reading: NodeTelemetry) -> bool:
-    """True if a device of the node is under its floor."""
+    """Returns True if a device of the node is under its floor."""
     return any(device.free_bytes // MIB < reading.pool.floor_mib for device in reading.devices)
 
 

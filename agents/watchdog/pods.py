@@ -1,4 +1,4 @@
-"""The pods that the watchdog decides on."""
+"""Reads the pods that the watchdog decides on."""
 
 import re
 from collections.abc import Iterator
@@ -12,9 +12,10 @@ from agents.runtime.log import Log
 from tenancy.ledger import Ledger
 from tenancy.names import KUEUE_POD_SET_LABEL, KUEUE_WORKLOAD_ANNOTATION, POD_TEMPLATE_HASH
 
-# A DNS subdomain of at most 253 characters. A tenant writes the name, and it goes into the journal and into a path.
+# A Workload's name is a DNS subdomain of at most 253 characters. A tenant writes the name, and the watchdog writes it
+# into the journal and into a path.
 _WORKLOAD_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
-# Owners that Kubernetes' own controllers make have shorter names. The API server limits no owner's name.
+# The longest workload that is kept. Kubernetes' own controllers make shorter names, but the API server has no limit.
 _LONGEST_WORKLOAD = 400
 
 
@@ -22,10 +23,10 @@ _LONGEST_WORKLOAD = 400
 class GpuPod:
     """A pod that is bound to a node. `workload` is the same across its replacements: namespace/kind/name.
 
-    `grace_seconds` is its grace period. If it terminates, it must be gone by `gone_by`, `going_seconds` after the
-    deletion. `queued_as` is the name of its Kueue Workload: None for a pod outside queues and outside queue tenants, ""
-    for an unknown name.
-    `uuids` are the devices that it was placed on. A `static` pod is run by its node's kubelet from a file.
+    `grace_seconds` is its grace period. A terminating pod must be gone by `gone_by`, `going_seconds` after its
+    deletion. `queued_as` is the name of its Kueue Workload. It is None for a pod outside queues and queue tenants, and
+    "" if the name is unknown. `uuids` are the devices of the pod. A `static` pod is run by its node's kubelet from a
+    file.
     """
 
     namespace: str
@@ -47,13 +48,18 @@ class GpuPod:
 
     @property
     def stops_with_its_job(self) -> bool:
-        """True if it is recycled with the other pods of its queued Job. A terminating pod never comes back."""
+        """Returns True if the pod is recycled with the other pods of its queued Job.
+
+        A terminating pod never comes back.
+        """
         return bool(self.queued_as) and self.gone_by is None
 
     @property
     def recycled_as(self) -> str:
-        """The key of the target it belongs to: its queued Job, or itself. The controller is part of the key, since a
-        pod may name the Workload of another Job."""
+        """Returns the key of the pod's target: its queued Job, or the pod itself.
+
+        The controller is part of the key, since a pod may name the Workload of another Job.
+        """
         return f"{self.workload}/{self.owner.uid if self.owner else ''}" if self.stops_with_its_job else self.uid
 
     @property
@@ -65,7 +71,7 @@ class GpuPod:
 
 
 def read_pods(api: Api, node: str, ledger: Ledger, log: Log) -> Iterator[GpuPod]:
-    """The pods bound to the node. An unreadable request counts as none. Raises ApiError."""
+    """Returns the pods bound to the node. An unreadable request counts as no request. Raises ApiError."""
     for item in api.items(PODS, fieldSelector=f"spec.nodeName={node}"):
         pod = Pod(item)
         queued_as = _queued_as(pod) if pod.namespace in ledger.queue_tenants else None
@@ -90,7 +96,7 @@ def read_pods(api: Api, node: str, ledger: Ledger, log: Log) -> Iterator[GpuPod]
 
 
 def _queued_as(pod: Pod) -> str | None:
-    """The name of the pod's Workload: None for a pod outside queues, "" for an invalid name."""
+    """Returns the name of the pod's Workload: None for a pod outside queues, "" for an invalid name."""
     if KUEUE_POD_SET_LABEL not in pod.labels:
         return None
     named = pod.annotations.get(KUEUE_WORKLOAD_ANNOTATION, "")
@@ -98,13 +104,13 @@ def _queued_as(pod: Pod) -> str | None:
 
 
 def _workload(pod: Pod, queued_as: str | None) -> str:
-    """The workload of the pod: the pod itself if the name of its owner is too long."""
+    """Returns the workload of the pod, or the pod itself if the name of its owner is too long."""
     named = _owned_by(pod, queued_as)
     return named if len(named) <= _LONGEST_WORKLOAD else f"{pod.namespace}/Pod/{pod.name}"
 
 
 def _owned_by(pod: Pod, queued_as: str | None) -> str:
-    """A Deployment makes a ReplicaSet for each rollout, named after itself and the hash of its template."""
+    """Returns the owner of a pod. A ReplicaSet counts as its Deployment: the name ends in the hash of the template."""
     owner, template_hash = pod.controller, pod.labels.get(POD_TEMPLATE_HASH)
     if queued_as:
         return f"{pod.namespace}/Workload/{queued_as}"

@@ -1,4 +1,4 @@
-"""The watchdog's log lines, and its Events on the objects concerned."""
+"""Writes the watchdog's log lines, and its Events on the objects concerned."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -21,7 +21,7 @@ _DONE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Reporter:
-    """The reports of one run; `reported` are the Events, by uid and reason, that it does not repeat."""
+    """Makes the reports of one run. `reported` are the Events, by UID and reason, that the run does not repeat."""
 
     log: Log
     recorder: Recorder
@@ -50,7 +50,10 @@ class Reporter:
         )
 
     def warn(self, decision: Decision, nodes: Mapping[str, Node], now: datetime) -> None:
-        """Writes the Events on objects that stay as they are. A missing exporter has none: an alert reports it."""
+        """Writes the Events on objects that stay as they are.
+
+        A missing exporter has no Event, because an alert reports it.
+        """
         for blind in decision.blind:
             if blind.trouble is not Trouble.MISSING and blind.node in nodes:
                 what = "it" if blind.gpu is None else f"GPU {blind.gpu}"

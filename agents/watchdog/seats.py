@@ -1,4 +1,7 @@
-"""The memory that waiting seats need on each device: pods of residents, or pods that a queue admitted."""
+"""Computes the memory that waiting seats need on each device.
+
+Their pods belong to residents, or a queue admitted them.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +21,7 @@ WAITING_SECONDS = 30
 class SeatDemand:
     """The MiB to free on a device for the seats that wait, its floor included.
 
-    `fewer_mib` are those for fewer of the seats: for all but the last, and so on, down to the first alone.
+    `fewer_mib` are the MiB for fewer seats: for all except the last seat, and so on, down to the first seat alone.
     """
 
     mib: int
@@ -27,7 +30,7 @@ class SeatDemand:
 
 
 def waiting_long_enough(seats: Iterable[WaitingSeat], now: datetime) -> tuple[WaitingSeat, ...]:
-    """The seats that have waited long enough, in the order in which they are placed."""
+    """Returns the seats that have waited long enough, in the order in which they are placed."""
     found = (seat for seat in seats if (now - seat.created).total_seconds() >= WAITING_SECONDS)
     return tuple(sorted(found, key=lambda seat: (-seat.priority, seat.created, seat.uid)))
 
@@ -35,7 +38,10 @@ def waiting_long_enough(seats: Iterable[WaitingSeat], now: datetime) -> tuple[Wa
 def demands_by_device(
     snapshot: PassInput, now: datetime, frees_soon: Callable[[str], bool]
 ) -> Mapping[tuple[str, str], SeatDemand]:
-    """The demands by node and uuid; `frees_soon` is True for the uid of a pod that is about to free its memory."""
+    """Returns the demands by node and UUID.
+
+    `frees_soon` is True for the UID of a pod that is about to free its memory.
+    """
     demands: dict[tuple[str, str], SeatDemand] = {}
     seats = waiting_long_enough(snapshot.seats, now)
     for pools in dict.fromkeys(seat.pools for seat in seats):
@@ -57,7 +63,7 @@ def demands_by_device(
 def _memory(
     reading: NodeTelemetry, pods: Sequence[GpuPod], frees_soon: Callable[[str], bool]
 ) -> Mapping[str, DeviceMemory]:
-    """The node's devices by uuid. A pod without a known device counts against each."""
+    """Returns the node's devices by UUID. A pod without a known device counts against each device."""
     return {
         device.uuid: DeviceMemory(
             room_mib=reading.offered_mib(device) - sum(_held_mib(pod, device.uuid) for pod in pods),
@@ -70,7 +76,7 @@ def _memory(
 
 
 def _held_mib(pod: GpuPod, uuid: str) -> int:
-    """The MiB that the pod takes from this device's promises."""
+    """Returns the MiB that the pod takes from this device's promises."""
     if pod.ended:
         return 0
     if not pod.uuids:

@@ -1,4 +1,4 @@
-"""Why an offender is left alone."""
+"""Decides which offenders are not recycled, and why."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ SPARED_SECONDS = 60
 
 
 def spared(view: View, target: Target) -> Spared | None:
-    """The target with the reason, or None if it may be recycled."""
+    """Returns the target with the reason, or None if the target may be recycled."""
     why = _never(view, target.first)
     if why is not None:
         return Spared(target=target, why=why, lasting=True)
@@ -37,7 +37,7 @@ def _never(view: View, pod: GpuPod) -> str | None:
 
 
 def _is_capped(view: View, pod: GpuPod) -> bool:
-    """True if the driver holds each container of the pod that has a budget."""
+    """Returns True if the driver caps each container of the pod that has a budget."""
     caps = [cap for cap in view.readings[pod.node].caps if cap.uid == pod.uid]
     return bool(caps) and not any(cap.why_not for cap in caps)
 
@@ -48,7 +48,8 @@ def _not_now(view: View, target: Target) -> str | None:
     if oldest_seconds < limits.minimum_age_seconds:
         return f"it is {oldest_seconds:.0f} s old; it is left alone for {limits.minimum_age_seconds} s"
     last = max((each.at for each in view.counted if each.workload == target.workload), default=None)
-    # A pod that terminates for too long is only shortened: that is no second recycle of its workload.
+    # For a pod that terminates for too long, an eviction only shortens the wait. This is no second recycle of its
+    # workload.
     if last is not None and now - last < timedelta(seconds=limits.cool_down_seconds) and target.first.gone_by is None:
         ago = (now - last).total_seconds()
         return f"it was recycled {ago:.0f} s ago; it is left alone for {limits.cool_down_seconds} s"

@@ -1,4 +1,4 @@
-"""The input, the decision and the state of a pass of the watchdog. Units: whole MiB, seconds."""
+"""Defines the input, the decision and the state of a pass of the watchdog. Units: whole MiB, seconds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from agents.watchdog.pods import GpuPod
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.units import MIB
 
-SAMPLES = 2  # in a row, each a new reading
+SAMPLES = 2  # the samples in a row, each a new reading
 HOUR = timedelta(hours=1)
 
 
@@ -36,7 +36,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Recycled:
-    """A recycle on record: a workload on a node, with the uids of its pods."""
+    """A recycle in the journal: a workload on a node, with the UIDs of its pods."""
 
     at: datetime
     workload: str
@@ -45,13 +45,13 @@ class Recycled:
 
     @property
     def tenant(self) -> str:
-        """The namespace. A workload is written as namespace/kind/name."""
+        """Returns the tenant's namespace. A workload is written as namespace/kind/name."""
         return self.workload.partition("/")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refused:
-    """A refusal by the API to recycle a workload, and why."""
+    """A refusal by the API to recycle a workload, and the reason."""
 
     at: datetime
     workload: str
@@ -60,7 +60,7 @@ class Refused:
 
 @dataclass(frozen=True, kw_only=True)
 class PassState:
-    """The state that one pass leaves to the next. Keys are nodes, pod uids, and devices by node and uuid.
+    """The state that one pass leaves to the next pass. The keys are nodes, pod UIDs, and devices by node and UUID.
 
     `samples` counts the samples in a row in which a device was under its floor. `ended_since` is when a pod was first
     seen to use a device without running there. `still_since` is when a node's reading last changed.
@@ -75,9 +75,9 @@ class PassState:
 
 @dataclass(frozen=True, kw_only=True)
 class PassInput:
-    """The input of one pass. `at` is monotonic, `local_now` this node's time of day.
+    """The input of one pass. `at` is monotonic time, `local_now` this node's time of day.
 
-    `pods` are those on nodes that are under pressure. `on_record` are the namespaces of unbudgeted workloads.
+    `pods` are the pods on nodes under pressure. `on_record` are the namespaces of unbudgeted workloads.
     """
 
     at: float
@@ -94,7 +94,7 @@ class PassInput:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Pods on one node that are recycled together, and their use of the device."""
+    """Pods on one node that are recycled together, and the MiB that they use of the device."""
 
     pods: tuple[GpuPod, ...]
     used_mib: int
@@ -117,7 +117,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """A name that is unique among the targets of a device."""
+        """Returns a name that is unique among the targets of a device."""
         return self.first.recycled_as
 
     def recycled(self, at: datetime) -> Recycled:
@@ -126,7 +126,7 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Spared:
-    """An offender that is left alone. `lasting`: waiting does not change that."""
+    """An offender that is not recycled. If `lasting` is True, waiting does not change that."""
 
     target: Target
     why: str
@@ -138,10 +138,10 @@ class DeviceVerdict:
     """The decision on one device.
 
     `seats_mib` must be freed for the waiting `seats`, the floor included; `fewer_seats_mib` for fewer seats.
-    `going_mib` is what terminating pods will free; `ended` are the uids of pods that the API no longer shows.
-    `recycle` frees all that is missing only if `restores`. `too_little` are the offenders that stay, because all of
-    them together restore nothing. `limited` is the recycle limit that protects offenders here. `undeclared` pods use
-    the device without a budget. `assumed_pool` is the pool if its numbers are assumed: nobody is recycled there.
+    Terminating pods will free `going_mib`. `ended` are the UIDs of pods that the API no longer shows. If `restores` is
+    True, `recycle` frees everything that is missing. `too_little` are the offenders that stay, because even all
+    together they would restore nothing. `limited` is the recycle limit that protects offenders here. `undeclared` pods
+    use the device without a budget. `assumed_pool` is the pool if its numbers are assumed: nobody is recycled there.
     """
 
     node: str
@@ -175,17 +175,19 @@ class DeviceVerdict:
 
     @property
     def short_mib(self) -> int:
-        """The MiB to free for the floor and for waiting seats."""
+        """Returns the MiB to free for the floor and for waiting seats."""
         return max(self.floor_mib - self.free_mib, self.seats_mib, 0)
 
     @property
     def missing_mib(self) -> int:
-        """The MiB still missing after all terminating pods have ended."""
+        """Returns the MiB still missing after all terminating pods have ended."""
         return max(self.short_mib - self.going_mib, 0)
 
     def aims_mib(self, least_free_mib: int) -> Sequence[int]:
-        """The MiB that recycles may restore, the most first: for all waiting seats, for fewer, for the floor, for the
-        least free memory."""
+        """Returns the MiB that recycles may restore, the most first.
+
+        They are for all waiting seats, for fewer seats, for the floor, and for the least free memory.
+        """
         level_mib = min(least_free_mib, self.floor_mib)
         short = (self.short_mib, *self.fewer_seats_mib, self.floor_mib - self.free_mib, level_mib - self.free_mib)
         return sorted({mib - self.going_mib for mib in short if mib > self.going_mib}, reverse=True)
@@ -193,7 +195,7 @@ class DeviceVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Blind:
-    """A node, or its device `gpu`, with telemetry that cannot be believed. Nothing is recycled there."""
+    """A node, or its device `gpu`, with telemetry that is not believed. Nothing is recycled there."""
 
     node: str
     trouble: Trouble
@@ -203,7 +205,7 @@ class Blind:
 
 @dataclass(frozen=True, kw_only=True)
 class UncappedPod:
-    """A container that the driver should hold to its budget and does not."""
+    """A container that the driver should hold to its budget but does not."""
 
     pod: Reference
     node: str
@@ -223,5 +225,5 @@ class Decision:
 
     @property
     def unsettled(self) -> bool:
-        """True if the next sample may be the one to act on."""
+        """Returns True if the watchdog may act after the next sample."""
         return any(0 < verdict.samples < SAMPLES for verdict in self.verdicts)

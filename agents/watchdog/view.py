@@ -1,4 +1,4 @@
-"""The pods of one pass that are going, and the recycles that count."""
+"""Finds the pods of one pass that are about to end, and the recycles that count."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -10,17 +10,18 @@ from agents.telemetry.client import NodeTelemetry
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.types import HOUR, PassInput, Recycled
 
-# A recycled pod counts as terminating for 30 s even if it does not: another watchdog may just have evicted it.
+# A recycled pod counts as terminating for 30 s even if it is not, because another watchdog may just have evicted it.
 SETTLE_SECONDS = 30
 # An evicted pod starts terminating at once. If it still runs after 60 s, the eviction was lost.
 VAIN_SECONDS = 60
-# A pod counts as terminating until 60 s after its grace period. After that, its node is gone or its process hangs.
+# A pod counts as terminating until 60 s after its grace period. If it takes longer, its node is gone or its process
+# hangs.
 LATE_SECONDS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One pass' input at `now`. `chosen` are the recycles that the pass has decided on so far."""
+    """The input of one pass at `now`. `chosen` are the recycles that the pass has decided on so far."""
 
     snapshot: PassInput
     now: datetime
@@ -35,7 +36,7 @@ class View:
         return {reading.node: reading for reading in self.snapshot.readings}
 
     def is_new(self, node: str) -> bool:
-        """True if the node's exporter has read its devices since the last pass."""
+        """Returns True if the node's exporter has read its devices since the last pass."""
         return self.readings[node].is_new(self.snapshot.state.readings.get(node))
 
     def has_ended(self, uid: str) -> bool:
@@ -44,7 +45,10 @@ class View:
 
     @cached_property
     def counted(self) -> Collection[Recycled]:
-        """The recycles that ended their pods. One that was tried again counts once, with its last time."""
+        """Returns the recycles that ended their pods.
+
+        A recycle that was tried again counts once, with its last time.
+        """
         done = sorted(
             (each for each in self.snapshot.recycled if not self._was_in_vain(each)), key=lambda each: each.at
         )
@@ -52,12 +56,15 @@ class View:
 
     @property
     def recycles_by_tenant(self) -> Counter[str]:
-        """The recycles of the last hour, with those of this pass."""
+        """Returns the recycles of the last hour, including those of this pass, by tenant."""
         hour = (each for each in self.counted if self.now - each.at < HOUR)
         return Counter(each.tenant for each in (*hour, *self.chosen))
 
     def is_going(self, pod: GpuPod) -> bool:
-        """True if the pod is about to end. A grace period counts for at most as long as a recycle would give."""
+        """Returns True if the pod is about to end.
+
+        A grace period counts only up to the grace period that a recycle would give.
+        """
         if any(pod.uid in each.pods or (pod.queued_as and pod.workload == each.workload) for each in self._settling):
             return True
         if pod.gone_by is None:
@@ -67,13 +74,15 @@ class View:
         return self.now < due + timedelta(seconds=LATE_SECONDS)
 
     def frees_soon(self, uid: str) -> bool:
-        """True if the memory of the pod with this uid is about to be free: it terminates, or has just ended."""
+        """Returns True if the memory of the pod with this UID is about to be free: the pod terminates, or has
+        just ended.
+        """
         if self.has_ended(uid):
             return self.snapshot.at - self.ended_since(uid) <= SETTLE_SECONDS
         return self.is_going(self.pods[uid])
 
     def ended_since(self, uid: str) -> float:
-        """When a pod was first seen to use a device without running there."""
+        """Returns when a pod was first found to use a device without running there."""
         return self.snapshot.state.ended_since.get(uid, self.snapshot.at)
 
     @cached_property
@@ -82,7 +91,7 @@ class View:
         return (*recent, *self.chosen)
 
     def _was_in_vain(self, entry: Recycled) -> bool:
-        """True if one of its pods lives on. A queued Job's pod may, for as long as Kueue takes to delete it."""
+        """Returns True if a pod of the recycle lives on. A queued Job's pod may live on until Kueue deletes it."""
         if self.now - entry.at < timedelta(seconds=VAIN_SECONDS):
             return False
         left = [self.pods[uid] for uid in entry.pods if uid in self.pods]

@@ -1,7 +1,8 @@
 """The scheduler cache: the devices that each pod holds, and the nodes that pods are nominated to.
 
-Its words are those of kube-scheduler's cache: a pod is reserved, assumed, bound and terminating, in this order. All but
-the reservations can be rebuilt from the API. One lock; no method does I/O. Units: MiB of GPU memory, monotonic seconds.
+A pod is reserved, assumed, bound and terminating, in this order, as in kube-scheduler's cache. Everything except the
+reservations can be rebuilt from the API. One lock guards the cache, and no method does I/O. Units: MiB of GPU memory,
+monotonic seconds.
 """
 
 import heapq
@@ -18,16 +19,16 @@ from agents.extender.cache.snapshot import Drift, NodeUsage, drift_of, usage_of
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import MemoryRequest, Scoring
 
-# The time from filter to bind. A pod may have to wait for its volumes in between.
+# The most time from filter to bind. In between, a pod may have to wait for its volumes.
 RESERVE_SECONDS = 30.0
-# The time from a nomination to the bind, with the grace periods of the victims.
+# The most time from a nomination to the bind. It includes the grace periods of the victims.
 NOMINATED_SECONDS = 300.0
-# A measurement counts for four refreshes of the exporter.
+# A measurement counts for this long, which is four refreshes of the exporter.
 MEASURED_SECONDS = 60.0
-# Two readings less than this apart are the same reading, fetched twice (agents/telemetry/client.py).
+# Two readings less than this apart are one reading that was fetched twice (agents/telemetry/client.py).
 _STEP_SECONDS = 1.0
 _UNKNOWN = PodRecord()
-# Stands for every node of which nothing is known.
+# Stands for each node that the cache does not know.
 _NOWHERE = NodeInfo("")
 
 
@@ -35,8 +36,8 @@ _NOWHERE = NodeInfo("")
 class Fits:
     """The answer to a filter: the one best node, or the reasons why no node fits.
 
-    `refused` has the nodes that lack room now. `hopeless` has those that would lack it even if they were empty. `short`
-    lists what a seat lacks on nodes where only memory in use keeps it out.
+    `refused` has the nodes that lack memory now. `hopeless` has the nodes that would lack memory even if they were
+    empty. `short` lists the devices where only memory in use keeps a seat out.
     """
 
     nodes: tuple[str, ...]
@@ -51,20 +52,20 @@ class NotAssumed:
 
 
 class Cache:
-    """All nodes and pods. A node or pod that is unknown is an answer, never an error.
+    """Holds all nodes and pods. For an unknown node or pod, a method returns an answer and raises no error.
 
-    With Scoring.FRAGMENTATION the usual pods are those bound at the last `replace` or `compare`.
+    With Scoring.FRAGMENTATION the usual pods are the pods that were bound at the last `replace` or `compare`.
     """
 
     def __init__(self, scoring: Scoring = Scoring.BEST_FIT) -> None:
         self._lock = threading.Lock()
         self._ranking = Ranking(scoring)
         self._pods: dict[str, PodRecord] = {}
-        self._nodes: dict[str, NodeInfo] = {}  # their pods follow from the records: see `_set`
-        self._due: list[tuple[float, str]] = []  # when something on a node ends
+        self._nodes: dict[str, NodeInfo] = {}  # the pods of a node follow from the records: see `_set`
+        self._due: list[tuple[float, str]] = []  # the time at which something on a node ends
 
     def update_node(self, devices: NodeDevices) -> bool:
-        """Sets the devices of a node, and returns True if they changed. Its pods keep theirs."""
+        """Sets the devices of a node, and returns True if they changed. The node's pods keep their devices."""
         with self._lock:
             node = self._node(devices.node)
             if node.inventory == devices:
@@ -74,7 +75,7 @@ class Cache:
             return True
 
     def remove_node(self, name: str) -> None:
-        """Forgets a node's devices. Its pods are removed one by one."""
+        """Forgets a node's devices. The node's pods are removed one by one, by `remove_pod`."""
         with self._lock:
             node = self._node(name)
             node.inventory = node.reading = None
@@ -96,19 +97,19 @@ class Cache:
             self._set(uid, _UNKNOWN)
 
     def nominate(self, pod: Nomination, now: float) -> None:
-        """Keeps the room that the victims leave for the pod, for NOMINATED_SECONDS from the first call."""
+        """Keeps for the pod the memory that its victims free, for NOMINATED_SECONDS from the first call."""
         with self._lock:
             self._nominate(pod.confirmed(self._record(pod.uid).nomination, now + NOMINATED_SECONDS))
 
     def renew(self, uid: str, nodes: Collection[str], now: float) -> None:
-        """Prolongs a nomination to one of these nodes: more pods are evicted there, and the API reports no change."""
+        """Prolongs a nomination to one of these nodes. More pods are evicted there, and the API reports no change."""
         with self._lock:
             known = self._record(uid).nomination
             if known and known.until and known.node in nodes:
                 self._nominate(replace(known, until=now + NOMINATED_SECONDS))
 
     def withdraw(self, uid: str, now: float) -> bool:
-        """Ends a nomination, and returns True if there was one. The room is retained for RESERVE_SECONDS.
+        """Ends a nomination, and returns True if there was one. Retains the memory for RESERVE_SECONDS.
 
         kube-scheduler removes a nomination when a filter or a bind fails, and tries the pod again.
         """
@@ -121,10 +122,10 @@ class Cache:
             return True
 
     def retain(self, pod: Nomination, now: float) -> None:
-        """Retains the room of a pod that was refused on its nominated node, for RESERVE_SECONDS.
+        """Retains memory for RESERVE_SECONDS for a pod that was refused on its nominated node.
 
         kube-scheduler may learn of the victims' end before this cache, try the pod too early and drop its nomination.
-        A nomination that has lapsed is not prolonged.
+        Does not prolong a nomination that has lapsed.
         """
         with self._lock:
             self._expire(now)
@@ -147,13 +148,13 @@ class Cache:
     ) -> None:
         """Records the measured free MiB by device index, and the pods that use the devices, at the time `at`.
 
-        The reading counts for MEASURED_SECONDS. `unknown` has the UUIDs of devices whose users are not known. A device
-        without a reading is judged by the ledger alone.
+        The reading counts for MEASURED_SECONDS. `unknown` has the UUIDs of devices with unknown users. A device without
+        a reading is judged by the ledger alone.
         """
         with self._lock:
             info = self._nodes.get(node)
             if info is None or (info.reading and at + MEASURED_SECONDS - info.reading.until < _STEP_SECONDS):
-                return  # the known reading, which does not know of the pods that ended since
+                return  # keeps the known reading, which does not include the pods that ended since
             info.reading = MeasuredMemory(dict(free), at + MEASURED_SECONDS, uses, frozenset(unknown))
             heapq.heappush(self._due, (info.reading.until, node))
             info.recount()
@@ -171,8 +172,8 @@ class Cache:
     ) -> Fits:
         """Chooses the best node with unused memory, and reserves its devices for the pod.
 
-        If there is none and `by_ledger` is set, a seat is judged by the ledger alone. The reservation ends after
-        RESERVE_SECONDS or at `until`, and with the pod's next filter.
+        If no node has unused memory and `by_ledger` is set, a seat is judged by the ledger alone. The reservation ends
+        after RESERVE_SECONDS, at `until`, or with the pod's next filter.
         """
         with self._lock:
             self._expire(now)
@@ -199,7 +200,7 @@ class Cache:
     def shortages(
         self, uid: str, request: MemoryRequest, nodes: Iterable[str], now: float, entitlement: Entitlement
     ) -> tuple[Shortage, ...]:
-        """The `short` that a `fit` would return. Nothing is reserved."""
+        """Returns the `short` that a `fit` would return, and reserves nothing."""
         with self._lock:
             self._expire(now)
             left = [self._left(name, uid, entitlement, now) for name in nodes]
@@ -214,7 +215,7 @@ class Cache:
         *,
         by_ledger: bool = False,
     ) -> frozenset[str]:
-        """All nodes that a `fit` could choose. Nothing is reserved."""
+        """Returns all nodes that a `fit` could choose, and reserves nothing."""
         with self._lock:
             self._expire(now)
             left = [self._left(name, uid, entitlement, now) for name in self._nodes]
@@ -225,12 +226,12 @@ class Cache:
             )
 
     def is_nominated(self, uid: str) -> bool:
-        """Returns True if a node keeps room for the pod."""
+        """Returns True if a node keeps memory for the pod."""
         with self._lock:
             return self._record(uid).nomination is not None
 
     def retained(self, uid: str, now: float) -> str | None:
-        """The node that retains room for the pod after it was refused there; None if there is none."""
+        """Returns the node that retains memory for the pod after a refusal there, or None."""
         with self._lock:
             self._expire(now)
             nomination = self._record(uid).nomination
@@ -239,7 +240,7 @@ class Cache:
     def assume(
         self, uid: str, request: MemoryRequest, node: str, now: float, entitlement: Entitlement = NO_SEAT
     ) -> PodInfo | NotAssumed:
-        """Gives the pod devices of the node. It keeps them until `update_pod`, `remove_pod` or `forget`."""
+        """Gives the pod devices of the node. The pod keeps them until `update_pod`, `remove_pod` or `forget`."""
         with self._lock:
             self._expire(now)
             self._unreserve(uid)
@@ -253,7 +254,7 @@ class Cache:
             return pod
 
     def finish_binding(self, uid: str, now: float) -> None:
-        """Records that the API accepted the binding. A list that begins later shows the pod, or the pod is gone."""
+        """Records that the API accepted the binding. A list that begins later shows the pod, unless the pod is gone."""
         with self._lock:
             if assumed := self._record(uid).assumed:
                 self._hold(uid, replace(assumed, accepted_at=now))
@@ -265,7 +266,7 @@ class Cache:
                 self._hold(uid, None)
 
     def node(self, name: str) -> NodeInfo:
-        """A copy of the node, which no longer changes; empty if the node is unknown."""
+        """Returns a copy of the node, which no longer changes. The copy is empty if the node is unknown."""
         with self._lock:
             return self._nodes.get(name, _NOWHERE).copy()
 
@@ -281,9 +282,9 @@ class Cache:
         seated: Collection[str] = (),
         server_now: datetime | None = None,
     ) -> tuple[str, ...] | None:
-        """The candidates that must leave the node for the request to fit, by falling priority.
+        """Returns the candidates that must leave the node so that the request fits, by falling priority.
 
-        Returns () if all may stay, and None if leaving would not help. A seat needs room by the ledger alone. The pods
+        Returns () if all may stay, and None if leaving would not help. For a seat, only the ledger counts. The pods
         of `seated` keep within a seat themselves. A terminating pod counts as gone until it is due at `server_now`.
         """
         with self._lock:
@@ -292,7 +293,7 @@ class Cache:
             return left.victims(request, candidates, seated, server_now, measured=not left.seats(entitlement))
 
     def snapshot(self) -> tuple[NodeUsage, ...]:
-        """The usage of every node with devices or pods, sorted by name."""
+        """Returns the usage of every node with devices or pods, sorted by name."""
         with self._lock:
             nodes = [node.copy() for node in self._nodes.values()]
         return tuple(usage_of(node) for node in sorted(nodes, key=lambda node: node.node))
@@ -300,8 +301,8 @@ class Cache:
     def compare(self, pods: Iterable[PodInfo], since: float) -> Drift:
         """Compares the cache with the bound pods of a list that began at `since`, and with measurements.
 
-        A pod that comes or goes between the two shows once. An assumed pod that was bound before `since` and is not
-        listed is forgotten: it came and went while no watch was open.
+        A pod that comes or goes between list and cache is reported once. An assumed pod that was bound before `since`
+        and is not listed is forgotten: the pod came and went while no watch was open.
         """
         listed = {pod.uid: pod for pod in pods}
         with self._lock:
@@ -317,7 +318,7 @@ class Cache:
     ) -> None:
         """Rebuilds the cache from lists of the API that began at `since`.
 
-        Measurements, reservations and retained room stay, and assumed pods that the list may not show yet.
+        Measurements, reservations and retained memory stay. Assumed pods that the list may not show yet stay, too.
         """
         with self._lock:
             records = {uid: record.unlisted(since) for uid, record in self._pods.items()}
@@ -348,7 +349,7 @@ class Cache:
         return self._pods.get(uid, _UNKNOWN)
 
     def _set(self, uid: str, record: PodRecord) -> None:
-        """Replaces a pod's record: the only way to change what a pod has on a node."""
+        """Replaces a pod's record. Every change of the memory that a pod has on a node goes through here."""
         before = self._pods.pop(uid, _UNKNOWN)
         if record.parts:
             self._pods[uid] = record
@@ -380,7 +381,7 @@ class Cache:
         return self._nodes[name]
 
     def _left(self, name: str, uid: str, entitlement: Entitlement, now: float) -> NodeInfo:
-        """The node as this pod finds it."""
+        """Returns the node with the memory that this pod finds there."""
         return self._nodes.get(name, _NOWHERE).left_to(uid, entitlement, now)
 
     def _changed(self, node: NodeInfo) -> None:
@@ -405,5 +406,5 @@ class Cache:
 
 
 def _shortages(nodes: Iterable[NodeInfo], request: MemoryRequest, entitlement: Entitlement) -> tuple[Shortage, ...]:
-    """The devices that only memory in use keeps a seat from, on all of these nodes."""
+    """Returns the devices that a seat lacks only because their memory is in use, on all of these nodes."""
     return tuple(each for node in nodes if node.seats(entitlement) for each in node.shortages(request))

@@ -13,13 +13,13 @@ from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog, keep_running
 
 INTERVAL_SECONDS = 120.0
-# A relist puts these right.
+# A relist corrects these differences.
 _CURED_BY_LISTS = ("missing", "stale", "moved")
 
 
 @dataclass(kw_only=True)
 class Comparer:
-    """One thread runs `keep`; all threads read.
+    """Compares again and again. One thread runs `keep`; all threads read the result.
 
     `bound` lists the pods, and raises AgentError. `renew` relists everything. `lost` reports a pod without its device.
     """
@@ -50,7 +50,7 @@ class Comparer:
         self.last = found
 
     def keep(self) -> NoReturn:
-        """Runs without end, the first time after an interval."""
+        """Compares without end, for the first time after an interval."""
         pause = partial(self.clock.sleep, INTERVAL_SECONDS)
         pause()
         keep_running(
@@ -62,7 +62,7 @@ class Comparer:
         )
 
     def counts(self) -> Mapping[str, int]:
-        """The number of differences that the last comparison found, by kind."""
+        """Returns the number of differences that the last comparison found, by kind."""
         return {kind: len(each) for kind, each in _kinds(self.last).items()}
 
 

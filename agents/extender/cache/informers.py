@@ -1,6 +1,7 @@
 """Informers of nodes, ResourceSlices and pods, which keep the cache up to date.
 
-When one watch is lost, all are relisted. The ledger is polled: without it nothing may be placed.
+If one watch is lost, all collections are relisted. The ledger is polled, because without a ledger nothing may be
+placed.
 """
 
 import json
@@ -48,10 +49,10 @@ class StoredSlice:
 
 @dataclass(kw_only=True)
 class Informers:
-    """One thread runs `informer`; all threads read.
+    """Fills the cache from the API. One thread runs `informer`; all threads read.
 
     `problem` is the reason why nothing may be placed, or None. `listed_at` is the time at which the lists behind the
-    cache began, in monotonic seconds; None before the first.
+    cache began, in monotonic seconds. Before the first list it is None.
     """
 
     api: Api
@@ -61,9 +62,9 @@ class Informers:
     log: Log
     problem: str | None = "the API has not been read yet"
     listed_at: float | None = None
-    grown: Callable[[], None] = lambda: None  # called when there may be more room than before
+    grown: Callable[[], None] = lambda: None  # called when there may be more free memory than before
     ledger_seconds: float = LEDGER_SECONDS
-    ledger: Ledger | None = None  # the last one that could be read
+    ledger: Ledger | None = None  # the last ledger that could be read
     _ledger_due: float = 0.0
     informer: Informer = field(init=False)
     _nodes: dict[str, Object] = field(default_factory=dict)
@@ -77,12 +78,12 @@ class Informers:
 
     @property
     def server_now(self) -> datetime:
-        """The API server's time of day at its last answer, which is a few seconds old."""
+        """Returns the API server's time of day at its last answer, which is a few seconds old."""
         return self.api.time or self.clock.now()
 
     @property
     def names(self) -> Names | None:
-        """None until the first ledger was read."""
+        """Returns the ledger's names, or None until the first ledger was read."""
         return self.ledger.names if self.ledger else None
 
     @property
@@ -91,12 +92,12 @@ class Informers:
         return tuple(Node(name=name, labels=node["metadata"].get("labels") or {}) for name, node in known)
 
     def renew(self) -> None:
-        """Reads the ledger and lists everything again soon; `listed_at` shows when that has happened."""
+        """Reads the ledger and lists everything again soon. `listed_at` changes when that has happened."""
         self._ledger_due = 0.0
         self.informer.relist()
 
     def _ready(self) -> bool:
-        """Reads the ledger if that is due. Without one, nothing is listed."""
+        """Reads the ledger if the next read is due. Returns False without a ledger, so that nothing is listed."""
         if self.clock.monotonic() >= self._ledger_due:
             self._read_ledger()
         return self.ledger is not None
@@ -145,7 +146,7 @@ class Informers:
         elif gone or Pod(found).node or Pod(found).ended:
             self.cache.remove_pod(uid)
             self.grown()
-        elif self.cache.withdraw(uid, self.clock.monotonic()):  # its reservation stays: the API does not know of it
+        elif self.cache.withdraw(uid, self.clock.monotonic()):  # the reservation stays: the API shows none
             self.grown()
 
     def _pod(self, item: Object) -> PodInfo | Bystander | Nomination | None:
@@ -174,14 +175,14 @@ class Informers:
             self.grown()
 
     def _read_ledger(self) -> None:
-        """Fails closed: a ledger that is gone or cannot be read stops all placement."""
+        """Reads the ledger. A missing or unreadable ledger stops all placement."""
         self._ledger_due = self.clock.monotonic() + self.ledger_seconds
         found, problem = None, None
         try:
             found = _ledger(self.api, self.ledger_namespace)
         except (LedgerError, ApiError) as error:
             if self.ledger is not None and isinstance(error, ApiError):
-                return  # the last one holds: without the API nothing can be bound either
+                return  # the last ledger stays valid: without the API, no pod can be bound either
             problem = str(error)
         if problem != self.problem:
             self.log.error(problem) if problem else self.log.info("the ledger is read")

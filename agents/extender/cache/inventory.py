@@ -1,6 +1,6 @@
-"""The devices that a node offers to pods: its ResourceSlices (slices.py), read with the ledger's pools.
+"""Finds the devices that a node offers to pods, from its ResourceSlices (slices.py) and the ledger's pools.
 
-A node that cannot be read takes no new pod, and has the reason. Units: whole MiB of GPU memory.
+A node that cannot be read takes no new pod, and records the reason. Units: whole MiB of GPU memory.
 """
 
 import math
@@ -27,7 +27,7 @@ class InventoryError(AgentError):
 
 @dataclass(frozen=True)
 class NodeDevice:
-    """A device, and its MiB for the requests of all pods together. An unhealthy or excluded one takes no new pod."""
+    """A device, and the MiB that it offers to all pods together. An unhealthy or excluded device takes no new pod."""
 
     index: int
     uuid: str
@@ -42,10 +42,10 @@ class NodeDevice:
 
 @dataclass(frozen=True)
 class NodeDevices:
-    """The devices of a node. `unusable` is the reason why it takes no new pod.
+    """The devices of a node. `unusable` is the reason why the node takes no new pod.
 
-    `floor_mib` stays measurably free on each device. `cpu_milli` is the CPU that all of its pods may request, in
-    thousandths; None if the Node does not show it.
+    `floor_mib` stays measurably free on each device. `cpu_milli` is the CPU that all pods of the node may request, in
+    thousandths. It is None if the Node does not show it.
     """
 
     node: str
@@ -57,7 +57,7 @@ class NodeDevices:
 
 
 def devices_of(node: Object, slices: Iterable[Object], ledger: Ledger) -> NodeDevices:
-    """The devices of a Node. Of `slices`, those of other nodes do not count."""
+    """Returns the devices of a Node. Ignores the `slices` of other nodes."""
     name = node["metadata"]["name"]
     pool = None
     try:
@@ -89,7 +89,7 @@ def _cpu_milli(node: Object) -> int | None:
 
 
 def _published(node: str, slices: Iterable[Object], names: Names) -> Sequence[Object]:
-    """The devices of the node's one pool of slices."""
+    """Returns the devices of the node's one pool of slices."""
     specs = [at(found, "spec") for found in slices]
     mine = [spec for spec in specs if spec.get("driver") == names.device_driver and spec.get("nodeName") == node]
     if not mine:
@@ -108,9 +108,9 @@ def _excluded(annotations: Object, names: Names) -> Collection[int]:
 
 
 def _uncapped(devices: Sequence[Object], pool: Pool) -> Collection[int]:
-    """The indices of devices with a driver that cannot enforce budgets, if the pool requires enforcement.
+    """Returns the indices of devices with a driver that cannot enforce budgets. Empty if the pool does not require it.
 
-    Raises InventoryError if no device can.
+    Raises InventoryError if no device of the node can enforce budgets.
     """
     if not (pool.caps and pool.require_cap):
         return ()

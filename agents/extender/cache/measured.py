@@ -13,15 +13,15 @@ from agents.telemetry.client import NodeTelemetry
 from tenancy.units import MIB
 
 INTERVAL_SECONDS = 5.0
-_SOON_SECONDS = 0.2  # until the exporters are known
+_SOON_SECONDS = 0.2  # the wait until the exporters are known
 
 
 @dataclass(kw_only=True)
 class Measured:
-    """One thread runs `keep`; all threads read.
+    """Refreshes the readings. One thread runs `keep`; all threads read.
 
-    `read` asks the exporters, and returns None while they are not known yet. It raises AgentError. `tried` is True once
-    they were asked.
+    `read` asks the exporters, and returns None while the exporters are not known yet. `read` raises AgentError. `tried`
+    is True after the exporters were asked once.
     """
 
     read: Callable[[], Iterable[NodeTelemetry] | None]
@@ -34,7 +34,7 @@ class Measured:
     _problems: frozenset[str] = frozenset()
 
     def ages(self) -> dict[str, float]:
-        """The seconds since the devices of each node were last measured."""
+        """Returns the seconds since the devices of each node were last measured."""
         now = self.clock.monotonic()
         return {node: now - at for node, at in self._read_at.items()}
 
@@ -61,7 +61,7 @@ class Measured:
         self.grown()
 
     def keep(self) -> NoReturn:
-        """Runs without end. Readings that cannot be renewed expire."""
+        """Refreshes without end. Readings that cannot be renewed expire."""
         problem = ProblemLog(
             log=self.log, failing="the devices are not measured", recovered="the devices are measured again"
         )

@@ -17,15 +17,17 @@ from tenancy.devices.waiting import DeviceMemory, lack_of
 from tenancy.names import REFUSED_AS_MEASURED
 from tenancy.units import MIB
 
-# Above the cost of any choice of devices that lack nothing.
+# The cost of a shortage. It is above the cost of any choice of devices with enough memory.
 _SHORT_COST = 1 << 40
 
 
 @dataclass(frozen=True)
 class MeasuredMemory:
-    """The measured free MiB by device index, and the pods that use the devices, until a time (monotonic seconds).
+    """The measured free MiB by device index, and the pods that use the devices.
 
-    `unknown` has the UUIDs of devices whose users are not known.
+    Valid until a time in monotonic seconds.
+
+    `unknown` has the UUIDs of devices with unknown users.
     """
 
     free: Mapping[int, int]
@@ -36,7 +38,7 @@ class MeasuredMemory:
 
 @dataclass(frozen=True)
 class UndeclaredUse:
-    """A pod that uses `mib` of a device beyond its request. Its name is empty if the exporter does not know it."""
+    """A pod that uses `mib` of a device beyond its request. The name is empty if the exporter does not know the pod."""
 
     namespace: str
     name: str
@@ -49,10 +51,10 @@ class UndeclaredUse:
 
 @dataclass(frozen=True, kw_only=True)
 class Shortage:
-    """A device with room for a seat by the ledger, but with its memory in use.
+    """A device with memory for a seat by the ledger, while pods in fact use this memory.
 
-    `mib` must be freed for the seat to load and leave the floor free. `holders` are over their budgets there, the
-    furthest first.
+    `mib` must be freed so that the seat can load and the floor stays free. `holders` are the pods over their budgets
+    there, the furthest over first.
     """
 
     node: str
@@ -64,10 +66,10 @@ class Shortage:
 
 
 class NodeInfo:
-    """One node: its devices, the pods that hold them, and the MiB that are left. Call `recount` after each change.
+    """One node: its devices, the pods that hold devices, and the MiB that are left. Call `recount` after each change.
 
-    A device has left what it offers without what pods hold. If there is a reading, it is at most the measured free
-    memory without the floor. `changed` is called with the node's name at each change.
+    The MiB left of a device are the MiB that it offers, minus the MiB that pods hold. With a reading, they are at most
+    the measured free memory minus the floor. `changed` is called with the node's name at each change.
     """
 
     def __init__(self, node: str, changed: Callable[[str], object] = lambda node: None) -> None:
@@ -97,16 +99,18 @@ class NodeInfo:
         return self.bystanders if isinstance(part, Bystander) else self.nominated
 
     def copy(self) -> "NodeInfo":
-        """A copy that can be read without the lock: `recount` replaces the sums, and never changes them."""
+        """Returns a copy that can be read without the lock: `recount` replaces the sums and never changes them."""
         seen = copy(self)
         seen.pods, seen.bystanders, seen.nominated = {**self.pods}, {**self.bystanders}, {**self.nominated}
         return seen
 
     def left_to(self, uid: str, entitlement: Entitlement, now: float) -> "NodeInfo":
-        """The node as one pod finds it: without its own reservation, and without the room that is kept for others.
+        """Returns the node as one pod finds it: without the pod's own reservation, and without memory kept for other
+        pods.
 
-        Room is kept for nominated pods of a higher priority, and for earlier ones of the same priority. Their devices
-        are not known: they count where they fit once the terminating pods are gone.
+        Memory is kept for nominated pods of a higher priority, and for earlier nominated pods of the same priority.
+        Their devices are not known yet. So each nominated pod counts where it fits after all terminating pods have
+        ended.
         """
         own = self.pods.get(uid)
         is_reserved = own is not None and own.state is PodState.RESERVED
@@ -135,7 +139,10 @@ class NodeInfo:
         return seen
 
     def seats(self, entitlement: Entitlement) -> bool:
-        """Returns True if the pod keeps within a seat of the node's pool: then the ledger decides, not the reading."""
+        """Returns True if the pod keeps within a seat of the node's pool.
+
+        Then the ledger decides, and not the reading.
+        """
         return self.inventory is not None and self.inventory.pool in entitlement.pools
 
     def recount(self) -> None:
@@ -153,10 +160,12 @@ class NodeInfo:
         self._changed(self.node)
 
     def _without_held(self, by_uuid: Mapping[str, int]) -> dict[int, int]:
-        """The MiB of each device that no pod holds; below 0 where pods hold more than it offers.
+        """Returns the MiB of each device that no pod holds.
+
+        The value is below 0 if pods hold more than the device offers.
 
         Sets `places`, the devices on which each pod counts. A pod with unknown devices counts on the device where it
-        would be placed, after all others and the largest first.
+        would be placed. Such pods count last, the largest first.
         """
         left = dict(self.offered)
         self.places: dict[str, tuple[int, ...]] = {}
@@ -176,7 +185,7 @@ class NodeInfo:
         return left
 
     def _as_measured(self, left: Mapping[int, int]) -> dict[int, int]:
-        """The MiB of each device that are free for a pod without a seat; never below 0."""
+        """Returns the MiB of each device that are free for a pod without a seat; never below 0."""
         free = self.reading.free if self.reading else {}
         floor_mib = self.inventory.floor_mib if self.inventory else 0
         return {i: max(min(mib, free[i] - floor_mib) if i in free else mib, 0) for i, mib in left.items()}
@@ -185,9 +194,12 @@ class NodeInfo:
         return len(self.freest) >= request.count and self.freest[request.count - 1] >= request.mib
 
     def choice(self, request: MemoryRequest, choose: Chooser, seated: bool = False) -> DeviceChoice | None:
-        """The devices that `choose` picks by unused room. For a seat without any, the devices with room by the ledger.
+        """Returns the devices that `choose` picks by unused memory.
 
-        Those are the devices that lack the least, and of equals the fullest. They cost more than any unused room.
+        If there are none, a seat gets devices that are free by the ledger.
+
+        Of the devices that are free by the ledger, the one that lacks least is best, then the fullest. They cost more
+        than any device with unused memory.
         """
         chosen = choose(request, self.free, self.cpu_milli)
         if chosen is not None or not seated:
@@ -202,7 +214,10 @@ class NodeInfo:
         return DeviceChoice(tuple(sorted(index for *_, index in fitting)), _SHORT_COST + sum(f[0] for f in fitting))
 
     def assumed(self, uid: str, request: MemoryRequest, choose: Chooser, entitlement: Entitlement) -> PodInfo | None:
-        """The pod as assumed on the devices that suit it best; None if it fits on none. The node is not changed."""
+        """Returns the pod as assumed on the devices that suit it best, or None if no devices fit.
+
+        Does not change the node.
+        """
         choice = self.choice(request, choose, self.seats(entitlement))
         return None if choice is None else self._assumed(uid, request, choice.indices, entitlement.priority)
 
@@ -215,11 +230,13 @@ class NodeInfo:
         )
 
     def seats_by_ledger(self, request: MemoryRequest, entitlement: Entitlement) -> bool:
-        """Returns True if the ledger has room for the pod's seat, even if others use the memory."""
+        """Returns True if the seat fits the node by the ledger, even if other pods use the memory."""
         return self.seats(entitlement) and sum(mib >= request.mib for mib in self.unheld.values()) >= request.count
 
     def shortages(self, request: MemoryRequest) -> tuple[Shortage, ...]:
-        """The devices that memory in use keeps a seat from, of those that it would get; () if it has no room at all."""
+        """Returns the devices with too little measured memory among those that the seat would get; () if the
+        seat does not fit.
+        """
         memory = self._memory()
         lack = lack_of(request, memory)
         loadable = sum(each.room_mib >= request.mib for each in memory.values()) - len(lack.mib)
@@ -245,11 +262,13 @@ class NodeInfo:
         *,
         measured: bool,
     ) -> tuple[str, ...] | None:
-        """The candidates that must leave for the request to fit, by falling priority; None if leaving would not help.
+        """Returns the candidates that must leave so that the request fits, by falling priority.
+
+        Returns None if leaving would not help.
 
         Terminating pods count as gone until they are due. A pod with unknown devices stays, because its end might free
-        another device. If `measured`, a victim frees what it uses, not what it requested. A pod of `seated` frees only
-        its use beyond that, because it comes back.
+        another device. If `measured`, a victim frees the memory that it uses, not its request. A pod of `seated` frees
+        only its use beyond the request, because the pod comes back.
         """
         if self.never(request):
             return None
@@ -271,13 +290,15 @@ class NodeInfo:
         return fewest(request, free, occupants)
 
     def by_priority(self, uids: Iterable[str]) -> tuple[str, ...]:
-        """These pods by falling priority, the order that the scheduler expects of victims."""
+        """Returns these pods by falling priority, the order in which the scheduler expects victims."""
         known: dict[str, PodInfo | Bystander] = {**self.bystanders, **self.pods}
         priorities = {uid: pod.priority for uid, pod in known.items()}
         return tuple(sorted(uids, key=lambda uid: (-priorities.get(uid, 0), uid)))
 
     def _used_mib(self, pod: PodInfo, index: int) -> int:
-        """The MiB that the pod measurably uses of a device; its request if the device's users are not known."""
+        """Returns the measured MiB that the pod uses of a device, or its request if the device's users are
+        not known.
+        """
         uuid = self._uuid(index)
         if self.reading is None or index not in self.reading.free or uuid in self.reading.unknown:
             return pod.request.mib
@@ -295,7 +316,7 @@ class NodeInfo:
         }
 
     def _holders(self, index: int) -> tuple[UndeclaredUse, ...]:
-        """The pods that use more of the device than they requested, the furthest over first."""
+        """Returns the pods that use more of the device than they requested, the furthest over first."""
         uuid = self._uuid(index)
         uses = self.reading.uses if self.reading else ()
         used: dict[str, dict[str, int]] = {}
@@ -310,7 +331,7 @@ class NodeInfo:
         return tuple(sorted((each for each in found if each.mib), key=lambda each: (-each.mib, str(each))))
 
     def ended(self, uid: str) -> None:
-        """Corrects the reading: the memory of a pod that ended is free before it is measured again."""
+        """Corrects the reading: counts the memory of a pod that ended as free before the next measurement."""
         if self.reading is None or self.inventory is None:
             return
         by_uuid = {device.uuid: device.index for device in self.inventory.devices}
@@ -322,7 +343,7 @@ class NodeInfo:
         self.reading = replace(self.reading, free=free, uses=rest)
 
     def never(self, request: MemoryRequest) -> str | None:
-        """The reason why the node could not take the request even if it were empty; None if it could."""
+        """Returns why the node could not take the request even if the node were empty, or None if it could."""
         if self.inventory is None:
             return "has no GPU memory to share that is known"
         if self.inventory.unusable:
@@ -334,7 +355,7 @@ class NodeInfo:
         return None
 
     def not_now(self, request: MemoryRequest) -> str:
-        """The reason why a request does not fit that would fit on the empty node."""
+        """Returns why a request does not fit now, although it would fit the empty node."""
         by_ledger = sorted(self.unheld.values(), reverse=True)
         measured = "" if by_ledger[request.count - 1] < request.mib else f", {REFUSED_AS_MEASURED}"
         return _shortage(request, self.freest, "free") + measured
@@ -345,7 +366,7 @@ def _spare_mib(memory: DeviceMemory) -> int | None:
 
 
 def _shortage(request: MemoryRequest, largest_first: Sequence[int], what: str) -> str:
-    """A reason that always names the largest GPU: a smaller request could get that much."""
+    """Returns a reason that names the GPU with the most free memory: a smaller request could get that much."""
     if request.count == 1:
         return f"its largest GPU has {largest_first[0]} MiB {what}, not {request.mib}"
     fitting = sum(mib >= request.mib for mib in largest_first)
@@ -358,7 +379,10 @@ def _deduct(left: dict[int, int], mib: int, indices: tuple[int, ...]) -> None:
 
 
 def _likely(request: MemoryRequest, left: Mapping[int, int]) -> tuple[int, ...]:
-    """The devices that the request would get; if it fits on none, those with the most left."""
+    """Returns the devices that the request would get.
+
+    If it fits nowhere, returns the devices with the most memory left.
+    """
     choice = best_fit(request, left)
     if choice is not None:
         return choice.indices

@@ -1,6 +1,6 @@
-"""The records of pods: what one requests, what it holds on its node, and where it is nominated.
+"""Records for each pod what it requests, which devices it holds on its node, and where it is nominated.
 
-The Binding writes a pod's devices into annotations on the Pod (bind.py). They are read here again.
+The Binding writes a pod's devices into annotations on the Pod (bind.py). This module reads the annotations again.
 """
 
 from collections.abc import Mapping
@@ -17,26 +17,26 @@ from tenancy.workload import Manifest
 
 
 class MemoryRequestError(AgentError):
-    """The pod requests what no scheduler can give; the message is for the pod's owner."""
+    """A pod requests an amount that no scheduler can give; the message is for the pod's owner."""
 
 
 class PodState(StrEnum):
-    """The states of a pod that holds devices, in their order."""
+    """The states of a pod that holds devices, in the order in which a pod passes through them."""
 
     RESERVED = "reserved"  # between filter and bind
-    ASSUMED = "assumed"  # being bound
+    ASSUMED = "assumed"  # the bind has begun
     BOUND = "bound"
     TERMINATING = "terminating"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodInfo:
-    """A pod that holds devices of a node. Its namespace and name are known once it is bound.
+    """A pod that holds devices of a node. The pod's namespace and name are known after the bind.
 
-    `indices` and `uuids` are None if the annotations do not name the devices. UUIDs count before indices: they stay
-    when a device gets another index. `expires_at` is the end of a reservation. `accepted_at` is the time at which the
-    API accepted the binding of an assumed pod. Both are monotonic seconds. `due` is the time by which a terminating pod
-    should have ended.
+    `indices` and `uuids` are None if the annotations do not name the devices. UUIDs count before indices, because a
+    UUID stays when a device gets another index. `expires_at` is the end of a reservation. `accepted_at` is the time at
+    which the API accepted the binding of an assumed pod. Both are monotonic seconds. `due` is the time by which a
+    terminating pod should have ended.
     """
 
     uid: str
@@ -81,10 +81,10 @@ class Bystander:
 
 @dataclass(frozen=True, kw_only=True)
 class Nomination:
-    """A pod for which others were evicted from a node. It alone may use their room.
+    """A pod for which others were evicted from a node. Only this pod may use the memory that they free.
 
-    `until` is the end of a nomination that the API shows, else 0. `retained_until` is the end of the room that stays
-    the pod's after it was refused there, or lost the nomination; else 0. Monotonic seconds.
+    `until` is the end of a nomination that the API shows, else 0. The memory stays reserved after a
+    refusal there, or after a lost nomination: `retained_until` is the end of this, else 0. Both are monotonic seconds.
     """
 
     uid: str
@@ -99,7 +99,7 @@ class Nomination:
         return max(self.until, self.retained_until)
 
     def confirmed(self, known: "Nomination | None", until: float) -> "Nomination":
-        """The nomination as the API shows it. One to the same node that is known already is not prolonged."""
+        """Returns the nomination that the API shows. Does not prolong a known nomination to the same node."""
         if known is None or known.node != self.node:
             return replace(self, until=until)
         return known if known.until else replace(known, until=until)
@@ -123,12 +123,12 @@ class PodRecord:
         return self.held if isinstance(self.held, PodInfo) and self.held.state is PodState.ASSUMED else None
 
     def was_accepted_before(self, since: float) -> bool:
-        """Returns True if the pod was assumed, and bound before `since`: a list that began then shows it."""
+        """Returns True if the pod was bound before `since`, so that a list that began then shows the pod."""
         at = self.assumed.accepted_at if self.assumed else None
         return at is not None and at < since
 
     def unlisted(self, since: float) -> "PodRecord":
-        """The part that a list of the API cannot show, if it began at `since`."""
+        """Returns the part of the nomination that a list of the API cannot show, if the list began at `since`."""
         is_ours = self.is_reserved or (self.assumed and not self.was_accepted_before(since))
         nomination = self.nomination
         is_retained = nomination is not None and nomination.retained_until
@@ -150,7 +150,7 @@ NO_SEAT = Entitlement()
 
 
 def memory_request_of(spec: Manifest, names: Names) -> MemoryRequest | None:
-    """The devices that a pod with that spec requests; None if it requests no GPU memory. Raises MemoryRequestError."""
+    """Returns the devices that a pod with that spec requests; None without GPU memory. Raises MemoryRequestError."""
     try:
         return MemoryRequest.of_pod(spec, names)
     except ValueError as error:  # also QuantityError and ShapeError
@@ -158,7 +158,7 @@ def memory_request_of(spec: Manifest, names: Names) -> MemoryRequest | None:
 
 
 def holder(item: Object, names: Names) -> PodInfo | Bystander | Nomination | None:
-    """The part of a node that a Pod holds or is nominated for; None if neither. Raises PodError."""
+    """Returns the devices that a Pod holds or is nominated for, or None without either. Raises PodError."""
     pod = Pod(item)
     if pod.ended:
         return None
@@ -168,7 +168,7 @@ def holder(item: Object, names: Names) -> PodInfo | Bystander | Nomination | Non
     total, count = pod.request(names.gpumem), max(pod.request(names.gpu_count), 1)
     if total <= 0:
         return Bystander(uid=pod.uid, node=pod.node, cpu_milli=cpu_milli, priority=pod.priority)
-    # A request without equal parts counts rounded up: somebody bound the pod by hand.
+    # A request that cannot be split equally is rounded up: somebody bound the pod by hand.
     request = MemoryRequest(-(-total // count), count, cpu_milli)
     return PodInfo(
         uid=pod.uid,

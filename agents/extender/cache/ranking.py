@@ -1,4 +1,4 @@
-"""The choice of the best node for a request. A node is judged once for each request, until the node changes."""
+"""Chooses the best node for a request. Judges a node once for each request, until the node changes."""
 
 import math
 from collections.abc import Callable, Collection, Iterable
@@ -12,7 +12,7 @@ _MOST = 32
 
 
 class Ranking:
-    """The remembered costs, by request and node. Code that changes a node calls `changed`."""
+    """Remembers the costs by request and node. Code that changes a node calls `changed`."""
 
     def __init__(self, scoring: Scoring) -> None:
         self.choose: Chooser = best_fit
@@ -21,7 +21,10 @@ class Ranking:
         self._changed: set[str] = set()
 
     def learn(self, usual: Iterable[MemoryRequest]) -> None:
-        """With Scoring.FRAGMENTATION, takes these asks as the usual ones. Before that, best fit chooses."""
+        """Takes these requests as the usual ones, with Scoring.FRAGMENTATION.
+
+        Before the first call, best fit chooses.
+        """
         if self._scoring is Scoring.FRAGMENTATION:
             self.choose = Mix(usual).choice
             self.clear()
@@ -33,9 +36,10 @@ class Ranking:
         self._costs.clear()
 
     def best(self, request: MemoryRequest, names: Collection[str], left: Callable[[str], NodeInfo]) -> NodeInfo | None:
-        """The node of least cost with unused memory for the request; None if it fits nowhere.
+        """Returns the node of least cost with unused memory for the request, or None if no node has enough.
 
-        The first by name wins a tie, so that nodes fill one by one. `left` returns a node as the pod finds it.
+        Of nodes with equal costs, the first by name is chosen, so that nodes fill one by one. `left` returns a node as
+        the pod finds it.
         """
         costs = self._remembered(request)
         for name in names:
@@ -45,7 +49,7 @@ class Ranking:
         return None if least == math.inf else left(min(name for name in names if costs[name] == least))
 
     def best_by_ledger(self, request: MemoryRequest, nodes: Iterable[NodeInfo]) -> NodeInfo | None:
-        """The best of these nodes for a seat, even if others use its memory."""
+        """Returns the best of these nodes for a seat, even if other pods use the memory."""
 
         def order(node: NodeInfo) -> tuple[float, str]:
             choice = node.choice(request, self.choose, seated=True)
@@ -54,7 +58,7 @@ class Ranking:
         return min(nodes, key=order, default=None)
 
     def _remembered(self, request: MemoryRequest) -> dict[str, float]:
-        """The costs by node; nodes that changed are missing, and the caller adds them."""
+        """Returns the remembered costs by node. Nodes that changed are missing, and the caller adds them."""
         for known in self._costs.values():
             for node in self._changed:
                 known.pop(node, None)
@@ -65,9 +69,9 @@ class Ranking:
         return costs
 
     def _cost(self, node: NodeInfo, request: MemoryRequest) -> float:
-        """The cost of the request on the node; infinite if it does not fit.
+        """Returns the cost of the request on the node; infinite if the request does not fit.
 
-        A node with nominations is judged again each time, because its room depends on the pod that asks.
+        A node with nominations is judged again each time, because its free memory depends on the pod that asks.
         """
         if node.nominated:
             self.changed(node.node)

@@ -10,8 +10,10 @@ from agents.extender.cache.pod_info import PodInfo
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceUsage:
-    """`mib` is what the device offers, `free_mib` what a new pod could get. `measured_free_mib` is None without a
-    fresh reading."""
+    """One device. `mib` is what the device offers, `free_mib` what a new pod could get.
+
+    `measured_free_mib` is None without a fresh reading.
+    """
 
     index: int
     uuid: str
@@ -29,7 +31,10 @@ class DeviceUsage:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeUsage:
-    """`adrift` are pods on no known device of the node. `cpu_milli` is the free CPU in thousandths, None if unknown."""
+    """One node. `adrift` are pods on no known device of the node.
+
+    `cpu_milli` is the free CPU in thousandths, None if unknown.
+    """
 
     node: str
     pool: str | None
@@ -135,7 +140,7 @@ def _outside(nodes: Iterable[NodeInfo]) -> Iterator[DeviceDrift]:
 
 
 def _devices(nodes: Iterable[NodeInfo]) -> Iterator[tuple[NodeInfo, NodeDevice, int]]:
-    """Every device with its node and the MiB that pods hold of it."""
+    """Yields each device with its node and the MiB that pods hold of the device."""
     for node in nodes:
         for device in node.inventory.devices if node.inventory else ():
             yield node, device, device.offered_mib - node.unheld[device.index]
