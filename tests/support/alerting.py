@@ -1,4 +1,6 @@
-"""Alerting rules over series, by Prometheus' promtool: what fires, and how many seconds after a fault."""
+"""Evaluates alerting rules over series with Prometheus' promtool: which alerts fire, and how many seconds after a
+fault.
+"""
 
 import json
 import shutil
@@ -11,17 +13,17 @@ from typing import Any
 import pytest
 
 SCRAPE_SECONDS = 15
-# When the fault begins, right after a scrape, and how long after it the time line ends.
+# The fault begins right after a scrape. The time line ends so long after the fault.
 FAULT, AFTER_SECONDS = 300, 180
 FIRING = 'ALERTS{alertstate="firing"}'
 
-# The value of each series at a second of the time line; None while it is not exposed.
+# Maps each series to a function: its value at a second of the time line, or None while it is not exposed.
 Series = Mapping[str, Callable[[int], float | None]]
 Rules = Mapping[str, Any]
 
 
 def promtool() -> str:
-    """Its path; skips the test where it is not installed."""
+    """Returns promtool's path. Skips the test if promtool is not installed."""
     path = shutil.which("promtool")
     if path is None:
         pytest.skip("promtool is not installed: the alerts' behaviour is NOT tested (Debian: apt install prometheus)")
@@ -30,7 +32,7 @@ def promtool() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """All samples of an expression by their labels, at a time in promtool's notation."""
+    """Holds all expected samples of an expression by their labels, at a time in promtool's notation."""
 
     expression: str
     at: str
@@ -66,7 +68,7 @@ def contradiction(
 
 
 def written(at: list[float | None]) -> str:
-    """The values of a series at each scrape, in promtool's notation."""
+    """Writes the values of a series at each scrape, in promtool's notation."""
     return " ".join("stale" if value is None else repr(value) for value in at)
 
 
@@ -81,25 +83,27 @@ def beats(*, until: int = FAULT + AFTER_SECONDS) -> Callable[[int], float]:
 
 @dataclass(frozen=True)
 class TimeLine:
-    """Rules, in the shape of PrometheusRule.spec, over series; `folder` takes promtool's files."""
+    """Holds rules, in the shape of PrometheusRule.spec, and series. promtool's files are written to `folder`."""
 
     rules: Rules
     series: Series
     folder: Path
 
     def assert_quiet_before(self) -> None:
-        """No alert at all fires when the fault begins. Raises AssertionError with those that do."""
+        """Checks that no alert fires when the fault begins. Raises AssertionError with the alerts that fire."""
         told = self._contradiction(FIRING, FAULT, {})
         assert told is None, told
 
     def ever_fires(self, alert: str) -> bool:
-        """True if the alert fires at any time of the line, however briefly."""
+        """Returns True if the alert fires at any time of the time line, however briefly."""
         seconds = FAULT + AFTER_SECONDS
         firing = f'group(count_over_time(ALERTS{{alertname="{alert}", alertstate="firing"}}[{seconds}s]))'
         return self._contradiction(firing, seconds, {}) is not None
 
     def seconds_until(self, alert: str) -> int | None:
-        """The seconds from the fault until the alert fires, in steps of the rules' evaluation; None if it does not."""
+        """Returns the seconds from the fault until the alert fires, in evaluation steps; None if the alert does not
+        fire.
+        """
         step = int(self.rules["groups"][0]["interval"].removesuffix("s"))
         low, high = 0, AFTER_SECONDS // step
         if not self.fires(alert, high * step):
@@ -110,7 +114,7 @@ class TimeLine:
         return low * step
 
     def fires(self, alert: str, after_seconds: int) -> bool:
-        """True if the alert fires so long after the fault."""
+        """Returns True if the alert fires so many seconds after the fault."""
         firing = f'group(ALERTS{{alertname="{alert}", alertstate="firing"}})'
         return self._contradiction(firing, FAULT + after_seconds, {"{}": 1}) is None
 

@@ -1,4 +1,4 @@
-"""A FakeCluster behind a real API server's door: HTTPS on loopback, with a certificate that a CA of its own signed."""
+"""Serves a FakeCluster over HTTPS on loopback, with a certificate that the test's own CA signed."""
 
 import json
 import shutil
@@ -64,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class QuietServer(ThreadingHTTPServer):
-    """Prints no traceback for a client that refuses our certificate, since some tests do that on purpose."""
+    """Prints no traceback if a client refuses our certificate, because some tests cause this on purpose."""
 
     daemon_threads = True
 
@@ -73,7 +73,7 @@ class QuietServer(ThreadingHTTPServer):
 
 
 def make_certificates(folder: Path) -> None:
-    """A CA, a server certificate for 127.0.0.1 that it signed, and a CA that signed nothing."""
+    """Makes a CA, a server certificate for 127.0.0.1 signed by this CA, and a second CA that signed nothing."""
     for name in ("ca", "stranger"):
         openssl(
             folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
@@ -92,7 +92,7 @@ def openssl(folder: Path, *arguments: str) -> None:
 
 @dataclass(kw_only=True)
 class ServedOverTls(Served):
-    """A served cluster, and the environment by which a client in any process reaches it."""
+    """Holds a served cluster and the environment with which a client in any process reaches the cluster."""
 
     port: int
 
@@ -114,7 +114,7 @@ class ServedOverTls(Served):
 
 @contextmanager
 def served_over_tls(cluster: FakeCluster, certificates: Path, mount: Path) -> Iterator[ServedOverTls]:
-    """Serves the cluster; `mount` becomes the directory of the ServiceAccount."""
+    """Serves the cluster over TLS. `mount` becomes the directory of the ServiceAccount."""
     mount.mkdir(exist_ok=True)
     if mount != certificates:
         shutil.copy(certificates / "ca.crt", mount / "ca.crt")

@@ -1,4 +1,4 @@
-"""A stack for the cluster of record 0000, and that cluster once its residents have budgets."""
+"""Builds a stack for the cluster of record 0000, and the cluster after its residents have got budgets."""
 
 from gpumem.preflight.declared import Declared
 from tenancy.ledger import AdmissionTerms, Ledger, PodSecurity, Pool, Seat, Tenant
@@ -30,7 +30,7 @@ DECLARED = Declared(ledger=LEDGER, stack="mine")
 
 
 def budgeted() -> Cluster:
-    """The records' cluster after each resident got its limit."""
+    """Returns the records' cluster after each resident got its limit."""
     cluster = record_0000()
     kept = [each for each in cluster.pods if each["metadata"]["namespace"] not in (*NAMESPACES, "android-emulator")]
     cluster.pods = [*kept, *residents({GPUMEM: "3k"})]

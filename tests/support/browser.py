@@ -1,4 +1,4 @@
-"""A headless Chromium by its own protocol over two pipes: pages at a given width, their requests, and their content.
+"""Drives a headless Chromium by its own protocol over two pipes. Tests open pages at a given width and read them.
 
 The protocol: https://chromedevtools.github.io/devtools-protocol/
 """
@@ -21,14 +21,14 @@ _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pip
 
 
 def found() -> str | None:
-    """The browser's program: the installed one, else the machine's own; None if there is none."""
+    """Returns the path of the installed browser, or else of the machine's own; None if neither exists."""
     path = os.pathsep.join((str(ROOT / ".toolchain" / "bin"), os.environ["PATH"]))
     return next((program for name in BROWSERS if (program := shutil.which(name, path=path))), None)
 
 
 @dataclass
 class Browser:
-    """One tab. `requested` has the address of each request since the last page was opened."""
+    """Holds one tab. `requested` lists the address of each request since the last page was opened."""
 
     write: int
     read: int
@@ -52,7 +52,7 @@ class Browser:
                 return result
 
     def open(self, address: str, width: int, height: int) -> None:
-        """Shows a page in a window of this size, and returns when it has loaded."""
+        """Shows a page in a window of this size, and returns when the page has loaded."""
         self.requested.clear()
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
@@ -62,7 +62,9 @@ class Browser:
             pass
 
     def evaluate(self, expression: str) -> Any:
-        """Returns the value of a JavaScript expression; a promise is awaited. Raises RuntimeError if it throws."""
+        """Returns the value of a JavaScript expression, and awaits a promise. Raises RuntimeError if the expression
+        throws.
+        """
         done = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in done:
             raise RuntimeError(f"{expression}: {done['exceptionDetails']}")
@@ -86,10 +88,10 @@ class Browser:
 
 @contextmanager
 def running(program: str, profile: Path) -> Iterator[Browser]:
-    """A browser with one tab and an empty profile. It ends with the block."""
+    """Runs a browser with one tab and an empty profile. The browser ends with the block."""
     theirs_in, write = os.pipe()
     read, theirs_out = os.pipe()
-    # The protocol's pipes are descriptors 3 and 4.
+    # The protocol fixes the two pipes to the descriptors 3 and 4.
     command = [
         "bash",
         "-c",

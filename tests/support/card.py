@@ -1,4 +1,6 @@
-"""A card with users, for the watchdog: their pods in a served cluster, their memory in a scripted exporter."""
+"""Builds a device and the pods that use it. A served cluster has the pods, and a scripted exporter shows their
+memory.
+"""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -17,18 +19,18 @@ JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.WATCHDOG
 
 @dataclass
 class Card:
-    """A T4 on a served cluster and the memory of its users, by pod."""
+    """Holds a T4 on a served cluster and the memory that each pod uses."""
 
     served: Served
     mib: dict[str, int] = field(default_factory=dict)
-    ahead: timedelta = timedelta()  # of the API server's clock
+    ahead: timedelta = timedelta()  # by the API server's clock
 
     def __post_init__(self) -> None:
         self.script = Script(uses=self.uses)
         self.served.cluster.objects[JOURNAL] = {"metadata": {"name": "journal", "resourceVersion": "1"}}
 
     def add(self, name: str, mib: int, *, declared: str = "3000", namespace: str = "immich", **metadata: Any) -> None:
-        """A pod of a Deployment that has run for hours."""
+        """Adds a pod of a Deployment. The pod has run for hours."""
         resources = {"limits": {NAMES.gpumem: declared}} if declared else {}
         self.served.cluster.pods.append(
             {
@@ -56,7 +58,7 @@ class Card:
         ]
 
     def clock(self) -> Clock:
-        """Time moves when the watchdog sleeps, for the API server as well."""
+        """Returns a clock that moves when the watchdog sleeps. The API server uses the same clock."""
 
         def now() -> datetime:
             return BEGIN + timedelta(seconds=self.served.time.seconds)

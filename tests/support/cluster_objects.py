@@ -1,4 +1,4 @@
-"""A cluster's objects in memory, as the commands on a stack read them."""
+"""Holds the objects of a cluster in memory, as the stack commands read them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ PLURALS = {
 
 @dataclass
 class Objects:
-    """The objects of each list by its path; `asked` are the paths of all requests."""
+    """Holds the objects of each list by the list's path. `asked` records the paths of all requests."""
 
     lists: dict[str, list[Object]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A scripted exporter, over memory that a test makes up pod by pod."""
+"""Scripts an exporter that shows memory figures which a test chooses for each pod."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ T4_MIB = 15360
 
 @dataclass(frozen=True)
 class Use:
-    """The MiB of the card that a pod uses."""
+    """Holds the MiB of the device that a pod uses."""
 
     namespace: str
     pod: str
@@ -32,7 +32,7 @@ class Use:
 
 
 def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, uuid: str = "GPU-0") -> str:
-    """Returns the metrics of an exporter for one T4 with these users."""
+    """Returns the metrics page of an exporter for one T4 with these pods."""
     used_mib = driver_mib + sum(use.mib for use in uses)
     card = {"gpu": "0", "uuid": uuid}
     amounts = {
@@ -50,7 +50,7 @@ def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, uuid
         )
         for use in uses
     ]
-    if not all(use.declares for use in uses):  # an exporter with the ledger serves these too
+    if not all(use.declares for use in uses):  # an exporter that reads the ledger serves these series too
         samples.append(Sample(name=METRIC_POOL_FLOOR, labels={"pool": "t4"}, value=1536 * MIB))
         samples += [
             Sample(name=METRIC_POD_DECLARED, labels={"pod_uid": use.uid}, value=MIB) for use in uses if use.declares
@@ -61,7 +61,9 @@ def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, uuid
 
 @dataclass
 class Script:
-    """Stands in for the exporter's gauge. It calls `uses` at each scrape, and its ages differ as real ones do."""
+    """Stands in for the exporter's gauge. It calls `uses` at each scrape, and the age of the reading differs
+    each time.
+    """
 
     uses: Callable[[], Sequence[Use]]
     driver_mib: int = 0

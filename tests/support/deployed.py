@@ -1,4 +1,4 @@
-"""The platform's stack as an `up` leaves it."""
+"""Gives a test the platform's stack in the state that an `up` leaves."""
 
 import json
 from collections.abc import Mapping

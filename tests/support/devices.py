@@ -1,4 +1,4 @@
-"""Builders of devices, Nodes, ResourceSlices and Pods, and of the cache that holds them."""
+"""Builds devices, Nodes, ResourceSlices, Pods and the cache that holds them."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from tests.support.fake_cluster import NAMES
 
 
 def inventory(node: str, *sizes: int, floor_mib: int = 0) -> NodeDevices:
-    """Returns a node with devices of these MiB. The UUIDs have the node and the index."""
+    """Returns a node with devices of these MiB. Each UUID contains the node's name and the device's index."""
     devices = tuple(NodeDevice(index, f"GPU-{node}-{index}", mib) for index, mib in enumerate(sizes))
     return NodeDevices(node=node, pool="t4", devices=devices, floor_mib=floor_mib)
 
 
 def bound(uid: str, node: str, mib: int, *indices: int, **fields: Any) -> PodInfo:
-    """Returns a bound pod with `mib` on each of the devices. Without devices, its place is not known."""
+    """Returns a bound pod that holds `mib` on each of the devices. Without devices, the pod's place is not known."""
     return PodInfo(
         uid=uid,
         namespace="tenant",
@@ -75,6 +75,6 @@ def pod_object(
 
 
 def card(gpu: int = 0, mib: int = 15360, fault: Fault | None = None) -> Device:
-    """A device as NVML reads it: its UUID has its index, and its bytes are not always whole MiB."""
+    """Returns a device as NVML reads it. The UUID contains the index, and the bytes are not always whole MiB."""
     total = mib * MIB + 17
     return Device(gpu=gpu, uuid=f"GPU-{gpu}", total_bytes=total, used_bytes=0, free_bytes=total, fault=fault)

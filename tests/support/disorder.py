@@ -1,6 +1,6 @@
-"""Events in any order on a few GPU nodes, as the watchdog would read them, and the acts that it must never do.
+"""Plays random events on a few GPU nodes as the watchdog reads them, and checks acts that the watchdog must never do.
 
-The dice are a random.Random, so that the same events come from a seed, in bulk, or from hypothesis, which shrinks.
+The random numbers come from a random.Random. So a seed repeats the events in bulk, and hypothesis can shrink them.
 """
 
 from collections.abc import Collection, Sequence
@@ -48,7 +48,7 @@ def pick(dice: Random, options: Sequence[T]) -> T:
 
 @dataclass
 class Disorder:
-    """The world between two passes. Each step is a pass of any run of any watchdog."""
+    """Holds the state of the cluster between two passes. Each step is one pass of any watchdog's run."""
 
     dice: Random
     nodes: int
@@ -57,7 +57,7 @@ class Disorder:
     skew_seconds: float = 0.0
     made: int = 0
     pods: list[GpuPod] = field(default_factory=list)
-    used: dict[tuple[str, str], int] = field(default_factory=dict)  # MiB by uid and uuid
+    used: dict[tuple[str, str], int] = field(default_factory=dict)  # maps (pod UID, device UUID) to MiB
     journal: list[Recycled] = field(default_factory=list)
     state: PassState = field(default_factory=PassState)
     last: tuple[NodeTelemetry, ...] = ()
@@ -103,7 +103,7 @@ class Disorder:
         self.used[key] = max(self.used.get(key, 0) + min(below(self.dice, 651) - 150, free), 0)
 
     def turn(self) -> tuple[PassInput, datetime, Decision]:
-        """Plays some events, then a pass."""
+        """Plays some events, then runs one pass."""
         self.happen()
         readings = self.readings()
         snapshot = PassInput(
@@ -118,7 +118,7 @@ class Disorder:
         )
         now = self.now + timedelta(seconds=pick(self.dice, (0, 0, 0, 0, 0, 1, 40)))
         decision = decide(snapshot, now)
-        self.state = decision.state if self.dice.random() < 0.9 else PassState()  # a run ends, another begins
+        self.state = decision.state if self.dice.random() < 0.9 else PassState()  # one run ends and the next begins
         self.last = readings
         return snapshot, now, decision
 
@@ -136,16 +136,16 @@ class Disorder:
             if pod.gone_by is None and dice.random() < 0.03:
                 self.pods[index] = self.ended(pod, self.now, pick(dice, (-300, 0, 30, 3600)))
         if self.pods and dice.random() < 0.05:
-            self.pods.pop(below(dice, len(self.pods)))  # its memory stays until the exporter reads again
+            self.pods.pop(below(dice, len(self.pods)))  # the pod's memory stays until the exporter reads again
         if dice.random() < 0.5:
             alive = {pod.uid for pod in self.pods}
             self.used = {key: mib for key, mib in self.used.items() if key[0] in alive}
-        if self.pods and dice.random() < 0.05:  # another watchdog
+        if self.pods and dice.random() < 0.05:  # a second watchdog
             pod = pick(dice, self.pods)
             self.journal.append(Recycled(at=self.now, workload=pod.workload, pods=(pod.uid,), node=pod.node))
 
     def waiting(self) -> tuple[WaitingSeat, ...]:
-        """Returns at times a pod that waits for its seat, perhaps for longer than the gates need."""
+        """Sometimes returns a pod that waits for its seat, perhaps for longer than the gates need."""
         if self.dice.random() < 0.7:
             return ()
         mib = self.dice.randint(50, 400)
@@ -164,7 +164,7 @@ class Disorder:
         )
 
     def ended(self, pod: GpuPod, now: datetime, seconds: int) -> GpuPod:
-        """Returns a deleted pod. Its grace period ends in so many seconds, or has ended so long ago."""
+        """Returns a deleted pod. Its grace period ends in so many seconds, or ended earlier if negative."""
         return replace(pod, gone_by=now + timedelta(seconds=seconds), going_seconds=max(seconds, 0))
 
     def readings(self) -> tuple[NodeTelemetry, ...]:
@@ -218,7 +218,7 @@ class Disorder:
         )
 
     def obey(self, decision: Decision, now: datetime) -> None:
-        """Does what was decided, or fails since another watchdog wrote first."""
+        """Carries out the decision, or fails because another watchdog wrote first."""
         if self.dice.random() < 0.2:
             return
         for target in _recycled(decision):
@@ -231,7 +231,7 @@ class Disorder:
 
 
 def check(snapshot: PassInput, now: datetime, decision: Decision) -> int:
-    """Checks the invariants of a decision without its code. Returns the number of its recycles."""
+    """Checks the invariants of a decision without using the watchdog's code. Returns the number of recycles."""
     hour = _ends(snapshot, now)
     targets = _recycled(decision)
     if targets:
@@ -250,7 +250,9 @@ def check(snapshot: PassInput, now: datetime, decision: Decision) -> int:
 
 
 def _ends(snapshot: PassInput, now: datetime) -> Collection[Recycled]:
-    """Returns the last recycle of each pod within the hour, unless a pod outlived it by a minute."""
+    """Returns the last recycle of each pod within the hour, except of pods that still lived a minute after their
+    recycle.
+    """
     alive = {pod.uid for pod in snapshot.pods if pod.gone_by is None and not pod.stops_with_its_job}
     since, minute = now - timedelta(hours=1), timedelta(minutes=1)
     done = [each for each in snapshot.recycled if each.at + minute > now or alive.isdisjoint(each.pods)]
@@ -258,7 +260,7 @@ def _ends(snapshot: PassInput, now: datetime) -> Collection[Recycled]:
 
 
 def _check_caps(hour: Sequence[str], now: Sequence[str]) -> None:
-    """Counts recycles by tenant."""
+    """Counts recycles by tenant, and checks each tenant's recycle limit."""
     for tenant in now:
         assert (*hour, *now).count(tenant) <= PER_HOUR, "beyond the tenant's cap"
 
@@ -303,7 +305,7 @@ def _check_pod(snapshot: PassInput, now: datetime, pod: GpuPod, used: dict[str, 
 
 
 def _is_ending(now: datetime, pod: GpuPod) -> bool:
-    """Returns True until a minute after the grace period that a recycle would have given the pod."""
+    """Returns True until one minute after the grace period that the recycled pod would have had."""
     if pod.gone_by is None:
         return False
     began = pod.gone_by - timedelta(seconds=pod.going_seconds)
@@ -323,7 +325,7 @@ def _goes(snapshot: PassInput, now: datetime, pod: GpuPod) -> bool:
 def _check_smallest(
     snapshot: PassInput, now: datetime, verdict: DeviceVerdict, used: dict[str, dict[str, int]]
 ) -> None:
-    """Checks that the recycles restore the floor, the least free memory or a seat's need, and no fewer of them do."""
+    """Checks that the recycles restore the floor, the least free memory or a seat's need, and that fewer would not."""
     amounts = [target.overshoot_mib for target in verdict.recycle]
     assert all(amount > 0 for amount in amounts)
     there = {pod.uid for pod in snapshot.pods}
@@ -340,7 +342,7 @@ def _check_smallest(
 
 
 def live(dice: Random, passes: int) -> int:
-    """Plays and checks so many passes in one world. Returns the number of recycles."""
+    """Plays and checks so many passes with one set of pods. Returns the number of recycles."""
     world, recycles = Disorder.begin(dice), 0
     for _ in range(passes):
         snapshot, now, decision = world.turn()

@@ -1,4 +1,4 @@
-"""Pods for the admission tests, and prod's policies in force on an API server."""
+"""Builds pods for the admission tests, and puts prod's policies in force on an API server."""
 
 import time
 from typing import Any
@@ -13,10 +13,10 @@ from tests.support.prod import Change, raw
 GPU, GPUMEM, GPU_COUNT = "nvidia.com/gpu", "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
 GPUS = {GPU: "1"}
 DEVICE = "device.viktorbarzin.me/uuid"
-QUEUES = "GPUs of this namespace are handed out by its queue"  # The refusal of a pod or a Job.
-# A tenant with the level `privileged`, and one without seats that needs budgets.
+QUEUES = "GPUs of this namespace are handed out by its queue"  # The text with which a policy refuses a pod or a Job.
+# One tenant has the Pod Security level `privileged`; the other has no seats and needs budgets.
 LAX, SEATLESS = "lax", "signoz"
-# The API server's own, and a little.
+# The API server reads policies once a second. This adds a margin.
 POLICIES_READ_SECONDS = 1.2
 PLURALS = {
     "Namespace": "namespaces",
@@ -69,7 +69,7 @@ def create(server: ApiServer, namespace: str, manifest: Pod, *, dry_run: bool = 
 
 
 def queued(manifest: Pod) -> Pod:
-    """The pod as the Job controller makes it."""
+    """Returns the pod as the Job controller makes it."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "1", "controller": True}
     return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner]}}
 
@@ -79,12 +79,12 @@ def create_queued(server: ApiServer, namespace: str, manifest: Pod) -> ApiAnswer
 
 
 def spec_of(answer: ApiAnswer) -> dict[str, Any]:
-    """The pod's spec as admitted; of a pod that is refused, nothing."""
+    """Returns the spec of the pod as admitted; an empty dict if the pod is refused."""
     return dict(answer.body.get("spec", {}))
 
 
 def configuration(*changes: Change) -> settings.StackSettings:
-    """Prod's, changed; the device plugin is in a namespace of its own, which is exempt."""
+    """Returns prod's configuration with changes. The device plugin is in a namespace of its own, which is exempt."""
     config = raw()
     config["admission"]["exempt_namespaces"] = ["nvidia"]
     config["tenants"][LAX] = {"pod_security": "privileged", "pod_security_reason": "tests what budgets alone refuse"}
@@ -94,8 +94,9 @@ def configuration(*changes: Change) -> settings.StackSettings:
 
 
 def put_into_force(server: ApiServer, *changes: Change) -> None:
-    """Prod's namespaces, classes and policies, with its configuration changed. A namespace that is there stays as it
-    is."""
+    """Creates prod's namespaces, classes and policies from a changed configuration. Existing namespaces stay
+    unchanged.
+    """
     prod = configuration(*changes)
     there = {each["metadata"]["name"] for each in (server.api.get(NAMESPACES) or {})["items"]}
     for manifest in build(lambda: platform.build(prod)).objects():
@@ -105,7 +106,7 @@ def put_into_force(server: ApiServer, *changes: Change) -> None:
     runtime_class = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
     server.apply({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", **runtime_class}, "runtimeclasses")
     server.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}, "nodes")
-    # The API server picks policies up in its own time, the two kinds apart.
+    # The API server loads new policies after a delay, and loads the two kinds of policies separately.
     eventually(
         lambda: spec_of(create(server, "immich", gpu_pod())).get("priorityClassName") == "gpu-workload",
         "pods with a GPU are stamped",
@@ -119,7 +120,7 @@ def put_into_force(server: ApiServer, *changes: Change) -> None:
 def reorder(server: ApiServer, number: int) -> None:
     """Makes the API server read its policies again, in another order.
 
-    It reads them every second if one has changed, in a random order.
+    After a change the API server reads the policies every second, in a random order.
     """
     path = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
     name = (server.api.get(path) or {})["items"][0]["metadata"]["name"]

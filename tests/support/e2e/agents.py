@@ -1,4 +1,4 @@
-"""Runs of the agents by hand, made from their CronJobs as `kubectl create job --from` makes them; and none at all."""
+"""Runs agents by hand, with Jobs made from their CronJobs as `kubectl create job --from` makes them, or stops them."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -20,14 +20,14 @@ from tests.support.e2e.rollout import (
 
 
 def run_once(prod: Rollout, agent: str) -> str:
-    """The name of a new Job: one pass of the agent, in a real container."""
+    """Creates a Job for one pass of the agent in a real container. Returns the Job's name."""
     return start(prod, agent, RUN_SECONDS="0")
 
 
 def start(
     prod: Rollout, agent: str, change: Callable[[dict[str, Any]], object] = lambda pod: None, **environment: str
 ) -> str:
-    """The name of a new Job with these variables; `change` has the pod's spec to itself."""
+    """Creates a Job with these variables and returns its name. `change` may edit the pod's spec."""
     template = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}")["spec"]["jobTemplate"]
     pod = template["spec"]["template"]["spec"]
     give(pod, **environment)
@@ -40,7 +40,7 @@ def start(
 
 
 def give(pod: dict[str, Any], **environment: str) -> None:
-    """The agent's container has these variables."""
+    """Sets these variables in the agent's container."""
     (container,) = pod["containers"]
     kept = [variable for variable in container["env"] if variable["name"] not in environment]
     container["env"] = [*kept, *({"name": name, "value": value} for name, value in environment.items())]
@@ -52,19 +52,19 @@ def ended(prod: Rollout, job: str) -> bool:
 
 
 def succeeded(prod: Rollout, job: str) -> bool:
-    """Waits for the Job's end."""
+    """Waits until the Job ends, and returns True if the Job succeeded."""
     eventually(lambda: ended(prod, job), f"{job} has ended")
     return bool(condition(prod.get(jobs(SYSTEM, job)), "Complete"))
 
 
 def succeeds(prod: Rollout, name: str) -> None:
-    """Waits for the Job's end. Raises ClusterError where it does not succeed in time."""
+    """Waits until the Job ends. Raises ClusterError if the Job does not succeed in time."""
     eventually(lambda: condition(prod.get(jobs(SYSTEM, name)), "Complete"), f"{name} succeeds")
 
 
 @contextmanager
 def without_runs(prod: Rollout, agent: str) -> Iterator[None]:
-    """Suspends the agent's CronJob during the block, without active runs."""
+    """Suspends the agent's CronJob during the block, and waits until no run is active."""
     cron_job = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}"
 
     def suspend(suspended: bool) -> None:
@@ -81,7 +81,9 @@ def without_runs(prod: Rollout, agent: str) -> Iterator[None]:
 
 
 def forget_nodes(prod: Rollout) -> None:
-    """Deletes reconcile's record of earlier labels, for which it would wait, and runs it."""
+    """Deletes reconcile's record of earlier labels and runs reconcile, which would otherwise wait because of the
+    record.
+    """
     with without_runs(prod, names.RECONCILE):
         prod.cluster.api.patch(
             f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.RECONCILE)}", {"data": None}
@@ -90,7 +92,7 @@ def forget_nodes(prod: Rollout) -> None:
 
 
 def pods_of(prod: Rollout, agent: str) -> list[str]:
-    """Those that have not ended."""
+    """Returns the Job's pods that have not ended."""
     found = prod.items(f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{agent}")
     return [item["metadata"]["name"] for item in found if item["status"].get("phase") not in ("Succeeded", "Failed")]
 

@@ -1,4 +1,4 @@
-"""The API server's audit log."""
+"""Reads the API server's audit log."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from toolchain.cluster.control_plane import AUDIT
 
 
 def entries(cluster: HeldCluster, user: str) -> Iterator[dict[str, Any]]:
-    """The requests of that user, or in that user's name. The last line may still be on its way to the file."""
+    """Returns the requests by that user, or in that user's name. Ignores a last line that is not yet complete."""
     complete, _, _ = cluster.log(AUDIT).read_text().rpartition("\n")
     for line in complete.splitlines():
         if f'"{user}"' in line:

@@ -1,4 +1,4 @@
-"""A node with NVIDIA's container toolkit and a model of the driver's memory limits."""
+"""Simulates a node with NVIDIA's container toolkit and a model of the driver's memory limits."""
 
 import os
 import re
@@ -41,7 +41,7 @@ SERVED_SECONDS = 20
 MISSING, UNABLE = "GpuCapMissing", "GpuCapUnable"
 FIRES_SECONDS = {MISSING: 60, UNABLE: 100}
 MARK = f"caps-{os.getpid()}"
-# The first line of a container's log is what was set before its process began.
+# The first line of a container's log shows the limits that were set before its process began.
 MODEL = "import signal; print(open('/opt/nvidia/limits').read(), flush=True); signal.sigwait([signal.SIGTERM])"
 READ = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).read().decode())"
 
@@ -50,7 +50,9 @@ Reasons = Mapping[tuple[str, str, str], str]
 
 @dataclass
 class Caps:
-    """`rows` are the faults: what was done, what is shown then, after how many seconds, and until each alert."""
+    """Records the faults in `rows`: the fault, the reason shown, the seconds until it is shown, and until each
+    alert.
+    """
 
     stack: Rollout
     alerts: Prometheus
@@ -61,12 +63,12 @@ class Caps:
         return nvidia.libraries(self.stack.cluster.folder)
 
     def show(self, *lines: str, accounting: str = "accounting misc") -> None:
-        """Both devices, each with these lines."""
+        """Makes the fake NVML show these lines for both devices."""
         device = [(f"device {uuid} {TOTAL_MIB * MIB} {20000 * MIB} {4564 * MIB}", accounting) for uuid in GPUS]
         fake_nvml.write(self.libraries / "card", "\n".join(["0", *(x for d in device for x in (*d, *lines))]) + "\n")
 
     def show_on(self, uuid: str, line: str) -> None:
-        """Shows both devices, and one more line for one device."""
+        """Makes the fake NVML show both devices, and one more line for one device."""
         self.show()
         text = (self.libraries / "card").read_text()
         fake_nvml.write(self.libraries / "card", re.sub(rf"(device {uuid} .*\n)", rf"\1{line}\n", text))
@@ -88,7 +90,7 @@ class Caps:
         return self.stack.get(pods(namespace, name))["status"]
 
     def started(self, namespace: str, name: str) -> Mapping[str, str]:
-        """The ids of its containers, once all of them run."""
+        """Returns the ids of the pod's containers, once all containers run."""
 
         def ids() -> dict[str, str]:
             found = self.state(namespace, name).get("containerStatuses", [])
@@ -107,7 +109,7 @@ class Caps:
         return ""
 
     def samples(self) -> list[exposition.Sample]:
-        """Returns the exporter's samples. Empty while it does not answer."""
+        """Returns the exporter's samples; an empty list while the exporter does not answer."""
         enter = ["nsenter", f"--net=/proc/{self.stack.cluster.pid_of('node')}/ns/net"]
         url = f"http://{self.exporter()}:9401/metrics"
         done = subprocess.run(
@@ -116,7 +118,7 @@ class Caps:
         return list(exposition.parse(done.stdout.rstrip("\n") + "\n")) if done.returncode == 0 else []
 
     def reasons(self) -> Reasons:
-        """By pod, container and device; "" where it is capped."""
+        """Returns the reason by pod, container and device. The reason is "" if the container is capped."""
         return {
             (s.labels["pod"], s.labels["container"], s.labels["uuid"]): "" if s.value == 1 else s.labels["reason"]
             for s in self.samples()
@@ -124,7 +126,7 @@ class Caps:
         }
 
     def served(self, fault: str, reason: str, shown: Callable[[], bool], *alerts: str, since: float) -> None:
-        """It is shown in time, and the alerts name it in time."""
+        """Checks that the fault is shown in time, and that the alerts name it in time."""
         until(shown, SERVED_SECONDS * 3, f"{fault}: {reason}", self.reasons)
         served = time.monotonic() - since
         fires = dict.fromkeys(FIRES_SECONDS, "-")
@@ -139,11 +141,11 @@ class Caps:
         print("\n" + _row(self.rows[-1]), flush=True)
 
     def over(self, reason: str) -> None:
-        """The next fault with that reason is to fire of its own."""
+        """Waits until no alert with that reason fires, so that the next fault fires an alert of its own."""
         eventually(lambda: not self.firing(MISSING, reason), f"{MISSING} of {reason} is over", self.reasons)
 
     def firing(self, alert: str, reason: str) -> list[Mapping[str, str]]:
-        """The labels of those that fire."""
+        """Returns the labels of the firing alerts with this name and this reason."""
         found = [each["labels"] for each in self.alerts.alerts() or () if each["state"] == "firing"]
         return [labels for labels in found if labels["alertname"] == alert and labels.get("reason") == reason]
 
@@ -164,24 +166,24 @@ def pod(name: str, *containers: Object) -> dict[str, Any]:
 
 
 def processes(container: str) -> Iterator[tuple[int, int]]:
-    """Of the container's: the number on this machine and on the node."""
+    """Returns the container's processes: the PID on this machine and the PID on the node."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):
             if (folder / "cmdline").read_text().rstrip("\0").endswith(f"\0{MARK}:{container}"):
                 (line,) = (x for x in (folder / "status").read_text().splitlines() if x.startswith("NSpid:"))
-                if len(line.split()) >= 4:  # not runc's, on its way into the container
+                if len(line.split()) >= 4:  # skips a process of runc that is still entering the container
                     yield int(folder.name), int(line.split()[-2])
 
 
 def enforced(config: dict[str, Any]) -> None:
-    """Puts the example on the real node, which has two devices, with room for the tests' pods in photos."""
+    """Deploys the example on the real node, which has two devices, with memory for the tests' pods in photos."""
     config["pools"]["gpu"] |= {"node_selector": {"kubernetes.io/hostname": node.NODE}, "device_count": len(GPUS)}
     config["residents"]["photo-search"] |= {"replicas": 3}
 
 
 @contextmanager
 def capped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caps]:
-    """The example rolled out on a cluster of its own, with both devices shown; prints the table of faults."""
+    """Deploys the example on a cluster of its own, with both devices shown. Prints the table of faults."""
     if reason := node.why_not() or nvidia.why_not():
         pytest.skip(f"NVIDIA'S RUNTIME IS NOT RUN: {reason}")
     with cluster.running(tmp_path_factory.mktemp("cluster"), extent=Extent.GPU_NODE) as held:

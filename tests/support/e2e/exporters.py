@@ -1,4 +1,6 @@
-"""Exporters on the real node, one a port: the agents' own HTTP endpoint over readings that a test makes up."""
+"""Serves exporters on the real node, each on its own port: the agents' HTTP endpoint with readings that a test
+chooses.
+"""
 
 import json
 import subprocess
@@ -59,14 +61,14 @@ print(json.dumps({port: twice(port) for port in sys.argv[1:]}))
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """An exporter's answer. Its age moves as a real one's does, unless it is `frozen`."""
+    """Holds an exporter's answer. The age of the answer grows like a real age, unless the answer is `frozen`."""
 
     text: str
     frozen: bool = False
 
 
 def pod_of(found: Object) -> NodePod:
-    """As an exporter knows it."""
+    """Returns the pod as an exporter knows it."""
     metadata, uid = found["metadata"], found["metadata"]["uid"]
     declared = int(found["spec"]["containers"][0]["resources"]["limits"][GPUMEM].replace("k", "000"))
     return NodePod(
@@ -80,7 +82,7 @@ def pod_of(found: Object) -> NodePod:
 
 
 def shown(ledger: Ledger, uses: Iterable[tuple[NodePod, int]], free_mib: int, *, used_mib: int | None = None) -> str:
-    """An exporter's text for a T4 with these users, in MiB."""
+    """Returns an exporter's page for a T4 with these users, in MiB."""
     used = tuple(uses)
     card = Device(
         gpu=0,
@@ -96,7 +98,7 @@ def shown(ledger: Ledger, uses: Iterable[tuple[NodePod, int]], free_mib: int, *,
 
 
 def serve(prod: Rollout, script: Mapping[int, Answer], node: str) -> None:
-    """Runs them in a pod, and gives its address to the pod that stands for the node's exporter."""
+    """Runs the exporters in one pod, and gives their address to the pod that stands for the node's exporter."""
     code = next(
         found["metadata"]["name"]
         for found in prod.items(f"/api/v1/namespaces/{NODES}/configmaps")

@@ -1,6 +1,6 @@
-"""Placement by device on simulated nodes: real kube-schedulers, each with the extender as its pod would run it.
+"""Places pods by device on simulated nodes, with real kube-schedulers and an extender next to each.
 
-A pod is one kube-scheduler and one extender, with the pod's host name and certificates, under the account's own token.
+A replica is one kube-scheduler and one extender. They have the pod's host name, certificates and account token.
 """
 
 import json
@@ -62,13 +62,13 @@ _ARGS = SchedulerArgs(
     exporter=ExporterSpec(),
 )
 _AGENT = scheduler_agent(_ARGS)
-# Leadership changes hands in seconds, not in a quarter of a minute.
+# Leadership changes within seconds here, instead of a quarter of a minute.
 _QUICK = {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1s"}
 
 
 @dataclass
 class Bench:
-    """A cluster with devices to place on."""
+    """Holds a cluster with devices on which pods are placed."""
 
     cluster: HeldCluster
     folder: Path
@@ -77,7 +77,7 @@ class Bench:
     pods: list[SchedulerPod] = field(default_factory=list)
 
     def add_node(self, name: str, *devices_mib: int) -> None:
-        """A simulated node with devices of these sizes, published as the exporter would."""
+        """Adds a simulated node with devices of these sizes, published as the exporter would publish them."""
         resources = {NAMES.gpumem: str(sum(devices_mib))}
         self.cluster.add_node(name, labels={"pool": "cards"}, resources=resources)
         self.nodes[name] = devices_mib
@@ -105,7 +105,7 @@ class Bench:
     def create(
         self, name: str, mib: int, *, node: str | None = None, finalizers: Sequence[str] = (), **spec: Any
     ) -> None:
-        """A pod that asks for that much on one device; `node` is where it must go."""
+        """Creates a pod that requests that much on one device. `node` is the node that the pod must use."""
         container = {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": {NAMES.gpumem: str(mib)}}}
         selector = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
         body = {
@@ -130,7 +130,7 @@ class Bench:
         return self._get(f"/api/v1/namespaces/{TENANT}/pods/{name}")
 
     def await_bound(self, *pods: str) -> list[Object]:
-        """These pods, once each has a node."""
+        """Returns these pods, once each of them has a node."""
         wanted = set(pods)
 
         def found() -> list[Object]:
@@ -141,7 +141,9 @@ class Bench:
         return result
 
     def waits(self, *pods: str) -> str:
-        """Returns the scheduler's last message about the first of these pods, once it has refused all; "" before."""
+        """Returns the scheduler's last message about the first of these pods, once it has refused all of them; ""
+        before.
+        """
         told = [self._refusal(name) for name in pods]
         return told[0] if all(told) and told else ""
 
@@ -152,7 +154,7 @@ class Bench:
         return ""
 
     def release(self, name: str) -> None:
-        """Takes the finalizers off a pod."""
+        """Removes the finalizers of a pod."""
         self.cluster.api.patch(f"/api/v1/namespaces/{TENANT}/pods/{name}", {"metadata": {"finalizers": None}})
 
     def delete(self, name: str, grace_seconds: int = 0) -> None:
@@ -160,9 +162,9 @@ class Bench:
         self.cluster.api.request("DELETE", path)
 
     def clear(self) -> None:
-        """Deletes all pods, those that wait first.
+        """Deletes all pods, and the waiting pods first.
 
-        A pod that is placed in freed memory and deleted before it is bound would delay the next test's pods.
+        A pod that is placed in freed memory and deleted before its bind would delay the pods of the next test.
         """
         pods = self.all_pods()
         for pod in pods:
@@ -191,13 +193,13 @@ class Bench:
         return found
 
     def start_pod(self, name: str, *, elected: bool = False) -> SchedulerPod:
-        """A replica, once its extender is ready."""
+        """Starts a replica, and returns once its extender is ready."""
         pod = self.start_extender(name, elected=elected)
         self.start_scheduler(pod, elected=elected)
         return pod
 
     def start_extender(self, name: str, *, elected: bool = False) -> SchedulerPod:
-        """A replica's extender alone, once it is ready."""
+        """Starts only the extender of a replica, and returns once the extender is ready."""
         folder = self.folder / name
         folder.mkdir()
         verbs, questions = free_ports(2)
@@ -214,7 +216,7 @@ class Bench:
         return pod
 
     def start_scheduler(self, pod: SchedulerPod, *, elected: bool = False) -> None:
-        """The kube-scheduler of a replica; of two that elect, each believes to be on a host of its own."""
+        """Starts the kube-scheduler of a replica. Two replicas with leader election have different host names."""
         (health,) = free_ports(1)
         config, user = pod.folder / "kube-scheduler.json", pod.folder / "kubeconfig"
         verbs = int(pod.environment["VERBS_PORT"])
@@ -264,7 +266,7 @@ class Bench:
         }
 
     def _configuration(self, verbs_port: int, folder: Path, elected: bool) -> Object:
-        """The component's, with this replica's addresses and paths."""
+        """Returns the component's configuration with this replica's addresses and paths."""
         declared = configuration(_ARGS)
         (extender,) = declared["extenders"]
         paths = {key: str(folder / "certificates" / Path(path).name) for key, path in extender["tlsConfig"].items()}
@@ -284,7 +286,7 @@ class Bench:
 
 @contextmanager
 def placement(cluster: HeldCluster, folder: Path) -> Iterator[Bench]:
-    """The cluster knows account, ledger and priorities, and no node yet; nothing is left of it after the block."""
+    """Gives the cluster the account, the ledger and the priorities, but no node. Removes everything after the block."""
     zipapp = folder / "agents.pyz"
     zipapp.write_bytes(build().content)
     placed = Bench(cluster, folder, zipapp)
@@ -314,7 +316,7 @@ def _objects() -> Iterator[tuple[str, Object]]:
 
 
 def account_objects(account: Account) -> Iterator[tuple[str, Object]]:
-    """The account and its rights, each with the collection that it is made in."""
+    """Returns the account and its rights, each with the collection that the object is created in."""
     yield f"/api/v1/namespaces/{account.namespace}/serviceaccounts", service_account(account)
     for where, path in ((None, _RBAC), (SYSTEM, f"{_RBAC}/namespaces/{SYSTEM}")):
         kind = "clusterrole" if where is None else "role"
@@ -330,7 +332,7 @@ def account_objects(account: Account) -> Iterator[tuple[str, Object]]:
 
 
 def quantile(samples: Sequence[Sample], verb: str, share: float) -> float:
-    """Seconds, as PromQL's histogram_quantile estimates them."""
+    """Returns the quantile in seconds, estimated like PromQL's histogram_quantile."""
     buckets = [
         (math.inf if s.labels["le"] == "+Inf" else float(s.labels["le"]), s.value)
         for s in samples

@@ -1,4 +1,4 @@
-"""Faults of an agent's pod, as changes of its spec for runs by hand."""
+"""Causes faults in an agent's pod by changing its spec, for runs by hand."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ Change = Callable[[dict[str, Any]], object]
 
 
 def behind_an_api_that_takes(seconds: float) -> Change:
-    """Delays each answer by a relay in the agent's pod."""
+    """Delays each answer of the API server with a relay in the agent's pod."""
 
     def change(pod: dict[str, Any]) -> None:
         (agent,) = pod["containers"]
@@ -67,7 +67,9 @@ def behind_an_api_that_takes(seconds: float) -> Change:
 
 
 def an_hour_ahead(pod: dict[str, Any]) -> None:
-    """The node's time of day; the agent's own code, and its seam for the clock."""
+    """Moves the node's time of day by an hour. The agent runs its own code and gets the time from its replaceable
+    clock.
+    """
     (agent,) = pod["containers"]
     agent["command"] = ["python", "-I", "-c", _AHEAD, agent["command"][-1]]
 

@@ -1,4 +1,4 @@
-"""Runs of the engine that are killed at a moment that the cluster or the state shows."""
+"""Kills runs of the engine at a moment that the cluster or the state shows."""
 
 import json
 import os
@@ -25,15 +25,16 @@ def is_retiring(stack: Rollout) -> bool:
 
 
 def is_creating(stack: Rollout, kind: str) -> bool:
-    """Returns True if the state has a pending creation of that kind."""
+    """Returns True if the state has a pending creation of a resource of that kind."""
     state = stack.workspace.folder / "state" / ".pulumi" / "stacks" / "gpu-tenancy" / "prod.json"
     pending = json.loads(state.read_text())["checkpoint"]["latest"].get("pending_operations") or []
     return any(each["type"] == "creating" and each["resource"]["type"].endswith(f":{kind}") for each in pending)
 
 
 def kill_amid(stack: Rollout, command: str, moment: Callable[[], object]) -> None:
-    """Kills all processes of an `up` or `destroy` at that moment: what a machine that loses its power does. They stand
-    still while it is looked whether the moment has come, so that it is not over at the kill."""
+    """Kills all processes of an `up` or `destroy` at that moment, as a loss of power does. The processes are stopped
+    during each check, so that the moment cannot pass before the kill.
+    """
     stack.rolled_out = None
     log = stack.workspace.folder / f"killed-{command}.log"
     with (
@@ -68,7 +69,7 @@ def stands_still_at(session: int, moment: Callable[[], object]) -> bool:
 
 
 def signal_session(session: int, number: signal.Signals) -> None:
-    """The CLI's plugins have process groups of their own."""
+    """Signals the whole session, because the CLI's plugins have process groups of their own."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             if int(stat.read_text().rpartition(")")[2].split()[3]) == session:

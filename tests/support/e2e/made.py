@@ -1,4 +1,4 @@
-"""Objects that are there for a while."""
+"""Creates objects for the duration of a block."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,8 +10,9 @@ from toolchain.cluster.api import ClusterApi
 
 @contextmanager
 def made(api: ClusterApi, objects: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[None]:
-    """Creates each object in its collection, under strict validation; after the block the last goes first, and all are
-    gone when it is left."""
+    """Creates each object in its collection, under strict validation. After the block, deletes the objects in reverse
+    order and waits until all of them are gone.
+    """
     paths: list[str] = []
     try:
         for collection, manifest in objects:

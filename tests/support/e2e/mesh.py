@@ -1,5 +1,6 @@
-"""A service mesh's webhook. It adds a sidecar to every pod of the namespaces that request one, after the policies have
-judged the pod."""
+"""Runs a service mesh's webhook. After the policies have judged a pod, the webhook adds a sidecar to it, in every
+namespace that requests sidecars.
+"""
 
 import base64
 import json
@@ -34,11 +35,13 @@ class _Injection(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Writes nothing."""
 
 
 def _patch(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """Before the pod's own containers, as meshes do it, so that each of them is at another index than before."""
+    """Returns a patch that inserts the sidecar before the pod's containers, as meshes do. So each container's index
+    changes.
+    """
     initial = [NATIVE, *spec.get("initContainers", [])]
     return [
         {"op": "add", "path": "/spec/initContainers", "value": initial},
@@ -49,7 +52,7 @@ def _patch(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 @contextmanager
 def mesh(server: ApiServer, folder: Path) -> Iterator[None]:
-    """In force for new pods of the namespaces with the label, as long as the block."""
+    """Keeps the webhook in force during the block, for new pods of the namespaces with the label."""
     pki = folder / "pki"
     certificates.make_authority(pki)
     certificates.issue(pki, "webhook", user="webhook", hosts=("127.0.0.1",))

@@ -1,4 +1,4 @@
-"""kubectl gpumem, as it is typed."""
+"""Runs `kubectl gpumem` as a user types it."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from toolchain.cluster.paths import program
 
 
 def environ() -> dict[str, str]:
-    """This process's environment, with the pinned kubectl."""
+    """Returns this process's environment with the pinned kubectl on PATH."""
     return {**os.environ, "PATH": os.pathsep.join((str(Path(program("kubectl")).parent), os.environ["PATH"]))}
 
 
 def gpumem(kubeconfig: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """With the pinned kubectl."""
+    """Runs the plugin with the pinned kubectl."""
     return subprocess.run(
         [sys.executable, "-m", "gpumem", *arguments, f"--kubeconfig={kubeconfig}"],
         cwd=ROOT,
@@ -30,7 +30,7 @@ def gpumem(kubeconfig: Path, *arguments: str) -> "subprocess.CompletedProcess[st
 
 
 def shown(kubeconfig: Path, *arguments: str) -> dict[str, Any]:
-    """Returns the plugin's JSON. Raises AssertionError with its error output."""
+    """Returns the plugin's JSON. Raises AssertionError with the plugin's error output."""
     done = gpumem(kubeconfig, *arguments, "-o", "json")
     assert done.returncode in (0, 3), done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -38,5 +38,5 @@ def shown(kubeconfig: Path, *arguments: str) -> dict[str, Any]:
 
 
 def reasons(kubeconfig: Path, target: str, namespace: str) -> list[str]:
-    """Of `why`, by their keys."""
+    """Returns the keys of the reasons that `why` prints."""
     return [each["reason"] for each in shown(kubeconfig, "why", target, "-n", namespace)["answers"]]

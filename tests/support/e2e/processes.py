@@ -1,4 +1,4 @@
-"""Processes of this machine, those in the real node's containers among them."""
+"""Finds processes of this machine, including those in the real node's containers."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ LONGEST_END_SECONDS, TRIES = 2.0, 5
 
 
 def lives(pid: int) -> bool:
-    """Whether the process is there and no zombie: what is left of one is its parent's to collect."""
+    """Returns True if the process exists and is no zombie. A zombie only waits for its parent."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -20,7 +20,9 @@ def lives(pid: int) -> bool:
 
 
 def assert_ends_in_time_by_sigterm(find: Callable[[], int | None], what: str) -> None:
-    """The best of a few: a machine that is busy is late for anything. `find` may raise OSError while there is none."""
+    """Checks the shortest of a few endings by SIGTERM, since a busy machine delays some. `find` may raise OSError until
+    the process exists.
+    """
     seconds: list[float] = []
     while not seconds or (min(seconds) >= LONGEST_END_SECONDS and len(seconds) < TRIES):
         pid = eventually(find, f"{what} runs")

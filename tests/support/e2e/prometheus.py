@@ -1,7 +1,7 @@
-"""A real Prometheus in the real node's network: it scrapes what prod's PodMonitors name and judges prod's own rules.
+"""Runs a real Prometheus in the real node's network. It scrapes what prod's PodMonitors name, under prod's own rules.
 
-The series of kube-state-metrics that the rules read are made from the API server's objects. With them comes what node-4
-would serve of its device and its guard, for it is played.
+The rules also read series of kube-state-metrics; these are made from the API server's objects. The simulated node-4
+runs no agents, so the series of its device and its guard are made here as well.
 """
 
 import json
@@ -36,7 +36,9 @@ _PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 
 
 class Prometheus:
-    """`since` is when each alert that fires now was first seen firing, by its name; `seen` has all there ever were."""
+    """Runs the server. `since` maps each firing alert to the time when it was first seen; `seen` has all alerts
+    so far.
+    """
 
     def __init__(self, prod: Rollout, folder: Path) -> None:
         self._prod, self._folder = prod, folder
@@ -78,7 +80,7 @@ class Prometheus:
             self.seen |= firing
 
     def alerts(self) -> list[Object] | None:
-        """None while it does not answer."""
+        """Returns the alerts; None while Prometheus does not answer."""
         command = [*self._enter, sys.executable, "-IS", "-c", _READ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return None if done.returncode else list(json.loads(done.stdout)["data"]["alerts"])
@@ -93,7 +95,7 @@ class Prometheus:
         return {"groups": rule["spec"]["groups"]}
 
     def _configuration(self) -> Object:
-        """The scrape that the operator makes from each PodMonitor, and that of kube-state-metrics."""
+        """Returns the scrapes that the operator makes from each PodMonitor, and the scrape of kube-state-metrics."""
         scrapes: list[Object] = [
             {
                 "job_name": "kube-state-metrics",
@@ -118,13 +120,13 @@ class Prometheus:
         return {"global": times, "rule_files": [str(self._folder / "rules.json")], "scrape_configs": scrapes}
 
     def _show(self) -> None:
-        """The targets and the series of now."""
+        """Writes the current targets and series."""
         for monitor in self._monitors:
             self._write(f"targets-{monitor['metadata']['name']}.json", list(self._targets(monitor)))
         self._write("series.txt", "\n".join([*_kube_state(self._prod), *_played(), ""]))
 
     def _targets(self, monitor: Object) -> Iterator[Object]:
-        """The pods on the real node that the PodMonitor selects: nobody serves anything on a node that is played."""
+        """Returns the selected pods on the real node. Pods on simulated nodes serve nothing."""
         spec = monitor["spec"]
         (endpoint,), selector = spec["podMetricsEndpoints"], quote(_selector(spec["selector"]))
         for namespace in spec["namespaceSelector"]["matchNames"]:
@@ -147,7 +149,7 @@ class Prometheus:
 
 @contextmanager
 def prometheus(prod: Rollout, folder: Path) -> Iterator[Prometheus]:
-    """It runs in the block. Skips the test where it is not installed."""
+    """Runs Prometheus during the block. Skips the test if Prometheus is not installed."""
     if shutil.which("prometheus") is None or shutil.which("nsenter") is None:
         pytest.skip("prometheus or nsenter is not installed: no alert is seen firing (Debian: apt install prometheus)")
     with Prometheus(prod, folder).running() as running:
@@ -178,7 +180,7 @@ def _kube_state(prod: Rollout) -> Iterator[str]:
         yield _line("kube_daemonset_status_desired_number_scheduled", wanted, labels)
     for found in prod.items("/api/v1/nodes"):
         for resource, amount in found["status"].get("allocatable", {}).items():
-            if "/" in resource:  # extended resources are whole numbers
+            if "/" in resource:  # an extended resource has a whole number
                 labels = {"node": found["metadata"]["name"], "resource": sanitised(resource)}
                 yield _line("kube_node_status_allocatable", float(parse(amount)), labels)
     for pod in prod.items("/api/v1/pods"):

@@ -1,4 +1,4 @@
-"""A TLS proxy between an agent and the real API server, with faults on demand and a record."""
+"""Runs a TLS proxy between an agent and the real API server. The proxy causes faults on demand and records requests."""
 
 import http.client
 import ssl
@@ -19,11 +19,11 @@ _HOP_BY_HOP = {"connection", "content-length", "host", "transfer-encoding"}
 
 @dataclass(kw_only=True)
 class Fault:
-    """A fault of the first `times` requests with that method below that path.
+    """Defines a fault of the first `times` requests with that method below that path.
 
-    First `meanwhile` is called and `delay_seconds` pass. With a `status` the proxy answers in the API server's place,
-    with `headers` and no JSON, as a load balancer would. Without one the API server answers, and the connection ends
-    after `body_bytes` of its answer, if these are given.
+    The proxy first calls `meanwhile` and waits `delay_seconds`. With a `status`, the proxy answers in place of the API
+    server, with `headers` and no JSON, as a load balancer would. Without a `status`, the API server answers. With
+    `body_bytes`, the connection ends after so many bytes of the answer.
     """
 
     method: str
@@ -38,7 +38,7 @@ class Fault:
 
 @dataclass
 class Exchange:
-    """A request that came, and the status that was answered; None while none was."""
+    """Records a request and the status of its answer; None while there is no answer."""
 
     method: str
     path: str
@@ -47,7 +47,9 @@ class Exchange:
 
 @dataclass
 class Proxy:
-    """A running proxy. `faults` may be added to at any time; what watches bring waits while `flows` is not set."""
+    """Holds a running proxy. Tests may add `faults` at any time. Events of watches are held back while `flows` is not
+    set.
+    """
 
     port: int
     flows: threading.Event = field(default_factory=threading.Event)
@@ -63,7 +65,7 @@ class Proxy:
         return [each.status for each in self.record if each.method == method and each.path.startswith(path)]
 
     def take(self, method: str, path: str) -> Fault:
-        """Returns the fault of this request, or one without effect."""
+        """Returns the fault for this request, or a fault without effect."""
         for fault in self.faults:
             if fault.times and fault.method == method and path.startswith(fault.path):
                 fault.times -= 1
@@ -73,7 +75,7 @@ class Proxy:
 
 @contextmanager
 def proxied(folder: Folder, server: str) -> Iterator[Proxy]:
-    """A proxy on 127.0.0.1 before the cluster in `folder`, with a certificate of its authority."""
+    """Runs a proxy on 127.0.0.1 before the cluster in `folder`, with a certificate of the cluster's authority."""
     certificates.issue(folder.pki, "proxy", user="proxy", hosts=("127.0.0.1",))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder.pki / "proxy.crt", folder.pki / "proxy.key")
@@ -135,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(answer, body_bytes)
 
     def _stream(self, answer: http.client.HTTPResponse, left: int | None) -> None:
-        """Each piece as it comes: a watch's events must not wait for its end."""
+        """Forwards each piece as it comes, because a watch's events must not wait for the end of the answer."""
         while piece := answer.read1(_CHUNK):
             shown = piece[:left]
             if "watch=" in self.path:
@@ -155,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *arguments: Any) -> None:
-        """The record is enough."""
+        """Writes nothing, because `exchanges` already records each request."""
 
 
 def _kept(headers: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Requests that reach for a GPU, and whether the API server judges all of them yet."""
+"""Builds requests that reach for a GPU, and waits until the API server judges all of them."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from toolchain.cluster.api import ApiAnswer
 
 HIDDEN = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 RESOURCE_API = "/apis/resource.k8s.io/v1"
-# Of no tenant, as an agent of the cluster's has one.
+# This account belongs to no tenant, like the account of a cluster's agent.
 SOMEWHERE = "monitoring"
 
 
 def in_force(server: ApiServer) -> bool:
-    """The API server takes policies up in its own time, and not all at once."""
+    """Returns True once all policies are in force: the API server loads each of them after a different delay."""
     return (
         environments(create(server, "immich", pod())) == [[HIDDEN]]
         and create(server, SOMEWHERE, pod(priorityClassName="system-node-critical")).refusal is not None

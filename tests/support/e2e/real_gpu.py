@@ -1,4 +1,4 @@
-"""The real node in the pool t4, with the fake NVML as its GPU."""
+"""Puts the real node into the pool t4, with the fake NVML as its GPU."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ SLICE = f"/apis/resource.k8s.io/v1/resourceslices/gpumem.viktorbarzin.me-{node.N
 
 @contextmanager
 def real_gpu(prod: Rollout) -> Iterator[Path]:
-    """Yields the file with the figures of the node's NVML, at first of an empty card."""
+    """Yields the file with the figures of the node's NVML. At first the file shows an unused device."""
     api, libraries = prod.cluster.api, node.gpu_libraries(prod.cluster.folder)
     if not fake_nvml.can_build():
         pytest.skip("NO C COMPILER: placement is not tested on the real node")

@@ -1,4 +1,4 @@
-"""The objects that a `destroy` may not leave, and the namespaces that it does leave."""
+"""Lists the objects that a `destroy` must not leave, and the namespaces that a `destroy` does leave."""
 
 from tenancy import names
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, Object, Rollout
@@ -20,7 +20,7 @@ _OF_NO_NAMESPACE = {
 }
 # A namespace of one test, which no `up` creates or deletes.
 SOMEBODYS = "somebodys"
-# The throw-away cluster's, and every cluster's.
+# These namespaces belong to the throw-away cluster or exist in every cluster.
 _CLUSTERS_OWN = {
     "mutatingadmissionpolicies gpu-tenancy-real-pods",
     "mutatingadmissionpolicybindings gpu-tenancy-real-pods",
@@ -36,7 +36,7 @@ _OF_TENANTS = {
 
 
 def kept(rollout: Rollout) -> set[str]:
-    """The names of the namespaces that a stack made for its tenants, and that stayed or are still in use."""
+    """Returns the names of namespaces that a stack made for its tenants and that stayed or are still in use."""
     found = rollout.items("/api/v1/namespaces")
     return {each["metadata"]["name"] for each in found if _is_a_tenants(each)}
 
@@ -53,8 +53,9 @@ def _may_stay(namespace: Object) -> bool:
 
 
 def left_behind(rollout: Rollout) -> set[str]:
-    """Returns prod's capacity keys and objects that are left after a `destroy`. Namespaces of tenants may stay, without
-    any of prod's objects. Exempt namespaces may stay without the label."""
+    """Returns prod's capacity keys and objects that are left after a `destroy`. A tenant's namespace may stay, without
+    prod's objects. An exempt namespace may stay, without the label.
+    """
     objects = {
         f"{kind} {name}"
         for group, kinds in _OF_NO_NAMESPACE.items()

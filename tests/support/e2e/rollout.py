@@ -1,4 +1,4 @@
-"""A stack that is really rolled out: the CLI on one side, the cluster's objects on the other."""
+"""Rolls a stack out for real: tests run the CLI and read the cluster's objects."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,10 +14,10 @@ from toolchain.workspace import Outcome, Workspace
 SYSTEM = "gpu-tenancy-system"
 GPUMEM, GPU_COUNT = "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
 SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
-# Of what comes to pass sooner or later: a CronJob's next run begins within a minute and lasts as long, and a busy
-# machine starts containers slowly.
+# This limits the wait for what happens sooner or later: a CronJob's next run begins within a minute and lasts as
+# long, and a busy machine starts containers slowly.
 PATIENCE_SECONDS = 240
-# Between two looks. Each is a request or more, and five lanes wait side by side.
+# The pause between two checks: each check is a request or more, and five test lanes wait side by side.
 BETWEEN_SECONDS = 0.5
 
 Object = Mapping[str, Any]
@@ -25,16 +25,16 @@ Change = Callable[[dict[str, Any]], object]
 
 
 def unchanged(_: dict[str, Any]) -> None:
-    """Prod as it is configured."""
+    """Changes nothing: the configuration of prod stays as it is."""
 
 
 @dataclass
 class Rollout:
-    """Prod in a workspace and on a cluster."""
+    """Holds prod in a workspace and on a cluster."""
 
     cluster: HeldCluster
     workspace: Workspace
-    rolled_out: str | None = None  # the stack file that is; None where that is not known
+    rolled_out: str | None = None  # the stack file that is rolled out; None if that is not known
 
     def init(self) -> None:
         self._succeed("stack", "init", "prod")
@@ -48,7 +48,7 @@ class Rollout:
         return self._succeeded(self._attempt(*_UP, **_STATE_AT_THE_END))
 
     def attempt_up(self) -> Outcome:
-        """The same with the state of each step; it may also fail."""
+        """Runs `up` and saves the state at each step. The `up` may also fail."""
         return self._attempt(*_UP)
 
     def _attempt(self, *arguments: str, **env: str) -> Outcome:
@@ -57,7 +57,7 @@ class Rollout:
         return outcome
 
     def settle(self, change: Change = unchanged) -> None:
-        """Prod as it is configured, with that change alone, is rolled out: by an `up` where something else was."""
+        """Makes sure that prod is rolled out with that change alone. Runs an `up` if something else is rolled out."""
         self.workspace.reset()
         self.workspace.change(change)
         if self.rolled_out != self.workspace.stack_file.read_text():
@@ -79,11 +79,11 @@ class Rollout:
         return self._succeeded(self._run("destroy", "--preview-only", *_PLAIN))
 
     def recover(self) -> str:
-        """Runs the recovery, as `make up` and `make destroy` do first. Returns its output."""
+        """Runs the recovery, as `make up` and `make destroy` do before anything else. Returns the recovery's output."""
         return self._succeeded(self.command("recover")).text
 
     def command(self, name: str) -> Outcome:
-        """Runs a command of `python -m stacks`; it may fail."""
+        """Runs a command of `python -m stacks`. The command may fail."""
         command = (str(ROOT / ".venv" / "bin" / "python"), "-m", "stacks", name, "--stack", "prod", "--yes")
         return self.workspace.run(*command, cwd=self.workspace.project, KUBECONFIG=str(self.cluster.kubeconfig))
 
@@ -100,13 +100,13 @@ class Rollout:
         return self.workspace.pulumi(*arguments, *stack, cwd=self.workspace.project, **cluster, **env)
 
     def get(self, path: str) -> Object:
-        """The object. Raises AssertionError where there is none."""
+        """Returns the object. Raises AssertionError if the object does not exist."""
         found = self.cluster.api.get(path)
         assert found is not None, path
         return found
 
     def items(self, path: str) -> list[Object]:
-        """Returns the list's objects. Empty if the kind does not exist."""
+        """Returns the list's objects; an empty list if the kind does not exist."""
         return list((self.cluster.api.get(path) or {"items": []})["items"])
 
     def create(self, path: str, manifest: Object, *, user: str | None = None) -> ApiAnswer:
@@ -130,7 +130,7 @@ _GATED = ("--policy-pack", str(ROOT / "policy"))
 
 
 def register_anew(prod: Rollout, node: str) -> Object:
-    """The node as a new object under its old name, as after a reimage: what was advertised went with the old one."""
+    """Replaces the node by a new object of the same name, as a reimage does. The new object advertises no gpumem."""
     path = f"/api/v1/nodes/{node}"
     old = prod.get(path)
     hardware = {name: amount for name, amount in old["status"]["capacity"].items() if name not in (GPUMEM, GPU_COUNT)}
@@ -151,7 +151,7 @@ def changes(outcome: Outcome) -> dict[str, int]:
 
 
 def condition(found: Object, kind: str) -> Object:
-    """The condition of that type; empty where the object has none."""
+    """Returns the condition of that type; an empty dict if the object has no such condition."""
     conditions = found.get("status", {}).get("conditions", [])
     return next((entry for entry in conditions if entry["type"] == kind), {})
 
@@ -190,7 +190,7 @@ def container(limits: Mapping[str, str]) -> dict[str, Any]:
 
 
 def deployment(app: str, mib: str | None, replicas: int = 1) -> dict[str, Any]:
-    """With a budget on the shared GPU, or without any, on a simulated node."""
+    """Returns a Deployment on a simulated node, with a budget on the shared GPU or without any budget."""
     labels = {"app": app}
     limits = {} if mib is None else {GPUMEM: mib, "nvidia.com/gpu": "1"}
     node = {"nodeSelector": SHARED} if mib else {}
@@ -231,7 +231,7 @@ def submit(prod: Rollout, team: str, manifest: Object) -> str:
 
 
 def job_pods(prod: Rollout, namespace: str, name: str) -> list[Object]:
-    """The Job's pods."""
+    """Returns the Job's pods."""
     return prod.items(f"{pods(namespace)}?labelSelector=batch.kubernetes.io%2Fjob-name%3D{name}")
 
 
@@ -248,7 +248,7 @@ def await_running(prod: Rollout, team: str, name: str) -> None:
 
 
 def workload(prod: Rollout, team: str, name: str) -> Object:
-    """The Workload that Kueue keeps for the Job; empty while there is none."""
+    """Returns the Workload that Kueue keeps for the Job; an empty dict if there is no Workload."""
     found = prod.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{team}/workloads")
     return next((item for item in found if item["metadata"]["ownerReferences"][0]["name"] == name), {})
 

@@ -1,4 +1,4 @@
-"""A replica of the scheduler's pod: kube-scheduler and the extender, as processes."""
+"""Runs a replica of the scheduler's pod as two processes: kube-scheduler and the extender."""
 
 import signal
 import subprocess
@@ -15,7 +15,7 @@ from tenancy import names
 
 @dataclass
 class SchedulerPod:
-    """One replica: its processes, and the port that answers questions."""
+    """Holds one replica: its processes, and the port that answers questions."""
 
     name: str
     folder: Path
@@ -38,7 +38,7 @@ class SchedulerPod:
         self.processes[part].wait(30)
 
     def get(self, path: str) -> tuple[int, str]:
-        """The status and the body of an answer of the open port; 0 where nobody answers."""
+        """Returns the status and the body that the open port answers; the status is 0 if nobody answers."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
@@ -52,7 +52,7 @@ class SchedulerPod:
         return exposition.parse(self.get("/metrics")[1])
 
     def value(self, name: str, **labels: str) -> float | None:
-        """Of the one sample with these labels."""
+        """Returns the value of the only sample with these labels."""
         return next((s.value for s in self.samples() if s.name == name and labels.items() <= s.labels.items()), None)
 
     @property

@@ -1,7 +1,7 @@
-"""HTTP endpoints on the real node with answers that a test can change.
+"""Serves HTTP endpoints on the real node with answers that a test can change.
 
-The node's pods cannot reach this machine. So a pod serves the content of a ConfigMap, which it reads for each request.
-The age in an exporter's answer differs each time, as that of a real reading does.
+The node's pods cannot reach this machine. So a pod serves the content of a ConfigMap and reads the ConfigMap for each
+request. The age in an exporter's answer differs each time, like the age of a real reading.
 """
 
 import json
@@ -45,14 +45,14 @@ http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_fo
 
 @dataclass(frozen=True)
 class Scripted:
-    """A pod `name` in a namespace; /<key> answers the text of that key, 503 where it has none."""
+    """Runs a pod `name` in a namespace. /<key> answers the text of that key, or 503 if the key has no text."""
 
     cluster: HeldCluster
     namespace: str
     name: str
 
     def start(self, labels: Mapping[str, str], script: Mapping[str, str]) -> str:
-        """Returns the address, once it runs."""
+        """Starts the pod and returns its address, once the pod runs."""
         where, core = f"/namespaces/{self.namespace}", "/api/v1"
         rbac = "/apis/rbac.authorization.k8s.io/v1"
         metadata = {"name": self.name}
@@ -69,7 +69,7 @@ class Scripted:
         return address
 
     def change(self, **script: str | None) -> None:
-        """The answers of these keys; None takes one away."""
+        """Changes the answers of these keys. None removes an answer."""
         self.cluster.api.patch(f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}", {"data": script})
 
     def _pod(self) -> dict[str, Any]:
@@ -91,5 +91,5 @@ class Scripted:
 
 
 def pending(count: int) -> str:
-    """A queue's answer."""
+    """Returns the answer of a queue with so many pending items."""
     return json.dumps({"pending": count})

@@ -1,5 +1,6 @@
-"""The cluster's API server alone, and requests to it in a user's name: the best judge of a manifest, the only one of a
-policy."""
+"""Starts only the cluster's API server, and sends requests in a user's name. No other program can test our policies,
+and none judges a manifest better.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,14 +16,14 @@ from toolchain.cluster.extent import Extent
 __all__ = ["ADMIN", "RECONCILE", "SCHEDULER", "WATCHDOG", "ApiAnswer", "ApiServer", "api_server"]
 
 ADMIN, SCHEDULER = "admin", "system:kube-scheduler"
-# Accounts of prod's agents: the one that may write a node's capacity, and one that may not.
+# Two accounts of prod's agents: the first may write a node's capacity, and the second may not.
 RECONCILE, WATCHDOG = (f"system:serviceaccount:gpu-tenancy-system:{name}" for name in (names.RECONCILE, names.WATCHDOG))
 NAMESPACES = "/api/v1/namespaces"
 
 
 @dataclass(frozen=True)
 class ApiServer:
-    """A running API server, and the paths of the objects that tests created."""
+    """Holds a running API server, and the paths of the objects that tests created."""
 
     api: ClusterApi
     kubeconfig: Path
@@ -37,24 +38,25 @@ class ApiServer:
         user: str = ADMIN,
         content_type: str = "application/json",
     ) -> ApiAnswer:
-        """One request. Raises OSError when the server cannot be reached."""
+        """Sends one request. Raises OSError if the server cannot be reached."""
         other = None if user == ADMIN else user
         return self.api.request(method, path, body, user=other, content_type=content_type)
 
     def apply(self, manifest: Mapping[str, Any], plural: str) -> None:
-        """Creates an object of no namespace under strict field validation. Raises ClusterError with the refusal."""
+        """Creates a cluster-scoped object under strict field validation. Raises ClusterError with the refusal."""
         group = "/api/v1" if manifest["apiVersion"] == "v1" else f"/apis/{manifest['apiVersion']}"
         self.create(f"{group}/{plural}", manifest)
 
     def create(self, collection: str, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The same of any object."""
+        """Creates any object under strict field validation. Raises ClusterError with the refusal."""
         found = self.api.create(collection, manifest)
         self.created.append(f"{collection}/{found['metadata']['name']}")
         return found
 
     def clear(self) -> None:
-        """Deletes all that was created, the last first. A namespace goes with its pods and its finalizer: here is no
-        controller that would do that. Raises AssertionError with the remaining objects."""
+        """Deletes all created objects in reverse order. Deletes a namespace's pods and its finalizer too, because no
+        controller runs here. Raises AssertionError with the remaining objects.
+        """
         for path in reversed(self.created):
             if path.startswith(f"{NAMESPACES}/") and path.count("/") == NAMESPACES.count("/") + 1:
                 self._remove_namespace(path)
@@ -75,7 +77,9 @@ class ApiServer:
 
 @contextmanager
 def api_server(folder: Path) -> Iterator[ApiServer]:
-    """A new one, which knows nothing but Kubernetes' own objects, as long as the block. Nothing of it outlives that."""
+    """Runs a new API server during the block, with only Kubernetes' own objects. The server's data ends with
+    the block.
+    """
     with cluster.running(folder, extent=Extent.API_SERVER) as started:
         processes = [Path("/proc", str(started.pid_of(name))) for name in ("etcd", "kube-apiserver")]
         yield ApiServer(started.api, started.kubeconfig)

@@ -1,4 +1,4 @@
-"""Pods on the real node under real memory pressure, within a limit of their own: the machine is never short.
+"""Puts pods on the real node under real memory pressure. The pods have a limit of their own, so the machine has enough.
 
 The kubelet reserves all but POD_MIB of the machine for the system. So POD_MIB is the limit of the control group of all
 pods, and the node's allocatable memory.
@@ -24,7 +24,7 @@ CRITICAL, DISPOSABLE = "squeezed-critical", "squeezed-disposable"
 _CGROUPS = Path("/sys/fs/cgroup")
 _MIB = 2**20
 STEP_MIB = 16
-# Holds some MiB. It takes as many more as the file /take has, appends each to /taken, and gives all back at 0.
+# This script holds some MiB. It takes as many more as the file /take says, appends each to /taken, and frees all at 0.
 _HOLD = """
 import os, sys, time
 held, more = b"." * (int(sys.argv[1]) << 20), []
@@ -43,7 +43,7 @@ while True:
 
 @dataclass(frozen=True)
 class Squeezed:
-    """The real node of a cluster, while its pods have POD_MIB together; pods are in the namespace."""
+    """Holds the real node of a cluster, while its pods share POD_MIB. The pods are in `namespace`."""
 
     cluster: HeldCluster
     namespace: str
@@ -53,7 +53,7 @@ class Squeezed:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
     def run(self, name: str, *, holds_mib: int, priority: str, restart: str = "Never", **resources: Any) -> "Running":
-        """A pod that holds so much; returns when it does."""
+        """Runs a pod that holds so many MiB. Returns once the pod holds them."""
         container = {
             "name": "main",
             "image": agent_image(),
@@ -84,13 +84,13 @@ class Squeezed:
         return POD_MIB - held // 1024
 
     def has_limit(self) -> bool:
-        """Whether the kubelet has set the limit."""
+        """Returns True if the kubelet has set the limit."""
         name = "memory.max" if (self._cgroup / "memory.max").exists() else "memory.limit_in_bytes"
         return (self._cgroup / name).read_text().strip() == str(POD_MIB * _MIB)
 
     @property
     def _cgroup(self) -> Path:
-        """Of all pods."""
+        """Returns the control group of all pods."""
         hierarchy = _CGROUPS if (_CGROUPS / "cgroup.controllers").exists() else _CGROUPS / "memory"
         return hierarchy / self._root.strip("/") / "kubepods"
 
@@ -102,7 +102,7 @@ class Squeezed:
 
 @dataclass(frozen=True)
 class Running:
-    """A pod by its UID, and its process as this machine numbers it."""
+    """Holds a pod's UID, and finds its process on this machine."""
 
     on: Squeezed
     name: str
@@ -110,18 +110,18 @@ class Running:
     holds_mib: int
 
     def process(self) -> int | None:
-        """The process that holds the memory; None where there is none that does."""
+        """Returns the process that holds the memory; None if no process holds any."""
         return next((pid for pid in self.processes() if resident_mib(pid) >= self.holds_mib), None)
 
     def processes(self) -> Iterator[int]:
-        """All of the pod's."""
+        """Returns all processes of the pod."""
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(FileNotFoundError, ProcessLookupError):
                 if self.uid in (folder / "cgroup").read_text():
                     yield int(folder.name)
 
     def take(self, mib: int) -> None:
-        """Makes the process take `mib` more, and waits until it has or is killed."""
+        """Makes the process take `mib` more. Waits until the process has taken them or is killed."""
         pid = self.process()
         if pid is None:
             return
@@ -132,13 +132,13 @@ class Running:
         eventually(lambda: self.process() != pid or _lines(folder / "taken") > before, f"{self.name} takes {mib} MiB")
 
     def take_until_gone(self, victim: "Running") -> None:
-        """Has it take what is left, and more, until `victim` or it itself has died."""
+        """Makes the process take all remaining memory and more, until `victim` or the process itself has ended."""
         self.take(max(STEP_MIB, self.on.left_mib() - 4 * STEP_MIB))
         while victim.process() is not None and self.process() is not None:
             self.take(STEP_MIB)
 
     def give_back(self) -> None:
-        """Has it give all of that back."""
+        """Makes the process free all the memory that it took."""
         self.take(0)
 
     def status(self) -> Object:
@@ -148,7 +148,7 @@ class Running:
         return status
 
     def exit_code(self) -> int | None:
-        """Of its container's last end; None where it has not ended."""
+        """Returns the exit code of the container's last end; None if the container has not ended."""
         for found in self.status().get("containerStatuses", []):
             for state in (found["state"], found["lastState"]):
                 if "terminated" in state:
@@ -158,7 +158,9 @@ class Running:
 
 
 def delete(*pods: Running) -> None:
-    """Returns when no process of theirs is left: it would count as held, and be gone a moment later."""
+    """Deletes the pods. Returns when none of their processes is left, because memory of an ending process still
+    counts.
+    """
     for pod in pods:
         pod.on.cluster.api.request("DELETE", f"{pod.on.pods}/{pod.name}?gracePeriodSeconds=0")
     for pod in pods:
@@ -178,7 +180,7 @@ def anonymous_kib(pid: int) -> int:
 
 
 def oom_score_adj(pid: int) -> int | None:
-    """Of a process; None of one that has ended."""
+    """Returns the oom_score_adj of a process; None if the process has ended."""
     told = _read(pid, "oom_score_adj")
     return int(told) if told else None
 
@@ -197,7 +199,7 @@ def _read(pid: int, name: str) -> str:
 
 @contextmanager
 def squeezed(cluster: HeldCluster, namespace: str) -> Iterator[Squeezed]:
-    """The node with that little memory, where the kubelet evicts nobody; as it was before, after the block."""
+    """Limits the node's memory during the block, where the kubelet evicts nobody. Restores the node afterwards."""
     path = _configuration(cluster)
     before = path.read_text()
     found = cluster.api.get(f"/api/v1/nodes/{NODE}")
@@ -216,7 +218,7 @@ def squeezed(cluster: HeldCluster, namespace: str) -> Iterator[Squeezed]:
 
 
 def reconfigure(cluster: HeldCluster, **fields: Any) -> None:
-    """The kubelet killed, and started again by the node with these fields of its configuration changed."""
+    """Kills the kubelet. The node starts it again with these fields of its configuration changed."""
     path = _configuration(cluster)
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
     kubelet = program("kubelet")

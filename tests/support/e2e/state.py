@@ -1,4 +1,4 @@
-"""The state of a cluster, shown with a failed test."""
+"""Prints the state of a cluster together with a failed test."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ _HARDWARE = {"cpu", "memory", "ephemeral-storage", "pods", "hugepages-1Gi", "hug
 
 
 def told(api: ClusterApi) -> str:
-    """Nodes, pods, Jobs and the last Events, a line each; or why they cannot be had."""
+    """Returns a line for each node, pod, Job and recent Event, or the reason why the API server does not answer."""
     try:
         return "\n".join(_lines(api))
     except (OSError, ClusterError) as error:
@@ -46,7 +46,7 @@ def _name(found: Object) -> str:
 
 
 def _conditions(found: Object, true: str = "") -> str:
-    """Those that are not as they should be, and why."""
+    """Returns the conditions that are not as they should be, with their reasons."""
     conditions = found["status"].get("conditions", ())
     wrong = (c for c in conditions if c["status"] != "True" and (true in ("", c["type"])))
     return "; ".join(f"{c['type']} {c['status']}: {c.get('message', c.get('reason', ''))}" for c in wrong)

@@ -1,4 +1,6 @@
-"""A tenant's person on the API server: the two roles that `edit` aggregates, for no controller runs here to do that."""
+"""Acts as a tenant's person on the API server. Grants the two roles that `edit` aggregates, as no controller
+runs here.
+"""
 
 from tests.support.e2e.server import ApiServer
 
@@ -8,7 +10,7 @@ _ROLES = ("system:aggregate-to-edit", "system:aggregate-to-view")
 
 
 def let_edit(server: ApiServer, namespace: str) -> None:
-    """Binds the roles to TENANT in the namespace."""
+    """Binds the two roles to TENANT in the namespace."""
     for role in _ROLES:
         server.create(
             f"/apis/{_GROUP}/v1/namespaces/{namespace}/rolebindings",
