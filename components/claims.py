@@ -21,7 +21,8 @@ from components.admission import cel
 from components.admission.policy import ResourceRule, Scope, put_into_force, validating
 from components.base.manifest import Manifest, component_type, manifest, register
 from tenancy import names, policy_names
-from tenancy.ledger import ConsumableShares, Ledger, Seat
+from tenancy.choices import ConsumableShares
+from tenancy.ledger import Ledger, Seat
 from tenancy.names import Names
 from tenancy.quantity import canonical, canonical_mib
 

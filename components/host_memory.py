@@ -17,8 +17,8 @@ from components.admission.policy import put_into_force
 from components.base.manifest import Manifest, component_type, manifest, register
 from components.base.spec import Count, DnsLabel, Labels, Mib, MibOrNone, PriorityKey, Spec, TenantKey
 from tenancy import names
+from tenancy.choices import Mode
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Workload
-from tenancy.ledger import Mode
 from tenancy.quantity import canonical, canonical_mib
 
 _COMPONENT = "memory"

@@ -13,8 +13,11 @@ from pydantic import Field, field_validator
 from components.base.manifest import Manifest, component_type, manifest, register
 from components.base.spec import ChartVersion, DnsLabel, Form, ResourceName, Spec
 from tenancy.kueue_version import QUOTAS_HOLD_SINCE, quotas_hold
-from tenancy.names import KUEUE, KUEUE_IMAGE, POD_SECURITY_ENFORCE, QUEUE_TENANT
+from tenancy.names import KUEUE, POD_SECURITY_ENFORCE, QUEUE_TENANT
 
+# The registry's chart, for versions of which there is no copy here, and the released image.
+REGISTRY_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
+_IMAGE = "registry.k8s.io/kueue/kueue"
 _READY_SECONDS = 600  # a first pull of the image on a slow line
 
 
@@ -206,7 +209,7 @@ def values(spec: KueueSpec) -> dict[str, Any]:
         "enableKueueViz": False,
         "controllerManager": {
             "manager": {
-                "image": {"repository": KUEUE_IMAGE, "tag": f"v{spec.version}", "pullPolicy": "IfNotPresent"},
+                "image": {"repository": _IMAGE, "tag": f"v{spec.version}", "pullPolicy": "IfNotPresent"},
             },
         },
         "managerConfig": {

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from components.base.identity import RBAC_GROUP, group_subject
 from components.base.manifest import Manifest, component_type, manifest, register
 from components.base.spec import Count, Mib, PeopleName, PoolKey, Spec, TenantKey
-from tenancy.ledger import Mode, PodSecurity
+from tenancy.choices import Mode, PodSecurity
 from tenancy.names import (
     APPLY_BY_FORCE,
     APPLY_BY_FORCE_VALUE,

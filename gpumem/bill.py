@@ -14,7 +14,8 @@ from decimal import Decimal
 from gpumem.draw import Paper, text_of_lines
 from gpumem.prometheus import SCHEMES, HistoryError, Prometheus
 from gpumem.report import rfc3339
-from tenancy.ledger import Ledger, Sharing
+from tenancy.choices import Sharing
+from tenancy.ledger import Ledger
 from tenancy.names import RECORDED_SEATS, RECORDED_USED
 from tenancy.units import MIB
 

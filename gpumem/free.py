@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from gpumem.cluster import ClusterSnapshot
 from gpumem.report import row
 from gpumem.who import DeviceFigures, DeviceRow, Filter, NodeRow, WholeRow, check_pool, who
-from tenancy.ledger import Pool, Sharing
+from tenancy.choices import Sharing
+from tenancy.ledger import Pool
 
 
 @dataclass(frozen=True, kw_only=True)

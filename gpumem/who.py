@@ -10,10 +10,11 @@ from agents.runtime.errors import AgentError
 from agents.telemetry.client import NodeTelemetry
 from gpumem.cluster import ClusterSnapshot, GatedWorkload, age
 from gpumem.report import row
+from tenancy.choices import Sharing
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.recycle import overshoot_mib
 from tenancy.devices.waiting import seats_for
-from tenancy.ledger import Ledger, Pool, Sharing
+from tenancy.ledger import Ledger, Pool
 from tenancy.names import GPU
 from tenancy.units import MIB
 

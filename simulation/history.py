@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agents.gate.config import GateConfig
-from tenancy.ledger import Ledger, Pool, Sharing
+from tenancy.choices import Sharing
+from tenancy.ledger import Ledger, Pool
 from tenancy.pod_history import PodHistory, workload_of_pod
 
 # Smaller changes are left out, which makes a replay faster.

@@ -19,7 +19,8 @@ from simulation.kubelet import Running
 from simulation.replay_record import DRAINS_SECONDS, LET_IN_SECONDS, WARM_SECONDS, Record
 from simulation.stack import Stack
 from simulation.tenants import ON_DEMAND, RESIDENT, Workload
-from tenancy.ledger import Pool, Sharing
+from tenancy.choices import Sharing
+from tenancy.ledger import Pool
 
 # A pod that the history ends is replaced so long before the history's next one.
 _REPLACED_SECONDS = 12.0

@@ -13,7 +13,8 @@ from components.base.agent import RUN_SECONDS, cron_job
 from components.base.zipapp import Zipapp
 from stacks.platform import watchdog_args
 from stacks.settings import StackSettings
-from tenancy.ledger import Ledger, PlacementMode
+from tenancy.choices import PlacementMode
+from tenancy.ledger import Ledger
 from tenancy.names import GATE, LEDGER_KEY, RECONCILE, SCHEDULER, WATCHDOG
 
 _NO_CODE = Zipapp(b"", "")  # the agents run in this process

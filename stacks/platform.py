@@ -22,7 +22,7 @@ from components.base.zipapp import Zipapp
 from components.claims import Claims, ClaimsArgs
 from components.claims import resident_stanzas as claim_stanzas
 from components.host_memory import HostMemory, HostMemoryArgs, host_memory_pools, pod_fragments
-from components.kueue import Chart, Kueue, KueueArgs
+from components.kueue import REGISTRY_CHART, Chart, Kueue, KueueArgs
 from components.monitoring.args import AlertsArgs, AlertsSpec
 from components.monitoring.component import Alerts
 from components.priorities import Priorities, PrioritiesArgs
@@ -35,8 +35,9 @@ from stacks.provider import provider
 from stacks.settings import StackSettings
 from tenancy import names
 from tenancy.chart import seating_chart
+from tenancy.choices import Mode
 from tenancy.host_memory.pool import HostMemoryPool
-from tenancy.ledger import Ledger, Mode
+from tenancy.ledger import Ledger
 from tenancy.quantity import canonical
 from tenancy.reach import COUNTED_RESOURCES, is_the_plugins
 
@@ -235,10 +236,10 @@ def kueue_chart(version: str, root: Path) -> Chart:
         return Chart(address=_address(copies[version], root))
     if pinned := next(filter(None, copies), None):
         pulumi.log.warn(
-            f"{key('kueue', 'version')}: the chart of {version} comes from {names.KUEUE_CHART}; where that cannot be "
+            f"{key('kueue', 'version')}: the chart of {version} comes from {REGISTRY_CHART}; where that cannot be "
             f"reached write {pinned}, which is here"
         )
-    return Chart(address=names.KUEUE_CHART, version=version)
+    return Chart(address=REGISTRY_CHART, version=version)
 
 
 def _chart_version(chart: Path) -> str | None:

@@ -19,6 +19,7 @@ from components.agents.gate import GateSpec, OnDemandSpec
 from components.agents.reconcile import PoolSpec, ReconcileSpec
 from components.agents.scheduler import SchedulerSpec
 from components.agents.watchdog import WatchdogSpec
+from components.base.identity import service_account_user
 from components.base.spec import DnsLabel, Spec
 from components.base.system import ClusterSpec
 from components.host_memory import HostMemoryPoolSpec, tenants_by_priority
@@ -31,23 +32,9 @@ from components.readers import ReadersSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
 from stacks import parts, problems, references, stackfile, taken_names
 from stacks.parts import Parts
-from tenancy.ledger import (
-    AdmissionTerms,
-    ConsumableShares,
-    Ledger,
-    LocalQueue,
-    Mode,
-    OnDemand,
-    PlacementMode,
-    Pool,
-    QueueQuota,
-    Seat,
-    Sharing,
-    Source,
-    Tenant,
-    Unbudgeted,
-)
-from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace, service_account_user
+from tenancy.choices import ConsumableShares, Mode, PlacementMode, Sharing, Source
+from tenancy.ledger import AdmissionTerms, Ledger, LocalQueue, OnDemand, Pool, QueueQuota, Seat, Tenant, Unbudgeted
+from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace
 from tenancy.quantity import whole
 
 Acting = TypeVar("Acting", WatchdogSpec, GateSpec)

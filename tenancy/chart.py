@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tenancy.bars import EDGE, FREE, RESERVE, Segment, bar, wrapped
+from tenancy.choices import Sharing, Source
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, place
 from tenancy.full_seats import FullSeats, full_seats
-from tenancy.ledger import Ledger, Pool, QueueQuota, Sharing, Source
+from tenancy.ledger import Ledger, Pool, QueueQuota
 from tenancy.names import GPU
 
 NARROWEST = 40

@@ -248,11 +248,9 @@ SEAT_CLAIM = "gpumem"
 # The ResourceQuotas of a memory pool's classes in a tenant, each named after its class.
 HOST_MEMORY_QUOTA = "memory-pool"
 
-# Kueue's Helm release, and where chart and image come from when no copy is pinned here.
+# Kueue's Helm release.
 KUEUE = "kueue"
 KUEUE_SERVICE_ACCOUNT = f"{KUEUE}-controller-manager"  # the chart adds the suffix to the release's name
-KUEUE_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
-KUEUE_IMAGE = "registry.k8s.io/kueue/kueue"
 
 # On the scheduler's ResourceClaim: a change makes kube-scheduler try waiting pods again.
 RETRY_ANNOTATION = "gpu-tenancy/tried-again"
@@ -365,11 +363,6 @@ class Names:
     def device_excluded(self) -> str:
         """Node annotation, the operator's: indices of devices that take no new pod, "0,2"."""
         return f"{self.device_annotation_prefix}excluded"
-
-
-def service_account_user(namespace: str, name: str) -> str:
-    """The user name of a ServiceAccount."""
-    return f"system:serviceaccount:{namespace}:{name}"
 
 
 def journal(agent: str) -> str:

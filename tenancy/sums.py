@@ -6,8 +6,9 @@ The policy pack and the settings report them. A ledger without some of its promi
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from tenancy.choices import ConsumableShares, Sharing
 from tenancy.full_seats import FullSeats, full_seats
-from tenancy.ledger import ConsumableShares, Ledger, Pool, Sharing
+from tenancy.ledger import Ledger, Pool
 from tenancy.names import GPU, NVIDIA_DEVICE_DRIVER
 
 _SHOWN = 2  # promises that a line names; the largest come first

@@ -12,7 +12,8 @@ from agents.node.pods import NodePod, Roster
 from agents.runtime.exposition import Metric, Sample
 from agents.telemetry.device import Device, Uncapped
 from tenancy import names
-from tenancy.ledger import Ledger, Pool, Sharing
+from tenancy.choices import Sharing
+from tenancy.ledger import Ledger, Pool
 from tenancy.units import MIB
 
 HOUR = timedelta(hours=1)

@@ -13,7 +13,8 @@ from agents.kube.nodes import Node
 from agents.reconcile.doubt import doubt_of
 from agents.reconcile.labels import HOLD_SECONDS, Shown, Verified, fill_in_missing, shown_by
 from tenancy import names
-from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing, Source
+from tenancy.choices import Sharing, Source
+from tenancy.ledger import Ledger, Pool, SeveralPoolsError
 from tenancy.names import Names
 from tenancy.quantity import QuantityError, canonical, whole
 

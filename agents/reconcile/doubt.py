@@ -2,7 +2,8 @@
 
 from agents.kube.nodes import Node
 from agents.reconcile.labels import Shown, is_labelled, number_in_label
-from tenancy.ledger import Pool, Source
+from tenancy.choices import Source
+from tenancy.ledger import Pool
 from tenancy.names import GPU, LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LABEL_GPU_REPLICAS, NVIDIA_DEVICE_DRIVER, Names
 from tenancy.quantity import QuantityError, whole
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from agents.kube.device_slices import UNPUBLISHED, Published
 from agents.kube.journal import JournalError
 from agents.kube.nodes import Node
+from tenancy.choices import Sharing, Source
 from tenancy.decode import DecodeError, decode
-from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing, Source
+from tenancy.ledger import Ledger, Pool, SeveralPoolsError
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
 
 # How long missing labels still count. While a driver upgrade builds and loads the driver, they are missing for minutes.

@@ -13,7 +13,8 @@ from agents.runtime.exposition import ExpositionError
 from agents.runtime.http_client import fetch
 from agents.telemetry.device import Device
 from agents.telemetry.reading import ContainerCap, LostDevice, PodUse, Reading, TelemetryError, Trouble, parse
-from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
+from tenancy.choices import Sharing
+from tenancy.ledger import Ledger, Pool, SeveralPoolsError
 from tenancy.names import EXPORTER, LABEL_NAME, Names
 from tenancy.units import MIB
 

@@ -7,8 +7,9 @@ an error in CEL, so has() guards each one. Only limits are read: the API server 
 import json
 from collections.abc import Callable, Iterable, Mapping
 
+from components.base.identity import service_account_user
 from tenancy import reach
-from tenancy.names import GPU, VISIBLE_DEVICES, Names, service_account_user
+from tenancy.names import GPU, VISIBLE_DEVICES, Names
 
 INIT_CONTAINERS = "(has(object.spec.initContainers) ? object.spec.initContainers : [])"
 CONTAINERS = f"(object.spec.containers + {INIT_CONTAINERS})"

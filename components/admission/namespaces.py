@@ -10,7 +10,8 @@ from components.admission import cel
 from components.admission.policy import ResourceRule, Scope, labelled, outside, validating, within
 from components.base.manifest import Manifest
 from tenancy import names, policy_names
-from tenancy.ledger import PodSecurity, Tenant
+from tenancy.choices import PodSecurity
+from tenancy.ledger import Tenant
 from tenancy.names import Names
 from tenancy.reach import COUNTED_RESOURCES, GPU_RESOURCES
 

@@ -4,7 +4,8 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tenancy.ledger import Ledger, OnDemand, Seat, Sharing, Unbudgeted
+from tenancy.choices import Sharing
+from tenancy.ledger import Ledger, OnDemand, Seat, Unbudgeted
 
 _LONGEST_JOINED = 200
 

@@ -15,17 +15,18 @@ from components.admission.placement import PoolPlacement
 from components.admission.policy import Scope, mutating, outside, put_into_force, validating, within
 from components.admission.queued import Queued, queue_policies
 from components.admission.seats import Seats, gpu_count_use, seat_sizes, whole_devices
+from components.base.identity import service_account_user
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import DnsLabel, ObjectName, PeopleName, PriorityKey, Spec
 from tenancy import policy_names
-from tenancy.ledger import AdmissionTerms, Ledger, Mode
+from tenancy.choices import Mode
+from tenancy.ledger import AdmissionTerms, Ledger
 from tenancy.names import (
     EXEMPT_BY_NAME,
     SCHEDULER,
     SCHEDULER_ACCOUNT,
     SYSTEM_PRIORITIES,
     Names,
-    service_account_user,
 )
 from tenancy.policy_names import GPU_BUDGET, PLACE_QUEUED, PLACE_SEATED, PRIORITY_SYSTEM, PRIORITY_USE, STAMP_PRIORITY
 

@@ -11,7 +11,7 @@ from typing import Any
 import pulumi
 
 from components.base.manifest import Manifest, register
-from tenancy.ledger import Mode
+from tenancy.choices import Mode
 from tenancy.names import EXEMPT, EXEMPT_BY_NAME, EXEMPT_VALUE, LABEL_NAMESPACE, labels
 
 _API = "admissionregistration.k8s.io/v1"

@@ -17,7 +17,8 @@ from components.base.spec import Count, DnsLabel, HttpUrl, Mib, PoolKey, Seconds
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
-from tenancy.ledger import GATE_MARGIN_MIB, Mode
+from tenancy.choices import Mode
+from tenancy.ledger import GATE_MARGIN_MIB
 
 # A run lasts until the next one is at work, so that a waiting seat is always seen within one interval. A pod starts 2
 # to 10 seconds after its minute, and of two runs at once only one acts (docs/adr/0021).

@@ -19,7 +19,8 @@ from components.base.spec import Count, Form, Labels, Mib, MibOrNone, Seconds, S
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
-from tenancy.ledger import DRIVER_RESERVED_MIB, Enforce, Ledger, Sharing, Source
+from tenancy.choices import Enforce, Sharing, Source
+from tenancy.ledger import DRIVER_RESERVED_MIB, Ledger
 
 Version = Annotated[str, Form("a version such as 1.20.1: numbers with dots between them", r"[0-9]+(?:\.[0-9]+){0,3}")]
 # Settings of a pool with shared devices.

@@ -17,8 +17,9 @@ from components.base.spec import ImageReference, Spec
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
+from tenancy.choices import ConsumableShares, PlacementMode
 from tenancy.devices.allocate import Scoring
-from tenancy.ledger import ConsumableShares, Ledger, PlacementMode
+from tenancy.ledger import Ledger
 from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
 
 # On the pod's loopback, where only the kube-scheduler of the same pod reaches the extender's verbs.

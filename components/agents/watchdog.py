@@ -16,7 +16,7 @@ from components.base.spec import Count, MibOrNone, Seconds, Spec
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
-from tenancy.ledger import Mode
+from tenancy.choices import Mode
 
 # The time before the watchdog may recycle the same workload again.
 _COOL_DOWN_SECONDS = 600

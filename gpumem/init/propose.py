@@ -16,7 +16,7 @@ from gpumem.survey import Survey, SurveyError
 from gpumem.users import GpuUser, Workload, gpu_users, infrastructure, workload_of
 from tenancy import reach
 from tenancy.admitted import owns_node_by
-from tenancy.ledger import PodSecurity
+from tenancy.choices import PodSecurity
 from tenancy.names import (
     EXEMPT_BY_NAME,
     KUEUE_POD_SET_LABEL,

@@ -10,7 +10,7 @@ from gpumem.init.pools import PoolProposal
 from gpumem.init.propose import PrometheusProposal, StackProposal, TenantProposal
 from gpumem.init.sourced import Sourced
 from gpumem.init.yaml_text import Entry, Item, Map, mapped, rendered
-from tenancy.ledger import PodSecurity
+from tenancy.choices import PodSecurity
 from tenancy.names import PROJECT
 
 AGENT_IMAGE = "docker.io/library/python:3.13.9-slim-bookworm"

@@ -8,7 +8,8 @@ from gpumem.preflight.declared import Declared
 from gpumem.preflight.kueue import kueue_parts
 from gpumem.preflight.part import Part, State
 from gpumem.survey import Survey
-from tenancy.ledger import Pool, SeveralPoolsError, Sharing, Source
+from tenancy.choices import Sharing, Source
+from tenancy.ledger import Pool, SeveralPoolsError
 from tenancy.names import (
     GPU,
     GPU_RUNTIME_CLASS,

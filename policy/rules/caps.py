@@ -8,7 +8,8 @@ from policy.objects import Object, text
 from policy.rule import Example, rule
 from tenancy import names
 from tenancy.caps import VARIABLES
-from tenancy.ledger import Enforce, Ledger, Pool
+from tenancy.choices import Enforce
+from tenancy.ledger import Ledger, Pool
 from tenancy.workload import at, containers_of, maps_at, pod_template
 
 # The first driver with limits in NVML, and the first container toolkit with a CDI hook that sets them.

@@ -8,8 +8,9 @@ from policy.graph import Graph
 from policy.objects import Object
 from policy.rule import Example, an_object, rule
 from tenancy import names, reach, sums
+from tenancy.choices import ConsumableShares
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, fits_alike, place
-from tenancy.ledger import GATE_MARGIN_MIB, ConsumableShares, Ledger, SeveralPoolsError
+from tenancy.ledger import GATE_MARGIN_MIB, Ledger, SeveralPoolsError
 from tenancy.quantity import whole
 from tenancy.workload import at, given, pod_template
 

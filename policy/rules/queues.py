@@ -14,7 +14,8 @@ from policy.rule import MAIN, Example, rule
 from policy.rules.platform import is_taken
 from policy.unknown import is_unknown
 from tenancy import names, sums
-from tenancy.ledger import Ledger, Sharing
+from tenancy.choices import Sharing
+from tenancy.ledger import Ledger
 from tenancy.names import GPU
 from tenancy.quantity import whole
 from tenancy.workload import ShapeError, at, given, maps_at, pod_request, pod_template, pods_of

@@ -15,7 +15,8 @@ from components import claims
 from components.admission.policy import binding
 from components.agents.exporter import device_claim
 from components.base.system import namespace, node_namespace
-from tenancy.ledger import ConsumableShares, Ledger, Pool, Seat
+from tenancy.choices import ConsumableShares
+from tenancy.ledger import Ledger, Pool, Seat
 from tenancy.names import NVIDIA_DEVICE_DRIVER
 from tests.support.e2e.rollout import Object, becomes, condition, eventually, pods
 from tests.support.nvidia_slices import Gpu, nvidia_slice

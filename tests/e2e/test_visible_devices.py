@@ -26,7 +26,7 @@ def tenant(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
     """A tenant with a ConfigMap that asks for all devices, as a CUDA image does."""
     api = real_cluster.api
     everything = {"metadata": {"name": "environment"}, "data": {"NVIDIA_VISIBLE_DEVICES": "all"}}
-    stamps = device_stamps(NAMES, [], by_device=True)
+    stamps = device_stamps(NAMES, by_device=True)
     api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}})
     try:
         api.create(f"/api/v1/namespaces/{TENANT}/configmaps", {"apiVersion": "v1", "kind": "ConfigMap", **everything})

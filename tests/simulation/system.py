@@ -10,7 +10,8 @@ from agents.gate.config import GateConfig
 from simulation.cluster import NODE_AGENTS, Cluster
 from simulation.devices import Machine, machine
 from simulation.tenants import ON_DEMAND, RESIDENT, STEADY, UNBUDGETED, Workload
-from tenancy.ledger import Pool, Sharing
+from tenancy.choices import Sharing
+from tenancy.ledger import Pool
 from tests.simulation.invariants import Invariants
 from tests.simulation.kueue import Kueue
 from tests.simulation.network import FaultyExporter, FaultyServer

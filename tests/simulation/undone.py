@@ -96,7 +96,7 @@ def _write(reconciler: Reconciler, names: Any, change: Any, refused: dict[str, A
 
 def _at_once() -> tuple[Patch, ...]:
     return (
-        _put(reconcile_decide, "counted", lambda _ledger, shows, _verified, _now: shows),
+        _put(reconcile_decide, "fill_in_missing", lambda _ledger, shows, _verified, _now: shows),
         _put(
             reconcile_decide, "_withholding", lambda _names, node, bound, _doubt: reconcile_decide._removal(node, bound)
         ),

@@ -1,7 +1,8 @@
 """Builds a stack for the cluster of record 0000, and the cluster after its residents have got budgets."""
 
 from gpumem.preflight.declared import Declared
-from tenancy.ledger import AdmissionTerms, Ledger, PodSecurity, Pool, Seat, Tenant
+from tenancy.choices import PodSecurity
+from tenancy.ledger import AdmissionTerms, Ledger, Pool, Seat, Tenant
 from tests.support.given_clusters import NAMESPACE_OF, STEADY, Cluster, pod, record_0000, residents
 
 GPUMEM = "viktorbarzin.me/gpumem"

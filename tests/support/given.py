@@ -7,7 +7,8 @@ import pulumi
 from components.base import zipapp
 from components.base.network import PrometheusSpec
 from components.base.system import ClusterSpec
-from tenancy.ledger import Ledger, Pool, Seat, Sharing
+from tenancy.choices import Sharing
+from tenancy.ledger import Ledger, Pool, Seat
 from tests.support.engine import Graph, build
 
 DOMAIN = "example.com"

@@ -13,19 +13,9 @@ from pulumi_policy.proxy import UNKNOWN_STRING_VALUE, unknown_checking_proxy
 from policy.pack import stack_policy
 from policy.rule import an_object
 from tenancy import names, policy_names
+from tenancy.choices import ConsumableShares, PodSecurity, Sharing
 from tenancy.host_memory.pool import HostMemoryPool
-from tenancy.ledger import (
-    ConsumableShares,
-    Ledger,
-    OnDemand,
-    PodSecurity,
-    Pool,
-    QueueQuota,
-    Seat,
-    Sharing,
-    Tenant,
-    Unbudgeted,
-)
+from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Tenant, Unbudgeted
 from tests.support.memory_pools import NODE_4, host_memory_object
 
 Manifest = dict[str, Any]

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from components.monitoring.args import AlertsArgs, AlertsSpec
-from tenancy.ledger import Enforce, OnDemand, Pool, Unbudgeted
+from tenancy.choices import Enforce
+from tenancy.ledger import OnDemand, Pool, Unbudgeted
 from tests.support.given import CLUSTER, LEDGER, NODES, SYSTEM, T4
 from tests.support.memory_pools import NODE_4
 

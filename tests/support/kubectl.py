@@ -10,7 +10,8 @@ from agents.kube.client import ApiError, Object
 from agents.kube.nodes import NODES
 from agents.kube.pods import PODS
 from agents.kube.slices import SLICES
-from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Sharing
+from tenancy.choices import Sharing
+from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat
 from tenancy.names import EXPORTER, LABEL_NAME, LEDGER, LEDGER_KEY, node_agent_namespace
 from tests.support.curves import T4_MIB, Use, answer
 from tests.support.fake_cluster import NAMES, SYSTEM, T4

@@ -2,7 +2,8 @@
 
 from hypothesis import strategies as st
 
-from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Sharing, Unbudgeted
+from tenancy.choices import Sharing
+from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Unbudgeted
 from tenancy.names import GPU
 
 DOMAIN = "example.com"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.node_info import MeasuredMemory, NodeInfo, Shortage
+from agents.extender.cache.node_info import MeasuredMemory, NodeInfo, Shortage, shortages_on
 from agents.extender.cache.pod_info import NO_SEAT, Bystander, Entitlement, Nomination, PodInfo, PodRecord, PodState
 from agents.extender.cache.ranking import Ranking
 from agents.extender.cache.snapshot import Drift, NodeUsage, drift_of, usage_of
@@ -182,7 +182,7 @@ class Cache:
             short: tuple[Shortage, ...] = ()
             if best is None:
                 left = {name: self._left(name, uid, entitlement, now) for name in nodes}
-                short = _shortages(left.values(), request, entitlement)
+                short = shortages_on(left.values(), request, entitlement)
                 if by_ledger:
                     seats = [node for node in left.values() if node.seats_by_ledger(request, entitlement)]
                     best = self._ranking.best_by_ledger(request, seats)
@@ -204,7 +204,7 @@ class Cache:
         with self._lock:
             self._expire(now)
             left = [self._left(name, uid, entitlement, now) for name in nodes]
-            return () if any(node.fits(request) for node in left) else _shortages(left, request, entitlement)
+            return () if any(node.fits(request) for node in left) else shortages_on(left, request, entitlement)
 
     def feasible_nodes(
         self,
@@ -403,8 +403,3 @@ class Cache:
             if node.reading and node.reading.until <= now:
                 node.reading = None
                 self._changed(node)
-
-
-def _shortages(nodes: Iterable[NodeInfo], request: MemoryRequest, entitlement: Entitlement) -> tuple[Shortage, ...]:
-    """Returns the devices that a seat lacks only because their memory is in use, on all of these nodes."""
-    return tuple(each for node in nodes if node.seats(entitlement) for each in node.shortages(request))

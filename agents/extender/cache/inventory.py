@@ -11,7 +11,8 @@ from agents.kube.client import Object
 from agents.kube.nodes import excluded
 from agents.kube.slices import SlicesError, head_of, integer, whole_pool
 from agents.runtime.errors import AgentError
-from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
+from tenancy.choices import Sharing
+from tenancy.ledger import Ledger, Pool, SeveralPoolsError
 from tenancy.names import CAN_CAP, DEVICE_CAP, DEVICE_INDEX, DEVICE_MEMORY, DEVICE_UUID, Names
 from tenancy.quantity import QuantityError, parse, whole
 from tenancy.units import MIB

@@ -388,3 +388,8 @@ def _likely(request: MemoryRequest, left: Mapping[int, int]) -> tuple[int, ...]:
         return choice.indices
     freest = sorted(left, key=lambda index: (-left[index], index))
     return tuple(sorted(freest[: request.count]))
+
+
+def shortages_on(nodes: Iterable[NodeInfo], request: MemoryRequest, entitlement: Entitlement) -> tuple[Shortage, ...]:
+    """Returns the devices of these nodes that a seat lacks only because their memory is in use."""
+    return tuple(each for node in nodes if node.seats(entitlement) for each in node.shortages(request))

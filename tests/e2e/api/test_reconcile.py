@@ -19,7 +19,8 @@ from components.base import identity, zipapp
 from components.base.identity import Account
 from components.base.system import ClusterSpec
 from tenancy import names
-from tenancy.ledger import Ledger, Pool, Source
+from tenancy.choices import Source
+from tenancy.ledger import Ledger, Pool
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, Names
 from tests.support.e2e.proxy import Fault, Proxy, proxied
 from tests.support.e2e.rollout import becomes, eventually

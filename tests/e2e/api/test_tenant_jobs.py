@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from components.base.identity import service_account_user
 from tenancy import names
 from tenancy.names import GARBAGE_COLLECTOR, JOB_CONTROLLERS
 from tests.support.e2e.admitted import (
@@ -28,7 +29,7 @@ from tests.support.e2e.tenant import TENANT, let_edit, may_write
 from tests.support.prod import drop, put
 from toolchain.cluster.api import MERGE
 
-KUEUE = names.service_account_user("kueue-system", names.KUEUE_SERVICE_ACCOUNT)
+KUEUE = service_account_user("kueue-system", names.KUEUE_SERVICE_ACCOUNT)
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 
 

@@ -347,7 +347,8 @@ def test_what_the_agents_wrote_is_no_drift_and_what_somebody_else_changes_is(car
     prod = card.prod
     for agent in (names.WATCHDOG, names.GATE):
         assert prod.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(agent)}")["data"]
-    assert prod.drift().code == 0
+    found = prod.drift()
+    assert found.code == 0, found.text
     cron_job = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.WATCHDOG}"
     prod.cluster.api.patch(f"{cron_job}?fieldManager=kubectl-edit", {"spec": {"schedule": "0 * * * *"}})
     found = prod.drift()

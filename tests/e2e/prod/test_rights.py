@@ -13,9 +13,9 @@ ELSEWHERE = "kube-system"
 Right = tuple[str, str, str, str]  # verb, API group, resource, name
 
 GATED = {"tts", "ebook2audiobook", "ytdlp"}
-# The namespaces in which an agent has a right, by resource.
+# The namespaces in which an agent has a right, by resource. The watchdog has none in pools with assumed numbers.
 ONLY: dict[str, dict[str, set[str]]] = {
-    names.WATCHDOG: {"pods/eviction": {"immich", "llama-swap", "frigate", "inference", "portal-stt"}},
+    names.WATCHDOG: {"pods/eviction": {"immich", "llama-swap", "frigate", "portal-stt"}},
     names.GATE: {"deployments/scale": GATED, "events": GATED},
 }
 OF_THE_SYSTEM = ("configmaps", "leases", "resourceclaims")

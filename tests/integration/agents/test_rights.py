@@ -34,12 +34,14 @@ from components.agents.scheduler import Scheduler, SchedulerArgs, SchedulerSpec
 from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
 from policy.rules.rbac import ALLOWED
 from tenancy import names
-from tenancy.ledger import Ledger, PlacementMode, Source
+from tenancy.choices import PlacementMode, Source
+from tenancy.ledger import Ledger
 from tenancy.units import MIB
 from tests.support.api_server import ServedOverTls
 from tests.support.card import Card
 from tests.support.engine import Graph
 from tests.support.exporters import card, measured
+from tests.support.fake_cluster import T4
 from tests.support.gating import TTS as GATE
 from tests.support.gating import add_deployment, add_journal
 from tests.support.given import CLUSTER, CODE, LEDGER, declared, environment, rights
@@ -159,6 +161,7 @@ def watched(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
         queued=["team-a"],
     )
     graph = declared(Watchdog, "w", args)
+    busy.cluster.add_ledger(T4, queue_tenants=("team-a",))
     workload = f"/apis/{names.KUEUE_API}/namespaces/team-a/workloads/job-train"
     owned = {"resourceVersion": "1", "ownerReferences": [{"uid": "rs-train"}]}
     busy.cluster.objects[workload] = {"metadata": owned, "spec": {}}

@@ -16,7 +16,7 @@ from components.monitoring.component import Alerts, prometheus_rule
 from components.monitoring.rules import alerts
 from tests.support.alerting import Expected, contradiction, promtool
 from tests.support.engine import names
-from tests.support.given import LEDGER, T4, declared
+from tests.support.given import T4, declared
 from tests.support.healthy import ARGS, CAPPED, HEALTHY, changed
 from tests.support.paths import ROOT
 
@@ -67,7 +67,7 @@ def test_prometheus_accepts_the_rules(tmp_path: Path, args: AlertsArgs) -> None:
     [
         (replace(ARGS, places_by_device=False), "gpu_extender_"),
         (replace(ARGS, cron_jobs=()), "kube_cronjob_"),
-        (replace(ARGS, ledger=replace(LEDGER, pools=(T4,))), "gpu_container_memory_capped|gpu_device_memory_cap_able"),
+        (replace(ARGS, ledger=replace(ARGS.ledger, pools=(T4,))), "container_memory_capped|device_memory_cap_able"),
         (
             replace(ARGS, ledger=replace(ARGS.ledger, pools=(replace(CAPPED, floor_mib=0),))),
             r"memory_free_bytes\) < [0-9]",

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from stacks.settings import load_file
-from tenancy.ledger import Enforce
+from tenancy.choices import Enforce
 from tenancy.names import POLICY
 from tests.support.paths import ROOT
 from toolchain import pack

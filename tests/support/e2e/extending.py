@@ -32,7 +32,8 @@ from components.base.identity import Account, binding, built_in_binding, role, s
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp, build
 from tenancy import names
-from tenancy.ledger import Ledger, PlacementMode, Pool
+from tenancy.choices import PlacementMode
+from tenancy.ledger import Ledger, Pool
 from tenancy.names import Names
 from tenancy.units import MIB
 from tests.support.e2e.made import made

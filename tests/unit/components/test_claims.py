@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from components.claims import Claims, ClaimsArgs
-from tenancy.ledger import ConsumableShares, Seat
+from tenancy.choices import ConsumableShares
+from tenancy.ledger import Seat
 from tests.support.engine import Graph
 from tests.support.given import LEDGER, declared
 

@@ -4,7 +4,7 @@ from types import MappingProxyType
 import pytest
 
 from components.tenant import Role, Tenant, TenantArgs, TenantSpec
-from tenancy.ledger import PodSecurity
+from tenancy.choices import PodSecurity
 from tenancy.names import POD_SECURITY_ENFORCE, QUEUE_TENANT, STACK, Names
 from tests.support.engine import Graph
 from tests.support.given import DOMAIN, declared

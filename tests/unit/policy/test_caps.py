@@ -9,7 +9,8 @@ import yaml
 from policy.rule import an_object
 from stacks import settings
 from tenancy.chart import seating_chart
-from tenancy.ledger import Enforce, Ledger
+from tenancy.choices import Enforce
+from tenancy.ledger import Ledger
 from tests.support.graphs import IMAGE, judge, platform, pool, put
 from tests.support.paths import ROOT
 from tests.support.prod import declared

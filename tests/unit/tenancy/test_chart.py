@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tenancy.bars import apportion
 from tenancy.chart import seating_chart
-from tenancy.ledger import Ledger, OnDemand, PodSecurity, Pool, QueueQuota, Seat, Sharing, Source, Tenant, Unbudgeted
+from tenancy.choices import PodSecurity, Sharing, Source
+from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Tenant, Unbudgeted
 from tests.support.ledgers import ledgers
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")

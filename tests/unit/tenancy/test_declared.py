@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tenancy.ledger import ConsumableShares, Ledger, Pool, Seat
+from tenancy.choices import ConsumableShares
+from tenancy.ledger import Ledger, Pool, Seat
 
 POOL = Pool(name="t4", node_selector={"gpu": "t4"}, nodes=1, device_count=1, memory_mib=15360)
 LEDGER = Ledger(

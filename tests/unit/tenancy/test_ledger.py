@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenancy.choices import ConsumableShares, Sharing
 from tenancy.decode import DecodeError
-from tenancy.ledger import ConsumableShares, Ledger, Pool, QueueQuota, Seat, SeveralPoolsError, Sharing
+from tenancy.ledger import Ledger, Pool, QueueQuota, Seat, SeveralPoolsError
 from tests.support.ledgers import GPUMEM, ledgers
 
 

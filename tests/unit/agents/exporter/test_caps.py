@@ -15,7 +15,8 @@ from agents.exporter.registry import OwnNode, Registry
 from agents.node.cgroup import Container, Groups
 from agents.node.pods import Roster
 from agents.telemetry.device import Device, Uncapped
-from tenancy.ledger import Enforce, Ledger, Pool
+from tenancy.choices import Enforce
+from tenancy.ledger import Ledger, Pool
 from tenancy.names import CAN_CAP, MEMORY_LIMIT, MEMORY_REQUEST, METRIC_CAN_CAP, METRIC_CAPPED, METRIC_LIMIT
 from tenancy.units import MIB
 from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, T4

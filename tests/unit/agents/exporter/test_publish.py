@@ -10,7 +10,8 @@ from agents.exporter.registry import OwnNode, Registry
 from agents.kube.client import ApiError
 from agents.kube.slices import SLICES
 from agents.telemetry.device import Survey
-from tenancy.ledger import Enforce, Ledger
+from tenancy.choices import Enforce
+from tenancy.ledger import Ledger
 from tests.support.devices import card
 from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from agents.kube.nodes import Node
 from agents.reconcile.decide import Action, Bound, ClusterState, NodeFinding, NodePatch, decide, status_patch
-from tenancy.ledger import Ledger, Pool, Sharing
+from tenancy.choices import Sharing
+from tenancy.ledger import Ledger, Pool
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
 from tenancy.quantity import QuantityError, canonical, whole
 from tests.support.fake_cluster import LABELS, NAMES, T4

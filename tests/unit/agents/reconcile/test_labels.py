@@ -10,7 +10,8 @@ import pytest
 from agents.kube.nodes import Node
 from agents.reconcile.decide import Action, Bound, ClusterState, NodeFinding, decide
 from agents.reconcile.labels import HOLD_SECONDS, Verified, remember
-from tenancy.ledger import Ledger, Pool, Sharing
+from tenancy.choices import Sharing
+from tenancy.ledger import Ledger, Pool
 from tenancy.names import (
     EVENT_LABELS_GONE,
     JOURNAL_KEY,

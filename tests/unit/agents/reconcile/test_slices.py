@@ -12,7 +12,8 @@ from agents.kube.device_slices import Published
 from agents.kube.nodes import Node
 from agents.reconcile.decide import Action, Bound, ClusterState, decide
 from agents.reconcile.labels import HOLD_SECONDS, Verified, from_journal, remember, to_journal
-from tenancy.ledger import Ledger, Pool, Source
+from tenancy.choices import Source
+from tenancy.ledger import Ledger, Pool
 from tenancy.names import (
     EVENT_REFUSED,
     EVENT_SHORT,

@@ -12,7 +12,7 @@ from agents.kube.slices import SLICES
 from agents.reconcile import main as reconcile
 from agents.reconcile.main import Reconciler, Settings
 from agents.runtime.clock import Clock
-from tenancy.ledger import Source
+from tenancy.choices import Source
 from tests.support.fake_cluster import SYSTEM, T4, Fault, Served
 from tests.support.nvidia_slices import Gpu, nvidia_slice
 from tests.support.reconciling import FULL, NOTHING

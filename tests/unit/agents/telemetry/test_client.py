@@ -11,7 +11,8 @@ from agents.telemetry import client
 from agents.telemetry.client import NodeTelemetry, Scraper
 from agents.telemetry.device import Device, Fault
 from agents.telemetry.reading import Trouble
-from tenancy.ledger import Ledger, Pool, Sharing
+from tenancy.choices import Sharing
+from tenancy.ledger import Ledger, Pool
 from tests.support.exporters import add_exporter, card, gauge
 from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, T4, Served
 

@@ -7,18 +7,8 @@ from typing import Any
 import pytest
 
 from components.admission.pods import Admission, AdmissionArgs, AdmissionSpec, policies
-from tenancy.ledger import (
-    AdmissionTerms,
-    Ledger,
-    LocalQueue,
-    OnDemand,
-    PodSecurity,
-    Pool,
-    QueueQuota,
-    Seat,
-    Sharing,
-    Tenant,
-)
+from tenancy.choices import PodSecurity, Sharing
+from tenancy.ledger import AdmissionTerms, Ledger, LocalQueue, OnDemand, Pool, QueueQuota, Seat, Tenant
 from tenancy.names import GPU
 from tests.support.engine import Graph
 from tests.support.given import DOMAIN, declared

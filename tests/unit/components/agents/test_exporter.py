@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.base.manifest import Manifest
 from components.base.system import ClusterSpec
-from tenancy.ledger import Enforce
+from tenancy.choices import Enforce
 from tenancy.seconds import FRESH_SECONDS
 from tests.support.engine import Graph
 from tests.support.given import (

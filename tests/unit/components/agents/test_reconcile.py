@@ -9,7 +9,8 @@ import pytest
 from components.agents.reconcile import Capacity, CapacityArgs, ReconcileSpec
 from components.base.manifest import register
 from components.base.zipapp import Zipapp
-from tenancy.ledger import Ledger, Seat, Source
+from tenancy.choices import Source
+from tenancy.ledger import Ledger, Seat
 from tests.support.engine import Graph, build, names
 from tests.support.given import CLUSTER, CODE, LEDGER, SYSTEM, declared, environment, rights
 

@@ -10,7 +10,8 @@ from gpumem.draw import Paper
 from gpumem.preflight.declared import Declared, Named
 from gpumem.preflight.part import State
 from gpumem.preflight.report import Preflight, preflight, preflight_text
-from tenancy.ledger import LocalQueue, OnDemand, Source, Tenant
+from tenancy.choices import Source
+from tenancy.ledger import LocalQueue, OnDemand, Tenant
 from tests.support.before_rollout import DECLARED, GPUMEM, LEDGER, T4, budgeted
 from tests.support.given_clusters import (
     GPU,

@@ -8,7 +8,8 @@ import pytest
 from agents.extender.cache.inventory import NodeDevice, devices_of
 from agents.telemetry.device import Device, Survey, Uncapped
 from agents.telemetry.resourceslice import PublishingNode, slice_of
-from tenancy.ledger import Enforce, Ledger, Pool, Sharing
+from tenancy.choices import Enforce, Sharing
+from tenancy.ledger import Ledger, Pool
 from tenancy.units import MIB
 from tests.support.devices import device_object, node_object, slice_object
 from tests.support.fake_cluster import DOMAIN, NAMES, T4
