@@ -1,7 +1,7 @@
-"""The judgement of admission on a pod's manifest, for previews.
+"""Judges a pod's manifest in previews, as admission judges the pod.
 
-components/admission has the same judgement in CEL. tests/e2e/api/test_one_judgement.py compares the two, and lists
-facts that only the cluster knows.
+components/admission has the same judgement in CEL. tests/e2e/api/test_one_judgement.py compares both judgements, and
+lists facts that only the cluster knows.
 """
 
 import math
@@ -16,7 +16,7 @@ from tenancy.ledger import Ledger, Tenant
 from tenancy.quantity import parse, whole
 from tenancy.workload import Manifest, at, at_once, containers_of, given, maps_at, text, texts
 
-# Pod Security baseline: the capabilities that a container may add
+# Pod Security baseline lets a container add these capabilities
 # (https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline).
 _CAPABILITIES = (
     *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP"),
@@ -26,8 +26,10 @@ _CAPABILITIES = (
 
 @dataclass(frozen=True)
 class Refusal:
-    """The problem of a pod and the change to make; `policy` would refuse the pod. `of_budget`: the amount of memory or
-    the number of devices is wrong."""
+    """The problem of a pod and the change to make. `policy` would refuse the pod.
+
+    `of_budget` is True if the amount of memory or the number of devices is wrong.
+    """
 
     policy: str
     message: str
@@ -36,9 +38,11 @@ class Refusal:
 
 @dataclass(frozen=True)
 class PodJudge:
-    """Judges the pod of a `template` (its metadata and spec) in a `namespace`, as the Job controller makes it where
-    `queued`. `handlers`: RuntimeClass to handler, as far as they are known. Every method raises QuantityError and
-    ShapeError."""
+    """Judges the pod of a `template` (its metadata and spec) in a `namespace`.
+
+    If `queued`, the pod is judged as the Job controller makes it. `handlers` maps each known RuntimeClass to its
+    handler. Every method raises QuantityError and ShapeError.
+    """
 
     ledger: Ledger
     namespace: str
@@ -47,7 +51,7 @@ class PodJudge:
     handlers: Mapping[str, str] = field(default_factory=dict)
 
     def refusals(self) -> list[Refusal]:
-        """Why the pod would not be admitted; none where it would be."""
+        """Returns the reasons why the pod would not be admitted; empty if it would be admitted."""
         found = [
             *self._seen_of_pod(),
             *self._device_choice(),
@@ -74,7 +78,7 @@ class PodJudge:
 
     @property
     def _devices(self) -> int:
-        """The most that a node has, where pods are placed by device."""
+        """Returns the most devices of a node, if pods are placed by device."""
         return self.ledger.admission.devices if self.ledger.admission else 0
 
     @property
@@ -95,7 +99,7 @@ class PodJudge:
 
     @cached_property
     def _said(self) -> set[str]:
-        """The routes that are refused as such, so that a budget is no way out."""
+        """Returns the routes to a GPU that are always refused, even for a pod with a budget."""
         choosing = (c for c in self._containers if reach.chooses_device(c, self.ledger.names))
         return {reach.by_environment(c) for c in choosing} | (
             {*owns_node_by(self._pod_spec)} if self._is_held else set()
@@ -121,11 +125,11 @@ class PodJudge:
 
     @cached_property
     def _spread(self) -> int:
-        """The devices that the pod's gpumem is on."""
+        """Returns the number of devices over which the pod's gpumem is spread."""
         return max(1, self._amount(self.ledger.names.gpu_count, "containers"))
 
     def _seen_of_pod(self) -> Iterator[Refusal]:
-        """Refusals of the API itself, or of a policy on every pod."""
+        """Yields refusals of the API server itself, and of policies that judge every pod."""
         if maps_at(self._pod_spec, "ephemeralContainers"):
             yield Refusal("", "ephemeralContainers are added to a pod that runs; remove them")
         if names.MIRROR_ANNOTATION in self._annotations:
@@ -153,7 +157,7 @@ class PodJudge:
                 )
 
     def _placed(self) -> Iterator[Refusal]:
-        """Placement by device."""
+        """Judges a pod that is placed by device."""
         ours = text(self._pod_spec, "schedulerName") == names.SCHEDULER_NAME
         gpumem, gpu_count = self.ledger.names.gpumem, self.ledger.names.gpu_count
         if not self._has_budget:
@@ -190,7 +194,7 @@ class PodJudge:
         return reach.chooses_device(container, self.ledger.names)
 
     def _budget(self) -> Iterator[Refusal]:
-        """A pod that reaches a device has a budget of its tenant's, as large as a seat."""
+        """Yields a refusal unless a pod that reaches a device has a budget as large as a seat of its tenant."""
         gpumem, gpu_count = self.ledger.names.gpumem, self.ledger.names.gpu_count
         routes = [route for route in self._routes if route not in self._said]
         if (asked := self._resources()) and self._tenant is None:
@@ -229,7 +233,7 @@ class PodJudge:
 
     @property
     def _runs_under_nvidia(self) -> bool:
-        """By a RuntimeClass of another name."""
+        """Returns True if the pod uses NVIDIA's runtime by a RuntimeClass of another name."""
         handler = self.handlers.get(text(self._pod_spec, "runtimeClassName"), "")
         shown = any(
             reach.resources_asked_for(c, lambda r: reach.shows_device(r, self.ledger.names)) for c in self._containers
@@ -248,7 +252,7 @@ class PodJudge:
             yield from self._not_a_seat()
 
     def _whole_devices(self) -> Iterator[Refusal]:
-        """Else a seat would come with every device of its node."""
+        """Refuses whole devices. Otherwise a pod of a seat could get every device of its node."""
         devices = int(at_once(self._pod_spec, _whole_devices_of))
         if devices > self._spread:
             yield Refusal(
@@ -273,12 +277,12 @@ class PodJudge:
 
     @property
     def is_a_seat(self) -> bool:
-        """Whether what it takes of each device is what a seat of its tenant has."""
+        """Returns True if the pod takes as much of each device as a seat of its tenant has."""
         share, rest = divmod(self._taken, self._spread)
         return not rest and self._spread <= self.ledger.seat_sizes(self.namespace).get(share, 0)
 
     def _queue(self) -> Iterator[Refusal]:
-        """A queue tenant's pod that reaches a GPU came through its queue, or has a seat."""
+        """Yields a refusal unless a queue tenant's pod that reaches a GPU came through its queue, or has a seat."""
         if self._said.issuperset(self._routes) and not self._counts:
             return
         if (
@@ -293,7 +297,7 @@ class PodJudge:
             )
 
     def _without_budget(self) -> Iterator[Refusal]:
-        """Limits for tenants without budgets."""
+        """Yields refusals by the limits for tenants without budgets."""
         uncounted = [
             r
             for c in self._containers
@@ -315,7 +319,7 @@ class PodJudge:
             )
 
     def _owns_its_node(self) -> Iterator[Refusal]:
-        """Pod Security baseline forbids these fields, which give a container every device of its node."""
+        """Refuses fields that give a container every device of its node, which Pod Security baseline forbids."""
         wrong = list(owns_node_by(self._pod_spec))
         if wrong and self._is_held and self._tenant is not None:
             yield Refusal(
@@ -347,7 +351,10 @@ class PodJudge:
 
 
 def amount(container: Manifest, resource: str) -> int:
-    """A container's limit on an extended resource, in whole units; its request must equal it."""
+    """Returns a container's limit on an extended resource, in whole units.
+
+    The container's request must equal the limit.
+    """
     resources = at(container, "resources")
     return math.ceil(parse(given(at(resources, "limits"), resource, given(at(resources, "requests"), resource, 0))))
 
@@ -357,7 +364,7 @@ def _whole_devices_of(container: Manifest) -> Fraction:
 
 
 def owns_node_by(pod_spec: Manifest) -> Iterator[str]:
-    """Describes each field of a pod that gives it its node. Raises ShapeError."""
+    """Describes each field of a pod that gives the pod access to its node. Raises ShapeError."""
     yield from (f"{shared} is on" for shared in ("hostNetwork", "hostPID", "hostIPC") if pod_spec.get(shared))
     for volume in maps_at(pod_spec, "volumes"):
         if volume.get("hostPath") is not None:

@@ -1,4 +1,4 @@
-"""Bars to scale: what is on a device, or of a pool, in one line of text."""
+"""Draws bars to scale, each as one line of text: the promises on a device, or the devices of a pool."""
 
 import textwrap
 import zlib
@@ -26,7 +26,7 @@ def bar(segments: Sequence[Segment], width: int, *, colour: bool) -> tuple[str, 
     """Returns the bar in `width` columns, and the tenants' labels that did not fit."""
     drawn = [segment for segment in segments if segment.amount]
     columns = width - 2 * len(EDGE)
-    separator = _SEPARATOR if len(drawn) * 3 <= columns else ""  # a crowd has only its colours
+    separator = _SEPARATOR if len(drawn) * 3 <= columns else ""  # a bar with many segments has only its colours
     gaps = len(separator) * max(len(drawn) - 1, 0)
     widths = apportion([segment.amount for segment in drawn], columns - gaps)
     cells = [_cell(segment, columns, colour=colour) for segment, columns in zip(drawn, widths, strict=True)]
@@ -35,7 +35,10 @@ def bar(segments: Sequence[Segment], width: int, *, colour: bool) -> tuple[str, 
 
 
 def apportion(amounts: Sequence[int], columns: int) -> list[int]:
-    """`columns` split in proportion to positive `amounts`, by largest remainder; 2 for the least if they suffice."""
+    """Splits `columns` in proportion to positive `amounts`, by largest remainder.
+
+    Each amount gets 2 columns if they suffice.
+    """
     if not amounts:
         return []
     least = min(columns // len(amounts), 2)
@@ -50,13 +53,13 @@ def apportion(amounts: Sequence[int], columns: int) -> list[int]:
 
 
 def painted(text: str, tenant: str) -> str:
-    """On the tenant's own background."""
+    """Returns the text on the tenant's own background."""
     background = _BACKGROUNDS[zlib.crc32(tenant.encode()) % len(_BACKGROUNDS)]
     return f"\x1b[38;5;16;48;5;{background}m{text}{_RESET}"
 
 
 def wrapped(text: str, width: int, indent: str, *, alarm: bool) -> list[str]:
-    """The text in lines of at most `width` columns, in bold red for an alarm."""
+    """Breaks the text into lines of at most `width` columns, in bold red for an alarm."""
     lines = textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
     return [f"{_ALARM}{line}{_RESET}" if alarm else line for line in lines]
 

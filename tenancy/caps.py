@@ -1,7 +1,7 @@
-"""Caps: the whole MiB on each device to which NVIDIA's driver holds a container, if its pool enforces budgets.
+"""Reads caps. NVIDIA's driver holds a container to its cap in whole MiB on each device, if the pool enforces budgets.
 
-Source: NVIDIA's container toolkit 1.20.1, cmd/nvidia-cdi-hook/apply-cuda-memory-limits: one value for all of a
-container's devices, whole MiB, from these two variables of its environment.
+Source: NVIDIA's container toolkit 1.20.1, cmd/nvidia-cdi-hook/apply-cuda-memory-limits: it reads one value in whole MiB
+for all devices of a container, from these two environment variables.
 """
 
 import math
@@ -16,7 +16,7 @@ VARIABLES = (MEMORY_LIMIT, MEMORY_REQUEST)
 
 @dataclass(frozen=True, kw_only=True)
 class Cap:
-    """A container's `mib` on each of its devices; `stamped`: its environment has the cap."""
+    """A container's `mib` on each of its devices. `stamped` is True if the container's environment has the cap."""
 
     container: str
     mib: int
@@ -24,7 +24,10 @@ class Cap:
 
 
 def caps_of(pod_spec: Manifest, names: Names) -> Iterator[Cap]:
-    """Of each container that asks for gpumem, init containers and sidecars too. Raises QuantityError, ShapeError."""
+    """Yields the cap of each container that asks for gpumem, also of init containers and sidecars.
+
+    Raises QuantityError, ShapeError.
+    """
     devices = pod_request(pod_spec, names.gpu_count) or 1
     for container in containers_of(pod_spec):
         mib = math.ceil(container_request(container, names.gpumem)) // devices

@@ -1,7 +1,7 @@
-"""The seating chart: every promise of a ledger drawn on the devices that must keep it.
+"""Draws the seating chart: every promise of a ledger on the devices that must keep the promise.
 
-One bar a device, to scale: seats, the quota of queues, free memory, the reserve. A label that does not fit stands under
-the bar. If there is no placement of all seats, the seats that fit are drawn, and the others are named.
+Each device has one bar to scale, with seats, the quota of queues, free memory and the reserve. A label that does not
+fit stands under the bar. If there is no placement of all seats, the seats that fit are drawn, and the others are named.
 """
 
 from collections import Counter
@@ -16,9 +16,9 @@ from tenancy.ledger import Ledger, Pool, QueueQuota
 from tenancy.names import GPU
 
 NARROWEST = 40
-# The policy pack takes 100 times as many; a chart must be quick.
+# The steps of the search. The policy pack takes 100 times as many, but a chart must be quick.
 _STEPS = 10_000
-# More than these are counted, not drawn.
+# The most seats and bars that are drawn. Further ones are only counted.
 _MOST_SEATS, _MOST_BARS = 2000, 32
 _FLOOR = "▲"
 _LEGEND = f"{FREE} free   {RESERVE} reserve   {_FLOOR} floor: with less memory free the watchdog acts"
@@ -28,7 +28,7 @@ _SHOWN_BY = {Source.SLICES: "ResourceSlices", Source.DECLARED: "labels or Resour
 
 @dataclass(frozen=True, kw_only=True)
 class _Seating:
-    """The seats on each device, the number of devices with the same seats, and the seats without a device."""
+    """The seats on each device, the number of devices with the same seats, and the seats that no device has."""
 
     devices: tuple[tuple[tuple[Item, ...], int], ...]
     unplaced: tuple[Item, ...] = ()
@@ -36,7 +36,7 @@ class _Seating:
 
 
 def seating_chart(ledger: Ledger, *, width: int = 100, colour: bool = False) -> str:
-    """The chart as text of at most `width` columns (40 or more), with ANSI colours only if asked for."""
+    """Returns the chart as text of at most `width` columns (40 or more). Has ANSI colours only if asked for."""
     chart = _Chart(ledger, max(width, NARROWEST), colour)
     return "\n".join(chart.lines()) + "\n"
 
@@ -135,7 +135,7 @@ class _Chart:
         yield from self._text(text, indent="", alarm=over > 0)
 
     def _beside(self, pool: Pool) -> Iterator[str]:
-        """On-demand workloads and queues."""
+        """Yields the lines on on-demand workloads and queues."""
         let_in = [f"{o.name} {o.need_mib}{_gpus(o.gpus)}" for o in self.ledger.on_demand if o.pool == pool.name]
         if let_in:
             yield from self._text(f"on demand: {_listed(let_in)}")
@@ -144,7 +144,7 @@ class _Chart:
             yield from self._text(f"queues: {_listed(queued)}")
 
     def _reserve(self, full: FullSeats) -> Iterator[str]:
-        """The use of the reserve by the driver and unbudgeted workloads."""
+        """Yields the use of the reserve by the driver and by unbudgeted workloads."""
         pool, short = full.pool, full.reserve_short_mib
         measured = [f"{u.name} {u.measured_mib}{_gpus(u.gpus)}" for u in self.ledger.unbudgeted if u.pool == pool.name]
         used = _listed([f"driver {pool.driver_reserved_mib}", *(f"unbudgeted {each}" for each in measured)])
@@ -152,7 +152,7 @@ class _Chart:
         yield from self._text(f"reserve {pool.reserve_mib}: {used}; {rest}", alarm=short > 0)
 
     def _full(self, full: FullSeats) -> Iterator[str]:
-        """The free memory of the fullest device with every seat full."""
+        """Yields the free memory of the fullest device if every seat uses its whole budget."""
         pool = full.pool
         above = full.free_mib - pool.floor_mib
         floor = f", {abs(above)} {'under' if above < 0 else 'above'} the floor of {pool.floor_mib}"
@@ -169,7 +169,7 @@ class _Chart:
             yield from self._text(_listed(cut), indent=f"{margin} ")
 
     def _floor(self, pool: Pool) -> Iterator[str]:
-        """A mark under the bars: what is used beyond it is pressure."""
+        """Yields a mark under the bars. A device that is used beyond this mark is below its floor."""
         if not 0 < pool.floor_mib < pool.memory_mib:
             return
         margin = len(_times(pool.gpus, pool.gpus)) + len(EDGE)
@@ -184,7 +184,7 @@ class _Chart:
 
 
 def _seat(items: Sequence[Item], pool: Pool) -> _Seating:
-    """Devices are alike, so no more of them than seats are looked at; the others are empty."""
+    """Places the seats. Devices are alike, so at most as many devices as seats are tried; the others are empty."""
     devices = [Bin("", pool.device_mib)] * min(pool.gpus, len(items))
     outcome = place(items, devices, steps=_STEPS)
     if isinstance(outcome, Placement):
@@ -200,7 +200,7 @@ def _remark(outcome: Impossible | Undecided) -> str:
 
 
 def _crammed(items: Sequence[Item], devices: Sequence[Bin]) -> tuple[list[tuple[Item, ...]], tuple[Item, ...]]:
-    """Places the largest seats first, each on the fullest device with room."""
+    """Places the largest seats first, each on the fullest device that has enough free memory."""
     free = [device.mib for device in devices]
     rows: list[tuple[Item, ...]] = [()] * len(devices)
     unplaced = []
@@ -216,7 +216,7 @@ def _crammed(items: Sequence[Item], devices: Sequence[Bin]) -> tuple[list[tuple[
 
 
 def _folded(rows: Sequence[tuple[Item, ...]], gpus: int) -> tuple[tuple[tuple[Item, ...], int], ...]:
-    """Devices that hold the same seats are one row; the fullest first, the empty ones last."""
+    """Draws devices with the same seats as one row, the fullest first and the empty devices last."""
     counts = Counter(tuple(sorted(row, key=lambda item: (-item.mib, item.name))) for row in rows)
     counts[()] += gpus - len(rows)
     used = [(row, count) for row, count in counts.items() if count]
@@ -224,12 +224,12 @@ def _folded(rows: Sequence[tuple[Item, ...]], gpus: int) -> tuple[tuple[tuple[It
 
 
 def _listed(labels: Iterable[str]) -> str:
-    """A list that is broken into lines only between its labels."""
+    """Joins the labels. Lines may break only between labels."""
     return ", ".join(label.replace(" ", _TIE) for label in labels)
 
 
 def _counted(items: Sequence[Item]) -> str:
-    """For instance `llama-swap 7000, frigate 2000 x 3`."""
+    """Counts equal items, for instance `llama-swap 7000, frigate 2000 x 3`."""
     counts = Counter(items)
     return _listed(f"{i.name} {i.mib}{f' x {count}' if count > 1 else ''}" for i, count in counts.items())
 
@@ -249,5 +249,5 @@ def _devices(pool: Pool) -> str:
 
 
 def _times(count: int, gpus: int) -> str:
-    """The number of devices that a bar represents. Empty in a pool with one device."""
+    """Returns the number of devices that a bar represents. Empty in a pool with one device."""
     return "" if gpus == 1 else f"{count} x "

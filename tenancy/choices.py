@@ -6,28 +6,30 @@ import enum
 class Sharing(enum.StrEnum):
     """The way to share the devices of a pool."""
 
-    MEMORY = "memory"  # by budget: gpumem is advertised, many tenants a device
-    WHOLE = "whole"  # by the device: one tenant at a time, queued by Kueue
+    MEMORY = "memory"  # shared by budget: gpumem is advertised, and many tenants use one device
+    WHOLE = "whole"  # shared by the device: one tenant at a time, queued by Kueue
 
 
 class Source(enum.StrEnum):
     """The evidence of a node's devices that reconcile needs before it advertises their memory (docs/adr/0026)."""
 
-    LABELS = "labels"  # from NVIDIA's GPU feature discovery
-    SLICES = "slices"  # ResourceSlices of NVIDIA's DRA driver or of our exporter, each device for itself
-    DECLARED = "declared"  # either of the two, if it shows all devices that the pool declares
+    LABELS = "labels"  # the labels of NVIDIA's GPU feature discovery
+    SLICES = "slices"  # each device in ResourceSlices of NVIDIA's DRA driver or of our exporter
+    DECLARED = "declared"  # either labels or slices, if they show all devices that the pool declares
 
 
 class PlacementMode(enum.StrEnum):
     """The program that chooses a pod's device."""
 
-    EXTENDER = "extender"  # our scheduler extender, of the gpumem that the node advertises
-    DRA = "dra"  # Kubernetes' own allocator, by claims on the devices of NVIDIA's DRA driver
+    EXTENDER = "extender"  # our scheduler extender places by the gpumem that the node advertises
+    DRA = "dra"  # Kubernetes' own allocator places by claims on the devices of NVIDIA's DRA driver
 
 
 class ConsumableShares(enum.StrEnum):
-    """The --consumable-shares of NVIDIA's DRA driver. Its other values are refused: a claim without memory takes none
-    there, so nothing would be kept for seats."""
+    """The --consumable-shares of NVIDIA's DRA driver. Its other values are refused.
+
+    With those, a claim without memory would take none, so nothing would be kept for seats.
+    """
 
     DISABLED = "disabled"  # a claim takes a whole device
     MEMORY = "memory"  # claims take shares of a device's memory
@@ -48,8 +50,9 @@ class Mode(enum.StrEnum):
 
 
 class PodSecurity(enum.StrEnum):
-    """Levels of the Pod Security Standards, the loosest first
-    (https://kubernetes.io/docs/concepts/security/pod-security-standards/)."""
+    """The levels of the Pod Security Standards, the loosest first
+    (https://kubernetes.io/docs/concepts/security/pod-security-standards/).
+    """
 
     PRIVILEGED = "privileged"
     BASELINE = "baseline"
@@ -57,6 +60,6 @@ class PodSecurity(enum.StrEnum):
 
     @property
     def at_least(self) -> tuple["PodSecurity", ...]:
-        """The levels that hold pods to this one."""
+        """Returns the levels that are at least as strict as this level."""
         levels = tuple(PodSecurity)
         return levels[levels.index(self) :]

@@ -1,7 +1,7 @@
-"""Plain data to frozen dataclasses, strictly: every problem at once, each with its path.
+"""Decodes plain data strictly into frozen dataclasses. Reports every problem at once, each with its path.
 
-The agents and the policy pack read the ledger with this module. Agents run the standard library alone, so there is no
-pydantic. Stored data that agents of two versions read is decoded with `ignored` (docs/adr/0022).
+The agents and the policy pack read the ledger with this module. Agents have only the standard library, so pydantic is
+not available. Stored data that agents of two versions read is decoded with `ignored` (docs/adr/0022).
 """
 
 import enum
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class DecodeError(ValueError):
-    """The data does not have the declared shape; `problems` lists every `path: what is wrong`."""
+    """The data does not have the declared shape. `problems` lists every `path: problem`."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -25,9 +25,9 @@ class DecodeError(ValueError):
 
 
 def decode(kind: type[T], data: object, path: str = "", ignored: list[str] | None = None) -> T:
-    """An instance of the dataclass `kind` from JSON-like data. Raises DecodeError with all problems.
+    """Returns an instance of the dataclass `kind` from JSON-like data. Raises DecodeError with all problems.
 
-    An unknown key is a problem; given `ignored`, it is left out and its path is added there.
+    An unknown key is a problem. With `ignored`, the key is left out and its path is added to `ignored`.
     """
     notes = _Notes([], ignored)
     value = _value(kind, data, path or kind.__name__.lower(), notes)
@@ -38,7 +38,7 @@ def decode(kind: type[T], data: object, path: str = "", ignored: list[str] | Non
 
 @dataclass(frozen=True)
 class _Notes:
-    """Problems of the data, and the ignored keys; `ignored` is None if an unknown key is a problem."""
+    """Collects the problems of the data, and the ignored keys. If `ignored` is None, an unknown key is a problem."""
 
     problems: list[str]
     ignored: list[str] | None
@@ -61,7 +61,7 @@ def _value(kind: Any, data: object, path: str, notes: _Notes) -> Any:
 
 
 def _tagged(kinds: tuple[Any, ...], data: object, path: str, notes: _Notes) -> Any:
-    """One of these dataclasses. Its class variable `kind` is the data's."""
+    """Decodes one of these dataclasses: the one with the class variable `kind` that the data has."""
     by_kind = {each.kind: each for each in kinds}
     given = data.get("kind") if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping) or str(given) not in by_kind:
@@ -96,9 +96,9 @@ def _scalar(kind: Any, data: object, path: str, notes: _Notes) -> Any:
     if kind is datetime:
         return _time(data, path, notes)
     if kind is int and isinstance(data, float) and data.is_integer():
-        data = int(data)  # numbers that travelled through protobuf arrive as floats
+        data = int(data)  # protobuf turns whole numbers into floats
     if kind is float and type(data) is int:
-        data = float(data)  # and lose their .0 in JSON
+        data = float(data)  # JSON drops the .0 of a float
     if isinstance(data, bool) is not (kind is bool) or not isinstance(data, kind):
         notes.problems.append(f"{path}: must be {_NOUNS.get(kind, kind.__name__)} (got {data!r})")
         return kind()
@@ -118,7 +118,7 @@ _NOUNS = {int: "a whole number", str: "a string", bool: "true or false", float: 
 
 @functools.cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    """Its fields' types; to evaluate them is most of what decoding costs, and they stay as they are."""
+    """Returns the types of a class's fields. They are kept, because evaluating them is most of the cost of decoding."""
     return typing.get_type_hints(kind)
 
 

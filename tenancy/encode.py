@@ -1,4 +1,4 @@
-"""Frozen dataclasses to plain data, the inverse of tenancy/decode.py."""
+"""Encodes frozen dataclasses as plain data. This is the inverse of tenancy/decode.py."""
 
 import enum
 from collections.abc import Iterator, Mapping
@@ -7,8 +7,10 @@ from typing import Any
 
 
 def encode(value: Any) -> dict[str, object]:
-    """JSON-like data of a dataclass. A field with its default is left out: agents of a version that does not know the
-    key read the same (docs/adr/0022)."""
+    """Returns JSON-like data of a dataclass. Leaves out a field with its default.
+
+    So agents of a version that does not know the key read the same data (docs/adr/0022).
+    """
     return {key: _data(each) for key, each in _given(value)}
 
 

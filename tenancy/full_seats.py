@@ -1,4 +1,4 @@
-"""A pool with every seat full: the free memory of its fullest device.
+"""Computes the free memory of a pool's fullest device with every seat full.
 
 Units: whole MiB of one device. All unbudgeted workloads of a pool may run on one device.
 """
@@ -12,7 +12,10 @@ from tenancy.ledger import Ledger, Pool, Seat
 
 @dataclass(frozen=True, kw_only=True)
 class FullSeats:
-    """The fullest device that a pool may have: `promised_mib` of seats and queues, and the workloads without a seat."""
+    """The fullest device that a pool may have.
+
+    `promised_mib` belongs to seats and queues; other workloads have no seat.
+    """
 
     pool: Pool
     promised_mib: int
@@ -20,27 +23,27 @@ class FullSeats:
 
     @property
     def beside_mib(self) -> int:
-        """The use of the driver and of unbudgeted workloads, which must fit the reserve."""
+        """Returns the use of the driver and of unbudgeted workloads, which must fit the reserve."""
         return self.pool.driver_reserved_mib + self.unbudgeted_mib
 
     @property
     def reserve_short_mib(self) -> int:
-        """The MiB missing from the reserve; 0 or less if it suffices."""
+        """Returns the MiB missing from the reserve; 0 or less if it suffices."""
         return self.beside_mib - self.pool.reserve_mib
 
     @property
     def free_mib(self) -> int:
-        """The MiB free with every seat full."""
+        """Returns the MiB that are free with every seat full."""
         return self.pool.memory_mib - self.promised_mib - self.beside_mib
 
     @property
     def over_mib(self) -> int:
-        """The MiB by which promises and floor exceed the device; 0 or less if they fit."""
+        """Returns the MiB by which promises and floor exceed the device; 0 or less if they fit."""
         return self.promised_mib + self.pool.floor_mib - self.pool.memory_mib
 
 
 def full_seats(ledger: Ledger, pool: Pool) -> FullSeats:
-    """The fullest device of a pool that shares memory, if its promises fit."""
+    """Returns the fullest device of a pool that shares memory, if its promises fit."""
     return FullSeats(
         pool=pool,
         promised_mib=_fullest_mib(ledger, pool),
@@ -48,15 +51,18 @@ def full_seats(ledger: Ledger, pool: Pool) -> FullSeats:
     )
 
 
-_MOST_MIB = 2**24  # 16 TiB: of a larger device nobody counts sums, it counts as full
+_MOST_MIB = 2**24  # 16 TiB: for a larger device no sums are computed, and the device counts as full
 
 
 def _fullest_sum(seats: Iterable[Seat], most_mib: int) -> int:
-    """The largest sum of seats up to `most_mib`. Equal seats are added by 1, 2, 4 …, which make up every number."""
+    """Returns the largest sum of seats up to `most_mib`.
+
+    Equal seats are added by 1, 2, 4 …, which make up every number.
+    """
     alike: Counter[int] = Counter()
     for seat in seats:
         alike[seat.gpumem_mib] += seat.replicas
-    sums, mask = 1, (2 << most_mib) - 1  # bit n: seats of n MiB fit together
+    sums, mask = 1, (2 << most_mib) - 1  # bit n is set if seats of n MiB fit together
     for mib, count in alike.items():
         left, step = min(count, most_mib // mib), 1
         while left > 0:
@@ -67,7 +73,9 @@ def _fullest_sum(seats: Iterable[Seat], most_mib: int) -> int:
 
 
 def _fullest_mib(ledger: Ledger, pool: Pool) -> int:
-    """The most promises that one device may hold: a sum of seats, and the quota of queues, which divides freely."""
+    """Returns the most promises that one device may hold: a sum of seats, and the queues' quota, which
+    divides freely.
+    """
     seats = [seat for seat in ledger.seats_in(pool.name) if 0 < seat.gpumem_mib <= pool.device_mib]
     together_mib = sum(seat.total_mib for seat in seats)
     if together_mib > pool.device_mib:

@@ -1,4 +1,4 @@
-"""The ledger: every pool, and every promise. Components write it, the policy pack judges it, agents enforce it.
+"""Defines the ledger: every pool, and every promise. Components write it, the policy pack judges it, agents enforce it.
 
 Units: whole MiB of GPU memory.
 """
@@ -13,7 +13,7 @@ from tenancy.encode import encode
 from tenancy.names import GPU, Names, seat_claim_template
 from tenancy.workload import Manifest, given, maps_at, pod_request
 
-# nvmlMemory_v2_t.reserved of a Tesla T4, as kai-scheduler #2212 has it. Other cards keep other amounts.
+# The value of nvmlMemory_v2_t.reserved on a Tesla T4, by kai-scheduler #2212. Other GPUs reserve other amounts.
 DRIVER_RESERVED_MIB = 450
 # A gate opens with this much free above need and floor, and closes only under the floor.
 GATE_MARGIN_MIB = 256
@@ -21,8 +21,10 @@ GATE_MARGIN_MIB = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Tenant:
-    """A tenant with its Pod Security level, and the reason for a level below baseline. An `observed` tenant has no
-    quota, and its namespace only warns of pods below the level."""
+    """A tenant with its Pod Security level, and the reason for a level below baseline.
+
+    An `observed` tenant has no quota, and its namespace only warns of pods below the level.
+    """
 
     name: str
     observed: bool = False
@@ -31,7 +33,7 @@ class Tenant:
 
     @property
     def is_held(self) -> bool:
-        """True if the level forbids anything."""
+        """Returns True if the level forbids anything."""
         return self.pod_security is not PodSecurity.PRIVILEGED
 
 
@@ -48,50 +50,54 @@ class Pool:
     reserve_mib: int = 0
     driver_reserved_mib: int = DRIVER_RESERVED_MIB
     floor_mib: int = 0
-    # The numbers are not measured yet: the watchdog recycles nobody there.
+    # True if the numbers are not measured yet. The watchdog recycles nobody in such a pool.
     assumed: bool = False
     source: Source = Source.LABELS
     enforce: Enforce = Enforce.NONE
-    # If the driver enforces: a node with an older driver takes no pod with a budget.
+    # True: if the driver enforces, a node with an older driver takes no pod with a budget.
     require_cap: bool = True
-    # The declared versions on its nodes: NVIDIA's driver and container toolkit.
+    # The declared versions of NVIDIA's driver and container toolkit on the pool's nodes.
     driver_version: str = ""
     toolkit_version: str = ""
     # The price for `kubectl gpumem bill`.
     price_per_gib_hour: float | None = None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """True for labels that include every label of the selector."""
+        """Returns True for labels that include every label of the selector."""
         return all(labels.get(key) == value for key, value in self.node_selector.items())
 
     def offered_mib(self, memory_mib: int) -> int:
-        """The MiB that such a device offers: at most the declared memory, without the reserve. 0 in a pool that does
-        not share memory."""
+        """Returns the MiB that such a device offers: at most the declared memory, without the reserve.
+
+        Returns 0 in a pool that does not share memory.
+        """
         offered = min(memory_mib, self.memory_mib) - self.reserve_mib
         return max(offered, 0) if self.sharing is Sharing.MEMORY else 0
 
     @property
     def caps(self) -> bool:
-        """True if the driver must hold each container to its budget."""
+        """Returns True if the driver must hold each container to its budget."""
         return self.enforce is Enforce.DRIVER and self.sharing is Sharing.MEMORY
 
     @property
     def gpus(self) -> int:
-        """Physical devices in the pool."""
+        """Returns the number of physical devices in the pool."""
         return self.nodes * self.device_count
 
     @property
     def device_mib(self) -> int:
-        """The MiB that a device with the declared memory offers."""
+        """Returns the MiB that a device with the declared memory offers."""
         return self.offered_mib(self.memory_mib)
 
     @property
     def node_mib(self) -> int:
-        """The MiB that reconcile advertises on each node."""
+        """Returns the MiB that reconcile advertises on each node."""
         return self.device_count * self.device_mib
 
     def shown_mib(self, devices: Sequence[int]) -> int:
-        """The MiB that a node with these devices advertises: the largest, at most as many as the pool declares."""
+        """Returns the MiB that a node with these devices advertises, for at most as many devices as the pool
+        declares.
+        """
         return sum(self.offered_mib(mib) for mib in sorted(devices, reverse=True)[: self.device_count])
 
     @property
@@ -100,7 +106,7 @@ class Pool:
 
 
 class SeveralPoolsError(ValueError):
-    """A node matches several `pools`, so that none owns it."""
+    """A node matches several `pools`, so that no pool owns the node."""
 
     def __init__(self, pools: tuple[Pool, ...]) -> None:
         which = ", ".join(f"pools.{pool.name}" for pool in pools)
@@ -110,7 +116,7 @@ class SeveralPoolsError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """A resident's budget: `gpumem_mib` a replica, on one device."""
+    """A resident's budget: `gpumem_mib` for each replica, on one device."""
 
     name: str
     tenant: str
@@ -125,8 +131,10 @@ class Seat:
 
 @dataclass(frozen=True, kw_only=True)
 class OnDemand:
-    """A workload without a seat, which the demand gate starts in `need_mib` of free memory. Its pods ask for `gpus`
-    nvidia.com/gpu together."""
+    """A workload without a seat, which the demand gate starts if `need_mib` of memory is free.
+
+    Its pods ask for `gpus` nvidia.com/gpu together.
+    """
 
     name: str
     tenant: str
@@ -148,9 +156,10 @@ class Unbudgeted:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueQuota:
-    """The amount of `resource` in a pool that a ClusterQueue hands out: its own, and borrowed from other queues.
+    """The amount of `resource` in a pool that a ClusterQueue hands out: its own quota, and quota borrowed from other
+    queues.
 
-    With `cohort` the quota is a Cohort's own, and `queue` is the name of the Cohort.
+    With `cohort`, the quota belongs to a Cohort, and `queue` is the name of the Cohort.
     """
 
     queue: str
@@ -163,18 +172,18 @@ class QueueQuota:
 
     @property
     def holder(self) -> str:
-        """The ClusterQueue by its name, or the Cohort as such."""
+        """Returns the holder for messages: the name of the ClusterQueue, or the Cohort with its kind."""
         return f"cohort {self.queue}" if self.cohort else self.queue
 
     @property
     def most(self) -> int:
-        """The most that the queue may hand out at once."""
+        """Returns the most that the queue may hand out at once."""
         return self.nominal + self.borrowing
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalQueue:
-    """A tenant's queue to a ClusterQueue."""
+    """A tenant's LocalQueue, which leads to a ClusterQueue."""
 
     name: str
     tenant: str
@@ -183,7 +192,7 @@ class LocalQueue:
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionTerms:
-    """Terms of admission other than promises, for judgements before a pod exists.
+    """The terms of admission other than promises. Pods are judged by these terms before they exist.
 
     `priorities`: the tenants that may use a PriorityClass; `gpu_priority` is for pods that reach a GPU, too.
     `gpu_priority_value` is None in an old ledger. `exempt_priorities`: classes for pods in exempt namespaces alone.
@@ -202,7 +211,7 @@ class AdmissionTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """Every pool and every promise."""
+    """Contains every pool and every promise."""
 
     domain: str
     pools: tuple[Pool, ...]
@@ -210,19 +219,20 @@ class Ledger:
     on_demand: tuple[OnDemand, ...] = ()
     unbudgeted: tuple[Unbudgeted, ...] = ()
     quotas: tuple[QueueQuota, ...] = ()
-    # Namespaces of GPU pods without a budget, which queue for whole devices.
+    # The namespaces of GPU pods without a budget, which queue for whole devices.
     queue_tenants: tuple[str, ...] = ()
     local_queues: tuple[LocalQueue, ...] = ()
     tenants: tuple[Tenant, ...] = ()
-    # Admission stamps and refuses nothing in these namespaces.
+    # Admission changes and refuses nothing in these namespaces.
     exempt_namespaces: tuple[str, ...] = ()
-    # Accounts of these namespaces may have rights past the budgets; their pods are judged.
+    # Accounts of these namespaces may have rights beyond the budgets. Their pods are judged.
     trusted_namespaces: tuple[str, ...] = ()
     # These people may have such rights as well.
     trusted_groups: tuple[str, ...] = ()
-    # None where the stack declares no admission.
+    # None if the stack declares no admission.
     admission: AdmissionTerms | None = None
-    # The shares that seats claim of the devices of NVIDIA's DRA driver (docs/adr/0027). None: seats are no claims.
+    # The shares that seats claim of the devices of NVIDIA's DRA driver (docs/adr/0027). None means that seats use no
+    # claims.
     claimed: ConsumableShares | None = None
     # The parts of the stack that only observe.
     observes: tuple[str, ...] = ()
@@ -233,7 +243,7 @@ class Ledger:
 
     @property
     def observed(self) -> str:
-        """The note on what only observes, for people; empty if all parts enforce."""
+        """Returns a note for people on the parts that only observe; empty if all parts enforce."""
         return (
             f"this stack observes: {', '.join(self.observes)} only report what they would do" if self.observes else ""
         )
@@ -243,16 +253,16 @@ class Ledger:
 
     @property
     def reads_slices(self) -> bool:
-        """True if some pool needs ResourceSlices to advertise."""
+        """Returns True if some pool needs ResourceSlices to advertise."""
         return any(pool.source is not Source.LABELS for pool in self.shared_pools)
 
     @property
     def shared_pools(self) -> tuple[Pool, ...]:
-        """The pools that share memory by budget."""
+        """Returns the pools that share memory by budget."""
         return tuple(pool for pool in self.pools if pool.sharing is Sharing.MEMORY)
 
     def pool_of(self, labels: Mapping[str, str]) -> Pool | None:
-        """The pool that owns a node with these labels, None where none matches. Raises SeveralPoolsError."""
+        """Returns the pool that owns a node with these labels, or None if no pool matches. Raises SeveralPoolsError."""
         mine = tuple(pool for pool in self.pools if pool.matches(labels))
         if len(mine) > 1:
             raise SeveralPoolsError(mine)
@@ -266,80 +276,89 @@ class Ledger:
         return grouped
 
     def seats_in(self, pool: str) -> tuple[Seat, ...]:
-        """The seats of a pool, the largest total first, then by name."""
+        """Returns the seats of a pool, the largest total first, then by name."""
         return tuple(sorted((s for s in self.seats if s.pool == pool), key=lambda s: (-s.total_mib, s.name)))
 
     def seats_of(self, tenant: str) -> tuple[Seat, ...]:
-        """The seats of a tenant, in the order of the ledger."""
+        """Returns the seats of a tenant, in the order of the ledger."""
         return self._seats_by_tenant.get(tenant, ())
 
     @cached_property
     def tenants_by_name(self) -> Mapping[str, Tenant]:
-        """Every namespace with a promise or a declaration."""
+        """Returns every namespace with a promise or a declaration."""
         promised = {seat.tenant for seat in self.seats} | self.tenants_without_budget
         return {name: Tenant(name=name) for name in promised} | {tenant.name: tenant for tenant in self.tenants}
 
     @property
     def tenants_without_budget(self) -> frozenset[str]:
-        """Tenants of on-demand and unbudgeted workloads, and queue tenants."""
+        """Returns the tenants of on-demand and unbudgeted workloads, and the queue tenants."""
         on_record = {each.tenant for each in self.on_demand} | {each.tenant for each in self.unbudgeted}
         return frozenset(on_record.union(self.queue_tenants))
 
     def claim_mib(self, seat: Seat) -> int:
-        """The MiB that a claim on the seat asks for: the budget and its part of the reserve, rounded up. Claims that
-        fill a device leave the reserve free."""
+        """Returns the MiB that a claim on the seat asks for: the budget and its part of the reserve, rounded up.
+
+        Claims that fill a device leave the reserve free.
+        """
         pool = self.pool(seat.pool)
         if pool is None or not pool.device_mib:
             return seat.gpumem_mib
         return -(-seat.gpumem_mib * pool.memory_mib // pool.device_mib)
 
     def taken_mib(self, seat: Seat) -> int:
-        """The MiB that a pod of the seat takes of its device, as the scheduler of the pod counts."""
+        """Returns the MiB that a pod of the seat takes of its device, as the pod's scheduler counts."""
         pool = self.pool(seat.pool)
         if self.claimed is None or pool is None:
             return seat.gpumem_mib
         return self.claim_mib(seat) if self.claimed is ConsumableShares.MEMORY else pool.memory_mib
 
     def device_room_mib(self, pool: Pool) -> int:
-        """The MiB of a device that pods of seats may take together."""
+        """Returns the MiB of a device that pods of seats may take together."""
         return pool.device_mib if self.claimed is None else pool.memory_mib
 
     def quota_mib(self, pool: str) -> int:
-        """The gpumem of all queues in a pool, without borrowing."""
+        """Returns the gpumem of all queues in a pool, without borrowing."""
         return sum(q.nominal for q in self.quotas if q.pool == pool and q.resource == self.names.gpumem)
 
     def quota_gpus(self, pool: str) -> int:
-        """The whole devices of all queues in a pool, without borrowing."""
+        """Returns the whole devices of all queues in a pool, without borrowing."""
         return sum(q.nominal for q in self.quotas if q.pool == pool and q.resource == GPU)
 
     def promised_mib(self, pool: str) -> int:
-        """Every MiB promised on a pool: seats times replicas, plus the queues' gpumem."""
+        """Returns every MiB promised on a pool: seats times replicas, plus the queues' gpumem."""
         return sum(seat.total_mib for seat in self.seats_in(pool)) + self.quota_mib(pool)
 
     def budget_mib(self, tenant: str) -> int:
-        """The sum of a tenant's seats: its ResourceQuota."""
+        """Returns the sum of a tenant's seats, which is the tenant's ResourceQuota."""
         return sum(seat.total_mib for seat in self.seats_of(tenant))
 
     def devices_of(self, tenant: str) -> int:
-        """The devices that all replicas of a tenant's seats are on together."""
+        """Returns the number of devices that all replicas of a tenant's seats use together."""
         return sum(seat.replicas for seat in self.seats_of(tenant))
 
     def gpus_of(self, tenant: str) -> int | None:
-        """The nvidia.com/gpu that a tenant's pods may ask for together: those of its workloads without a budget, and
-        one for each device of a seat. None if it has no such workload."""
+        """Returns the nvidia.com/gpu that a tenant's pods may ask for together, or None without such a workload.
+
+        These are the devices of workloads without a budget, and one for each device of a seat.
+        """
         users: tuple[OnDemand | Unbudgeted, ...] = (*self.on_demand, *self.unbudgeted)
         on_record = [each.gpus for each in users if each.tenant == tenant]
         return sum(on_record) + self.devices_of(tenant) if on_record else None
 
     def seat_sizes(self, tenant: str) -> dict[int, int]:
-        """The MiB that a pod may take of a device, by seat size, with the number of devices that it may spread over."""
+        """Returns the MiB that a pod may take of a device, by seat size, with the number of devices that the
+        pod may use.
+        """
         sizes: dict[int, int] = {}
         for seat in self.seats_of(tenant):
             sizes[seat.gpumem_mib] = sizes.get(seat.gpumem_mib, 0) + seat.replicas
         return sizes
 
     def declared_mib(self, namespace: str, pod_spec: Manifest) -> int:
-        """The MiB of GPU memory in a pod's limits and in its claims on seats. Raises QuantityError and ShapeError."""
+        """Returns the MiB of GPU memory in a pod's limits and in its claims on seats.
+
+        Raises QuantityError and ShapeError.
+        """
         seats = () if self.claimed is None else self.seats_of(namespace)
         templates = {seat_claim_template(seat.name): seat.gpumem_mib for seat in seats}
         claims = maps_at(pod_spec, "resourceClaims")
@@ -352,11 +371,13 @@ class Ledger:
         return replace(self, seats=tuple(seats))
 
     def to_data(self) -> dict[str, object]:
-        """JSON-like data, the inverse of `from_data`."""
+        """Returns JSON-like data, the inverse of `from_data`."""
         return encode(self)
 
     @staticmethod
     def from_data(data: object, ignored: list[str] | None = None) -> "Ledger":
-        """Raises tenancy.decode.DecodeError with every problem and its path. An unknown key is a problem, unless
-        `ignored` is given, which takes its path."""
+        """Decodes a ledger. Raises tenancy.decode.DecodeError with every problem and its path.
+
+        An unknown key is a problem. With `ignored`, the key's path is added to `ignored` instead.
+        """
         return decode(Ledger, data, ignored=ignored)

@@ -1,4 +1,4 @@
-"""A pod's recorded use, and the workload of a pod by its name."""
+"""Defines a pod's recorded use, and finds the workload of a pod by the pod's name."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,6 +24,6 @@ _Named = TypeVar("_Named", bound=HasName)
 
 
 def workload_of_pod(pod: str, workloads: Iterable[_Named]) -> _Named | None:
-    """The workload with the longest name that begins the pod's name; None if there is none."""
+    """Returns the workload with the longest name that begins the pod's name, or None."""
     found = [each for each in workloads if pod == each.name or pod.startswith(f"{each.name}-")]
     return max(found, key=lambda each: len(each.name), default=None)

@@ -1,4 +1,4 @@
-"""Names of the ValidatingAdmissionPolicies and MutatingAdmissionPolicies; a binding has the name of its policy."""
+"""Names the ValidatingAdmissionPolicies and MutatingAdmissionPolicies. A binding has the name of its policy."""
 
 STAMP_PRIORITY = "gpu-tenancy-stamp-priority"
 PLACE_QUEUED = "gpu-tenancy-place-queued"
@@ -42,8 +42,8 @@ RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
 LEDGER_WRITES = "gpu-tenancy-ledger-writes"
 
-# These guard the agents' data and the nodes' status, and deny nothing that a cluster without the stack does. They deny
-# also while the stack observes.
+# These policies guard the agents' data and the nodes' status. A cluster without the stack
+# makes none of the requests that they deny. So they deny even while the stack observes.
 GUARDS = frozenset(
     {
         CAPACITY_WRITERS,

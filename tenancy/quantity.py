@@ -1,7 +1,7 @@
-"""Kubernetes quantities: read every spelling, write only the canonical one.
+"""Reads Kubernetes quantities in every spelling, and writes only the canonical one.
 
-Source: k8s.io/apimachinery pkg/api/resource/quantity.go. The API server turns 5000 into "5k", so a reader that takes
-only digits loses tenants, and a writer that is not canonical shows drift on every refresh.
+Source: k8s.io/apimachinery pkg/api/resource/quantity.go. The API server turns 5000 into "5k". So a reader
+that takes only digits loses tenants, and a writer that is not canonical shows drift on every refresh.
 """
 
 import math
@@ -16,11 +16,11 @@ _SCALES = {suffix: Fraction(f"1e{exponent}") for suffix, exponent in _DECIMAL.it
 }
 # An exponent of four digits is refused.
 _FORM = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)(?:[eE]([+-]?0*[0-9]{1,3})|([A-Za-z]{0,2}))")
-_MOST_DIGITS = 1000  # Python reads at most 4300
+_MOST_DIGITS = 1000  # Python reads at most 4300 digits
 # The finest unit. A finer amount is rounded away from 0.
 _NANO = 10**9
 _MOST_BINARY = Fraction(2**63 - 1)
-# Kubernetes reads a suffix without digits as 0, except these suffixes and scales below nano.
+# Kubernetes reads a suffix without digits as 0, except these suffixes and suffixes below nano.
 _NEED_DIGITS = ("Pi", "Ei")
 
 
@@ -29,18 +29,19 @@ class QuantityError(ValueError):
 
 
 def parse(value: object) -> Fraction:
-    """The exact value of a quantity in any spelling: 5000, 5000.0, "5000", "5k", "5e3", "4.8828125Ki", "5000000m".
+    """Returns the exact value of a quantity in any spelling: 5000, 5000.0, "5000", "5k", "5e3", "4.8828125Ki",
+    "5000000m".
 
     Raises QuantityError for everything else: a bool, NaN, an empty string, an unknown suffix.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        value = repr(value)  # a float by its digits, as JSON spells it: 0.1 is a tenth
+        value = repr(value)  # takes a float by its digits, as JSON spells it: 0.1 is a tenth
     if not isinstance(value, str) or not value:
         raise QuantityError(f"{value!r} is not a quantity")
     return _exact(value)
 
 
-@lru_cache(maxsize=4096)  # a pod's are read again and again
+@lru_cache(maxsize=4096)  # the quantities of a pod are read again and again
 def _exact(text: str) -> Fraction:
     match = _FORM.fullmatch(text)
     if match is None:
@@ -61,7 +62,7 @@ def _representable(amount: Fraction) -> Fraction:
 
 
 def whole(value: object) -> int:
-    """`parse`, for resources that only come in whole units (extended resources, MiB). Raises QuantityError."""
+    """Parses a quantity of whole units (extended resources, MiB). Raises QuantityError also for fractions."""
     exact = parse(value)
     if exact.denominator != 1:
         raise QuantityError(f"{value!r} is not a whole number")
@@ -69,7 +70,7 @@ def whole(value: object) -> int:
 
 
 def canonical(amount: int) -> str:
-    """The decimal form the API server returns for a whole amount: 14000 is "14k", 13300 is "13300"."""
+    """Returns the decimal form that the API server uses for a whole amount: 14000 is "14k", 13300 is "13300"."""
     if amount == 0:
         return "0"
     for suffix in ("E", "P", "T", "G", "M", "k"):
@@ -80,8 +81,10 @@ def canonical(amount: int) -> str:
 
 
 def canonical_text(value: object) -> str:
-    """The canonical form of any amount of at least 0: "0.5" is "500m", "1024Mi" is "1Gi". Raises QuantityError, also
-    for amounts finer than a thousandth."""
+    """Returns the canonical form of any amount of at least 0: "0.5" is "500m", "1024Mi" is "1Gi".
+
+    Raises QuantityError, also for amounts finer than a thousandth.
+    """
     exact = parse(value)
     if exact < 0:
         raise QuantityError(f"{value!r} is below 0")
@@ -98,7 +101,7 @@ def canonical_text(value: object) -> str:
 
 
 def canonical_mib(mib: int) -> str:
-    """A host memory quantity in the binary form the API server returns: 8192 MiB is "8Gi", 5000 MiB is "5000Mi"."""
+    """Returns host memory in the binary form that the API server uses: 8192 MiB is "8Gi", 5000 MiB is "5000Mi"."""
     for suffix in ("Ei", "Pi", "Ti", "Gi"):
         size = 2 ** (_BINARY[suffix] - 20)
         if mib and mib % size == 0:

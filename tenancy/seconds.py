@@ -1,6 +1,6 @@
-"""Times that components, alerts and agents must agree on, in seconds."""
+"""Defines times in seconds on which components, alerts and agents must agree."""
 
-# Nobody acts on an older reading of a device.
+# No agent acts on a reading of a device that is older than this.
 FRESH_SECONDS = 30
-# kube-scheduler waits so long for an answer of the extender (httpTimeout).
+# kube-scheduler waits this long for an answer of the extender (httpTimeout).
 EXTENDER_TIMEOUT_SECONDS = 5

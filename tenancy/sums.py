@@ -1,6 +1,7 @@
-"""The sums of a ledger against its devices. Each contradiction is a line with the amounts and the key to change.
+"""Compares the sums of a ledger with its devices. Each contradiction is a line with the amounts and the key to change.
 
-The policy pack and the settings report them. A ledger without some of its promises has no further contradictions.
+The policy pack and the settings report the contradictions. A ledger without some of its promises has no further
+contradictions.
 """
 
 from collections.abc import Collection, Iterator
@@ -11,12 +12,12 @@ from tenancy.full_seats import FullSeats, full_seats
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import GPU, NVIDIA_DEVICE_DRIVER
 
-_SHOWN = 2  # promises that a line names; the largest come first
+_SHOWN = 2  # the number of promises that a line names; the largest come first
 GPUS = f"{GPU} (nominal and borrowed)"
 
 
 def contradictions(ledger: Ledger) -> Iterator[tuple[str, str]]:
-    """Yields every line with the id of its rule. The settings judge borrowing, so it is left out here."""
+    """Yields every line with the id of its rule. Leaves out borrowing, which the settings judge."""
     own = replace(ledger, quotas=tuple(replace(quota, borrowing=0) for quota in ledger.quotas))
     for rule, lines in {
         "budgets": budgets(ledger),
@@ -30,7 +31,7 @@ def contradictions(ledger: Ledger) -> Iterator[tuple[str, str]]:
 
 
 def budgets(ledger: Ledger) -> Iterator[str]:
-    """The promises on a pool sum to no more than it advertises."""
+    """Reports a pool that promises more than it advertises."""
     for pool in ledger.shared_pools:
         promised, advertised = ledger.promised_mib(pool.name), pool.advertised_mib
         if promised > advertised:
@@ -55,7 +56,7 @@ def _largest(ledger: Ledger, pool: str) -> str:
 
 
 def pool_numbers(ledger: Ledger) -> Iterator[str]:
-    """A pool has devices, and memory on them beyond what it keeps back."""
+    """Reports a pool without devices, or without memory beyond its reserve."""
     for pool in ledger.pools:
         if min(pool.nodes, pool.device_count) < 1:
             yield f"pools.{pool.name}: {pool.nodes} nodes x {pool.device_count} devices is no pool"
@@ -78,7 +79,7 @@ def _leaves_some(pool: Pool) -> bool:
 
 
 def seat_sizes(ledger: Ledger) -> Iterator[str]:
-    """No seat is larger than one device of its pool."""
+    """Reports a seat that is larger than one device of its pool."""
     for seat in ledger.seats:
         pool = ledger.pool(seat.pool)
         if pool is not None and pool.sharing is Sharing.MEMORY and seat.gpumem_mib > pool.device_mib:
@@ -89,7 +90,7 @@ def seat_sizes(ledger: Ledger) -> Iterator[str]:
 
 
 def whole_devices(ledger: Ledger) -> Iterator[str]:
-    """Where a claim takes a whole device, there is one for each replica."""
+    """Reports missing devices where a claim takes a whole device: each replica needs one."""
     if ledger.claimed is not ConsumableShares.DISABLED:
         return
     for pool in ledger.shared_pools:
@@ -104,10 +105,10 @@ def whole_devices(ledger: Ledger) -> Iterator[str]:
 
 
 def full_pools(ledger: Ledger) -> Iterator[str]:
-    """With every seat full, a device has room for its driver, for unbudgeted workloads, and for the floor."""
+    """Reports a device that, with every seat full, has too little memory for driver, unbudgeted workloads and floor."""
     for pool in ledger.shared_pools:
         if not _leaves_some(pool):
-            continue  # pool_numbers reports it
+            continue  # pool_numbers reports this case
         full = full_seats(ledger, pool)
         if full.reserve_short_mib > 0:
             yield _short(full)
@@ -136,8 +137,10 @@ def _over(full: FullSeats) -> str:
 
 
 def gpu_quotas(ledger: Ledger, but: Collection[str] = (), *, together: bool = True) -> Iterator[str]:
-    """Each queue hands out at most as many devices as its pool has, except those in `but`. With `together`, this holds
-    for all queues in sum."""
+    """Reports a queue that hands out more devices than its pool has, except queues in `but`.
+
+    With `together`, reports the sum of all queues.
+    """
     for pool in ledger.pools:
         entries = [q for q in ledger.quotas if q.pool == pool.name and q.resource == GPU and q.holder not in but]
         above = [entry for entry in entries if entry.most > pool.gpus]

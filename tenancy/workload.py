@@ -1,7 +1,7 @@
-"""The pods of a workload, and the requests of each, as the scheduler counts them.
+"""Counts the pods of a workload, and the requests of each pod, as the scheduler does.
 
-Manifests are plain JSON-like data as the API takes it; a null is an absent field. Numbers may be floats, because they
-travel through protobuf. Every function raises ShapeError where a map or a list stands elsewhere than the API takes it.
+Manifests are plain JSON-like data in the form of the API. A null counts as an absent field. Numbers may be floats,
+because they travel through protobuf. Every function raises ShapeError if a map or a list is in a wrong place.
 """
 
 import math
@@ -24,7 +24,7 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "Job": ("spec", "template"),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
-_DEFAULT_SURGE = "25%"  # of a Deployment, pkg/apis/apps/v1/defaults.go
+_DEFAULT_SURGE = "25%"  # the default of a Deployment, pkg/apis/apps/v1/defaults.go
 
 
 class ShapeError(ValueError):
@@ -32,17 +32,17 @@ class ShapeError(ValueError):
 
 
 class UnboundedError(ValueError):
-    """Nothing in the manifest limits how many pods run at once."""
+    """No field of the manifest limits how many pods run at once."""
 
 
 def pod_template(manifest: Manifest) -> Manifest | None:
-    """The metadata and spec of the pods that a built-in workload runs; None for a kind that runs none."""
+    """Returns the metadata and spec of the pods that a built-in workload runs; None for a kind without pods."""
     path = TEMPLATES.get(manifest["kind"])
     return None if path is None else at(manifest, *path)
 
 
 def pods_of(manifest: Manifest, *, nodes: int) -> int:
-    """The most pods that a workload runs at once outside a rollout; a DaemonSet runs one on each of `nodes`.
+    """Returns the most pods that a workload runs at once outside a rollout. A DaemonSet runs one on each of `nodes`.
 
     Raises UnboundedError for a CronJob with runs that may pile up, and QuantityError.
     """
@@ -62,7 +62,7 @@ def pods_of(manifest: Manifest, *, nodes: int) -> int:
 
 
 def surge_of(manifest: Manifest, *, nodes: int) -> int:
-    """The pods that a rollout runs beyond `pods_of`; a workload that is scaled to 0 counts as one replica.
+    """Returns the pods that a rollout runs beyond `pods_of`. A workload that is scaled to 0 counts as one replica.
 
     Source: ResolveFenceposts in pkg/controller/deployment/util/deployment_util.go: a percentage is rounded up.
     Raises QuantityError.
@@ -77,7 +77,7 @@ def surge_of(manifest: Manifest, *, nodes: int) -> int:
 
 
 def pod_request(pod_spec: Manifest, resource: str, *, per_unit: int = 1) -> int:
-    """The request of one pod, rounded up to 1/`per_unit` of the unit, as the scheduler counts it.
+    """Returns the request of one pod, rounded up to 1/`per_unit` of the unit, as the scheduler counts it.
 
     Source: PodRequests in k8s.io/component-helpers/resource/helpers.go. Raises QuantityError.
     """
@@ -87,16 +87,17 @@ def pod_request(pod_spec: Manifest, resource: str, *, per_unit: int = 1) -> int:
 
 
 def containers_request(pod_spec: Manifest, resource: str) -> Fraction:
-    """The sum of the containers' requests. Raises QuantityError.
+    """Returns the sum of the containers' requests. Raises QuantityError.
 
     Source: AggregateContainerRequests in k8s.io/component-helpers/resource/helpers.go. Containers and sidecars (init
-    containers that restart) add up; an init container runs next to the sidecars declared before it; the larger counts.
+    containers that restart) add up. An init container adds up with the sidecars declared before it. The larger of both
+    sums counts.
     """
     return at_once(pod_spec, lambda container: container_request(container, resource))
 
 
 def at_once(pod_spec: Manifest, amount: Callable[[Manifest], Fraction]) -> Fraction:
-    """The most that the containers of a pod take together, at an `amount` each."""
+    """Returns the most that the containers of a pod take together; `amount` returns the share of one container."""
     running = sum(map(amount, containers_of(pod_spec, "containers")), Fraction(0))
     sidecars = peak = Fraction(0)
     for container in containers_of(pod_spec, "initContainers"):
@@ -107,7 +108,7 @@ def at_once(pod_spec: Manifest, amount: Callable[[Manifest], Fraction]) -> Fract
 
 
 def container_request(container: Manifest, resource: str) -> Fraction:
-    """A container's request, or else its limit. Raises QuantityError.
+    """Returns a container's request, or its limit if it has no request. Raises QuantityError.
 
     Source: SetDefaults_Pod in pkg/apis/core/v1/defaults.go.
     """
@@ -116,7 +117,7 @@ def container_request(container: Manifest, resource: str) -> Fraction:
 
 
 def pod_level_request(pod_spec: Manifest, resource: str) -> Fraction | None:
-    """The request in the pod's own resources after the API server's defaults; None without one.
+    """Returns the request in the pod's own resources after the API server's defaults; None without a request.
 
     Source: defaultPodRequests in pkg/apis/core/v1/defaults.go. Raises QuantityError.
     """
@@ -131,29 +132,32 @@ def pod_level_request(pod_spec: Manifest, resource: str) -> Fraction | None:
 
 
 def overhead(pod_spec: Manifest, resource: str) -> Fraction:
-    """The overhead of the pod's RuntimeClass. Raises QuantityError."""
+    """Returns the overhead of the pod's RuntimeClass. Raises QuantityError."""
     return parse(given(at(pod_spec, "overhead"), resource, 0))
 
 
 def restarts(init_container: Manifest) -> bool:
-    """Whether an init container is a sidecar."""
+    """Returns True if an init container is a sidecar."""
     return init_container.get("restartPolicy") == "Always"
 
 
 def containers_of(pod_spec: Manifest, *lists: str) -> Iterator[Manifest]:
-    """The containers under `lists` (of containers, initContainers), in their order; both when none is named."""
+    """Yields the containers under `lists` (containers, initContainers), in their order.
+
+    Without `lists`, yields both.
+    """
     for name in lists or ("containers", "initContainers"):
         yield from maps_at(pod_spec, name)
 
 
 def given(mapping: Manifest, field: str, default: Any) -> Any:
-    """The field, or the default where it is absent."""
+    """Returns the field, or the default if the field is absent."""
     value = mapping.get(field)
     return default if value is None else value
 
 
 def text(mapping: Manifest, field: str) -> str:
-    """A string, empty where it is absent. Raises ShapeError for anything else."""
+    """Returns a string; empty if it is absent. Raises ShapeError for anything else."""
     value = given(mapping, field, "")
     if not isinstance(value, str):
         raise ShapeError(f"{field} must be a string (got {value!r})")
@@ -161,7 +165,7 @@ def text(mapping: Manifest, field: str) -> str:
 
 
 def texts(mapping: Manifest, field: str) -> list[str]:
-    """A list of strings, empty where it is absent. Raises like `text`."""
+    """Returns a list of strings; empty if it is absent. Raises ShapeError like `text`."""
     values = given(mapping, field, [])
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ShapeError(f"{field} must be a list of strings (got {values!r})")
@@ -169,7 +173,7 @@ def texts(mapping: Manifest, field: str) -> list[str]:
 
 
 def at(mapping: Manifest, *path: str) -> Manifest:
-    """The map under `path`; an empty one where it is absent."""
+    """Returns the map under `path`; empty if it is absent."""
     for depth, field in enumerate(path, 1):
         value = mapping.get(field)
         if value is not None and not isinstance(value, Mapping):
@@ -179,7 +183,7 @@ def at(mapping: Manifest, *path: str) -> Manifest:
 
 
 def maps_at(mapping: Manifest, *path: str) -> Sequence[Manifest]:
-    """The list of maps under `path`; an empty one where it is absent."""
+    """Returns the list of maps under `path`; empty if it is absent."""
     *parents, field = path
     value = given(at(mapping, *parents), field, ())
     if not isinstance(value, list | tuple) or not all(isinstance(item, Mapping) for item in value):
@@ -188,13 +192,13 @@ def maps_at(mapping: Manifest, *path: str) -> Sequence[Manifest]:
 
 
 def _job_pods(spec: Manifest) -> int:
-    """Without completions a Job is a work queue, which `parallelism` alone bounds."""
+    """Returns the most pods of a Job. Without completions, a Job is a work queue, which only `parallelism` bounds."""
     parallelism = _count(spec, "parallelism", 1)
     return min(parallelism, _count(spec, "completions", parallelism))
 
 
 def _pod_level(pod_spec: Manifest, resource: str) -> Fraction | None:
-    """The pod-level request (cpu, memory, huge pages), which replaces the containers' where it is set."""
+    """Returns the pod-level request (cpu, memory, huge pages), which replaces the containers' requests if it is set."""
     if resource not in ("cpu", "memory") and not resource.startswith("hugepages-"):
         return None
     return pod_level_request(pod_spec, resource)
@@ -206,7 +210,7 @@ def _states(container: Manifest, resource: str) -> bool:
 
 
 def _share(amount: object, of: int) -> int:
-    """An IntOrString: a number, or a percentage of `of`, rounded up."""
+    """Returns the value of an IntOrString: a number, or a percentage of `of`, rounded up."""
     if isinstance(amount, str) and amount.endswith("%"):
         return math.ceil(parse(amount.removesuffix("%")) * of / 100)
     return whole(amount)

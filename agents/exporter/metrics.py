@@ -115,7 +115,7 @@ def _caps(node: NodeUse, roster: Roster) -> Iterator[Sample]:
 
 
 def _one_or_reason(name: str, labels: Mapping[str, str], why_not: Uncapped | None) -> Sample:
-    """Yields a sample of value 1 without a reason, or a sample of value 0 with the reason as a label."""
+    """Returns a sample of value 1 without a reason, or a sample of value 0 with the reason as a label."""
     return Sample(name=name, labels={**labels, "reason": str(why_not)} if why_not else labels, value=int(not why_not))
 
 

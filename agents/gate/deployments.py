@@ -72,7 +72,7 @@ def scale(api: Api, deployment: Deployment, replicas: int) -> None:
 
 
 def _items(api: Api, path: str) -> Iterator[Object]:
-    """Returns the objects; empty if the cluster lacks the kind."""
+    """Yields the objects; nothing if the cluster lacks the kind."""
     try:
         yield from api.items(path)
     except ApiError as error:
@@ -123,7 +123,7 @@ def _seats(pod_spec: Object) -> set[str]:
 
 
 def _requirements(selector: Object) -> Iterator[str]:
-    """Returns a selector's requirements, written as in a list request.
+    """Yields a selector's requirements, written as in a list request.
 
     Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#list-and-watch-filtering
     """

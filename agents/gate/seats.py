@@ -80,7 +80,7 @@ def _stays(pod: BoundPod) -> bool:
 
 
 def _shares(pod: BoundPod, reading: NodeTelemetry, seating: Seating, now: int) -> Iterator[_Share]:
-    """Returns the pod's share of each device that it was given or uses.
+    """Yields the pod's share of each device that it was given or uses.
 
     If neither is known, any device of its node counts.
     """

@@ -45,7 +45,7 @@ def on_node(node: str) -> str:
 
 
 def bound_to(api: Api, nodes: Collection[str]) -> Iterator[Object]:
-    """Returns the pods that are bound to these nodes and have not ended. Raises ApiError.
+    """Yields the pods that are bound to these nodes and have not ended. Raises ApiError.
 
     Lists node by node, or lists all pods if that takes at most half as many requests.
     """
@@ -296,7 +296,7 @@ def _id(status: Object) -> str:
 
 
 def waiting_seats(api: Api, ledger: Ledger, log: Log) -> Iterator[WaitingSeat]:
-    """Returns the seats that wait, without pods that cannot be read. Raises ApiError."""
+    """Yields the seats that wait, without pods that cannot be read. Raises ApiError."""
     for item in api.items(PODS, **UNSCHEDULED):
         try:
             seat = waiting_seat(item, ledger)

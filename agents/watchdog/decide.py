@@ -107,7 +107,7 @@ def _blind(reading: NodeTelemetry, gpu: int | None, trouble: Trouble, problem: s
 
 
 def _uncapped(reading: NodeTelemetry) -> Iterator[UncappedPod]:
-    """Returns the containers that the driver does not hold to their budgets. Leaves out a restarting container."""
+    """Yields the containers that the driver does not hold to their budgets. Leaves out a restarting container."""
     for cap in reading.caps:
         if cap.why_not and cap.container and cap.why_not != Uncapped.GROUPLESS:
             yield UncappedPod(pod=_reference(cap), node=reading.node, container=cap.container, why=cap.why_not)

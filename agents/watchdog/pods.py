@@ -71,7 +71,7 @@ class GpuPod:
 
 
 def read_pods(api: Api, node: str, ledger: Ledger, log: Log) -> Iterator[GpuPod]:
-    """Returns the pods bound to the node. An unreadable request counts as no request. Raises ApiError."""
+    """Yields the pods bound to the node. An unreadable request counts as no request. Raises ApiError."""
     for item in api.items(PODS, fieldSelector=f"spec.nodeName={node}"):
         pod = Pod(item)
         queued_as = _queued_as(pod) if pod.namespace in ledger.queue_tenants else None

@@ -1,1 +1,1 @@
-"""GPU memory by device: placement, allocation, fragmentation, waiting seats, recycling."""
+"""Computes with GPU memory by device: placement, allocation, fragmentation, waiting seats, recycling."""

@@ -1,4 +1,4 @@
-"""Allocation: the devices of a node that a pod gets. Units: whole MiB. Source: record 0003."""
+"""Chooses the devices of a node that a pod gets. Units: whole MiB. Source: record 0003."""
 
 import heapq
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from tenancy.workload import Manifest, pod_request
 
 
 class Scoring(StrEnum):
-    """The preference among devices that fit."""
+    """The preference among devices that have enough free memory."""
 
     BEST_FIT = "best_fit"  # the least memory left over on the device
     FRAGMENTATION = "fragmentation"  # the least memory that the usual pods can no longer use (fragmentation.py)
@@ -30,15 +30,17 @@ class MemoryRequest:
 
     @staticmethod
     def of(total_mib: int, count: int = 1, cpu_milli: int = 0) -> "MemoryRequest":
-        """Divides a pod's request over devices. Raises ValueError if that gives no whole MiB."""
+        """Divides a pod's request over devices. Raises ValueError if the result is not in whole MiB."""
         if count < 1 or total_mib % count:
             raise ValueError(f"{total_mib} MiB cannot be shared out in equal parts to {count} devices")
         return MemoryRequest(total_mib // count, count, cpu_milli)
 
     @staticmethod
     def of_pod(spec: Manifest, names: Names) -> "MemoryRequest | None":
-        """The request of a pod as the scheduler adds it up; None without GPU memory. Raises ValueError like `of`,
-        QuantityError and ShapeError."""
+        """Returns the request of a pod as the scheduler adds it up; None without GPU memory.
+
+        Raises ValueError like `of`, QuantityError and ShapeError.
+        """
         total, count = pod_request(spec, names.gpumem), pod_request(spec, names.gpu_count)
         return MemoryRequest.of(total, count or 1, pod_request(spec, "cpu", per_unit=1000)) if total else None
 
@@ -49,19 +51,22 @@ class MemoryRequest:
 
 @dataclass(frozen=True)
 class DeviceChoice:
-    """Devices by index, and the cost of choosing them; the node with the lowest cost is best."""
+    """Devices by index, and the cost of choosing them. The node with the lowest cost is best."""
 
     indices: tuple[int, ...]
     cost: float
 
 
-# Takes the free MiB by device's index, and the node's free CPU if known. Returns None if too few devices fit. The
-# scheduler checks the CPU itself.
+# A Chooser takes the free MiB by device index, and the node's free CPU if known. It returns None if too few devices
+# fit. The scheduler checks the CPU itself.
 Chooser = Callable[[MemoryRequest, Mapping[int, int], int | None], DeviceChoice | None]
 
 
 def best_fit(request: MemoryRequest, free: Mapping[int, int], cpu_milli: int | None = None) -> DeviceChoice | None:
-    """Returns the fullest devices that fit, ties to the lowest index. The cost is the MiB that stay free there."""
+    """Returns the fullest devices that fit; of equals, those with the lowest index.
+
+    The cost is the MiB that stay free there.
+    """
     del cpu_milli
     fitting = [(mib, index) for index, mib in free.items() if mib >= request.mib]
     if len(fitting) < request.count:

@@ -1,11 +1,11 @@
-"""Stranded memory: free GPU memory that the usual pods cannot use.
+"""Computes stranded memory: free GPU memory that the usual pods cannot use.
 
 A pod of 8138 MiB cannot use 4069 free MiB, or any memory of a node that lacks CPU. The best place for a pod strands the
 least memory.
 
 Source: fragmentation gradient descent (Weng et al., "Beware of Fragmentation", USENIX ATC 2023) with memory as the
-device's dimension. Unlike the paper, it counts all GPU pods as usual (the paper: the most frequent 95%), and leaves out
-all other pods.
+device's dimension. Unlike the paper, this module counts all GPU pods as usual (the paper: the most frequent 95%). It
+leaves out all other pods.
 """
 
 import math
@@ -18,15 +18,16 @@ from operator import mul
 
 from tenancy.devices.allocate import DeviceChoice, MemoryRequest, best_fit
 
-# The part of a usual pod's memory below which costs are equal: of places that hardly differ, one is filled first.
+# Costs count in grains of this part of a usual pod's memory. Places that differ by less have equal costs, so that one
+# of them is filled first.
 _GRAIN = 0.1
-# Free MiB of the devices, and of the node's CPU thousandths, where they are known.
+# The free MiB of each device, and the node's free CPU in thousandths if known.
 State = tuple[Iterable[int], int | None]
-_KEPT = 1 << 14  # states of nodes that are remembered
+_KEPT = 1 << 14  # the number of node states that are remembered
 
 
 class Mix:
-    """The usual pods, each as often as it is usual; a Chooser by `choice`."""
+    """The usual pods, each with its frequency. `choice` is a Chooser."""
 
     def __init__(self, usual: Iterable[MemoryRequest]) -> None:
         counts = Counter(usual)
@@ -35,23 +36,25 @@ class Mix:
             by_devices[request.mib, request.count].append((request.cpu_milli, count))
         total = counts.total()
         self._shapes = tuple(by_devices)
-        # For each shape, by rising CPU: what share of all pods it is up to there.
+        # For each shape, by rising CPU: the share of all pods with this shape and at most this CPU.
         self._shares = [_rising(needs, total) for needs in by_devices.values()]
         self._grain_mib = _GRAIN * sum(request.mib * count for request, count in counts.items()) / max(total, 1)
         self._usable = lru_cache(_KEPT)(self._usable_by_shape)
         self._enabled = lru_cache(_KEPT)(self._enabled_by_cpu)
 
     def stranded_mib(self, free: Iterable[int], cpu_milli: int | None) -> float:
-        """Expected MiB of the free devices that a usual pod cannot use."""
+        """Returns the expected MiB of the free devices that a usual pod cannot use."""
         total, usable = self._usable(tuple(sorted(free)))
         return float(total - sum(map(mul, usable, self._enabled(cpu_milli))))
 
     def cost(self, before: State, after: State) -> int:
-        """The grains that become stranded between two states, rounded up: only a place that strands nothing costs 0."""
+        """Returns the grains that become stranded between two states, rounded up: only a place that strands
+        nothing costs 0.
+        """
         return math.ceil(round((self.stranded_mib(*after) - self.stranded_mib(*before)) / self._grain_mib, 6))
 
     def choice(self, request: MemoryRequest, free: Mapping[int, int], cpu_milli: int | None) -> DeviceChoice | None:
-        """Returns the devices that strand the least, of equals the best fit. The cost is the stranded memory."""
+        """Returns the devices that strand the least; of equals, the best fit. The cost is the stranded memory."""
         best = best_fit(request, free)
         if best is None or not self._shapes:
             return best
@@ -63,7 +66,7 @@ class Mix:
         return DeviceChoice(indices, self.cost((free.values(), cpu_milli), (_less(request, free, indices), left)))
 
     def _usable_by_shape(self, free: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        """All that is free, and what of it each shape could use; `free` is sorted."""
+        """Returns all free memory, and the part of it that each shape could use. `free` is sorted."""
         sums = (0, *accumulate(free))
         fitting = [bisect_left(free, mib) for mib, _ in self._shapes]
         usable = tuple(
@@ -73,7 +76,7 @@ class Mix:
         return sums[-1], usable
 
     def _enabled_by_cpu(self, cpu_milli: int | None) -> tuple[float, ...]:
-        """The share of the usual pods with each shape and with enough CPU."""
+        """Returns for each shape the share of the usual pods that have this shape and find enough CPU."""
         return tuple(
             shares[-1] if cpu_milli is None else shares[bisect_right(needs, cpu_milli)]
             for needs, shares in self._shares
@@ -86,7 +89,7 @@ def _rising(needs: Iterable[tuple[int, int]], total: int) -> tuple[list[int], li
 
 
 def _ways(request: MemoryRequest, free: Mapping[int, int], best: DeviceChoice) -> Sequence[tuple[int, ...]]:
-    """One device of each size, the tightest first; for several devices the best fit alone."""
+    """Returns one device of each size, the tightest first. For several devices, returns only the best fit."""
     if request.count > 1:
         return [best.indices]
     by_size: dict[int, int] = {}

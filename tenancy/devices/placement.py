@@ -1,7 +1,7 @@
-"""Exact placement: does every item fit on one device each, all at once?
+"""Decides exactly if all items fit at once, each on one device.
 
-A node's sum may fit although no device does (record 0003), and first fit may fail although another order succeeds. So
-there are counting bounds, then a complete depth-first search with a limit of steps. Units: MiB.
+A node's sum may suffice although no device does (record 0003). First fit may fail although another order succeeds. So
+counting bounds come first, and then a complete depth-first search with a limit of steps. Units: MiB.
 """
 
 from bisect import bisect_left, insort
@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-# Free spaces looked at before the search gives up: one to two seconds. A tenth of it goes into making a proof small.
+# The search gives up after this many free spaces, which takes one to two seconds. A tenth of the steps makes a proof
+# small.
 STEPS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Item:
-    """At least 1 MiB that must lie on one device. Replicas have the same name."""
+    """A promise of at least 1 MiB that must be on one device. Replicas have the same name."""
 
     name: str
     mib: int
@@ -30,14 +31,17 @@ class Bin:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where everything lies: the items of each device, in the order in which the devices were given."""
+    """A placement of everything: the items of each device, in the order in which the devices were given."""
 
     assignments: tuple[tuple[Bin, tuple[Item, ...]], ...]
 
 
 @dataclass(frozen=True)
 class Impossible:
-    """`items` do not fit, whatever the order, and as far as the steps reached no one of them can be left out."""
+    """`items` do not fit in any order.
+
+    As far as the steps reached, the rest would fit if any one of them were left out.
+    """
 
     items: tuple[Item, ...]
     reason: str
@@ -51,26 +55,28 @@ class Undecided:
 
 
 class OutOfWorkError(Exception):
-    """The search has used up its steps."""
+    """The search has used all its steps."""
 
 
 class Work:
-    """The steps that are left."""
+    """The steps that are left for a search."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
 
     def take(self, steps: int) -> None:
-        """Raises OutOfWorkError."""
+        """Uses up steps. Raises OutOfWorkError."""
         self.left -= steps
         if self.left < 0:
             raise OutOfWorkError
 
 
 def fits_alike(sizes: Mapping[int, int], device_mib: int, devices: int) -> bool:
-    """True if best fit, the largest items first, places all on equal devices. `sizes` has the number of items by size,
-    so a million are as quick as one. False decides nothing."""
-    free, spaces = {device_mib: devices}, [device_mib]  # devices by free space, and the spaces in order
+    """Returns True if best fit, the largest items first, places all items on equal devices. False decides nothing.
+
+    `sizes` maps each size to the number of its items. So a million equal items take no longer than one.
+    """
+    free, spaces = {device_mib: devices}, [device_mib]  # devices by free space; free spaces in order
     for size, count in sorted(sizes.items(), reverse=True):
         left, at = count, bisect_left(spaces, size)
         while left:
@@ -101,7 +107,7 @@ def _count(free: dict[int, int], spaces: list[int], space: int, change: int) -> 
 
 
 def place(items: Sequence[Item], devices: Sequence[Bin], *, steps: int = STEPS) -> Placement | Impossible | Undecided:
-    """Every item on one device, no device over its MiB; or the smallest contradiction found; or neither in `steps`."""
+    """Returns every item on one device, no device over its MiB; or the smallest contradiction found; or Undecided."""
     ordered = sorted(items, key=lambda item: (-item.mib, item.name))
     sizes = [device.mib for device in devices]
     budget = Work(steps)
@@ -117,12 +123,12 @@ def place(items: Sequence[Item], devices: Sequence[Bin], *, steps: int = STEPS) 
 
 
 def _room(size: int, free: Counter[int]) -> int:
-    """The most items of `size` that the free spaces hold."""
+    """Returns the most items of `size` that the free spaces hold."""
     return sum(space // size * count for space, count in free.items())
 
 
 def _crowd(ordered: Sequence[Item], sizes: Sequence[int]) -> Sequence[Item] | None:
-    """The fewest items that break a counting bound: too many of one size or more, or too much in sum."""
+    """Returns the fewest items that break a counting bound: too many of one size or more, or too many MiB in sum."""
     free = Counter(sizes)
     crowds = []
     for size, count in {item.mib: count for count, item in enumerate(ordered, 1)}.items():
@@ -138,13 +144,13 @@ def _crowd(ordered: Sequence[Item], sizes: Sequence[int]) -> Sequence[Item] | No
 
 
 def _choices(ordered: Sequence[Item], sizes: Sequence[int], steps: Work) -> list[int] | None:
-    """For each item the free space of the device it goes to; None if there is no placement."""
+    """Returns for each item the free space of its device, or None if there is no placement."""
     needs = [item.mib for item in ordered]
     return _best_fit(needs, sizes) or _search(needs, sizes, steps)
 
 
 def _best_fit(needs: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
-    """The tightest device for each need in turn, which succeeds on most inputs at once."""
+    """Takes the tightest device for each need in turn. On most inputs this succeeds without a search."""
     free = sorted(sizes)
     choices = []
     for need in needs:
@@ -158,7 +164,7 @@ def _best_fit(needs: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
 
 
 def _search(needs: Sequence[int], sizes: Sequence[int], steps: Work) -> list[int] | None:
-    """Depth first over the devices of each need, the largest need first.
+    """Searches depth-first over the devices of each need, the largest need first.
 
     Devices with equal free space are one choice, and a state that failed once is not entered again. Free space below
     the smallest need is lost.
@@ -192,15 +198,15 @@ def _search(needs: Sequence[int], sizes: Sequence[int], steps: Work) -> list[int
 
 
 def _spaces(need: int, free: Counter[int]) -> Iterator[int]:
-    """The distinct free spaces worth trying, the tightest first.
+    """Returns the distinct free spaces to try, the tightest first.
 
-    An exact fit is the only one: whatever else would lie there could change places with this item.
+    If a space fits exactly, only this space is tried: any other item there could change places with this item.
     """
     return iter((need,) if need in free else sorted(space for space in free if space > need))
 
 
 def _swap(free: Counter[int], gone: int, come: int) -> None:
-    """One device's free space changes; spaces of 0 are not kept."""
+    """Changes the free space of one device. Spaces of 0 are not kept."""
     for space, change in ((gone, -1), (come, 1)):
         if space:
             free[space] += change
@@ -209,7 +215,7 @@ def _swap(free: Counter[int], gone: int, come: int) -> None:
 
 
 def _replay(ordered: Sequence[Item], devices: Sequence[Bin], choices: Sequence[int]) -> Placement:
-    """Choices name free spaces; here each becomes one of the devices that have that much."""
+    """Turns choices of free spaces into devices: each choice becomes a device with that much free space."""
     by_space: dict[int, list[int]] = {}
     for index in reversed(range(len(devices))):
         by_space.setdefault(devices[index].mib, []).append(index)
@@ -222,7 +228,7 @@ def _replay(ordered: Sequence[Item], devices: Sequence[Bin], choices: Sequence[i
 
 
 def _minimal(items: Sequence[Item], sizes: Sequence[int], steps: Work) -> list[Item]:
-    """Items without which the rest still does not fit are left out, the smallest first, while there are steps."""
+    """Leaves out items without which the rest still does not fit, the smallest first, while steps are left."""
     kept = list(items)
     for size in sorted({item.mib for item in items}):
         while fewer := _without_one(kept, size):
@@ -237,7 +243,7 @@ def _minimal(items: Sequence[Item], sizes: Sequence[int], steps: Work) -> list[I
 
 
 def _without_one(items: list[Item], size: int) -> list[Item] | None:
-    """The items less one of that size; None when there is none."""
+    """Returns the items without one item of that size, or None if no item has that size."""
     index = next((index for index, item in enumerate(items) if item.mib == size), None)
     return None if index is None else items[:index] + items[index + 1 :]
 

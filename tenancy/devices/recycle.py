@@ -1,4 +1,4 @@
-"""The offenders to recycle on a device under its floor: the watchdog's arithmetic (record 0000). Units: whole MiB.
+"""Chooses the offenders to recycle on a device under its floor, for the watchdog (record 0000). Units: whole MiB.
 
 A recycled pod takes its declared memory again, so a recycle restores only the overshoot.
 """
@@ -24,14 +24,14 @@ class Offender:
 
 @dataclass(frozen=True, kw_only=True)
 class RecycleChoice:
-    """`restores`: the shortfall is free again once the chosen are within their budgets."""
+    """The chosen offenders. `restores` is True if the shortfall is free again once they are within their budgets."""
 
     chosen: tuple[Offender, ...]
     restores: bool
 
 
 def overshoot_mib(*, used: Mapping[str, int], device: str, declared_mib: int) -> int:
-    """The MiB by which a pod exceeds its budget on one device; `used` is MiB by device.
+    """Returns the MiB by which a pod exceeds its budget on one device. `used` is MiB by device.
 
     The budget is for the sum over all devices. On each device, the overshoot is at most the pod's use there.
     """
@@ -39,10 +39,10 @@ def overshoot_mib(*, used: Mapping[str, int], device: str, declared_mib: int) ->
 
 
 def choose(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoice:
-    """The smallest set of offenders that restores the shortfall. Exact, in O(n log n).
+    """Chooses the smallest set of offenders that restores the shortfall. Exact, in O(n log n).
 
-    Of several smallest sets it takes the lowest priorities, compared from the highest down, then the furthest over,
-    then the youngest. If no set restores the shortfall, it takes nobody.
+    Of several smallest sets, the one with the lowest priorities is chosen, compared from the highest priority down.
+    Then the furthest over counts, and then the youngest. If no set restores the shortfall, nobody is chosen.
     """
     ranked = sorted(offenders, key=_worst_first)
     if shortfall_mib <= 0 or not ranked:
@@ -54,12 +54,12 @@ def choose(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoic
 
 
 def _worst_first(offender: Offender) -> tuple[int, int, float, str]:
-    """By priority from the highest; within one, the order in which they are taken."""
+    """Sorts by priority from the highest. Within one priority, the first are the first to be chosen."""
     return -offender.priority, -offender.overshoot_mib, offender.age_seconds, offender.name
 
 
 def _fewest(offenders: Sequence[Offender], shortfall_mib: int) -> int | None:
-    """The smallest number that restores the shortfall; None if all together do not."""
+    """Returns the smallest number that restores the shortfall, or None if even all together do not."""
     left_mib = shortfall_mib
     for count, overshoot in enumerate(sorted((o.overshoot_mib for o in offenders), reverse=True), 1):
         left_mib -= overshoot
@@ -69,9 +69,12 @@ def _fewest(offenders: Sequence[Offender], shortfall_mib: int) -> int | None:
 
 
 def _lowest_priorities(ranked: Sequence[Offender], size: int, shortfall_mib: int) -> list[Offender]:
-    """From the highest priority down, as few as the lower ones cannot do without, each time those furthest over.
+    """Chooses from the highest priority down.
 
-    Within a priority the furthest over serve best both the shortfall and the order, so that only their number is open.
+    Each priority gives as few offenders as possible, the furthest over first.
+
+    Within a priority, the offenders furthest over free the most and are also first in order. So only their number is
+    open.
     """
     chosen: list[Offender] = []
     levels = [list(level) for _, level in groupby(ranked, key=lambda offender: offender.priority)]
@@ -84,7 +87,9 @@ def _lowest_priorities(ranked: Sequence[Offender], size: int, shortfall_mib: int
 
 
 def _needed(level: Sequence[int], below: Sequence[int], open_: int, left_mib: int) -> int:
-    """The fewest of a level such that, with the best of those below, `open_` of them restore what is left."""
+    """Returns how few of a priority suffice, so that with the best of the lower priorities `open_` offenders
+    free `left_mib`.
+    """
     for count in range(min(open_, len(level)) + 1):
         rest = below[: open_ - count]
         if count + len(rest) == open_ and sum(level[:count]) + sum(rest) >= left_mib:

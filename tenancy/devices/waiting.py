@@ -1,7 +1,7 @@
-"""A waiting seat: a pod with promised memory, of a resident or a queue, that is not placed yet.
+"""Defines a waiting seat: a pod of a resident or a queue that has promised memory and is not placed yet.
 
-The extender, the gate and the watchdog share this definition. The ledger decides whether there is room for the pod.
-Measured memory decides whether it could load now. Agents act only on measured memory. Units: whole MiB.
+The extender, the gate and the watchdog share this definition. The ledger decides if the pod may be placed. Measured
+memory decides if the pod could load now. Agents act only on measured memory. Units: whole MiB.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -12,12 +12,12 @@ from typing import Generic, TypeVar
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import Ledger, Seat
 
-Device = TypeVar("Device", bound=Hashable)  # the caller's key: an index, a UUID
+Device = TypeVar("Device", bound=Hashable)  # the type of the caller's key, such as an index or a UUID
 
 
 @dataclass(frozen=True, kw_only=True)
 class WaitingSeat:
-    """A pod that waits to be placed, and the seats that it keeps within; `created` is when it was made."""
+    """A pod that waits to be placed, and the seats that the pod keeps within. `created` is the time of its creation."""
 
     uid: str
     namespace: str
@@ -38,7 +38,7 @@ class WaitingSeat:
 def seats_for(
     ledger: Ledger, tenant: str, request: MemoryRequest, node_selector: Mapping[str, str] | None = None
 ) -> tuple[Seat, ...]:
-    """The tenant's seats that are as large as the request, in pools that the pod's nodeSelector allows."""
+    """Returns the tenant's seats that are as large as the request, in pools that the pod's nodeSelector allows."""
     wanted = node_selector or {}
     contrary = {
         pool.name
@@ -51,8 +51,10 @@ def seats_for(
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
-    """A device: `room_mib` is free by the ledger, `free_mib` is measured free or None, and `going_mib` is held by pods
-    that terminate already."""
+    """A device. `room_mib` is free by the ledger, and `free_mib` is measured free or None.
+
+    `going_mib` is held by pods that terminate already.
+    """
 
     room_mib: int
     free_mib: int | None
@@ -60,30 +62,33 @@ class DeviceMemory:
     going_mib: int = 0
 
     def lack_mib(self, mib: int) -> int:
-        """The MiB to free so that so much can load and the floor stays free."""
+        """Returns the MiB to free so that this many MiB can load and the floor stays free."""
         return 0 if self.free_mib is None else max(mib + self.floor_mib - self.free_mib, 0)
 
     def missing_mib(self, mib: int) -> int:
-        """The MiB still missing after all terminating pods have ended."""
+        """Returns the MiB still missing after all terminating pods have ended."""
         return max(self.lack_mib(mib) - self.going_mib, 0)
 
     def less(self, mib: int) -> "DeviceMemory":
-        """The device with so much more memory held and used."""
+        """Returns the device with this much more memory held and used."""
         free_mib = None if self.free_mib is None else self.free_mib - mib
         return replace(self, room_mib=self.room_mib - mib, free_mib=free_mib)
 
 
 @dataclass(frozen=True)
 class Lack(Generic[Device]):
-    """The obstacle of a request on a node. `room`: the ledger has room. `mib`: the MiB missing on each device with room
-    that cannot load the pod now; empty if enough others can."""
+    """The obstacle of a request on a node. `room` is True if the request fits by the ledger.
+
+    `mib` has the MiB missing on each device that fits by the ledger but cannot load the pod now. It is empty if enough
+    other devices can.
+    """
 
     room: bool
     mib: Mapping[Device, int] = field(default_factory=dict)
 
 
 def lack_of(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> Lack[Device]:
-    """The obstacle of a request on one node."""
+    """Returns the obstacle of a request on one node."""
     lacks = {
         device: memory.lack_mib(request.mib) for device, memory in devices.items() if memory.room_mib >= request.mib
     }
@@ -96,10 +101,10 @@ def lack_of(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> L
 def to_free_mib(
     asks: Iterable[MemoryRequest], nodes: Mapping[str, Mapping[Device, DeviceMemory]]
 ) -> dict[tuple[str, Device], int]:
-    """The MiB to free, by node and device of a pool, so that all waiting seats can load at once.
+    """Returns the MiB to free, by node and device of a pool, so that all waiting seats can load at once.
 
-    Each seat in turn gets the devices with room and the least missing memory, and the next finds them taken. A seat
-    without room by the ledger is skipped: freeing memory would not help it.
+    Each seat in turn takes the devices that fit by the ledger and miss the least memory. For the next seat, these
+    devices are taken. A seat that does not fit by the ledger is skipped, because freeing memory would not help.
     """
     left = {node: {**devices} for node, devices in nodes.items()}
     taken: set[tuple[str, Device]] = set()
@@ -116,8 +121,10 @@ def to_free_mib(
 
 
 def _least(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> Sequence[Device]:
-    """The devices with room and the least missing memory, of equals the fullest by the ledger; fewer if there are no
-    more."""
+    """Returns the devices that fit by the ledger and miss the least memory; of equals the fullest by the ledger.
+
+    Returns fewer devices if there are no more.
+    """
     fitting = [device for device, memory in devices.items() if memory.room_mib >= request.mib]
     return sorted(fitting, key=lambda device: (*_lack(devices[device], request), devices[device].room_mib))[
         : request.count
@@ -125,7 +132,7 @@ def _least(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> Se
 
 
 def _lack(memory: DeviceMemory, request: MemoryRequest) -> tuple[int, int]:
-    """The missing MiB after and before terminating pods have ended."""
+    """Returns the missing MiB after and before terminating pods have ended."""
     return memory.missing_mib(request.mib), memory.lack_mib(request.mib)
 
 

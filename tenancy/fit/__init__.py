@@ -1,1 +1,1 @@
-"""Where new pods fit, and the smallest change that makes them fit."""
+"""Finds where new pods fit, and the smallest change that makes them fit."""

@@ -1,4 +1,6 @@
-"""By how much to lower each of some seats so that no device holds too much: the cheapest whole numbers, exactly."""
+"""Computes how much to lower each of some seats so that no device holds too much: the cheapest whole numbers,
+exactly.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,8 +10,9 @@ from tenancy.devices.placement import Work
 
 @dataclass(frozen=True, kw_only=True)
 class Lowerable:
-    """A seat: at most how much it may be lowered, what one MiB of that costs, and how many of its pods are on each
-    device."""
+    """A seat: the most MiB by which it may be lowered, the cost of one MiB, and the number of its pods on
+    each device.
+    """
 
     most_mib: int
     price: int
@@ -17,10 +20,10 @@ class Lowerable:
 
 
 def cheapest(needs: Mapping[int, int], seats: Mapping[str, Lowerable], work: Work, below: int | None) -> dict[str, int]:
-    """MiB by seat, so that each device gets what it needs; empty where nothing cheaper than `below` does.
+    """Returns the MiB by seat that give each device what it needs; empty if nothing cheaper than `below` does.
 
-    Branch and bound: each device alone, in fractions, is a bound, and the seat that serves the worst device best takes
-    either all that it lacks or less. Raises OutOfWorkError.
+    Uses branch and bound. A bound is the cost for each device alone, in fractions. The seat that helps the worst device
+    most takes either everything that the device lacks, or less. Raises OutOfWorkError.
     """
     best: dict[str, int] = {}
     stack = [(dict.fromkeys(seats, 0), {name: seat.most_mib for name, seat in seats.items()})]
@@ -54,7 +57,7 @@ def _given(device: int, mib: Mapping[str, int], seats: Mapping[str, Lowerable]) 
 def _bound(
     device: int, need: int, low: Mapping[str, int], high: Mapping[str, int], seats: Mapping[str, Lowerable]
 ) -> int | None:
-    """The least cost of the device; None if even all seats together are too little."""
+    """Returns the least cost of the device, or None if even all seats together are too little."""
     offers = [(seat.price, seat.pods[device], high[n] - low[n]) for n, seat in seats.items() if seat.pods.get(device)]
     cost = 0
     for price, pods, most in sorted(offers, key=lambda offer: offer[0] / offer[1]):

@@ -1,4 +1,4 @@
-"""Pods on devices, and the immutable states of a search for room among them. Units: whole MiB."""
+"""Defines pods on devices, and the immutable states of a search for free memory there. Units: whole MiB."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -12,7 +12,10 @@ from tenancy.fit.smallest_change import Wanted
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceRoom:
-    """`room_mib` is what its pods leave; below 0 where it holds too much. Not `open`: it takes no new pod."""
+    """A device. `room_mib` is what its pods leave free, below 0 if it holds too much.
+
+    Only an `open` device takes new pods.
+    """
 
     node: str
     name: str
@@ -22,8 +25,10 @@ class DeviceRoom:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedPod:
-    """A pod with `mib` on the device of that index. `seat` may be lowered, None where nothing may. A pod that `parks`
-    is an on-demand workload, which is parked and not moved. Any other pod that is not movable stays."""
+    """A pod with `mib` on the device of that index. `seat` is the seat that may be lowered, or None.
+
+    A pod that `parks` is an on-demand workload, which is parked and not moved. Any other pod that is not movable stays.
+    """
 
     name: str
     device: int
@@ -34,13 +39,13 @@ class PlacedPod:
 
     @property
     def leaves(self) -> bool:
-        """True if the pod can leave its device."""
+        """Returns True if the pod can leave its device."""
         return self.movable or self.parks
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """A seat's MiB, the least that it may be lowered to, and its replicas."""
+    """The MiB of a seat, the least MiB to which it may be lowered, and its replicas."""
 
     mib: int
     least_mib: int
@@ -48,13 +53,13 @@ class Budget:
 
     @property
     def gain_mib(self) -> int:
-        """By how much it may be lowered at most."""
+        """Returns the most MiB by which the seat may be lowered."""
         return self.mib - self.least_mib
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Pods as they are, and the wanted ones; everything that a search derives from these once."""
+    """The pods as they are, and the wanted pods. Everything that a search derives from these is computed once."""
 
     devices: Sequence[DeviceRoom]
     pods: Sequence[PlacedPod]
@@ -63,7 +68,7 @@ class Layout:
 
     @cached_property
     def on(self) -> list[tuple[int, ...]]:
-        """The pods of each device."""
+        """Returns the pods of each device."""
         found: list[list[int]] = [[] for _ in self.devices]
         for index, pod in enumerate(self.pods):
             found[pod.device].append(index)
@@ -71,7 +76,7 @@ class Layout:
 
     @cached_property
     def nodes(self) -> list[list[int]]:
-        """The open devices of each node."""
+        """Returns the open devices of each node."""
         by_node: dict[str, list[int]] = defaultdict(list)
         for index, device in enumerate(self.devices):
             if device.open:
@@ -84,17 +89,17 @@ class Layout:
 
     @cached_property
     def spread(self) -> int:
-        """The most pods of one seat: lowering it may help so many devices."""
+        """Returns the most pods of one seat: lowering the seat may help this many devices."""
         return max(Counter(pod.seat for pod in self.pods if pod.seat).values(), default=1)
 
     @cached_property
     def fits(self) -> list[int]:
-        """The number of wanted pods that fit each node."""
+        """Returns the number of wanted pods that fit each node."""
         return [State(self, 0).fit(node) for node in self.nodes]
 
     @cached_property
     def too_many(self) -> int:
-        """The wanted pods that find no room as it is; not above 0 where all do."""
+        """Returns the number of wanted pods that need a change to fit; 0 or less if all fit now."""
         return self.wanted.replicas - sum(self.fits)
 
     @cached_property
@@ -103,7 +108,9 @@ class Layout:
 
     @cached_property
     def by_move(self) -> list[tuple[int, int, int]]:
-        """The room of a device once one of its pods has left, the device, and the MiB that go elsewhere."""
+        """Returns the free MiB of a device after one of its pods has left, the device, and the MiB that go
+        elsewhere.
+        """
         return sorted(
             (self.devices[pod.device].room_mib + pod.mib, pod.device, 0 if pod.parks else pod.mib)
             for pod in self.pods
@@ -112,30 +119,33 @@ class Layout:
 
     @cached_property
     def gain_on(self) -> dict[int, int]:
-        """By how much the pods of a device may be lowered together."""
+        """Returns the MiB by which the pods of a device may be lowered together."""
         return {index: sum(self.gains[pod] for pod in self.on[index]) for index in self.node_of}
 
     @cached_property
     def gains(self) -> list[int]:
-        """The MiB that each pod gives up if its seat is lowered as far as it goes."""
+        """Returns the MiB that each pod gives up if its seat is lowered as far as possible."""
         return [self.seats[pod.seat].gain_mib if pod.seat is not None else 0 for pod in self.pods]
 
     @cached_property
     def touchable_mib(self) -> list[int]:
-        """The MiB of each pod that may be touched, 0 of the others."""
+        """Returns the MiB of each pod that may be touched, and 0 for the others."""
         return [pod.mib if pod.leaves or pod.seat is not None else 0 for pod in self.pods]
 
     @cached_property
     def touchable_on(self) -> list[list[int]]:
-        """The same by device, the largest first."""
+        """Returns `touchable_mib` by device, the largest first."""
         return [sorted((self.touchable_mib[pod] for pod in pods), reverse=True) for pods in self.on]
 
 
 class State(NamedTuple):
-    """A node of the search. `left` workloads may still be touched. `room` has the devices that are not as they were,
-    `pods` those that have other pods than they had. `forced` are the devices of new pods that were put where others
-    must give way, in so many `puts`. `moved` has the new device of a pod, None where it is parked. `settled` are the
-    devices that lowered seats are to relieve; None while more new pods may be put."""
+    """A node of the search. `left` workloads may still be touched.
+
+    `room` has the devices with changed free memory, `pods` the devices with changed pods. `forced` are the devices
+    where new pods were put and others must give way, in `puts` placements. `moved` has the new device of a moved pod,
+    or None for a parked pod. `settled` are the devices that lowered seats must relieve. It is None while more new pods
+    may be put.
+    """
 
     layout: Layout
     left: int
@@ -152,45 +162,45 @@ class State(NamedTuple):
         return self.layout.devices[device].room_mib if found is None else found
 
     def on(self, device: int) -> tuple[int, ...]:
-        """The pods of the device."""
+        """Returns the pods of the device."""
         return self.pods.get(device, self.layout.on[device])
 
     def put(self, choice: tuple[int, ...], times: int) -> "State":
-        """So many more of the new pods on these devices."""
+        """Puts more of the new pods on these devices."""
         mib = self.layout.wanted.mib * times
         room = {**self.room, **{device: self.room_on(device) - mib for device in choice}}
         return self._replace(room=room, forced=(*self.forced, *[choice] * times), puts=self.puts + 1)
 
     def remove(self, pod: int) -> "State":
-        """One touched: the pod has left its device."""
+        """Touches one pod: the pod has left its device."""
         found = self.layout.pods[pod]
         room = {**self.room, found.device: self.room_on(found.device) + found.mib}
         pods = {**self.pods, found.device: tuple(other for other in self.on(found.device) if other != pod)}
         return self._replace(left=self.left - 1, room=room, pods=pods, moved={**self.moved, pod: None})
 
     def move(self, pod: int, target: int) -> "State":
-        """A removed pod is on the target, which may hold too much then."""
+        """Puts a removed pod on the target, which may then hold too much."""
         room = {**self.room, target: self.room_on(target) - self.layout.pods[pod].mib}
         settled = (self.settled or frozenset()) - {target}
         pods = {**self.pods, target: (*self.on(target), pod)}
         return self._replace(room=room, pods=pods, moved={**self.moved, pod: target}, settled=settled)
 
     def lower(self, seat: str) -> "State":
-        """One touched: the seat is lowered, by how much is found in the end."""
+        """Touches one seat by lowering it. The end of the search finds by how much."""
         return self._replace(left=self.left - 1, lowered=self.lowered | {seat})
 
     def settle(self, *devices: int) -> "State":
-        """No more new pods are put; the lowered seats relieve the devices."""
+        """Ends the placement of new pods. From now on the lowered seats relieve the devices."""
         return self._replace(settled=(self.settled or frozenset()).union(devices))
 
     @property
     def full(self) -> list[int]:
-        """The devices that hold too much and are not settled."""
+        """Returns the devices that hold too much and are not settled."""
         settled = self.settled or frozenset()
         return sorted(device for device, room in self.room.items() if room < 0 and device not in settled)
 
     def needs(self, device: int, mib: int = 0) -> int:
-        """The least number of the device's pods to touch for `mib` more."""
+        """Returns the least number of the device's pods to touch for `mib` more."""
         short = mib - self.room_on(device)
         if short <= 0:
             return 0
@@ -210,16 +220,16 @@ class State(NamedTuple):
         return len(layout.pods) + 1
 
     def bound(self) -> int:
-        """The least number still to touch. A lowered seat may serve several devices."""
+        """Returns the least number of workloads still to touch. A lowered seat may help several devices."""
         needs = [self.needs(device) for device in self.room]
         return max(max(needs, default=0), -(-sum(needs) // self.layout.spread))
 
     def free_for(self, device: int) -> int:
-        """Of new pods with one device each: how many the device has room for."""
+        """Returns how many new pods with one device each fit the device."""
         return max(self.room_on(device), 0) // self.layout.wanted.mib
 
     def fit(self, node: Iterable[int]) -> int:
-        """The number of new pods that fit a node, by the theorem of Gale and Ryser."""
+        """Returns the number of new pods that fit a node, by the theorem of Gale and Ryser."""
         wanted = self.layout.wanted
         each = [max(self.room_on(index), 0) // wanted.mib for index in node]
         if wanted.count == 1:
@@ -231,8 +241,10 @@ class State(NamedTuple):
         return bisect_left(range(1, sum(each) // wanted.count + 1), True, key=too_many)
 
     def free_places(self, count: int) -> Iterator[tuple[int, ...]]:
-        """Devices for new pods that need nobody touched: those of a node with the most room left, so that all find
-        some."""
+        """Yields devices for new pods that need no other change.
+
+        These are the devices of a node with the most free memory left, so that every new pod finds some.
+        """
         wanted = self.layout.wanted
         room = {index: self.room_on(index) for index in self.layout.node_of}
         for node in sorted(self.layout.nodes, key=lambda node: (sum(room[index] for index in node), node)):

@@ -1,8 +1,8 @@
-"""Seats that may lie on any device of their pool: the fewest to lower so that all of a stack file's promises fit.
+"""Finds the fewest seats to lower so that all promises of a stack file fit. Seats may be on any device of their pool.
 
-Exact within its steps: by the number of seats, then by MiB. Lowering a seat further never makes the others fit worse,
-but for one rule (a floor above the reserve), which is checked again at the end. Each seat may be lowered to 1 MiB.
-Units: whole MiB.
+The result is exact within its steps: by the number of seats, then by MiB. Lowering a seat further never harms the other
+seats, except under one rule (a floor above the reserve). That rule is checked again at the end. Each seat may be
+lowered to 1 MiB. Units: whole MiB.
 """
 
 from bisect import bisect_left
@@ -18,7 +18,7 @@ from tenancy.full_seats import full_seats
 from tenancy.ledger import Ledger, Pool, Seat
 
 _LEAST_MIB = 1
-_MOST_SEARCHED = 4000  # seats, the wanted ones included, for which orders are tried
+_MOST_SEARCHED = 4000  # the most seats, including the wanted seats, for which other orders are tried
 _ORDER_STEPS = 20_000
 _GREEDY_WORK = 1_000_000
 _MOST_NODES = 2**16
@@ -33,8 +33,11 @@ def lower(
     used: Mapping[str, int] | None = None,
     work: int = WORK,
 ) -> SmallestChange | None:
-    """The least to lower so that the pool keeps its promises, and the wanted ones as well; None where lowering seats
-    does not help. No seat is lowered below its `used` MiB, if known."""
+    """Returns the least to lower so that the pool keeps its promises and the wanted ones; None if lowering does not
+    help.
+
+    No seat is lowered below its `used` MiB, if known.
+    """
     room = _Room(ledger, pool, wanted, Work(work), used or {})
     if room.hopeless:
         return None
@@ -55,15 +58,18 @@ def lower(
 
 @dataclass(frozen=True, kw_only=True)
 class Nodes:
-    """The fewest nodes with which everything fits as it is. `floor_mib` where the pool's must be lower then, because
-    seats that lie together on one device would leave less."""
+    """The fewest nodes with which everything fits without other changes.
+
+    `floor_mib` is set if the pool's floor must then be lower, because seats together on one device would leave less
+    free.
+    """
 
     nodes: int
     floor_mib: int | None = None
 
 
 def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None) -> Nodes | None:
-    """More nodes, the last resort. None where no number does, or too many."""
+    """Returns how many nodes the pool needs, as the last resort. None if no number suffices, or too many are needed."""
 
     def fits(nodes: int) -> bool:
         more = replace(pool, nodes=nodes)
@@ -84,7 +90,7 @@ def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None) -> No
 
 
 def obstacle(ledger: Ledger, pool: Pool, wanted: Wanted) -> str:
-    """Why the wanted never fit the pool, however empty; empty where they may."""
+    """Returns why the wanted pods would not fit even an empty pool; "" if they may fit."""
     offers = pool.device_mib
     if full_seats(_of(ledger, pool), pool).reserve_short_mib > 0:
         return f"pools.{pool.name}.reserve_mib is too small for what has no seat; make preview says by how much"
@@ -96,7 +102,7 @@ def obstacle(ledger: Ledger, pool: Pool, wanted: Wanted) -> str:
 
 
 class _Room:
-    """A pool, and the seats that must fit it. `unsure`: some search ended without a decision."""
+    """A pool, and the seats that must fit it. `unsure` is True if a search ended without a decision."""
 
     def __init__(
         self, ledger: Ledger, pool: Pool, wanted: Wanted | None, work: Work, used: Mapping[str, int] = _NOTHING
@@ -110,7 +116,7 @@ class _Room:
             self.sizes[seat.gpumem_mib] += seat.replicas
         quota_mib = self.ledger.quota_mib(pool.name)
         offered = pool.device_mib
-        if pool.gpus == 1:  # where every promise is on the one device that must keep its floor
+        if pool.gpus == 1:  # all promises are on the one device, which must keep its floor
             offered = min(offered, pool.memory_mib - pool.floor_mib)
         total = sum(size * count for size, count in self.sizes.items()) + (wanted.total_mib if wanted else 0)
         self.device_mib = offered
@@ -121,23 +127,23 @@ class _Room:
 
     @property
     def hopeless(self) -> bool:
-        """Whether lowering seats cannot help: it is not the seats that are wrong."""
+        """Returns True if lowering seats cannot help, because something else is wrong."""
         if self.pool.gpus < 1 or self.device_mib < 1:
             return True
         short = full_seats(self.ledger, self.pool).reserve_short_mib > 0
         return short or bool(self.wanted and obstacle(self.ledger, self.pool, self.wanted))
 
     def least(self, touched: int) -> tuple[int, int]:
-        """A lower bound of the cost, after all changes of fewer seats were tried."""
+        """Returns a lower bound of the cost, after all changes of fewer seats were tried."""
         fewest = int(self.over_mib > 0) if self.unsure else touched
         return fewest, max(self.over_mib, fewest)
 
     def gain(self, seat: Seat) -> int:
-        """By how much it may be lowered at most."""
+        """Returns the most MiB by which the seat may be lowered."""
         return max(seat.gpumem_mib - max(self.used.get(seat.name, 0), _LEAST_MIB), 0)
 
     def with_seats(self, touched: int) -> SmallestChange | None:
-        """The cheapest with so many seats lowered. Raises OutOfWorkError."""
+        """Returns the cheapest plan that lowers this many seats. Raises OutOfWorkError."""
         if not touched:
             return self._smallest_change({}) if self.holds({}) else None
         self.work.take(len(self.seats) // 10 + 1)
@@ -161,11 +167,11 @@ class _Room:
         return self.best
 
     def _least(self, seats: Sequence[Seat]) -> int:
-        """The least cost of a set of so many seats."""
+        """Returns the least cost of a set of this many seats."""
         return sum(sorted(seat.replicas for seat in self.seats)[: len(seats)])
 
     def _cheapest(self, seats: Sequence[Seat], lowered: dict[Seat, int]) -> None:
-        """The first by every amount that may still be the best, the last by halves."""
+        """Tries every amount that may still be best for each seat except the last. Finds the last by bisection."""
         seat, *rest = seats
         spent = _cost(lowered)
         below = self.best.cost[1] if self.best else None
@@ -191,7 +197,7 @@ class _Room:
             self.best = self._smallest_change({**lowered, seat: mib})
 
     def largest_first(self, touched: int) -> SmallestChange | None:
-        """Some seats that do, the largest first, each lowered no further than it must be."""
+        """Returns some seats that suffice, the largest first, each lowered no further than needed."""
         most = {seat: self.gain(seat) for seat in self.seats}
         steps = self.work.left
         lowered: dict[Seat, int] = {}
@@ -216,13 +222,13 @@ class _Room:
             return None
 
     def holds(self, lowered: dict[Seat, int]) -> bool:
-        """Whether the policy pack would pass the pool's seats after that."""
+        """Returns True if the policy pack would pass the pool's seats after this change."""
         if not self.packs(lowered):
             return False
         return not self.pressed or self.pressed_mib(lowered) <= 0
 
     def pressed_mib(self, lowered: dict[Seat, int]) -> int:
-        """The MiB by which a device may be under its floor with every seat full; 0 or less if it is not."""
+        """Returns the MiB by which a device may be under its floor with every seat full; 0 or less if no device is."""
         seats = [replace(seat, gpumem_mib=seat.gpumem_mib - lowered.get(seat, 0)) for seat in self.seats]
         if self.wanted:
             replicas = self.wanted.replicas * self.wanted.count
@@ -231,7 +237,10 @@ class _Room:
         return full_seats(replace(self.ledger, seats=tuple(seats)), self.pool).over_mib
 
     def packs(self, lowered: dict[Seat, int]) -> bool:
-        """Whether each seat finds a device after that, and the queues' sum is left. Raises OutOfWorkError."""
+        """Returns True if each seat finds a device after this change, and the queues' sum fits too.
+
+        Raises OutOfWorkError.
+        """
         if _cost(lowered) < self.over_mib:
             return False
         sizes = Counter(self.sizes)
@@ -249,7 +258,7 @@ class _Room:
             if fits_alike(sizes, self.device_mib, self.pool.gpus):
                 return True
         large = sum(count for size, count in sizes.items() if 2 * size > self.device_mib)
-        if large > self.pool.gpus:  # no two of them share a device
+        if large > self.pool.gpus:  # no two of these seats share a device
             return False
         total = sizes.total() + (wanted.replicas if wanted and wanted.count > 1 else 0)
         if total > _MOST_SEARCHED:
@@ -283,7 +292,7 @@ class _Room:
 
     def _spread(self, nodes: Sequence[tuple[int, ...]], wanted: Wanted) -> Iterator[list[int]]:
         """Yields the free MiB of each device, for every way to place the wanted pods."""
-        if self.device_mib < 2 * wanted.mib:  # nobody shares a device: it is all the same which
+        if self.device_mib < 2 * wanted.mib:  # no two wanted pods share a device, so all devices are alike
             gone = wanted.count * wanted.replicas
             if wanted.replicas <= len(nodes) * (self.pool.device_count // wanted.count):
                 alike = [self.device_mib] * (sum(map(len, nodes)) - gone)
@@ -324,7 +333,7 @@ class _Room:
 
 
 def _first(fits: Callable[[int], bool], low: int, high: int) -> int:
-    """The first number from `low` on that fits; `high` is known to."""
+    """Returns the first number from `low` on that fits. `high` is known to fit."""
     return low + bisect_left(range(low, high), True, key=fits)
 
 
@@ -333,7 +342,7 @@ def _cost(lowered: dict[Seat, int]) -> int:
 
 
 def _of(ledger: Ledger, pool: Pool) -> Ledger:
-    """The part of the ledger in the pool."""
+    """Returns the part of the ledger in the pool."""
     return replace(
         ledger,
         pools=(pool,),

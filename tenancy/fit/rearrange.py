@@ -1,7 +1,7 @@
-"""Pods that lie on devices: the fewest to touch so that new ones fit. Exact, as far as its steps reach.
+"""Finds the fewest pods on devices to touch so that new pods fit. Exact, as far as the steps reach.
 
-The search deepens by the number of workloads touched. It puts new pods on full devices, then lowers, moves or parks
-the pods there until no device is too full. New pods that fit as it is are only counted. Units: whole MiB.
+The search deepens by the number of workloads touched. It puts new pods on full devices, then lowers, moves or parks the
+pods there until no device is too full. New pods that fit without a change are only counted. Units: whole MiB.
 """
 
 from bisect import bisect_left
@@ -16,16 +16,16 @@ from tenancy.fit.amounts import Lowerable, cheapest
 from tenancy.fit.layout import Budget, DeviceRoom, Layout, PlacedPod, State
 from tenancy.fit.smallest_change import WORK, Change, Kind, SmallestChange, Wanted
 
-_NARROW = 3  # ways that are tried at each turn, where there are no steps for all
+_NARROW = 3  # the most ways tried at each turn if the steps do not suffice for all
 _NARROW_WORK = 200_000
 _DEEPER = 12
-_DEEPEST = 100  # so many are touched at most, and so many new pods are put where others must give way
+_DEEPEST = 100  # the most workloads touched, and the most new pods put where others must give way
 
 
 def rearrange(
     devices: Sequence[DeviceRoom], pods: Sequence[PlacedPod], seats: dict[str, Budget], wanted: Wanted, work: int = WORK
 ) -> SmallestChange | None:
-    """The least change after which the wanted pods fit as well; None if the search found no such change."""
+    """Returns the least change after which the wanted pods also fit, or None if the search found none."""
     layout, steps = Layout(devices=devices, pods=pods, seats=seats, wanted=wanted), Work(work)
     for touched in range(_fewest(layout), min(len(pods) + len(seats), _DEEPEST) + 1):
         search = _Search(layout, touched, steps)
@@ -42,7 +42,7 @@ def rearrange(
 
 
 def _narrow(layout: Layout, fewest: int) -> SmallestChange | None:
-    """The first change found by a search that tries a few ways at each turn."""
+    """Returns the first change found by a search that tries only a few ways at each turn."""
     for touched in range(fewest, fewest + _DEEPER):
         search = _Search(layout, touched, Work(_NARROW_WORK), width=_NARROW)
         with suppress(OutOfWorkError):
@@ -53,7 +53,7 @@ def _narrow(layout: Layout, fewest: int) -> SmallestChange | None:
 
 
 def _fewest(layout: Layout) -> int:
-    """A bound by count: how many must be touched for each new pod that finds no room as it is."""
+    """Returns a bound by count: the least number to touch for the new pods that need a change to fit."""
     wanted, now = layout.wanted, State(layout, 0)
     if layout.too_many <= 0 or wanted.count > 1:
         return int(layout.too_many > 0)
@@ -69,7 +69,10 @@ def _fewest(layout: Layout) -> int:
 
 
 class _Search:
-    """The cheapest change of so many workloads, in depth first; a narrow one (`width`) ends with the first."""
+    """Searches depth-first for the cheapest change of this many workloads.
+
+    A narrow search (`width`) ends with the first change.
+    """
 
     def __init__(self, layout: Layout, touched: int, work: Work, width: int | None = None) -> None:
         self.layout, self.most, self.work, self.width = layout, touched, work, width
@@ -78,7 +81,7 @@ class _Search:
         self.mib: int | None = None
 
     def run(self) -> None:
-        """Raises OutOfWorkError; `best` is the best so far then."""
+        """Runs the search. Raises OutOfWorkError; `best` is then the best change so far."""
         turns = [iter((State(self.layout, self.most),))]
         while turns:
             state = next(turns[-1], None)
@@ -87,7 +90,7 @@ class _Search:
             else:
                 turns.append(self._put_new(state) if state.settled is None else self._repair(state))
             if self.mib == 0 or (self.width is not None and self.best is not None):
-                return  # nothing is cheaper than moves alone
+                return  # no plan is cheaper than moves alone
 
     def _put_new(self, state: State) -> Iterator[State]:
         """Puts one more new pod on devices that are too full."""
@@ -101,7 +104,7 @@ class _Search:
         if not enough:
             yield state.settle()
         if more and (self.most > 1 or wanted.replicas > 1):
-            yield from self._put_one_more(state, full=False)  # where there is room, which a moved pod then lacks
+            yield from self._put_one_more(state, full=False)  # takes free memory, which a moved pod then lacks
 
     def _put_one_more(self, state: State, *, full: bool) -> Iterator[State]:
         if state.puts == _DEEPEST:
@@ -117,7 +120,7 @@ class _Search:
                 yield after
 
     def _ways(self, state: State, *, full: bool) -> Iterator[tuple[int, ...]]:
-        """Devices of one node for a new pod, too full for it or not; those that need the fewest touched first."""
+        """Yields devices of one node for a new pod, whether it fits there or not. The fewest to touch come first."""
         found, wanted = [], self.layout.wanted
         by_count = full and wanted.count == 1
         for node in self.layout.nodes:
@@ -133,7 +136,7 @@ class _Search:
         return (choice for *_, choice in sorted(found))
 
     def _repair(self, state: State) -> Iterator[State]:
-        """The first device that holds too much: leave it to the seats that are lowered, or touch one there."""
+        """Repairs the first device that holds too much: leaves it to lowered seats, or touches a pod there."""
         self.work.take(10 + 10 * len(state.room))
         if state.bound() > state.left:
             return
@@ -149,7 +152,7 @@ class _Search:
                 yield from self._touch(state, pod)
 
     def _touch(self, state: State, pod: int) -> Iterator[State]:
-        """Every way in which a pod can make room on its device."""
+        """Yields every way in which a pod can free memory on its device."""
         found = self.layout.pods[pod]
         if found.leaves and pod not in state.moved:
             removed = state.remove(pod)
@@ -162,7 +165,9 @@ class _Search:
             yield state.lower(found.seat)
 
     def _targets(self, state: State, pod: int) -> Iterator[int]:
-        """Where a removed pod may go: the fullest that has room first, then those that need others touched."""
+        """Yields the devices where a removed pod may go: the fullest that fit first, then those that need
+        other changes.
+        """
         found, most = self.layout.pods[pod], self.layout.gains[pod]
         mib, is_lowered = found.mib, found.seat in state.lowered
         gain = most if is_lowered else 0
@@ -172,7 +177,7 @@ class _Search:
             if index == found.device or (room + gain < mib and not state.left):
                 continue
             needs = 0 if room + gain >= mib else state.needs(index, mib - gain)
-            if needs > 1 and not is_lowered and most:  # its own seat may be lowered as well
+            if needs > 1 and not is_lowered and most:  # the pod's own seat may be lowered as well
                 needs = min(needs, 1 + state.needs(index, mib - most))
             if needs <= state.left:
                 ways.append((needs, room if room >= mib else mib - room + 2**40, index))
@@ -182,12 +187,14 @@ class _Search:
         if ways and ways[0][0] == 0 and state.room_on(targets[0]) >= mib and not state.full:
             if len(state.forced) == self.layout.wanted.replicas:
                 return iter(targets[:1])
-            if not state.left:  # only what is free on each counts from here on
+            if not state.left:  # from here on, only the free memory of each device counts
                 return iter(self._unlike(state, targets))
         return iter(targets)
 
     def _unlike(self, state: State, devices: Iterable[int]) -> Iterable[int]:
-        """The first of the devices that are alike: that have as much room and, where pods want several, a node."""
+        """Returns the first of each set of like devices: equal free memory and, for pods with several
+        devices, the same node.
+        """
         several = self.layout.wanted.count > 1
         first: dict[tuple[int, int], int] = {}
         for index in devices:
@@ -195,7 +202,7 @@ class _Search:
         return first.values()
 
     def _near(self, state: State, mib: int, gain: int, most: int) -> Iterable[int]:
-        """The candidate devices for a pod."""
+        """Returns the devices that come into question for a pod."""
         layout = self.layout
         if state.left > 1 or (state.left and most):
             self.work.take(2 * len(layout.devices))
@@ -216,7 +223,7 @@ class _Search:
         return near
 
     def _judge(self, state: State) -> None:
-        """Takes the state as the best one, if the new pods that are left fit and lowering costs less."""
+        """Takes the state as the best one if the remaining new pods fit and the lowering costs less."""
         layout = self.layout
         rest = layout.wanted.replicas - len(state.forced)
         if rest:

@@ -1,13 +1,13 @@
-"""The wanted pods, the changes that make them fit, and a proof that no smaller ones do.
+"""Defines wanted pods, the changes that make them fit, and the proof that no smaller changes suffice.
 
-They are compared by the number of workloads touched, then by the MiB of promises given up. Units: whole MiB of GPU
+Changes are compared by the number of workloads touched, then by the MiB of promises given up. Units: whole MiB of GPU
 memory.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-# Steps of a search: about two seconds, the same on every machine.
+# The steps of a search. They take about two seconds, and their number is the same on every machine.
 WORK = 3_000_000
 
 
@@ -29,17 +29,19 @@ class Wanted:
 
 
 class Kind(StrEnum):
-    """The kind of a change."""
+    """The kinds of a change."""
 
-    LOWER = "lower"  # a seat's budget
-    MOVE = "move"  # a pod of a seat, to another device: one restart
-    PARK = "park"  # an on-demand workload, until the new pods are placed
+    LOWER = "lower"  # lowers a seat's budget
+    MOVE = "move"  # moves a pod of a seat to another device, which costs one restart
+    PARK = "park"  # stops an on-demand workload until the new pods are placed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One workload touched. `from_mib` and `to_mib` are of each of a lowered seat's replicas; `source` and `target` are
-    devices, of a move both, of a park the first."""
+    """A change of one workload. `from_mib` and `to_mib` concern each replica of a lowered seat.
+
+    `source` and `target` are devices. A move has both, and a park only has `source`.
+    """
 
     kind: Kind
     workload: str
@@ -51,14 +53,17 @@ class Change:
 
     @property
     def mib(self) -> int:
-        """The MiB of promises given up."""
+        """Returns the MiB of promises given up."""
         return ((self.from_mib or 0) - (self.to_mib or 0)) * self.replicas
 
 
 @dataclass(frozen=True, kw_only=True)
 class SmallestChange:
-    """Changes after which everything fits; none where it fits now. `places` are the devices that each new replica would
-    get. Not `proven`: the search ran out of steps, and less than `least` (workloads, then MiB) cannot do."""
+    """The changes after which everything fits; none if everything fits now.
+
+    `places` are the devices that each new replica would get. If not `proven`, the search ran out of steps: less than
+    `least` (workloads, then MiB) is impossible.
+    """
 
     changes: tuple[Change, ...] = ()
     places: tuple[tuple[str, ...], ...] = ()
@@ -67,5 +72,5 @@ class SmallestChange:
 
     @property
     def cost(self) -> tuple[int, int]:
-        """Workloads touched, and MiB promised less."""
+        """Returns the number of workloads touched, and the MiB of promises given up."""
         return len(self.changes), sum(change.mib for change in self.changes)

@@ -1,1 +1,3 @@
-"""Host memory, oversubscribed on purpose: pools, the order of kills and evictions, histories of use."""
+"""Computes with host memory that is oversubscribed on purpose: pools, the order of kills and evictions,
+histories of use.
+"""

@@ -1,4 +1,4 @@
-"""The memory pools as people read them before an update: what was proven, with its numbers."""
+"""Describes the memory pools for people before an update: the proven statements, with their numbers."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from tenancy.host_memory.proof import (
 
 
 def host_memory_chart(pools: HostMemoryPools) -> str:
-    """A paragraph a pool; empty where there is none. The verdict is the policy pack's."""
+    """Returns a paragraph for each pool; empty without pools. The policy pack gives the verdict."""
     return "".join("\n" + "\n".join(_lines(pool)) + "\n" for pool in pools.pools)
 
 

@@ -1,4 +1,4 @@
-"""Compares a history of use with a memory pool's declarations, and counts the peaks that came together."""
+"""Compares a history of use with a memory pool's declarations, and counts the peaks at the same time."""
 
 import math
 from collections import defaultdict
@@ -37,7 +37,7 @@ class Use:
 
     @property
     def contradictions(self) -> dict[str, str]:
-        """The measured value for each key with a declaration that no longer holds."""
+        """Returns the measured value for each key with a declaration that no longer holds."""
         declared, found = self.workload, {}
         if self.usual_mib > declared.steady_mib:
             found["steady_mib"] = f"usually holds {self.usual_mib:.0f} MiB, declared {declared.steady_mib}"
@@ -66,9 +66,9 @@ class Probability:
 class JointUse:
     """The MiB of all workloads of a pool, minute by minute, in the order of the pool's workloads.
 
-    `together` is the share of the minutes in which two or more were in the upper half of their burst. A workload that
-    is declared without a peak counts above its peak and its request. `by_chance` is the share for independent
-    workloads.
+    `together` is the share of the minutes in which two or more workloads were in the upper half of their burst. A
+    workload declared without a burst counts while it is above its peak and its request. `by_chance` is the share for
+    independent workloads.
     """
 
     uses: tuple[Use, ...]
@@ -80,14 +80,14 @@ class JointUse:
 
     @property
     def highest(self) -> tuple[int, tuple[float, ...]]:
-        """The minute with the largest sum of all workloads."""
+        """Returns the minute with the largest sum of all workloads."""
         return max(self.minutes.items(), key=lambda minute: sum(minute[1]))
 
 
 def joint_use(pool: HostMemoryPool, samples: Iterable[UsageSample]) -> JointUse:
     """Joins the minutes with a sample of every workload; the largest sample of a minute counts.
 
-    Raises ValueError where there is no such minute.
+    Raises ValueError if there is no such minute.
     """
     by_name: dict[str, dict[int, float]] = defaultdict(dict)
     for sample in samples:
@@ -112,7 +112,7 @@ def joint_use(pool: HostMemoryPool, samples: Iterable[UsageSample]) -> JointUse:
 
 
 def interval(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The bounds of a probability, after `hits` of `trials`. Clopper and Pearson, Biometrika 26 (1934)."""
+    """Returns the bounds of a probability after `hits` of `trials`. Clopper and Pearson, Biometrika 26 (1934)."""
     tail = (1 - confidence) / 2
     low = 0.0 if hits == 0 else _crossing(lambda p: 1 - _at_most(hits - 1, trials, p), tail)
     high = 1.0 if hits == trials else _crossing(lambda p: 1 - _at_most(hits, trials, p), 1 - tail)
@@ -134,7 +134,7 @@ def _use(workload: Workload, minutes: Mapping[int, float]) -> Use:
 
 
 def _coincidence(pool: HostMemoryPool, minutes: Mapping[int, tuple[float, ...]]) -> tuple[float, float]:
-    """The share of the minutes in which two or more peaked, and the share by chance."""
+    """Returns the share of the minutes in which two or more workloads peaked, and the share by chance."""
     upper = [w.steady_mib + w.burst_mib / 2 if w.burst_mib else max(w.peak_mib, w.request_mib) for w in pool.workloads]
     peaking = [[mib > level for mib, level in zip(held, upper, strict=True)] for held in minutes.values()]
     shares = [sum(column) / len(peaking) for column in zip(*peaking, strict=True)]
@@ -146,7 +146,7 @@ def _coincidence(pool: HostMemoryPool, minutes: Mapping[int, tuple[float, ...]])
 
 
 def _hours_above(minutes: Mapping[int, tuple[float, ...]], level_mib: float) -> Probability:
-    """Counts hours. Minutes are not independent, because memory stays in use."""
+    """Counts the hours above a value. Minutes are not independent, because memory stays in use."""
     hours: dict[int, bool] = {}
     for minute, held in minutes.items():
         hour = minute * MINUTE // HOUR
@@ -157,7 +157,10 @@ def _hours_above(minutes: Mapping[int, tuple[float, ...]], level_mib: float) -> 
 
 
 def _at_most(hits: int, trials: int, p: float) -> float:
-    """The probability of at most so many hits; summed from the logarithm, since a term may be smaller than a float."""
+    """Returns the probability of at most this many hits.
+
+    It sums logarithms, since a term may be too small for a float.
+    """
     if p <= 0 or p >= 1:
         return float(p <= 0 or hits >= trials)
     log_term, total = trials * math.log1p(-p), 0.0
@@ -168,7 +171,7 @@ def _at_most(hits: int, trials: int, p: float) -> float:
 
 
 def _crossing(rising: Callable[[float], float], level: float) -> float:
-    """The probability at which a rising function reaches the level."""
+    """Returns the probability at which a rising function reaches the level."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2

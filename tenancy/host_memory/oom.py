@@ -1,4 +1,4 @@
-"""The first pod to end when a node runs out of host memory, by the kernel's rank and the kubelet's.
+"""Finds the first pod to end when a node runs out of host memory, by the ranking of the kernel and of the kubelet.
 
 Amounts are MiB, whole or exact fractions of them. Nothing here is about GPU memory.
 """
@@ -13,15 +13,15 @@ from tenancy.units import PAGES_PER_MIB
 Mib = int | Fraction
 
 BEST_EFFORT_ADJ = 1000
-# The lowest and the highest value of a Burstable container.
+# The kubelet gives a Burstable container a value from the first to the second.
 _BURSTABLE_LEAST, _BURSTABLE_MOST = 3, 999
-# The lowest value with which the kernel may still choose the process. -1000 excludes the process.
+# The lowest value with which the kernel may still choose the process. The value -1000 excludes the process.
 _LOWEST_ADJ = -999
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodState:
-    """A running pod at one moment. `resident_mib` None: the kubelet lacks statistics for this pod."""
+    """A running pod at one moment. `resident_mib` is None if the kubelet lacks statistics for this pod."""
 
     name: str
     resident_mib: Mib | None
@@ -31,35 +31,40 @@ class PodState:
 
 
 def badness_pages(resident_mib: Mib, oom_score_adj: int, total_mib: int) -> int:
-    """The kernel's rank of a process, in pages of 4 KiB. `total_mib` is the memory of the machine, or the limit of
-    the memory cgroup that ran out.
+    """Returns the kernel's rank of a process, in pages of 4 KiB.
 
-    Source: oom_badness in mm/oom_kill.c. `resident_mib` is what the process holds there: resident, swapped and its page
-    tables. The kernel divides the total by 1000 before it multiplies.
+    `total_mib` is the memory of the machine, or the limit of the memory cgroup that ran out.
+
+    Source: oom_badness in mm/oom_kill.c. `resident_mib` is the process's resident memory, its swapped memory and its
+    page tables. The kernel divides the total by 1000 before it multiplies.
     """
     return int(resident_mib * PAGES_PER_MIB) + oom_score_adj * _pages_per_adj(total_mib)
 
 
 def guarded_oom_score_adj(limit_mib: int, total_mib: int, victim_adj: int = BEST_EFFORT_ADJ) -> int:
-    """The highest oom_score_adj at which a process that fills its limit scores below a victim of `victim_adj` that
-    holds nothing. Never the -1000 that takes a process out of the kernel's choice."""
+    """Returns the highest oom_score_adj at which a process at its limit still scores below an empty victim of
+    `victim_adj`.
+
+    Never returns -1000, which would take the process out of the kernel's choice.
+    """
     limit_adj = limit_mib * PAGES_PER_MIB // _pages_per_adj(total_mib)
     return max(victim_adj - limit_adj - 1, _LOWEST_ADJ)
 
 
 def eviction_order(states: Iterable[PodState]) -> list[list[PodState]]:
-    """The order in which the kubelet evicts under memory pressure, one pod in each round. Pods in one group have the
-    same rank.
+    """Returns the order in which the kubelet evicts under memory pressure, one pod in each round.
 
-    Source: rankMemoryPressure in pkg/kubelet/eviction/helpers.go: without statistics first; then what uses more than it
-    requests; then the lower priority; then the larger excess. Critical pods are ranked, and then passed over.
+    Pods in one group have the same rank.
+
+    Source: rankMemoryPressure in pkg/kubelet/eviction/helpers.go: pods without statistics first, then pods above their
+    request, then the lower priority, then the larger excess. Critical pods are ranked, and then skipped.
     """
     ranked = sorted(states, key=_eviction_key)
     return [list(group) for _, group in groupby(ranked, key=_eviction_key)]
 
 
 def burstable_oom_score_adj(request: int, memory: int) -> int:
-    """The kubelet's oom_score_adj of a Burstable container; both amounts in one unit."""
+    """Returns the kubelet's oom_score_adj of a Burstable container. Both amounts have the same unit."""
     return min(max(BEST_EFFORT_ADJ - 1000 * request // memory, _BURSTABLE_LEAST), _BURSTABLE_MOST)
 
 

@@ -1,4 +1,4 @@
-"""Memory pools: host memory that is oversubscribed on purpose, its workloads and its disposable pods."""
+"""Defines memory pools: host memory that is oversubscribed on purpose, its workloads and its disposable pods."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ from tenancy.host_memory.oom import BEST_EFFORT_ADJ, burstable_oom_score_adj, gu
 class Workload:
     """A protected pod: it reserves `request_mib`, holds `steady_mib`, and peaks at `peak_mib` within `limit_mib`.
 
-    `growth_mib_per_second` is how fast it gets there; 0 where the peak is the steady state.
+    `growth_mib_per_second` is how fast the pod reaches its peak. It is 0 if the peak is the steady state.
     """
 
     name: str
@@ -25,19 +25,21 @@ class Workload:
 
     @property
     def burst_mib(self) -> int:
-        """The MiB of its peak above its steady state."""
+        """Returns the MiB of the workload's peak above its steady state."""
         return self.peak_mib - self.steady_mib
 
     @property
     def is_oversubscribed(self) -> bool:
-        """True if it may hold more than its request."""
+        """Returns True if the workload may hold more than its request."""
         return self.limit_mib > self.request_mib
 
 
 @dataclass(frozen=True, kw_only=True)
 class Disposable:
-    """Pods that are there to be killed first: `pods_least` to `pods_most` of them at once, each of which holds
-    `resident_least_mib` to `resident_most_mib`. `request_mib` 0 is BestEffort."""
+    """Pods that are killed first, on purpose. From `pods_least` to `pods_most` of them run at once.
+
+    Each pod holds `resident_least_mib` to `resident_most_mib`. With `request_mib` 0 it is BestEffort.
+    """
 
     name: str
     tenant: str
@@ -53,9 +55,9 @@ class Disposable:
 class HostMemoryPool:
     """Nodes with oversubscribed memory; all numbers are of one node.
 
-    `memory_mib` is the machine's, `allocatable_mib` what the kubelet offers to pods. Under `eviction_threshold_mib` of
-    available memory the kubelet evicts. `guard`: the agent guard
-    keeps the workloads' `oom_score_adj`.
+    `memory_mib` is the memory of the machine, `allocatable_mib` what the kubelet offers to pods. Under
+    `eviction_threshold_mib` of available memory the kubelet evicts. If `guard` is True, the agent guard keeps the
+    workloads' `oom_score_adj`.
     """
 
     name: str
@@ -69,18 +71,19 @@ class HostMemoryPool:
 
     @property
     def members(self) -> tuple[Workload | Disposable, ...]:
-        """Everything that the pool declares."""
+        """Returns everything that the pool declares."""
         return (*self.workloads, *self.disposable)
 
     @property
     def protected(self) -> tuple[str, ...]:
-        """The pods that the guard protects, as <tenant>/<PriorityClass>."""
+        """Returns the pods that the guard protects, as <tenant>/<PriorityClass>."""
         return tuple(sorted({f"{workload.tenant}/{workload.priority}" for workload in self.workloads}))
 
     @property
     def pods_mib(self) -> int:
-        """The limit of the cgroup of all pods: allocatable memory, and the threshold, which is held back from the
-        scheduler only.
+        """Returns the limit of the cgroup of all pods: allocatable memory plus the threshold.
+
+        Only the scheduler must leave the threshold free.
 
         Source: getNodeAllocatableInternalAbsolute in pkg/kubelet/cm/node_container_manager_linux.go.
         """
@@ -88,27 +91,27 @@ class HostMemoryPool:
 
     @property
     def totals_mib(self) -> tuple[int, ...]:
-        """The sizes that may run out: the pods' cgroup, and the machine."""
+        """Returns the sizes that may run out: the pods' cgroup, and the machine."""
         return tuple(sorted({self.pods_mib, self.memory_mib}))
 
     @property
     def steady_mib(self) -> int:
-        """The sum of the workloads' steady states."""
+        """Returns the sum of the workloads' steady states."""
         return sum(workload.steady_mib for workload in self.workloads)
 
     def oom_score_adj(self, workload: Workload) -> int:
-        """The oom_score_adj of the workload: the guard's value, or the kubelet's."""
+        """Returns the oom_score_adj of the workload: the guard's value, or the kubelet's value."""
         if not self.guard:
             return burstable_oom_score_adj(workload.request_mib, self.memory_mib)
         return guarded_oom_score_adj(workload.limit_mib, self.totals_mib[0], self.least_victim_adj)
 
     @property
     def least_victim_adj(self) -> int:
-        """The lowest oom_score_adj of a disposable pod. A guarded workload must stay below this value."""
+        """Returns the lowest oom_score_adj of a disposable pod. A guarded workload must stay below this value."""
         return min((self.victim_adj(disposable) for disposable in self.disposable), default=BEST_EFFORT_ADJ)
 
     def victim_adj(self, disposable: Disposable) -> int:
-        """The kubelet's oom_score_adj of a disposable pod."""
+        """Returns the kubelet's oom_score_adj of a disposable pod."""
         if not disposable.request_mib:
             return BEST_EFFORT_ADJ
         return burstable_oom_score_adj(disposable.request_mib, self.memory_mib)
@@ -116,15 +119,15 @@ class HostMemoryPool:
 
 @dataclass(frozen=True, kw_only=True)
 class HostMemoryPools:
-    """Every memory pool of a stack."""
+    """All memory pools of a stack."""
 
     pools: tuple[HostMemoryPool, ...]
 
     def to_data(self) -> dict[str, object]:
-        """JSON-like data, the inverse of `from_data`."""
+        """Returns JSON-like data, the inverse of `from_data`."""
         return asdict(self)
 
     @staticmethod
     def from_data(data: object) -> "HostMemoryPools":
-        """Raises tenancy.decode.DecodeError with every problem and its path."""
+        """Decodes the pools. Raises tenancy.decode.DecodeError with every problem and its path."""
         return decode(HostMemoryPools, data, "memory_pools")

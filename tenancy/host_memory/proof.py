@@ -1,7 +1,7 @@
 """Proves the promises of a memory pool in every state that it declares, and measures each violation.
 
-The kernel's and the kubelet's ranks only rise with held memory. So each rank is tested in the worst case: a victim
-holds its least, and a workload the most of a moment. The result covers all cases in between.
+In both rankings, of kernel and kubelet, a pod's rank only rises with held memory. So each rank is tested in the worst
+case: a victim holds its least memory, and a workload its most. The result covers all cases in between.
 """
 
 import math
@@ -15,14 +15,15 @@ from tenancy.host_memory.oom import PodState, badness_pages, eviction_order
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
 from tenancy.units import PAGES_PER_MIB
 
-# Between the choice and the kill, immediateEvictionGracePeriodSeconds in pkg/kubelet/eviction/eviction_manager.go.
+# The time between the choice and the kill: immediateEvictionGracePeriodSeconds in
+# pkg/kubelet/eviction/eviction_manager.go.
 KILL_SECONDS = 1
 # The interval at which the kubelet checks memory (monitoringPeriod of pkg/kubelet/eviction).
 EVICTION_INTERVAL_SECONDS = 10
 
 
 class UseLevel(StrEnum):
-    """The memory that a workload holds: one of three levels."""
+    """One of three levels of the memory that a workload holds."""
 
     STEADY = "steady state"
     PEAK = "peak"
@@ -41,10 +42,12 @@ class Exposure:
 
 @dataclass(frozen=True, kw_only=True)
 class Remedies:
-    """Three remedies. Each one alone keeps the kernel from choosing the workload at its peak. None: no number helps.
+    """Three remedies. Each one alone keeps the kernel from choosing the workload at its peak.
 
-    `request_mib` of the workload, `resident_least_mib` of a victim, and the eviction threshold at which the kubelet
-    comes before the kernel.
+    None means that no number helps.
+
+    They are `request_mib` of the workload, `resident_least_mib` of a victim, and the eviction threshold with which the
+    kubelet acts before the kernel.
     """
 
     request_mib: int | None
@@ -71,19 +74,20 @@ class Burst:
 
 
 def requested_mib(pool: HostMemoryPool) -> int:
-    """The MiB that the pods of the pool request, with the largest number of victims."""
+    """Returns the MiB that the pods of the pool request, with the largest number of victims."""
     victims = sum(disposable.request_mib * disposable.pods_most for disposable in pool.disposable)
     return victims + sum(workload.request_mib for workload in pool.workloads)
 
 
 def victims(pool: HostMemoryPool) -> list[Disposable]:
-    """The disposable workloads that always run and are always above their request for the kubelet."""
+    """Returns the disposable workloads that always run and are always above their request for the kubelet."""
     return [d for d in pool.disposable if d.pods_least and d.request_mib < d.resident_least_mib]
 
 
 def exposures(pool: HostMemoryPool) -> list[Exposure]:
-    """The workloads that the kernel may kill before every victim, each at its first such moment. Empty in a pool that
-    lacks victims.
+    """Returns the workloads that the kernel may kill before every victim, each at its first such level.
+
+    Empty in a pool that lacks victims.
 
     Only the guard protects a workload beyond its peak. So the limit is tested only in a pool with a guard.
     """
@@ -124,7 +128,11 @@ def remedies(pool: HostMemoryPool, workload: Workload) -> Remedies:
 
 
 def outranked(pool: HostMemoryPool, priorities: Mapping[str, int]) -> list[Outranked]:
-    """The workloads that the kubelet may evict before every victim, by the classes' values. Raises KeyError."""
+    """Returns the workloads that the kubelet may evict before any victim, because their PriorityClass has a lower
+    value.
+
+    Raises KeyError.
+    """
     found = []
     for workload in pool.workloads if victims(pool) else ():
         for moment in UseLevel:
@@ -135,23 +143,25 @@ def outranked(pool: HostMemoryPool, priorities: Mapping[str, int]) -> list[Outra
 
 
 def bursts(pool: HostMemoryPool) -> list[Burst]:
-    """The peak of every workload, alone and together with each other one, the worst first."""
+    """Returns the peak of every workload, alone and together with each other workload, the worst first."""
     peaking = [workload for workload in pool.workloads if workload.burst_mib]
     groups = [*combinations(peaking, 1), *combinations(peaking, 2)]
     return sorted((_burst(pool, group) for group in groups), key=lambda burst: -burst.total_mib)
 
 
 def coincidence(pool: HostMemoryPool) -> Burst:
-    """All workloads at their peaks at once, which the pool bets against."""
+    """Returns the burst of all workloads at once. The pool bets that this does not happen."""
     return _burst(pool, pool.workloads)
 
 
 def needed_threshold_mib(pool: HostMemoryPool) -> int:
-    """The eviction threshold at which the kubelet frees enough before the memory is gone, whichever one or two
-    workloads grow at the declared rates.
+    """Returns the eviction threshold with which the kubelet frees enough before the memory is gone.
+
+    This holds for any one or two workloads that grow at the declared rates.
 
     The kubelet kills one pod in each interval. Until each kill, the growth must fit into the threshold and the memory
-    that earlier kills freed. A threshold as large as the growth is always enough, because it is free from the start.
+    that earlier kills freed. A threshold as large as the growth is always enough, because that memory is free from the
+    start.
     """
     return max((_threshold_mib(pool, burst.workloads) for burst in bursts(pool)), default=0)
 
@@ -179,7 +189,10 @@ def _burst(pool: HostMemoryPool, workloads: Sequence[Workload]) -> Burst:
 
 
 def _killed(pool: HostMemoryPool, freed_mib: int) -> int:
-    """The number of victims that must end to free so many MiB, the smallest first, each with its most memory."""
+    """Returns the number of victims that must end to free this many MiB.
+
+    The smallest end first, each at its most memory.
+    """
     killed = 0
     for disposable in sorted(pool.disposable, key=lambda d: d.resident_most_mib):
         if freed_mib <= 0:
@@ -191,8 +204,10 @@ def _killed(pool: HostMemoryPool, freed_mib: int) -> int:
 
 
 def _excess_mib(pool: HostMemoryPool, workload: Workload, moment: UseLevel, total_mib: int) -> int:
-    """The MiB by which the workload leads the victims in the kernel's ranking, rounded up. Negative if a victim
-    leads."""
+    """Returns the MiB by which the workload leads the victims in the kernel's ranking, rounded up.
+
+    Negative if a victim leads.
+    """
     own = badness_pages(_held_mib(workload, moment), pool.oom_score_adj(workload), total_mib)
     best = max(badness_pages(d.resident_least_mib, pool.victim_adj(d), total_mib) for d in victims(pool))
     return math.ceil((own - best) / PAGES_PER_MIB)
@@ -207,7 +222,7 @@ def _with(pool: HostMemoryPool, workload: Workload, changed: Workload) -> HostMe
 
 
 def _least(holds: Callable[[int], bool], most: int) -> int | None:
-    """The smallest number from 1 to `most` for which a rising condition holds."""
+    """Returns the smallest number from 1 to `most` for which a rising condition holds."""
     if most < 1 or not holds(most):
         return None
     return 1 + bisect_left(range(1, most), True, key=holds)
@@ -224,7 +239,7 @@ def _held_mib(workload: Workload, moment: UseLevel) -> int:
 
 
 def _goes_first(victim: Disposable, workload: Workload, moment: UseLevel, priorities: Mapping[str, int]) -> bool:
-    """True if the kubelet evicts the victim, with its least memory, before the workload."""
+    """Returns True if the kubelet evicts the victim, at its least memory, before the workload."""
     states = [
         PodState(
             name=victim.name,

@@ -1,4 +1,4 @@
-"""A history of a memory pool as text, with a drawing."""
+"""Writes a history of a memory pool as text, with a drawing."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -8,11 +8,11 @@ from tenancy.host_memory.pool import HostMemoryPool
 
 _FILLS = "█▓▒░▚▞"
 _ROWS = 12
-_GUTTER = 9  # of the scale: "  61.0Gi "
+_GUTTER = 9  # the width of the scale: " 61.0Gi "
 
 
 def host_memory_report(pool: HostMemoryPool, joint: JointUse, *, width: int = 100) -> str:
-    """The report, drawn `width` columns wide; a line that begins with `!` contradicts a declaration."""
+    """Returns the report, drawn `width` columns wide. A line that begins with `!` contradicts a declaration."""
     return "\n".join(_lines(pool, joint, width)) + "\n"
 
 
@@ -45,7 +45,10 @@ def _probability(found: Probability) -> str:
 
 
 def _drawing(pool: HostMemoryPool, joint: JointUse, width: int) -> Iterator[str]:
-    """A column is the minute of its span in which all together held the most; the line is what the pods have."""
+    """Draws each column as the minute of its span with the largest sum.
+
+    The line marks the memory that the pods have.
+    """
     columns = _columns(joint, width - _GUTTER)
     top = max(pool.pods_mib, *(sum(column) for column in columns))
     line = round(pool.pods_mib / top * _ROWS) - 1
