@@ -1,4 +1,4 @@
-"""Settings of all tests."""
+"""Configures all tests."""
 
 import os
 import signal
@@ -15,8 +15,8 @@ pytest_plugins = (
     "tests.support.project",
 )
 
-# No deadline: a machine that runs other tests is slow at times, whatever the code does. No random examples: they could
-# fail a change that did not cause the failure. Tests with the mark `search` do use random examples.
+# No deadline, because a busy machine slows any code. No random examples, because a random example could fail on a
+# change that has nothing to do with it. Tests with the mark `search` do use random examples.
 hypothesis.settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -25,14 +25,15 @@ hypothesis.settings.load_profile("steady")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "search: tries cases at random, few by default (tests/support/search.py)")
-    search.choose_seed()  # before the workers start, which inherit it
-    os.environ.setdefault("GOGC", "400")  # the engine, the control planes, the node: less time for more memory
+    search.choose_seed()  # set before the workers start, because they inherit it
+    os.environ.setdefault("GOGC", "400")  # engine, control planes and node use less time, more memory
     _hear_interrupts()
 
 
 def _hear_interrupts() -> None:
-    """A shell ignores SIGINT for programs in the background, and their children inherit this. Programs that the tests
-    interrupt would then never end."""
+    """Restores the default for SIGINT, which a shell ignores for background programs and their children. Otherwise
+    programs that the tests interrupt would never end.
+    """
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -29,7 +29,7 @@ from toolchain.workspace import Workspace, workspace
 
 BENCH = Path(__file__).parent
 _PR_SET_CHILD_SUBREAPER = 36  # include/uapi/linux/prctl.h
-SEATS_A_DEVICE = 4  # of 3000 MiB on 14000
+SEATS_A_DEVICE = 4  # 3000 MiB of 14000
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def grow(config: dict[str, Any], tenants: int) -> None:
-    """Prod with `tenants` more namespaces, one seat each, on a pool that is large enough."""
+    """Returns prod with `tenants` more namespaces, one seat each, on a pool that is large enough."""
     pool = config["pools"]["t4"]
     pool |= {"nodes": math.ceil(tenants / SEATS_A_DEVICE) + 1, "floor_mib": pool["reserve_mib"]}
     for number in range(tenants):
@@ -58,19 +58,19 @@ def grow(config: dict[str, Any], tenants: int) -> None:
 
 
 class Bench:
-    """Previews of one stack after another in a throw-away workspace."""
+    """Previews one stack after another in a throw-away workspace."""
 
     def __init__(self, space: Workspace, runs: int) -> None:
         self.space = space
         self.runs = runs
         self.stack_file = space.stack_file.read_text()
-        # At the depth that its path to the environment expects.
+        # The folder has the depth that the path to the environment expects.
         self.bare_project = Path(shutil.copytree(BENCH / "bare", space.folder / "tests" / "benchmarks" / "bare"))
         for name, place in ((".venv", space.folder), (".toolchain", self.bare_project)):
             (place / name).symlink_to(ROOT / name)
 
     def size(self, title: str, change: Callable[[dict[str, Any]], None]) -> None:
-        """Ours against the same objects from a bare loop, and our pack against an empty one."""
+        """Compares our program with the same objects from a plain loop, and our pack with an empty pack."""
         self.space.stack_file.write_text(self.stack_file)
         self.space.change(copy.copy(change))
         settings = load_file(self.space.stack_file)
@@ -86,7 +86,7 @@ class Bench:
         self.row(f"{title}, our pack", count, lambda: self.ours(pack), "empty pack", lambda: self.ours(empty))
 
     def row(self, title: str, count: int, ours: Callable[[], None], name: str, baseline: Callable[[], None]) -> None:
-        """Runs the two in turn and prints medians and the medians of the pairs' ratios."""
+        """Runs the two commands in turn. Prints the medians, and the medians of the pairs' ratios."""
         pairs = [(timed(ours), timed(baseline)) for _ in range(self.runs + 1)][1:]
         first, second = (statistics.median(each.seconds for each in column) for column in zip(*pairs, strict=True))
         ratio = statistics.median(a.seconds / b.seconds for a, b in pairs)
@@ -112,7 +112,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Took:
-    """The time of a command. The CPU seconds are those of all processes that it started."""
+    """Holds the time of a command. The CPU seconds include all processes that the command started."""
 
     seconds: float
     cpu_seconds: float
@@ -126,7 +126,7 @@ def timed(run: Callable[[], None]) -> Took:
 
 
 def adopt() -> None:
-    """Plugins that the engine leaves behind as it ends become this process's children, and so are counted."""
+    """Makes orphaned plugins of the engine children of this process, so that their CPU time is counted."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

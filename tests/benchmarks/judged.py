@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def write(folder: Path, nodes: int, seats: int) -> Path:
-    """A stack file, and next to it the file that it names."""
+    """Writes a stack file, and next to it the file that the stack file names."""
     config = raw()
     pool = config["pools"]["t4"]
     pool |= {"nodes": nodes, "device_count": DEVICES, "floor_mib": pool["reserve_mib"]}
@@ -82,12 +82,12 @@ def write(folder: Path, nodes: int, seats: int) -> Path:
 
 
 def chart(declared: settings.StackSettings) -> str:
-    """As `make chart` prints it."""
+    """Draws the chart as `make chart` prints it."""
     return seating_chart(declared.ledger()) + host_memory_chart(host_memory_pools(declared.memory_pools))
 
 
 def objects(declared: settings.StackSettings) -> list[Object]:
-    """The program's objects, as the pack sees them."""
+    """Returns the program's objects, as the policy pack sees them."""
     found = []
     for resource in build(lambda: platform.build(declared, ROOT)).resources:
         if resource.type.startswith("kubernetes:"):
@@ -99,7 +99,7 @@ def objects(declared: settings.StackSettings) -> list[Object]:
 
 
 def slowest(graph: Graph) -> list[tuple[str, float]]:
-    """Each rule by itself; what the graph has read already, the first of them does not pay."""
+    """Times each rule alone. The first rule does not pay for what the graph has already read."""
     seconds = {rule.id: timed(lambda rule=rule: [*rule.check(graph)])[1] for rule in RULES}
     return sorted(seconds.items(), key=lambda each: -each[1])[:_SLOWEST]
 

@@ -1,8 +1,8 @@
-"""Times preflight of many pods against a bare loop: `python -m tests.benchmarks.preflight`, or `--pods 500`.
+"""Times preflight of many pods against a plain loop: `python -m tests.benchmarks.preflight`, or `--pods 500`.
 
-A real API server has the records' cluster and so many more pods, of Deployments with five replicas. The bare loop lists
-the same pods, page by page through the same kubectl, and judges nothing. Both run as a process of their own, as an
-operator starts them. The table goes into docs/choosing/benchmarks.md.
+A real API server has the records' cluster and so many more pods, of Deployments with five replicas. The plain loop
+lists the same pods, page by page through the same kubectl, and judges nothing. Both run as processes of their own, as
+an operator starts them. The table goes into docs/choosing/benchmarks.md.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def fill(server: ApiServer, pods: int) -> None:
-    """The records' cluster, then more Deployments: every tenth one asks for a GPU."""
+    """Creates the records' cluster, then more Deployments. Every tenth Deployment requests a GPU."""
     cluster = record_0000()
     cluster.runtime_classes = [{"metadata": {"name": "nvidia"}, "handler": "nvidia"}]
     cluster.namespaces["many"] = {}
@@ -65,7 +65,7 @@ def fill(server: ApiServer, pods: int) -> None:
 
 
 def seconds(folder: str, *arguments: str) -> float:
-    """The median of some runs."""
+    """Returns the median seconds of some runs."""
     found = []
     for _ in range(RUNS):
         began = time.monotonic()
@@ -75,7 +75,7 @@ def seconds(folder: str, *arguments: str) -> float:
 
 
 def python(folder: str, *arguments: str) -> None:
-    """Runs Python. Raises SystemExit with its error output; 1 is preflight's code for something in the way."""
+    """Runs Python. Raises SystemExit with the error output. Exit code 1 is allowed: preflight found an obstacle."""
     command: Sequence[str] = (sys.executable, *arguments)
     env = {**environ(), "PYTHONPATH": os.fspath(ROOT)}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)

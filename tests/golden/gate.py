@@ -16,7 +16,7 @@ _BELOW = "<!-- below: make golden -->\n"
 
 
 def page() -> str:
-    """Returns the page as it is, with the rules as they are now."""
+    """Returns the page with the current rules, and its other text unchanged."""
     head, mark, _ = PAGE.read_text().partition(_BELOW)
     return head + mark + "".join(map(_section, RULES))
 

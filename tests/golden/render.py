@@ -15,7 +15,7 @@ from tests.support.paths import ROOT
 
 FOLDER = Path(__file__).resolve().parent
 EVERY = FOLDER / "every.yaml"
-# Each stack file and the file that holds its objects.
+# Maps each stack file to the file that holds its objects.
 STACKS = {
     ROOT / "Pulumi.prod.yaml": FOLDER / "prod.objects.yaml",
     ROOT / "examples" / "template" / "gpus.yaml": FOLDER / "template.objects.yaml",
@@ -23,12 +23,12 @@ STACKS = {
     FOLDER / "claims.yaml": FOLDER / "claims.objects.yaml",
     FOLDER / "observe.yaml": FOLDER / "observe.objects.yaml",
 }
-# Hashes of the agents' source and of what names it: they change with each line of the agents.
+# These hashes of the agents' source, and the names made from them, change with each line of the agents.
 _HASH = re.compile(r"\b[0-9a-f]{64}\b|(?<=-)[0-9a-f]{10}\b")
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Writes text of several lines as a block, and each value where it stands."""
+    """Writes a text of several lines as a block, and repeats a value instead of writing an alias."""
 
     def ignore_aliases(self, _: Any) -> bool:
         return True
@@ -42,17 +42,17 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def objects(stack_file: Path) -> str:
-    """Returns one YAML document per resource, sorted by kind and name, and one with the stack's outputs.
+    """Returns one YAML document per resource, sorted by kind and name, and one document with the stack's outputs.
 
-    A component shows its parent only. `retain` is true if `destroy` leaves the object in the cluster. The agents'
-    archive and its hash are left out. Raises ConfigError when the settings refuse the file.
+    A component shows only its parent. `retain` is true if `destroy` leaves the object in the cluster. The agents'
+    archive and its hash are left out. Raises ConfigError if the settings refuse the file.
     """
 
     def program() -> None:
         given = stackfile.read_either(stack_file).values
         if stack_file == EVERY:
             add_examples(given)
-        # In a folder without a chart of Kueue, because the chart's address would depend on the installed tools.
+        # The folder has no chart of Kueue, because the chart's address would depend on the installed tools.
         outputs = platform.build(settings.from_mapping(given, stack_file.parent), root=FOLDER)
         for name, value in vars(outputs).items():
             pulumi.export(name, value)
@@ -63,7 +63,7 @@ def objects(stack_file: Path) -> str:
 
 
 def add_examples(given: dict[str, Any]) -> None:
-    """Gives each setting that no golden stack names its example, in the first map that may have it."""
+    """Adds the example of each setting that no golden stack names, to the first map that may have the setting."""
     stacks = [given, *(stackfile.read_either(FOLDER / name).values for name in ("tenants.yaml", "claims.yaml"))]
     schema = settings_schema()
     for setting in (each for part in schema["properties"] for each in settings_page.settings(part, schema)):
@@ -73,7 +73,7 @@ def add_examples(given: dict[str, Any]) -> None:
 
 
 def _first_map(value: Any, path: Sequence[str]) -> Any:
-    """The first map at a path, made where there is none."""
+    """Returns the first map at a path, and makes it if it is missing."""
     for part in path:
         if part == "[]":
             value += [] if value else [{}]
@@ -84,7 +84,7 @@ def _first_map(value: Any, path: Sequence[str]) -> Any:
 
 
 def _maps(value: Any, path: Sequence[str]) -> Iterator[Any]:
-    """The maps at a path; NAME is any key, and [] any item."""
+    """Returns the maps at a path. NAME stands for any key, and [] for any item."""
     if not path:
         yield value
     elif path[0] in ("NAME", "[]"):

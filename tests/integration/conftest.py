@@ -1,4 +1,4 @@
-"""Here a cluster is served over TLS, to clients in any process."""
+"""Serves a cluster over TLS to clients in any process."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""The recorded graph: what a program registers, drained to plain data, so that tests assert without callbacks.
+"""Records the resource graph of a program as plain data, so that tests assert without callbacks.
 
-`pulumi.runtime.Mocks` never sees parents, dependencies, options or a component's outputs; this recorder reads them from
+`pulumi.runtime.Mocks` never sees parents, dependencies, options or a component's outputs. This recorder reads them from
 the registration requests that the SDK sends to the engine's resource monitor.
 """
 
@@ -21,7 +21,9 @@ PROJECT, STACK = "gpu-tenancy", "test"
 
 @dataclass(frozen=True)
 class Recorded:
-    """One registered resource. `request` is the SDK's RegisterResourceRequest, for options that have no field here."""
+    """Holds one registered resource. `request` is the SDK's RegisterResourceRequest, for options that have no
+    field here.
+    """
 
     urn: str
     type: str
@@ -40,18 +42,20 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Graph:
-    """Everything a program registered, in the order in which it did; `exports` are the stack's outputs."""
+    """Holds all that a program registered, in order of registration. `exports` are the stack's outputs."""
 
     resources: tuple[Recorded, ...]
     outputs: Mapping[str, Mapping[str, Any]]
     exports: Mapping[str, Any]
 
     def all(self, kind: str) -> list[Recorded]:
-        """The resources of a kind, by name: registration order is the event loop's, not the program's."""
+        """Returns the resources of a kind, sorted by name, because the event loop decides the order of registration."""
         return sorted((r for r in self.resources if r.kind == kind), key=lambda r: r.name)
 
     def one(self, kind: str, name: str | None = None) -> Recorded:
-        """The only resource of a kind (and of a Pulumi name, if given). Raises LookupError for none and for several."""
+        """Returns the only resource of a kind (and of a Pulumi name, if given). Raises LookupError for none and
+        for several.
+        """
         found = [r for r in self.all(kind) if name in (None, r.name)]
         if len(found) != 1:
             there = ", ".join(sorted(f"{r.kind} {r.name}" for r in self.resources))
@@ -59,14 +63,14 @@ class Graph:
         return found[0]
 
     def objects(self) -> list[Mapping[str, Any]]:
-        """The Kubernetes objects as plain manifests, without components and Helm releases.
+        """Returns the Kubernetes objects as plain manifests, without components and Helm releases.
 
-        Whole numbers are ints again, as the provider writes them: protobuf, and with it `inputs`, knows only doubles.
+        Whole numbers become ints again, as the provider writes them, because protobuf and `inputs` have only doubles.
         """
         return [_whole(r.inputs) for r in self.resources if r.custom and {"apiVersion", "kind"} <= r.inputs.keys()]
 
     def parent(self, resource: Recorded) -> Recorded | None:
-        """The resource's parent; None under the stack itself."""
+        """Returns the resource's parent; None directly under the stack."""
         return self._by_urn.get(resource.parent_urn)
 
     def children(self, resource: Recorded) -> list[Recorded]:
@@ -112,8 +116,9 @@ class _NoProvider(mocks.Mocks):
 
 
 class Recorder(mocks.MockMonitor):
-    """A resource monitor that keeps every request, and refuses the same resource twice as the engine does. A resource's
-    outputs are its inputs."""
+    """Records every request as a resource monitor. Like the engine, it refuses a resource that is already
+    registered. A resource's outputs are its inputs.
+    """
 
     def __init__(self) -> None:
         super().__init__(_NoProvider())
@@ -175,5 +180,5 @@ def build(program: Callable[[], object]) -> Graph:
 
 
 def names(resources: Iterable[Recorded]) -> set[str]:
-    """The Pulumi names of resources, to be compared as a set."""
+    """Returns the Pulumi names of resources as a set."""
     return {resource.name for resource in resources}

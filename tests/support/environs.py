@@ -1,4 +1,4 @@
-"""The environment of each agent, as its manifest sets it."""
+"""Returns the environment of each agent, as the agent's manifest sets it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The examples of the policy rules as programs: prod with a key changed, or a small program with an object changed."""
+"""Turns the examples of the policy rules into programs: prod with one key or object changed, or a small program."""
 
 import copy
 import json
@@ -15,7 +15,7 @@ from toolchain.workspace import Outcome
 
 @dataclass(frozen=True)
 class Case:
-    """An example of a rule, by its number there."""
+    """Holds an example of a rule by its number in that rule."""
 
     rule: str
     number: int
@@ -34,7 +34,9 @@ class Case:
         return judged(self.example, self.example.wrong)
 
     def said_of_the_right_one(self) -> list[str]:
-        """Returns its messages about the right value, or, for an object without a key, about the program without it."""
+        """Returns the messages about the right value, or about the program without the object if the example has
+        no key.
+        """
         example = self.example
         if example.of is None and changed(prod.raw(), example, example.right) == prod.raw():
             return _said_of_prod()

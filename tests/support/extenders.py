@@ -1,4 +1,4 @@
-"""The shipped extender: a process that uses a served cluster, and clients of its two ports."""
+"""Runs the shipped extender as a process that uses a served cluster, and calls its two ports."""
 
 import http.client
 import json
@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Extender:
-    """A running one; `certificates` is certify's directory."""
+    """Holds a running extender. `certificates` is the directory of the init container `certify`."""
 
     verbs_port: int
     http_port: int
@@ -34,7 +34,7 @@ class Extender:
     process: "subprocess.Popen[bytes]"
 
     def get(self, path: str) -> tuple[int, str]:
-        """Asks the open port. The status is 0 without an answer."""
+        """Sends a GET to the open port. The status is 0 if no answer comes."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=PATIENCE_SECONDS)
         try:
             connection.request("GET", path)

@@ -1,4 +1,4 @@
-"""An API server in this process: as much of Kubernetes as the agents use, with faults on order."""
+"""Plays the part of Kubernetes' API server that the agents use, in this process, with faults on demand."""
 
 import io
 import json
@@ -51,7 +51,7 @@ class FakeTime:
 
 @dataclass
 class Fault:
-    """Answers `times` requests that match with an error instead; status 0 is no answer at all."""
+    """Answers `times` matching requests with an error. Status 0 means no answer at all."""
 
     method: str
     path: str
@@ -65,7 +65,7 @@ class Fault:
 
 @dataclass
 class FakeCluster:
-    """The objects, by path; `requests` is the record of every call."""
+    """Holds the objects by path. `requests` records every call."""
 
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: list[dict[str, Any]] = field(default_factory=list)
@@ -77,17 +77,17 @@ class FakeCluster:
     tokens: list[str] = field(default_factory=list)
     agents: list[str | None] = field(default_factory=list)
     held_by_budget: set[str] = field(default_factory=set)  # pods that no eviction may take now
-    now: datetime | None = None  # the server's clock, where a test holds it
+    now: datetime | None = None  # the server's clock, if a test stops it
     ignores_patches: bool = False
     counts: bool = True  # a page of a list without selectors has remainingItemCount
     before_patch: Callable[[], None] = lambda: None
     version: int = 100
-    # Watches: all that happened, in order. Where they do not `last`, the server ends each at once.
+    # Watches read this list of all events, in order. Unless watches `last`, the server ends each of them at once.
     history: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     happened: threading.Condition = field(default_factory=threading.Condition)
     watches_last: bool = False
     watching: int = 0
-    watches_ended: int = 0  # how often all watches that there were have been ended
+    watches_ended: int = 0  # counts how often all open watches have been ended
 
     def add_node(self, name: str = "k8s-node1", labels: Mapping[str, str] = LABELS, **amounts: str) -> None:
         keys = {"gpumem": NAMES.gpumem, "gpu_count": NAMES.gpu_count}
@@ -132,7 +132,7 @@ class FakeCluster:
         self.tell(kind, self.ledger_path.rpartition("/")[0], self.objects[self.ledger_path])
 
     def tell(self, kind: str, path: str, found: Mapping[str, Any]) -> None:
-        """Every watch of the collection at `path`."""
+        """Records an event for every watch of the collection at `path`."""
         with self.happened:
             self.history.append((path, {"type": kind, "object": json.loads(json.dumps(found))}))
             self.happened.notify_all()
@@ -150,7 +150,7 @@ class FakeCluster:
         return self.now or datetime.now(UTC)
 
     def end_open_watches(self) -> None:
-        """Ends the watches that are open now; new ones last."""
+        """Ends all watches that are open now. Watches that begin later go on."""
         with self.happened:
             self.watches_ended += 1
             self.happened.notify_all()
@@ -158,7 +158,7 @@ class FakeCluster:
     def events_after(
         self, path: str, query: Mapping[str, str], reader_waits: Callable[[], float] = lambda: math.inf
     ) -> Generator[dict[str, Any]]:
-        """Yields the events of a watch until its time is over, or its reader stops waiting."""
+        """Yields the events of a watch until its time is over or its reader stops waiting."""
         end, version, told = time.monotonic() + int(query["timeoutSeconds"]), int(query["resourceVersion"]), 0
 
         ended = self.watches_ended
@@ -193,7 +193,7 @@ class FakeCluster:
         return f"/api/v1/namespaces/{SYSTEM}/configmaps/{LEDGER}"
 
     def shown(self, name: str = "k8s-node1") -> tuple[str | None, str | None, str | None, str | None]:
-        """gpumem and gpu-count in capacity, then in allocatable."""
+        """Returns the node's gpumem and gpu-count in capacity, then in allocatable."""
         capacity, allocatable = (self.nodes[name]["status"][part] for part in ("capacity", "allocatable"))
         keys = (NAMES.gpumem, NAMES.gpu_count)
         return (capacity.get(keys[0]), capacity.get(keys[1]), allocatable.get(keys[0]), allocatable.get(keys[1]))
@@ -283,7 +283,7 @@ class FakeCluster:
     def end_pod(
         self, pod: dict[str, Any], options: dict[str, Any], *, deleted: bool = False
     ) -> tuple[int, dict[str, Any]]:
-        """Evicts or deletes a pod: it terminates for 30 s, and is never removed."""
+        """Evicts or deletes a pod: the pod terminates for 30 s and is never removed."""
         metadata = pod["metadata"]
         if metadata["uid"] != options["preconditions"]["uid"]:
             return 409, status(409, "Conflict", "the UID in the precondition does not match")
@@ -332,7 +332,7 @@ def _selected(found: Mapping[str, Any], query: Mapping[str, str]) -> bool:
 
 
 def merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
-    """RFC 7386, and quantities in the form that the API server stores."""
+    """Merges a patch by RFC 7386, with quantities in the form that the API server stores."""
     for key, value in patch.items():
         if value is None:
             target.pop(key, None)
@@ -348,7 +348,7 @@ def status(code: int, reason: str, message: str) -> dict[str, Any]:
 
 @dataclass
 class Served:
-    """A cluster, and clients of it that reach it within this process."""
+    """Holds a cluster, and clients that reach the cluster within this process."""
 
     cluster: FakeCluster
     mount: Path
@@ -364,7 +364,7 @@ class Served:
         return InMemory(self.cluster)
 
     def api(self, *, clock: Clock | None = None, jitter: float = 0.5, attempts: int = ATTEMPTS) -> Api:
-        """Returns a client, by default on the fake clock. It is closed when the test ends."""
+        """Returns a client, by default on the fake clock. The client is closed when the test ends."""
         api = Api(
             self.endpoint(),
             clock=clock or self.time.clock(),

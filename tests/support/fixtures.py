@@ -1,4 +1,4 @@
-"""A fake cluster in memory for each test; the zipapps once for all."""
+"""Provides a fake cluster in memory for each test, and builds the zipapps once for all tests."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.support.fake_cluster import TOKEN, FakeCluster, Served
 from toolchain.cluster import fake_nvml
 from toolchain.cluster.fake_nvml import FakeNvml
 
-# Tests wait so long for events that need 2 s, since other tests run on the same machine.
+# Tests wait so long for events that need 2 s, because other tests run on the same machine.
 LOADED_SECONDS = 60
 
 
@@ -25,7 +25,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The agents as they are shipped."""
+    """Returns the archive of the agents as shipped."""
     path = tmp_path_factory.mktemp("zipapp") / "agents.pyz"
     from components.base.zipapp import build  # noqa: PLC0415 (it imports Pulumi, which most tests do not need)
 
@@ -35,7 +35,7 @@ def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def node_zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The agents as they are shipped to the nodes, with NVML's bindings."""
+    """Returns the archive of the node agents as shipped, with NVML's bindings."""
     path = tmp_path_factory.mktemp("node-zipapp") / "agents.pyz"
     from components.base.zipapp import build_for_nodes  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""An attacker of an HTTP server, as a process: `python -m tests.support.flood PORT SOURCES`.
+"""Attacks an HTTP server from a process of its own: `python -m tests.support.flood PORT SOURCES`.
 
-It holds many connections that never end their request, and opens each one again that the server closes. It also sends
-whole requests at a rate, some of them far too large. It ends when it is killed.
+The attacker holds many connections whose requests never end, and opens each closed connection again. It also sends
+whole requests at a rate, and some of these are far too large. The attack ends when the process is killed.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ BUSY = (errno.EINPROGRESS, errno.EAGAIN)
 BEGUN = b"GET /metrics HTTP/1.1\r\nX-Slow: "
 WHOLE = b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n"
 OVERSIZED = b"GET /metrics HTTP/1.1\r\nX-Large: " + b"x" * 2**20
-# Connections that are held, of which so many are opened in a second, and whole requests in a second.
+# The attacker holds so many connections, opens so many a second, and sends so many whole requests a second.
 SLOW, REOPEN, RATE = 3000, 1000, 300
 DRIP_SECONDS = 1.0
 TICK_SECONDS = 0.005
@@ -33,7 +33,7 @@ TICK_SECONDS = 0.005
 
 @dataclass
 class Attack:
-    """`sources` are addresses of the loopback from which it comes."""
+    """Runs the attack. `sources` are the loopback addresses from which the attack comes."""
 
     port: int
     sources: Sequence[str]
@@ -104,7 +104,7 @@ class Attack:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a process: MiB at its peak, threads, descriptors."""
+    """Holds the cost of a process: MiB at its peak, threads, descriptors."""
 
     peak_mib: float
     threads: int
@@ -118,7 +118,7 @@ def cost(pid: int) -> Cost:
     return Cost(int(status["VmHWM:"]) / 1024, int(status["Threads:"]), descriptors)
 
 
-# The guard's own passes over this machine's processes, and its server. It prints the time of each pass.
+# Runs the guard's passes over this machine's processes, and its server. Prints the time of each pass.
 SWEEPING = """
 import resource, sys, threading, time
 from pathlib import Path
@@ -156,7 +156,7 @@ with MetricsServer(int(sys.argv[1]), checked) as server:
 
 @contextmanager
 def attacked(port: int, *, sources: int = 1) -> Iterator[None]:
-    """The attack goes on, for as long as the context does."""
+    """Continues the attack for as long as the context lasts."""
     command = [sys.executable, "-m", "tests.support.flood", str(port), str(sources)]
     with subprocess.Popen(command, cwd=ROOT) as process:
         try:

@@ -1,4 +1,4 @@
-"""Random samples of gates in two pools, and the acts that the gate must never take."""
+"""Makes random samples of gates in two pools, and checks acts that the gate must never take."""
 
 import random
 from collections.abc import Iterable
@@ -97,14 +97,16 @@ def _check_pool(intents: list[Intent], readings: list[NodeTelemetry]) -> None:
 
 
 def _may_be_on(found: GateState, uuid: str, devices: Iterable[str]) -> bool:
-    """True if its pods use the device. If they use no device, True if they are on its node or not placed yet."""
+    """Returns True if the pods use the device. If they use no device, returns True if they are on its node or not
+    yet placed.
+    """
     if any(used in devices for used in found.used_mib):
         return uuid in found.used_mib
     return not found.nodes or uuid.partition("/")[0] in found.nodes
 
 
 def _may_still_take(found: GateState, uuid: str, devices: Iterable[str]) -> int:
-    """Of one device, at worst."""
+    """Returns the MiB that may still be taken from one device in the worst case."""
     replicas = found.deployment.replicas
     if found.ownership.under_way:
         replicas = 1

@@ -1,4 +1,4 @@
-"""Gates for tests: their settings, their state, and the devices that they decide on."""
+"""Builds the demand gate's settings and state for tests, and the devices on which it decides."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -61,7 +61,7 @@ def entry(gate: GateConfig = TTS, replicas: int = 0, **fields: Any) -> JournalEn
 
 
 def state(gate: GateConfig = TTS, replicas: int = 0, **fields: Any) -> GateState:
-    """The gate's own; fields named changed_at and idle_since are its entry's."""
+    """Returns the gate's state. Fields named changed_at and idle_since go into the workload's entry."""
     times = {name: fields.pop(name) for name in ("changed_at", "idle_since") if name in fields}
     ownership = Ownership(entry=entry(gate, replicas, **times))
     found = deployment(gate, replicas=replicas)
@@ -127,7 +127,7 @@ def add_deployment(cluster: FakeCluster, gate: GateConfig = TTS, *, owners: Any 
 
 
 def owner(manager: str, field: str = "f:replicas") -> dict[str, Any]:
-    """An entry of managedFields."""
+    """Returns an entry of managedFields."""
     return {"manager": manager, "operation": "Update", "fieldsV1": {"f:spec": {field: {}}}}
 
 
@@ -142,7 +142,7 @@ def scale_by(cluster: FakeCluster, manager: str, replicas: int) -> None:
 def add_running_pod(
     cluster: FakeCluster, gate: GateConfig = TTS, *, node: str = "k8s-node1", **metadata: Any
 ) -> dict[str, Any]:
-    """A pod of the gate's Deployment."""
+    """Adds a running pod of the gate's Deployment."""
     name = gate.deployment
     given = {"name": name, "namespace": gate.namespace, "uid": f"uid-{name}-pod", "labels": {"app": name}, **metadata}
     cluster.pods.append({"metadata": given, "spec": {"nodeName": node}, "status": {"phase": "Running"}})

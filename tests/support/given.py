@@ -1,4 +1,4 @@
-"""A small platform for the tests of several components."""
+"""Builds a small platform for the tests of several components."""
 
 from typing import Any
 
@@ -32,29 +32,29 @@ LEDGER = Ledger(domain=DOMAIN, pools=(T4, BATCH), seats=(Seat(name="chat", tenan
 
 
 def declared(component: type[pulumi.ComponentResource], name: str, args: object) -> Graph:
-    """The graph of one component alone."""
+    """Returns the graph of one component alone."""
     return build(lambda: component(name, args))  # type: ignore[call-arg, arg-type]
 
 
 def environment(workload: dict[str, Any]) -> dict[str, str]:
-    """The literal environment of a workload's only container."""
+    """Returns the literal environment of a workload's only container."""
     return {e["name"]: e["value"] for e in container(workload)["env"] if "value" in e}
 
 
 def container(workload: dict[str, Any]) -> dict[str, Any]:
-    """The only container of a workload."""
+    """Returns the only container of a workload."""
     (only,) = pod(workload)["containers"]
     return only
 
 
 def pod(workload: dict[str, Any]) -> dict[str, Any]:
-    """The pod's spec of a Job, a CronJob or a DaemonSet."""
+    """Returns the pod's spec of a Job, a CronJob or a DaemonSet."""
     spec = workload["spec"]
     return (spec["jobTemplate"]["spec"] if workload["kind"] == "CronJob" else spec)["template"]["spec"]
 
 
 def rights(graph: Graph) -> set[tuple[str, str, str, tuple[str, ...]]]:
-    """Returns the rights of a graph's accounts: namespace or *, resource with its group, verb, resource names."""
+    """Returns the rights of all accounts in a graph: namespace or *, resource with its group, verb, resource names."""
     return {
         (r.inputs["metadata"].get("namespace", "*"), f"{group}/{resource}", verb, tuple(rule.get("resourceNames", ())))
         for kind in ("Role", "ClusterRole")

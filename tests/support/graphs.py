@@ -1,4 +1,4 @@
-"""Programs as the gate sees them: manifests by a short name, judged by the real policy behind the SDK's proxies."""
+"""Builds programs as the policy pack sees them, and judges them by the real policy behind the SDK's proxies."""
 
 import io
 import json
@@ -70,12 +70,12 @@ CLAIMED = replace(LEDGER, claimed=ConsumableShares.MEMORY)
 
 
 def seat(name: str, **changes: Any) -> Ledger:
-    """The ledger with one seat changed."""
+    """Returns the ledger with one seat changed."""
     return replace(LEDGER, seats=tuple(replace(s, **changes) if s.name == name else s for s in LEDGER.seats))
 
 
 def pool(name: str, **changes: Any) -> Ledger:
-    """The ledger with one pool changed."""
+    """Returns the ledger with one pool changed."""
     return replace(LEDGER, pools=tuple(replace(p, **changes) if p.name == name else p for p in LEDGER.pools))
 
 
@@ -85,7 +85,7 @@ def ledger_object(ledger: Ledger = LEDGER) -> Manifest:
 
 
 def deployment(name: str, namespace: str, mib: object, *, replicas: int = 1) -> Manifest:
-    """A resident as it should be."""
+    """Returns a resident's Deployment without mistakes."""
     return an_object(
         "apps/v1",
         "Deployment",
@@ -129,7 +129,7 @@ def cron_job(account: str) -> Manifest:
 
 
 def role(account: str, rules: Iterable[Manifest], namespace: str | None = None, *, home: str = SYSTEM) -> Program:
-    """A role of that name, and the binding that gives it to the agents' account of that name."""
+    """Returns a role of that name, and the binding that gives the role to the agents' account of that name."""
     kind = "ClusterRole" if namespace is None else "Role"
     subject = {"kind": "ServiceAccount", "name": account, "namespace": home}
     ref = {"apiGroup": RBAC, "kind": kind, "name": account}
@@ -149,7 +149,7 @@ def rule(resource: str, *verbs: str, group: str = "", only: str | None = None) -
 def claim_template(
     namespace: str, seat: str, memory: str | None, *, first_available: bool = False, **fields: Any
 ) -> Manifest:
-    """A ResourceClaimTemplate for so much of the seat's device."""
+    """Returns a ResourceClaimTemplate for so much of the seat's device."""
     capacity = {} if memory is None else {"capacity": {"requests": {"memory": memory}}}
     asked = {"deviceClassName": f"{seat}.gpumem.viktorbarzin.me", **capacity, **fields}
     request = {"name": "gpumem", **({"firstAvailable": [asked]} if first_available else {"exactly": asked})}
@@ -158,7 +158,7 @@ def claim_template(
 
 
 def limit(key: str, policy: str, resource: str, account: str) -> Program:
-    """A policy that limits what the account writes of the resource, and its binding."""
+    """Returns a policy that limits how the account may write the resource, and the policy's binding."""
     user = f"system:serviceaccount:{account}"
     spec = {
         "failurePolicy": "Fail",
@@ -194,7 +194,7 @@ def cluster_queue(*flavors: str, nominal: object = 1) -> Manifest:
 
 
 def platform(ledger: Ledger = LEDGER, memory: HostMemoryPool = NODE_4) -> Program:
-    """A program like prod, with its residents, that breaks no rule; quotas follow the ledger."""
+    """Returns a program like prod, with its residents, that breaks no rule. The quotas follow the ledger."""
     program: Program = {"ledger": ledger_object(ledger)}
     for tenant in sorted({s.tenant for s in ledger.seats}):
         hard = {ledger.names.requests_gpumem: str(ledger.budget_mib(tenant))}
@@ -260,12 +260,14 @@ def _agents() -> Program:
 
 
 def consumer(mib: object = 5000) -> Program:
-    """A consumer's program: its workload and nothing of the platform."""
+    """Returns a consumer's program, which has its workload and no object of the platform."""
     return {"llama-swap": deployment("llama-swap", "llama-swap", mib)}
 
 
 def resources(program: Mapping[str, Manifest]) -> list[PolicyResource]:
-    """The resources as AnalyzeStack builds them (pulumi_policy/policy.py): behind proxies, numbers as floats."""
+    """Returns the resources as AnalyzeStack builds them (pulumi_policy/policy.py): behind proxies, with numbers as
+    floats.
+    """
     return [
         PolicyResource(
             _type_token(manifest), unknown_checking_proxy(_floats(manifest)), _urn(name), name, None, None, None, [], {}
@@ -292,7 +294,7 @@ def _floats(value: Any) -> Any:
 
 
 def judge(program: Mapping[str, Manifest], config: Mapping[str, Any] | None = None) -> list[str]:
-    """Returns the messages of the mandatory policy. Each has the URN of a resource of the program, or none."""
+    """Returns the messages of the mandatory policy. Each message has the URN of a resource of the program, or none."""
     messages = []
 
     def report(message: str, urn: str | None = None) -> None:
@@ -305,7 +307,7 @@ def judge(program: Mapping[str, Manifest], config: Mapping[str, Any] | None = No
 
 
 def rules_of(messages: Iterable[str]) -> set[str]:
-    """The ids that the messages start with."""
+    """Returns the rule ids with which the messages start."""
     return {message.partition(":")[0] for message in messages}
 
 

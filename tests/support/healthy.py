@@ -1,4 +1,4 @@
-"""The series of a healthy cluster for promtool's rule tests, and settings by which all alerts exist."""
+"""Builds the series of a healthy cluster for promtool's rule tests, and settings that declare every alert."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,11 +11,11 @@ from tests.support.given import CLUSTER, LEDGER, NODES, SYSTEM, T4
 from tests.support.memory_pools import NODE_4
 
 MIB = 2**20
-# A series by its name in PromQL; its values each minute, in promtool's notation.
+# Maps a series by its name in PromQL to its values, one a minute, in promtool's notation.
 Series = dict[str, str]
 CRON_JOBS = ("gpumem-reconcile", "gpu-vram-watchdog")
 CAPPED = replace(T4, enforce=Enforce.DRIVER)
-# The settings by which every alert exists.
+# With these settings, the stack has every alert.
 ARGS = AlertsArgs(
     spec=AlertsSpec(labels={"release": "prometheus"}),
     cluster=CLUSTER,
@@ -46,8 +46,9 @@ def steady(value: float) -> str:
 
 
 def measured(node: str, free_mib: int, *, unattributed_mib: int = 0, pool: Pool = T4) -> Series:
-    """An exporter's series of its pool and of one device, the rest of which chat-0 uses; and its pod, which stays on
-    record while its node is dead."""
+    """Returns an exporter's series of its pool and of one device, and the series of its pod. chat-0 uses the
+    memory that is not free. The pod's series stay while its node is dead.
+    """
     device = {"node": node, "gpu": "0", "uuid": f"GPU-{node}"}
     pod = {"node": node, "namespace": "chat", "pod": "chat-0", "pod_uid": "u"}
     total_mib = 15360
@@ -84,7 +85,9 @@ def allocatable(mib: int, *nodes: str, instance: str = "ksm") -> Series:
 
 
 def asking(of: str = "container") -> Series:
-    """A pod asks for gpumem, in a container or, as a sidecar does, in an init container; it runs."""
+    """Returns the series of a running pod that requests gpumem in a container, or in an init container like a
+    sidecar.
+    """
     asks = {"namespace": "chat", "pod": "chat-0", "container": "c", "resource": "example_com_gpumem"}
     return {
         **{named(f"kube_pod_{of}_resource_requests", **asks, instance=each): "5000x30" for each in "ab"},
@@ -97,7 +100,7 @@ def running(namespace: str, pod: str, phase: str = "Running") -> str:
 
 
 def placing() -> Series:
-    """Two extenders, of which the first leads; both know a device with 4000 MiB left."""
+    """Returns the series of two extenders. The first one leads, and both know a device with 4000 MiB left."""
     series = {}
     for pod in "ab":
         device = {"node": "a", "gpu": "0", "uuid": "GPU-a", "pod": pod}
@@ -115,7 +118,7 @@ def placing() -> Series:
 
 
 def guarding(node: str) -> Series:
-    """A guard with one protected pod."""
+    """Returns the series of a guard with one protected pod."""
     where = {"node": node, "instance": f"{node}:9402"}
     pod = {**where, "namespace": "inference", "pod": f"llm-{node}", "pod_uid": "u"}
     return {
@@ -130,7 +133,7 @@ def desired(daemon_set: str, nodes: int) -> Series:
     return {named("kube_daemonset_status_desired_number_scheduled", **labels): f"{nodes}x30"}
 
 
-# All but what is measured and advertised; each agent succeeds at each minute.
+# These are all series except measured and advertised memory. Each agent succeeds every minute.
 BEATING = {
     **{last_success(name): "0+60x30" for name in CRON_JOBS},
     **placing(),
@@ -143,7 +146,9 @@ HEALTHY = {**BEATING, **measured("a", 4000), **allocatable(14000, "a"), **asking
 
 
 def changed(series: Mapping[str, str], changes: Mapping[str, str]) -> Series:
-    """The series with other values: of each that a key selects, else of a new one with the key as its name."""
+    """Returns the series with other values. A key replaces each series that it selects, or else adds a series of
+    its name.
+    """
     found = dict(series)
     for key, values in changes.items():
         found |= dict.fromkeys(selected(series, key) or [key], values)
@@ -151,14 +156,14 @@ def changed(series: Mapping[str, str], changes: Mapping[str, str]) -> Series:
 
 
 def without(series: Mapping[str, str], *keys: str) -> Series:
-    """The series but those that a key selects; each key selects some."""
+    """Returns the series without those that a key selects. Each key must select at least one series."""
     gone = {name for key in keys for name in selected(series, key) or [key]}
     assert gone <= series.keys(), gone - series.keys()
     return {name: values for name, values in series.items() if name not in gone}
 
 
 def selected(series: Iterable[str], key: str) -> list[str]:
-    """Those with the key's name and its labels."""
+    """Returns the series with the key's name and labels."""
     name, labels = _read(key)
     return [each for each in series if _read(each)[0] == name and labels.items() <= _read(each)[1].items()]
 

@@ -1,4 +1,4 @@
-"""Histories of use for replays, made of curves. `python -m tests.support.histories` prints one as CSV."""
+"""Makes histories of use for replays out of curves. `python -m tests.support.histories` prints a history as CSV."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -45,7 +45,7 @@ def pod(
     gpu: str = "GPU-0",
     number: int = 1,
 ) -> PodHistory:
-    """Returns a pod of a workload that starts `after` seconds; `mib` is by the seconds since then."""
+    """Returns a pod of a workload that starts `after` seconds. `mib` maps seconds since the start to MiB."""
     wants = mib if callable(mib) else lambda _: mib
     samples = ((BEGIN + after + age, wants(age)) for age in range(0, seconds + 1, STEP_SECONDS))
     space = namespace or _NAMESPACES.get(workload, workload)
@@ -53,7 +53,7 @@ def pod(
 
 
 def of(replay: Replay, phase: int = 0) -> list[PodHistory]:
-    """Returns what an exporter would have shown if memory had not been short."""
+    """Returns the use that an exporter would have shown if memory had not been short."""
     return [pod(each.name, each.wants, seconds=replay.seconds, after=phase) for each in replay.tenants]
 
 

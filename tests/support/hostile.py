@@ -1,8 +1,8 @@
-"""An API server full of pods as large as etcd takes them.
+"""Plays an API server full of pods as large as etcd accepts.
 
-`python -m tests.support.hostile <kind> <pods>` lists them and follows their events as an agent does, and prints the
-peak of its process in MiB. Each kind was created on a real API server under prod's policies. etcd takes 1.5 MiB, of
-which the server makes more JSON.
+`python -m tests.support.hostile <kind> <pods>` lists the pods and follows their events as an agent does. Then it prints
+the peak memory of its process in MiB. A real API server under prod's policies accepted each kind of pod. etcd accepts
+1.5 MiB, from which the server makes more JSON.
 """
 
 import json
@@ -40,19 +40,19 @@ def annotated(name: str) -> str:
 
 
 def wide(name: str) -> str:
-    """One character beyond the plane makes four bytes of each in Python's string."""
+    """Returns a text in which one character above U+FFFF makes Python store each character in four bytes."""
     value = "x" * 250 * 1024 + "\U0001f600"
     return manifest(name, "", f',"annotations":{{"a":"{value}"}}')
 
 
 def escaped(name: str) -> str:
-    """An argument of 1.4 MiB of "<", which Go writes in six bytes."""
+    """Returns an argument of 1.4 MiB of "<". Go writes each "<" in six bytes."""
     argument = "\\u003c" * 1_400_000
     return manifest(name, f',"args":["{argument}"]')
 
 
 def dense(name: str) -> str:
-    """Empty objects: three bytes each here, 64 in Python."""
+    """Returns empty objects, each of which takes three bytes of JSON and 64 bytes in Python."""
     terms = '{"nodeSelectorTerms":[' + "{}," * 699_999 + "{}]}"
     return manifest(
         name, f',"affinity":{{"nodeAffinity":{{"requiredDuringSchedulingIgnoredDuringExecution":{terms}}}}}'
@@ -75,7 +75,7 @@ KINDS: Mapping[str, Callable[[str], str]] = {
 
 
 class Hostile:
-    """A Transport to that server. Its pods differ only by name, so that it keeps only one of them in memory."""
+    """Connects to that server as a Transport. The pods differ only by name, so one of them is kept in memory."""
 
     def __init__(self, make: Callable[[str], str], pods: int) -> None:
         self._pods = pods
@@ -102,7 +102,7 @@ class Hostile:
         return Events(self)
 
     def written(self) -> Iterator[bytes]:
-        """Events, in the pieces that a connection gives."""
+        """Yields the events in pieces, as a connection delivers them."""
         for number in range(2 * EVENTS):
             yield b'{"type":"ADDED","object":' + self.head(number)
             yield from (self._rest[at : at + PIECE_BYTES] for at in range(0, len(self._rest), PIECE_BYTES))
@@ -113,7 +113,7 @@ class Hostile:
 
 
 class Events:
-    """As fast as they are read."""
+    """Yields events as fast as the client reads them."""
 
     def __init__(self, server: Hostile) -> None:
         self._pieces = server.written()
@@ -132,7 +132,7 @@ class Events:
 
 
 def followed(kind: str, pods: int) -> None:
-    """Lists, then takes the events in, with a moment for each."""
+    """Lists the pods, then decodes the events, with a short pause for each."""
     assert {exporter.Settings, watchdog.Settings}, "an agent's modules take memory, too"
     log = Log("test", sys.stderr)
     with tempfile.NamedTemporaryFile() as token:
@@ -148,7 +148,7 @@ def followed(kind: str, pods: int) -> None:
 
 
 def applied(events: list[Object], log: Log) -> int:
-    """Returns the number of pods among the events, after a moment for each."""
+    """Returns the number of pods among the events, with a short pause for each."""
     pods = [event["object"] for event in events if event["type"] != "BOOKMARK"]
     for pod in pods:
         node_pod(pod, None, log)

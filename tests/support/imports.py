@@ -1,4 +1,4 @@
-"""The imports of our modules, read from their source."""
+"""Reads the imports of our modules from their source."""
 
 import ast
 from pathlib import Path
@@ -13,7 +13,9 @@ def modules(package: str) -> list[Path]:
 
 
 def imported(path: Path, *, at_once: bool = False) -> set[str]:
-    """The full names that a module imports; `at_once` leaves out those in functions and those for types alone."""
+    """Returns the full names that a module imports. With `at_once`, imports in functions and imports for types are
+    left out.
+    """
     found: set[str] = set()
     pending: list[ast.AST] = [ast.parse(path.read_text())]
     while pending:
@@ -33,5 +35,5 @@ def _is_for_types(node: ast.AST) -> bool:
 
 
 def packages(path: Path, *, at_once: bool = False) -> set[str]:
-    """The top-level packages that a module imports."""
+    """Returns the top-level packages that a module imports."""
     return {name.partition(".")[0] for name in imported(path, at_once=at_once)}

@@ -1,4 +1,4 @@
-"""The Transport to a FakeCluster in the same process, without socket, TLS and threads."""
+"""Connects a client to a FakeCluster in the same process, without socket, TLS and threads."""
 
 import http.client
 import json
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class InMemory:
-    """Sends text, as a wire does, so that a cluster and its clients share no object."""
+    """Sends text, as a connection does, so that a cluster and its clients share no object."""
 
     def __init__(self, cluster: "FakeCluster") -> None:
         self._cluster = cluster
@@ -49,7 +49,7 @@ class InMemory:
 
 
 class InMemoryStream:
-    """A watch of the cluster's collection at `path`."""
+    """Watches the cluster's collection at `path`."""
 
     def __init__(self, cluster: "FakeCluster", path: str, query: dict[str, str]) -> None:
         self._cluster = cluster

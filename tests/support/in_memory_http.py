@@ -1,4 +1,4 @@
-"""The pages of a node agent, on a port of this process only: agents fetch them without a socket."""
+"""Serves a node agent's pages on a port that exists only in this process, so that agents need no socket."""
 
 import errno
 import http.client
@@ -23,7 +23,7 @@ _WIRE = urllib.request.HTTPHandler.http_open
 
 @contextmanager
 def serving(source: MetricsSource) -> Iterator[int]:
-    """The port of 127.0.0.1 at which the source is served; where nobody serves, a connection is refused."""
+    """Yields the port of 127.0.0.1 that serves the source. Connections to other ports are refused."""
     port = next(_PORTS)
     elsewhere = urllib.request.HTTPHandler.http_open
 

@@ -1,4 +1,4 @@
-"""A running informer, and a single watch, on a real clock with short pauses."""
+"""Runs an informer, or a single watch, on a real clock with short pauses."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 60
 
 @dataclass
 class HurriedTime:
-    """Real time, which tests may put ahead. A sleep really waits, but never for long."""
+    """Returns real time, which tests may move ahead. A sleep really waits, but never for long."""
 
     ahead_seconds: float = 0.0
     slept: list[float] = field(default_factory=list)
@@ -40,13 +40,13 @@ def eventually(holds: Callable[[], object], state: Callable[[], object] = lambda
 
 
 def wakeful() -> AbstractContextManager[object]:
-    """Informers look every few milliseconds whether they were stopped, or what they wait for has come."""
+    """Makes informers check every few milliseconds whether they were stopped or their event has come."""
     return mock.patch.object(informers, "_TAKE_SECONDS", 0.02)
 
 
 @contextmanager
 def running(informer: Informer, cluster: FakeCluster, *, watches: int = 1) -> Iterator[None]:
-    """Once it watches; no thread is left behind for the tests that follow."""
+    """Runs an informer and yields once it watches. No thread is left for the next tests."""
     cluster.watches_last = True
     thread = threading.Thread(target=informer.run, daemon=True)
     with wakeful():
@@ -61,7 +61,7 @@ def running(informer: Informer, cluster: FakeCluster, *, watches: int = 1) -> It
 
 
 def watched(served: Served, *, seconds: float = 20, **parameters: str) -> Watch:
-    """A watch of the nodes, which lasts until the server ends it."""
+    """Returns a watch of the nodes that lasts until the server ends it."""
     served.cluster.watches_last = True
     api = served.api(clock=Clock())
     return Watch(api, NODES, clock=Clock(), resource_version="100", seconds=seconds, **parameters)

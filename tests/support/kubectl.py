@@ -1,4 +1,4 @@
-"""The objects that `kubectl gpumem` reads, in memory, and those that the API server refuses."""
+"""Holds the objects that `kubectl gpumem` reads in memory, and refuses some of them as the API server would."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -35,7 +35,7 @@ LEDGER_OF_PROD = Ledger(
 
 @dataclass
 class FakeApi:
-    """Objects and lists by path. Other paths are a 404, and those in `refused` a 403."""
+    """Holds objects and lists by path. Other paths answer 404, and paths in `refused` answer 403."""
 
     objects: dict[str, Object] = field(default_factory=dict)
     lists: dict[str, list[Object]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ def api(
     ledger: Ledger = LEDGER_OF_PROD,
     slices: Iterable[Object] | None = None,
 ) -> FakeApi:
-    """Returns a cluster with these pods. By default it has a node with a T4, and one with a whole device."""
+    """Returns a cluster with these pods. By default the cluster has a node with a T4 and a node with a whole device."""
     shown_nodes = [*nodes] if nodes is not None else [node("k8s-node1"), node("k8s-node2", "whole")]
     shown_slices = [*slices] if slices is not None else [device_slice("k8s-node1", 15360)]
     path = f"/api/v1/namespaces/{SYSTEM}/configmaps/{LEDGER}"
@@ -129,7 +129,7 @@ def pod(
     status: dict[str, Any] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """Returns a pod of 10 minutes. With `on` it is bound, to these devices."""
+    """Returns a pod that is 10 minutes old. With `on`, the pod is bound to these devices."""
     wanted = ({NAMES.gpumem: str(mib)} if mib else {}) | (limits or {})
     if len(devices) > 1:
         wanted[NAMES.gpu_count] = str(len(devices))
@@ -156,7 +156,7 @@ def pod(
 
 
 def add_exporter(found: FakeApi, on: str, metrics: str, port: int = 9401) -> None:
-    """Its page, through the API server."""
+    """Adds the exporter's metrics page, as the API server's proxy serves it."""
     name = f"exporter-{on}"
     found.lists[f"/api/v1/namespaces/{EXPORTERS}/pods"].append(
         {
@@ -175,7 +175,7 @@ def add_exporter(found: FakeApi, on: str, metrics: str, port: int = 9401) -> Non
 
 
 def page(on: str, free_mib: int, uses: dict[str, int]) -> str:
-    """Returns an exporter's page for a node with one T4; `uses` is MiB by "namespace/pod"."""
+    """Returns the metrics page of an exporter on a node with one T4. `uses` maps "namespace/pod" to MiB."""
     users = []
     for who, mib in uses.items():
         namespace, _, name = who.partition("/")

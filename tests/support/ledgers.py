@@ -1,4 +1,4 @@
-"""Ledgers for property tests: any shape that the settings let through."""
+"""Makes ledgers of any shape that the settings accept, for property tests."""
 
 from hypothesis import strategies as st
 
@@ -8,7 +8,7 @@ from tenancy.names import GPU
 
 DOMAIN = "example.com"
 GPUMEM = f"{DOMAIN}/gpumem"
-# Names of each length that the chart has to print.
+# These names have every length that the chart has to print.
 NAMES = st.sampled_from(["abcdefghijklmnopqrstuv"[:length] for length in range(1, 23)])
 TENANTS = st.sampled_from(["team-a", "team-b", "team-c"])
 
@@ -60,7 +60,7 @@ def quotas(draw: st.DrawFn, name: str, among: list[Pool]) -> QueueQuota:
 
 @st.composite
 def ledgers(draw: st.DrawFn) -> Ledger:
-    """Also overrun ones: the chart must draw what the policy pack refuses."""
+    """Makes ledgers, some of them overrun, because the chart must draw ledgers that the policy pack refuses."""
     every = [draw(pools(name)) for name in draw(st.lists(NAMES, min_size=1, max_size=3, unique=True))]
     shared = [pool for pool in every if pool.sharing is Sharing.MEMORY]
     sitting = draw(st.lists(NAMES, max_size=8, unique=True)) if shared else []

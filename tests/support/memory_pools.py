@@ -1,4 +1,4 @@
-"""The memory pool of record 0001's node, and the ConfigMap that holds it."""
+"""Builds the memory pool of record 0001's node, and the ConfigMap that holds the pool."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""A pod of a node as the API has it, and pods as the node's agents read them."""
+"""Builds a node's pod as the API has it, and pods as the node's agents read them."""
 
 import io
 from typing import Any

@@ -1,4 +1,4 @@
-"""ResourceSlices as NVIDIA's DRA driver publishes them, attribute by attribute.
+"""Builds ResourceSlices as NVIDIA's DRA driver publishes them, attribute by attribute.
 
 Source: GpuInfo.Attributes, fullGpuCapacity and applyConsumableShares in cmd/gpu-kubelet-plugin of
 kubernetes-sigs/dra-driver-nvidia-gpu at 9593204 (v0.5.0); the pool is the node, by publishResources in driver.go.
@@ -16,7 +16,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """`shares` is the driver's --consumable-shares: disabled, as by default, memory or unlimited."""
+    """Holds a GPU. `shares` is the driver's --consumable-shares: disabled (the default), memory or unlimited."""
 
     minor: int = 0
     mib: int = 15360
@@ -73,7 +73,7 @@ MIG: Object = {
 def nvidia_slice(
     node: str, devices: Iterable[Gpu | Object], *, part: str = "abcde", generation: int = 1, count: int = 1
 ) -> Object:
-    """One of `count` slices of the node's pool; the API server generates the end of its name."""
+    """Returns one of `count` slices of the node's pool. The API server generates the end of the slice's name."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",

@@ -1,4 +1,4 @@
-"""The kernel's choice among pods, by the badness that the proof of host memory counts with."""
+"""Chooses a pod as the kernel does, by the badness with which the proof of host memory calculates."""
 
 from collections.abc import Iterable
 
@@ -6,9 +6,9 @@ from tenancy.host_memory.oom import PodState, badness_pages
 
 
 def kernel_victim(states: Iterable[PodState], total_mib: int) -> PodState | None:
-    """The pod with the highest badness; None where two have it, or where there is none.
+    """Returns the pod with the highest badness; None if two pods have it, or if there is no pod.
 
-    If two are equal, the kernel takes the last one in its own order. A pod of unknown use counts as 0.
+    Between two equal pods, the kernel kills the last one in its own order. A pod of unknown use counts as 0.
     """
     scores = [(badness_pages(s.resident_mib or 0, s.oom_score_adj, total_mib), s) for s in states]
     highest = max((score for score, _ in scores), default=0)

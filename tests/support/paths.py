@@ -1,4 +1,4 @@
-"""The folder of the checkout."""
+"""Names the folder of the checkout."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The pinned versions, from the one place of each."""
+"""Reads each pinned version from the only file that pins it."""
 
 import re
 import tomllib
@@ -7,7 +7,9 @@ from tests.support.paths import ROOT
 
 
 def pins(group: str = "dev") -> dict[str, str]:
-    """Exact pins of pyproject.toml, the one place for Python packages: of a group, and with dev of the project."""
+    """Returns the exact pins of a group in pyproject.toml, the only file that pins Python packages. `dev` includes
+    the project's own pins.
+    """
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
     own = document["project"]["dependencies"] if group == "dev" else []
     requirements = [*own, *document["dependency-groups"][group]]
@@ -15,7 +17,7 @@ def pins(group: str = "dev") -> dict[str, str]:
 
 
 def module_version(module: str, required: str) -> str:
-    """The version of a Go module as toolchain/<module>/go.mod pins it."""
+    """Returns the version of a Go module that toolchain/<module>/go.mod pins."""
     text = (ROOT / "toolchain" / module / "go.mod").read_text()
     match = re.search(rf"^\s*(?:require )?{re.escape(required)} v(\S+)", text, re.MULTILINE)
     assert match, f"{required} is not in toolchain/{module}/go.mod"

@@ -1,4 +1,4 @@
-"""The program of examples/consumer without our package, in which tests make mistakes."""
+"""Declares the program of examples/consumer without our package. Tests make mistakes in this program."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def pod_spec(image: str, seat: pulumi.Output[dict[str, Any]]) -> dict[str, Any]:
             {
                 "name": "main",
                 "image": image,
-                "command": ["sleep", "infinity"],  # stands in for your application's own
+                "command": ["sleep", "infinity"],  # replace this image by your application's
                 "resources": resources,
                 "securityContext": {
                     "allowPrivilegeEscalation": False,

@@ -1,4 +1,4 @@
-"""Prod's configuration as plain data, to be broken by tests."""
+"""Returns prod's configuration as plain data, for tests that break it."""
 
 import json
 import pickle
@@ -22,7 +22,7 @@ Change = Callable[[Raw], object]
 
 
 def raw() -> Raw:
-    """A copy of its own, which a test may change."""
+    """Returns a copy that a test may change."""
     config: Raw = pickle.loads(_pickled())  # noqa: S301 (our own)
     return config
 
@@ -45,12 +45,12 @@ def put(path: str, value: object) -> Change:
 
 
 def as_the_engine(values: Raw) -> dict[str, str]:
-    """The configuration as the engine hands it over: JSON by the project's keys."""
+    """Returns the configuration as the engine passes it to the program: JSON by the project's keys."""
     return {f"{PROJECT}:{name}": json.dumps(value) for name, value in values.items()}
 
 
 def of_the_engine(monkeypatch: pytest.MonkeyPatch, config: dict[str, str], folder: Path) -> settings.StackSettings:
-    """The settings that the program of the stack `x` reads in this folder."""
+    """Returns the settings that the program of the stack `x` reads in this folder."""
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps(config))
     monkeypatch.setattr("pulumi.get_stack", lambda: "x")
     monkeypatch.chdir(folder)
@@ -70,7 +70,7 @@ def drop(path: str) -> Change:
 
 
 def refusal(*changes: Change) -> list[str]:
-    """The lines with which prod is refused after the changes; none where it is accepted."""
+    """Returns the lines with which prod is refused after the changes; an empty list if prod is accepted."""
     config = raw()
     for change in changes:
         change(config)
@@ -82,7 +82,7 @@ def refusal(*changes: Change) -> list[str]:
 
 
 def declared(config: Raw) -> Program:
-    """The objects of the program with this configuration, without components."""
+    """Returns the objects of the program with this configuration, without components."""
     graph = engine.build(lambda: platform.build(settings.parse(config)))
     objects: Program = {}
     for resource in graph.resources:

@@ -1,4 +1,4 @@
-"""Random pods that may reach a GPU by any combination of routes, with amounts at the limits."""
+"""Makes random pods that may reach a GPU by any combination of routes, with amounts at the limits."""
 
 from random import Random
 from typing import Any
@@ -7,7 +7,7 @@ from tenancy.names import GPU, SCHEDULER_NAME, VISIBLE_DEVICES, Names
 
 Pod = dict[str, Any]
 
-EXEMPT_CLASS = "longhorn-critical"  # for pods of exempt namespaces alone
+EXEMPT_CLASS = "longhorn-critical"  # for pods in exempt namespaces only
 _PLUGIN = [GPU, "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb", "nvidia.com/nic"]
 _CLAIMED = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
 _PATHS = ["/dev/nvidia0", "/dev", "//dev/./nvidiactl", "/dev/fuse", "/", "/devices", "/var/lib/x"]
@@ -43,7 +43,7 @@ def _few(random: Random, least: int) -> int:
 
 def _container(random: Random, names: Names, mib: list[int], name: str, count: int) -> dict[str, Any]:
     container: dict[str, Any] = {"name": name, "image": "busybox:1.37.0"}
-    container["resources"] = {"limits": {"memory": "64Mi"}}  # a memory pool's class needs one
+    container["resources"] = {"limits": {"memory": "64Mi"}}  # a memory pool's PriorityClass requires a memory limit
     if random.random() < 0.45:
         size = random.choice(mib) * max(count, 1) + random.choice([0, 0, 0, 0, 0, 0, -1, 1])
         size //= random.choice([1, 1, 1, 2])

@@ -1,4 +1,4 @@
-"""A run of reconcile against the fake cluster, and what its decisions write and report."""
+"""Runs reconcile against the fake cluster, and returns what its decisions write and report."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -8,7 +8,7 @@ from agents.reconcile.decide import Action, NodeFinding, NodePatch
 from agents.reconcile.main import Reconciler, Settings
 from tests.support.fake_cluster import SYSTEM, Served
 
-# A node's keys, in capacity and in allocatable: all of its memory advertised, and none.
+# Capacity and allocatable of a node: one advertises all of the node's memory, the other none.
 FULL = ("14k", "1", "14k", "1")
 NOTHING = (None, None, None, None)
 
@@ -23,10 +23,10 @@ def reconciler(
 
 
 def written(actions: Iterable[Action]) -> list[tuple[int | None, int | None]]:
-    """The MiB and the number of devices of each write."""
+    """Returns the MiB and the number of devices of each write."""
     return [(action.gpumem_mib, action.gpu_count) for action in actions if isinstance(action, NodePatch)]
 
 
 def findings(actions: Iterable[Action]) -> dict[str, str]:
-    """The note of each finding, by its reason."""
+    """Returns the note of each finding, by the finding's reason."""
     return {action.reason: action.note for action in actions if isinstance(action, NodeFinding)}

@@ -1,4 +1,4 @@
-"""A real Prometheus that remembers what a test made up."""
+"""Runs a real Prometheus that holds a history which a test chose."""
 
 import shutil
 import socket
@@ -14,7 +14,9 @@ import pytest
 
 @contextmanager
 def prometheus(folder: Path, history: Iterable[str]) -> Iterator[str]:
-    """Its address; `history` are lines of OpenMetrics, each with its time. Skips the test where it is not installed."""
+    """Yields the address of Prometheus. `history` has lines of OpenMetrics, each with its time. Skips the test if
+    Prometheus is not installed.
+    """
     programs = [shutil.which(name) for name in ("promtool", "prometheus")]
     if None in programs:
         pytest.skip("prometheus is not installed: reading from it is NOT tested (Debian: apt install prometheus)")

@@ -1,4 +1,4 @@
-"""The memory of tenants on one T4 in the two incidents on record, as curves by the second."""
+"""Describes the memory of tenants on one T4 in the two incidents on record, as curves by the second."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Tenant:
-    """A Deployment of one pod. `wants` is MiB by the seconds since its container's start."""
+    """Holds a Deployment of one pod. `wants` maps the seconds since the container's start to MiB."""
 
     name: str
     wants: Callable[[int], int]
@@ -30,9 +30,10 @@ def _household(*others: Tenant) -> tuple[Tenant, ...]:
 
 
 def _arena(seconds: int, after: int) -> tuple[Tenant, ...]:
-    """2026-06-02: immich-ml's arena grows from 2 to 10.7 GB while the others use what was measured.
+    """Replays 2026-06-02: immich-ml's arena grows from 2 to 10.7 GB while the others use the amounts that were
+    measured.
 
-    llama-swap, its neighbour, swaps a model of 4350 MiB in and out every five minutes.
+    llama-swap runs on the same device. It loads and unloads a model of 4350 MiB every five minutes.
     """
     return _household(
         Tenant(name="immich-server", wants=steady(1200)),

@@ -1,4 +1,4 @@
-"""Programs that a test writes, and a PATH without the programs of this machine."""
+"""Writes programs for tests, and makes a PATH without the programs of this machine."""
 
 import os
 import shutil
@@ -13,7 +13,9 @@ def script(file: Path, body: str) -> Path:
 
 
 def system_programs(folder: Path, *more: str) -> Path:
-    """A PATH entry with the few programs that scripts need, so that no tool of this machine is found by chance."""
+    """Returns a PATH entry with the few programs that scripts need, so that tests find no other tool of this
+    machine.
+    """
     folder.mkdir()
     for program in ("sh", "env", "chmod", "cat", "mkdir", "touch", *more):
         found = shutil.which(program, path=os.defpath)

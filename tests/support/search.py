@@ -19,7 +19,7 @@ SOAK = "GPU_TENANCY_SOAK"
 
 
 def choose_seed() -> None:
-    """For this run and the processes that it starts, unless one is given."""
+    """Chooses the seed for this run and for the processes that it starts, unless a seed is given."""
     os.environ.setdefault(SEED, str(secrets.randbelow(10**9)))
 
 
@@ -28,7 +28,7 @@ def seed() -> int:
 
 
 def dice(name: object) -> Random:
-    """The same for the same seed and name."""
+    """Returns the same random numbers for the same seed and name."""
     return Random(f"{seed()} {name}")  # noqa: S311 (no secret)
 
 
@@ -38,7 +38,7 @@ def cases(quick: int, *, soak: int) -> int:
 
 
 def examples(quick: int, *, soak: int) -> Callable[[Test], Test]:
-    """Above @given: so many examples of this run's seed, and none from a run before."""
+    """Decorates a test above @given: it runs so many examples of this run's seed, and none of an earlier run."""
 
     def decorate(test: Test) -> Test:
         settings = hypothesis.settings(

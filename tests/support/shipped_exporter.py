@@ -1,4 +1,4 @@
-"""The exporter as it is shipped: a process of its own, before a cluster that is served over TLS."""
+"""Runs the shipped exporter as a process, with a cluster that is served over TLS."""
 
 import socket
 import subprocess
@@ -23,7 +23,7 @@ class Shipped:
 
 @contextmanager
 def shipped_exporter(served: ServedOverTls, zipapp: Path, nvml: FakeNvml) -> Iterator[Shipped]:
-    """The real exporter of the node, from its zipapp, on a free port."""
+    """Runs the node's real exporter from its zipapp, on a free port."""
     with socket.create_server(("", 0)) as probe:
         port = probe.getsockname()[1]
     environ = {

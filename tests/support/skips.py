@@ -1,8 +1,10 @@
-"""The reasons for which tests may be skipped in CI. Any other skip fails there, since it would hide a missing tool."""
+"""Lists the reasons for which tests may be skipped in CI. Any other skip fails there, because it would hide a
+missing tool.
+"""
 
 from collections.abc import Mapping
 
-# The beginning of the reason, and why CI needs the skip.
+# Maps the beginning of each reason to the explanation why CI needs the skip.
 ALLOWED: Mapping[str, str] = {
     "NO NVIDIA GPU": "hosted runners have none",
     "this machine has an NVIDIA driver": "one with a GPU shows what the others cannot, and the reverse",

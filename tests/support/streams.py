@@ -1,4 +1,4 @@
-"""Builders of engine events, as Pulumi writes them."""
+"""Builds engine events as Pulumi writes them."""
 
 import json
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""A watchdog over one or two devices, pass by pass, and the pods that use them."""
+"""Runs a watchdog pass by pass over one or two devices and the pods that use them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -67,7 +67,9 @@ Use = tuple[GpuPod, int]
 
 @dataclass
 class Watch:
-    """A watchdog's passes over one T4, 5 s apart. It begins at second 100, so a second pass is at second 110."""
+    """Runs a watchdog's passes over one T4, 5 s apart. The first pass is at second 105, and the second at second
+    110.
+    """
 
     limits: Limits = LIMITS
     recycled: tuple[Recycled, ...] = ()
@@ -79,7 +81,9 @@ class Watch:
     state: PassState = field(default_factory=PassState)
 
     def sample(self, *uses: Use, pods: Iterable[GpuPod] | None = None, **reading: Any) -> Decision:
-        """One pass over the MiB that these pods use; `pods` are those that the API shows, else the same."""
+        """Runs one pass over the MiB that these pods use. `pods` are the pods that the API shows, by default the
+        same.
+        """
         self.seconds += 5
         found = NodeTelemetry(
             **{
@@ -126,7 +130,7 @@ def recycled(decision: Decision) -> list[str]:
 
 
 def second(watch: Watch, *uses: Use, **reading: Any) -> Decision:
-    """The second of two samples that are alike."""
+    """Returns the decision on the second of two equal samples."""
     watch.sample(*uses, **reading)
     return watch.sample(*uses, **reading)
 
@@ -138,7 +142,7 @@ def entry(at: float, pod: GpuPod, *uids: str) -> Recycled:
 def two_cards(
     watch: Watch, *uses: tuple[GpuPod, int, int], shown: tuple[int, ...] = (0, 1), **reading: Any
 ) -> Decision:
-    """The second of two samples of a node with two devices, one of which may be lost."""
+    """Returns the decision on the second of two equal samples of a node with two devices. One device may be lost."""
     devices = tuple(card(15360 - sum(mib for _, mib, at in uses if at == gpu), gpu) for gpu in shown)
     found = tuple(
         PodUse(uid=pod.uid, namespace="", pod="", uuid=f"GPU-{gpu}", used_bytes=mib * MIB) for pod, mib, gpu in uses

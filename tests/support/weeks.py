@@ -1,4 +1,6 @@
-"""Random weeks of a seat's use, with a sample each hour. These kinds come closest to breaking the promise of advise."""
+"""Makes random weeks of a seat's use, with a sample each hour. These kinds come closest to breaking the promise of
+advise.
+"""
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,18 +12,18 @@ from gpumem.proposal import DAY_SECONDS, GRID_MIB, UseSample, advise
 HOUR = 3600
 HOURS = 24
 SEAT = "seat"
-_Hours = Iterator[tuple[str, float]]  # the pod, and MiB; 0 while it does not run
+_Hours = Iterator[tuple[str, float]]  # the pod and its MiB; 0 while the pod does not run
 
 
 def bursts(rng: random.Random) -> _Hours:
-    """Rare large requests."""
+    """Makes rare large requests."""
     level = rng.uniform(500, 3000)
     while True:
         yield "a", level + (rng.expovariate(1 / level) if rng.random() < 0.02 else 0)
 
 
 def cold_loads(rng: random.Random) -> _Hours:
-    """A pod that comes and goes, and takes more while it loads."""
+    """Makes a pod that comes and goes, and uses more memory while it loads."""
     level, pod, left = rng.uniform(500, 4000), 0, 0
     while True:
         if left == 0 and rng.random() < 0.1:
@@ -35,21 +37,21 @@ def cold_loads(rng: random.Random) -> _Hours:
 
 
 def step_after_an_upgrade(rng: random.Random) -> _Hours:
-    """A new version takes more, from a day on that may be among those held out."""
+    """Makes a new version that uses more memory from some day on. That day may be one of the held-out days."""
     level, at, more = rng.uniform(500, 4000), rng.randrange(35 * HOURS), rng.uniform(1.1, 1.6)
     for hour in count():
         yield "a", level * (more if hour >= at else 1) + rng.gauss(0, 15)
 
 
 def heavy_tail(rng: random.Random) -> _Hours:
-    """Peaks without a mean size."""
+    """Makes peaks from a distribution without a mean."""
     level = rng.uniform(300, 1000)
     while True:
         yield "a", level * rng.paretovariate(4)
 
 
 def restarts(rng: random.Random) -> _Hours:
-    """A leak that a restart cures, every few days."""
+    """Makes a leak that a restart ends, every few days."""
     level, leak = rng.uniform(500, 3000), rng.uniform(20, 200) / HOURS
     for pod in count():
         for hour in range(rng.randrange(HOURS, 6 * HOURS)):
@@ -62,7 +64,7 @@ KINDS: Mapping[str, Callable[[random.Random], _Hours]] = {
 
 
 def history(kind: str, seed: int, days: int) -> list[UseSample]:
-    """Returns days of a kind, from 1970 on. A second series shows that there was a sample each hour."""
+    """Returns days of a kind, from 1970 on. A second series proves that each hour has a sample."""
     hours = zip(range(days * HOURS), KINDS[kind](random.Random(f"{kind} {seed}")), strict=False)  # noqa: S311 (a test)
     return [
         UseSample(hour * HOUR, seat, mib if seat == SEAT else 1.0, pod)
@@ -73,7 +75,7 @@ def history(kind: str, seed: int, days: int) -> list[UseSample]:
 
 @dataclass(frozen=True)
 class Violations:
-    """Held-out days, those with a peak above the proposal, and the promised share of these."""
+    """Counts the held-out days, the days with a peak above the proposal, and the share of days that was promised."""
 
     days: int
     above: int

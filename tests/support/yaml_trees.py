@@ -1,4 +1,4 @@
-"""The data that a reader of YAML gets of a tree that init writes."""
+"""Returns the data that a YAML reader gets from a tree that init writes."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from gpumem.init.yaml_text import Item, Map, Scalar
 
 
 def plain(value: Scalar | Map | tuple[Item, ...]) -> Any:
-    """The data that a YAML reader gets."""
+    """Returns the data that a YAML reader gets."""
     if isinstance(value, Map):
         return {entry.key: plain(entry.value) for entry in value.entries}
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""The objects of another program, with the provider's own classes, as if declared without components."""
+"""Declares the objects of another program with the provider's own classes, without components."""
 
 import json
 import re
@@ -9,13 +9,13 @@ import pulumi_kubernetes as k8s
 
 
 def declare_all(path: str) -> None:
-    """`path` holds a JSON list of [type token, inputs]."""
+    """Declares all objects. `path` holds a JSON list of [type token, inputs]."""
     for number, (token, inputs) in enumerate(json.loads(Path(path).read_text())):
         declare(f"object-{number}", token, inputs)
 
 
 def declare(name: str, token: str, inputs: dict[str, Any]) -> None:
-    """`token` is the resource's type, for instance kubernetes:core/v1:Namespace."""
+    """Declares one object. `token` is the resource's type, for instance kubernetes:core/v1:Namespace."""
     group, version, kind = token.removeprefix("kubernetes:").replace("/", ":").split(":")
     body = {re.sub("[A-Z]", lambda letter: f"_{letter.group().lower()}", key): inputs[key] for key in inputs}
     api_version = body.pop("api_version", None)

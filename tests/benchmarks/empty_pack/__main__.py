@@ -1,4 +1,4 @@
-"""A policy pack that reads nothing. Its cost is the least cost of any pack."""
+"""Runs a policy pack that reads nothing. No pack can cost less."""
 
 from pulumi_policy import EnforcementLevel, PolicyPack, StackValidationPolicy
 

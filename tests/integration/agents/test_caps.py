@@ -1,4 +1,4 @@
-"""Limits of control groups through NVML's own bindings, for both kinds of accounting of the driver."""
+"""Reads limits of control groups through NVML's own bindings, for both ways in which the driver accounts for memory."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from toolchain.cluster.fake_nvml import FakeNvml
 
 GIB = 2**30
 DEVICE = f"device GPU-0 {16 * GIB} {16 * GIB} 0"
-# As a process of its own: what NVML's bindings load stays loaded.
+# Each case runs in a process of its own, because a library that NVML's bindings load stays loaded.
 _PROGRAM = """
 import ctypes, sys
 from agents.exporter.nvml import Nvml

@@ -1,4 +1,4 @@
-"""The certificates of the scheduler's pod, made by the real openssl and tried in a real handshake."""
+"""The real openssl makes the certificates of the scheduler's pod, and a real handshake tests them."""
 
 import io
 import ssl
@@ -23,7 +23,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def handshake(folder: Path, client: str) -> None:
-    """Between a server and a client in this process. Raises SSLError."""
+    """Connects a client to a server in this process. Raises SSLError."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.verify_mode = ssl.CERT_REQUIRED
     caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

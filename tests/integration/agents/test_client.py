@@ -1,4 +1,4 @@
-"""The API client against a server over real TLS."""
+"""The API client talks to a server over real TLS."""
 
 import shutil
 import ssl

@@ -1,4 +1,4 @@
-"""The extender as a process, as it is shipped."""
+"""The extender runs as a process, as it is shipped."""
 
 import socket
 import ssl
@@ -24,7 +24,7 @@ MIB = 2**20
 def test_it_places_by_the_rule_of_its_environment(
     served: ServedOverTls, zipapp: Path, tmp_path: Path, scoring: str, best: str
 ) -> None:
-    """While pods of 4000 MiB are usual, 2000 left over on a device are worth nothing."""
+    """While pods of 4000 MiB are usual, 2000 free MiB on a device are worth nothing."""
     served.cluster.add_ledger(T4)
     for node, mib in (("tight", 6000), ("even", 8000), ("other", 8000)):
         served.cluster.add_node(node)
@@ -35,7 +35,9 @@ def test_it_places_by_the_rule_of_its_environment(
 
 
 def refusal(extender: Extender, mib: int) -> str | None:
-    """The reason why the node does not take the pod, or None. It is always the same pod, which gives its room back."""
+    """Returns the reason why the node refuses the pod, or None. Each call places the same pod, so its memory is
+    free again.
+    """
     answer = extender.filter(mib)
     assert not answer["FailedAndUnresolvableNodes"]
     reasons: dict[str, str] = answer["FailedNodes"]
@@ -45,7 +47,9 @@ def refusal(extender: Extender, mib: int) -> str | None:
 def test_free_as_measured_and_less_the_floor_is_what_a_pod_can_have(
     served: ServedOverTls, zipapp: Path, node_zipapp: Path, nvml: FakeNvml, tmp_path: Path
 ) -> None:
-    """The exporter publishes the card, and the extender reads the exporter. No pod is on the card, but it is in use."""
+    """The exporter publishes the device, and the extender reads the exporter. The device is in use although it has
+    no pod.
+    """
 
     def use(mib: int) -> None:
         nvml.show(f"device GPU-11 {15360 * MIB} {(15360 - mib) * MIB} {mib * MIB}")
@@ -70,7 +74,7 @@ def test_free_as_measured_and_less_the_floor_is_what_a_pod_can_have(
 
 
 def test_where_one_of_its_threads_ends_the_process_does(served: ServedOverTls, zipapp: Path, tmp_path: Path) -> None:
-    """It would refuse every pod and look healthy. Here the answer about the Lease is no list."""
+    """Otherwise the extender would refuse every pod and look healthy. Here the answer about the Lease is no list."""
     served.cluster.add_ledger(T4)
     served.cluster.objects[f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"] = {"kind": "LeaseList"}
     with running(served, zipapp, tmp_path, LEASE=f"{SYSTEM}/scheduler") as extender:
@@ -78,7 +82,7 @@ def test_where_one_of_its_threads_ends_the_process_does(served: ServedOverTls, z
 
 
 def answer_to_a_bind(port: int, context: ssl.SSLContext | None) -> bytes:
-    """The first bytes of the answer; none if the server ends the connection instead."""
+    """Returns the first bytes of the answer; none if the server ends the connection without an answer."""
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS) as plain:
         client = plain if context is None else context.wrap_socket(plain, server_hostname="127.0.0.1")
         with client:

@@ -1,4 +1,4 @@
-"""GET over a real connection, and its errors."""
+"""The client sends a GET over a real connection and reports its errors."""
 
 import socket
 import threading
@@ -16,7 +16,7 @@ from tests.support.exporters import card, gauge
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """Of an exporter."""
+    """Returns the address of an exporter."""
     with MetricsServer(0, gauge(card(1024))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
@@ -64,7 +64,7 @@ def test_an_answer_over_the_limit_is_refused(address: str, monkeypatch: pytest.M
 
 
 def answer_once(answer: bytes) -> tuple[int, threading.Thread]:
-    """The port of a server that gives one client this answer, and its thread."""
+    """Serves one client with this answer. Returns the server's port and its thread."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -82,7 +82,9 @@ REDIRECT = b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n"
 
 @pytest.mark.parametrize("to", [b"http://[bad", b"/healthz", b"http://127.0.0.1:%d/healthz"])
 def test_no_redirect_is_followed(to: bytes, address: str) -> None:
-    """A tenant's endpoint could make the gate ask any address, and a malformed one ended its run."""
+    """Otherwise a tenant's endpoint could make the gate send requests to any address. A malformed address ended
+    the gate's run.
+    """
     target = to % int(address.rpartition(":")[2]) if b"%d" in to else to
     port, thread = answer_once(REDIRECT % target)
     with pytest.raises(FetchError, match="HTTP 302: Found"):

@@ -1,4 +1,4 @@
-"""The behaviour that both servers have in common, over real connections."""
+"""Both servers behave alike over real connections."""
 
 import http.client
 import socket
@@ -44,7 +44,7 @@ def port(start: Callable[[int], Server | OpenServer]) -> Iterator[int]:
 
 
 def answered(port: int, text: bytes) -> bytes:
-    """Returns all that the server sends after this text."""
+    """Returns all that the server sends after receiving this text."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
         client.sendall(text)
         client.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""The agents as they are shipped: the zipapp, isolated, against a server over real TLS."""
+"""The shipped agents run from the zipapp, isolated, against a server over real TLS."""
 
 import json
 import os
@@ -25,7 +25,7 @@ PATIENT = {**RECONCILE, "RUN_SECONDS": "600", "INTERVAL_SECONDS": "300"}
 
 @contextmanager
 def started(zipapp: Path, agent: str, environ: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """The agent with this environment and nothing else, in a folder that it cannot write."""
+    """Starts the agent with only this environment, in a folder that it cannot write."""
     with subprocess.Popen(
         [sys.executable, "-I", str(zipapp), agent],
         env=dict(environ),
@@ -81,7 +81,7 @@ def test_each_archive_has_all_that_its_agents_import_and_a_mistake_is_one_line(
 
 
 def stopped(process: subprocess.Popen[str]) -> list[dict[str, object]]:
-    """Returns the log after SIGTERM, which ends the process soon and not as a success."""
+    """Returns the log after SIGTERM. The signal must end the process soon, with a failure as exit status."""
     assert process.stdout is not None
     assert process.stderr is not None
     process.send_signal(signal.SIGTERM)
@@ -100,7 +100,7 @@ def test_sigterm_ends_a_run_within_two_seconds(zipapp: Path, served: ServedOverT
             began = time.monotonic()
             stopped(process)
             took_seconds.append(time.monotonic() - began)
-    assert min(took_seconds) < 2  # a busy machine may hold up one
+    assert min(took_seconds) < 2  # a busy machine may delay one line
 
 
 @pytest.mark.parametrize(("agent", "environ"), [("reconcile", RECONCILE), ("watchdog", WATCHDOG), ("gate", gates(TTS))])
@@ -126,7 +126,7 @@ def test_sigterm_ends_a_run_that_watches(zipapp: Path, served: ServedOverTls) ->
 
 
 def test_sigterm_ends_a_call_that_no_signal_interrupts() -> None:
-    """This call stays in C for minutes, as getaddrinfo does while no name server answers."""
+    """The call stays in C for minutes, as getaddrinfo does while no name server answers."""
     program = """
 import hashlib, importlib.machinery, sys, types
 import agents.__main__

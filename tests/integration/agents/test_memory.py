@@ -1,4 +1,4 @@
-"""The memory of an agent while a tenant makes pods as large as the API server accepts."""
+"""An agent's memory stays small while a tenant makes pods as large as the API server accepts."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from components.base.agent import Agent
 from tests.support.paths import ROOT
 
-# The largest agents hold this much in addition to a page and an event: a roster, readings, NVML's bindings.
+# The largest agents hold this much more than a page and an event: a pod list, readings, NVML's bindings.
 OWN_MIB = 32
 
 

@@ -1,4 +1,4 @@
-"""The server of open ports under real connections: no client can block it for long."""
+"""No client can block the server of open ports for long. The connections are real."""
 
 import http.client
 import itertools
@@ -41,7 +41,7 @@ def connected(port: int, source: str = "127.0.0.1") -> socket.socket:
 
 
 def is_open(client: socket.socket) -> bool:
-    """Returns True if the server has not closed it."""
+    """Returns True if the server has not closed the connection."""
     client.settimeout(0.05)
     try:
         return client.recv(1) != b""
@@ -54,7 +54,7 @@ def is_open(client: socket.socket) -> bool:
 
 
 def answered(client: socket.socket) -> bytes:
-    """All that comes until the server closes."""
+    """Returns all bytes that come until the server closes the connection."""
     found = b""
     while chunk := client.recv(2**16):
         found += chunk
@@ -72,7 +72,7 @@ def test_a_client_with_too_many_connections_loses_only_its_own() -> None:
         other = stack.enter_context(connected(port, "127.0.0.2"))
         other.sendall(BEGUN)
         held = [stack.enter_context(connected(port)) for _ in range(3 * CONNECTIONS_A_SOURCE)]
-        assert PAGE in asked(port)  # from the same address, too: networks translate addresses
+        assert PAGE in asked(port)  # other clients may come from the same address, because networks translate addresses
         open_ones = [is_open(each) for each in held]
         assert open_ones == sorted(open_ones), "the oldest go first"
         assert sum(open_ones) == CONNECTIONS_A_SOURCE - 1
@@ -157,7 +157,7 @@ def test_a_client_that_is_being_answered_when_the_server_ends_has_its_answer() -
         assert PAGE in answered(client)
 
 
-# Little enough is left to it that a few clients take all descriptors.
+# the process has so few descriptors left that a few clients use all of them
 SHORT = """
 import resource, sys
 from agents.runtime.http_message import HttpResponse

@@ -1,4 +1,4 @@
-"""An agent calls what its role allows, and its role allows what it calls: both read from the thing itself.
+"""An agent's role allows exactly the calls that the agent makes. The test reads the roles and records the calls.
 
 The agents run against a recording API server with the environment that their manifests give them.
 """
@@ -60,7 +60,7 @@ FROM_FIELDS = {"NODE_NAME": "node", "POD_NAME": "pod"}
 
 @dataclass(frozen=True)
 class Call:
-    """A request as RBAC sees it; `namespace` and `name` are empty where the request has none."""
+    """Holds a request as RBAC sees it. `namespace` and `name` are empty if the request has none."""
 
     verb: str
     resource: str
@@ -70,7 +70,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Right:
-    """A rule of a role. `reach` is a namespace or *; an empty `name` is any name."""
+    """Holds a rule of a role. `reach` is a namespace or *; an empty `name` allows any name."""
 
     reach: str
     resource: str
@@ -86,11 +86,13 @@ class Right:
 
 
 def call(method: str, url: str) -> Call:
-    """/api/v1/… or /apis/<group>/<version>/…, then [namespaces/<namespace>/]<resource>[/<name>[/<subresource>]]."""
+    """Parses /api/v1/… or /apis/<group>/<version>/…, then
+    [namespaces/<namespace>/]<resource>[/<name>[/<subresource>]].
+    """
     split = urlsplit(url)
     _, root, *parts = split.path.split("/")
     group = "" if root == "api" else parts.pop(0)
-    parts.pop(0)  # the version
+    parts.pop(0)  # the first part is the version
     namespace = ""
     if parts[0] == "namespaces" and len(parts) > 2:
         namespace = parts[1]
@@ -99,7 +101,7 @@ def call(method: str, url: str) -> Call:
     verb, query = VERBS[method], parse_qs(split.query)
     if verb == "get" and not name:
         verb = "watch" if "watch" in query else "list"
-        # NewFilteringRequestInfo: the one object that a field selector leaves is the object that is asked for.
+        # NewFilteringRequestInfo: if a field selector leaves only one object, RBAC sees a request for that object.
         (selector,) = query.get("fieldSelector", [""])
         name = selector.removeprefix("metadata.name=") if selector.startswith("metadata.name=") else ""
     return Call(verb, f"{group}/{resource}{f'/{subresource}' if subresource else ''}", namespace, name)
@@ -118,20 +120,20 @@ def calls(busy: ServedOverTls) -> set[Call]:
 
 
 def environ(busy: ServedOverTls, graph: Graph, **changes: str) -> dict[str, str]:
-    """The CronJob's environment, for one pass against the served cluster."""
+    """Returns the CronJob's environment for one pass against the served cluster."""
     given = environment(dict(graph.one("CronJob").inputs))
     return {**given, "POD_NAME": "pod", "RUN_SECONDS": "0", **busy.environ(), **changes}
 
 
 @pytest.fixture
 def busy(served: ServedOverTls) -> Iterator[ServedOverTls]:
-    """A cluster with work for every agent: a node to advertise, telemetry, a Deployment behind a gate."""
+    """Returns a cluster with work for every agent: a node to advertise, telemetry, and a Deployment of the gate."""
     with measured(served, card(FREE_MIB)):
         yield served
 
 
 def reconciled(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Reads slices, writes its journal, watches, and retires the ledger."""
+    """Makes reconcile read slices, write its journal, watch, and retire the ledger."""
     kept = f"/api/v1/namespaces/{CLUSTER.system_namespace}/configmaps/{names.journal(names.RECONCILE)}"
     busy.cluster.objects[kept] = {"metadata": {"resourceVersion": busy.cluster.next_version()}}
     by_slices = replace(LEDGER, pools=tuple(replace(pool, source=Source.DECLARED) for pool in LEDGER.pools))
@@ -151,7 +153,9 @@ def reconciled(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
 
 
 def watched(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Armed: a pod that a disruption budget holds, then a queued Job, has run away."""
+    """Runs the armed watchdog: a pod that a disruption budget protects uses too much memory, and then a queued Job
+    does.
+    """
     args = WatchdogArgs(
         cluster=CLUSTER,
         code=CODE,
@@ -201,7 +205,7 @@ def gated(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
 
 
 def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """The program itself, since it never ends: it publishes a card, which then fails."""
+    """Runs the exporter's program, which never ends: it publishes a device, and then the device fails."""
     spec = ExporterSpec(interval_seconds=1)
     args = ExporterArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, spec=spec, publish_devices=True)
     graph = declared(Exporter, "e", args)
@@ -220,7 +224,7 @@ def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
         "NODE_NAME": "k8s-node1",
     }
     asked: set[Call] = set()
-    busy.cluster.watches_last = True  # else it sees its own slice by a list, seconds later
+    busy.cluster.watches_last = True  # otherwise the exporter sees its own slice through a list, seconds later
     with subprocess.Popen([sys.executable, "-m", "agents", "exporter"], cwd=ROOT, env=given) as process:
         deadline = time.monotonic() + 60
         while "patch" not in {each.verb for each in asked} and time.monotonic() < deadline:
@@ -234,7 +238,7 @@ def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
 
 
 def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Its pass finds a process of a protected pod too high."""
+    """Runs a pass of the guard that finds a process of a protected pod with a value that is too high."""
     graph = declared(Guard, "g", GuardArgs(cluster=CLUSTER, code=CODE, pools=(NODE_4,)))
     settings = read(guard.Settings, {**environment(dict(graph.one("DaemonSet").inputs)), **FROM_FIELDS})
     labels = {"namespace": "inference", "name": "llm", "uid": "uid-llm"}
@@ -282,12 +286,14 @@ def test_an_agent_may_do_what_it_does_and_does_what_it_may(agent: str, busy: Ser
 
 
 def of_the_gate(held: set[Right]) -> set[tuple[str, str, bool]]:
-    """The rights as the policy pack lists them: resource, verb, and whether on named objects only."""
+    """Returns the rights as the policy pack lists them: resource, verb, and whether the right covers named objects
+    only.
+    """
     return {(right.resource, right.verb, bool(right.name)) for right in held}
 
 
 def test_the_gate_allows_the_scheduler_what_its_component_gives_it() -> None:
-    """Its requests are judged by the audit log of the real control plane (tests/e2e/prod)."""
+    """tests/e2e/prod checks the scheduler's requests, with the audit log of a real control plane."""
     spec = SchedulerSpec(placement=PlacementMode.EXTENDER)
     args = SchedulerArgs(spec=spec, cluster=CLUSTER, code=CODE, ledger=LEDGER, exporter=ExporterSpec())
     held = granted(declared(Scheduler, "s", args))

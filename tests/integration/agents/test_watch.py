@@ -1,4 +1,4 @@
-"""Watches over real TLS and chunked answers; what needs no wire is in tests/unit/agents/kube."""
+"""Watches run over real TLS and chunked answers. tests/unit/agents/kube has the tests that need no connection."""
 
 import threading
 import time
@@ -40,7 +40,7 @@ def test_requests_go_on_next_to_a_watch(served: ServedOverTls) -> None:
 def test_a_watch_ends_at_its_limit_though_the_server_goes_on(
     served: ServedOverTls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch.math, "ceil", lambda seconds: 60)  # the limit in the request
+    monkeypatch.setattr(watch.math, "ceil", lambda seconds: 60)  # this limit is in the request
     began = time.monotonic()
     with watched(served, seconds=0.3) as events:
         assert list(events) == []

@@ -1,4 +1,4 @@
-"""The import of a module has no effects."""
+"""Importing a module has no effects."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The site as a reader has it: built, served on loopback, and opened at the width of a desktop and of a phone."""
+"""The site is built, served on loopback, and opened at the width of a desktop and of a phone."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ PAGES = (
     "docs/operations.html",
     "docs/adr/index.html",
 )
-# The pictures that failed to load, the width by which the page is wider than its window, and its links of navigation.
+# Returns the pictures that failed to load, how many pixels the page is wider than its window, and its navigation links.
 STATE = """(async () => {
   const pictures = [...document.querySelectorAll("article img")];
   pictures.forEach(each => each.loading = "eager");
@@ -66,7 +66,7 @@ def build(config: Path, into: Path) -> "subprocess.CompletedProcess[str]":
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the site."""
+    """Returns the address of the site."""
     folder = tmp_path_factory.mktemp("site")
     done = build(ROOT / "mkdocs.yml", folder)
     assert done.returncode == 0, done.stderr
@@ -134,7 +134,7 @@ def test_the_search_finds_an_alert(served: str, tab: Browser, size: tuple[int, i
     ids=["page", "anchor", "picture"],
 )
 def test_a_broken_link_fails_the_build(tmp_path: Path, text: str, complaint: str) -> None:
-    """On a small project with our rules, since the whole site takes seconds."""
+    """The test builds a small project with our rules, because building the whole site takes seconds."""
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "index.md").write_text(f"# Home\n\n{text} and [start](start.md)\n")

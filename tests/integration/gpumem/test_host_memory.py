@@ -1,4 +1,4 @@
-"""advise --host-memory with a real Prometheus."""
+"""advise --host-memory reads a real Prometheus."""
 
 import re
 import time
@@ -23,12 +23,12 @@ MINUTES = 180
 
 
 def cadvisor(namespace: str, pod: str, container: str, mib: int) -> Iterator[tuple[str, int]]:
-    """A series and its value, and that of the pod as a whole, as a kubelet serves both."""
+    """Returns a container's series with its value, and the series of the whole pod. A kubelet serves both."""
     for name in (container, ""):
         yield f'{WORKING_SET}{{namespace="{namespace}",pod="{pod}",container="{name}"}}', mib * 2**20
 
 
-# Two containers and a second pod of inference, for five minutes at its peak, and somebody else of a similar name.
+# inference has two containers, and a second pod at its peak for five minutes. A foreign pod has a similar name.
 USUAL = dict(
     (
         *cadvisor("inference", "inference-7d9-x", "main", 3000),
@@ -45,7 +45,7 @@ PEAK = dict(cadvisor("inference", "inference-7d9-x", "main", 18_000))
 
 @pytest.fixture(scope="module")
 def remembering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real Prometheus that remembers three hours."""
+    """Returns the address of a real Prometheus that holds three hours of samples."""
     first = (int(time.time()) - MINUTES * 60) // 60 * 60
     lines = [f"# TYPE {WORKING_SET} gauge"]
     for series, usual in USUAL.items():

@@ -1,4 +1,4 @@
-"""init with the measured peaks of a real Prometheus, by our exporter's series and by those of the DCGM exporter."""
+"""init reads measured peaks from a real Prometheus, through our exporter's series and through the DCGM exporter's."""
 
 import time
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ ALONE_MIB = 9000
 
 
 def cluster() -> Cluster:
-    """The records' cluster, and a workload with an L4 of its own."""
+    """Returns the records' cluster with one more workload that has an L4 of its own."""
     alone = of_deployment("llm", "chat", on="k8s-node5", limits={GPU: "1"})
     found = record_0000(*alone)
     found.nodes.append(labelled("k8s-node5", "NVIDIA-L4", 23034))
@@ -35,7 +35,7 @@ def cluster() -> Cluster:
 
 
 def series(pod: Object, exporter: str) -> str:
-    """Our exporter's series of a pod, as a scrape with labels of its own stores it."""
+    """Returns our exporter's series of a pod, as a scrape that adds its own labels stores the series."""
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     renamed = f'exported_namespace="{namespace}",exported_pod="{name}"'
     return f'{OURS}{{namespace="nvidia",pod="{exporter}",{renamed},container="main",uuid="GPU-0"}}'
@@ -48,7 +48,9 @@ def dcgm(pod: Object) -> str:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The exporter was replaced during a spike of immich-ml, so both exporters have a series of it."""
+    """Returns Prometheus' address. The exporter was replaced during a spike of immich-ml, so both exporters have
+    its series.
+    """
     lines: dict[str, list[str]] = {OURS: [], DCGM: []}
     pods = {
         pod["metadata"]["ownerReferences"][0]["name"]: pod
@@ -86,7 +88,7 @@ def test_budgets_are_the_measured_peaks(address: str, tmp_path: Path) -> None:
     }
     assert seats["immich-ml"].source == f"measured peak 10700 of 2 days, {OURS}"
     assert seats["llm"].source == f"measured peak {ALONE_MIB} of 2 days, {DCGM}"
-    # The device is shared, so DCGM's figure is not of this pod alone.
+    # the device is shared, so DCGM's figure covers more than this pod
     assert seats["android-emulator"].is_assumed
 
 

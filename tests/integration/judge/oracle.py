@@ -1,4 +1,4 @@
-"""Kubernetes' own code as a program that is asked: toolchain/kube/oracle."""
+"""Asks Kubernetes' own code, in the program of toolchain/kube/oracle."""
 
 import json
 import subprocess
@@ -14,13 +14,13 @@ PROGRAM = ROOT / ".toolchain" / "bin" / "kube-oracle"
 
 
 def require() -> None:
-    """Skips where the program cannot be had, which fails in CI."""
+    """Skips the test if the program cannot be built. In CI such a skip fails."""
     if not PROGRAM.exists():
         pytest.skip("kube-oracle is not there: `make integration` builds it from Kubernetes' modules where Go is")
 
 
 def ask(cases: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each case with its answer, through one process."""
+    """Yields each case with its answer, from one process."""
     asked = list(cases)
     with subprocess.Popen([PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as oracle:
         assert oracle.stdin is not None

@@ -1,4 +1,4 @@
-"""Our sums of pods and quantities are those of Kubernetes' own code, on random nodes, pods and texts."""
+"""Our sums of pods and quantities equal those of Kubernetes' own code, on random nodes, pods and texts."""
 
 import math
 from collections import defaultdict
@@ -25,7 +25,7 @@ from tests.integration.judge import oracle
 from tests.support import random_pods, search
 
 CASES = search.cases(3000, soak=100_000)
-# Differed once: PodRequests adds the overhead into the pod itself, so that the kubelet's ranking saw it twice.
+# This case differed once: PodRequests adds the overhead into the pod, so that the kubelet's ranking counted it twice.
 ALIASED = {
     "memory_bytes": 2**36,
     "pods": [
@@ -49,7 +49,7 @@ NANO = 10**9
 
 @dataclass
 class Comparison:
-    """The number of comparisons, and the differences by subject: (question, our answer, Kubernetes')."""
+    """Holds the number of comparisons, and the differences by subject: (question, our answer, Kubernetes' answer)."""
 
     pods: int = 0
     nodes: set[int] = field(default_factory=set)
@@ -91,7 +91,7 @@ def _compare_pods(made: Comparison, asked: dict[str, Any], answer: dict[str, Any
 
 
 def _state(position: int, running: dict[str, Any]) -> PodState:
-    """In bytes: the order knows no unit."""
+    """Returns the state in bytes, because the order knows no unit."""
     spec = running["pod"]["spec"]
     return PodState(
         name=str(position),
@@ -102,15 +102,16 @@ def _state(position: int, running: dict[str, Any]) -> PodState:
 
 
 def _is_critical(spec: dict[str, Any]) -> bool:
-    """True for pods that the node itself needs. The kubelet gives them a fixed value, whatever they request."""
+    """Returns True for pods that the node needs. The kubelet gives such pods a fixed value, whatever they request."""
     return spec.get("priorityClassName") == NODE_CRITICAL
 
 
 def _eviction_request(spec: dict[str, Any]) -> Fraction:
-    """The bytes that the kubelet sets a pod's use against: GetResourceRequestQuantity, pkg/api/v1/resource/helpers.go.
+    """Returns the bytes with which the kubelet compares a pod's use: GetResourceRequestQuantity,
+    pkg/api/v1/resource/helpers.go.
 
-    It leaves the overhead out where nothing else is requested. A pod with pod-level resources without memory requests
-    no memory, whatever its containers request.
+    It leaves the overhead out if nothing else is requested. A pod with pod-level resources but no memory request counts
+    as 0, whatever its containers request.
     """
     if any(at(spec, "resources", part) for part in ("requests", "limits")):
         request = pod_level_request(spec, "memory") or Fraction(0)

@@ -1,4 +1,4 @@
-"""Every manifest of the prod stack, judged by others: Kubernetes' own schemas and Kueue's own CRDs, strictly."""
+"""Kubernetes' own schemas and Kueue's own CRDs accept every manifest of the prod stack, strictly."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -30,10 +30,12 @@ def prod() -> Graph:
 
 @cache
 def kueue_schema(kind: str, version: str) -> dict[str, Any]:
-    """The schema of a custom resource from the chart's template of its CRD, closed to unknown fields."""
+    """Returns the schema of a custom resource, from the chart's template of the CRD. The schema refuses unknown
+    fields.
+    """
     for path in CRDS.glob("*.yaml"):
         text = path.read_text()
-        if f"    kind: {kind}\n" not in text:  # to parse all of them takes long
+        if f"    kind: {kind}\n" not in text:  # parsing all templates takes long
             continue
         text = re.sub(r"{{-? ?/\*.*?\*/ ?-?}}", "", text, flags=re.DOTALL)
         crd = yaml.safe_load("\n".join(line for line in text.splitlines() if "{{" not in line))
@@ -47,7 +49,7 @@ def kueue_schema(kind: str, version: str) -> dict[str, Any]:
 
 
 def closed(schema: Any) -> Any:
-    """The schema with unknown fields refused wherever fields are listed, as the API server's strict validation does."""
+    """Returns the schema closed to unknown fields wherever it lists fields, like the API server's strict validation."""
     if isinstance(schema, list):
         return [closed(item) for item in schema]
     if not isinstance(schema, dict):
@@ -61,7 +63,7 @@ def closed(schema: Any) -> Any:
 
 
 def judge(manifest: Mapping[str, Any]) -> None:
-    """Raises the judge's error."""
+    """Judges a manifest. Raises the schema's error."""
     if manifest["apiVersion"].startswith("kueue.x-k8s.io/"):
         schema = kueue_schema(manifest["kind"], manifest["apiVersion"].partition("/")[2])
         jsonschema.Draft202012Validator(schema).validate(dict(manifest))

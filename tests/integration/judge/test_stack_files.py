@@ -1,4 +1,4 @@
-"""The engine's reading of stack files: what the settings accept is the same to `pulumi config`, and to an editor."""
+"""The engine and an editor read a stack file as the settings do: `pulumi config` accepts what the settings accept."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ def test_the_engine_and_an_editor_read_what_the_settings_accept(engine: Workspac
     ours = stackfile.read(path).values
     assert [error.message for error in VALIDATOR.iter_errors({"config": ours})] == []
     theirs = _theirs(engine, path)
-    said = {name for name, value in ours.items() if value != {}}  # the engine fills empty maps in
+    said = {name for name, value in ours.items() if value != {}}  # the engine adds empty maps
     assert {name: theirs.get(name) for name in said} == {name: ours[name] for name in said}
     assert _in_a_file_of_its_own(path, text).model_copy(update={"files": []}) == declared
 
@@ -65,7 +65,7 @@ def _json(text: str) -> Any:
 
 
 def _in_a_file_of_its_own(path: Path, text: str) -> settings.StackSettings:
-    """The project's keys go into a file that the stack file names; a provider's key stays."""
+    """Moves the project's keys into a file that the stack file names. A provider's key stays in the stack file."""
     lines = [line[2:] for line in text.splitlines() if line.startswith("  ")]
     stays = [line for line in lines if line.startswith("kubernetes:")]
     path.with_name("parts.yaml").write_text("\n".join(line for line in lines if line not in stays))

@@ -1,4 +1,4 @@
-"""Memory cgroups of the tests' own. Where they cannot be had, the tests are skipped, which fails in CI."""
+"""Makes memory cgroups for the tests. Without the right to make cgroups the tests are skipped, which fails in CI."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @pytest.fixture(scope="module")
 def group() -> Iterator[Path]:
-    """A memory cgroup for the module. It is removed with the cgroups that tests make below it."""
+    """Makes a memory cgroup for the module. Removes it afterwards, together with the cgroups below it."""
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("only root on Linux makes memory cgroups")
     unified = (CGROUPS / "cgroup.controllers").exists()

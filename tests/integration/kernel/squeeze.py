@@ -1,7 +1,7 @@
 """Exhausts the memory of a cgroup with several processes, and prints which of them the kernel killed.
 
 Usage: `python -I -S squeeze.py <cgroup> <limit in MiB> <[[oom_score_adj, MiB], ...]>`. One more process then takes the
-rest and OVER_MIB. The output has each process's KiB before that, and the positions of the killed ones.
+remaining memory and OVER_MIB more. The output has each process's KiB before that, and the positions of the killed ones.
 """
 
 import json
@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MIB = 2**20
-# More than is left, and less than any of the processes frees by its death.
+# This is more than the remaining memory, and less than any process frees by its death.
 OVER_MIB = 2
 
 
 def main(group: Path, limit_mib: int, sizes: list[tuple[int, int]]) -> None:
     _limit(group, limit_mib * MIB)
-    alive, held = os.pipe()  # when this end closes, the processes end, even if this process is killed
+    alive, held = os.pipe()  # when this pipe end closes, the processes end, even if this process is killed
     members = [_member(group, alive, held, adj, mib) for adj, mib in sizes]
     states = [state(pid) for pid in members]
     left_kib = limit_mib * 1024 - _usage(group) // 1024
@@ -46,7 +46,7 @@ def _usage(group: Path) -> int:
 
 
 def _member(group: Path, alive: int, held: int, adj: int, mib: int) -> int:
-    """Starts a process with this much memory in the group. Returns when it has it, or was killed."""
+    """Starts a process with this much memory in the group. Returns once the process has the memory or was killed."""
     ready, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -66,7 +66,7 @@ def _member(group: Path, alive: int, held: int, adj: int, mib: int) -> int:
 
 
 def state(pid: int) -> dict[str, int]:
-    """Returns the KiB that mm/oom_kill.c counts, how much of it is in swap, and the kernel's score."""
+    """Returns the KiB that mm/oom_kill.c counts, how many of these KiB are in swap, and the kernel's score."""
     told = dict(_pairs(Path(f"/proc/{pid}/status").read_text()))
     counted = {name: int(told.get(name, "0 kB").split()[0]) for name in ("VmRSS", "VmSwap", "VmPTE")}
     return {

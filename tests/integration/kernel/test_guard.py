@@ -1,4 +1,4 @@
-"""The shipped guard with real processes in real control groups; only the API server is a fake."""
+"""The shipped guard works on real processes in real control groups. Only the API server is a fake."""
 
 import socket
 import statistics
@@ -33,7 +33,7 @@ SYS_RESOURCE = 24
 
 @dataclass
 class Pod:
-    """A pod as the API and the node know it; its processes are started and ended by the test."""
+    """Holds a pod as the API and the node know it. The test starts and ends the pod's processes."""
 
     name: str
     group: Path
@@ -41,7 +41,9 @@ class Pod:
 
     @contextmanager
     def process(self, adj: int, user: int = 0) -> Iterator[int]:
-        """A process in a new container of the pod, started as a runtime does it: moved, then given its value."""
+        """Starts a process in a new container of the pod as a runtime does: moves it into the group, then sets its
+        value.
+        """
         container = self.group / f"pod{self.uid}" / (uuid.uuid4().hex * 2)
         container.mkdir(parents=True)
         with subprocess.Popen(["sleep", "600"], user=user) as process:
@@ -68,7 +70,7 @@ class Pod:
 
 @dataclass
 class Scene:
-    """A node with a protected pod, a disposable pod and a guard."""
+    """Holds a node with a protected pod, a disposable pod and a guard."""
 
     served: ServedOverTls
     protected: Pod
@@ -77,7 +79,7 @@ class Scene:
     port: int
 
     def metric(self, name: str) -> float | None:
-        """The protected pod's; None while it is not served."""
+        """Returns the protected pod's metric; None while the guard does not serve it."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
                 samples = exposition.parse(answer.read().decode())
@@ -114,7 +116,7 @@ def scene(group: Path, served: ServedOverTls, zipapp: Path) -> Iterator[Scene]:
 
 
 def until(read: Callable[[], float | None], wanted: float) -> float:
-    """Returns the seconds until this value is read."""
+    """Returns the seconds until the metric has this value."""
     began = time.monotonic()
     while (found := read()) != wanted:
         assert time.monotonic() - began < PATIENCE_SECONDS, f"{found}, not {wanted}"
@@ -132,7 +134,7 @@ def adj(pid: int) -> int:
 
 
 def test_a_protected_pod_is_held_within_a_second_of_each_start(scene: Scene) -> None:
-    """The median, since a machine that is busy is late for anything."""
+    """The test takes the median, because a busy machine delays some starts."""
     delays = []
     for _ in range(RESTARTS):
         with scene.protected.process(BY_REQUEST) as pid:
@@ -192,7 +194,7 @@ lower_adj(Path("/proc"), pid, container_in(Path(f"/proc/{pid}/cgroup").read_text
     [("sys_resource dac_override", True), ("dac_override", False), ("sys_resource", False), ("", False)],
 )
 def test_the_guard_needs_its_two_capabilities_and_no_other(group: Path, capabilities: str, lowered: bool) -> None:
-    """The process is of another user. Its value was set with CAP_SYS_RESOURCE, as a runtime does."""
+    """The process belongs to another user. The test sets its value with CAP_SYS_RESOURCE, as a runtime does."""
     if not has(SYS_RESOURCE):
         pytest.skip("root lacks CAP_SYS_RESOURCE on this machine: what the guard needs of it is NOT tested")
     bounds = ",".join(["-all", *(f"+{name}" for name in capabilities.split())])

@@ -1,7 +1,7 @@
-"""The kernel's choice among real processes in a memory cgroup, compared with tenancy/host_memory/oom.py.
+"""tenancy/host_memory/oom.py predicts which of several real processes in a memory cgroup the kernel kills.
 
 Everything happens within LIMIT_MIB, so that the machine is never short of memory. The size of an interpreter varies by
-MARGIN_MIB, so cases in which the two highest scores are closer are left out.
+MARGIN_MIB. So the test skips cases in which the two highest scores are closer than that.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from tests.support.oom_killer import kernel_victim
 SQUEEZE = squeeze.__file__
 LIMIT_MIB = 256
 MARGIN_MIB = 6
-# The memory of an interpreter, and the least that a case adds, so that one kill is enough.
+# The memory of an interpreter, and the least memory that a case adds, so that one kill is enough.
 INTERPRETER_MIB, LEAST_MIB = 9, 4
 PAGES_PER_MIB = 256
 KIB_PER_MIB = 1024
@@ -39,7 +39,7 @@ GUARDED_ADJ = guarded_oom_score_adj(MOST_GIB * 1024, NODE_GIB * 1024)
 
 @dataclass(frozen=True)
 class Member:
-    """A process with its oom_score_adj and its memory."""
+    """Holds a process with its oom_score_adj and its memory."""
 
     adj: int
     mib: int
@@ -47,7 +47,9 @@ class Member:
 
 @dataclass(frozen=True)
 class Squeezed:
-    """The processes when the memory ran out, the one that took the rest last, and the position of the killed one."""
+    """Holds the processes at the moment when memory ran out, the process that took the rest last, and the killed
+    position.
+    """
 
     states: list[PodState]
     killed: int
@@ -57,10 +59,10 @@ MICRO_VM = Member(1000, LEAST_MIB)
 
 
 def squeezed(group: Path, *members: Member) -> Squeezed:
-    """Starts one more process, of oom_score_adj 0, which takes the rest and 2 MiB more.
+    """Starts one more process, of oom_score_adj 0, which takes the remaining memory and 2 MiB more.
 
-    A victim's memory is free only a moment after the kernel may choose again (MMF_OOM_SKIP, exit_mmap in mm/mmap.c). If
-    it killed two, the first is not known, and all is repeated.
+    A victim's memory becomes free only a moment after the kernel may choose again (MMF_OOM_SKIP, exit_mmap in
+    mm/mmap.c). If the kernel killed two, the order is not known, and everything is repeated.
     """
     for _ in range(ATTEMPTS):
         told = run(group, *members)
@@ -83,7 +85,9 @@ def state(position: int, mib: Fraction, adj: int) -> PodState:
 
 
 def generated() -> Iterator[list[Member]]:
-    """Two to four processes that leave something over: adjustments as the kubelet and the guard give them."""
+    """Makes two to four processes that leave some memory over, with adjustments as the kubelet and the guard set
+    them.
+    """
     chance = random.Random(1)  # noqa: S311
     while True:
         count = chance.randint(2, 4)
@@ -95,7 +99,7 @@ def generated() -> Iterator[list[Member]]:
 
 
 def lead_mib(members: list[Member]) -> float:
-    """By how much the highest score, of the members and of the one that takes the rest, exceeds the next one."""
+    """Returns by how much the highest score exceeds the next one. The process that takes the rest has a score too."""
     last = Member(0, LIMIT_MIB - sum(member.mib for member in members))
     scores = sorted(badness_pages(m.mib + INTERPRETER_MIB, m.adj, LIMIT_MIB) for m in [*members, last])
     return (scores[-1] - scores[-2]) / PAGES_PER_MIB
@@ -162,7 +166,7 @@ def test_what_is_swapped_out_counts_as_held(group: Path) -> None:
 
 
 def shown(kib: int, adj: int) -> int:
-    """Returns the score in /proc, which is of the whole machine: (1000 + 1000 x badness / total) x 2/3."""
+    """Returns the score in /proc, which relates to the whole machine: (1000 + 1000 x badness / total) x 2/3."""
     total_mib = sum(kib for name, kib in memory_kib() if name in ("MemTotal", "SwapTotal")) // KIB_PER_MIB
     badness = badness_pages(Fraction(kib, KIB_PER_MIB), adj, total_mib)
     return (1000 + badness * 1000 // (total_mib * PAGES_PER_MIB)) * 2 // 3

@@ -1,4 +1,4 @@
-"""The route to Slack, translated as by the Prometheus Operator and judged by Alertmanager's own check."""
+"""Alertmanager's own check accepts the route to Slack, translated as the Prometheus Operator translates it."""
 
 import json
 import re
@@ -15,7 +15,9 @@ SPEC = DigestSpec(slack_webhook=SlackWebhook(secret="alerts-webhook"))
 
 
 def translated(value: Any) -> Any:
-    """As the operator translates it: keys in snake case, matchers as text, the Secret's key in place of its name."""
+    """Translates as the operator does: keys in snake case, matchers as text, the Secret's key in place of the
+    Secret's name.
+    """
     if isinstance(value, list):
         return [translated(each) for each in value]
     if not isinstance(value, dict):
@@ -31,7 +33,7 @@ def translated(value: Any) -> Any:
 
 @pytest.fixture
 def configuration(tmp_path: Path) -> Path:
-    """An Alertmanager with only our route below its own."""
+    """Returns an Alertmanager configuration with only our route below its root route."""
     config = translated(alertmanager_config(SPEC, {"name": "gpu-tenancy"})["spec"])
     config["route"] = {"receiver": "default", "routes": [config["route"]]}
     config["receivers"].append({"name": "default"})

@@ -1,4 +1,6 @@
-"""Each alert: its own examples in Prometheus' rule tests, its entry in the run book, and where its rule is left out."""
+"""Each alert fires in its own examples in Prometheus' rule tests, has its run-book entry, and is left out where it
+must.
+"""
 
 import json
 import re

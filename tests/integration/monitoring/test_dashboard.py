@@ -1,6 +1,6 @@
-"""The dashboard's and the alerts' queries, in a real Prometheus that scrapes the real exporter by our PodMonitor.
+"""A real Prometheus answers the dashboard's and the alerts' queries. It scrapes the real exporter by our PodMonitor.
 
-The exporter's readings are given: tests/integration/agents has a fake NVML, tests/e2e a node.
+The exporter's readings are given here. tests/integration/agents has a fake NVML, and tests/e2e a node.
 """
 
 import json
@@ -49,7 +49,7 @@ QUERIES = {(panel["title"], each["legendFormat"]): each["expr"] for panel in PAN
 
 
 class KubeStateMetrics(BaseHTTPRequestHandler):
-    """As much of kube-state-metrics as the dashboard shows."""
+    """Serves the part of kube-state-metrics that the dashboard shows."""
 
     def do_GET(self) -> None:
         labels = f'namespace="{SYSTEM}",cronjob="{names.WATCHDOG}"'
@@ -66,14 +66,14 @@ class KubeStateMetrics(BaseHTTPRequestHandler):
 
 
 def relabel_configs() -> list[dict[str, Any]]:
-    """The PodMonitor's relabelings as the Prometheus Operator translates them."""
+    """Returns the PodMonitor's relabelings as the Prometheus Operator translates them."""
     (endpoint,) = pod_monitor(ARGS)["spec"]["podMetricsEndpoints"]
     spelled = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
     return [{spelled.get(key, key): value for key, value in each.items()} for each in endpoint["relabelings"]]
 
 
 def configuration(exporter: int, state: int) -> dict[str, Any]:
-    """Before the relabelings the target has the labels that the operator gives a pod's."""
+    """Returns the configuration. Before the relabelings, the target has the labels that the operator gives a pod."""
     pod = {"namespace": "nodes", "pod": "gpu-memory-exporter-x", "container": "exporter", "endpoint": "metrics"}
     labels = {**pod, "__meta_kubernetes_pod_node_name": "k8s-node1"}
     target = {"targets": [f"127.0.0.1:{exporter}"], "labels": labels}
@@ -90,7 +90,7 @@ def configuration(exporter: int, state: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Prometheus that has scraped both targets."""
+    """Returns the address of a Prometheus that has scraped both targets."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("prometheus is not installed: the dashboard is NOT tested (Debian: apt install prometheus)")
@@ -142,7 +142,7 @@ def query(address: str, expression: str) -> list[dict[str, Any]]:
 
 
 def with_all(expression: str) -> str:
-    """As Grafana fills in its variables while all of their values are chosen."""
+    """Fills in the dashboard's variables as Grafana does while all of their values are chosen."""
     return re.sub(r"\$\w+", ".*", expression)
 
 
@@ -172,7 +172,7 @@ def test_samples_bear_the_labels_of_whom_they_measure_and_of_the_node(prometheus
 def test_every_alert_is_evaluated_without_an_error_and_fires_for_what_is_there(prometheus: str) -> None:
     samples_since = datetime.now(UTC)
     deadline = time.monotonic() + 60
-    while True:  # the group's first evaluation may have been before the first samples
+    while True:  # the group's first evaluation may have preceded the first samples
         groups = answer(prometheus, "rules")["groups"]
         (group,) = (each for each in groups if each["name"] == names.ALERTS)
         evaluated = datetime.fromisoformat(f"{group['lastEvaluation'][:19]}+00:00")

@@ -1,4 +1,4 @@
-"""The time from a fault to its alert, on a time line in Prometheus' own rule tests."""
+"""Each alert fires within its time after a fault, on a time line in Prometheus' own rule tests."""
 
 import re
 from collections.abc import Callable
@@ -30,7 +30,7 @@ ABLE = 'gpu_device_memory_cap_able{node="a",gpu="0",uuid="GPU-a"}'
 
 
 def steady(series: dict[str, str]) -> dict[str, Values]:
-    """The same on a time line, at its first value; ages are a little different at each scrape."""
+    """Returns the series as constants at their first value. Ages differ a little at each scrape."""
     line: dict[str, Values] = {}
     for name, values in series.items():
         value = float(re.split("[x+]", values)[0])
@@ -55,12 +55,12 @@ NORMAL = steady(changed(HEALTHY, {USER: f"{100 * MIB}x30", RUNNING: "1x30", HELD
 
 
 def before(value: float | None, after: float | None, *, seconds: int = 10**6) -> Values:
-    """One value until the fault, and another from then on, for so many seconds."""
+    """Returns one value until the fault, and another value for so many seconds after it."""
     return lambda second: after if FAULT < second <= FAULT + seconds else value
 
 
 def ends(series: str) -> Values:
-    """As ever until the fault, and then no longer exposed."""
+    """Returns the usual value until the fault. Afterwards the series is not exposed any more."""
     return lambda second: NORMAL[series](second) if second <= FAULT else None
 
 
@@ -68,7 +68,7 @@ def because(series: str, reason: str) -> str:
     return series.replace("}", f',reason="{reason}"}}')
 
 
-# The series that differ from the fault on, the alert, and the seconds within which it must fire.
+# Each fault has the series that change, the alert, and the seconds within which the alert must fire.
 FAULTS: dict[str, tuple[dict[str, Values], str, int]] = {
     "a watchdog that stops completing runs": ({WATCHED: beats(until=FAULT + 3)}, "GpuAgentSilent", 175),
     "an API server whose clock is an hour ahead": (

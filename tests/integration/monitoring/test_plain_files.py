@@ -1,4 +1,4 @@
-"""A cluster without the Prometheus Operator: what it would read, as files of Prometheus."""
+"""Without the Prometheus Operator, the stack writes what the operator would read as files of Prometheus."""
 
 import subprocess
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_the_rule_file_has_the_rules_of_the_operators_object(
 
 
 def test_prometheus_accepts_the_scrapes(project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Debian's Prometheus is built without discovery in Kubernetes, which is replaced here."""
+    """Debian builds Prometheus without discovery in Kubernetes, so the test replaces the discovery."""
     scrapes = yaml.safe_load(printed("scrapes", project, capsys))
     namespaces = []
     for scrape in scrapes["scrape_configs"]:

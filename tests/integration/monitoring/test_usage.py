@@ -1,4 +1,4 @@
-"""The recordings of seats and use, in Prometheus' own rule tests and in `kubectl gpumem bill`."""
+"""Prometheus' own rule tests and `kubectl gpumem bill` judge the recordings of seats and use."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ def floor(node: str, pool: str, mib: int) -> dict[str, str]:
     return {named("gpu_pool_memory_floor_bytes", node=node, pool=pool): f"{mib * MIB}x10"}
 
 
-# Two nodes of a pool, each of which serves its seats, and one of another pool without a floor.
+# One pool has two nodes, each of which serves its seats. Another pool has one node and no floor.
 SERIES = {
     **seat("a", "t4", "immich", "immich-ml", 3000),
     **seat("b", "t4", "immich", "immich-ml", 3000),
@@ -44,7 +44,7 @@ SERIES = {
     **use("b", "immich", "immich-server", "main", 1200),
     **use("b", "tts", "tts", "main", 2048, values=f"_x2 {2048 * MIB}x8"),
     **use("c", "immich", "visitor", "main", 50),
-    **use("a", "", "", "", 77),  # of nobody that the API has named
+    **use("a", "", "", "", 77),  # this use belongs to no pod that the API has named
 }
 RECORDED = {
     RECORDED_SEATS: {("immich", "t4"): 4800, ("chat", "l4"): 9000},
@@ -67,12 +67,12 @@ def test_seats_count_once_and_use_counts_where_it_is(tmp_path: Path) -> None:
 
 THIS = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 MONTH = (THIS - timedelta(days=1)).replace(day=1)
-MEASURED_HOURS = 6  # of the month's second day, the last of them half
+MEASURED_HOURS = 6  # these hours are on the month's second day, and the last of them is a half hour
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Recorded at the full minute, so that an hour's first sample is the last one's end."""
+    """Returns the address. Samples are at the full hour, so that an hour's first sample is the last hour's end."""
     first = int((MONTH + timedelta(days=1)).timestamp())
     moments = range(first, first + MEASURED_HOURS * 3600 - 1800, INTERVAL_SECONDS)
     lines = []

@@ -1,4 +1,4 @@
-"""Fixtures of the preview tests."""
+"""Provides the fixtures of the preview tests."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def space(tmp_path: Path) -> Workspace:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
-    """The file that `pulumi stack output --json ledger` of prod writes."""
+    """Returns the file that `pulumi stack output --json ledger` of prod writes."""
     path = tmp_path / "ledger.json"
     path.write_text(json.dumps({POLICY: {"ledger": load_file(PROD).ledger().to_data()}}))
     return path

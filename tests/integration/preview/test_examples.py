@@ -1,4 +1,4 @@
-"""Programs that are not ours, under the same gate: the examples, and single mistakes in a consumer's stack."""
+"""The same policy pack judges programs of others: the examples, and single mistakes in a consumer's stack."""
 
 import json
 import shutil
@@ -15,9 +15,9 @@ from tests.support.paths import ROOT
 from toolchain import pack
 from toolchain.workspace import Outcome, Workspace
 
-# The consumer's program without the component, so that a test can add a mistake.
+# This is the consumer's program without the component, so that a test can add a mistake.
 PLAIN = ROOT / "tests" / "support" / "plain_consumer.py"
-# A Deployment in a namespace that lacks a seat. It sets the driver's cap itself.
+# This Deployment is in a namespace that lacks a seat. It sets the driver's cap itself.
 SECOND = """
 def capped(spec):
     for container in spec["containers"]:
@@ -41,13 +41,13 @@ k8s.apps.v1.Deployment(
 
 
 def example(space: Workspace, name: str) -> Path:
-    """A copy of an example, with the links that its paths need."""
+    """Returns a copy of an example, with the links that its paths need."""
     (space.folder / ".venv").symlink_to(ROOT / ".venv")
     return Path(shutil.copytree(ROOT / "examples" / name, space.folder / "examples" / name))
 
 
 def consume(space: Workspace, ledger: Path, project: Path | None = None, **stanza: Any) -> Outcome:
-    """The consumer's preview, with changes to the stanza it falls back to."""
+    """Previews the consumer, with changes to the configuration that it uses if the platform's stack has no outputs."""
     project = project or example(space, "consumer")
     stack = project / "Pulumi.dev.yaml"
     document = yaml.safe_load(stack.read_text())
@@ -61,7 +61,7 @@ def budget(amount: str) -> dict[str, dict[str, str]]:
 
 
 def test_a_consumer_within_its_seat_passes_the_pack_that_stands_alone(space: Workspace, ledger: Path) -> None:
-    """The pack is in a folder of its own, and one of its rules is advisory, with a reason."""
+    """The pack is in a folder of its own. One of its rules is advisory, with a reason."""
     alone = pack.build(space.folder / "elsewhere")
     (alone / "venv").symlink_to(ROOT / ".venv")
     project = example(space, "consumer")
@@ -81,7 +81,7 @@ def test_a_consumer_within_its_seat_passes_the_pack_that_stands_alone(space: Wor
 
 
 def test_a_rolling_consumer_above_its_seat_and_another_without_one_are_refused(space: Workspace, ledger: Path) -> None:
-    """Each mistake by its own rule, all at once; the ledger's driver holds containers."""
+    """Each mistake is reported by its own rule, all at once. The ledger's driver caps containers."""
     prod = load_file(ROOT / "Pulumi.prod.yaml").ledger()
     pools = tuple(replace(pool, enforce=Enforce.DRIVER) for pool in prod.pools)
     ledger.write_text(json.dumps({POLICY: {"ledger": replace(prod, pools=pools).to_data()}}))

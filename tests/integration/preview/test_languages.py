@@ -1,4 +1,6 @@
-"""The components in other languages: the installed plugin, the SDKs that Pulumi writes, and the examples."""
+"""Programs in other languages use the components: the installed plugin, the SDKs that Pulumi writes, and the
+examples.
+"""
 
 import json
 import os
@@ -23,7 +25,7 @@ from toolchain.cluster.paths import TOOLCHAIN
 from toolchain.workspace import Outcome, Workspace, workspace
 
 PLUGIN = Path("gpu_tenancy") / "plugin"
-# The files of a clone that the plugin needs: its requirements.txt names the project itself.
+# The plugin needs these files of a clone, because its requirements.txt names the project itself.
 CLONED = (
     *("agents", "components", "gpu_tenancy", "stacks", "tenancy", "toolchain"),
     *("pyproject.toml", "requirements.lock", "README.md", "LICENSE"),
@@ -33,7 +35,7 @@ CACHES = {"PIP_CACHE_DIR": str(Path.home() / ".cache" / "pip"), "npm_config_cach
 
 @dataclass(frozen=True)
 class Installed:
-    """The plugin's folder after the engine has installed it, and the schema that it answered."""
+    """Holds the plugin's folder after the engine has installed the plugin, and the schema that the plugin returned."""
 
     folder: Path
     schema_file: Path
@@ -45,7 +47,7 @@ class Installed:
 
 
 def beside_the_checkout(folder: Path) -> Workspace:
-    """A workspace in which pip finds the checkout's packages."""
+    """Returns a workspace in which pip finds the checkout's packages."""
     space = workspace(folder)
     return replace(space, env={**space.env, "PYTHONPATH": str(Path(pulumi.__file__).parents[1])})
 
@@ -63,7 +65,9 @@ def space(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """In a clone: the engine makes the plugin's environment whenever it is shown the folder."""
+    """Installs the plugin in a clone, because the engine makes the plugin's environment in any folder that it is
+    given.
+    """
     clone, space = tmp_path_factory.mktemp("clone"), beside_the_checkout(tmp_path_factory.mktemp("space"))
     for name in CLONED:
         if (ROOT / name).is_dir():
@@ -86,7 +90,7 @@ def needs(host: str) -> None:
 
 
 def example(space: Workspace, plugin: Installed, name: str) -> Path:
-    """A copy of an example that uses the installed plugin."""
+    """Returns a copy of an example that uses the installed plugin."""
     project = Path(shutil.copytree(ROOT / "examples" / name, space.folder / "examples" / name))
     document = yaml.safe_load((project / "Pulumi.yaml").read_text())
     assert (ROOT / "examples" / name / document["packages"]["gputenancy"]).resolve() == ROOT / PLUGIN

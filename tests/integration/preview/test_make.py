@@ -1,4 +1,4 @@
-"""The first commands of a newcomer, in a fresh clone."""
+"""The first commands of a newcomer work in a fresh clone."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from toolchain.workspace import Outcome, Workspace, workspace
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
-    """A clone of the last commit, with the machine's cache of tools and no cluster."""
+    """Makes a clone of the last commit, with the machine's cache of tools and no cluster."""
     folder = tmp_path_factory.mktemp("newcomer")
     subprocess.run(["git", "clone", "--quiet", ROOT, folder / "clone"], check=True)
     return workspace(folder)
@@ -103,6 +103,6 @@ def test_up_without_a_cluster_changes_nothing_and_reports_why(clone: Workspace) 
 
 
 def test_the_clone_is_as_clean_as_before(clone: Workspace) -> None:
-    """A preview writes nothing that git would see; the new stack of the test above is its user's own."""
+    """A preview writes nothing that git would see. The new stack of the test above belongs to its user."""
     status = clone.run("git", "status", "--porcelain", cwd=clone.folder / "clone").text
     assert status.strip() in ("", "?? Pulumi.lab.yaml")

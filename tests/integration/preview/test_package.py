@@ -1,4 +1,4 @@
-"""The wheel in an environment of its own, and programs in folders that have nothing else."""
+"""The wheel works in an environment of its own, for programs in folders that have nothing else."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ Queue("team-a-gpu", platform="organization/gpu-tenancy/prod")
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment with the wheel, and with the packages of the checkout's."""
+    """Holds a virtual environment with the wheel and with the checkout's packages."""
 
     folder: Path
 
@@ -48,7 +48,7 @@ class Environment:
         return self.folder / "bin" / "python"
 
     def project(self, folder: Path, program: str) -> Path:
-        """A new project as somebody begins one."""
+        """Makes a new project as a newcomer begins one."""
         folder.mkdir()
         (folder / "venv").symlink_to(self.folder)
         (folder / "__main__.py").write_text(program)
@@ -96,7 +96,7 @@ def test_it_has_one_import_name(installed: Environment) -> None:
 
 
 def test_an_empty_folder_previews_the_whole_platform_under_the_pack(installed: Environment, space: Workspace) -> None:
-    """With prod's settings, without a cluster and a network: Kueue's chart comes along."""
+    """The folder gets prod's settings, but no cluster and no network, because the wheel contains Kueue's chart."""
     project = installed.project(space.folder / "mine", PLATFORM)
     (project / "stack.yaml").write_text(PROD.read_text())
     outcome = space.preview(project=project, stack="dev")

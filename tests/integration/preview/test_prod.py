@@ -1,6 +1,6 @@
-"""Prod with mistakes, previewed by the real engine with its real provider under the policy pack.
+"""The real engine with its real provider previews prod with mistakes under the policy pack.
 
-Without mistakes it is previewed by `make preview` (test_make.py).
+`make preview` previews prod without mistakes (test_make.py).
 """
 
 import json
@@ -13,7 +13,7 @@ from toolchain.workspace import Workspace
 
 
 def into_files(config: dict[str, Any], space: Workspace) -> None:
-    """Every part in a file of its own."""
+    """Writes every part into a file of its own."""
     folder = space.project / "stacks.d"
     folder.mkdir()
     for part in list(config):
@@ -22,7 +22,9 @@ def into_files(config: dict[str, Any], space: Workspace) -> None:
 
 
 def test_the_engine_refuses_mistakes_by_the_rules_that_name_them(space: Workspace) -> None:
-    """In files, and with a cluster out of reach: the provider then takes every kind for one of a namespace."""
+    """The parts are in files, and no cluster can be reached. The provider then takes every kind for a namespaced
+    one.
+    """
     space.change(with_mistakes)
     space.change(lambda config: into_files(config, space))
     outcome = space.preview(KUBECONFIG=str(space.unreachable()))

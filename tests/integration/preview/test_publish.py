@@ -1,4 +1,4 @@
-"""`pulumi policy publish` of the pack that stands alone: Pulumi's own checks, and the request to a service."""
+"""`pulumi policy publish` accepts the pack that stands alone, by Pulumi's own checks and the request to a service."""
 
 import gzip
 import io
@@ -18,7 +18,9 @@ from toolchain.workspace import Workspace
 
 
 class Service(BaseHTTPRequestHandler):
-    """Of Pulumi Cloud what the command asks; it keeps what it is sent (PublishPolicyPack in backend/httpstate)."""
+    """Plays the part of Pulumi Cloud that the command calls, and keeps each request (PublishPolicyPack in
+    backend/httpstate).
+    """
 
     sent: dict[str, bytes]
 
@@ -58,7 +60,7 @@ class Service(BaseHTTPRequestHandler):
 
 @contextmanager
 def service() -> Iterator[tuple[str, dict[str, bytes]]]:
-    """The address of the service, and the requests by path."""
+    """Yields the address of the service, and the requests by path."""
     sent: dict[str, bytes] = {}
     handler = type("Bound", (Service,), {"sent": sent})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -1,4 +1,4 @@
-"""`pulumi new` from the template, as a new user types it, and a preview of the new project."""
+"""A new user types `pulumi new` with the template, and previews the new project."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`python -m stacks` as an operator runs it, with a script in Pulumi's place."""
+"""`python -m stacks` runs as an operator runs it, with a script in Pulumi's place."""
 
 import io
 import json
@@ -54,7 +54,7 @@ def test_output_can_be_cut_short_by_its_reader() -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The current cluster, which answers."""
+    """Serves the current cluster, which answers requests."""
     config = tmp_path / "kubeconfig"
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = f"https://127.0.0.1:{listening.getsockname()[1]}"
@@ -67,7 +67,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def engine(project: Path, script: str, select: str = "", state: Sequence[object] = ()) -> None:
-    """A program in Pulumi's place, which notes each call; its state is clean, with these resources."""
+    """Puts a program in Pulumi's place that records each call. Its state is clean and has these resources."""
     deployment = json.dumps({"deployment": {"resources": state}})
     path = project / ".toolchain" / "bin" / "pulumi"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -173,7 +173,7 @@ HOLDS_ONE = {"type": "kubernetes:core/v1:Namespace", "inputs": namespace("immich
 def test_nothing_is_changed_where_the_cluster_cannot_be_read(
     project: Path, cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It could hold what the rollout would take over, or the removal would lose."""
+    """The cluster could hold objects that the rollout would take over, or that the removal would lose."""
     monkeypatch.setenv("PATH", str(project))
     engine(project, f"[ $1 = preview ] && echo '{ACCEPTED}\n{CREATES}'; exit 0")
     assert main(["up", "--stack", "prod", "--yes"], project) == 1
@@ -211,7 +211,7 @@ def test_a_pipeline_is_not_asked_and_the_cluster_is_still_named(
 def test_the_question_names_the_cluster_of_the_stacks_own_context(
     project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Pulumi's provider follows that key too. Before, kubectl's current context was named."""
+    """Pulumi's provider follows the same key. Once the question named kubectl's current context instead."""
     engine(project, "exit 0")
     change(project, "config:\n", "config:\n  kubernetes:context: other\n")
     assert main(["destroy", "--stack", "prod", "--yes"], project) == 1
@@ -225,7 +225,7 @@ def test_the_question_names_the_cluster_of_the_stacks_own_context(
 def test_the_question_names_the_cluster_of_the_stacks_own_kubeconfig(
     inline: bool, project: Path, cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By its path or by its text. Before, the cluster of KUBECONFIG was named."""
+    """The key holds a path or a text. Once the question named the cluster of KUBECONFIG instead."""
     engine(project, "exit 0")
     path = Path(os.environ["KUBECONFIG"])
     monkeypatch.setenv("KUBECONFIG", str(project / "none"))
@@ -286,7 +286,9 @@ def test_a_new_stack_adds_its_salt_and_leaves_the_rest_of_the_file_alone(ending:
 def test_what_a_killed_run_left_torn_is_removed_before_pulumi_reads_the_state(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Seen: "failed to load checkpoint: EOF", of a state that was whole, at the first step of a recovery."""
+    """Pulumi reported "failed to load checkpoint: EOF" at the first step of a recovery, although the state was
+    whole.
+    """
     state = project / ".state" / ".pulumi"
     torn, lock = state / "stacks/gpu-tenancy/prod.json.attrs", state / "locks/organization/gpu-tenancy/prod/1.json"
     with subprocess.Popen(["true"]) as gone:

@@ -1,4 +1,4 @@
-"""Kueue's objects and the schemas of its own CustomResourceDefinitions, from the chart of the pinned version."""
+"""The schemas of Kueue's CustomResourceDefinitions, from the pinned chart, accept our objects and show unset fields."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,13 +12,13 @@ from tests.golden.render import FOLDER
 from tests.support.paths import ROOT
 
 CHART = ROOT / ".toolchain" / "charts" / "kueue" / "templates" / "crd"
-# Every object of Kueue in the stack with every setting.
+# These are all Kueue objects of a stack that has every setting.
 OBJECTS = [
     found["inputs"]
     for found in yaml.load_all((FOLDER / "every.objects.yaml").read_text(), yaml.CSafeLoader)
     if found.get("inputs", {}).get("apiVersion") == KUEUE_API
 ]
-# Fields of Kueue that no setting sets, each with the reason.
+# No setting sets these fields of Kueue. Each has the reason.
 NOT_OFFERED = {
     "ClusterQueue.concurrentAdmissionPolicy": "alpha",
     "ClusterQueue.namespaceSelector.matchLabels": "the tenants are listed by name",
@@ -43,21 +43,23 @@ def schema(kind: str) -> dict[str, Any]:
 
 
 def closed(node: Any) -> Any:
-    """The schema, which refuses a field that it does not list: the API server would drop it without a word."""
+    """Returns the schema closed to fields that it does not list, because the API server would drop such fields
+    silently.
+    """
     if isinstance(node, list):
         return [closed(each) for each in node]
     if not isinstance(node, Mapping):
         return node
     made = {key: closed(value) for key, value in node.items()}
     if isinstance(node.get("pattern"), str):
-        made["pattern"] = node["pattern"].replace("^(?i)", "(?i)^")  # Go takes the flag anywhere
+        made["pattern"] = node["pattern"].replace("^(?i)", "(?i)^")  # Go accepts the flag at any position
     if isinstance(node.get("properties"), Mapping) and node.get("type") == "object":
         made.setdefault("additionalProperties", False)
     return made
 
 
 def paths(node: Mapping[str, Any], path: str) -> Iterator[str]:
-    """The fields of a schema. Below a map or a list of plain values there is none."""
+    """Returns the fields of a schema, without fields below a map or below a list of plain values."""
     for name, child in node.get("properties", {}).items():
         yield f"{path}.{name}"
         yield from paths(child, f"{path}.{name}")
@@ -81,7 +83,7 @@ def test_kueue_knows_every_field_that_a_stack_declares(found: dict[str, Any]) ->
 
 @pytest.mark.parametrize("kind", sorted({found["kind"] for found in OBJECTS} - {"WorkloadPriorityClass"}))
 def test_a_setting_sets_every_field_of_kueue(kind: str) -> None:
-    """A new version of Kueue shows here which of its fields no setting sets."""
+    """If a new version of Kueue has fields that no setting sets, this test shows them."""
     declared = {path for found in OBJECTS if found["kind"] == kind for path in used(found["spec"], kind)}
     skipped = tuple(path for path in NOT_OFFERED if path.startswith(f"{kind}."))
     missing = {path for path in paths(schema(kind), kind) if not path.startswith(skipped or ("-",))} - declared

@@ -1,4 +1,4 @@
-"""Debian's packages without root: an `apt-get` and a `dpkg` that are scripts, and a program that shows what it got."""
+"""The installer unpacks Debian's packages without root. Scripts stand in for `apt-get` and `dpkg`."""
 
 import io
 import os

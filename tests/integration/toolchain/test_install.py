@@ -1,4 +1,4 @@
-"""The installer as a user runs it, in a copy of the checkout with scripts for tools and without a network."""
+"""The installer runs as a user runs it, in a copy of the checkout, with scripts for tools and without a network."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ BUILT = ["pulumi-language-python", "pulumi", "pulumi-resource-kubernetes"]
 
 @dataclass(frozen=True)
 class Machine:
-    """A user's machine: a home with a cache, and a PATH with a `go`, a `uv` and no way out."""
+    """Holds a user's machine: a home with a cache, and a PATH with a `go` and a `uv` that reach no network."""
 
     folder: Path
 
@@ -43,7 +43,7 @@ class Machine:
         return sorted(path.name for path in (self.folder / "cache" / "gpu-tenancy").iterdir() if path.is_dir())
 
     def builds(self) -> list[str]:
-        """The programs that `go build` was asked for, in order."""
+        """Returns the programs that `go build` was called for, in order."""
         calls = self.folder / "builds"
         return calls.read_text().split() if calls.exists() else []
 
@@ -63,12 +63,12 @@ class Machine:
         return process.returncode, said, complaint
 
     def hold_builds(self) -> None:
-        """From now on `go build` waits: until build_started() has seen it and let_go() is called."""
+        """Makes `go build` wait, from now on, until build_started() has seen it and let_go() is called."""
         os.mkfifo(self.folder / "started")
         os.mkfifo(self.folder / "go-on")
 
     def build_started(self) -> int:
-        """Waits until a build has begun; gives its process."""
+        """Waits until a build has begun. Returns the build's process."""
         return int((self.folder / "started").read_text())
 
     def let_go(self) -> None:
@@ -113,7 +113,7 @@ def checkout(machine: Machine) -> Path:
 
 
 def clone(machine: Machine, name: str) -> Path:
-    """A checkout with the installer and the pins. uv is in the cache, and the Go modules' files are empty."""
+    """Makes a checkout with the installer and the pins. uv is in the cache, and the Go modules' files are empty."""
     checkout = machine.folder / name
     shutil.copytree(ROOT / "toolchain", checkout / "toolchain", ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("pyproject.toml", "requirements.lock"):
@@ -151,7 +151,7 @@ def test_a_first_run_installs_everything_and_reports_how_and_why(machine: Machin
         "charts/kueue/Chart.yaml",
     ):
         assert (shelf / link).exists(), link
-    assert (shelf / "pulumi-home" / "logs").is_file()  # where Pulumi then keeps none
+    assert (shelf / "pulumi-home" / "logs").is_file()  # because of this file, Pulumi keeps no logs
     assert "pip sync --require-hashes --python " in (machine.folder / "uv-calls").read_text()
 
 

@@ -1,4 +1,4 @@
-"""`make` as people type it: what they type reaches the command line, and nothing in it is executed."""
+"""`make` passes what people type to the command line, and executes nothing in it."""
 
 import os
 import subprocess

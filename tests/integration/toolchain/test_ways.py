@@ -1,4 +1,6 @@
-"""Ways to a tool that exists nowhere: a release on a server of our own, a module in a zip, a `go` that is a script."""
+"""The installer gets a made-up tool in three ways: a release on a local server, a module in a zip, and a scripted
+`go`.
+"""
 
 import hashlib
 import io
@@ -25,7 +27,7 @@ from toolchain.installer.store import Store
 from toolchain.installer.tool import GoBuild, ModuleFiles, Release, Tool
 from toolchain.installer.ways import Installer
 
-# The sum that `go mod download` computed for the zip of module_zip.
+# `go mod download` computed this sum for the zip of module_zip.
 STAGES_H1 = "h1:04C0q4HD33Y9fmmwtzS98avza6mqLa2PnFXh/1o8bjI="
 STAGES = {
     "go.mod": "module example.com/stages\n",
@@ -40,7 +42,7 @@ WRITE = 'echo built > "$out"'
 
 
 def module_zip(file: Path) -> Path:
-    """The zip of example.com/stages v1.0.0, as a module proxy serves it."""
+    """Returns the zip of example.com/stages v1.0.0, as a module proxy serves it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with ZipFile(file, "w") as archive:
         for name, content in STAGES.items():
@@ -71,7 +73,7 @@ def served(tmp_path: Path) -> Iterator[Server]:
 
 @dataclass
 class Workshop:
-    """One checkout and one cache, with a PATH that holds nothing but what a test puts there."""
+    """Holds one checkout and one cache, with a PATH that has only what a test puts there."""
 
     folder: Path
     output: io.StringIO = field(default_factory=io.StringIO)
@@ -103,7 +105,7 @@ class Workshop:
         )
 
     def release(self, address: str, *, published: str | None = None) -> Release:
-        """An archive with `gauge` and its checksums file, under the folder `served`."""
+        """Makes an archive with `gauge` and its checksums file, under the folder `served`."""
         archive = self.folder / "served" / "gauge.tar.gz"
         with tarfile.open(archive, "w:gz") as tar:
             member = tarfile.TarInfo("gauge-1.2.3/gauge")
@@ -114,7 +116,7 @@ class Workshop:
         return Release(url=f"{address}/gauge.tar.gz", checksums=f"{address}/SHA256SUMS", members=("gauge-1.2.3/gauge",))
 
     def has_go(self, build: str = WRITE) -> None:
-        """Puts a `go` on PATH; `build` is what it does for `go build`, with the output's path in $out."""
+        """Puts a `go` on PATH. `build` is the script that `go build` runs, with the output's path in $out."""
         find_output = 'while [ $# -gt 0 ]; do [ "$1" = -o ] && out=$2; shift; done'
         calls = self.folder / "go-calls"
         script(self.folder / "bin" / "go", f'[ "$1" = build ] || exit 3\necho "$@" >> {calls}\n{find_output}\n{build}')
@@ -124,7 +126,7 @@ class Workshop:
         return calls.read_text().splitlines() if calls.exists() else []
 
     def copy(self, **files: str) -> dict[str, int]:
-        """The files that come out of example.com/stages, and their modes."""
+        """Returns the files that come out of example.com/stages, with their modes."""
         wanted = ModuleFiles(module=self.module, path="example.com/stages", files=files)
         into = self.folder / "into"
         golang.copy_files(wanted, into, Console(self.output))

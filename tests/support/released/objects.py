@@ -1,7 +1,7 @@
-"""What a release declared, as Pulumi's state has it after its `up`.
+"""Holds what a release declared, as Pulumi's state has it after the release's `up`.
 
-`python -m tests.support.released.objects VERSION EXPORT` stores that of what `pulumi stack export` printed. Of an
-agents' archive the files are stored, which compress better than it does.
+`python -m tests.support.released.objects VERSION EXPORT` stores the objects that `pulumi stack export` printed. For an
+agents' archive, the single files are stored, because they compress better than the archive.
 """
 
 import base64
@@ -17,17 +17,17 @@ from typing import Any
 STORED = Path(__file__).resolve().parent / "objects.json.xz"
 ARCHIVE = "archive of"
 PROVIDER = "pulumi:providers:"
-_OF_ITSELF = ("::pulumi:pulumi:Stack::", "::default_")  # what the engine makes
+_OF_ITSELF = ("::pulumi:pulumi:Stack::", "::default_")  # parts of the URNs of resources that the engine makes
 _KEPT = ("urn", "type", "custom", "parent", "provider", "dependencies", "inputs", "customTimeouts", "replaceOnChanges")
 
 
 def version() -> str:
-    """Of the release."""
+    """Returns the version of the release."""
     return str(_read()["version"])
 
 
 def resources() -> list[dict[str, Any]]:
-    """Each with its inputs, after those that it depends on."""
+    """Returns each resource with its inputs, after the resources on which it depends."""
     found: list[dict[str, Any]] = _read()["resources"]
     for each in found:
         for name, files in _archives(each).items():
@@ -36,14 +36,14 @@ def resources() -> list[dict[str, Any]]:
 
 
 def store(release: str, exported: Mapping[str, Any]) -> None:
-    """Keeps what `pulumi stack export` printed of the release."""
+    """Stores the output of `pulumi stack export` for the release."""
     found = [
         {key: each[key] for key in _KEPT if each.get(key)}
         for each in exported["deployment"]["resources"]
         if not any(part in each["urn"] for part in _OF_ITSELF)
     ]
     for each in found:
-        each["provider"] = each.get("provider", "").rpartition("::")[0]  # without its id
+        each["provider"] = each.get("provider", "").rpartition("::")[0]  # the URN of the provider without its id
         for name, content in _archives(each).items():
             each["inputs"]["binaryData"][name] = {ARCHIVE: _unpacked(base64.b64decode(content))}
     text = json.dumps({"version": release, "resources": found}, sort_keys=True)

@@ -1,4 +1,4 @@
-"""A Pulumi program that declares what the last release's program declared, under the same URNs."""
+"""Declares what the last release's program declared, under the same URNs."""
 
 from importlib.metadata import version
 
