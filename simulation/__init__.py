@@ -1,1 +1,1 @@
-"""A simulated cluster in virtual time: the agents' own code over an API server, devices and workloads."""
+"""Simulates a cluster in virtual time: the agents' own code over an API server, devices and workloads."""

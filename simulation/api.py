@@ -1,4 +1,4 @@
-"""An API server: objects by path, versions, conflicts, lists, watches and evictions.
+"""Simulates an API server: objects by path, versions, conflicts, lists, watches and evictions.
 
 Objects are never changed in place: a write replaces the whole object, so that no reader needs a copy.
 """
@@ -40,7 +40,7 @@ class StatusError(Exception):
 
 @dataclass
 class Followed:
-    """A watch: objects in the selection are reported as they are, and as DELETED when they leave it."""
+    """A watch. Objects in the selection are reported as they are, and as DELETED when they leave the selection."""
 
     path: str
     chosen: Callable[[Object], bool]
@@ -60,15 +60,18 @@ class Followed:
 
 @dataclass
 class Server:
-    """`hears`: the functions that are called with each change, by which kubelets, controllers and scheduler live."""
+    """The server.
+
+    It calls each function of `hears` with each change; so kubelets, controllers and the scheduler learn of it.
+    """
 
     world: World
-    ahead: float = 0.0  # of the server's clock
-    down: bool = False  # it answers no request
+    ahead: float = 0.0  # the seconds by which the server's clock is ahead
+    down: bool = False  # True: the server answers no request
     objects: dict[str, Object] = field(default_factory=dict)
     pods: dict[tuple[str, str], Object] = field(default_factory=dict)
     nodes: dict[str, Object] = field(default_factory=dict)
-    budgets: dict[tuple[str, str], bool] = field(default_factory=dict)  # whether a PDB holds the workload's pods
+    budgets: dict[tuple[str, str], bool] = field(default_factory=dict)  # True if a PDB holds the workload's pods
     hears: list[Callable[[str, Object], None]] = field(default_factory=list)
     checks: list[Callable[[str, Object], None]] = field(default_factory=list)  # called with each write of an agent
     follows: list[Followed] = field(default_factory=list)
@@ -124,7 +127,7 @@ class Server:
     # Watches
 
     def follow(self, source: WatchSource, tell: Callable[[Object], None]) -> Followed:
-        """Watches from the source's version on. Raises ApiError 410 if that is too old."""
+        """Watches from the version of the source on. Raises ApiError 410 if that version is too old."""
         version = int(source.resource_version)
         if self.history and self.history[0][0] > version + 1 and len(self.history) == _HISTORY:
             raise refusal(f"WATCH {source.path}", {"code": 410, "reason": "Expired", "message": "too old"})
@@ -274,7 +277,7 @@ class Server:
         return pod
 
     def delete_pod(self, pod: Object, grace_seconds: int | None = None) -> None:
-        """Begins a deletion, which the kubelet ends. A pod without a node is gone at once."""
+        """Begins a deletion, which the kubelet ends. A pod without a node is deleted at once."""
         metadata = pod["metadata"]
         if not pod["spec"].get("nodeName"):
             self.remove_pod((metadata["namespace"], metadata["name"]))
@@ -317,7 +320,7 @@ def _pod_key(where: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=512)
 def _selection(parameters: tuple[tuple[str, str], ...]) -> Callable[[Object], bool]:
-    """Returns the predicate of a list's selectors. They know equality and inequality, which the agents use."""
+    """Returns the predicate of a list's selectors. It supports equality and inequality, which the agents use."""
     terms = [_term(kind, text) for kind, value in parameters for text in value.split(",") if text]
     return lambda item: all(term(item) for term in terms)
 
@@ -332,7 +335,7 @@ def _term(kind: str, text: str) -> Callable[[Object], bool]:
 
 
 def _merged(target: Object, patch: Object) -> Object:
-    """RFC 7386, with quantities as the server stores them."""
+    """Merges as in RFC 7386, with quantities in the form that the server stores."""
     new = dict(target)
     for key, value in patch.items():
         if value is None:

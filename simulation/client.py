@@ -1,4 +1,4 @@
-"""The agents' own client of the API server, without HTTP and JSON."""
+"""Provides the agents' own client of the API server, without HTTP and JSON."""
 
 import math
 from pathlib import Path
@@ -14,7 +14,7 @@ _NOWHERE = Path("/nonexistent")
 
 
 class NoWire:
-    """The transport of a client that needs none."""
+    """The transport of a client that needs no transport."""
 
     def send(self, request: ApiRequest) -> NoReturn:
         raise ConnectionError(str(request))
@@ -26,7 +26,7 @@ class NoWire:
 
 
 class SimApi(Api):
-    """A client with the agents' own retries and errors. After `deadline` its process has ended."""
+    """A client with the agents' own retries and errors. After `deadline` the client's process has ended."""
 
     def __init__(
         self,

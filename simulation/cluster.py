@@ -1,4 +1,4 @@
-"""A whole cluster of a stack: nodes, kubelets, scheduler and agents. A subclass adds the workloads and what happens."""
+"""Simulates a whole cluster of a stack: nodes, kubelets, scheduler and agents. A subclass adds workloads and events."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
@@ -44,7 +44,7 @@ NODE_AGENTS = node_agent_namespace(SYSTEM_NAMESPACE)
 
 
 class InOrder(Executor):
-    """Stands in for a pool of threads: it makes the calls one after the other."""
+    """Stands in for a pool of threads. It makes the calls one after another."""
 
     def __init__(self, _most: int) -> None:
         pass
@@ -66,7 +66,7 @@ class SimScraper(Scraper):
 
 
 class Cluster(Loops):
-    """A cluster as its stack declares it. A subclass implements `machines` and `workloads`."""
+    """A cluster as its stack declares the cluster. A subclass implements `machines` and `workloads`."""
 
     server_type: type[Server] = Server
     exporter_type: type[Exporter] = Exporter
@@ -78,7 +78,7 @@ class Cluster(Loops):
         self.scraper = SimScraper(get=self.fetch, threads=InOrder, read=self.reading)
         self.hardware = Hardware()
         names = stack.ledger.names
-        self.pools: dict[str, Pool] = {}  # by node
+        self.pools: dict[str, Pool] = {}  # the pool of each node
         self.tenants = Tenants(self.world, self.server, names, stack.quotas)
         self.kubelets = Kubelets(self.world, self.server, self.hardware, self.tenants, names)
         self.scheduler = Scheduler(self.world, self.server, self.hardware, names)
@@ -127,7 +127,7 @@ class Cluster(Loops):
         self._windows()
 
     def prepare(self) -> None:
-        """Called before there is any node."""
+        """Prepares the cluster before any node exists."""
 
     def machines(self) -> Iterable[tuple[Machine, Pool]]:
         """Yields the nodes with devices, each with its pool."""
@@ -138,11 +138,11 @@ class Cluster(Loops):
         raise NotImplementedError
 
     def violated(self, name: str, text: str) -> None:
-        """Called with an agent's traceback."""
+        """Raises RuntimeError with an agent's traceback. A subclass may record the traceback instead."""
         raise RuntimeError(f"{name}: {text}")
 
     def fetch(self, url: str) -> bytes:
-        """Answers a GET within the cluster, unless it is for an exporter. Raises FetchError."""
+        """Answers a GET within the cluster, unless the GET is for an exporter. Raises FetchError."""
         raise FetchError(f"{url}: HTTP 404: nobody")
 
     def reading(self, url: str) -> Reading:
@@ -154,7 +154,7 @@ class Cluster(Loops):
         return exporter.reading(url)
 
     def register(self, each: Machine) -> None:
-        """Creates the Node as its kubelet does: without what reconcile wrote."""
+        """Creates the Node as its kubelet does, without the values that reconcile wrote."""
         held = {"cpu": "16", **({GPU: "100"} if each.cards else {})}
         self.server.put_node(
             {
@@ -203,7 +203,7 @@ class Cluster(Loops):
         )
 
     def _windows(self) -> None:
-        """Looks each hour whether a gate's window began or ended, for which there is no event."""
+        """Checks each hour if a gate's window began or ended, because there is no event for this."""
         windows = [gate.demand for gate in self.gates.values() if isinstance(gate.demand, Window)]
 
         def inside() -> list[bool]:
@@ -238,7 +238,7 @@ class Cluster(Loops):
         return self.tenants.workloads[name]
 
     def grow(self, workload: Workload) -> None:
-        """Lets its processes take or return memory after a change."""
+        """Lets the workload's processes take or return memory after a change."""
         for each in self.kubelets.of(workload):
             if each.up and each.loaded:
                 self.kubelets.settle(each)

@@ -1,4 +1,4 @@
-"""The agents that run as CronJobs: when each run begins, on which node, and how it ends.
+"""Simulates the agents that run as CronJobs: when each run begins, on which node, and how the run ends.
 
 The agents' own code does the work. The simulation stands in for the CronJob controller and the kubelet.
 """
@@ -25,14 +25,14 @@ from simulation.log import SimLog
 from simulation.world import World
 
 MINUTE = 60.0
-# From the full minute to the first pass: controller, scheduler, kubelet and Python need it.
+# The time from the full minute to the first pass. The controller, scheduler, kubelet and Python need this time.
 START_SECONDS = 3.0
-DEADLINE_SECONDS = 58.0  # of the Job (activeDeadlineSeconds)
+DEADLINE_SECONDS = 58.0  # the Job's activeDeadlineSeconds
 
 
 @dataclass(kw_only=True)
 class CronAgent:
-    """A CronJob with a run a minute. `stuck`: the node of its run died, and nothing can end that run."""
+    """A CronJob with a run each minute. `stuck` is True if the node of its run died, and nothing can end that run."""
 
     name: str
     world: World
@@ -45,25 +45,25 @@ class CronAgent:
     host: Machine | None = None
     run: Any = None
     ends: float = 0.0
-    busy: dict[int, float] = field(default_factory=dict)  # when each unfinished pass began, by the id of its run
+    busy: dict[int, float] = field(default_factory=dict)  # the begin of each unfinished pass, by the id of its run
     stuck: bool = False
-    suspended: bool = False  # no run begins any more
+    suspended: bool = False  # True: no run begins any more
     succeeded_at: float = 0.0
-    looks: int = 1  # passes after which the agent has seen what there is to do
+    looks: int = 1  # the passes after which the agent has seen all its work
     began: list[float] = field(default_factory=list)
 
     def settled(self, since: float) -> bool:
-        """Returns True if it has had enough passes since then, and would not act in another one."""
+        """Returns True if the agent has had enough passes since `since`, and would not act in another pass."""
         if self.stuck or not any(host.alive and host.ready for host in self.hosts):
             return True
         return sum(at >= since for at in self.began[-3:]) >= self.looks and not self.leans()
 
     def leans(self) -> bool:
-        """Returns True if its next passes may act though nothing changes."""
+        """Returns True if the agent's next passes may act although nothing changes."""
         return False
 
     def resume(self) -> None:
-        """Begins the run of the minute that a jump ended in, as if its earlier passes had happened."""
+        """Begins the run of the minute in which a jump ended, as if the run's earlier passes had happened."""
         if not self.stuck:
             self.run = None  # the run before the jump has ended
         into = self.world.now % MINUTE
@@ -128,7 +128,7 @@ class CronAgent:
             self.stuck = True
             self.world.say(self.name, f"its run is lost with {self.host.name}")
             return
-        if id(run) in self.busy:  # in a pass that a watch caused
+        if id(run) in self.busy:  # the run is in a pass that a watch caused
             self.world.tick(1.0, lambda: self._pass(run, last=last))
             return
         began = self.world.now
@@ -150,7 +150,7 @@ class CronAgent:
         return float(self.environ["INTERVAL_SECONDS"])
 
     def _once(self, run: object) -> int | None:
-        """Returns the status of a pass, or None if the pass ended its run."""
+        """Makes a pass. Returns its status, or None if the pass ended its run."""
         self.busy[id(run)] = self.world.now
         self.began = [*self.began[-3:], self.world.now]
         try:
@@ -204,7 +204,7 @@ class Gate(CronAgent):
 
 @dataclass(kw_only=True)
 class Reconcile(CronAgent):
-    """Between passes it watches: a pass is due when an event changes what the pass would do."""
+    """Simulates reconcile, which watches between passes. A pass is due when an event changes what the pass would do."""
 
     follows: list[Followed] = field(default_factory=list)
     pending: bool = False

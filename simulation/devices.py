@@ -1,4 +1,4 @@
-"""Nodes and their GPUs: processes take a device's memory, and never more than it has. Units: MiB."""
+"""Simulates nodes and their GPUs. Processes take a device's memory, and never more than the device has. Units: MiB."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,13 +9,13 @@ from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
 from tenancy.units import MIB
 
 T4_MIB = 15360
-# The MiB of the driver and of contexts, as measured on record 0000's T4.
+# The MiB that the driver and contexts use, as measured on the T4 of record 0000.
 DRIVER_MIB = 450
 
 
 @dataclass
 class Card:
-    """`uses`: the MiB by the pod's UID. `outside_mib` belong to no pod."""
+    """A GPU. `uses` has the MiB by the pod's UID. `outside_mib` belong to no pod."""
 
     node: str
     index: int
@@ -34,7 +34,10 @@ class Card:
         return self.total_mib - self.used_mib
 
     def take(self, uid: str, pid: int, wanted_mib: int) -> int:
-        """Gives a process what it wants, or as much as is free. Returns what it has then."""
+        """Gives a process the memory that it wants, or as much as is free.
+
+        Returns the memory that the process then has.
+        """
         had_mib = self.uses.get(uid, 0)
         got_mib = min(wanted_mib, had_mib + max(self.free_mib, 0))
         if got_mib > 0:
@@ -50,7 +53,10 @@ class Card:
 
 @dataclass
 class Machine:
-    """A node as hardware. `labels`: those of feature discovery. `unknown`: processes whose memory NVML cannot read."""
+    """A node as hardware. `labels` are the labels of feature discovery.
+
+    `unknown` are the processes with memory that NVML cannot read.
+    """
 
     name: str
     cards: tuple[Card, ...]
@@ -86,7 +92,7 @@ class Machine:
 def machine(
     name: str, cards: int, labels: Mapping[str, str], outside_mib: int = DRIVER_MIB, total_mib: int = T4_MIB
 ) -> Machine:
-    """Returns a node with so many devices, by default T4."""
+    """Returns a node with this many devices, by default T4."""
     found = {**labels, LABEL_GPU_MEMORY: str(total_mib), LABEL_GPU_COUNT: str(cards)}
     made = (Card(name, index, f"GPU-{name}-{index}", total_mib, outside_mib) for index in range(cards))
     return Machine(name=name, cards=tuple(made), labels=found)

@@ -1,4 +1,4 @@
-"""The exporters: their own code over simulated devices."""
+"""Simulates the exporters: their own code over simulated devices."""
 
 import http.client
 from collections.abc import Callable
@@ -89,8 +89,8 @@ class Exporter:
     def reading(self, url: str) -> Reading:
         """Returns the reading of a scrape. Raises AgentError.
 
-        If only the age has changed since the last scrape, the text is not rendered and parsed again. That would be a
-        third of a day's CPU time.
+        If only the age has changed since the last scrape, the text is not rendered and parsed again. Rendering and
+        parsing would take a third of a day's CPU time.
         """
         last = self.gauge.last
         shown = last.node, self.registry.last

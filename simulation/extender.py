@@ -1,4 +1,6 @@
-"""The extender in the scheduler's pod: its own code, with the loops of its threads as events of virtual time."""
+"""Simulates the extender in the scheduler's pod: its own code, with the loops of its threads as events of
+virtual time.
+"""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -18,7 +20,7 @@ from simulation.world import World
 
 
 class Bell(threading.Event):
-    """An event for which no thread waits: setting it calls `act`."""
+    """Stands in for an event without a waiting thread. Setting the event calls `act`."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         super().__init__()
@@ -30,7 +32,7 @@ class Bell(threading.Event):
 
 @dataclass(kw_only=True)
 class ExtenderPod:
-    """The extender's process. `starts` counts its starts and resumptions: loops of an earlier one end."""
+    """The extender's process. `starts` counts its starts and resumptions. Loops of an earlier start end."""
 
     world: World
     server: Server
@@ -122,7 +124,10 @@ class ExtenderPod:
         return go
 
     def _measure(self) -> None:
-        """Measures each time while a pod waits, else every third time: then a reading is up to 15 s old, not 5."""
+        """Measures each time while a pod waits, otherwise every third time.
+
+        A reading is then up to 15 s old instead of 5 s.
+        """
         self.rounds += 1
         if self.rounds % 3 == 1 or len(self.extender.waiting) or not self.extender.measured.tried:
             self._step(self.extender.measured.attempt)()

@@ -1,4 +1,4 @@
-"""A history of use for a replay: the owner of each pod, and the use of the pod in its life.
+"""Prepares a history of use for a replay: the owner of each pod, and the use of the pod during its life.
 
 A life is a pod's time from its first sample to its last. Times are seconds since 1970, memory is MiB.
 """
@@ -12,14 +12,16 @@ from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool
 from tenancy.pod_history import PodHistory, workload_of_pod
 
-# Smaller changes are left out, which makes a replay faster.
+# Smaller changes of use are left out, which makes a replay faster.
 GRAIN_MIB = 16
 
 
 @dataclass(frozen=True)
 class Life:
-    """`steps`: (seconds since its begin, MiB from then on). `over`: it ended over its budget, so most likely the
-    watchdog evicted it."""
+    """The life of a pod. `steps` are (seconds since its begin, MiB from then on).
+
+    `over` is True if the pod ended over its budget, so most likely the watchdog evicted it.
+    """
 
     begin: float
     end: float
@@ -33,7 +35,7 @@ class Life:
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """A resident or an on-demand workload, by its key. An on-demand workload has no `declared_mib`."""
+    """A resident or an on-demand workload, by its key. For an on-demand workload, `declared_mib` is None."""
 
     name: str
     namespace: str
@@ -45,8 +47,8 @@ class Owner:
 class Scene:
     """The pods of a history under one stack.
 
-    `lives`: by owner, the lives of each replica in order. `outside`: (time, MiB) by pool and device, of pods without an
-    owner. `refused`: the lives of owners that only the other stack has.
+    `lives` has by owner the lives of each replica in order. `outside` has (time, MiB) by pool and device for pods
+    without an owner. `refused` has the lives of owners that only the other stack has.
     """
 
     lives: dict[str, list[list[Life]]] = field(default_factory=dict)
@@ -65,7 +67,7 @@ def owners(ledger: Ledger, gates: Iterable[GateConfig]) -> list[Owner]:
 
 
 def owner_of(pod: PodHistory, known: Sequence[Owner]) -> Owner | None:
-    """Returns the owner by the pod's name, else the only owner of its namespace."""
+    """Returns the owner by the pod's name, or else the only owner of the pod's namespace."""
     here = _in(pod.namespace, known)
     return workload_of_pod(pod.pod, here) or (here[0] if len(here) == 1 else None)
 
@@ -77,7 +79,7 @@ def _in(namespace: str, known: Iterable[Owner]) -> list[Owner]:
 def scene(
     pods: Sequence[PodHistory], ledger: Ledger, gates: Iterable[GateConfig], others: Sequence[Owner] = ()
 ) -> Scene:
-    """Returns the history under a stack. `others`: owners of another stack; this one refuses their pods."""
+    """Returns the history under a stack. `others` are the owners of another stack. This stack refuses their pods."""
     known = owners(ledger, gates)
     mine: dict[str, list[PodHistory]] = defaultdict(list)
     theirs: dict[str, list[PodHistory]] = defaultdict(list)
@@ -113,7 +115,7 @@ def scene(
 
 
 def lives_by_replica(lives: Iterable[Life]) -> list[list[Life]]:
-    """Returns the lives by replica: a life that begins after another has ended is that of its next pod."""
+    """Returns the lives by replica. A life that begins after another life has ended belongs to the same replica."""
     rows: list[list[Life]] = []
     for life in sorted(lives, key=lambda each: (each.begin, each.end)):
         row = next((row for row in rows if row[-1].end <= life.begin), None)
@@ -146,7 +148,7 @@ def _devices(
     pools: Sequence[Pool],
     pods: Sequence[PodHistory],
 ) -> dict[str, tuple[str, int]]:
-    """Returns each device's pool and its number there, derived from the seats of its pods."""
+    """Returns the pool of each device and its number there, derived from the seats of the device's pods."""
     found: dict[str, set[str]] = defaultdict(set)
     for name, histories in mine.items():
         for pod in histories:
@@ -165,7 +167,7 @@ def _devices(
 def _outside(
     strangers: Iterable[PodHistory], where: Mapping[str, tuple[str, int]]
 ) -> dict[tuple[str, int], list[tuple[float, int]]]:
-    """Returns for each device the sum of the strangers' memory, at each change."""
+    """Returns for each device the sum of the memory of pods without an owner, at each change."""
     changes: dict[tuple[str, int], list[tuple[float, int]]] = defaultdict(list)
     for pod in strangers:
         if pod.gpu in where:

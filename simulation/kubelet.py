@@ -1,4 +1,4 @@
-"""The kubelets: they start bound pods, let processes take memory, and end deleted pods."""
+"""Simulates the kubelets. They start bound pods, let processes take memory, and end deleted pods."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,16 +11,18 @@ from simulation.world import World
 from tenancy.names import Names
 
 LOAD_SECONDS = 6.0
-MINIMUM_AGE_SECONDS = 120.0  # prod's watchdog's
-# From a failed allocation to the crash of the container, and the longest wait for its next start.
+MINIMUM_AGE_SECONDS = 120.0  # as in prod's watchdog
+# The time from a failed allocation to the crash of the container, and the longest wait until its next start.
 RETRY_SECONDS = 5.0
 LONGEST_BACKOFF = 300.0
 
 
 @dataclass
 class Running:
-    """A pod's process. `short_since`: when it began to lack memory of its budget. `up_since`: when its container last
-    started."""
+    """A pod's process. `short_since` is when it began to lack memory of its budget.
+
+    `up_since` is when its container last started.
+    """
 
     uid: str
     key: tuple[str, str]
@@ -37,7 +39,7 @@ class Running:
     short_since: float | None = None
     over_at: float = -1e9
     ends_since: float | None = None
-    asks_mib: int | None = None  # instead of what its workload takes
+    asks_mib: int | None = None  # replaces the amount that its workload takes
 
     @property
     def ends(self) -> bool:
@@ -145,7 +147,7 @@ class Kubelets:
     # Memory
 
     def settle(self, running: Running) -> None:
-        """Lets its process take what it wants, or return what it no longer wants."""
+        """Lets the pod's process take the memory that it wants, or return memory that it no longer wants."""
         if running.uid not in self.running or not running.machine.alive:
             return
         before = running.used_mib
@@ -220,7 +222,7 @@ class Kubelets:
                 self._starting.discard(uid)
             self.world.after(0.5, lambda: self._end(uid))
             return
-        # The shortest grace period counts.
+        # If there are several grace periods, the shortest counts.
         running.ends_since = self.world.now if running.ends_since is None else running.ends_since
         self.world.after(min(running.workload.drains, grace), lambda: self._end(uid))
 

@@ -1,4 +1,4 @@
-"""The agents' log, in the timeline."""
+"""Writes the agents' log into the timeline."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from simulation.world import World
 class SimLog(Log):
     """Writes an agent's warnings, errors and acts into the timeline."""
 
-    stream: TextIO = field(default_factory=StringIO)  # nothing is written to it
+    stream: TextIO = field(default_factory=StringIO)  # no text is written to this stream
     world: World = field(kw_only=True)
     last: list[str] = field(default_factory=list)
 
     def write(self, level: str, message: str, fields: Mapping[str, object]) -> None:
-        """Writes a line, unless it repeats the last one."""
+        """Writes a line, unless the line repeats the last one."""
         if level == "info" and not message.startswith(("did ", "wrote")):
             return
         shown = " ".join(f"{key}={value}" for key, value in fields.items() if key in ("gate", "pods", "why", "problem"))

@@ -1,8 +1,8 @@
-"""A history of use, played under a stack by the agents' own code in a simulated cluster.
+"""Plays a history of use under a stack, with the agents' own code in a simulated cluster.
 
-The history gives the use of each pod. The replay decides which pods are recycled, let in or put out, and which wait.
-A recycled pod starts its life again, until the history has its next pod. If a pod of the history ended
-over its budget, a recycle is taken to have ended it: in the replay it goes on until it is recycled.
+The history gives the use of each pod. The replay decides which pods are recycled, let in or put out, and which wait. A
+recycled pod starts its life again, until the history has its next pod. If a pod of the history ended over its budget,
+the replay assumes that a recycle ended the pod. In the replay, this pod goes on until it is recycled.
 """
 
 import json
@@ -21,7 +21,7 @@ from tenancy.pod_history import PodHistory
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """The result of a replay. `short_seconds`: by workload, how long a process lacked memory of its budget."""
+    """The result of a replay. `short_seconds` is, by workload, how long a process lacked memory of its budget."""
 
     begin: datetime
     end: datetime
@@ -42,9 +42,9 @@ def owners_of(stack: Stack) -> list[Owner]:
 
 
 def play(pods: Sequence[PodHistory], stack: Stack, *, before: Stack | None = None) -> Played:
-    """Plays the history, of at least one pod, under the stack. `before`: the stack of the history, if another.
+    """Plays the history, of at least one pod, under the stack. `before` is the stack of the history, if it differs.
 
-    A workload without history uses nothing. If `before` lacks it, it is new, and uses its whole budget.
+    A workload without history uses nothing. A workload that `before` lacks is new, and uses its whole budget.
     """
     others = owners_of(before) if before else []
     first = min(pod.samples[0][0] for pod in pods)

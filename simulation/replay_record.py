@@ -1,4 +1,4 @@
-"""The record of a replay: recycles, gates that opened or closed, waits, refusals, and devices below their floor."""
+"""Records a replay: recycles, gates that opened or closed, waits, refusals, and devices below their floor."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,19 +9,19 @@ from typing import Any
 from simulation.kubelet import Running
 from simulation.world import World
 
-# Before the history begins each pod is placed, and holds what it will hold then, but at most its budget.
+# Before the history begins, each pod is placed. It holds its first memory of the history, but at most its budget.
 WARM_SECONDS = 600.0
-DRAINS_SECONDS = 10.0  # a process takes so long to end
-# Shorter waits are left out. A gate opens after several samples, so on-demand work may wait longer.
+DRAINS_SECONDS = 10.0  # the time that a process needs to end
+# Shorter waits are left out. A gate opens after several samples, so on-demand workloads may wait longer.
 PENDING_SECONDS = 10.0
 LET_IN_SECONDS = 60.0
-# A pod that ends for a new one counts in its quota until then; a refusal of that length is left out.
+# A pod that ends for a new pod counts in its quota until it has ended. A refusal of this length is left out.
 _REPLACED_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Happened:
-    """`what`: recycled, let in, put out, pending or refused; the last two have `seconds`.
+    """An event. `what` is recycled, let in, put out, pending or refused. Pending and refused have `seconds`.
 
     A recycle has `used_mib`, `declared_mib` and `device`.
     """
@@ -45,16 +45,16 @@ class Floor:
 
 
 class Record:
-    """Times are the world's. Nothing before WARM_SECONDS is recorded."""
+    """Records the replay, in the world's times. Nothing before WARM_SECONDS is recorded."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.happened: list[Happened] = []
         self.floors: list[Floor] = []
         self.short_seconds = Counter[str]()
-        self.waiting: dict[str, tuple[float, str]] = {}  # by the pod's UID: since when, and its workload
-        self._refused: dict[str, float] = {}  # by workload: since when
-        self._below: dict[str, float] = {}  # by device: since when
+        self.waiting: dict[str, tuple[float, str]] = {}  # by the pod's UID: the begin of its wait, and its workload
+        self._refused: dict[str, float] = {}  # by workload: the begin of its refusal
+        self._below: dict[str, float] = {}  # by device: the time since which it is below its floor
 
     @property
     def is_open(self) -> bool:
@@ -66,7 +66,7 @@ class Record:
             self.happened.append(Happened(at=at, what=what, workload=workload, **given))
 
     def lasted(self, what: str, workload: str, since: float, least: float) -> None:
-        """Records what lasted since then, unless it was shorter than `least` seconds."""
+        """Records what lasted since `since`, unless it lasted less than `least` seconds."""
         seconds = self.world.now - max(since, WARM_SECONDS)
         if seconds >= least:
             self.add(what, workload, seconds=round(seconds))
@@ -81,19 +81,19 @@ class Record:
         )
 
     def created(self, uid: str, workload: str) -> None:
-        """Notes a pod that has no node yet."""
+        """Records a pod that has no node yet."""
         self.waiting[uid] = (self.world.now, workload)
         if workload in self._refused:
             self._end_refusal(workload)
 
     def placed(self, uid: str, *, is_resident: bool) -> None:
-        """Ends a pod's wait: it has a node, or is gone."""
+        """Ends a pod's wait, because the pod has a node or is gone."""
         since, workload = self.waiting.pop(uid)
         if is_resident:
             self.lasted("pending", workload, since, PENDING_SECONDS)
 
     def refused(self, workload: str) -> None:
-        """Notes that a quota refused a pod: it lasts until one is created."""
+        """Records that a quota refused a pod. The refusal lasts until a pod is created."""
         self._refused.setdefault(workload, self.world.now)
 
     def _end_refusal(self, workload: str) -> None:
@@ -101,7 +101,7 @@ class Record:
         self.lasted("refused", workload, self._refused.pop(workload), least)
 
     def measure(self, low: set[str], running: Iterable[Running], seconds: float) -> None:
-        """Notes the devices below their floor, and the processes that have lacked memory of their budget."""
+        """Records the devices below their floor, and the processes that have lacked memory of their budget."""
         if not self.is_open:
             return
         for uuid in low - self._below.keys():
@@ -118,7 +118,7 @@ class Record:
         self.floors.append(Floor(at=at, device=uuid, seconds=round(self.world.now - since)))
 
     def close(self, residents: Iterable[str]) -> None:
-        """Ends everything that still lasts."""
+        """Ends every record that still lasts."""
         for uid, (_, workload) in [*self.waiting.items()]:
             self.placed(uid, is_resident=workload in residents)
         for workload in [*self._refused]:

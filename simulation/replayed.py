@@ -1,4 +1,4 @@
-"""The cluster of a replay: its pods ask for the memory that the history's pods used."""
+"""Simulates the cluster of a replay: its pods ask for the memory that the history's pods used."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from simulation.tenants import ON_DEMAND, RESIDENT, Workload
 from tenancy.choices import Sharing
 from tenancy.ledger import Pool
 
-# A pod that the history ends is replaced so long before the history's next one.
+# A pod that ended in the history is replaced this long before the history's next pod.
 _REPLACED_SECONDS = 12.0
 _ABSENT_SECONDS = 60.0
 _MEASURE_SECONDS = 1.0
@@ -30,9 +30,10 @@ _MEASURE_SECONDS = 1.0
 
 @dataclass
 class Replica:
-    """One pod of a resident. `at` is the number of the history's life of now, or -1.
+    """One pod of a resident. `at` is the number of its current life in the history, or -1.
 
-    `recycled`: the watchdog evicted its pod. `own`: since then its pod has had a life of its own.
+    `recycled` is True if the watchdog evicted its pod. `own` is True if its pod has had a life outside the history
+    since then.
     """
 
     lives: Sequence[Life]
@@ -48,7 +49,10 @@ class Replica:
 
 @dataclass
 class Queue:
-    """The work of an on-demand workload. Each piece takes as long as in the history. `always`: it has no end."""
+    """The work of an on-demand workload. Each piece takes as long as in the history.
+
+    If `always` is True, the work never ends.
+    """
 
     lives: Sequence[Life]
     always: bool = False
@@ -63,7 +67,7 @@ class Replayed(Cluster):
         self.scene = found
         self.new = new
         self.origin = origin
-        self._lives: dict[str, object] = {}  # by the pod's UID: the life that it has now
+        self._lives: dict[str, object] = {}  # by the pod's UID: its current life
         dice = Random(1)  # noqa: S311 (a simulation)
         super().__init__(stack, dice, begin=datetime.fromtimestamp(origin, UTC))
         self.replicas = {
@@ -152,7 +156,7 @@ class Replayed(Cluster):
         return self.origin + self.world.now
 
     def _began(self, running: Running) -> None:
-        """Called with each pod that starts."""
+        """Begins the life of each pod that starts."""
         running.asks_mib = 0
         name = running.workload.name
         if name in self.queues:
@@ -174,7 +178,7 @@ class Replayed(Cluster):
             self._set(running, self._first_mib(name, replica, running.workload.declared_mib))
 
     def _first_mib(self, name: str, replica: Replica, declared_mib: int) -> int:
-        """Returns what a pod holds before its history begins."""
+        """Returns the MiB that a pod holds before its history begins."""
         life = replica.life
         if name in self.new:
             return declared_mib
@@ -183,7 +187,7 @@ class Replayed(Cluster):
         return min(life.steps[0][1], declared_mib)
 
     def _replace(self, name: str, replica: Replica, number: int) -> None:
-        """Ends the pod before the history's next one, unless the watchdog ended it there or here."""
+        """Ends the pod before the history's next pod, unless the watchdog ended it in the history or here."""
         if number == 0 or replica.own or replica.recycled or replica.lives[number - 1].over:
             return
         running = replica.running
@@ -197,12 +201,12 @@ class Replayed(Cluster):
         if running is None or running.uid not in self.kubelets.running:
             return
         if before >= 0 and replica.lives[before].over and not replica.own:
-            return  # in the replay it goes on
+            return  # in the replay the pod goes on
         replica.own = False
         self._live(running, replica.lives[number], replica.lives[number].begin)
 
     def _live(self, running: Running, life: Life, since: float) -> None:
-        """Lets the pod ask for what that life asked for, counted from `since`."""
+        """Lets the pod ask for the memory of that life, counted from `since`."""
         this = self._lives[running.uid] = object()
 
         def step(number: int) -> None:
@@ -239,7 +243,7 @@ class Replayed(Cluster):
                 self._serve(running, self.queues[name])
 
     def _serve(self, running: Running, queue: Queue) -> None:
-        """Starts the first piece of work. Without one, the pod uses the need of its gate."""
+        """Starts the first piece of work. Without work, the pod uses the need of its gate."""
         if not queue.asked:
             self._set(running, running.workload.declared_mib or self.gates[running.workload.name].need_mib)
             return
@@ -278,7 +282,7 @@ class Replayed(Cluster):
         return super().fetch(url)
 
     def _probe(self, gate: GateConfig, url: str) -> Any:
-        """Returns what its probe finds at that URL, or None if the URL is another's."""
+        """Returns the answer of the queue's probe at that URL, or None if the URL belongs to another queue."""
         demand = gate.demand
         if isinstance(demand, HttpJson) and url == demand.url:
             value: Any = 1 if self._wanted(gate) else 0
@@ -305,7 +309,7 @@ class Replayed(Cluster):
         return [card for card in self.cards() if card.free_mib < self.pools[card.node].floor_mib]
 
     def _check(self, what: str, found: Object) -> None:
-        """Called with each write of an agent."""
+        """Records scales and evictions. Called with each write of an agent."""
         if what == "scale":
             name, replicas = found["metadata"]["name"], found["spec"]["replicas"]
             self.record.add("let in" if replicas else "put out", name)

@@ -1,6 +1,6 @@
-"""kube-scheduler: it sums a node's gpumem, asks the extender's real handlers, retries, and preempts.
+"""Simulates kube-scheduler. It sums a node's gpumem, asks the extender's real handlers, retries, and preempts.
 
-Only the parts are there that decide when a pod is tried again, and why it is refused (pkg/scheduler).
+It has only the parts that decide when a pod is tried again, and why a pod is refused (pkg/scheduler).
 """
 
 import json
@@ -17,7 +17,7 @@ from tenancy.names import SCHEDULER_NAME, Names
 from tenancy.quantity import whole
 
 FLUSH_SECONDS = 300.0
-TIMEOUT_SECONDS = 5.0  # httpTimeout of the extender, in its configuration
+TIMEOUT_SECONDS = 5.0  # the extender's httpTimeout in the scheduler's configuration
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0
 
 
@@ -31,7 +31,7 @@ class Waiting:
 
 @dataclass
 class Scheduler:
-    """`verb` is the extender's answer to a request; None without an extender."""
+    """The scheduler. `verb` returns the extender's answer to a request. It is None without an extender."""
 
     world: World
     server: Server
@@ -61,7 +61,7 @@ class Scheduler:
                 self._wake()
 
     def _wake(self) -> None:
-        """Tries each waiting pod after its backoff, since there may be room."""
+        """Tries each waiting pod after its backoff, since there may be free memory."""
         for key, each in self.waiting.items():
             backoff = min(_FIRST_BACKOFF * 2 ** max(each.attempts - 1, 0), _LONGEST_BACKOFF)
             self._soon(key, max(each.tried_at + backoff - self.world.now, 0.1))
@@ -113,7 +113,10 @@ class Scheduler:
         return None
 
     def _place(self, pod: Object) -> str | None:
-        """Returns None after it was bound, else the problem. After an "error" it is tried again with a backoff."""
+        """Places a pod. Returns None if the pod is bound, else the problem.
+
+        After an "error" the pod is tried again with a backoff.
+        """
         if self.server.down:
             return "error: the API is away"
         request = gpumem_of(pod, self.names.gpumem)
@@ -151,7 +154,7 @@ class Scheduler:
     def _preempt(self, pod: Object, nodes: Iterable[str]) -> str | None:
         """Preempts by the node's sum as kube-scheduler does, then by the extender. Returns None without a victim.
 
-        A nomination ends if there is no victim. While an earlier victim terminates, there is no other one.
+        A nomination ends if there is no victim. While an earlier victim terminates, no other victim is chosen.
         """
         priority = _priority(pod)
         nominated = pod["status"].get("nominatedNodeName")
@@ -201,13 +204,13 @@ class Scheduler:
             return None
         began = self.world.now
         answer = self.verb(HttpRequest("POST", f"/{verb}", json.dumps(arguments).encode()))
-        if self.world.now - began > TIMEOUT_SECONDS:  # the scheduler has given up, and the extender does not know
+        if self.world.now - began > TIMEOUT_SECONDS:  # the scheduler has given up, and the extender does not know this
             self.world.see("state: the scheduler gave up on the extender")
             return None
         return json.loads(answer.body) if answer.status == 200 else None
 
     def selects(self, pod: Object, node: str) -> bool:
-        """Returns True if the node is there, and matches the pod's nodeSelector."""
+        """Returns True if the node exists and matches the pod's nodeSelector."""
         found = self.server.nodes.get(node)
         wanted = pod["spec"].get("nodeSelector") or {}
         labels = found["metadata"]["labels"] if found else {}
@@ -217,7 +220,7 @@ class Scheduler:
         return advertised(self.server.nodes[node], self.names.gpumem)
 
     def _free_mib(self, node: str, pod: Object) -> int:
-        """Returns the free MiB of the node's sum, without those of nominated pods with at least the same priority."""
+        """Returns the free MiB of the node's sum, minus those of nominated pods with at least the same priority."""
         nominated = [
             other
             for other in self.server.pods.values()
@@ -233,7 +236,7 @@ class Scheduler:
         return sum(gpumem_of(pod, self.names.gpumem) for pod in self.bound_to(node))
 
     def bound_to(self, node: str | None) -> list[Object]:
-        """Returns the pods bound to a node that have not ended."""
+        """Returns the pods that are bound to a node and have not ended."""
         return [
             pod
             for pod in self.server.pods.values()

@@ -1,4 +1,6 @@
-"""The parts of a stack that a simulated cluster needs: the ledger, and the agents' environment by the components."""
+"""Reads the parts of a stack that a simulated cluster needs: the ledger, and the agents' environment by the
+components.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +24,10 @@ _NO_CODE = Zipapp(b"", "")  # the agents run in this process
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """`environ`: by agent, its variables. `overlaps`: by agent, True if runs may overlap. `quotas`: MiB by namespace.
+    """The parts of a stack.
+
+    `environ` has the variables of each agent, `overlaps` is True for an agent with runs that may overlap. `quotas` has
+    MiB by namespace.
 
     The cluster has only the agents that have an `environ`.
     """
@@ -35,7 +40,10 @@ class Stack:
 
 
 def declared(settings: StackSettings) -> Stack:
-    """Returns the settings' stack. If other software advertises, places or measures, our agents do it by default."""
+    """Returns the settings' stack.
+
+    If other software advertises, places or measures, our agents do so here by default.
+    """
     ledger = settings.ledger()
     config_map = ledger_config_map(ledger, settings.cluster.system_namespace, advertised=True)
     cron_jobs = dict(_cron_jobs(settings, ledger))

@@ -1,4 +1,4 @@
-"""Tenants: their workloads, and the controllers that replace their pods. Units: MiB."""
+"""Simulates tenants: their workloads, and the controllers that replace their pods. Units: MiB."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,10 +22,13 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments/{}"
 
 @dataclass
 class Workload:
-    """A Deployment. Its process takes `steady_mib`, and now `over_mib` more, which end with it unless it `lies`.
+    """A Deployment. Its process takes `steady_mib`, and now `over_mib` more.
 
-    `devices`: the number that it asks for. `drains`: the seconds that its process needs to end, of its `grace` period.
-    `lives`: the seconds after which each pod ends, as a Job's does. `crashes`: the seconds between two crashes.
+    `over_mib` ends with the pod, unless the workload `lies`.
+
+    `devices` is the number of devices that it asks for. `drains` are the seconds that its process needs to end, of its
+    `grace` period. `lives` are the seconds after which each pod ends, like the pod of a Job. `crashes` are the seconds
+    between two crashes.
     """
 
     name: str
@@ -51,13 +54,13 @@ class Workload:
         return self.namespace, self.name
 
 
-# The steady use of record 0000's residents, in MiB: 2.1, 4.35, 1.9, 1.2 and 1.5 GiB.
+# The steady use of the residents of record 0000, in MiB: 2.1, 4.35, 1.9, 1.2 and 1.5 GiB.
 STEADY = {"immich-ml": 2150, "llama-swap": 4454, "frigate": 1946, "immich-server": 1229, "portal-stt": 1536}
 
 
 @dataclass
 class Tenants:
-    """All workloads, and the controllers of Deployments and ReplicaSets. `quotas`: MiB by namespace."""
+    """Holds all workloads, and the controllers of Deployments and ReplicaSets. `quotas` has MiB by namespace."""
 
     world: World
     server: Server
@@ -84,12 +87,12 @@ class Tenants:
         return [pod for pod in self.server.pods.values() if self.of(pod) is workload]
 
     def restart(self, workload: Workload) -> None:
-        """Deletes its pods, as a rollout does."""
+        """Deletes the workload's pods, as a rollout does."""
         for pod in self.pods(workload):
             self.server.delete_pod(pod)
 
     def scaled(self, workload: Workload) -> None:
-        """Called after a change of its replicas."""
+        """Schedules the pods' creation or deletion after a change of the replicas."""
         self._later(workload, 0.2)
 
     def wanted(self, workload: Workload) -> int:
@@ -129,7 +132,7 @@ class Tenants:
             self._create(workload)
 
     def _may_create(self, workload: Workload) -> bool:
-        """Returns True if the ResourceQuota has room. A terminating pod counts until it is gone."""
+        """Returns True if the ResourceQuota allows another pod. A terminating pod counts until it is gone."""
         limit = self.quotas.get(workload.namespace)
         if not workload.declared_mib or limit is None:
             return True
@@ -203,5 +206,5 @@ def _ended(pod: Object) -> bool:
 
 
 def gpumem_of(pod: Object, key: str) -> int:
-    """Returns the amount that a pod of this simulation requests, which has one container."""
+    """Returns the amount that a pod of this simulation requests. Such a pod has one container."""
     return int(pod["spec"]["containers"][0]["resources"]["limits"].get(key, 0))

@@ -1,11 +1,11 @@
-"""The timeline of a run: a failing seed prints it, and tests compare the timelines of runs."""
+"""Keeps the timeline of a run. A failing seed prints the timeline, and tests compare the timelines of runs."""
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-# The lines around a moment: from so many seconds before it to so many after it, and how many of them at most.
+# The lines around a moment: seconds before the moment, seconds after the moment, and the most lines.
 _BEFORE, _AFTER, _MOST = 900.0, 60.0, 80
 
 
@@ -21,7 +21,7 @@ class Line:
 
 @dataclass
 class Timeline:
-    """`seen` counts states, faults and actions by name."""
+    """The timeline. `seen` counts states, faults and actions by name."""
 
     lines: list[Line] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
@@ -30,7 +30,7 @@ class Timeline:
         self.lines.append(Line(at, who, what))
 
     def around(self, at: float) -> Iterator[str]:
-        """Yields the lines near a moment, and each fault and violation before it, since one of them is the cause."""
+        """Yields the lines near a moment, and each earlier fault and violation, since one of these is the cause."""
         near = [line for line in self.lines if line.at <= at + _AFTER]
         recent = {id(line) for line in near[-_MOST:] if line.at >= at - _BEFORE}
         for line in near:

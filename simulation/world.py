@@ -1,6 +1,6 @@
-"""Virtual time: a heap of events, and one thread at a time.
+"""Simulates virtual time: a heap of events, and one thread at a time.
 
-An agent's pass is ordinary code, called as an event. When it sleeps, its thread waits, and a new thread goes on with
+An agent's pass is ordinary code, called as an event. When the pass sleeps, its thread waits. A new thread goes on with
 the events until the sleeper's time has come. So the passes of two agents interleave at each request, as on a cluster,
 and each time in the same order. In quiet times the clock jumps to the next event.
 """
@@ -16,43 +16,43 @@ from agents.runtime.clock import Clock
 from simulation.timeline import Timeline
 
 BEGIN = datetime(2026, 6, 1, tzinfo=UTC)
-# Time jumps only so long after a change, and after each agent has had a pass (`settled`).
+# Time jumps only this long after a change, and after each agent has had a pass (`settled`).
 SETTLE_SECONDS = 12.0
-# A jump ends so long before the next event: most events find the agents in the midst of a run.
+# A jump ends this long before the next event, because most events find the agents in the middle of a run.
 BEFORE_SECONDS = 6.5
-# The lengths of jumps while something is wrong; a jump also ends at each of `timers`.
+# The lengths of jumps while something is wrong. A jump also ends at each of `timers`.
 LOOKS = (60.0, 300.0, 900.0, 3600.0, 14_400.0)
 
 
 class EndedError(BaseException):
-    """Raised in an act that sleeps when the world ends, or begins to sleep after that."""
+    """Ends an act that sleeps when the world ends, or that begins to sleep after that."""
 
 
 class Loops:
-    """The loops that run by ticks. The world asks them before it leaves time out; a subclass overrides the answers."""
+    """The loops that run by ticks. The world asks them before it leaves out time. A subclass overrides the answers."""
 
     def tense(self) -> bool:
         """Returns True while something is wrong, so that time alone may make a loop act."""
         return False
 
     def settled(self, since: float) -> bool:
-        """Returns True once each loop has had a pass that began after `since`, and would not act in another one."""
+        """Returns True after each loop has had a pass that began after `since`, and would not act in another pass."""
         return True
 
     def counting(self) -> bool:
-        """Returns True while a promise with a time limit is being counted: then no time is left out."""
+        """Returns True while a promise with a time limit is being counted. Then no time is left out."""
         return False
 
     def before_jump(self, until: float) -> None:
-        """Called before time jumps."""
+        """Prepares the loops before time jumps."""
 
     def resume(self) -> None:
-        """Called after a jump: the loops start again."""
+        """Starts the loops again after a jump."""
 
 
 @dataclass
 class World:
-    """The clock and the events. The agents and the network throw `dice`; a plan is drawn before, with its own."""
+    """The clock and the events. The agents and the network use `dice`. A plan is drawn before, with its own dice."""
 
     dice: Random
     loops: Loops = field(default_factory=Loops)
@@ -60,14 +60,15 @@ class World:
     begin: datetime = BEGIN
     now: float = 0.0
     jumping: bool = True
-    # When a cool-down, an idle time or a minimum age ends: a jump ends there while something is wrong.
+    # The ends of cool-downs, idle times and minimum ages. While something is wrong, a jump ends at each of them.
     timers: list[float] = field(default_factory=list)
-    # By time, then in the order made; True for a tick; the act, or the turn of the thread that sleeps until then.
+    # Sorted by time, then by creation. The third item is True for a tick. The last is the act, or the turn of a
+    # sleeping thread.
     _due: list[tuple[float, int, bool, Callable[[], object] | Semaphore]] = field(default_factory=list)
     _made: int = 0
     _until: float = 0.0
     _asleep: dict[Thread, Semaphore] = field(default_factory=dict)
-    _caller: Semaphore = field(default_factory=lambda: Semaphore(0))  # of `run`
+    _caller: Semaphore = field(default_factory=lambda: Semaphore(0))  # the turn of the caller of `run`
     _error: BaseException | None = None
     _ended: bool = False
     _changed_at: float = 0.0
@@ -77,14 +78,14 @@ class World:
     # Events
 
     def at(self, when: float, act: Callable[[], object]) -> None:
-        """Adds an event that happens then, whatever the agents do."""
+        """Adds an event that happens at this time, whatever the agents do."""
         self._push(when, act, tick=False)
 
     def after(self, seconds: float, act: Callable[[], object]) -> None:
         self.at(self.now + seconds, act)
 
     def tick(self, seconds: float, act: Callable[[], object]) -> None:
-        """Adds the next round of a loop. A jump drops it, and `Loops.resume` starts the loop again."""
+        """Adds the next round of a loop. A jump drops the round, and `Loops.resume` starts the loop again."""
         self._push(self.now + seconds, act, tick=True)
 
     def _push(self, when: float, act: Callable[[], object] | Semaphore, *, tick: bool) -> None:
@@ -92,7 +93,7 @@ class World:
         heapq.heappush(self._due, (max(when, self.now), self._made, tick, act))
 
     def stir(self) -> None:
-        """Notes a change that an agent may react to."""
+        """Records a change that an agent may react to."""
         self._changed_at = self.now
         self._looks = 0
 
@@ -106,8 +107,10 @@ class World:
     # Time
 
     def run(self, until: float) -> None:
-        """Runs all events up to that time; an act that sleeps longer goes on in the next call. Raises what an act
-        raised."""
+        """Runs all events up to that time. An act that sleeps longer goes on in the next call.
+
+        Raises the errors of the acts.
+        """
         self._until = until
         self._go_on()
         self._caller.acquire()
@@ -117,12 +120,12 @@ class World:
         self.now = max(self.now, until)
 
     def pass_time(self, seconds: float) -> None:
-        """Stands in for `time.sleep` in an act: the events until then happen."""
+        """Stands in for `time.sleep` in an act. The events until the end of the sleep happen."""
         if self._ended:
             raise EndedError
         end = self.now + max(seconds, 0.0)
         if end <= self._until and (not self._due or self._due[0][0] > end):
-            self.now = end  # nothing is due before
+            self.now = end  # nothing is due before the end of the sleep
             return
         thread, turn = current_thread(), Semaphore(0)
         self._push(end, turn, tick=False)
@@ -155,7 +158,7 @@ class World:
         turn.release()
 
     def _next_turn(self) -> Semaphore:
-        """Runs events. Returns the turn of the sleeper that is due, or of the caller of `run` when nothing is."""
+        """Runs events. Returns the turn of the sleeper that is due, or of the caller of `run` if no sleeper is due."""
         while not self._ended:
             if self.jumping and self._is_quiet():
                 self._jump(self._until)
@@ -196,7 +199,7 @@ class World:
         return self.begin + timedelta(seconds=self.now + ahead_seconds)
 
     def clock(self, ahead: Callable[[], float] = lambda: 0.0) -> Clock:
-        """Returns an agent's clock; `ahead` is how far its node's time of day is wrong."""
+        """Returns an agent's clock. `ahead` is the error of its node's time of day."""
         return Clock(
             monotonic=lambda: self.now,
             sleep=self.pass_time,

@@ -1,4 +1,4 @@
-"""Plans that found a defect, each with the promise that it broke. An open case is expected to fail."""
+"""Lists plans that found a defect, each with the promise that the plan broke. An open case is expected to fail."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ def plan(
 
 
 def over(at: float, name: str, mib: int, seconds: float = 7200.0) -> tuple[float, str, dict[str, object]]:
-    """A workload over its budget, as is its next pod."""
+    """Returns a workload over its budget. Its next pod is over the budget, too."""
     return at, "burst", {"name": name, "mib": mib, "seconds": seconds, "lies": True}
 
 

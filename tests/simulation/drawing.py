@@ -1,4 +1,4 @@
-"""Plans drawn by a seed: a day of faults and of what tenants do."""
+"""Draws plans by a seed: a day of faults and of acts of tenants."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ def draw(seed: int, days: float = 1.0, density: float = 6.0) -> Plan:
 
 
 _JOURNAL = f"PATCH /api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/{journal(WATCHDOG)}"
-# Without portal-stt: in one of the shapes the queue has its seat.
+# portal-stt is missing, because in one of the shapes the queue has its seat.
 RESIDENTS = ("immich-ml", "llama-swap", "frigate", "immich-server")
 GATED = ("ebook2audiobook", "ytdlp")
 
@@ -51,7 +51,7 @@ def _entries(dice: Random, shape: Shape, days: float, density: float) -> Iterato
 
 
 def _company(dice: Random, begin: float, span: float) -> Iterator[Entry]:
-    """Yields two offenders at a time, and a trouble with the first one that must not protect the second."""
+    """Yields two offenders at a time. A trouble with the first must not protect the second."""
     first, second = dice.sample(RESIDENTS, 2)
     at, seconds = round(begin + dice.random() * max(span - 3600.0, 0.0), 1), 5400.0
     space = {"immich-ml": "immich", "immich-server": "immich"}.get(first, first)

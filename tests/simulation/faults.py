@@ -1,4 +1,4 @@
-"""Faults, and what tenants do: each is an entry of a plan."""
+"""Defines faults and acts of tenants. Each is an entry of a plan."""
 
 from simulation.api import Object
 from simulation.devices import Machine
@@ -6,7 +6,7 @@ from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
 from tests.simulation.plan import ACTS, Entry, Plan, act, later
 from tests.simulation.system import EVICTION_SECONDS, KUBELET_SECONDS, System
 
-BESIDE_SECONDS = 0.05  # of each request, so that two runs interleave
+BESIDE_SECONDS = 0.05  # the duration of each request, so that two runs interleave
 
 
 def carry_out(system: System, plan: Plan) -> None:
@@ -34,7 +34,7 @@ def restart(system: System, name: str, pulls: float = 2.0) -> None:
 
 @act
 def burst(system: System, name: str, mib: int, seconds: float, lies: bool = False) -> None:
-    """It uses so much more; if it `lies`, its next pod does too."""
+    """The workload uses this much more. If it `lies`, its next pod does, too."""
     workload = system.workload(name)
     workload.over_mib, workload.lies = mib, lies
     for each in system.kubelets.of(workload):
@@ -52,13 +52,13 @@ def burst(system: System, name: str, mib: int, seconds: float, lies: bool = Fals
 
 @act
 def idle(system: System, name: str, mib: int, seconds: float) -> None:
-    """It gives back so much, and wants it again later: always within its seat."""
+    """The workload gives back this much, and wants it again later. It always stays within its seat."""
     burst(system, name, -mib, seconds)
 
 
 @act
 def leak(system: System, name: str, mib: int, seconds: float, lies: bool = False) -> None:
-    """It uses so much more every 10 s until it is recycled; if it `lies`, its next pod leaks too."""
+    """The workload uses this much more every 10 s until it is recycled. If it `lies`, its next pod leaks, too."""
     workload = system.workload(name)
     end = system.world.now + seconds
     first = {each.uid for each in system.kubelets.of(workload)}
@@ -90,7 +90,7 @@ def crash_loop(system: System, name: str, every: float, seconds: float) -> None:
 
 @act
 def slow_end(system: System, name: str, grace: int, seconds: float) -> None:
-    """Its pods need so many seconds to end, and get them."""
+    """The workload's pods need this many seconds to end, and get the time."""
     workload = system.workload(name)
     workload.grace, workload.drains = grace, float(grace)
     for pod in [*system.server.pods.values()]:
@@ -105,7 +105,7 @@ def slow_end(system: System, name: str, grace: int, seconds: float) -> None:
 
 @act
 def blocks(system: System, name: str, seconds: float) -> None:
-    """A PodDisruptionBudget allows no eviction."""
+    """A PodDisruptionBudget allows no eviction of the workload's pods."""
     workload = system.workload(name)
     system.server.budgets[workload.owner] = True
     system.violations.block(name, seconds)
@@ -114,7 +114,7 @@ def blocks(system: System, name: str, seconds: float) -> None:
 
 @act
 def refuses(system: System, name: str, status: int, seconds: float) -> None:
-    """Evictions of its pods fail: by two disruption budgets (500), or by a webhook or RBAC (403)."""
+    """Evictions of the workload's pods fail: by two disruption budgets (500), or by a webhook or RBAC (403)."""
     workload = system.workload(name)
     cause = "This pod has more than one PodDisruptionBudget" if status == 500 else "forbidden"
     part = f"POST /api/v1/namespaces/{workload.namespace}/pods/{name}*/eviction"
@@ -124,7 +124,7 @@ def refuses(system: System, name: str, status: int, seconds: float) -> None:
 
 @act
 def hidden(system: System, namespace: str, status: int, seconds: float) -> None:
-    """Each request for the namespace fails, Events too: it is terminating, or RBAC is wrong."""
+    """Each request for the namespace fails, also for Events: the namespace is terminating, or RBAC is wrong."""
     system.violations.hidden[namespace] = system.world.now + seconds
     for workload in system.tenants.workloads.values():
         if workload.namespace == namespace:
@@ -134,7 +134,7 @@ def hidden(system: System, namespace: str, status: int, seconds: float) -> None:
 
 @act
 def churn(system: System, name: str, lives: float, seconds: float, pods: int = 3) -> None:
-    """It has so many pods, each of which ends after so long and is replaced."""
+    """The workload has this many pods. Each of them ends after this time and is replaced."""
     workload = system.workload(name)
     workload.replicas = pods
     system.tenants.scaled(workload)
@@ -151,7 +151,7 @@ def churn(system: System, name: str, lives: float, seconds: float, pods: int = 3
 
 @act
 def demand(system: System, name: str, seconds: float, over: int = 0) -> None:
-    """An on-demand workload has work, and uses so much beyond its need."""
+    """An on-demand workload has work, and uses this much beyond its need."""
     gate, workload = system.gates[name], system.workload(name)
     workload.over_mib, workload.lies = over, bool(over)
     url = getattr(gate.demand, "url", "")
@@ -169,7 +169,7 @@ def demand(system: System, name: str, seconds: float, over: int = 0) -> None:
 
 @act
 def job(system: System, name: str, *, mib: int, over: int, seconds: float, rank: int) -> None:
-    """team-a submits a Job that uses so much more than it declares."""
+    """team-a submits a Job that uses this much more than it declares."""
     if mib <= system.kueue.quota_mib and name not in system.kueue.jobs:
         system.kueue.submit(name, "team-a", mib=mib, takes_mib=mib + over, seconds=seconds, rank=rank)
 
@@ -193,7 +193,7 @@ def outsider(system: System, node: str, mib: int, seconds: float) -> None:
 
 @act
 def api(system: System, kind: str, odds: float, seconds: float) -> None:
-    """Each request fails by that chance: lost, doubled, silent, or with a status."""
+    """Each request fails with this probability: lost, doubled, silent, or with a status."""
     system.server.odds[kind] = odds
     system.violations.disturb("", seconds)
     later(system, seconds, lambda: system.server.odds.pop(kind, None), f"api {kind}")
@@ -201,7 +201,7 @@ def api(system: System, kind: str, odds: float, seconds: float) -> None:
 
 @act
 def lost(system: System, part: str, times: int = 1) -> None:
-    """The next answers are lost, of requests with that part in "<agent> <method> <path>"."""
+    """Drops the next answers to requests with this text in "<agent> <method> <path>"."""
     system.server.lost[part] = times
 
 
@@ -222,7 +222,7 @@ def outage(system: System, seconds: float) -> None:
 
 @act
 def node_patch(system: System, node: str, status: int, seconds: float) -> None:
-    """Each write of the node's status fails: by a webhook, or as invalid."""
+    """Each write of the node's status fails, by a webhook or as invalid."""
     system.violations.disturb(node, seconds)
     _refuse(system, f"PATCH /api/v1/nodes/{node}/status", ("on order", status), seconds, f"node_patch {node}")
 
@@ -237,13 +237,13 @@ def watches_break(system: System) -> None:
 
 @act
 def kill(system: System, agent: str, requests: int) -> None:
-    """Its process ends before a request, after so many more."""
+    """The agent's process ends before a request, after this many further requests."""
     system.server.kill[agent] = requests
 
 
 @act
 def twice(system: System, agent: str, seconds: float) -> None:
-    """Each run has a second one at the same time; requests take a moment, so that they interleave."""
+    """Each run has a second run at the same time. Requests take a moment, so that the runs interleave."""
     first = system.crons[agent]
     twin = type(first)(
         name=agent,
@@ -278,7 +278,7 @@ def extender_restarts(system: System, seconds: float) -> None:
 
 @act
 def node_dies(system: System, node: str, seconds: float) -> None:
-    """Its kubelet falls silent; then the node comes back, rebooted."""
+    """The node's kubelet falls silent. Later the node comes back, rebooted."""
     machine = _machine(system, node)
     machine.alive = False
     system.violations.disturb(node, seconds, after=200.0)
@@ -309,7 +309,10 @@ def node_dies(system: System, node: str, seconds: float) -> None:
 
 @act
 def reboots(system: System, node: str, forgets: bool = False, boot: float = 10.0) -> None:
-    """All its containers start again; if it `forgets`, its Node is a new object without what agents wrote."""
+    """All containers of the node start again.
+
+    If the node `forgets`, its Node is a new object without what agents wrote.
+    """
     machine = _machine(system, node)
     _stop_all(system, machine, boot)
     if forgets and machine.cards:
@@ -354,9 +357,9 @@ def clock(system: System, worker: str, ahead: float, seconds: float) -> None:
 
 @act
 def exporter(system: System, node: str, kind: str, seconds: float) -> None:
-    """It is gone, hangs, freezes or lies; or NVML fails, or hides a process's memory."""
+    """The exporter is gone, hangs, freezes or lies. Or NVML fails, or hides a process's memory."""
     machine, each = system.hardware.machines[node], system.exporters[node]
-    # A process with hidden memory is on the first device; the readings of the others are whole.
+    # A process with hidden memory is on the first device. The readings of the other devices are whole.
     system.violations.disturb(machine.cards[0].uuid if kind == "partial" else node, seconds)
     if kind == "fails":
         machine.failing = "NVML: GPU is lost"
@@ -393,6 +396,6 @@ def _stop_all(system: System, machine: Machine, boot: float = 10.0) -> None:
 
 
 def _refuse(system: System, part: str, answer: tuple[str, int], seconds: float, what: str) -> None:
-    """Answers requests that have that part in "<method> <path>" with a cause and a status."""
+    """Answers requests with this text in "<method> <path>" with a cause and a status."""
     system.server.refused[part] = answer
     later(system, seconds, lambda: system.server.refused.pop(part, None), what)

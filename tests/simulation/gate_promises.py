@@ -1,4 +1,7 @@
-"""The promises of the demand gate: it lends memory only once, closes when it must, and closes only with a reason."""
+"""Judges the promises of the demand gate.
+
+It lends memory only once, closes when it must, and closes only with a reason.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -25,7 +28,7 @@ def hangs(running: Running) -> bool:
 
 
 class GatePromises:
-    """Judges each write of a gate, and the time that it takes."""
+    """Judges each write of a gate, and the time until the write."""
 
     def __init__(self, system: "System") -> None:
         self.system = system
@@ -34,7 +37,7 @@ class GatePromises:
         self._free: list[tuple[float, dict[str, int]]] = []
 
     def remember(self) -> None:
-        """Keeps what is free on each device for as long as an agent may have measured it."""
+        """Keeps the free memory of each device for as long as an agent may have measured it."""
         now = self.world.now
         self._free = [each for each in self._free if now - each[0] <= LAG_SECONDS]
         self._free.append((now, {card.uuid: card.free_mib for card in self.system.cards()}))
@@ -58,7 +61,7 @@ class GatePromises:
             )
 
     def _is_guest(self, gate: GateConfig) -> bool:
-        """Returns True if it needs free memory alone: it stops for any workload with demand."""
+        """Returns True if the workload has no demand signal. It stops for any workload with demand."""
         return isinstance(gate.demand, FreeMemory)
 
     def _all_up(self) -> bool:

@@ -1,4 +1,4 @@
-"""The promises, judged by the true memory of the devices, not by measured values.
+"""Judges the promises by the true memory of the devices, not by measured values.
 
 A promise with a time limit does not count while the API server or the node is disturbed, and for a while after that.
 The acts of a tenant are never an excuse. Units: MiB, seconds.
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 CHECK_SECONDS = 5.0
 ADMITTED_WAITS = "admitted job waits"
-# A seat's pod waits for so long after the ledger has room: for what gates lent, and for what anybody uses.
+# The longest wait of a seat's pod after the ledger has free memory. It is shorter if only gates lent the memory.
 LENT_SECONDS, SEAT_SECONDS = 45.0, 150.0
-# The longest time of an offender on a device below its floor. It is 90 s for a pod that hangs, 30 s for its recycle,
-# and two readings for the next offender.
+# The longest time of an offender on a device below its floor. It has 90 s for a pod that hangs, 30 s for the
+# offender's recycle, and two readings for the next offender.
 PRESSED_SECONDS = 135.0
 STARVED_SECONDS = 240.0
 SILENT_SECONDS = 200.0
 CAPACITY_SECONDS = 150.0
-# The alert for an unprotected node fires within three minutes. Its scrapes and evaluation need the rest.
+# The alert for an unprotected node fires within three minutes. The rest of that time is for scrapes and evaluation.
 UNTOLD_SECONDS = 75.0
 # The time from the end of a cool-down, a minimum age or a fault to the recycle that it delayed.
 SLACK_SECONDS = 15.0
@@ -36,20 +36,20 @@ HOUR = 3600.0
 
 
 class Invariants:
-    """Judges the state every 5 s, and each write."""
+    """Judges the state every 5 s, and each write of an agent."""
 
     def __init__(self, system: "System") -> None:
         self.system = system
         self.world = system.world
         self.violations = system.violations
         self.gates = GatePromises(system)
-        self.recycled: dict[str, list[float]] = {}  # the times, by workload
-        self.bound: dict[str, float] = {}  # the time, by the pod's UID
+        self.recycled: dict[str, list[float]] = {}  # by workload: the times of its recycles
+        self.bound: dict[str, float] = {}  # by the pod's UID: the time of its bind
         self.helped: dict[str, float] = {}  # by device: the last time at which recycles there could restore something
         system.server.checks.append(self._check)
 
     def resume(self) -> None:
-        self.world.tick(0.0, self._tick)  # after the first samples
+        self.world.tick(0.0, self._tick)  # begins after the first samples
 
     def _tick(self) -> None:
         self.look()
@@ -82,7 +82,7 @@ class Invariants:
         self._agents()
 
     def _waits(self) -> None:
-        """A pod with a seat waits for a limited time."""
+        """Reports a pod with a seat that waits for too long."""
         system = self.system
         seen = set()
         for key, _ in [*system.scheduler.waiting.items()]:
@@ -90,12 +90,12 @@ class Invariants:
             workload = system.tenants.of(pod) if pod else None
             if pod is None or workload is None or workload.kind not in (RESIDENT, QUEUED):
                 continue
-            if self.violations.is_hidden(workload.namespace):  # nothing can bind it
+            if self.violations.is_hidden(workload.namespace):  # no scheduler can bind a pod there
                 continue
             uid = pod["metadata"]["uid"]
             seen.add(uid)
             cards = [card for card in self._roomy(pod, workload) if self.violations.up(card.node, card.uuid)]
-            if workload.kind == QUEUED:  # it has no seat, so only memory that must be given back counts
+            if workload.kind == QUEUED:  # a queued Job has no seat, so only memory that others must give back counts
                 text = f"{key[1]}, which Kueue admitted, waits for {workload.declared_mib}; the ledger has room"
                 able = any(self._reclaimable(card) >= workload.declared_mib for card in cards)
                 self.violations.held(ADMITTED_WAITS, uid, able, SEAT_SECONDS, text)
@@ -113,14 +113,14 @@ class Invariants:
         self.violations.forget("seat waits for what gates lent", seen)
 
     def _awaited_mib(self, node: str) -> int:
-        """Returns the sum of all waiting seats that the node may take: a device may be held for each."""
+        """Returns the MiB of all waiting seats that may come to the node. A device may be held for each seat."""
         system = self.system
         pods = [pod for key in system.scheduler.waiting if (pod := system.server.pods.get(key))]
         seats = [w for pod in pods if (w := system.tenants.of(pod)) and system.scheduler.selects(pod, node)]
         return sum(each.declared_mib for each in seats if each.kind == RESIDENT)
 
     def _roomy(self, pod: Object, workload: Workload) -> Iterator[Card]:
-        """Yields the devices with room by the ledger."""
+        """Yields the devices with free memory by the ledger."""
         system, key = self.system, self.system.stack.ledger.names.gpumem
         for machine in system.hardware.machines.values():
             node = system.server.nodes.get(machine.name)
@@ -140,7 +140,7 @@ class Invariants:
                     yield card
 
     def promised(self, node: str) -> dict[str, int]:
-        """Returns by device the MiB that the pods bound to the node declare."""
+        """Returns the MiB that the pods bound to the node declare, by device."""
         names, held = self.system.stack.ledger.names, {}
         for pod in self.system.server.pods.values():
             if pod["spec"].get("nodeName") == node and pod["status"].get("phase") not in ("Succeeded", "Failed"):
@@ -187,7 +187,7 @@ class Invariants:
             self.violations.held("gate stays open", card.uuid, pressed and bool(lent), PRESSED_SECONDS, text)
 
     def _restore(self, card: Card, offenders: Sequence[Running]) -> bool:
-        """Returns True if their recycles restore the device's floor, or at least its least free memory."""
+        """Returns True if recycles of these pods restore the device's floor, or at least its least free memory."""
         floor_mib = self.system.pools[card.node].floor_mib
         least_mib = int(self.system.stack.environ[WATCHDOG]["LEAST_FREE_MIB"])
         going = sum(each.used_mib for each in self._on(card) if each.ends and not hangs(each))
@@ -199,19 +199,23 @@ class Invariants:
         return [each for each in self.system.kubelets.running.values() if each.card is card]
 
     def _remember_help(self) -> None:
-        """Notes the devices where recycles of all offenders, protected ones too, could restore something, or could help
-        a pod that waits."""
+        """Records the devices where recycles of all offenders could restore something, or help a waiting pod.
+
+        Protected offenders count, too.
+        """
         for card in self.system.cards():
             budgeted = [each for each in self._on(card) if each.workload.declared_mib and not each.ends]
             if self.system.scheduler.waiting or self._restore(card, budgeted):
                 self.helped[card.uuid] = self.world.now
 
     def _stray(self, node: str) -> bool:
-        """Returns True if the node lacks its pool's labels: then no agent knows it."""
+        """Returns True if the node lacks its pool's labels, so that no agent knows the node."""
         return not self.system.pools[node].matches(self.system.server.nodes[node]["metadata"]["labels"])
 
     def _untold(self) -> None:
-        """An alert reports an unprotected node that advertises memory: no exporter there serves its pool's floor."""
+        """Reports an unprotected node that advertises memory and has no alert: no exporter there serves its
+        pool's floor.
+        """
         system = self.system
         for name in system.hardware.machines:
             held = advertised(system.server.nodes[name], system.stack.ledger.names.gpumem)
@@ -221,7 +225,7 @@ class Invariants:
             self.violations.held("a stray node is not told of", name, untold, UNTOLD_SECONDS, text)
 
     def _closable(self, running: Running) -> bool:
-        """Returns True if a gate started it and can stop it."""
+        """Returns True if a gate started the workload and can stop it."""
         workload = running.workload
         return workload.kind == ON_DEMAND and not running.ends and not self.violations.is_hidden(workload.namespace)
 
@@ -245,7 +249,7 @@ class Invariants:
         return sum(self.world.now - at < HOUR for name in mine for at in self.recycled.get(name, ()))
 
     def _starved(self) -> None:
-        """A process within its budget gets the memory that others use beyond theirs."""
+        """Reports a process within its budget that lacks memory while others use more than theirs."""
         short = [each for each in self.system.kubelets.running.values() if each.short_since is not None]
         for each in short:
             on = self._on(each.card)
@@ -264,7 +268,7 @@ class Invariants:
             self.violations.add("quota exceeded", f"{kueue.used_mib} of {kueue.quota_mib} MiB are admitted")
 
     def _capacity(self) -> None:
-        """A node of the pool advertises what it has."""
+        """Reports a node of the pool that does not advertise its memory."""
         system = self.system
         for machine in system.hardware.machines.values():
             node = system.server.nodes[machine.name]
@@ -292,7 +296,7 @@ class Invariants:
                 self._advertised(found)
 
     def _evicted(self, pod: Object) -> None:
-        """No pod within its budget is evicted, and none in vain."""
+        """Reports the eviction of a pod within its budget, and an eviction in vain."""
         workload = self.system.tenants.of(pod)
         running = self.system.kubelets.running.get(pod["metadata"]["uid"])
         self.world.see("action: evicted")
@@ -300,7 +304,7 @@ class Invariants:
             return
         used = running.used_mib if running else 0
         self.world.say("api", f"evicts {workload.name}, which has {used} of {workload.declared_mib} MiB")
-        # A pod that is terminating counts as well: the watchdog does not wait for an offender's grace period.
+        # A terminating pod counts, too, because the watchdog does not wait for an offender's grace period.
         self.recycled.setdefault(workload.name, []).append(self.world.now)
         self.world.timers.append(self.world.now + int(self.system.stack.environ[WATCHDOG]["COOL_DOWN_SECONDS"]))
         recently = running is not None and self.world.now - running.over_at <= LAG_SECONDS
@@ -311,14 +315,14 @@ class Invariants:
             self.violations.add("evicted in vain", text)
 
     def _preempted(self, pod: Object, victim: Object) -> None:
-        """Only pods of a lower priority are preempted."""
+        """Reports a preempted pod unless its priority is lower."""
         priority, lower = (each["spec"].get("priority") or 0 for each in (pod, victim))
         if lower >= priority:
             names = [each["metadata"]["name"] for each in (victim, pod)]
             self.violations.add("preempted by an equal", f"{names[0]} of {lower} for {names[1]} of {priority}")
 
     def _bound(self, pod: Object) -> None:
-        """No device is promised twice."""
+        """Reports a device that is promised twice."""
         names = self.system.stack.ledger.names
         annotations = pod["metadata"].get("annotations") or {}
         self.world.see("action: bound")
@@ -332,8 +336,10 @@ class Invariants:
             self.violations.add("device promised twice", f"{uuid} has {held} of {offered} MiB promised")
 
     def _advertised(self, node: Object) -> None:
-        """Capacity is never below what was bound when the writing pass began. The next pass counts what was bound
-        since."""
+        """Reports capacity below the bound amount when the writing pass began.
+
+        The next pass counts what was bound since.
+        """
         names, name = self.system.stack.ledger.names, node["metadata"]["name"]
         looked = self.system.seen_until(RECONCILE)
         pods = [
@@ -351,7 +357,7 @@ class Invariants:
             )
 
     def _agents(self) -> None:
-        """Each agent has runs."""
+        """Reports an agent without runs."""
         for name in (RECONCILE, WATCHDOG, GATE):
             agent = self.system.crons[name]
             silent = self.violations.up() and agent.stuck

@@ -1,7 +1,7 @@
-"""Kueue: it admits queued Jobs within a ClusterQueue's quota, and stops deactivated or preempted ones.
+"""Simulates Kueue. It admits queued Jobs within a ClusterQueue's quota, and stops deactivated or preempted Jobs.
 
-Only the parts that the agents meet are there: quota by priority and age, a Workload for each Job, and `spec.active`,
-which the watchdog sets to false (pkg/controller/core/workload_controller.go). Units: MiB, seconds.
+It has only the parts that matter to the agents: quota by priority and age, and a Workload for each Job. The watchdog
+sets the Workload's `spec.active` to false (pkg/controller/core/workload_controller.go). Units: MiB, seconds.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ WORKLOADS = f"/apis/{KUEUE_API}/namespaces/{{}}/workloads/{{}}"
 
 @dataclass
 class Job:
-    """It ends after it has run for `seconds` without a break."""
+    """A Job. It ends after it has run for `seconds` without a break."""
 
     workload: Workload
     seconds: float
@@ -29,7 +29,7 @@ class Job:
 
 @dataclass
 class Kueue:
-    """One ClusterQueue of `quota_mib` that preempts lower ranks. Admitted pods get the flavor's labels."""
+    """One ClusterQueue of `quota_mib` that preempts Jobs of lower priority. Admitted pods get the flavor's labels."""
 
     world: World
     server: Server
@@ -56,7 +56,10 @@ class Kueue:
         self._admit()
 
     def _admit(self) -> None:
-        """Admits the highest rank first, then the oldest. A Job without room may preempt lower ranks."""
+        """Admits the highest priority first, then the oldest Job.
+
+        A Job that does not fit may preempt lower priorities.
+        """
         order = sorted(self.jobs.values(), key=lambda job: -job.rank)
         for job in order:
             if job.admitted or job.ended or not self._active(job):

@@ -1,4 +1,4 @@
-"""The faults of a plan: an API server with failing requests, and exporters with wrong answers."""
+"""Adds the faults of a plan: an API server with failing requests, and exporters with wrong answers."""
 
 import http.client
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class FaultyServer(Server):
     kill: dict[str, int] = field(default_factory=dict)
 
     def exchange(self, who: str, method: str, path: str, body: Object | None, timeout_seconds: float) -> Object:
-        """Raises ApiError, or KilledError if the process of `who` ends here."""
+        """Answers a request. Raises ApiError, or KilledError if the process of `who` ends here."""
         request = f"{method} {path.partition('?')[0]}"
         self._kill(who, request)
         if self.slow:
@@ -91,7 +91,10 @@ class FaultyServer(Server):
 
 @dataclass(kw_only=True)
 class FaultyExporter(Exporter):
-    """`trouble`: gone, hangs, frozen, lies, or none. `selected`: its DaemonSet gives the node a pod."""
+    """An exporter with faults. `trouble` is gone, hangs, frozen, lies or none.
+
+    `selected` is True if its DaemonSet gives the node a pod.
+    """
 
     trouble: str = ""
     selected: bool = True
@@ -128,7 +131,7 @@ class FaultyExporter(Exporter):
 
 
 def _shifted(text: str) -> str:
-    """Returns metrics that contradict themselves: free memory is too high by a third of the device's."""
+    """Returns metrics that contradict each other: free memory is too high by a third of the device's memory."""
     lines = []
     for line in text.splitlines():
         if line.startswith("gpu_device_memory_free_bytes{"):

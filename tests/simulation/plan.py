@@ -1,4 +1,4 @@
-"""Plans: what happens in a simulated cluster, and when."""
+"""Defines plans: the events in a simulated cluster, and their times."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ def act(run: Act) -> Act:
 
 
 def later(system: System, seconds: float, undo: Callable[[], object], what: str) -> None:
-    """Ends what an entry began, after so many seconds."""
+    """Ends the effect of an entry after this many seconds."""
 
     def end() -> None:
         undo()

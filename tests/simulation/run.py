@@ -24,7 +24,7 @@ from tests.simulation.plan import ACTS, DAY, Entry, Plan
 from tests.simulation.system import system
 from tests.simulation.violations import Violation
 
-PROGRESS = 100  # seeds between two lines of progress
+PROGRESS = 100  # the seeds between two lines of progress
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Result:
 
 
 def simulate(plan: Plan, *, jumping: bool = True) -> Result:
-    """Plays the plan. Its seed also decides what the agents and the network draw."""
+    """Plays the plan. Its seed also decides the draws of the agents and the network."""
     dice = Random(plan.seed + 1)  # noqa: S311 (a simulation)
     with system(plan.shape, dice, jumping=jumping) as simulated:
         faults.carry_out(simulated, plan)
@@ -59,7 +59,7 @@ def one(seed: int, days: float) -> Brief:
 
 
 def shrunk(plan: Plan, name: str) -> Plan:
-    """Returns a smaller plan that still violates `name`: without halves of the entries, then without single ones."""
+    """Returns a smaller plan that still violates `name`. Leaves out halves of the entries, then single entries."""
 
     def fails(entries: Sequence[Entry]) -> bool:
         return any(each.name == name for each in simulate(replace(plan, entries=tuple(entries))).found)

@@ -1,4 +1,4 @@
-"""Stacks of the simulated cluster: prod's, and prod's with changes."""
+"""Makes stacks of the simulated cluster: prod's stack, and prod's stack with changes."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -12,13 +12,13 @@ QUEUE_MIB = 1500
 
 
 def two_nodes(config: prod.Raw) -> None:
-    """Adds a second node of T4, and each seat once more."""
+    """Adds a second node with a T4, and each seat a second time."""
     config["pools"]["t4"] |= {"nodes": 2}
     _twice(config)
 
 
 def two_devices(config: prod.Raw) -> None:
-    """Adds a second T4 to the node, and each seat once more."""
+    """Adds a second T4 to the node, and each seat a second time."""
     config["pools"]["t4"] |= {"device_count": 2}
     _twice(config)
 
@@ -40,7 +40,7 @@ def shared_queue(config: prod.Raw) -> None:
 
 
 def observing(config: prod.Raw) -> None:
-    """The stack only reports."""
+    """Makes the stack observe, so that it only reports."""
     config["mode"] = "observe"
 
 

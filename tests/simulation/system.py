@@ -1,4 +1,4 @@
-"""A cluster as prod declares it, judged by the promises. A plan adds the faults."""
+"""Builds a cluster as prod declares it, judged by the promises. A plan adds the faults."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +18,8 @@ from tests.simulation.network import FaultyExporter, FaultyServer
 from tests.simulation.stack import stack
 from tests.simulation.violations import Violations
 
-KUBELET_SECONDS = 40.0  # until a node that is silent is NotReady
-EVICTION_SECONDS = 300.0  # until its pods are deleted (node.kubernetes.io/unreachable)
+KUBELET_SECONDS = 40.0  # the time until a silent node is NotReady
+EVICTION_SECONDS = 300.0  # the time until the node's pods are deleted (node.kubernetes.io/unreachable)
 
 
 @dataclass
@@ -112,7 +112,7 @@ class System(Cluster):
         exporter.selected = selected
 
     def seen_until(self, agent: str) -> float:
-        """Returns until when the agent's passes under way have surely read: they need not know what happened since."""
+        """Returns the time up to which the agent's current passes have surely read. They need not know later events."""
         agents = (each for each in (*self.crons.values(), *self.twins) if each.name == agent)
         return min((began for each in agents for began in each.busy.values()), default=self.world.now)
 

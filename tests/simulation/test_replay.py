@@ -1,4 +1,7 @@
-"""docs/concepts/watchdog.md's replays, as histories under prod's stack file: the same pods are recycled, as often."""
+"""Replays the examples of docs/concepts/watchdog.md under prod's stack file.
+
+The same pods are recycled, equally often.
+"""
 
 from collections import Counter
 
@@ -8,9 +11,10 @@ from simulation.replay import Played, play
 from tests.support import histories
 from tests.support.replay import BURST, CRASH_LOOP, DRIFT, Replay
 
-# The last pass of a run that may be the first to see, to the second pass of the next; then the pod's end, and one more.
+# The first term lasts from the last pass of a run, which may be the first to see the offender, to the second pass of
+# the next run. The others are for the pod's end, and for one more pass.
 LONGEST_SECONDS = 20 + 10 + 10
-# Each tenant's recycles an hour, by default (components/agents/watchdog.py).
+# The default limit of each tenant's recycles an hour (components/agents/watchdog.py).
 RECYCLE_LIMIT = 4
 
 

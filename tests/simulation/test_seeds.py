@@ -1,4 +1,4 @@
-"""Days drawn by seeds: each keeps every promise and its recorded timeline."""
+"""Plays days drawn by seeds. Each day keeps every promise and its recorded timeline."""
 
 import os
 
@@ -11,7 +11,7 @@ from tests.simulation.run import report, simulate
 
 CHUNK = 10
 SEEDS = int(os.environ.get("SEEDS", "100"))
-# The promises that open cases of cases.py break, and their entries: other plans with these entries break them too.
+# The promises that open cases of cases.py break, and their entries. Other plans with these entries break them, too.
 EXPECTED = [({entry.what for entry in case.plan.entries}, case.broke) for case in CASES if case.open]
 
 

@@ -1,4 +1,4 @@
-"""The plans that once broke a promise, and the properties of the simulation itself."""
+"""Tests the plans that once broke a promise, and the properties of the simulation itself."""
 
 from collections import Counter
 
@@ -58,7 +58,7 @@ def test_a_day_without_faults_keeps_every_promise_and_recycles_nobody() -> None:
 
 
 def test_what_is_left_out_changes_nothing() -> None:
-    """Jumps in time change no act on any workload."""
+    """Compares runs with and without jumps in time. No act on any workload changes."""
     entries = (
         Entry(700.0, "burst", {"name": "immich-ml", "mib": 3000, "seconds": 3000.0, "lies": True}),
         Entry(2000.0, "restart", {"name": "frigate"}),

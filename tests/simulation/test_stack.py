@@ -1,4 +1,4 @@
-"""The simulation and a replay read from a stack file what the program declares."""
+"""Tests that the simulation and a replay read from a stack file what the program declares."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Each plan of cases.py breaks its promise if its fix is taken out."""
+"""Tests that each plan of cases.py breaks its promise if its fix is taken out."""
 
 import pytest
 

@@ -1,8 +1,8 @@
-"""The timelines of 300 days as hashes. A commit without a change of behaviour leaves all of them unchanged.
+"""Compares the timelines of 300 days as hashes. A commit without a change of behaviour leaves all of them unchanged.
 
 `python -m tests.simulation.run --timelines` compares them with tests/golden/timelines.txt and names the seeds that
 differ; `--timelines write` rewrites the file. 300 days take six minutes of a core. `--seed 17 --whole` prints a day:
-run it before and after a change, and compare the two.
+run it before and after a change, and compare both days.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ def digest(timeline: Timeline) -> str:
 
 
 def recorded() -> Mapping[int, str]:
-    """Returns the hashes of the file, by seed."""
+    """Returns the hashes in the file, by seed."""
     lines = FILE.read_text().splitlines() if FILE.exists() else []
     return {int(seed): found for seed, found in map(str.split, lines)}
 
@@ -32,6 +32,6 @@ def write(found: Mapping[int, str]) -> None:
 
 
 def differing(found: Mapping[int, str], seeds: Iterable[int] = SEEDS) -> list[int]:
-    """Returns the seeds of days that differ from the recorded ones."""
+    """Returns the seeds of days that differ from the recorded days."""
     known = recorded()
     return [seed for seed in seeds if found.get(seed) != known.get(seed)]

@@ -1,6 +1,6 @@
-"""Fixes taken out again, by the plan of cases.py that needs them.
+"""Takes fixes out again, by the plan of cases.py that needs the fix.
 
-Each replaces the agents' code by the code before the fix, or by code that does the same.
+Each function replaces the agents' code by the code before the fix, or by equivalent code.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -77,7 +77,7 @@ def _journal_write(journal: Journal, content: Mapping[str, Any], *, after: Any) 
 
 
 def _doubt(view: View, found: DeviceVerdict) -> Blind | None:
-    """A device is not judged while one of its pods has just ended."""
+    """Judges no device while one of its pods has just ended."""
     ended = Blind(node=found.node, trouble=reading.Trouble.IMPLAUSIBLE, problem="a pod ended", gpu=found.device.gpu)
     return ended if found.ended else _plain_doubt(view, found)
 
@@ -104,13 +104,13 @@ def _at_once() -> tuple[Patch, ...]:
 
 
 def _first_restored(offenders: Collection[Offender], aims_mib: Iterable[int]) -> RecycleChoice:
-    """If nothing is restored, the offender that is furthest over goes alone."""
+    """Takes only the offender that is furthest over if nothing is restored."""
     found = _plain_first_restored(offenders, aims_mib)
     worst = sorted(offenders, key=lambda each: -each.overshoot_mib)[:1]
     return found if found.restores else replace(found, chosen=tuple(worst))
 
 
-# By the name of the case.
+# The key is the name of the case.
 UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     "a seat is refused while all others keep to theirs": lambda: (
         _put(Verbs, "_short", lambda _verbs, _query, request, fits: (fits, request)),
@@ -162,7 +162,7 @@ UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
 
 @contextmanager
 def undone(name: str) -> Iterator[None]:
-    """Takes out the fix of that case."""
+    """Takes out the fix of that case, until the context ends."""
     with ExitStack() as stack:
         for patch in UNDONE[name]():
             stack.enter_context(patch)

@@ -1,4 +1,4 @@
-"""The violations that were found, how long each state has lasted, and the times in which nothing is promised."""
+"""Collects the violations, how long each state has lasted, and the times without promises."""
 
 from dataclasses import dataclass
 
@@ -20,9 +20,9 @@ class Violations:
     def __init__(self, world: World) -> None:
         self.world = world
         self.found: list[Violation] = []
-        self.disturbed: dict[str, float] = {"": WARM_SECONDS}  # by node or device, "" for all: until then
-        self.blocked: dict[str, float] = {}  # by workload whose pods no eviction can end: until then
-        self.hidden: dict[str, float] = {}  # by namespace whose objects nobody can read: until then
+        self.disturbed: dict[str, float] = {"": WARM_SECONDS}  # by node or device, "" for all: its end
+        self.blocked: dict[str, float] = {}  # by workload with pods that no eviction can end: the end of this time
+        self.hidden: dict[str, float] = {}  # by namespace with objects that nobody can read: the end of this time
         self._since: dict[tuple[str, str], float] = {}
         self._reported: set[tuple[str, str]] = set()
 
@@ -36,13 +36,13 @@ class Violations:
         self.world.see(f"violation: {name}")
 
     def disturb(self, where: str, seconds: float, after: float = 100.0) -> None:
-        """Suspends the promises with a time limit there, for so long and `after` more."""
+        """Suspends the promises with a time limit there, for this many seconds and `after` more."""
         until = self.world.now + seconds + after
         self.disturbed[where] = max(self.disturbed.get(where, 0.0), until)
         self.world.at(until + 1.0, self.world.stir)
 
     def block(self, workload: str, seconds: float) -> None:
-        """Notes that no eviction can end its pods for so long."""
+        """Records that no eviction can end the workload's pods for this many seconds."""
         self.blocked[workload] = max(self.blocked.get(workload, 0.0), self.world.now + seconds + 60.0)
 
     def up(self, *where: str) -> bool:
@@ -62,12 +62,12 @@ class Violations:
             self.add(name, f"{text}, for {self.world.now - since:.0f} s", key)
 
     def forget(self, name: str, kept: set[str]) -> None:
-        """Ends the counting of all keys but those."""
+        """Stops counting for every key that is not in `keys`."""
         for each in [key for key in self._since if key[0] == name and key[1] not in kept]:
             del self._since[each]
 
     def skip(self, seconds: float) -> None:
-        """Leaves out so many seconds, because the agents had no passes then."""
+        """Leaves out this many seconds, because the agents had no passes then."""
         self._since = {key: since + seconds for key, since in self._since.items()}
 
     def counting(self) -> bool:
