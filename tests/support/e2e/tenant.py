@@ -25,7 +25,7 @@ def let_edit(server: ApiServer, namespace: str) -> None:
 
 
 def may_write(server: ApiServer, user: str, resources: list[str], group: str) -> None:
-    """Gives the user these rights in every namespace."""
+    """Gives the user the right to write these resources in every namespace."""
     name = user.replace(":", "-")
     rule = {"apiGroups": [group], "resources": resources, "verbs": ["create", "get", "update", "patch", "delete"]}
     role = {"apiVersion": f"{_GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]}

@@ -30,7 +30,7 @@ GPUS = ("GPU-0", "GPU-1")
 
 
 def pod(**changes: Any) -> dict[str, Any]:
-    """A pod with two devices: one container has 8,000 MiB, a sidecar has 2,000."""
+    """Returns a pod with two devices: a container with 8,000 MiB, and a sidecar with 2,000."""
     return {
         "metadata": {
             "namespace": "chat",
@@ -67,7 +67,7 @@ def running(name: str, identity: str) -> dict[str, Any]:
 
 @dataclass
 class Node:
-    """A node of two devices with cgroup v2; NVML's limits are by directory under its root."""
+    """Holds a node of two devices with cgroup v2. NVML's limits are keyed by directory under the node's root."""
 
     root: Path
     limits: dict[str, int | Uncapped] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Node:
 
     @property
     def reasons(self) -> Mapping[tuple[str, str], str]:
-        """By container's id and device; "" where it is capped."""
+        """Returns the reason by container id and device. The reason is "" if the container is capped."""
         found, _ = self.read()
         return {(cap.container.id[0], cap.uuid): str(cap.uncapped or "") for cap in found.caps}
 
@@ -231,7 +231,7 @@ def test_a_container_that_no_listed_pod_has_is_named(node: Node) -> None:
 def test_a_container_without_a_budget_that_uses_a_device_next_to_capped_ones_is_named(
     node: Node, unified: bool
 ) -> None:
-    """If it had no sample, its pod would count as capped."""
+    """Without a sample, its pod would count as capped."""
     assert node.reasons == ON_BOTH, "it may run there, and use nothing"
     if not unified:
         cgroup_v1(node)
@@ -247,7 +247,7 @@ def test_a_pod_without_any_budget_is_not_the_drivers_to_hold(node: Node) -> None
 
 
 def test_a_budget_whose_devices_nobody_chose_is_looked_for_on_each_of_the_node(node: Node) -> None:
-    """Else it had no row at all until it uses one."""
+    """Otherwise the budget would have no row until the container uses a device."""
     node.pods[0]["metadata"]["annotations"] = {}
     assert node.reasons == ON_BOTH
     one_device_alone(node)
@@ -272,7 +272,7 @@ def test_what_is_read_is_served_by_container_and_device_with_the_reason(node: No
     [(old_driver, "driver-too-old"), (cgroup_v1, "cgroup-v1"), (mig, "mig"), (old_toolkit, CAN_CAP)],
 )
 def test_the_nodes_ability_is_what_no_pod_is_needed_to_know(node: Node, fault: Any, said: str) -> None:
-    """No limit anywhere is no word against the driver: it answers the same where nobody set one."""
+    """If no container has a limit, NVML's answer does not show whether the driver can cap."""
     fault(node)
     found, _ = node.read()
     assert {str(use.device.cannot_cap or CAN_CAP) for use in found.uses} == {said}

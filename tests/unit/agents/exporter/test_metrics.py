@@ -28,7 +28,7 @@ LOST = {1: "gpu 1: NVML: GPU is lost"}
 
 
 def reading(now: FakeTime, *readings: NodeUse | str) -> Gauge:
-    """Returns a gauge with these readings, or errors, one after the other."""
+    """Returns a gauge whose readings, or errors, come one after the other."""
     left = list(readings)
 
     def read() -> NodeUse:
@@ -106,7 +106,7 @@ REGISTRY = Registry(Roster((CHAT, IDLE_POD, UNDECLARED)), LEDGER, node=HERE)
 
 
 def mib_of(name: str, *uses: DeviceUse, registry: Registry = REGISTRY) -> dict[tuple[str, ...], float]:
-    """The metric's MiB by the values of its labels."""
+    """Returns the metric's MiB by the values of its labels."""
     found = exposition.parse(gauge(*uses, registry=registry).metrics()[1])
     return {tuple(sample.labels.values()): sample.value / MIB for sample in found if sample.name == name}
 

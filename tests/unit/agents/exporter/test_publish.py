@@ -1,4 +1,4 @@
-"""The node's ResourceSlice is written when it must be, and only then."""
+"""The exporter writes the node's ResourceSlice when a write is necessary, and only then."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ PATH = f"{SLICES}/{NAMES.device_driver}-{NODE}"
 
 
 class Node:
-    """A node with a card and a ledger; its exporter publishes what `survey` shows."""
+    """Holds a node with a device and a ledger. The node's exporter publishes what `survey` returns."""
 
     def __init__(self, served: Served) -> None:
         self.served = served

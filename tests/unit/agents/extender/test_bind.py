@@ -1,4 +1,6 @@
-"""Binding a pod with its devices, and what becomes of the devices when the API does not answer."""
+"""The binder binds a pod with its devices. If the API does not answer, the binder settles what becomes of the
+devices.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +24,7 @@ BINDING = PodBinding(namespace="team", name="model", uid="u", node="a")
 
 
 class Bench:
-    """A binder before a served cluster."""
+    """Holds a binder on a served cluster."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
@@ -41,7 +43,7 @@ class Bench:
         return self.served.api(attempts=1)
 
     def bind(self) -> dict[str, str]:
-        """The annotations that went to the API."""
+        """Returns the annotations that were sent to the API."""
         self.binder.bind(BINDING, NAMES)
         return dict(self.served.cluster.bodies[-1]["metadata"]["annotations"])
 
@@ -56,7 +58,7 @@ class Bench:
             yield
 
     def store(self, **annotations: str) -> None:
-        """The pod as the API has it; with annotations it is bound."""
+        """Stores the pod in the API. With annotations, the pod is bound."""
         bound: dict[str, Any] = {"nodeName": "a"} if annotations else {}
         metadata = {"name": "model", "namespace": "team", "uid": "u", "annotations": annotations}
         self.served.cluster.objects[POD] = {"metadata": metadata, "spec": bound}
@@ -117,7 +119,7 @@ def test_without_an_answer_the_devices_stay_taken_until_it_is_known(bench: Bench
     assert bench.held_mib == 5000
     bench.store()
     bench.settle_after(10)
-    assert bench.held_mib == 5000  # the request may still arrive
+    assert bench.held_mib == 5000  # the request may still reach the API
     bench.settle_after(60)
     assert bench.held_mib == 0
 
@@ -133,7 +135,9 @@ def test_a_bind_that_came_through_without_an_answer_keeps_its_devices(bench: Ben
 
 
 def test_a_conflict_with_the_first_try_gives_the_devices_back_at_once(bench: Bench) -> None:
-    """It is with somebody else's bind: nothing of ours is under way. They were held for up to 60 s."""
+    """The conflict is with another program's bind, so no bind of ours is under way. In the bug, the devices were
+    held for up to 60 s.
+    """
     with bench.failing(409):
         bench.bind()
     assert bench.held_mib == 0
@@ -152,7 +156,7 @@ def test_a_conflict_after_a_try_without_an_answer_may_be_with_that_one(bench: Be
 
 @pytest.mark.parametrize(("retry_after", "tries"), [("1", 2), ("3", 1), ("30", 1)])
 def test_no_try_begins_that_the_scheduler_would_not_wait_for(bench: Bench, retry_after: str, tries: int) -> None:
-    """It waits for 5 s; a Retry-After was obeyed for up to 30."""
+    """kube-scheduler waits for 5 s. In the bug, the extender obeyed a Retry-After of up to 30 s."""
     fault = Fault("POST", f"{POD}/binding", 503, times=2, headers={"Retry-After": retry_after})
     bench.served.cluster.faults.append(fault)
     with pytest.raises(ApiError):
@@ -162,7 +166,9 @@ def test_no_try_begins_that_the_scheduler_would_not_wait_for(bench: Bench, retry
 
 
 def test_no_try_begins_after_another_took_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may hand out the same memory; what became of the try before is asked for."""
+    """The other extender may give the same memory to another pod, so this one asks the API what became of its last
+    try.
+    """
     asked = iter((True, False))
     monkeypatch.setattr(bench.binder, "leads", lambda: next(asked))
     bench.served.cluster.faults.append(Fault("POST", f"{POD}/binding", 504))
@@ -182,7 +188,7 @@ def test_who_does_not_lead_binds_nothing(bench: Bench) -> None:
 def test_a_pod_that_is_bound_again_as_soon_as_it_can_is_settled_as_well(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else its devices would stay assumed without end."""
+    """Otherwise the pod's devices would stay assumed without end."""
     give_back = bench.cache.forget
 
     def and_bind_anew(uid: str) -> None:

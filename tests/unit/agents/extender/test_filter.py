@@ -1,4 +1,4 @@
-"""The answers to filter and preempt."""
+"""The extender answers filter and preempt."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ def devices(*mib: int, node: str = "a") -> NodeDevices:
 
 @pytest.fixture
 def placing(served: Served) -> Verbs:
-    """A node `a` with two devices of 8000 MiB."""
+    """Returns a node `a` with two devices of 8000 MiB."""
     cache = Cache()
     clock = served.time.clock()
     informers = Informers(api=served.api(), cache=cache, ledger_namespace=SYSTEM, clock=clock, log=served.log())
@@ -86,7 +86,7 @@ def test_victims_who_free_no_device_are_replaced_by_those_who_do(placing: Verbs)
 
 
 def test_only_pods_of_a_lower_priority_are_victims(placing: Verbs) -> None:
-    """Equals would preempt each other in turn, and no pod would ever run for long."""
+    """Pods of equal priority would preempt each other in turn, and none would ever run for long."""
     hold(placing, "equal", 6000, 0, priority=10)
     hold(placing, "higher", 6000, 1, priority=11)
     assert victims(placing, 7000) is None
@@ -96,7 +96,7 @@ def test_only_pods_of_a_lower_priority_are_victims(placing: Verbs) -> None:
 
 @pytest.mark.parametrize("grace", [30, 10**9])
 def test_a_pod_that_never_ends_does_not_keep_a_seat_waiting_for_good(placing: Verbs, grace: int) -> None:
-    """Only as long as it is due to end it counts as gone. After that, others are preempted."""
+    """The pod counts as gone only until its end is due. After that, other pods are preempted."""
     ends = pod_object("8000", node="a")
     began = datetime(2026, 11, 21, 5, 0, tzinfo=UTC)
     ends["metadata"] |= {
@@ -115,7 +115,7 @@ def test_a_pod_that_never_ends_does_not_keep_a_seat_waiting_for_good(placing: Ve
 
 
 def test_victims_for_the_sake_of_cpu_are_kept_also_where_gpumem_lacks(placing: Verbs) -> None:
-    """They were dropped: two pods were killed, and the preemptor still waited for the CPU."""
+    """In the bug, these victims were dropped: two pods were killed, and the preemptor still waited for the CPU."""
     placing.cache.update_node(replace(devices(8000, 8000), cpu_milli=2000))
     placing.cache.update_pod(Bystander(uid="cpu-hog", node="a", cpu_milli=2000, priority=5))
     hold(placing, "vip", 8000, 0, priority=99)
@@ -127,7 +127,7 @@ def test_victims_for_the_sake_of_cpu_are_kept_also_where_gpumem_lacks(placing: V
 
 
 def test_victims_for_the_sake_of_another_resource_are_added_to(placing: Verbs) -> None:
-    """The sum of gpumem is there, so the scheduler's victim is about something else, CPU perhaps."""
+    """The node has enough gpumem in sum, so the scheduler's victim frees another resource, perhaps CPU."""
     hold(placing, "cpu-hog", 1000, 0)
     hold(placing, "vip", 2000, 0, priority=99)
     hold(placing, "large", 4000, 1)
@@ -135,12 +135,12 @@ def test_victims_for_the_sake_of_another_resource_are_added_to(placing: Verbs) -
 
 
 def test_a_node_that_needs_no_victim_is_told_so(placing: Verbs) -> None:
-    """A scheduler that knows of kubernetes#135486 asks about such nodes as well."""
+    """A scheduler with kubernetes#135486 asks about such nodes as well."""
     assert victims(placing, 8000) == Victims(())
 
 
 def test_where_only_measurement_keeps_the_pod_out_and_nobody_can_go_the_node_is_left_out(placing: Verbs) -> None:
-    """The scheduler counts the node as empty and proposes no victims; none would help."""
+    """The scheduler counts the node as empty and proposes no victims. No victim would help."""
     placing.cache.measure("a", {0: 1000, 1: 1000}, at=0.0)
     placing.cache.update_node(devices(8000, node="b"))
     query = PodVictims(pod(6000, priority=10), {"a": Victims(()), "b": Victims(())})
@@ -148,7 +148,7 @@ def test_where_only_measurement_keeps_the_pod_out_and_nobody_can_go_the_node_is_
 
 
 def test_room_that_comes_while_victims_are_chosen_leaves_the_node_out(placing: Verbs) -> None:
-    """The scheduler ends a preemption on all nodes where victims that it proposed became none."""
+    """The scheduler ends a preemption on all nodes if the victims that it proposed for a node become none."""
 
     class Leaving(Cache):
         seen = False
@@ -170,7 +170,7 @@ def test_room_that_comes_while_victims_are_chosen_leaves_the_node_out(placing: V
 
 
 def test_a_nominee_that_is_refused_before_we_hear_of_an_end_loses_no_room(placing: Verbs) -> None:
-    """kube-scheduler already knew, and removed the nomination: the room went to a lower pod."""
+    """kube-scheduler already knew of the end and removed the nomination. In the bug, a lower pod got the memory."""
     hold(placing, "evicted", 8000, 0)
     hold(placing, "vip", 8000, 1, priority=99)
     nominee = {**pod(6000, priority=10), "status": {"nominatedNodeName": "a"}}
@@ -195,23 +195,25 @@ def test_while_others_go_for_a_pod_nobody_more_goes(placing: Verbs) -> None:
     assert placing.fits(PodNodes(nominee, ("a", "b")), NAMES).nodes == ()
     assert placing.victims(elsewhere, NAMES) == {}
     also = PodVictims(pod(8000, priority=10), {**elsewhere.victims, "a": Victims(("going",))})
-    assert placing.victims(also, NAMES) == also.victims  # not its device alone lacks there
+    assert placing.victims(also, NAMES) == also.victims  # this node lacks more than its device
 
 
 @pytest.mark.parametrize("binding", [False, True])
 def test_who_is_being_bound_may_be_a_victim(placing: Verbs, binding: bool) -> None:
-    """The scheduler named it as a victim, but no pod was evicted. Before the bind it may wait for its volumes."""
+    """The scheduler named the pod as a victim, but no pod was evicted. Before its bind, the pod may wait for its
+    volumes.
+    """
     hold(placing, "vip", 8000, 0, priority=99)
     lower = {**pod(8000, priority=5), "metadata": {"uid": "lower"}}
     assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ("a",)
     if binding:
         placing.cache.assume("lower", MemoryRequest(8000), "a", 0.0, Entitlement(5))
-    assert victims(placing, 6000) is None  # the scheduler did not name it
+    assert victims(placing, 6000) is None  # the scheduler did not name this pod
     assert victims(placing, 6000, "lower") == Victims(("lower",))
 
 
 def test_of_two_nominees_of_one_priority_who_was_first_has_the_room(placing: Verbs) -> None:
-    """Each was kept out by the room of the other, until a nomination lapsed."""
+    """In the bug, each nominee was refused because of the other's memory, until a nomination lapsed."""
     hold(placing, "vip", 8000, 0, priority=99)
     for at, uid in enumerate(("z-first", "second")):
         placing.cache.nominate(Nomination(uid=uid, node="a", request=MemoryRequest(8000), priority=10), float(at))
@@ -232,7 +234,7 @@ def test_who_is_evicted_for_a_nominee_again_makes_its_nomination_last(placing: V
 
 @pytest.mark.parametrize("binding", [False, True])
 def test_of_who_is_being_bound_priority_and_sum_count(placing: Verbs, binding: bool) -> None:
-    """It came last, as if its priority were 0, and a second victim was added without need."""
+    """In the bug, the pod came last, as if its priority were 0, and a second victim was added without need."""
     hold(placing, "vip", 3000, 0, priority=99)
     hold(placing, "low", 2000, 1, priority=3)
     lower = {**pod(5000, priority=5), "metadata": {"uid": "binding"}}
@@ -254,9 +256,9 @@ def test_only_so_many_asks_are_remembered() -> None:
 
 
 class Seated:
-    """The node `a`: a runaway uses one device, and a guest without a budget uses the other.
+    """Holds the node `a`: a runaway pod uses one device, and a pod without a budget uses the other.
 
-    By the ledger, the other has room for the seat of 6000 MiB.
+    By the ledger, the other device has room for the seat of 6000 MiB.
     """
 
     def __init__(
@@ -321,7 +323,7 @@ def test_a_seat_is_held_back_while_memory_is_given_back_and_then_placed_all_the_
 def test_how_old_a_seat_is_the_api_servers_clock_says(
     served: Served, off: timedelta, age: float, left: float | None
 ) -> None:
-    """With a clock an hour ahead or behind, holds ended at once or began again."""
+    """In the bug, a clock an hour ahead or behind ended holds at once or began them again."""
     served.cluster.now = START
     seated = Seated(served, led_since=90.0, time_of_day=START + off)
     list(seated.informers.api.items("/api/v1/nodes"))
@@ -353,7 +355,9 @@ def test_a_seat_is_placed_as_soon_as_the_memory_is_given_back(seated: Seated) ->
 
 
 def test_while_a_seat_is_held_back_nobody_is_evicted_for_it_on_another_node_either(seated: Seated) -> None:
-    """There its sum lacks, which kube-scheduler sees for itself: it asks for victims without asking for the filter."""
+    """That node lacks gpumem in sum, which kube-scheduler sees itself. So it asks for victims without asking for
+    the filter.
+    """
     seated.cache.update_node(devices(8000, node="b"))
     seated.cache.update_pod(bound("lower", "b", 5000, 0))
     query = PodVictims(seated.query().pod, {"b": Victims(("lower",))})
@@ -364,12 +368,12 @@ def test_while_a_seat_is_held_back_nobody_is_evicted_for_it_on_another_node_eith
 
 
 def test_while_a_seat_is_held_back_nobody_else_gets_its_room(seated: Seated) -> None:
-    """Else a later pod would take the device of the seat that waits."""
+    """Otherwise a later pod would take the device of the waiting seat."""
     seated.filter()
     seated.served.time.seconds += 59
     seated.measure(8000, 8000)
     now = seated.served.time.seconds
-    assert seated.cache.fit("other", MemoryRequest(6000), ["a"], now).nodes == ("a",)  # on the first device
+    assert seated.cache.fit("other", MemoryRequest(6000), ["a"], now).nodes == ("a",)  # this pod is on the first device
     seated.cache.remove_pod("runaway")
     assert seated.cache.fit("later", MemoryRequest(2001), ["a"], now).nodes == ()
     assert "a" in seated.cache.feasible_nodes(MemoryRequest(6000), now, "new", Entitlement())
@@ -397,7 +401,9 @@ def test_for_a_seat_what_the_ledger_counts_is_freed_not_what_is_measured(seated:
 def test_for_who_has_no_seat_a_seat_leaves_only_what_it_uses_beyond_its_budget(
     seated: Seated, used_mib: int, goes: bool
 ) -> None:
-    """It comes back by the ledger, whatever is measured, and loads again: its eviction would free nothing else."""
+    """A seat comes back by the ledger, whatever is measured, and loads again. So its eviction would free only its
+    overshoot.
+    """
     seated.cache.remove_pod("runaway")
     seated.cache.update_pod(replace(bound("seat", "a", 6000, 0, priority=5), namespace="team"))
     use = PodUse(uid="seat", namespace="team", pod="s", uuid="GPU-a-0", used_bytes=used_mib * MIB)

@@ -1,4 +1,4 @@
-"""The extender's handlers: the scheduler's verbs, and the status pages."""
+"""The extender's handlers serve the scheduler's verbs and the status pages."""
 
 import json
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Led:
 
 
 class Handlers:
-    """Both handlers of an extender that has read everything and leads."""
+    """Holds both handlers of an extender that has read everything and leads."""
 
     def __init__(self, served: Served) -> None:
         clock, log = served.time.clock(), served.log()
@@ -167,7 +167,7 @@ def test_there_are_no_other_verbs(handlers: Handlers, method: str, path: str) ->
 
 
 def test_it_is_ready_without_leading(handlers: Handlers) -> None:
-    """Else a rollout would wait for a second leader without end."""
+    """Otherwise a rollout would wait for a second leader without end."""
     close(handlers, "another leads")
     assert handlers.get("/readyz") == (200, "ok\n")
     assert handlers.value(names.METRIC_EXTENDER_LEADING) == 0

@@ -1,4 +1,4 @@
-"""The time for which a seat is held back, and the conditions."""
+"""A seat is held back for a limited time, under conditions."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ SOMEBODY_IS_OVER = Shortage(node="N", pool="t4", index=0, mib=100, floor_mib=153
 
 
 class Bench:
-    """The holds of an extender that leads since its clock's second 0, at its second 100."""
+    """Holds an extender's holds at second 100 of its clock. The extender has led since second 0."""
 
     def __init__(self, served: Served, seconds: float = 60) -> None:
         self.time = served.time
@@ -35,7 +35,7 @@ class Bench:
         return Pod({"metadata": metadata, "spec": {}})
 
     def left(self, pod: Pod, shortage: Shortage = LACKS_MEMORY) -> float | None:
-        """For how many seconds more it is held back."""
+        """Returns for how many more seconds the seat is held back."""
         held = self.holds.hold(pod, (shortage,), self.clock.now())
         return None if held is None else held.until - self.clock.monotonic()
 
@@ -78,7 +78,7 @@ def test_a_hold_of_0_seconds_is_none(served: Served) -> None:
 
 
 def test_a_pod_older_than_the_leadership_may_have_been_held_back_by_another(bench: Bench) -> None:
-    """So its hold counts from its creation: restarts of the extender never add up."""
+    """So the hold counts from the pod's creation, and restarts of the extender never add up."""
     bench.time.seconds = bench.led = 1000.0
     assert bench.left(bench.pod("young", age=20)) == 40
     assert bench.left(bench.pod("old", age=3600)) is None

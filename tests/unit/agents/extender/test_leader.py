@@ -1,4 +1,4 @@
-"""Leader election, by the Lease."""
+"""The Lease decides which extender leads."""
 
 import threading
 from typing import Any
@@ -15,7 +15,7 @@ def lease(holder: str | None, renewed: str = "1", seconds: int = 15) -> dict[str
 
 
 class Gains(list[float]):
-    """When leadership was gained."""
+    """Records the times when leadership was gained."""
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_renewal_changes_nothing(leadership: LeaseWatcher, served: Served, gai
 def test_a_lease_that_is_not_renewed_in_time_leads_no_more(leadership: LeaseWatcher, served: Served) -> None:
     leadership.see(lease("pod-1_uuid"))
     served.time.seconds = 14
-    leadership.see(lease("pod-1_uuid"))  # listed again: the same one
+    leadership.see(lease("pod-1_uuid"))  # the same Lease is listed again
     served.time.seconds = 15
     assert leadership.since is None
 

@@ -1,4 +1,4 @@
-"""The victims of preemption by device."""
+"""The extender chooses the victims of a preemption by device."""
 
 import itertools
 from collections.abc import Iterable, Mapping
@@ -70,7 +70,7 @@ def test_for_one_device_no_smaller_set_and_no_lower_priorities_would_do(
 
 
 def test_who_comes_back_by_the_ledger_is_no_victim_for_what_is_measured() -> None:
-    """It would load again what it declared; where it leaves for the ledger's sake it stays away."""
+    """The seat would load its budget again. As a victim for the ledger's sums, it stays away."""
     seat = Occupant(uid="seat", priority=1, mib=5000, used_mib={0: 5000}, seated=True)
     batch = Occupant(uid="batch", priority=2, mib=3000, used_mib={0: 2000})
     assert fewest(MemoryRequest(2000), {0: Room(3000, 500)}, [seat, batch]) == ("batch",)

@@ -1,4 +1,4 @@
-"""The gates that open and that close; together they never take more than there is."""
+"""The gates that open and close together never take more memory than is free."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,7 +41,7 @@ def first(found: GateState, *readings: NodeTelemetry) -> Intent:
 
 
 def again(found: NodeTelemetry) -> NodeTelemetry:
-    """The reading that the sample before saw as well."""
+    """Returns the same reading as in the sample before."""
     return replace(found, repeated=True)
 
 

@@ -1,4 +1,4 @@
-"""A Deployment as the API shows it, and what scales it."""
+"""The gate reads a Deployment as the API shows it, and finds what scales it."""
 
 from dataclasses import replace
 from typing import Any

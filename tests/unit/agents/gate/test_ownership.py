@@ -1,4 +1,4 @@
-"""The owner of a Deployment's replicas."""
+"""The gate finds the owner of a Deployment's replicas."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,6 @@
-"""The guard's passes and its reports. Real processes, and the kernel's refusals: tests/integration/kernel."""
+"""The guard makes passes and reports. Tests with real processes and the kernel's refusals are in
+tests/integration/kernel.
+"""
 
 import io
 import json
@@ -26,7 +28,7 @@ REFUSAL = "oom_score_adj cannot be lowered to 474: Permission denied"
 
 @dataclass
 class Node:
-    """Processes by number: their container and their value. Those in `stubborn` refuse."""
+    """Maps each PID to the process's container and its oom_score_adj. Processes in `stubborn` refuse a new value."""
 
     processes: dict[int, tuple[str, int]] = field(default_factory=dict)
     container: str = "c"
@@ -51,7 +53,7 @@ class Node:
 
 @dataclass
 class Guarded:
-    """A guard over a node, with a clock and a log of its own."""
+    """Holds a guard over a node, with its own clock and log."""
 
     node: Node = field(default_factory=Node)
     now: FakeTime = field(default_factory=FakeTime)
@@ -119,7 +121,9 @@ def test_a_pod_is_told_what_was_set_and_the_log_at_each_start_of_a_container(gua
 
 
 def test_a_container_whose_processes_are_lowered_again_and_again_is_told_of_once(guarded: Guarded) -> None:
-    """A probe that is run in it has the container's own value each time; some programs raise theirs."""
+    """A probe that runs in the container begins with the container's own value each time. Some programs raise
+    their value.
+    """
     for pid in (7, 8, 9):
         guarded.node.processes = {6: ("uid-llm", 474), pid: ("uid-llm", 869)}
         guarded.guard.pass_once()
@@ -130,7 +134,7 @@ def test_a_container_whose_processes_are_lowered_again_and_again_is_told_of_once
 
 
 def test_a_container_that_was_seen_before_it_had_its_value_is_reported(guarded: Guarded) -> None:
-    """Before the runtime sets it, a first process has that of the runtime."""
+    """Before the runtime sets the container's value, a first process has the runtime's value."""
     for adj in (-998, 869):
         guarded.node.processes = {7: ("uid-llm", adj)}
         guarded.guard.pass_once()

@@ -12,7 +12,7 @@ POD = Container(UID, ID)
 
 @pytest.fixture
 def process(tmp_path: Path) -> Path:
-    """A fake /proc entry: PID 7, in the pod's control group, with oom_score_adj 869."""
+    """Returns a fake /proc entry: PID 7, in the pod's control group, with oom_score_adj 869."""
     folder = tmp_path / "7"
     folder.mkdir()
     (folder / "cgroup").write_text(f"0::/kubepods/burstable/pod{UID}/{ID}\n")
@@ -47,7 +47,7 @@ def test_the_process_that_has_the_number_now_is_left_alone(process: Path, group:
 def test_a_process_that_took_the_number_after_the_first_look_is_left_alone(
     process: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An open folder stays that of the old process, as in the kernel's /proc."""
+    """An open /proc folder still refers to the old process, as in the kernel's /proc."""
 
     def replaced(text: str) -> Container | None:
         process.rename(process.with_name("gone"))

@@ -21,7 +21,7 @@ def in_pod(uid: str) -> str:
 
 
 def grown(index: ProcessIndex, now: FakeTime) -> None:
-    """All that is there now is young no more."""
+    """Ages all current processes, so that none of them is young."""
     index.scan()
     now.seconds += YOUNG_SECONDS
     index.scan()
@@ -45,7 +45,7 @@ def test_processes_of_containers_are_found_and_others_are_not(index: ProcessInde
 
 
 def test_a_process_that_joins_its_container_while_young_is_found(index: ProcessIndex, now: FakeTime) -> None:
-    """As runc's does: it begins in runc's own control group."""
+    """A process of runc joins its container late: it begins in runc's own control group."""
     put(index.proc, 7, "/")
     assert index.scan() == {}
     now.seconds += YOUNG_SECONDS - 0.5

@@ -20,7 +20,7 @@ def read(*slices: dict[str, Any]) -> Published:
 
 
 def ours(node: str = "n", *mib: int, uuids: Sequence[str] = ()) -> dict[str, Any]:
-    """As the exporter publishes it."""
+    """Returns a slice as the exporter publishes it."""
     devices = tuple(
         Device(
             gpu=index,

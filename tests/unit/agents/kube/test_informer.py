@@ -25,7 +25,7 @@ def name_of(item: Any) -> str:
 
 
 class Nodes:
-    """An informer on the nodes, which keeps their names."""
+    """Runs an informer on the nodes that keeps their names."""
 
     def __init__(self, served: Served) -> None:
         self.served, self.cluster, self.time = served, served.cluster, HurriedTime()
@@ -44,7 +44,7 @@ class Nodes:
         )
 
     def steady(self) -> bool:
-        """Lets the watch be steady. Each time it is asked: the informer may take its beginning only now."""
+        """Waits until the watch is steady. Checks again and again, because the informer may begin the watch late."""
         self.time.ahead_seconds += module.STEADY_SECONDS + 1
         return True
 
@@ -191,7 +191,7 @@ def test_relists_wait_longer_each_time_until_a_watch_was_steady(
     watched_seconds = [None, None, None, None, None, module.STEADY_SECONDS + 1, None]
 
     class Lost:
-        """Watches that are lost after so many seconds, or at once."""
+        """Plays watches that are lost after so many seconds, or at once."""
 
         def __init__(self, *given: object) -> None:
             self.seconds = watched_seconds.pop(0)
@@ -244,7 +244,7 @@ def test_who_reads_events_waits_until_those_before_are_applied() -> None:
     eventually(lambda: entered == [4, 6])
     backlog.leave(4)
     backlog.leave(6)
-    eventually(lambda: entered == [4, 6, 50], lambda: entered)  # a larger event enters alone
+    eventually(lambda: entered == [4, 6, 50], lambda: entered)  # a larger event enters only when the backlog is empty
     backlog.close()
     reader.join(PATIENCE_SECONDS)
     assert entered == [4, 6, 50]  # after `close` no event is decoded

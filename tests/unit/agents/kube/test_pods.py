@@ -1,4 +1,4 @@
-"""The one decoder of pods."""
+"""All agents decode pods with this one decoder."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -70,7 +70,7 @@ def test_a_pod_terminates_from_its_deletion_on_and_not_by_a_null() -> None:
 @pytest.mark.parametrize("shown", ["2272-07-16T07:00:00Z", "1779-11-01T07:00:00Z"])
 @pytest.mark.parametrize("seconds", [100_000_000_000, 2**63 - 1])
 def test_a_grace_period_beyond_what_the_api_server_can_add_up_begins_with_the_pod(shown: str, seconds: int) -> None:
-    """The API server allows it. The sum of such a deletion is some moment within 292 years, and no time is left."""
+    """The API server allows such a period. The moment of the deletion then wraps around, and no time is left."""
     metadata = {"deletionTimestamp": shown, "deletionGracePeriodSeconds": seconds}
     found = pod(metadata=metadata, terminationGracePeriodSeconds=seconds)
     assert found.gone_by is not None
@@ -176,7 +176,7 @@ NO_MEMORY_NOW = (
 def test_a_pod_that_waits_for_something_else_than_memory_is_no_waiting_seat(
     reason: str, message: str | None, waits: bool
 ) -> None:
-    """Freed memory would not help this pod. But gates closed and pods were recycled again and again."""
+    """Freed memory would not help this pod. In the bug, gates closed and pods were recycled again and again."""
     told = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
     spec: dict[str, Any] = {"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3k")]}
     found = pod(status={"conditions": [{"type": "Ready", "status": "False"}, told]}, **spec)
@@ -224,7 +224,7 @@ def test_who_has_a_seat_and_a_queue_waits_for_the_seat_where_that_is_enough() ->
 def test_the_pods_of_many_nodes_are_listed_together_where_that_takes_fewer_requests(
     served: Served, nodes: int, others: int, counts: bool, requests: int
 ) -> None:
-    """Ten pods on each node, and others elsewhere."""
+    """Each node has ten of the pods, and other pods are elsewhere."""
     served.cluster.counts = counts
     for number in range(10 * nodes + others):
         served.cluster.add_pod(f"p{number}", f"n{number % nodes}" if number < 10 * nodes else "other", "0")

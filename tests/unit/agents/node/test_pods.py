@@ -1,4 +1,4 @@
-"""The pods of a node: the owner of a container, and the budget of its pod."""
+"""The node's pods show the owner of a container, and the budget of the owner."""
 
 import io
 
@@ -46,7 +46,7 @@ def test_a_static_pod_is_found_by_the_hash_in_its_control_group_and_shown_by_the
 
 
 def test_nobody_takes_anothers_control_group_for_its_own() -> None:
-    """The watchdog would find a pod under two names, and judge its device no more."""
+    """Otherwise the watchdog would find a pod under two names, and not judge its device any more."""
     thief = {
         **CHAT,
         "metadata": {

@@ -33,7 +33,7 @@ def judged(node: Node, *pools: Pool, bound_mib: int = 0) -> tuple[Action, ...]:
 
 
 def applied(state: Node, actions: tuple[Action, ...]) -> Node:
-    """The node after the merge patches of these actions, as the API server stores them."""
+    """Returns the node after the merge patches of these actions, as the API server stores them."""
     for action in actions:
         if isinstance(action, NodePatch):
             status = status_patch(NAMES, action)["status"]
@@ -152,7 +152,7 @@ def value(amount: str | None) -> int | None:
 
 
 def verified_mib(state: Node, pools: list[Pool]) -> int:
-    """The MiB that the labels show beyond the reserve, if one memory pool has the node."""
+    """Returns the MiB that the labels show beyond the reserve, if one memory pool has the node."""
     mine = [pool for pool in pools if pool.node_selector.items() <= state.labels.items()]
     memory, count = (state.labels.get(label, "") for label in (LABEL_GPU_MEMORY, LABEL_GPU_COUNT))
     if len(mine) != 1 or mine[0].sharing is not Sharing.MEMORY or not (memory.isdigit() and count.isdigit()):

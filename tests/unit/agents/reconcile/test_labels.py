@@ -132,7 +132,7 @@ def run(served: Served, *, seconds: float, ahead_seconds: float = 0) -> int:
 
 @pytest.fixture
 def kept(served: Served) -> Served:
-    """A node that was verified, with 13300 MiB bound, and then lost its labels."""
+    """Returns a node that was verified, with 13300 MiB bound, and then lost its labels."""
     metadata = {"name": journal(RECONCILE), "resourceVersion": served.cluster.next_version()}
     served.cluster.objects[JOURNAL] = {"metadata": metadata}
     served.cluster.add_ledger(T4)

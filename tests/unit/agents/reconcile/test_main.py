@@ -1,4 +1,4 @@
-"""Runs of reconcile against the fake cluster: the nodes, the events and the exit status."""
+"""reconcile runs against the fake cluster. The tests check the nodes, the Events and the exit status."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ MINUTE = datetime(2026, 11, 21, 4, 30, tzinfo=UTC)
 
 @pytest.fixture
 def fresh(served: Served) -> FakeCluster:
-    """A ledger, and a node of its pool that advertises nothing yet."""
+    """Returns a ledger, and a node of its pool that advertises nothing yet."""
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
     return served.cluster
@@ -26,7 +26,7 @@ def fresh(served: Served) -> FakeCluster:
 
 @pytest.fixture
 def retired(served: Served) -> FakeCluster:
-    """A ledger that is being deleted, and a node that advertises its capacity."""
+    """Returns a ledger that is being deleted, and a node that advertises its capacity."""
     served.cluster.add_ledger(T4)
     served.cluster.delete_ledger()
     served.cluster.add_node(gpumem="14k", gpu_count="1")
@@ -111,7 +111,7 @@ def test_a_pod_whose_request_cannot_be_read_is_its_nodes_alone(served: Served, f
 
 
 def test_a_run_that_starts_late_in_its_minute_ends_by_itself(served: Served, fresh: FakeCluster) -> None:
-    """It starts 12 s late, so it has 36 of its 45 s."""
+    """The run starts 12 s late, so that 36 of its 45 s are left."""
     served.time.seconds = 12
     agent = reconciler(
         served,

@@ -14,7 +14,7 @@ PODS_A_NODE = 10
 
 
 def asked(served: Served, nodes: int, *, advertised: bool) -> Counter[str]:
-    """The requests of one run, by method, over so many nodes that show their capacity, or lost it."""
+    """Returns the requests of one run by method. So many nodes show their capacity or have lost it."""
     cluster, held = served.cluster, {"gpumem": "14k", "gpu_count": "1"} if advertised else {}
     cluster.nodes.clear()
     cluster.pods.clear()
@@ -29,7 +29,7 @@ def asked(served: Served, nodes: int, *, advertised: bool) -> Counter[str]:
 
 
 def reads(nodes: int) -> int:
-    """Of one pass: the ledger, the journal, and the pages of nodes and of pods."""
+    """Returns the reads of one pass: the ledger, the journal, and the pages of nodes and of pods."""
     return 2 + math.ceil(nodes / PAGE) + math.ceil(nodes * PODS_A_NODE / PAGE)
 
 

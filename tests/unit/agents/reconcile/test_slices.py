@@ -1,4 +1,4 @@
-"""Capacity by ResourceSlices: each device counts for itself."""
+"""With ResourceSlices, reconcile counts each device for itself."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -197,7 +197,7 @@ label_sets = st.sampled_from([BARE, LABELS, {**LABELS, LABEL_GPU_COUNT: "2"}, {*
 
 
 def room_of(pool: Pool, labels: Mapping[str, str], shows: Published) -> int:
-    """The MiB of the shown devices beyond the reserve; the smaller sum if labels and slices show them."""
+    """Returns the MiB of the shown devices beyond the reserve. If labels and slices differ, returns the smaller sum."""
     rooms = []
     if shows.devices is not None:
         room = [max(mib - pool.reserve_mib, 0) for mib in shows.devices[: pool.device_count]]

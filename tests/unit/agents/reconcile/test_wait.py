@@ -1,4 +1,4 @@
-"""reconcile while it watches, on the real clock: which changes start a pass, and what happens without watches."""
+"""reconcile watches on the real clock. The tests show which changes start a pass, and what happens without watches."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 60
 
 @dataclass
 class Run:
-    """A run of reconcile in a thread, with an interval so long that only its watches make it act."""
+    """Runs reconcile in a thread, with an interval so long that only its watches make it act."""
 
     served: Served
     interval_seconds: float
@@ -55,7 +55,7 @@ class Run:
 
 @contextmanager
 def running(served: Served, *, interval_seconds: float = 300, watches: int = WATCHES) -> Iterator[None]:
-    """A run that watches; it must end well."""
+    """Runs reconcile until it watches. The run must end with success."""
     served.cluster.watches_last = True
     run = Run(served, interval_seconds)
     thread = run.start()
@@ -72,13 +72,13 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 def lists(served: Served) -> int:
-    """The number of times that the nodes were read: once by each pass, and again after it wrote."""
+    """Returns how often the nodes were read: once by each pass, and again after each write."""
     return sum(url.startswith("/api/v1/nodes?limit") for _, url in served.cluster.requests)
 
 
 @pytest.fixture
 def settled(served: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
-    """A node with the wanted capacity."""
+    """Returns a node with the wanted capacity."""
     monkeypatch.setattr(reconcile, "PAUSE_SECONDS", 0.05)
     served.cluster.add_ledger(T4)
     served.cluster.add_node(gpumem="14k", gpu_count="1")
@@ -146,7 +146,7 @@ def test_passes_keep_their_distance_however_much_happens(settled: Served, monkey
     monkeypatch.setattr(reconcile, "PAUSE_SECONDS", 0.2)
 
     def passes() -> int:
-        """Each reads the ledger once."""
+        """Returns the number of passes, because each pass reads the ledger once."""
         return sum(url == settled.cluster.ledger_path for _, url in settled.cluster.requests)
 
     with running(settled):

@@ -38,7 +38,7 @@ def test_a_pass_longer_than_its_interval_is_followed_at_once() -> None:
 def test_a_run_that_starts_late_ends_before_its_jobs_deadline_all_the_same(
     run_seconds: int, left_by_lateness: dict[int, int]
 ) -> None:
-    """Outside its minute the clocks disagree, and the run keeps its whole time."""
+    """Outside the run's minute the clocks disagree, and the run keeps its whole time."""
     for late, left in left_by_lateness.items():
         assert seconds_left(run_seconds, SCHEDULED, MINUTE + timedelta(seconds=late)) == left
 

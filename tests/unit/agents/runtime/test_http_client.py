@@ -1,4 +1,4 @@
-"""GET without a connection: how long it may take."""
+"""A GET is limited in time. The tests need no connection."""
 
 import threading
 import urllib.error
@@ -17,7 +17,7 @@ def opening(http_open: Callable[..., object]) -> "mock._patch[Callable[..., obje
 
 
 def test_who_does_not_answer_in_time_is_left_to_himself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A resolver that waits for a name server that is gone knows no deadline of its own."""
+    """A resolver that waits for a missing name server has no deadline of its own."""
     monkeypatch.setattr(http_client, "TOTAL_SECONDS", 0.01)
     released = threading.Event()
     with (

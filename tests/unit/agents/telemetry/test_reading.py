@@ -66,7 +66,7 @@ def without(text: str, part: str) -> str:
 
 
 def doubled(text: str, part: str, old: str = "", new: str = "") -> str:
-    """With each line that holds the part once more, changed."""
+    """Returns the text in which each line with this part is repeated with a change."""
     more = "".join(line.replace(old, new) for line in text.splitlines(keepends=True) if part in line and line[0] != "#")
     return text + more
 

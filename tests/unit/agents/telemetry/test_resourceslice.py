@@ -1,4 +1,4 @@
-"""A node's devices as its ResourceSlice."""
+"""A node's devices are published as a ResourceSlice."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ HOST = PublishingNode(name="k8s-node1", uid="uid-1")
 
 
 def stored(*devices: Device, host: PublishingNode = HOST, before: Any = None, unreadable: tuple[int, ...] = ()) -> Any:
-    """The slice as the API server gives it back: with the time of each taint."""
+    """Returns the slice as the API server gives it back, with the time of each taint."""
     survey = Survey(devices=devices, unreadable=unreadable)
     found = json.loads(json.dumps(slice_of(survey, host, NAMES, before)))
     for device in found["spec"]["devices"]:

@@ -1,4 +1,4 @@
-"""The pods that the watchdog recycles, those that it leaves alone, and the telemetry by which it does nothing."""
+"""The watchdog recycles some pods and spares others. With doubtful telemetry it does nothing."""
 
 from dataclasses import replace
 from typing import Any
@@ -44,7 +44,7 @@ def recycles(tenant: str, count: int, at: float = 110 - 3599) -> tuple[Recycled,
 
 
 def caps(*why_not: str, pod: GpuPod = ARENA) -> tuple[ContainerCap, ...]:
-    """The driver's caps on the containers of a pod, with why each is not shown to hold."""
+    """Returns the driver's caps on a pod's containers, with the reason why each cap is not shown to hold."""
     return tuple(
         ContainerCap(uid=pod.uid, namespace=pod.namespace, pod=pod.name, container=f"c{n}", why_not=why)
         for n, why in enumerate(why_not)
@@ -174,7 +174,7 @@ def test_an_answer_that_does_not_change_is_one_sample_and_after_half_a_minute_st
 
 
 def test_who_is_36_mib_over_is_not_evicted_for_a_shortfall_of_116_nor_after_any_cool_down() -> None:
-    """The shortfall would stay, and so would the reason to evict it again."""
+    """The shortfall would stay, and so would the reason to evict the pod again."""
     watch = Watch()
     for _ in range(300):
         found = watch.sample((ARENA, 3_036), (LLAMA, 5_000), (EMULATOR, 5_904))
@@ -212,7 +212,7 @@ def test_recycles_restore_the_floor_or_the_least_free_memory(limits: Limits, use
 
 
 def test_who_may_not_be_recycled_yet_does_not_count_as_restoring_the_floor() -> None:
-    """The recycle limit keeps arena, and llama alone is not enough."""
+    """The recycle limit spares arena, and recycling llama alone does not restore the floor."""
     uses = [(ARENA, 4_000), (LLAMA, 5_500), (EMULATOR, 5_500)]
     limited = verdict(second(Watch(recycled=recycles("immich", 6)), *uses))
     assert (limited.recycle, limited.limited, limited.too_little) == ((), "6 recycles an hour of immich", ())
@@ -266,7 +266,9 @@ def test_on_a_node_whose_pods_were_not_listed_the_exporter_shows_which_declared_
 
 @pytest.mark.parametrize("owner", [None, Controller(kind="Job", name="other", uid="job-2")])
 def test_a_pod_that_names_anothers_workload_does_not_speak_for_its_job(owner: Controller | None) -> None:
-    """Any tenant may write label and annotation. A pod without an owner is spared, since nothing would recreate it."""
+    """Any tenant may write the label and the annotation. A pod without an owner is spared, because nothing would
+    make it again.
+    """
     forged = replace(JOB, name="a-forged-0", uid="uid-forged", owner=owner)
     decision = second(Watch(), (forged, 6_000), (JOB, 8_000))
     assert "train-0" in recycled(decision)
@@ -282,7 +284,7 @@ def test_a_pod_of_a_queued_job_that_hangs_in_its_end_is_not_taken_for_the_others
 
 @pytest.mark.parametrize("each", [1, 2])
 def test_pods_of_seconds_delay_a_recycle_by_one_sample_and_make_no_node_implausible(each: int) -> None:
-    """Each ends between the exporter's reading and the list of pods; the next one has its memory again."""
+    """Each pod ends between the exporter's reading and the list of pods. The next pod has its memory again."""
     watch, acted = Watch(), []
     for sample in range(4):
         short = replace(LLAMA, uid=f"uid-{sample // each}", declared_mib=3000)
@@ -390,14 +392,14 @@ LIVES, PASSES = search.cases(30, soak=500), 20
 @pytest.mark.search
 @pytest.mark.parametrize("part", range(10))
 def test_no_order_of_events_makes_it_do_wrong(part: int) -> None:
-    """In all 6,000 decisions, 100,000 in a soak; tests/support/disorder.py has the invariants."""
+    """This holds in all 6,000 decisions, or 100,000 in a soak. tests/support/disorder.py has the invariants."""
     recycled_in_all = sum(live(search.dice(f"life {part} {index}"), PASSES) for index in range(LIVES))
     assert recycled_in_all > LIVES / 4, "it does act"
 
 
 @pytest.mark.parametrize("why", ["", "no-limit", "no-cgroup", "other-limit", "no-budget"])
 def test_a_pod_that_the_driver_holds_is_spared_and_one_that_it_does_not_hold_is_recycled(why: str) -> None:
-    """The rest is memory that NVML does not count. One container that is not held is enough."""
+    """The rest is memory that NVML does not count. One container that is not capped is enough to recycle the pod."""
     found = second(Watch(), (ARENA, 12_000), (LLAMA, 2_500), caps=caps("", why))
     assert recycled(found) == (["arena"] if why else [])
     assert [each.lasting for each in verdict(found).spared if "the driver holds it" in each.why] == [True] * (not why)

@@ -1,4 +1,6 @@
-"""A watchdog's run against an API server and an exporter over HTTP: its acts, their order, and its reports."""
+"""The watchdog runs against an API server and an exporter over HTTP. The tests check its acts, their order and its
+reports.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +44,7 @@ SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction su
 
 @pytest.fixture
 def card(served: Served) -> Iterator[Card]:
-    """immich-ml has run away: it declared 3000 MiB and has 10700 of a card on which 660 are free."""
+    """Returns a device on which immich-ml declared 3000 MiB and uses 10700, so that 660 are free."""
     cluster = served.cluster
     cluster.add_ledger(T4)
     cluster.add_node()
@@ -92,7 +94,9 @@ def test_a_pod_that_was_replaced_since_it_was_seen_is_not_evicted(card: Card) ->
 
 
 def test_of_two_watchdogs_one_evicts(card: Card) -> None:
-    """The other wrote its entry after ours was read: ours is refused, and then sees what goes."""
+    """The other watchdog wrote its entry after ours read the journal. Our write is refused, and ours then sees the
+    eviction.
+    """
     other = {"at": (BEGIN + timedelta(seconds=5)).isoformat(), "workload": "x", "pods": ["uid-immich-ml"]}
     stored = card.served.cluster.objects[JOURNAL]
 
@@ -157,7 +161,7 @@ def test_a_refused_eviction_is_that_pods_and_the_next_sample_chooses_without_it(
 
 
 def add_a_second_offender(card: Card) -> None:
-    """Neither restores the floor alone: both go in one pass."""
+    """Adds a second offender. One recycle alone does not restore the floor, so one pass recycles both."""
     card.mib |= {"immich-ml": 3_500, "llama-swap": 5_000}
     card.add("trainer", 2_500, namespace="team-a", declared="2000")
     card.add("emulator", 1_700, namespace="emulator", declared="")
@@ -172,7 +176,9 @@ def test_of_two_offenders_the_second_goes_though_the_first_is_refused(card: Card
 
 
 def test_a_new_refusal_does_not_make_an_earlier_one_forgotten(card: Card) -> None:
-    """Each pass chooses without all that the API refused within the last minute; the third gets its turn."""
+    """Each pass leaves out all pods that the API refused to evict within the last minute. So the third pod gets
+    its turn.
+    """
     card.mib |= {"immich-ml": 5_100, "llama-swap": 1_000}
     card.add("trainer", 3_600, namespace="team-a", declared="1500")
     card.add("tester", 3_000, namespace="team-a", declared="1200")
@@ -184,7 +190,7 @@ def test_a_new_refusal_does_not_make_an_earlier_one_forgotten(card: Card) -> Non
 
 
 def test_what_was_reserved_and_not_done_is_taken_back_however_the_run_ends(card: Card) -> None:
-    """SIGTERM, while the first of two is evicted."""
+    """SIGTERM comes while the first of two pods is evicted."""
     add_a_second_offender(card)
     answer = card.served.cluster.answer
 
@@ -200,7 +206,7 @@ def test_what_was_reserved_and_not_done_is_taken_back_however_the_run_ends(card:
 
 
 def test_a_journal_that_cannot_be_corrected_does_not_end_the_run(card: Card) -> None:
-    """The entry counts for a minute, until it is clear that its pod lives on."""
+    """The entry counts for a minute, until it is clear that its pod still lives."""
     broken = Fault("PATCH", JOURNAL, 503, times=99)
     card.served.cluster.before_patch = lambda: card.served.cluster.faults.append(broken)
     card.served.cluster.faults = [REFUSALS["a missing right"]]
@@ -322,7 +328,9 @@ def test_a_pod_that_names_a_workload_that_is_not_its_own_is_evicted(card: Card, 
 
 
 def test_a_pod_outside_queue_tenants_that_poses_as_a_queued_jobs_is_evicted_like_all_others(card: Card) -> None:
-    """The watchdog may not read Workloads there, and the 403 kept the pod. A neighbour was evicted instead."""
+    """The watchdog may not read Workloads in that namespace. In the bug, the 403 kept the pod, and a neighbour was
+    evicted.
+    """
     add_queued_job(card)
     card.served.cluster.add_ledger(T4)
     card.mib["immich-ml"] = 3_400
@@ -345,7 +353,9 @@ def test_a_queued_job_that_cannot_be_deactivated_does_not_keep_the_others_from_b
 def test_an_offender_that_terminates_with_an_endless_grace_period_is_evicted_within_the_usual_one(
     card: Card, shown: str
 ) -> None:
-    """Its times overflowed and ended the run. A moment of the past, which the API server may write, kept it as well."""
+    """In the bug, the times overflowed and ended the run. A moment in the past, which the API server accepts,
+    spared the pod too.
+    """
     spec, metadata = (card.served.cluster.pods[1][part] for part in ("spec", "metadata"))
     spec["terminationGracePeriodSeconds"] = 100_000_000_000
     metadata |= {"deletionTimestamp": shown, "deletionGracePeriodSeconds": 100_000_000_000}
@@ -380,7 +390,7 @@ def test_pods_are_listed_of_pressed_nodes_alone_and_once_a_pass(card: Card) -> N
 
 
 def test_for_a_pod_that_waits_for_its_seat_an_offender_is_recycled(card: Card) -> None:
-    """tts waits for its seat of 2500 MiB. 2360 are free: the floor of 1536 is kept, and 1676 are missing."""
+    """tts waits for its seat of 2500 MiB. 2360 are free: the floor of 1536 holds, and 1676 are missing."""
     seat = Seat(name="tts", tenant="tts", pool="t4", gpumem_mib=2500)
     card.served.cluster.add_ledger(T4, seats=(seat,))
     card.mib |= {"immich-ml": 9_000}
@@ -395,7 +405,7 @@ def test_for_a_pod_that_waits_for_its_seat_an_offender_is_recycled(card: Card) -
 
 
 def test_what_began_with_the_last_pass_gets_one_more(card: Card) -> None:
-    """A run of 8 s has passes at 0 and 5; the card comes under its floor in between."""
+    """A run of 8 s has passes at 0 and 5. The device comes under its floor between them."""
     card.mib["immich-ml"] = 3_000
 
     card.script.uses = lambda: [

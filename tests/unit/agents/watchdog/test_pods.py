@@ -1,4 +1,4 @@
-"""Pods as the watchdog reads them: what they declared, what they are one of, and how far gone they are."""
+"""The watchdog reads of a pod its budget, its workload, and how far its termination has come."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -111,14 +111,18 @@ def test_the_devices_that_it_was_placed_on(served: Served) -> None:
     ],
 )
 def test_a_workload_is_known_by_a_valid_name_alone(served: Served, named: str, queued_as: str, workload: str) -> None:
-    """A tenant writes the annotation, up to 256 KiB. Two of them filled the journal, which was not written then."""
+    """A tenant writes the annotation, up to 256 KiB. In the bug, two of them filled the journal, and later writes
+    failed.
+    """
     labels, annotations = {KUEUE_POD_SET_LABEL: "main"}, {KUEUE_WORKLOAD_ANNOTATION: named}
     found = read(served, QUEUED, labels=labels, annotations=annotations)
     assert (found.queued_as, found.workload) == (queued_as, f"llama-swap/{workload}")
 
 
 def test_only_a_queue_tenants_pod_belongs_to_a_workload_of_kueue(served: Served) -> None:
-    """Elsewhere a tenant could write both, and its pod was never evicted: the watchdog has no right to Workloads."""
+    """In other namespaces a tenant could write label and annotation. In the bug, the pod was never evicted, as the
+    watchdog may not read Workloads there.
+    """
     forged = {"labels": {KUEUE_POD_SET_LABEL: "main"}, "annotations": {KUEUE_WORKLOAD_ANNOTATION: "job-a"}}
     found = read(served, **forged)
     assert (found.queued_as, found.workload) == (None, "llama-swap/Pod/llama-swap-5c9d-x")

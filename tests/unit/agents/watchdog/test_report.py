@@ -1,4 +1,4 @@
-"""The Events on a pod that the driver should hold to its budget, and does not."""
+"""The watchdog writes Events on a pod that the driver should hold to its budget, but does not."""
 
 from datetime import UTC, datetime
 

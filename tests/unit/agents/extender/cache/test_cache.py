@@ -17,7 +17,7 @@ from tests.support.devices import bound, cache_of, inventory, take
 
 
 def example() -> Cache:
-    """Record 0003's cluster: three nodes of two devices with 16276 MiB each."""
+    """Returns record 0003's cluster: three nodes of two devices with 16276 MiB each."""
     cache = cache_of(*(inventory(node, 16276, 16276) for node in ("N1", "N2", "N3")))
     for node, *held in (("N1", 16276, 12207), ("N2", 12207, 12207), ("N3", 8138, 16276)):
         for index, mib in enumerate(held):
@@ -90,7 +90,7 @@ def test_the_node_that_suits_best_is_the_answer_and_the_first_by_name_of_equals(
 
 def test_a_node_that_comes_or_changes_is_judged_again() -> None:
     cache = cache_of(inventory("A", 16000))
-    for mib in (*range(4000, 4100), 4000):  # more asks than are remembered
+    for mib in (*range(4000, 4100), 4000):  # more requests than the cache remembers
         assert cache.fit("pod", MemoryRequest(mib), ["A", "B"], 0.0).nodes == ("A",)
     cache.update_node(inventory("B", 8000))
     assert cache.fit("pod", MemoryRequest(4000), ["A", "B"], 0.0).nodes == ("B",)
@@ -134,7 +134,7 @@ def test_before_any_pod_is_bound_best_fit_chooses_and_the_audit_learns() -> None
 
 
 def test_a_node_whose_cpu_bystanders_have_is_better_for_a_pod_that_fits_it() -> None:
-    """No usual pod can use the memory there any more."""
+    """No usual pod can use that node's GPU memory any more, because other pods hold the CPU."""
     cache = Cache(Scoring.FRAGMENTATION)
     nodes = [replace(inventory(name, 16000), cpu_milli=8000) for name in ("A", "B")]
     usual = PodInfo(uid="usual", node="other", request=MemoryRequest(5000, cpu_milli=4000), indices=(0,))
@@ -176,7 +176,7 @@ def test_a_pod_is_assumed_only_once() -> None:
 
 
 def test_of_many_binds_at_once_as_many_succeed_as_there_is_room() -> None:
-    """Fifty threads, room for twenty."""
+    """Fifty threads bind at once, and twenty pods fit."""
     cache = cache_of(inventory("N", 10_000, 10_000))
     start = threading.Barrier(50)
     outcomes: list[PodInfo | NotAssumed] = []
@@ -212,7 +212,7 @@ def test_a_pod_whose_device_is_unknown_counts_where_it_would_be_put() -> None:
     cache.update_pod(bound("lost", "N", 3000))
     assert free(cache) == [8000, 1000]
     assert cache.compare([bound("lost", "N", 3000)], 0.0) == Drift(unplaced=("lost",))
-    cache.update_pod(bound("lost", "N", 9000))  # which fits nowhere
+    cache.update_pod(bound("lost", "N", 9000))  # this pod fits on no node
     assert free(cache) == [0, 4000]
 
 
@@ -253,7 +253,9 @@ def test_a_bind_that_was_accepted_after_the_list_began_survives_it_and_one_befor
 
 
 def test_room_for_a_pod_that_came_and_went_unseen_is_freed_by_the_audit() -> None:
-    """Bound, deleted and gone while the watch was lost, and the answer to its binding came after the new list began."""
+    """The pod was bound, deleted and gone while the watch was lost. The answer to its bind came after the new list
+    began.
+    """
     cache = cache_of(inventory("N", 8000))
     take(cache, "pod", MemoryRequest(5000), "N", 1.0)
     cache.replace([inventory("N", 8000)], [], since=2.0)

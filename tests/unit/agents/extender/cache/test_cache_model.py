@@ -1,9 +1,9 @@
-"""The scheduler cache against a model of the cluster, in random interleavings.
+"""The scheduler cache is compared with a model of the cluster, in random interleavings.
 
-A string of bytes is a history: each step reads an operation and its choices from it. So hypothesis finds the shortest
-history that fails. The API has the truth; its events reach the cache late, in order.
+A string of bytes is a history: each step reads an operation and its choices from the string. So hypothesis finds the
+shortest history that fails. The API has the truth, and the API's events reach the cache late, in order.
 
-A search (tests/support/search.py) of histories of 30 to 80 steps.
+A search (tests/support/search.py) plays histories of 30 to 80 steps.
 """
 
 from collections import deque
@@ -28,7 +28,9 @@ SIZES = (0, 3, 4, 6)
 
 @dataclass
 class World:
-    """The API's nodes and pods, the pods between filter and bind, and the events that have not reached the cache."""
+    """Holds the API's nodes and pods, the pods between filter and bind, and the events that have not reached the
+    cache.
+    """
 
     choices: Iterator[int]
     now: float = 0.0
@@ -71,7 +73,7 @@ class World:
         self.waiting[f"pod-{self.born}"] = MemoryRequest(1 + self.pick(5), 1 + self.pick(2), self.pick(3))
 
     def schedule(self) -> None:
-        """Filter, and the bind begins, of which kube-scheduler may have been asked by a filter before this one."""
+        """Filters a pod and begins its bind. An earlier filter may have made kube-scheduler request the bind."""
         uid = self._one_of(self.waiting)
         if uid is None:
             return
@@ -93,7 +95,7 @@ class World:
             self._check_sizes(node, chosen)
 
     def bound(self) -> None:
-        """The API accepts a binding. Its answer or the event of the watch may reach the extender first."""
+        """Accepts a bind in the API. The answer or the watch's event may reach the extender first."""
         uid = self._one_of(self.binding)
         if uid is not None:
             self.pods[uid] = self.binding.pop(uid)
@@ -117,7 +119,7 @@ class World:
             self.news.popleft()()
 
     def delete(self) -> None:
-        """The deletion begins; an unbound pod is gone at once."""
+        """Begins the deletion of a pod. An unbound pod is gone at once."""
         uid = self._one_of(self.pods)
         if uid is not None:
             self.pods[uid] = replace(self.pods[uid], state=PodState.TERMINATING)
@@ -156,12 +158,12 @@ class World:
             self._set_node(inventory(name, *(SIZES[self.pick(len(SIZES))] for _ in range(1 + self.pick(3)))))
 
     def relist(self) -> None:
-        """The watch was lost: a list, while binds are under way."""
+        """Loses the watch and lists again, while binds are under way."""
         self.news.clear()
         self.cache.replace(self.nodes.values(), (*self.pods.values(), *self.bystanders.values()), self.now)
 
     def restart(self) -> None:
-        """Whatever was being bound was accepted before the new list, or never is."""
+        """Restarts the extender. The API accepts pending binds before the new list, or never."""
         for uid, pod in self.binding.items():
             if self.pick(2):
                 self.pods[uid] = pod
@@ -180,7 +182,7 @@ class World:
         self.cache.measure(name, {0: self.pick(7), 1: self.pick(7)}, self.now)
 
     def nominate(self) -> None:
-        """Others were evicted for a pod that waits, which may be refused there, or lose that again."""
+        """Evicts others for a waiting pod. The node may refuse the pod, or the pod may lose the nomination again."""
         uid = self._one_of(self.waiting)
         if uid is not None and (what := self.pick(4)):
             node, request = NODES[self.pick(len(NODES))], self.waiting[uid]
@@ -191,14 +193,14 @@ class World:
             self.cache.withdraw(uid, self.now)
 
     def bind_by_hand(self) -> None:
-        """Somebody binds a pod without a device; nobody promised it room."""
+        """Binds a pod by hand without a device. No memory was promised to the pod."""
         self.born += 1
         uid = f"hand-{self.born}"
         self.pods[uid] = bound(uid, NODES[self.pick(len(NODES))], 1 + self.pick(5))
         self._tell(uid)
 
     def bind_bystander(self) -> None:
-        """A pod without GPU memory comes or goes."""
+        """Adds or removes a pod without GPU memory."""
         uid, node = f"bystander-{self.pick(3)}", NODES[self.pick(len(NODES))]
         if uid in self.bystanders:
             del self.bystanders[uid]
@@ -208,7 +210,7 @@ class World:
             self.news.append(lambda: self.cache.update_pod(pod))
 
     def come_to_rest(self) -> None:
-        """Every bind ends, all events arrive, and every reservation and reading ends."""
+        """Ends every bind, delivers all events, and waits until every reservation and reading has ended."""
         while self.binding:
             self.bound()
         while self.unsettled:
@@ -244,7 +246,7 @@ class World:
             self.news.append(lambda: self.cache.remove_pod(uid))
 
     def _check_sizes(self, node: str, chosen: PodInfo) -> None:
-        """No device over its size by what we placed: bound by the API, or being bound."""
+        """Checks that no device exceeds its size by pods that we placed: pods that are bound or being bound."""
         sizes = {device.uuid: device.offered_mib for device in self.nodes[node].devices}
         for uuid in chosen.uuids or ():
             held = [
@@ -275,5 +277,5 @@ def test_no_history_overbooks_a_device_leaks_memory_or_makes_a_restart_differ(hi
     assert {name: kept for name, kept in vars(world.cache).items() if kept and name in REMEMBERED} == {}
 
 
-# The fields that must be empty in a cluster without pods.
+# These fields must be empty in a cluster without pods.
 REMEMBERED = ("_pods", "_due")

@@ -1,4 +1,4 @@
-"""The cluster as the extender sees it: listed, then watched; without a ledger nothing is placed."""
+"""The extender lists the cluster, then watches it. Without a ledger, the extender places nothing."""
 
 import gc
 import json
@@ -29,7 +29,7 @@ ASK = MemoryRequest(5000)
 
 
 class Followed:
-    """Running informers on a served cluster with one node of one device."""
+    """Holds running informers on a served cluster with one node of one device."""
 
     def __init__(self, served: Served) -> None:
         self.cluster = served.cluster
@@ -52,7 +52,7 @@ class Followed:
         self.cluster.await_watches(3)
 
     def stop(self) -> None:
-        """Leaves no thread behind for the tests that follow."""
+        """Ends the informers, so that no thread is left for the next tests."""
         self.informers.informer.stop()
         if self.thread.ident is not None:
             self.thread.join(PATIENCE_SECONDS)
@@ -211,13 +211,13 @@ def test_what_a_nominated_pod_is_kept_is_given_back_when_it_goes(followed: Follo
     followed.eventually(lambda: not fits())
     nominate(None)
     followed.eventually(lambda: followed.cache.retained("uid-nominee", 0.0))
-    assert not fits()  # it may try again
+    assert not fits()  # the pod may try again
     followed.cluster.remove_pod("nominee")
     followed.eventually(fits)
 
 
 def test_what_a_pod_was_promised_is_not_the_apis_to_take(followed: Followed) -> None:
-    """Between filter and bind its status changes, and it is seen unbound."""
+    """Between filter and bind, the pod's status changes while the watch still shows it unbound."""
     followed.start()
     followed.cache.fit("uid-promised", MemoryRequest(3000), ["k8s-node1"], 0.0)
     followed.cluster.add_pod("promised", "", "3000")

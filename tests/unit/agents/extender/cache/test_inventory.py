@@ -1,4 +1,4 @@
-"""The devices that a node offers: Node, ResourceSlices and pools together."""
+"""A node's devices come from its Node, its ResourceSlices and the pools together."""
 
 from dataclasses import replace
 from typing import Any

@@ -19,7 +19,7 @@ NODE = inventory("N", 14000)
 
 
 class Bench:
-    """A measured node; `answers` are the exporters' answers, in order."""
+    """Holds a node that is measured. `answers` are the exporters' answers, in order."""
 
     def __init__(self, served: Served) -> None:
         self.time, self.lines = served.time, served.lines
@@ -33,7 +33,7 @@ class Bench:
 
     def read(self) -> list[NodeTelemetry] | None:
         if not self.answers:
-            raise KeyboardInterrupt  # ends `keep`
+            raise KeyboardInterrupt  # this ends `keep`
         answer = self.answers.pop(0)
         if isinstance(answer, AgentError):
             raise answer
@@ -84,7 +84,7 @@ def test_without_an_answer_of_the_nodes_exporter_the_last_one_counts_until_it_is
 
 
 def test_a_device_that_is_lost_is_placed_on_by_the_ledger_and_the_others_as_measured(bench: Bench) -> None:
-    """The whole node failed open: use of its other devices no longer counted."""
+    """In the bug, the whole node lost its readings: the use of the other devices no longer counted."""
     bench.cache.update_node(inventory("N", 14000, 14000))
     lost = LostDevice(gpu=1, trouble=Trouble.PARTIAL, problem="NVML cannot read it")
     bench.refresh(replace(shown(5000), lost=(lost,), trouble=Trouble.PARTIAL, problem=str(lost)))

@@ -1,4 +1,4 @@
-"""A node's copy, which is read while the node changes."""
+"""A node's copy stays as it was, although the node changes."""
 
 from agents.extender.cache.node_info import NodeInfo
 from agents.extender.cache.pod_info import PodState

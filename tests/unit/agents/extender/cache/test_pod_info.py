@@ -1,4 +1,4 @@
-"""The request and the devices of a pod, read from its Pod."""
+"""The request and the devices of a pod are read from its Pod."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Seats are placed by the ledger; readings decide the order, and keep out pods without a seat."""
+"""Seats are placed by the ledger. Readings decide the order of devices, and refuse pods without a seat."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.support.devices import bound, cache_of, inventory
 
 SEATED = Entitlement(priority=0, pools=frozenset({"t4"}))
 FLOOR = 1536
-# Prod's card: 15360 MiB, 14000 of them for budgets. Five residents, 13300 together.
+# Prod's device has 15360 MiB, of which 14000 are for budgets. Five residents need 13300 together.
 RESIDENTS = {"llama-swap": 5000, "immich": 3000, "frigate": 2500, "embeddings": 1800, "tts": 1000}
 
 
@@ -27,7 +27,7 @@ def short(cache: Cache, mib: int, entitlement: Entitlement = SEATED) -> tuple[Sh
 
 
 def test_each_of_prods_seats_is_placed_while_the_others_are_exactly_at_their_budgets() -> None:
-    """600 MiB that nobody budgeted, under a reserve of 1360, refused each of them by measurement."""
+    """Unbudgeted processes use 600 MiB of the reserve of 1360. In the bug, this measurement refused every seat."""
     for absent, mib in RESIDENTS.items():
         cache = cache_of(inventory("N", 14000, floor_mib=FLOOR))
         for name, budget in RESIDENTS.items():
@@ -95,7 +95,7 @@ def test_what_a_seat_lacks_and_who_has_it() -> None:
 
 
 def test_the_memory_of_a_pod_that_ended_is_free_before_it_is_measured_again() -> None:
-    """A resident that restarted waited for the next reading, though its device was free."""
+    """In the bug, a resident that restarted waited for the next reading, although its device was free."""
     cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("before", "N", 5000, 0))
     cache.update_pod(Bystander(uid="guest", node="N", cpu_milli=0))
@@ -104,9 +104,9 @@ def test_the_memory_of_a_pod_that_ended_is_free_before_it_is_measured_again() ->
     assert [device.free_mib for device in cache.snapshot()[0].devices] == [6000]
     cache.remove_pod("guest")
     assert cache.fit("after", MemoryRequest(8000), ["N"], 0.0).nodes == ("N",)
-    cache.measure("N", {0: 1000}, 0.01, (use("before", 5000), use("guest", 2000)))  # the same reading, asked for again
+    cache.measure("N", {0: 1000}, 0.01, (use("before", 5000), use("guest", 2000)))  # the same reading is fetched again
     assert cache.fit("after", MemoryRequest(8000), ["N"], 0.0).nodes == ("N",)
-    cache.measure("N", {0: 1000}, 5.0, (use("before", 5000), use("guest", 2000)))  # it is used all the same
+    cache.measure("N", {0: 1000}, 5.0, (use("before", 5000), use("guest", 2000)))  # the reading is used all the same
     assert cache.fit("after", MemoryRequest(8000), ["N"], 5.0).nodes == ()
 
 
@@ -122,7 +122,7 @@ def fits(cache: Cache, uid: str, mib: int, priority: int = 0, now: float = 0.0) 
 
 
 def test_what_a_preemption_freed_is_not_given_to_a_lower_pod() -> None:
-    """It took the device, and kube-scheduler evicted nobody for the preemptor again: it starved."""
+    """In the bug, a lower pod took the device, and kube-scheduler never evicted for the preemptor again."""
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert not fits(cache, "lower", 4000)
@@ -164,12 +164,14 @@ def test_a_nomination_ends_with_the_pod_with_another_and_with_its_time() -> None
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert not fits(cache, "lower", 8000, now=NOMINATED_SECONDS - 1)
-    nominated(cache)  # the same word again makes it no longer
+    nominated(cache)  # the same nomination again does not last longer
     assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
 
 
 def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
-    """kube-scheduler takes it away where a filter or a bind fails, and tries the pod again: the room was gone."""
+    """kube-scheduler removes a nomination when a filter or a bind fails, and tries the pod again. In the bug, the
+    memory was gone by then.
+    """
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert fits(cache, "nominee", 5000, priority=10)
@@ -179,7 +181,7 @@ def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
     assert not fits(cache, "lower", 8000, now=RESERVE_SECONDS)
     assert fits(cache, "lower", 8000, now=RESERVE_SECONDS + 1)
     nominated(cache)
-    cache.withdraw("nominee", NOMINATED_SECONDS)  # which has lapsed
+    cache.withdraw("nominee", NOMINATED_SECONDS)  # this nomination has lapsed
     cache.remove_pod("lower")
     assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
 
@@ -193,7 +195,7 @@ def test_who_is_nominated_elsewhere_keeps_nothing_where_it_was_refused() -> None
 
 
 def test_a_refusal_makes_no_nomination_last_that_has_lapsed() -> None:
-    """The room of a pod that could never use it stayed reserved without end."""
+    """In the bug, memory stayed reserved without end for a pod that could never use it."""
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
     refused = Nomination(uid="nominee", node="N", request=MemoryRequest(5000), priority=10)
@@ -230,7 +232,9 @@ def test_a_relist_keeps_how_long_a_nomination_lasts() -> None:
 
 
 def test_a_pod_that_uses_little_frees_little_for_who_has_no_seat() -> None:
-    """Declared 5000, used 300, its slack used by a guest: evicted, and the request still did not fit."""
+    """In the bug, a pod that declared 5000 MiB and used 300 was evicted, although the request still did not fit
+    afterwards.
+    """
     cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("idle", "N", 5000, 0))
     cache.update_pod(Bystander(uid="guest", node="N", cpu_milli=0))
