@@ -220,7 +220,7 @@ class Scheduler:
         return advertised(self.server.nodes[node], self.names.gpumem)
 
     def _free_mib(self, node: str, pod: Object) -> int:
-        """Returns the free MiB of the node's sum, minus those of nominated pods with at least the same priority."""
+        """Returns the node's free MiB by sum, minus the requests of nominated pods of at least the same priority."""
         nominated = [
             other
             for other in self.server.pods.values()

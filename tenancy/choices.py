@@ -28,7 +28,7 @@ class PlacementMode(enum.StrEnum):
 class ConsumableShares(enum.StrEnum):
     """The --consumable-shares of NVIDIA's DRA driver. Its other values are refused.
 
-    With those, a claim without memory would take none, so nothing would be kept for seats.
+    With the other values, a claim without memory would take none, so nothing would be kept for seats.
     """
 
     DISABLED = "disabled"  # a claim takes a whole device

@@ -185,13 +185,14 @@ METRIC_UNREADABLE = "gpu_device_unreadable"  # by `gpu` alone, because the UUID 
 METRIC_UNHEALTHY = "gpu_device_unhealthy"  # only for an unhealthy device; `fault` is the value of its taint
 METRIC_SAMPLE_AGE = "gpu_memory_sample_age_seconds"
 METRIC_BUILD_INFO = "gpu_memory_exporter_build_info"
-# By container: namespace, pod, pod_uid, container, gpu, uuid. The names are empty until the API has reported them.
+# This metric is by container: namespace, pod, pod_uid, container, gpu, uuid. The names are empty until the API has
+# reported them.
 METRIC_POD_USED = "gpu_pod_memory_used_bytes"
 # By device: the use outside known containers, and the number of processes with a use that NVML does not report. If
 # there is such a process, the use by pod is partial.
 METRIC_UNATTRIBUTED = "gpu_memory_unattributed_bytes"
 METRIC_UNKNOWN_PROCESSES = "gpu_memory_unknown_processes"
-# By pod (namespace, pod, pod_uid) that declares gpumem: the sum over all devices.
+# These metrics are by pod (namespace, pod, pod_uid) that declares gpumem. They are sums over all devices.
 METRIC_POD_DECLARED = "gpu_pod_memory_declared_bytes"
 METRIC_POD_OVER = "gpu_pod_memory_over_bytes"
 # By capped container and device: the limit in NVML; 1 if the limit is the budget, else 0 with the reason.
@@ -223,7 +224,7 @@ METRIC_EXTENDER_RESERVATIONS = "gpu_extender_reservations"
 METRIC_EXTENDER_UNSETTLED = "gpu_extender_unsettled_binds"
 METRIC_EXTENDER_WAITING = "gpu_extender_waiting_pods"
 METRIC_EXTENDER_DRIFT = "gpu_extender_ledger_drift"
-# By pool: seats that wait for memory used over budget, and seats placed on such memory.
+# These metrics count by pool the seats that wait for memory used over budget, and the seats placed on such memory.
 METRIC_EXTENDER_HELD_SEATS = "gpu_extender_held_seats"
 METRIC_EXTENDER_OVERCROWDED = "gpu_extender_overcrowded_seats_total"
 METRIC_EXTENDER_MEASURED_AGE = "gpu_extender_measured_age_seconds"

@@ -169,7 +169,7 @@ class GateRun:
             self.log.warning("there is no Deployment of that name", gate=gate.name, deployment=gate.deployment)
             return None
         if self.settings.dry_run and entry is not None:
-            entry = follow(found, entry, now)  # in a dry run, the gate owns the replicas that others set
+            entry = follow(found, entry, now)  # while it observes, the gate owns the replicas that others set
         pods = deployments.read_pods(self.api, found)
         return GateState(
             gate=gate,

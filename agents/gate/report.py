@@ -39,7 +39,7 @@ def log_line(intent: Intent, log: Log) -> None:
 def act_event(intent: Intent, *, dry_run: bool) -> Event:
     """Returns the Event of an act, with its numbers.
 
-    In a dry run the text stays the same, so that it is written once.
+    While the gate observes, the text stays the same, so that it is written once.
     """
     signal, version = intent.signal, intent.state.deployment.resource_version
     note = f"would {signal.act}: {signal.cause}" if dry_run else f"{signal.cause}: {signal.why}"

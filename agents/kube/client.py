@@ -137,7 +137,7 @@ class Api:
         return self._request("PATCH", path, body, "application/merge-patch+json")
 
     def evict(self, *, namespace: str, pod: str, uid: str, grace_seconds: int | None = None) -> None:
-        """Evicts the pod with this uid, within its disruption budgets: see ApiError.held_by_budget.
+        """Evicts the pod with this UID, within its disruption budgets: see ApiError.held_by_budget.
 
         If the pod terminates already, the eviction shortens the grace period, whatever the disruption budgets
         (canIgnorePDB in pkg/registry/core/pod/storage/eviction.go, BeforeDelete in apiserver's
@@ -184,7 +184,7 @@ class Api:
         raise AssertionError("the last attempt returns or raises")
 
     def exchange(self, method: str, path: str, body: Object | None, content_type: str, most_bytes: int) -> Object:
-        """Makes one attempt at a request. All requests except those of `open` pass here."""
+        """Makes one attempt at a request. All requests pass here, except the requests of `open`."""
         request = replace(self._prepare(method, path, body, content_type), most_bytes=most_bytes)
         try:
             response = self._transport.send(request)

@@ -181,9 +181,9 @@ class Pod:
 
     @property
     def due(self) -> datetime | None:
-        """The time by which the devices of a terminating pod should be free, else None.
+        """Returns the time by which the devices of a terminating pod should be free, else None.
 
-        Of a longer grace period than a pod with a GPU and no seat may have, only so much counts.
+        A grace period counts at most as long as the longest of a pod with a GPU and without a seat.
         """
         if self.gone_by is None:
             return None

@@ -33,7 +33,7 @@ class EvictionResult:
 
 
 def recycle(api: Api, target: Target, longest_grace_seconds: int) -> EvictionResult:
-    """Evicts each pod by its uid, or deactivates a queued Job. Returns an error of the API as the target's result.
+    """Evicts each pod by its UID, or deactivates a queued Job. Returns an error of the API as the target's result.
 
     Kueue suspends a deactivated Job, deletes its pods and gives its quota to the next. If the pods were evicted
     instead, they would come back within the same quota, or fail the Job.

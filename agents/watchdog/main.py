@@ -61,7 +61,7 @@ def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
 class WatchdogRun:
     """One run. `state` is what a pass leaves to the next pass.
 
-    `rehearsed` is what the run would have recycled in a dry run, or in a pool with assumed numbers.
+    `rehearsed` has the recycles that the run only reported: it observes, or the pool has assumed numbers.
     """
 
     settings: Settings

@@ -234,7 +234,7 @@ class NodeInfo:
         return self.seats(entitlement) and sum(mib >= request.mib for mib in self.unheld.values()) >= request.count
 
     def shortages(self, request: MemoryRequest) -> tuple[Shortage, ...]:
-        """Returns the devices with too little measured memory among those that the seat would get; () if the
+        """Returns the devices that the seat would get and that have too little measured memory; () if the
         seat does not fit.
         """
         memory = self._memory()

@@ -53,7 +53,7 @@ class DeviceDrift:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """The differences between the cache, the API and the devices; pods by uid.
+    """The differences between the cache, the API and the devices. Pods are named by UID.
 
     missing    bound by the API, unknown to the cache
     stale      bound in the cache, not by the API
