@@ -23,15 +23,17 @@ REFUSED = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """In a worker, pytest-cov (7.1) begins two measurements: one as if it were alone, one as a worker. It never stops
-    or reads the first, so code in a pause would still be traced."""
+    """Stops one of two measurements that pytest-cov (7.1) begins in a worker. pytest-cov never stops or reads the
+    first one, so code in a pause would still be traced.
+    """
     if hasattr(session.config, "workerinput") and (first := coverage.Coverage.current()) is not None:
         first.stop()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Coverage is measured by examples, not by searches. Searches would double its cost, and reach different code each
-    time."""
+    """Measures coverage by examples and not by searches, which would double the cost and reach different code each
+    time.
+    """
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False) or item.get_closest_marker("search"):
             item.add_marker(pytest.mark.no_cover)
@@ -47,8 +49,9 @@ def _one_process() -> Iterator[None]:
 
 @pytest.fixture(scope="package", autouse=True)
 def _seldom_collected() -> None:
-    """The garbage collector would scan the objects of the SDK and Hypothesis hundreds of times, for a tenth of the
-    total time."""
+    """Collects garbage seldom. The collector would scan the objects of the SDK and Hypothesis hundreds of times,
+    for a tenth of the total time.
+    """
     gc.set_threshold(100_000, 50, 50)
 
 

@@ -1,4 +1,4 @@
-"""The objects of four stacks, compared with the files that a reviewer has seen."""
+"""The objects of the golden stacks equal the files that a reviewer has seen."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Seats as claims; the golden stack `claims` shows every object, and tests/e2e a real API server's judgement."""
+"""Seats become claims. The golden stack `claims` shows every object, and tests/e2e judges them on a real API server."""
 
 from dataclasses import replace
 

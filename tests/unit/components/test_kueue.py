@@ -15,5 +15,5 @@ def test_only_a_registrys_chart_has_a_version(chart: Chart, version: str | None)
     graph = declared(Kueue, "kueue", KueueArgs(spec=KueueSpec(version="0.19.2"), chart=chart))
     release = graph.one("Release")
     assert (release.inputs["chart"], release.inputs.get("version")) == (chart.address, version)
-    assert not release.inputs.get("skipAwait")  # it is ready once the webhooks answer
+    assert not release.inputs.get("skipAwait")  # Kueue is ready once its webhooks answer
     assert graph.depends_on(release, graph.one("Namespace"))

@@ -138,7 +138,7 @@ def test_a_cohort_has_its_parent_and_quota_and_waits_for_its_flavors() -> None:
 
 
 def test_flavors_without_an_order_go_by_name() -> None:
-    """The engine hands maps on sorted, a file in its own order: what is declared must not depend on the reader."""
+    """The engine sorts maps, and a file keeps its own order. The program must not depend on which of them is read."""
     quotas = {"t4": {GPU: {"nominal": 1}}, "l4": {GPU: {"nominal": 1}}}
     manifest = cluster_queue("q", ClusterQueueSpec.model_validate({"quotas": quotas}), ["a"])
     assert [f["name"] for f in manifest["spec"]["resourceGroups"][0]["flavors"]] == ["l4", "t4"]

@@ -1,4 +1,4 @@
-"""Arrows point down only, read from the imports themselves."""
+"""Imports point down only. The test reads the imports themselves."""
 
 import sys
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ AGENT_LAYERS: dict[str, set[str]] = {
     "exporter": {*SHARED, "node"},
     "guard": {*SHARED, "node"},
 }
-# Packages that kubectl's plugin lacks: each is imported by one module of gpumem, in a function or for its types.
+# kubectl's plugin lacks these packages. One module of gpumem imports each, in a function or for its types.
 WHEN_ASKED = {
     "checkout.py": {"components", "policy", "simulation", "stacks", "yaml"},
     "plot.py": {"matplotlib"},
@@ -56,7 +56,7 @@ POLICY_SDK = {"pack.py", "view.py", "__main__.py"}
 
 
 def needed(path: Path) -> set[str]:
-    """The packages that a module needs at its import."""
+    """Returns the packages that a module needs when it is imported."""
     lacking = WHEN_ASKED.get(path.name, set()) if path.parent.name == "gpumem" else set()
     allowed = OF_THE_COMMAND_LINE.get(str(path.relative_to(ROOT)), set())
     return packages(path) - (lacking - packages(path, at_once=True)) - allowed
@@ -79,7 +79,7 @@ def test_a_package_imports_only_the_layers_below_it(package: str) -> None:
 
 @pytest.mark.parametrize("package", [*PACKAGES, "toolchain", "tests"])
 def test_no_module_imports_a_private_name_of_another(package: str) -> None:
-    """ruff's SLF001 sees those that are reached by an attribute."""
+    """ruff's SLF001 finds the private names that are reached through an attribute."""
     assert (
         unexpected(
             (path, {name for name in imported(path) if "._" in name.replace("__main__", "")})

@@ -1,4 +1,4 @@
-"""The number of unclear sentences of each package is within its limit, and a limit is not far above it."""
+"""The number of unclear sentences in each package is at most its limit, and the limit is not far above the number."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.support.paths import ROOT
 FOUND = [each for path in words.files() for each in words.unclear(path)]
 COUNTED = words.counted(FOUND)
 LIMITS: dict[str, int] = json.loads(words.LIMITS.read_text())
-# So much may a limit be above the number, so that two changes at once do not both have to lower it.
+# A limit may be this far above the number, so that two changes at once need not both lower it.
 LEEWAY = 60
 
 

@@ -1,4 +1,4 @@
-"""The platform as a component of one's own program."""
+"""A program of one's own uses the platform as a component."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,7 +29,7 @@ def graph_of(**given: Any) -> Graph:
 
 
 def refused(**given: Any) -> list[str]:
-    """The lines below the first one."""
+    """Returns the lines below the first line of the refusal."""
     with pytest.raises(ArgumentError) as error:
         graph_of(**given)
     first, *lines = str(error.value).splitlines()

@@ -1,4 +1,4 @@
-"""The labels of a queue tenant's Jobs."""
+"""A queue tenant's Jobs get the queue's labels."""
 
 from typing import Any
 

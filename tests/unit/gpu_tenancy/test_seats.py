@@ -1,4 +1,4 @@
-"""A resident's seat in a workload of one's own, and in a SeatedDeployment."""
+"""A program uses a resident's seat in its own workload, or in a SeatedDeployment."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ from tests.support.engine import Graph, build
 from tests.support.prod import drop, put, raw
 
 GPUMEM = "viktorbarzin.me/gpumem"
-# The 0 shows the pod to NVIDIA's GPU operator.
+# The value 0 shows the pod to NVIDIA's GPU operator.
 BUDGET = {GPUMEM: "3k", "nvidia.com/gpu": "0"}
 IMAGE = "docker.io/library/busybox:1.37.0"
 
 
 def residents(*changes: Any) -> dict[str, Any]:
-    """The output of prod's platform, with changes to its settings."""
+    """Returns the output of prod's platform, with changes to its settings."""
     config = raw()
     for change in changes:
         change(config)
@@ -31,7 +31,7 @@ PROD = residents()
 
 
 def deployed(name: str = "immich-ml", **given: Any) -> dict[str, Any]:
-    """The Deployment as the API server gets it."""
+    """Returns the Deployment as the API server gets it."""
     graph = build(lambda: SeatedDeployment(name, **{"residents": PROD, "image": IMAGE, **given}))
     (found,) = graph.objects()
     return dict(found)

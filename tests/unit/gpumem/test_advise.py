@@ -1,4 +1,4 @@
-"""advise: what is printed of a stack's seats, and that the gate judged it before."""
+"""advise judges a stack by the policy pack, then prints proposals for the stack's seats."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ HOUR = 3600
 
 
 def history(folder: Path, days: int = 9, **seats: int) -> str:
-    """A file with an hour a line of steady use; _ for - in names."""
+    """Writes a file with an hour of steady use on each line. A name has _ in place of -."""
     lines = [
         f"{day * DAY_SECONDS + hour * HOUR},{name.replace('_', '-')},{mib}"
         for day in range(days)
@@ -51,7 +51,7 @@ def test_the_patch_changes_the_numbers_and_no_more(tmp_path: Path, capsys: pytes
 def test_what_fits_only_apart_is_no_patch_and_says_which_seats(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """2026-07-07's two budgets, on the card of prod."""
+    """These are the two budgets of 2026-07-07, on prod's device."""
     use = history(tmp_path, llama_swap=6996, immich_server=6750)
     assert cli.main(["advise", "--from", use, "--stack", "prod", "-o", "json"], {}) == report.WAITS
     found = json.loads(capsys.readouterr().out)
@@ -82,7 +82,7 @@ def test_a_short_history_lowers_nobody(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def stack(folder: Path, residents: str) -> checkout.AcceptedStack:
-    """Prod with other residents."""
+    """Returns prod with other residents."""
     before, _, after = PROD.read_text().partition("  gpu-tenancy:residents:\n")
     rest = after.partition("\n\n")[2]
     (folder / "Pulumi.x.yaml").write_text(f"{before}  gpu-tenancy:residents:\n{residents}\n\n{rest}")

@@ -1,4 +1,4 @@
-"""The arguments of the command, and its output."""
+"""The command reads its arguments and prints its output."""
 
 import json
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ def test_the_flags_of_the_connection_are_kubectls() -> None:
 
 
 class Reached(nullcontext[Any], FakeApi):
-    """Kubectl's place, for one namespace."""
+    """Stands in for kubectl, for one namespace."""
 
     def namespace(self) -> str:
         return "immich"

@@ -1,4 +1,4 @@
-"""fit: on the cluster, on a stack file, and on both together. The policy pack accepts every change that fit prints."""
+"""fit works on the cluster, on a stack file, and on both. The policy pack accepts every change that fit prints."""
 
 import re
 from dataclasses import replace

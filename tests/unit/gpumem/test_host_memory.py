@@ -1,4 +1,4 @@
-"""advise --host-memory: the history, the report and the patch."""
+"""advise --host-memory reads the history and prints the report and the patch."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""An answer of Prometheus is a history, or one sentence with the reason."""
+"""An answer of Prometheus becomes a history, or one sentence with the reason."""
 
 import http.client
 import io

@@ -1,4 +1,4 @@
-"""replay: the history, and the report."""
+"""replay reads the history and prints the report."""
 
 import json
 from datetime import UTC, datetime, timedelta

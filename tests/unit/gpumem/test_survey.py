@@ -16,7 +16,7 @@ from tests.support.kubectl import FakeApi
 
 @dataclass
 class Down:
-    """A server, or kubectl's proxy in its place, that answers with this failure."""
+    """Plays a server, or kubectl's proxy, that answers with this failure."""
 
     status: int | None
     message: str

@@ -1,4 +1,6 @@
-"""Every reason for which a pod does not run is made to happen, in objects as the API server shows them."""
+"""why names every reason for which a pod does not run. Each reason is caused in objects as the API server shows
+them.
+"""
 
 import re
 from collections.abc import Callable
@@ -45,7 +47,7 @@ def one(found: FakeApi, target: str = "ml", namespace: str = "immich") -> Answer
 
 
 def with_pods(*pods: dict[str, Any], ready: bool = True, **fields: Any) -> FakeApi:
-    """A scheduler is ready."""
+    """Adds a ready scheduler to the cluster."""
     found = api(pods, **fields)
     status = {"conditions": [{"type": "Ready", "status": str(ready)}]}
     scheduler = pod("scheduler", 0, SYSTEM, on="k8s-node2", status=status)
@@ -71,7 +73,7 @@ def say(found: FakeApi, *events: Any, namespace: str = "immich") -> FakeApi:
 
 
 def deployment(found: FakeApi, name: str = "ml", namespace: str = "immich", replicas: int = 1) -> FakeApi:
-    """Adds a Deployment and its ReplicaSet, which made no pod."""
+    """Adds a Deployment whose ReplicaSet made no pod."""
     base = f"/apis/apps/v1/namespaces/{namespace}"
     owner = [{"uid": f"uid-{name}", "controller": True, "kind": "Deployment", "name": name}]
     made = {"metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"}, "spec": {"replicas": replicas}}
@@ -166,7 +168,7 @@ def terminating() -> FakeApi:
 
 
 ML, JOB, DEPLOYMENT = ("ml", "immich"), ("job/train", "team-a"), ("deployment/ml", "immich")
-# By reason: the cluster, what is asked, and words of the answer.
+# Maps each reason to the cluster, the object that is asked about, and words of the answer.
 CASES: dict[str, tuple[Callable[[], FakeApi], tuple[str, str], str]] = {
     "runs": (lambda: with_pods(pod("ml", 3000, on="k8s-node1")), ML, "on k8s-node1, gpu 0"),
     "completed": (lambda: with_pods(pod("ml", 3000, on="k8s-node1", status={"phase": "Succeeded"})), ML, "0"),

@@ -1,4 +1,6 @@
-"""Pods of other programs that admission would refuse are refused before; those like them that it lets in pass."""
+"""The policy pack refuses pods of other programs that admission would refuse, and passes similar ones that it
+accepts.
+"""
 
 from typing import Any
 
@@ -16,7 +18,7 @@ def on_host(path: str) -> list[dict[str, Any]]:
     return [{"name": "host", "hostPath": {"path": path}}]
 
 
-# The workload, and a part of the one line that it gets.
+# Each case has the workload, and a part of its only finding.
 REFUSED: dict[str, tuple[Manifest, str]] = {
     "whole devices": (workload(main=gpu()), "asks for nvidia.com/gpu and so reaches a GPU without a budget; add"),
     "a MIG slice": (workload(main=gpu("nvidia.com/mig-1g.5gb")), "asks for nvidia.com/mig-1g.5gb"),

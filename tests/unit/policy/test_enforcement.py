@@ -1,4 +1,4 @@
-"""Rules that the pack's configuration turns down."""
+"""The pack's configuration can make rules advisory."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ WHY = "the mirror has tags alone"
 
 
 def verdict(rules: object) -> tuple[list[str], list[str]]:
-    """The printed and the refused lines for a Deployment without a seat that is larger than any device."""
+    """Returns the printed and the refused lines for a Deployment without a seat that is larger than any device."""
     said: list[str] = []
     refused: list[str] = []
     configured = {"rules": rules}

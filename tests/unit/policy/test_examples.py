@@ -1,4 +1,4 @@
-"""The examples of every rule. Each breaks its rule and no other, and docs/reference/policy-rules.md has the message."""
+"""Each example breaks its rule and no other. docs/reference/policy-rules.md has the message."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Wrong fields of a small program, with the message of each rule."""
+"""A wrong field in a small program causes the message of its rule."""
 
 import pytest
 
@@ -18,7 +18,7 @@ NO_CLASS = {names.KUEUE_QUEUE_LABEL: "team-a-gpu", "kueue.x-k8s.io/priority-clas
 NOBODYS = 'request.userInfo.username == "system:serviceaccount:x:y"'
 
 
-# The name of the object, the field, its value, the rules, a part of the message.
+# Each case has the object's name, the field, its value, the rules, and a part of the message.
 FIELDS: list[tuple[str, str, object, str, str]] = [
     ("llama-swap", f"{LLAMA}.resources.limits", {"b.com/gpumem": "5000"}, "seats", "asks for b.com/gpumem, the"),
     ("llama-swap", "metadata.name", "new", "seats", "asks for 5000 MiB without a seat; add residents.new: {tenant:"),

@@ -1,4 +1,4 @@
-"""Charts, custom resources, patches and queues of other programs: each is counted, or refused in one line."""
+"""The rules count charts, custom resources, patches and queues of other programs, or refuse each in one line."""
 
 from dataclasses import replace
 from typing import Any

@@ -22,8 +22,8 @@ from tests.support.search import cases, dice
 
 Path = tuple[str | int, ...]
 
-LONGEST = 2000  # characters of a message, and what names the rule
-MORE_THAN_PROD = 2000  # times the judgement of prod, which takes 5 ms
+LONGEST = 2000  # the characters of a message, and of the text that names the rule
+MORE_THAN_PROD = 2000  # this many times the time for prod, which takes 5 ms
 WITHIN = "(the JSON in it)"
 ATOMS: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 1.5, 1e308, float("nan"), float("inf"), 2**63, 10**12, 10**100),
@@ -35,7 +35,7 @@ KEYS = ("name", "spec", "limits", "requests", GPUMEM, "", "key", "value", "names
 
 
 def program() -> Program:
-    """One of every kind that a rule reads."""
+    """Returns a program with one object of every kind that a rule reads."""
     found = platform()
     spec = graphs.deployment("portal-stt", "portal-stt", 1500)["spec"]
     labels = {"nvidia.com/gpu.sharing-strategy": "time-slicing", names.LABEL_GPU_MEMORY: "15360"}
@@ -66,7 +66,7 @@ def value(roll: Random, depth: int = 0) -> Any:
 
 
 def paths(data: Any, path: Path = ()) -> Iterator[Path]:
-    """Also those within a text that is JSON itself."""
+    """Returns all paths, also paths within a text that is JSON."""
     yield path
     if isinstance(data, str) and data[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
@@ -87,7 +87,7 @@ def changed(data: Any, path: Path, new: Any) -> Any:
 
 
 def broken(roll: Random) -> Program:
-    """The program with one to three of its values replaced, a kind and a version excepted: the engine gives those."""
+    """Replaces one to three values of the program, but no kind and no version, because the engine sets those."""
     found = program()
     for _ in range(roll.randint(1, 3)):
         name = roll.choice(list(found))
@@ -141,13 +141,15 @@ def seconds(found: Program) -> float:
 
 @pytest.mark.parametrize("case", HUGE)
 def test_no_count_is_judged_one_by_one(case: str) -> None:
-    """As a ratio, in one process, so that a busy machine does not count."""
+    """The test compares two times of one process, so that a busy machine does not matter."""
     prod = min(seconds({"ledger": graphs.ledger_object(LEDGER)} | platform()) for _ in range(3))
     assert seconds(platform(HUGE[case])) < MORE_THAN_PROD * prod
 
 
 def test_roles_of_one_name_in_many_namespaces_are_not_compared_with_one_another() -> None:
-    """As the watchdog has them. Four times the namespaces would take sixteen times as long."""
+    """The watchdog has such roles. With four times the namespaces, comparing all pairs would take sixteen times as
+    long.
+    """
 
     def judged(count: int) -> float:
         pairs = [graphs.role("watchdog", [graphs.rule("pods", "get")], f"tenant-{n}") for n in range(count)]

@@ -1,4 +1,4 @@
-"""The rules over memory pools: each pool breaks one rule, which prints its message."""
+"""Each memory pool breaks one rule, which prints its message."""
 
 import json
 from dataclasses import replace
@@ -24,12 +24,12 @@ def with_victim(pool: HostMemoryPool = NODE_4, **changes: Any) -> HostMemoryPool
 
 
 UNGUARDED = replace(NODE_4, guard=False)
-# Peaks of 30 GiB each, and victims that are always first.
+# The pools have peaks of 30 GiB, and victims that the kernel always kills first.
 PEAKING = replace(
     CLICKHOUSE, peak_mib=50_000, limit_mib=50_000, growth_mib_per_second=1, name="warehouse", tenant="signoz"
 )
 
-# The rule that a pool breaks, the pool, and the sentence.
+# Each case has the rule that the pool breaks, the pool, and the sentence.
 BROKEN: dict[str, tuple[str, HostMemoryPool, str]] = {
     "requests that do not fit": (
         "memory-requests",
@@ -120,7 +120,7 @@ def test_a_class_of_unknown_value_cannot_be_proven() -> None:
 
 
 def deployment(member: Workload | Disposable, pool: HostMemoryPool = NODE_4) -> graphs.Manifest:
-    """A workload of the pool as it should be."""
+    """Returns a workload of the pool without mistakes."""
     resources = {}
     if isinstance(member, Workload):
         resources = {
@@ -137,7 +137,7 @@ def deployment(member: Workload | Disposable, pool: HostMemoryPool = NODE_4) -> 
 
 POD = "spec.template.spec"
 
-# The field, what is written there, the sentence.
+# Each case has the field, its new value, and the sentence.
 UNLIKE: dict[str, tuple[str, object, str]] = {
     "another class": (
         f"{POD}.priorityClassName",

@@ -1,4 +1,4 @@
-"""The nodes of a memory pool: GPU seats of its workloads, and pods that the pool does not declare."""
+"""The rules judge the nodes of a memory pool: GPU seats of its workloads, and pods that the pool does not declare."""
 
 from dataclasses import replace
 from typing import Any
@@ -31,7 +31,9 @@ def seated(pool: Pool = GPUS) -> Ledger:
 
 
 def program(ledger: Ledger, *, stamped: str) -> Program:
-    """A platform with the stamps of prod: the GPU class for everybody but `inference`, which has one of its own."""
+    """Returns a platform with prod's admission defaults: the GPU class for all but `inference`, which has its own
+    class.
+    """
     found = without_residents(ledger)
     for key, operator in (("stamp", "NotIn"), ("stamp tts", "In")):
         selector = [{"key": names.LABEL_NAMESPACE, "operator": operator, "values": ["tts", "inference"]}]
@@ -41,7 +43,7 @@ def program(ledger: Ledger, *, stamped: str) -> Program:
 
 
 def without_residents(ledger: Ledger) -> Program:
-    """The platform without residents, because their pods would have to name one of two pools."""
+    """Returns the platform without residents, because their pods would have to name one of two pools."""
     return {key: found for key, found in graphs.platform(ledger).items() if key not in {s.name for s in LEDGER.seats}}
 
 
@@ -90,7 +92,7 @@ def memory(request: str | None, limit: str | None) -> dict[str, Any]:
 
 
 def affinity(*terms: tuple[str, str, list[str]]) -> dict[str, Any]:
-    """One alternative for each (label, operator, values)."""
+    """Returns a node affinity with one alternative for each (label, operator, values)."""
     wanted = [{"matchExpressions": [{"key": k, "operator": o, "values": v}]} for k, o, v in terms]
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": wanted}}}
 
@@ -124,7 +126,7 @@ LET_IN: dict[str, Manifest] = {
 
 
 def judged(manifest: Manifest) -> list[str]:
-    """The lines of this rule alone."""
+    """Returns the lines of this rule alone."""
     config = {"memory_pools": HostMemoryPools(pools=(NODE_4,)).to_data()}
     return [line for line in judge({"web": manifest}, config) if line.startswith("memory-strangers: ")]
 
@@ -150,7 +152,7 @@ def test_a_pod_of_unknown_memory_cannot_be_proven() -> None:
 
 
 def test_a_resident_of_another_gpu_pool_is_not_on_a_node_that_is_known_by_its_hostname() -> None:
-    """Its nodeSelector has no hostname, and each node is in one GPU pool."""
+    """The resident's nodeSelector has no hostname, and each node is in one GPU pool."""
     llama = graphs.deployment("llama-swap", "llama-swap", 5000)
     put(llama, "spec.template.spec.nodeSelector", dict(graphs.T4.node_selector))
     put(llama, "spec.template.spec.containers.0.resources", {"limits": {graphs.GPUMEM: 5000, "memory": "8Gi"}})

@@ -1,4 +1,4 @@
-"""Numbers of the ledger that do not fit, next to the rules' own examples: sums, placement, devices and pools."""
+"""The rules refuse numbers of the ledger that do not fit: sums, placement, devices and pools."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def a_seat(name: str, mib: int, replicas: int = 1) -> Seat:
 
 QUEUED = QueueQuota(queue="mem-cq", flavor="t4-mem", pool="t4", resource=GPUMEM, nominal=6000)
 
-# The rule, the ledger, a part of the message.
+# Each case has the rule, the ledger, and a part of the message.
 LEDGERS: list[tuple[str, Ledger, str]] = [
     ("budgets", seat("immich-server", replicas=2), "15100 MiB promised, 14000 advertised (1100 over)"),
     (
@@ -75,7 +75,7 @@ def test_a_wrong_number_in_the_ledger_breaks_only_its_rule(rule: str, ledger: Le
 
 
 def test_a_seat_that_asks_for_no_gpu_by_name_is_a_seat_as_before() -> None:
-    """By the name NVIDIA's operator sees the pod when it upgrades the driver (docs/operations.md)."""
+    """By this name NVIDIA's operator finds the pod when it upgrades the driver (docs/operations.md)."""
     program = platform()
     put(program["llama-swap"], f"{LLAMA}.resources.limits", {GPUMEM: "5000", names.GPU: "0"})
     assert judge(program) == []

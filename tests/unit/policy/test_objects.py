@@ -1,4 +1,4 @@
-"""One more object next to a small program: the rule that refuses it, or no rule."""
+"""A small program gets one more object. The tests name the rule that refuses the object, or no rule."""
 
 import pytest
 
@@ -19,12 +19,12 @@ def labelled(kind: str, name: str, labels: dict[str, str]) -> Manifest:
 
 
 def view(**subject: str) -> Manifest:
-    """A binding of the role `view` in the agents' namespace."""
+    """Returns a binding of the role `view` in the agents' namespace."""
     ref = {"kind": "ClusterRole", "name": "view"}
     return an_object(f"{RBAC}/v1", "RoleBinding", "x", SYSTEM, roleRef=ref, subjects=[subject])
 
 
-# The object, the rule, a part of the message.
+# Each case has the object, the rule, and a part of the message.
 MORE: list[tuple[Manifest, str, str]] = [
     (
         an_object("v1", "ConfigMapPatch", names.LEDGER, SYSTEM),

@@ -1,4 +1,4 @@
-"""The pack's contract with Pulumi and with its operators."""
+"""The pack keeps its contract with Pulumi and with its operators."""
 
 import pulumi_policy
 import pytest

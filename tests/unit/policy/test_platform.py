@@ -1,4 +1,4 @@
-"""Programs of others that change the platform's objects, and similar ones that may."""
+"""The rules refuse programs of others that change the platform's objects, and pass similar ones."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The prod stack as its program declares it: it breaks no rule."""
+"""The prod stack breaks no rule, as its program declares it."""
 
 from typing import Any
 

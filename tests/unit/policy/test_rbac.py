@@ -1,4 +1,6 @@
-"""Rights of other programs: to write what the budgets are kept by is refused, and nothing else is (docs/adr/0032)."""
+"""The rules refuse other programs' rights to write the objects that enforce budgets, and no other right
+(docs/adr/0032).
+"""
 
 from dataclasses import replace
 from itertools import product
@@ -52,12 +54,12 @@ def binding(role: str, *subjects: Manifest, within: str | None = None, kind: str
 
 
 def everywhere(*rules: Manifest, to: str = "web") -> Program:
-    """The rules in the whole cluster, for an account of the namespace."""
+    """Grants the rules in the whole cluster to an account of the namespace."""
     return {"role": cluster_role(*rules), "binding": binding("x", account(to))}
 
 
 def within(namespace: str, *rules: Manifest, to: str = "web") -> Program:
-    """The rules in one namespace, for an account of another."""
+    """Grants the rules in one namespace to an account of another namespace."""
     role = an_object(f"{RBAC}/v1", "Role", "x", namespace, rules=list(rules))
     return {"role": role, "binding": binding("x", account(to), within=namespace, kind="Role")}
 

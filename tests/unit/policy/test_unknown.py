@@ -1,4 +1,4 @@
-"""An unknown value is a violation if a rule reads it, and passes otherwise."""
+"""An unknown value is a violation if a rule reads the value. Other unknown values pass."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The owners of a history's pods, and the lives of the pods."""
+"""A history shows the owners of its pods, and the lives of the pods."""
 
 from simulation.history import GRAIN_MIB, Life, Owner, lives_by_replica, owner_of, scene
 from simulation.replay import gates_of, owners_of

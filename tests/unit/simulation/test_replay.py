@@ -1,4 +1,4 @@
-"""A history under a stack file: recycles, gates that open and close, waits and refusals."""
+"""A replay runs a history under a stack file: recycles, gates that open and close, waits and refusals."""
 
 from collections import Counter
 from dataclasses import replace
@@ -14,7 +14,7 @@ HOUSEHOLD = [pod("frigate", 1900), pod("portal-stt", 1500), pod("immich-server",
 
 
 def raised() -> Stack:
-    """Prod with a budget that holds what immich-ml used."""
+    """Returns prod with a budget that covers what immich-ml used."""
     budgets = {"immich-ml": 4900, "llama-swap": 4360, "immich-server": 1200}
     return changed(*(put(f"residents {name} gpumem_mib", mib) for name, mib in budgets.items()))
 
@@ -58,7 +58,9 @@ def test_a_restart_of_the_history_is_one_here_and_no_recycle() -> None:
 
 
 def test_a_pod_that_starts_after_the_historys_next_one_asks_for_what_that_one_did() -> None:
-    """It took its 10 s to end, and its next one some to start: without the 4350 MiB there is room for the leak."""
+    """The recycled pod took 10 s to end, and the next pod some time to start. Without the 4350 MiB, the leak has
+    room.
+    """
     first, second = pod("llama-swap", 4350, seconds=200), pod("llama-swap", 4350, seconds=700, after=205, number=2)
     leaks = pod("immich-ml", growing(2000, 5600, after=300, seconds=600), seconds=900)
     assert what(play([*HOUSEHOLD[:3], first, second, leaks], today())) == {"recycled immich-ml": 1}

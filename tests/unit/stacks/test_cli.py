@@ -1,4 +1,4 @@
-"""The commands of `python -m stacks`, within this process."""
+"""The commands of `python -m stacks` run within this process."""
 
 import sys
 from pathlib import Path

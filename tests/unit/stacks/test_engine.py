@@ -1,4 +1,4 @@
-"""The flags that Pulumi is given, and the environment that it runs in."""
+"""Pulumi gets flags, and an environment to run in."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from stacks.engine import Engine, EngineError, environment, refuse_flags
 
 
 def refused(*flags: str, gated: bool = True, **environ: str) -> list[str]:
-    """The beginnings of the lines with which flags are refused."""
+    """Returns the beginnings of the lines with which flags are refused."""
     try:
         refuse_flags(flags, environ, gated=gated)
     except EngineError as error:

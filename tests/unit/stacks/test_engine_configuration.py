@@ -1,4 +1,4 @@
-"""The settings as the engine hands them over, compared with the stack file, and the provider's own keys."""
+"""The settings from the engine are compared with the stack file. The provider's own keys are checked as well."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_a_scalar_from_the_engine_is_refused_as_no_map(monkeypatch: pytest.Monke
 
 
 def test_an_encrypted_value_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """By the engine's list of secret keys, and in the file."""
+    """The value is in the engine's list of secret keys, or in the file."""
     told = "^gpu-tenancy:alerts: is encrypted, but nothing here is secret; write it plainly$"
     monkeypatch.setenv("PULUMI_CONFIG_SECRET_KEYS", json.dumps(["gpu-tenancy:alerts", "other:password"]))
     config = {**as_the_engine(raw()), "gpu-tenancy:alerts": '{"namespace": "S3cret"}'}
@@ -46,7 +46,7 @@ INSTEAD = "unknown key; what is read here begins with one of gpu-tenancy, kubern
 def test_a_key_that_is_neither_ours_nor_a_providers_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the file, and where the engine alone has it."""
+    """The key is in the file, or only in the engine's configuration."""
     path = tmp_path / "Pulumi.x.yaml"
     path.write_text(PROD.read_text().replace("config:\n", f"config:\n  {name}: {{}}\n  kubernetes:context: x\n"))
     with pytest.raises(settings.ConfigError) as refused:
@@ -79,7 +79,7 @@ def test_a_part_without_a_value_is_refused_by_chart_and_engine_alike(
         of_the_engine(monkeypatch, {**as_the_engine(raw()), f"gpu-tenancy:{part}": ""}, tmp_path)
 
 
-# Keys of the provider that do not matter to PriorityClasses.
+# These keys of the provider do not matter to PriorityClasses.
 NOT_OF_CLASSES = {
     "enableConfigMapMutable",
     "enableSecretMutable",

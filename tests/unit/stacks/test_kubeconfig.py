@@ -1,4 +1,4 @@
-"""The cluster that a command would reach."""
+"""The settings decide which cluster a command would reach."""
 
 import os
 from pathlib import Path

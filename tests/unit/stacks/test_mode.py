@@ -1,4 +1,4 @@
-"""A stack that observes: it reports what it would do, and one line makes it act."""
+"""A stack that observes only reports what it would do. One line of the stack file makes it act."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.support.given import environment, rights
 from tests.support.graphs import judge
 from tests.support.prod import Change, Raw, declared, put, raw, refusal
 
-# All guards but those of claims, which prod has none of.
+# These are all guards except the guard of claims, because prod has no claims.
 OF_PROD = {name for name in policy_names.GUARDS if "seat" not in name}
 
 

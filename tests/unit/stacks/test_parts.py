@@ -1,4 +1,4 @@
-"""Parts in files of their own: read the same as in the stack file, from inside the project alone, each entry once."""
+"""Parts in files of their own are read as in the stack file, only from inside the project, each entry once."""
 
 import json
 import time
@@ -15,7 +15,9 @@ from tests.support.prod import of_the_engine as load
 
 
 def write(folder: Path, *, files: Any, out: tuple[str, ...] = ("tenants", "residents"), **texts: str) -> Path:
-    """Prod without the parts `out`, and with the key files; `texts` are files by their paths, __ for / and .yaml."""
+    """Writes prod without the parts `out`, and with the key files. `texts` maps file paths (__ for /, no .yaml) to
+    texts.
+    """
     config = {name: value for name, value in raw().items() if name not in out}
     path = folder / "Pulumi.x.yaml"
     path.write_text(json.dumps({"config": {f"{PROJECT}:{name}": v for name, v in {**config, "files": files}.items()}}))
@@ -27,7 +29,7 @@ def write(folder: Path, *, files: Any, out: tuple[str, ...] = ("tenants", "resid
 
 
 def split(folder: Path) -> Path:
-    """Prod with its tenants and residents in two files of a folder."""
+    """Writes prod with its tenants and residents in two files of a folder."""
     seats = list(raw()["residents"].items())
     texts = {
         "stacks__a": json.dumps({"tenants": raw()["tenants"], "gpu-tenancy:residents": dict(seats[:2])}),
@@ -45,7 +47,7 @@ def refused(path: Path) -> list[str]:
 
 
 def of_the_engine(monkeypatch: pytest.MonkeyPatch, path: Path, **more: Any) -> settings.StackSettings:
-    """The settings that the program reads: the engine hands on the stack file's values, and defaults."""
+    """Returns the program's settings. The engine passes on the stack file's values, and defaults."""
     values = {name.removeprefix(f"{PROJECT}:"): value for name, value in json.loads(path.read_text())["config"].items()}
     return load(monkeypatch, as_the_engine(values | more), path.parent)
 
@@ -58,7 +60,7 @@ def test_prod_in_files_is_prod_to_chart_and_program(
     assert declared.model_copy(update={"files": []}) == prod
     assert declared.ledger() == prod.ledger()
     assert of_the_engine(monkeypatch, path) == declared
-    assert of_the_engine(monkeypatch, path, tenants={}, residents={}) == declared  # the defaults of Pulumi.yaml
+    assert of_the_engine(monkeypatch, path, tenants={}, residents={}) == declared  # Pulumi.yaml has these defaults
     assert main(["chart", "--stack", "x"], tmp_path) == 0
     in_files = capsys.readouterr().out
     assert main(["chart", "--stack", "prod"], PROD.parent) == 0
@@ -67,7 +69,7 @@ def test_prod_in_files_is_prod_to_chart_and_program(
 
 @pytest.mark.no_cover
 def test_more_than_the_engine_takes_is_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In files there is no limit."""
+    """Files have no size limit, unlike the engine's configuration."""
     names = [f"tenant-{number:05}" for number in range(2000)]
     tenants = "tenants:\n" + "".join(f"  {name}: {{}}\n" for name in names)
     seats = "".join(f"  {name}: {{tenant: {name}, pool: t4, gpumem_mib: 3000}}\n" for name in names)

@@ -1,4 +1,4 @@
-"""The parts of a stack, their order, and the parts that are left out. tests/golden has the objects themselves."""
+"""A stack has its parts in their order, and leaves some out. tests/golden has the objects themselves."""
 
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def components(graph: Graph) -> set[str]:
 
 
 def root_of(graph: Graph, resource: Recorded) -> Recorded:
-    """The part that a resource belongs to."""
+    """Returns the part to which a resource belongs."""
     while (parent := graph.parent(resource)) is not None:
         resource = parent
     return resource
@@ -101,7 +101,7 @@ def test_queues_wait_for_kueues_webhooks_and_local_queues_for_their_namespaces(p
 
 
 def test_a_queue_tenants_jobs_go_before_the_queue_whose_quota_they_hold(prod: Graph) -> None:
-    """Kueue keeps a ClusterQueue while a Workload holds quota: deleted first, it would block `destroy`."""
+    """Kueue keeps a ClusterQueue while a Workload holds quota. If deleted first, the queue would block `destroy`."""
     queue = prod.one("ClusterQueue", "queues-cluster-gpu-cq")
     assert prod.depends_on(prod.one("Namespace", "team-a-namespace"), queue)
     assert not prod.depends_on(prod.one("Namespace", "frigate-namespace"), queue)
@@ -158,7 +158,7 @@ def test_without_the_extender_a_seats_container_asks_the_device_plugin_for_a_tur
     assert stanza["resources"] == {"limits": budget, "requests": budget}
 
 
-# The components that a stack lacks if it lacks the part.
+# Without the part, a stack lacks these components.
 GONE = {
     "tenants": {"Tenant", "Gate", "Queues", "LocalQueues", "Memory", "Guard"},
     "priorities": {"Priorities", "Admission", "Scheduler", "Memory", "Guard"},
@@ -174,7 +174,7 @@ GONE = {
     "unbudgeted": set(),
     "memory_pools": {"Memory", "Guard"},
 }
-# Settings that need the part, and are removed together with the part.
+# These settings need the part, and are removed together with it.
 GOES_ALONG = {
     "tenants": ("residents", "on_demand", "unbudgeted", "queues", "memory_pools", "admission tenant_priorities"),
     "priorities": ("admission", "scheduler", "memory_pools"),
@@ -287,7 +287,9 @@ def test_claims_wait_for_their_tenants_namespaces(claimed: Graph) -> None:
 
 
 def test_the_quota_of_a_queue_tenant_counts_the_gpus_that_its_queues_hand_out() -> None:
-    """The Job controller replaces terminating pods at once: six pods held the one GPU of a queue for minutes."""
+    """The Job controller replaces terminating pods at once. In the bug, six pods held the only GPU of a queue for
+    minutes.
+    """
     change = put("queues cluster_queues gpu-cq quotas gpu-any nvidia.com/mig-1g.5gb", {"nominal": 3})
     seat = put("residents train", {"tenant": "team-b", "pool": "t4", "gpumem_mib": 500, "replicas": 2})
     graph = graph_of(changed(change, seat))

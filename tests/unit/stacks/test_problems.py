@@ -1,4 +1,4 @@
-"""The operator's words: short values, one line each."""
+"""Problems are printed in the operator's words: short values, one line each."""
 
 from stacks import problems
 from tests.support.prod import put, refusal

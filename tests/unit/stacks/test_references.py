@@ -1,4 +1,4 @@
-"""Names that lead nowhere, parts that lack another one, pools that share nodes."""
+"""The settings refuse unknown names, parts that need a missing part, and pools that share nodes."""
 
 import pytest
 
@@ -11,7 +11,7 @@ TENANTS = (
 )
 PRIORITIES = "gpu-workload, homelab-critical, homelab-disposable, tier-2-gpu"
 
-# A key, an unknown name, the map that lacks it, and the proposal.
+# Each case has a key, an unknown name, the map that lacks the name, and the proposal.
 DANGLING = [
     ("residents frigate pool", "a100", "pools", "known there: batch, node-4, t4"),
     ("residents frigate tenant", "frigates", "tenants", "did you mean frigate?"),
@@ -102,7 +102,7 @@ def test_caps_need_a_scheduler_and_no_claims() -> None:
 
 
 def test_a_selector_of_nothing_is_one_line() -> None:
-    """Before, each pool with matching nodes had a line."""
+    """In the bug, each pool with matching nodes had a line."""
     assert refusal(put("pools t4 node_selector", {})) == ["gpu-tenancy:pools.t4.node_selector: must not be empty"]
 
 
@@ -239,7 +239,7 @@ def test_pools_whose_selectors_may_match_one_node_are_refused() -> None:
 
 
 def test_a_pool_of_several_devices_a_node_needs_the_scheduler() -> None:
-    """kube-scheduler compares a budget with the sum of a node's devices, and no device may have the room."""
+    """kube-scheduler only compares a budget with the sum of a node's devices. No single device may have the room."""
     changes = (drop("scheduler"), put("pools t4 device_count", 2))
     assert refusal(*changes) == [
         "gpu-tenancy:scheduler: is missing though each node of pools.t4 has 2 devices: nobody would choose a device "
@@ -292,7 +292,7 @@ def test_prefixes_of_what_no_queue_covers_are_free() -> None:
 
 
 def cohort(config: Raw, *, lends: dict[str, int], borrows: int, resource: str = "nvidia.com/gpu") -> None:
-    """Two queues that lend each other one flavor's devices."""
+    """Returns two queues that lend each other devices of one flavor."""
     queues = config["queues"]["cluster_queues"]
     config["pools"]["batch"]["device_count"] = 3
     config["queues"]["local_queues"]["team-b-gpu"]["cluster_queue"] = "other"

@@ -1,4 +1,4 @@
-"""The files made from the settings are fresh. The JSON schema accepts prod and refuses a typing error."""
+"""The files made from the settings are up to date. The JSON schema accepts prod and refuses a typing error."""
 
 from pathlib import Path
 from typing import Any

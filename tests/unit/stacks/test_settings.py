@@ -1,4 +1,4 @@
-"""Values that the settings accept, and the errors for those that they refuse."""
+"""The settings accept right values, and print an error for each wrong value."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ BYPASSED = "has quotas that can be bypassed; write 0.18.6, 0.19.2 or later"
 BUDGET, TTS, QUOTAS = "residents frigate gpumem_mib", "on_demand tts window", "queues cluster_queues gpu-cq quotas"
 YTDLP_URL = "on_demand ytdlp http_json url"
 
-# A key, its wrong value, and the line about this key.
+# Each case has a key, its wrong value, and the line about this key.
 WRONG_VALUES: list[tuple[str, object, str]] = [
     # Unknown keys.
     ("resident", {"x": {}}, "unknown key; did you mean residents?"),
@@ -117,7 +117,7 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
     ("kueue version", "0.19.1", f"{BYPASSED} (got '0.19.1')"),
     ("kueue version", "latest", "must be a version such as 0.19.2 (got 'latest')"),
 ]
-# The same, where the line is about another key.
+# In these cases the line is about another key.
 OTHER_KEYS: list[tuple[str, object, str]] = [
     (
         "queues flavors gpu-any tolerations",
@@ -207,7 +207,7 @@ ACCEPTED: list[tuple[str, object]] = [
     *((YTDLP_URL, url) for url in ("http://x", "http://a.b.svc:65535/x?y=1", "https://[::1]:80/", "http://X./?q")),
     *((TTS, {"between": "22:00-02:00", "time_zone": zone}) for zone in ("UTC", "Etc/GMT+1", "America/Port-au-Prince")),
     *(("kueue version", version) for version in ("0.18.6", "0.19.2", "0.20.0", "1.0.0")),
-    ("residents llama-swap gpumem_mib", 10000),  # a sum is the policy pack's to judge
+    ("residents llama-swap gpumem_mib", 10000),  # the policy pack judges this sum
 ]
 
 
@@ -244,9 +244,9 @@ def test_all_mistakes_are_reported_at_once_also_within_one_map() -> None:
 @pytest.mark.parametrize("part", ["alerts", "kueue", "queues", "memory_pools", "admission", "unbudgeted"])
 def test_a_part_that_is_empty_counts_as_left_out(part: str) -> None:
     config = raw()
-    del config["scheduler"]  # which needs admission
+    del config["scheduler"]  # this setting needs admission
     if part == "admission":
-        del config["memory_pools"]  # which need it
+        del config["memory_pools"]  # these settings need admission
     config[part] = {}
     emptied = settings.parse(config)
     del config[part]

@@ -1,4 +1,4 @@
-"""Names that belong to Kubernetes, to the stack itself, or to another key."""
+"""The settings refuse names that belong to Kubernetes, to the stack itself, or to another key."""
 
 import pytest
 
@@ -12,7 +12,7 @@ GROUPS = "tenants frigate groups"
 TTS = raw()["on_demand"]["tts"]
 VICTIM = raw()["memory_pools"]["node-4"]["disposable"]["agent-microvm"]
 
-# A key, a taken value, and the beginning of the line after the key.
+# Each case has a key, a taken value, and the beginning of the line after the key.
 TAKEN: list[tuple[str, object, str]] = [
     (DOMAIN, "gpu.kubernetes.io", ": kubernetes.io is Kubernetes' own; name a domain of yours"),
     (DOMAIN, "my-kubernetes.io", ": kubernetes.io is Kubernetes' own; name a domain of yours"),
@@ -59,7 +59,7 @@ FREE: list[tuple[str, object]] = [
     (EXEMPT, ["kube-system", "gpu-tenancy-system-nodes", "monitoring"]),
     (CLASSES, ["compute-domain-default-channel.nvidia.com", "rdma.nvidia.com", "nic.viktorbarzin.me"]),
     (GROUPS, {"system-admins": "edit", "team:system:a": "edit", "system:serviceaccounts:ci": "edit"}),
-    ("on_demand frigate", {**TTS, "tenant": "ytdlp"}),  # of another tenant than the resident of that name
+    ("on_demand frigate", {**TTS, "tenant": "ytdlp"}),  # the resident of that name belongs to another tenant
 ]
 
 
@@ -76,7 +76,7 @@ def test_a_name_that_only_looks_like_a_taken_one_is_free(path: str, value: objec
 
 @pytest.mark.parametrize("tenant", ["frigate", "tts", "signoz", "team-a"])
 def test_no_tenant_is_exempt_or_trusted(tenant: str) -> None:
-    """With a seat, on demand, in a memory pool, in a queue."""
+    """Tenants may have a seat, an on-demand workload, a memory pool or a queue."""
     for field, why in (("exempt_namespaces", "exempt from"), ("trusted_namespaces", "trusted by")):
         assert refusal(put(f"admission {field}", ["monitoring", tenant])) == [
             f"gpu-tenancy:tenants.{tenant}: this namespace is {why} admission; give the tenant one of its own"
@@ -97,7 +97,7 @@ def test_namespaces_that_are_named_otherwise_are_free() -> None:
 
 
 def test_a_domain_leaves_room_for_the_driver_of_its_devices() -> None:
-    """Kubernetes takes no ResourceSlice of a driver with more than 63 characters, and without one nothing is placed."""
+    """Kubernetes accepts no ResourceSlice whose driver name exceeds 63 characters. Without slices nothing is placed."""
     longest = f"{'x' * 44}.example.com"
     assert refusal(put(DOMAIN, longest)) == []
     assert len(Names(longest).device_driver) == 63

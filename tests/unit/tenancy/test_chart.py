@@ -1,4 +1,4 @@
-"""The seating chart: to scale, complete, within its width, and loud where a pool is overrun."""
+"""The seating chart is to scale, complete and within its width. It shows clearly where a pool is overrun."""
 
 import re
 from dataclasses import replace
@@ -116,7 +116,7 @@ def test_a_pool_whose_numbers_are_assumed_is_named_as_such() -> None:
 
 
 def test_the_chart_of_one_device() -> None:
-    """The picture itself: change it on purpose only."""
+    """The test shows the picture itself. Change the picture on purpose only."""
     one = replace(
         ledger(T4, seat("chat", 400), seat("a-rather-long-name", 100)),
         on_demand=(OnDemand(name="night", tenant="x", pool="t4", need_mib=50),),

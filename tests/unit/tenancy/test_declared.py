@@ -1,4 +1,4 @@
-"""The declared memory of a pod, from its limits and its claims on seats."""
+"""A pod's declared memory comes from its limits and its claims on seats."""
 
 from dataclasses import replace
 from typing import Any

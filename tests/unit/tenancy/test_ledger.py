@@ -1,4 +1,4 @@
-"""The ledger's sums, and its way through JSON."""
+"""The ledger's sums are right, and the ledger survives JSON."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ def test_a_ledger_survives_the_way_through_json(ledger: Ledger) -> None:
 
 @given(ledgers())
 def test_a_ledger_survives_a_reader_that_knows_only_floats(ledger: Ledger) -> None:
-    """Numbers that travelled through protobuf's Struct."""
+    """Protobuf's Struct turns every number into a float."""
     assert Ledger.from_data(json.loads(json.dumps(ledger.to_data()), parse_int=float)) == ledger
 
 
@@ -135,7 +135,7 @@ claimed_pools = st.builds(
 
 @given(claimed_pools, st.lists(st.integers(1, 100_000), min_size=1, max_size=12), st.integers(0, 100_000))
 def test_claims_that_a_device_holds_leave_it_the_reserve(pool: Pool, budgets: list[int], larger_mib: int) -> None:
-    """The allocator fills a device up to all of its memory, with claims of whichever seats."""
+    """The allocator fills a device up to all of its memory, with claims of any seats."""
     seats = tuple(Seat(name=f"s{n}", tenant="t", pool="p", gpumem_mib=mib) for n, mib in enumerate(budgets))
     ledger = Ledger(domain="x.y", pools=(pool,), seats=seats, claimed=ConsumableShares.MEMORY)
     device_mib, claimed, promised = pool.memory_mib + larger_mib, 0, 0

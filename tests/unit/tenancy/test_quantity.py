@@ -1,4 +1,4 @@
-"""Quantities against an independent oracle, decimal arithmetic, and every spelling of a number against the others."""
+"""Quantities agree with decimal arithmetic as an independent oracle, and all spellings of a number agree."""
 
 import math
 from decimal import Decimal, localcontext
@@ -27,11 +27,11 @@ def numbers() -> st.SearchStrategy[str]:
 
 
 def in_nano(amount: Fraction) -> Fraction:
-    """Rounded away from 0 to the finest that a quantity can be."""
+    """Returns the number rounded away from 0 to the finest unit of a quantity."""
     return Fraction(math.copysign(1, amount)) * math.ceil(abs(amount) * 10**9) / 10**9
 
 
-# Found by asking Kubernetes' own code (test_against_kubernetes.py).
+# Kubernetes' own code showed these cases (test_against_kubernetes.py).
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -1,4 +1,4 @@
-"""The requests of workloads, compared with the scheduler's formula in another form."""
+"""The requests of workloads agree with the scheduler's formula, written in another form."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ INIT_CONTAINERS = st.lists(st.tuples(st.integers(min_value=0, max_value=50), st.
 
 
 def by_moments(containers: list[int], init: list[tuple[int, bool]], overhead: int) -> int:
-    """KEP 753 by its words: the most that runs at any moment of the pod's life.
+    """Returns the request by the words of KEP 753: the most that runs at any moment of the pod's life.
 
     While init container i starts, all sidecars before it run. After the last init container, all sidecars run together
     with the containers.

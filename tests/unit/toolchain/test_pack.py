@@ -1,4 +1,6 @@
-"""The policy pack that stands alone. That it judges is tested with the engine (tests/integration/preview)."""
+"""The policy pack that stands alone is complete. tests/integration/preview tests with the engine that the pack
+judges.
+"""
 
 import sys
 import tomllib

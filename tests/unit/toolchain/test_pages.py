@@ -1,4 +1,4 @@
-"""The pages of the package are current, and their examples are right."""
+"""The package's pages are up to date, and their examples are right."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The pictures of the docs: each is drawn from its source as it is, and shows what the source has."""
+"""Each picture of the docs is drawn from its current source, and shows what the source has."""
 
 import json
 import re

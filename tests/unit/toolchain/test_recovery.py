@@ -1,4 +1,4 @@
-"""The repair of a state after a run that was killed, and the locks of a stack."""
+"""The recovery repairs a state after a run was killed, and reads the locks of a stack."""
 
 import json
 from pathlib import Path

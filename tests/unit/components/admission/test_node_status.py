@@ -1,4 +1,4 @@
-"""The policy names every field of a node's status; a real API server shows the rest in tests/e2e/api."""
+"""The policy names every field of a node's status. tests/e2e/api tests the policy on a real API server."""
 
 import json
 from importlib import resources

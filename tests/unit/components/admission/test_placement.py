@@ -1,4 +1,4 @@
-"""The nodes of each tenant's GPU pods, from the settings of prod."""
+"""Prod's settings decide on which nodes each tenant's GPU pods may run."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ WHOLE = {"nodes": 1, "sharing": "whole"}
 
 
 def ledger(*changes: Change) -> Ledger:
-    """The ledger of prod after changes."""
+    """Returns the ledger of prod after changes."""
     config = raw()
     for change in changes:
         change(config)
@@ -26,7 +26,7 @@ def names(config: dict[str, Any]) -> list[str]:
 
 
 def queues_over(*groups: tuple[str, ...]) -> dict[str, Any]:
-    """Prod with a queue of whole devices for each group of pools, each with a tenant of its own."""
+    """Returns prod with a queue of whole devices for each group of pools. Each queue has a tenant of its own."""
     config = raw()
     config["pools"] |= {
         pool: {"node_selector": config["pools"]["batch"]["node_selector"] | {LABEL_HOSTNAME: pool}, **WHOLE}

@@ -1,4 +1,4 @@
-"""The policies that a stack has, and their namespaces. A real API server applies them to pods in tests/e2e/api."""
+"""A stack has the right policies for the right namespaces. tests/e2e/api applies them to pods on a real API server."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -67,7 +67,7 @@ def specs(args: AdmissionArgs = ARGS) -> dict[str, dict[str, Any]]:
 
 
 def namespaces(spec: Mapping[str, Any]) -> tuple[str, list[str]] | None:
-    """Operator and values of a policy's namespaceSelector; None if it is for every namespace."""
+    """Returns operator and values of a policy's namespaceSelector; None if the policy covers every namespace."""
     selector = spec["matchConstraints"]["namespaceSelector"]
     if not selector:
         return None
@@ -96,7 +96,7 @@ def test_every_policy_fails_closed_and_is_in_force_by_a_binding_of_its_name(grap
         assert bound.inputs["spec"]["policyName"] == each.inputs["metadata"]["name"]
         assert bound.inputs["spec"].get("validationActions") == (["Deny"] if "Validating" in each.kind else None)
         assert graph.depends_on(bound, each)
-        assert graph.depends_on(each, graph.one("NamespacePatch"))  # the label of an exempt namespace
+        assert graph.depends_on(each, graph.one("NamespacePatch"))  # this label marks an exempt namespace
 
 
 def test_the_stack_labels_exempt_namespaces_but_not_kube_system(graph: Graph) -> None:

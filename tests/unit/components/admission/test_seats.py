@@ -1,4 +1,4 @@
-"""The sizes of seats as CEL: within what an expression may have, each tenant in one policy."""
+"""The seats' sizes as CEL stay within the limits of an expression, and each tenant is in one policy."""
 
 import re
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ def seats(tenants: int) -> Seats:
 
 
 def of(policies: Iterable[Manifest], name: str) -> list[Manifest]:
-    """Those of that name, and of it and a number."""
+    """Returns the policies with that name, and those with that name and a number."""
     return [policy for policy in policies if re.fullmatch(rf"{name}(-\d+)?", policy["metadata"]["name"])]
 
 
@@ -46,7 +46,7 @@ QUEUED = queue_policies(Queued(seats=seats(10_000), tenants=[*EVERYBODY, "withou
     ],
 )
 def test_ten_thousand_tenants_are_in_as_many_policies_as_it_takes(name: str, policies: list[Manifest]) -> None:
-    """At some 4,300 the API server refused the one policy that there was."""
+    """In the bug, the API server refused the only policy from some 4,300 tenants on."""
     policies = of(policies, name)
     spec = [policy["spec"] for policy in policies]
     assert [policy["metadata"]["name"] for policy in policies] == [

@@ -67,7 +67,7 @@ def test_the_gates_are_served_by_name_those_without_a_demand_signal_last(graph: 
 
 
 def test_its_runs_overlap_so_that_a_seat_that_waits_is_always_seen(graph: Graph) -> None:
-    """The next run's pod is at work by then; and the alerts on runs have to bear with how long one lasts."""
+    """The next run's pod already works by then. The alerts on runs must allow for the length of a run."""
     spec = graph.one("CronJob").inputs["spec"]
     slowest_start_seconds = 10
     run_seconds = int(environment(dict(graph.one("CronJob").inputs))["RUN_SECONDS"])

@@ -56,7 +56,9 @@ def test_the_extender_runs_next_to_the_scheduler_that_calls_it(graph: Graph) -> 
 
 
 def test_of_two_nodes_with_room_the_device_decides(graph: Graph) -> None:
-    """kube-scheduler offers every node and the filter leaves one, since its own plugins outweigh a prioritize verb."""
+    """kube-scheduler offers every node, and the filter leaves one. kube-scheduler's own plugins would outweigh a
+    prioritize verb.
+    """
     cache = Cache()
     for name, mib in (("A", 5001), ("B", 5000), ("C", 80000)):
         cache.update_node(inventory(name, mib))

@@ -9,7 +9,7 @@ PROMETHEUS = PrometheusSpec(namespace="monitoring").peer
 
 
 def test_prometheus_is_its_pods_in_its_namespace() -> None:
-    """Both in one peer: as two it would be every pod there, and every pod of such a label here."""
+    """One peer selects both. Two peers would allow every pod of that namespace, and every pod of that label here."""
     assert PROMETHEUS == {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
         "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
@@ -22,5 +22,5 @@ def test_without_labels_every_pod_of_the_namespace_would_be_prometheus() -> None
 
 
 def test_nobody_is_not_everybody() -> None:
-    """A rule with an empty `from` lets all in."""
+    """A rule with an empty `from` allows everybody."""
     assert ingress(METADATA, SELECTOR, 9401, [])["spec"]["ingress"] == []

@@ -1,4 +1,6 @@
-"""The dashboard's file against what it shows; its queries run in a real Prometheus in tests/integration/monitoring."""
+"""The dashboard's file agrees with what it shows. tests/integration/monitoring runs its queries in a real
+Prometheus.
+"""
 
 import json
 import re

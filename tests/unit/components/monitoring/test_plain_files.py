@@ -1,4 +1,4 @@
-"""The parts of the alerts without the Prometheus Operator."""
+"""Without the Prometheus Operator, the stack writes the alerts as plain files."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,7 +36,7 @@ def test_each_scrape_selects_the_pods_of_its_monitor() -> None:
 
 
 def selected(selector: dict[str, Any]) -> list[str]:
-    """The values of the label that a PodMonitor selects by."""
+    """Returns the values of the label by which a PodMonitor selects pods."""
     return list(selector.get("matchLabels", {}).values()) or list(selector["matchExpressions"][0]["values"])
 
 

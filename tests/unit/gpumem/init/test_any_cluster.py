@@ -24,7 +24,7 @@ NAMESPACES = ("a", "b", "c", "default", "kube-system")
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
-    """Nodes of some cards, shown in some way, with workloads on them or waiting."""
+    """Makes nodes with some GPUs, shown in some way, and workloads that run on the nodes or wait."""
     found = Cluster(nodes=[node("without")], version=draw(st.sampled_from(["v1.36.3", "v1.36.3", "v1.34.0"])))
     free = {}
     for number in range(draw(st.integers(1, 5))):
@@ -44,7 +44,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 @st.composite
 def workload(draw: st.DrawFn, number: int, free: dict[str, int]) -> list[Object]:
-    """Pods of a Deployment, on a node that has enough free GPUs, or waiting."""
+    """Returns pods of a Deployment that run on a node with enough free GPUs, or wait."""
     gpus, replicas = draw(st.integers(1, 2)), draw(st.integers(1, 3))
     fitting = [name for name, left in free.items() if left >= gpus * replicas]
     on = draw(st.none() | st.sampled_from(fitting)) if fitting else None

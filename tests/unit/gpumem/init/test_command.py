@@ -1,4 +1,4 @@
-"""init writes one file, and never over another."""
+"""init writes one file, and never overwrites another."""
 
 import json
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""Peaks are of the workload that made the pods, by our exporter's series or by DCGM's."""
+"""A peak belongs to the workload that made the pods, by our exporter's series or by the DCGM exporter's."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ POD = "immich-ml-6c9f8d7b54-abcde"
 
 
 class History:
-    """A Prometheus with series by metric."""
+    """Plays a Prometheus with series by metric."""
 
     def __init__(self, **series: list[tuple[Mapping[str, str], float]]) -> None:
         self._series = series

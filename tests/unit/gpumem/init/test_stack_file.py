@@ -1,4 +1,4 @@
-"""The stack file that init proposes for a cluster, judged by the settings and the policy pack."""
+"""The settings and the policy pack accept the stack file that init proposes for a cluster."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,7 +47,7 @@ def proposed(cluster: Cluster, peaks: Mapping[Workload, Peak] | None = None) -> 
 
 
 def values(proposal: StackProposal, folder: Path) -> dict[str, Any]:
-    """The settings of the written file, accepted by the settings and the policy pack."""
+    """Returns the settings of the written file, after the settings and the policy pack have accepted them."""
     path = folder / "Pulumi.mine.yaml"
     path.write_text(stack_text(proposal))
     found = stackfile.read(path)
@@ -243,7 +243,7 @@ def test_where_only_the_resource_shows_a_gpu_its_memory_is_assumed_and_safe(tmp_
     proposal = proposed(cluster)
     pool = values(proposal, tmp_path)["pools"]["gpu"]
     assert pool["node_selector"] == {"kubernetes.io/hostname": "a"}
-    assert pool["source"] == "slices"  # what the exporter reads bounds what is advertised
+    assert pool["source"] == "slices"  # gpumem is advertised only up to what the exporter reads
     assert "memory_mib: 15360 # assumed: " in stack_text(proposal)
 
 

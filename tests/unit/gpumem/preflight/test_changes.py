@@ -1,4 +1,4 @@
-"""Objects of others are named before a rollout, by the judgement of `make up`."""
+"""preflight names objects of others before a rollout, with the same code as `make up`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ Change = Callable[[Cluster], object]
 
 
 def report(folder: Path, cluster: Cluster, old: str = "", new: str = "") -> Preflight:
-    """preflight of the file that init proposes for record 0000, with `old` replaced, on this cluster."""
+    """Runs preflight on this cluster, with the file that init proposes for record 0000 and with `old` replaced."""
     proposed = survey.read(record_0000().api())
     text = stack_text(propose(proposed, find(proposed), {})).replace("mode: observe", "mode: enforce")
     assert old in text

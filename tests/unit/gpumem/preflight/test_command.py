@@ -1,4 +1,4 @@
-"""preflight as it is typed: its exit codes, and the stack that it compares."""
+"""preflight runs as a user types it. The tests check the exit codes, and the stack that is compared."""
 
 import json
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""The obstacles to a rollout: denials by admission's own judgement, objects of others, and missing parts."""
+"""preflight reports the obstacles to a rollout: denied pods, objects of others, and missing parts."""
 
 from dataclasses import replace
 from typing import Any

@@ -24,7 +24,7 @@ def by_identity(manifests: Iterable[Mapping[str, Any]]) -> dict[Identity, dict[s
 
 
 def config(**existing: bool) -> Raw:
-    """Prod's, with its own namespaces and classes, or with those of others."""
+    """Returns prod's configuration, with its own namespaces and classes, or with those of others."""
     found = raw()
     if existing:
         put("tenants immich", {"create_namespace": False})(found)

@@ -1,4 +1,4 @@
-"""Objects are looked for by a list of each kind, and not where they cannot be."""
+"""A list of each kind is searched for objects. Kinds that the cluster lacks are not searched."""
 
 from stacks.existing.lookup import lookup
 from stacks.existing.planned import Identity

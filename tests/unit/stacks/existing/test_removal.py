@@ -1,4 +1,4 @@
-"""A removal lists what is lost, and is refused if somebody else's volumes would be."""
+"""A removal lists everything that it deletes. It is refused if it would delete another owner's volumes."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ FINISHED = {"conditions": [{"type": "Finished", "status": "True"}]}
 
 
 def test_jobs_that_stay_without_their_queue_are_to_end_first() -> None:
-    """Kueue keeps the queue for which quota is held, and a removed Kueue would never take its finalizers off."""
+    """Kueue keeps a queue for which quota is held. If Kueue is removed first, nothing removes its finalizers."""
     workloads = [
         workload("team-a", "train"),
         workload("team-a", "done", **FINISHED),

@@ -1,4 +1,4 @@
-"""Pulumi's events, as the preview reads them."""
+"""The preview reads Pulumi's events."""
 
 import pytest
 

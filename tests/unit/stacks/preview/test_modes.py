@@ -1,4 +1,4 @@
-"""The parts that begin to act, or only to observe, as a preview lists them."""
+"""A preview lists the parts that begin to act, or that only observe from now on."""
 
 from typing import Any
 

@@ -37,7 +37,7 @@ def test_what_lowering_does_not_help_has_none() -> None:
 
 
 def alike(*budgets: tuple[int, int]) -> Ledger:
-    """A pool of 2 nodes with 2 devices of 14,000 MiB, and seats of MiB and replicas."""
+    """Returns a pool of 2 nodes with 2 devices of 14,000 MiB, and seats of so many MiB and replicas."""
     pool = replace(LEDGER.pools[0], nodes=2, device_count=2, floor_mib=0)
     seats = [
         Seat(name=f"s{number}", tenant="t", pool="t4", gpumem_mib=mib, replicas=replicas)
@@ -48,7 +48,7 @@ def alike(*budgets: tuple[int, int]) -> Ledger:
 
 @pytest.mark.no_cover
 def test_of_seats_that_are_almost_alike_a_remedy_is_not_searched_for_minutes() -> None:
-    """Every amount of each of several seats was gone through without a step being counted."""
+    """In the bug, the search tried every amount of several seats, and counted no step."""
     (line,) = remedies(
         alike(
             (3001, 8), (3000, 1), (3001, 8), (5000, 1), (3001, 8), (3001, 1), (5000, 8), (5000, 2), (5000, 1), (3000, 2)

@@ -1,4 +1,4 @@
-"""The report of a preview, and its exit code."""
+"""A preview prints a report and ends with an exit code."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def blocks(of: Run) -> list[str]:
 
 
 def tenants(*names: str, op: str = "create") -> list[Event]:
-    """A component and its namespace for each."""
+    """Returns a component and its namespace for each tenant."""
     found = []
     for name in names:
         tenant = component("Tenant", name)

@@ -1,4 +1,4 @@
-"""The devices that a request gets, by record 0003's rule."""
+"""A request gets its devices by record 0003's rule."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Stranded memory."""
+"""Stranded memory is free memory that the usual pods cannot use."""
 
 import pytest
 from hypothesis import given
@@ -52,7 +52,9 @@ def test_without_usual_pods_the_best_fit_is_chosen() -> None:
 
 
 def by_definition(usual: list[MemoryRequest], free: list[int], cpu: int) -> float:
-    """The sum over all pods of free memory on devices too small for the pod, or of all memory if it fits nowhere."""
+    """Returns the sum over all pods: free memory on devices too small for the pod, or all free memory if the pod
+    fits nowhere.
+    """
     stranded = 0
     for request in usual:
         fitting = [mib for mib in free if mib >= request.mib]

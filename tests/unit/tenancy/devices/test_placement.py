@@ -1,4 +1,4 @@
-"""Placement, checked against trying everything."""
+"""Placement agrees with a search of all possibilities."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The smallest set that restores the floor, against every set there is."""
+"""The chosen set is the smallest that restores the floor, compared with all sets."""
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
@@ -60,7 +60,7 @@ def test_a_pod_is_over_when_its_devices_together_are(used: dict[str, int], decla
 
 
 def expected(offenders: Sequence[Offender], shortfall_mib: int) -> RecycleChoice:
-    """`choose` by trying every set."""
+    """Returns what `choose` must return, by trying every set."""
     for size in range(1, len(offenders) + 1):
         enough = [
             chosen

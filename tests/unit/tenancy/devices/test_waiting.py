@@ -1,4 +1,4 @@
-"""The missing memory of a waiting seat, as a table and as properties of any node."""
+"""A waiting seat lacks the right amount of memory, in a table and by properties of any node."""
 
 from collections.abc import Mapping
 
@@ -120,7 +120,7 @@ def test_a_pool_presses_where_no_node_has_room_without_a_lack(
 def _freed(
     nodes: Mapping[str, Mapping[int, DeviceMemory]], freed: Mapping[tuple[str, int], int], asks: list[MemoryRequest]
 ) -> Mapping[tuple[str, int], int]:
-    """The MiB still to free after that much was freed."""
+    """Returns the MiB still to free after that much was freed."""
     after = {
         node: {
             key: device(each.room_mib, (each.free_mib or 0) + freed.get((node, key), 0), each.floor_mib)

@@ -22,7 +22,7 @@ SIZES = st.integers(min_value=1, max_value=60_000)
 
 @st.composite
 def pools(draw: st.DrawFn) -> HostMemoryPool:
-    """One workload and one victim, guarded or not."""
+    """Returns pools of one workload and one victim, guarded or not."""
     steady, peak, limit = sorted(draw(st.tuples(SIZES, SIZES, SIZES)))
     workload = replace(
         INFERENCE, request_mib=draw(st.integers(1, limit)), steady_mib=steady, peak_mib=peak, limit_mib=limit
