@@ -1,6 +1,6 @@
-"""One cluster for all tests of a lane, and one rollout of prod on it for those that need it.
+"""Starts one cluster for all tests of a lane, and rolls prod out on it once for the tests that need prod.
 
-If a part of the cluster cannot be started, the tests that need it are skipped with the reason.
+If a part of the cluster cannot be started, the tests that need this part are skipped with the reason.
 """
 
 from collections.abc import Generator, Iterator
@@ -37,7 +37,7 @@ LANES = {
 ORDER = [part for lane in LANES.values() for part in lane]
 HERE = Path(__file__).parent
 CLUSTER = pytest.StashKey[HeldCluster]()
-# The namespaces of an empty cluster.
+# The namespaces of a new cluster.
 OWN = {"default", "kube-node-lease", "kube-public", "kube-system", OPERATOR_NAMESPACE}
 
 
@@ -53,7 +53,7 @@ def _part(path: Path) -> str:
 
 
 class Lanes(LoadScopeScheduling):
-    """A lane is what one worker has to itself."""
+    """Assigns each test to its lane. One worker runs all tests of a lane."""
 
     def _split_scope(self, nodeid: str) -> str:
         part = _part(ROOT / nodeid.partition("::")[0])
@@ -76,7 +76,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def installed() -> None:
-    """The programs of a control plane are there."""
+    """Skips the tests if the programs of a control plane are missing."""
     if lacking := paths.missing(paths.CONTROL_PLANE):
         pytest.skip(f"{', '.join(lacking)} not installed: make cluster-toolchain")
 
@@ -85,7 +85,7 @@ def installed() -> None:
 def real_cluster(
     installed: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[HeldCluster]:
-    """A whole cluster with a real node, which runs the agents."""
+    """Starts a whole cluster with a real node, on which the agents run."""
     if reason := node.why_not():
         pytest.skip(reason)
     with cluster.running(tmp_path_factory.mktemp("cluster"), extent=Extent.REAL_NODE) as running:
@@ -96,7 +96,8 @@ def real_cluster(
 
 @pytest.fixture(scope="session")
 def stack(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -> Rollout:
-    """Prod on a cluster without anybody else's namespaces. It need not be rolled out, and goes with the cluster."""
+    """Prepares prod on a cluster without other namespaces. The rollout ends with the cluster, and no test has to use
+    it."""
 
     def is_empty() -> bool:
         found = (real_cluster.api.get("/api/v1/namespaces") or {})["items"]
@@ -110,6 +111,6 @@ def stack(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def prod(stack: Rollout) -> Rollout:
-    """Prod as it is configured, rolled out: what another module changed of it is put back."""
+    """Rolls prod out as it is configured, and undoes the changes of other modules."""
     stack.settle()
     return stack

@@ -1,4 +1,4 @@
-"""A rollout on a cluster with objects of its own, by the commands of an operator: nothing of them is lost."""
+"""Rolls out on a cluster with objects of its own, by an operator's commands. None of these objects is lost."""
 
 import os
 import secrets
@@ -37,7 +37,7 @@ LEDGER = f"{SYSTEM}/configmaps/{names.LEDGER}"
 
 @dataclass(frozen=True)
 class Lab:
-    """A stack `lab` in a workspace, and its cluster."""
+    """Makes a stack `lab` in a workspace, and a cluster for the stack."""
 
     cluster: HeldCluster
     space: Workspace
@@ -71,7 +71,7 @@ class Lab:
         return found
 
     def versions(self) -> set[tuple[str, str]]:
-        """The version of each namespace and class: another one after any change."""
+        """Returns the version of each namespace and class. Any change gives another version."""
         lists = [self.found(path)["items"] for path in (NAMESPACES, CLASSES)]
         return {(each["metadata"]["uid"], each["metadata"]["resourceVersion"]) for found in lists for each in found}
 
@@ -128,7 +128,8 @@ def test_what_is_there_is_refused_named_and_used_and_left_as_it_was(lab: Lab) ->
 
 
 def test_an_up_that_was_killed_goes_on_and_a_namespace_that_stayed_is_used_again(lab: Lab) -> None:
-    """The second time with another level. The labels of the namespace still have the first rollout's field manager."""
+    """Rolls out twice, with another level the second time. The namespace's labels keep the first rollout's field
+    manager."""
     lab.write()
     delay_seconds = secrets.randbelow(2000) / 1000
     kill_after_the_first_object(lab, delay_seconds)
@@ -160,7 +161,7 @@ def test_an_up_that_was_killed_goes_on_and_a_namespace_that_stayed_is_used_again
 
 
 def test_a_second_stack_is_refused_and_its_engine_alone_changes_no_object_but_namespaces_of_tenants(lab: Lab) -> None:
-    """The mark of the first stack is a conflict for the second, also where no `up` compares."""
+    """The mark of the first stack is a conflict for the second stack, also if no `up` compares."""
     for name in ("other", "lab"):
         lab.write(name=name)
     lab.succeed("up")
@@ -175,14 +176,14 @@ def test_a_second_stack_is_refused_and_its_engine_alone_changes_no_object_but_na
 
 
 def remove_claim(lab: Lab, path: str) -> None:
-    """Deletes a claim at once: its finalizer protects it from pods, of which there are none."""
+    """Deletes a claim at once, without its finalizer: no pod uses the claim."""
     lab.cluster.api.request("DELETE", path)
     lab.cluster.api.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
     eventually(lambda: lab.cluster.api.get(path) is None, "the claim is gone")
 
 
 def kill_after_the_first_object(lab: Lab, delay_seconds: float) -> None:
-    """Kills all processes of an `up` that long after its first namespace is there."""
+    """Kills all processes of an `up` this many seconds after its first namespace exists."""
     log = lab.space.folder / "killed.log"
     with (
         log.open("wb") as output,

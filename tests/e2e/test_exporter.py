@@ -67,7 +67,7 @@ _STATUS = f"/api/v1/nodes/{node.NODE}/status"
 
 @pytest.fixture(scope="module")
 def card(real_cluster: HeldCluster) -> Path:
-    """The file with the figures of the node's fake library."""
+    """Returns the file with the figures of the node's fake library."""
     libraries = node.gpu_libraries(real_cluster.folder)
     if not fake_nvml.can_build():
         pytest.skip("NO C COMPILER: the exporter is not tested on the real node")
@@ -78,7 +78,7 @@ def card(real_cluster: HeldCluster) -> Path:
 
 @pytest.fixture(scope="module")
 def exporter(real_cluster: HeldCluster, card: Path) -> Iterator[str]:
-    """The pod's name, once it is ready."""
+    """Returns the pod's name, after the pod is ready."""
     code = build_for_nodes()
     agent = exporter_agent(
         ExporterArgs(
@@ -120,7 +120,7 @@ def exporter(real_cluster: HeldCluster, card: Path) -> Iterator[str]:
             api.request("DELETE", path)
         api.patch(_STATUS, {"status": {"capacity": {GPUMEM: None}, "allocatable": {GPUMEM: None}}})
         eventually(lambda: not any(map(api.get, made)), "all is gone")
-        api.request("DELETE", SLICE)  # last: nobody publishes it again
+        api.request("DELETE", SLICE)  # This is the last step, because nothing publishes the slice again.
 
 
 def ready_pod(cluster: HeldCluster) -> str | None:
@@ -132,7 +132,7 @@ def ready_pod(cluster: HeldCluster) -> str | None:
 
 @pytest.fixture
 def tenant(real_cluster: HeldCluster, exporter: str) -> Iterator[tuple[str, int]]:
-    """The UID of a tenant's pod on the node, with a budget of 3000 MiB, and its process as the node counts."""
+    """Returns the UID of a tenant's pod with a budget of 3000 MiB, and the PID of its process on the node."""
     path = f"/api/v1/namespaces/{TENANT}/pods"
     uid = real_cluster.api.create(path, tenant_pod())["metadata"]["uid"]
     yield uid, eventually(lambda: process_of(uid), "the tenant's process runs")
@@ -159,7 +159,7 @@ def tenant_pod() -> dict[str, object]:
 
 
 def process_of(pod_uid: str) -> int | None:
-    """The process id of the pod's model in the PID namespace of the node."""
+    """Returns the PID of the pod's model in the PID namespace of the node."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if (
@@ -251,7 +251,7 @@ def test_a_slice_at_rest_is_not_written_again(real_cluster: HeldCluster, exporte
 def test_a_kubelet_that_restarts_takes_the_slice_away_and_it_comes_back(
     real_cluster: HeldCluster, exporter: str
 ) -> None:
-    """It knows of no driver that would still be there (pkg/kubelet/cm/dra/plugin)."""
+    """The kubelet knows of no driver that still runs (pkg/kubelet/cm/dra/plugin)."""
     before = eventually(lambda: published(real_cluster), "the slice is there")
     kubelet = program("kubelet")
     old = real_cluster.pid_on_node(kubelet)

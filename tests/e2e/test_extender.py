@@ -1,4 +1,4 @@
-"""The extender on the real control plane, asked by the real kube-scheduler."""
+"""Tests the extender on the real control plane, where the real kube-scheduler asks it."""
 
 import socket
 import ssl
@@ -16,11 +16,11 @@ from tests.support.e2e.rollout import becomes, eventually
 from tests.support.e2e.scheduler_pod import SchedulerPod
 from toolchain.cluster.cluster import HeldCluster
 
-# Record 0003's node.
+# The node of record 0003.
 UNLIKE = (12207, 8138, 4069, 16276)
-# Far below the scheduler's own five minutes, and patient with a busy machine.
+# Far less than the scheduler's own five minutes, and enough for a busy machine.
 RETRY_SECONDS = 150
-# It takes 3 to 6 s. The best of a few: a machine that does much else is late for anything.
+# A placement takes 3 to 6 s. The best time of several counts, because a busy machine delays each.
 BURST_SECONDS, BURSTS = 30, 3
 
 
@@ -39,7 +39,7 @@ def scheduler(placed: Bench) -> SchedulerPod:
 
 @pytest.fixture
 def proxy(placed: Bench, scheduler: SchedulerPod) -> Iterator[Proxy]:
-    """Between the extender and the API server."""
+    """A proxy between the extender and the API server."""
     with proxied(placed.cluster.folder, placed.cluster.api.server) as running:
         direct = scheduler.environment
         behind = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(running.port)}
@@ -62,7 +62,7 @@ def _cleared(placed: Bench) -> Iterator[None]:
 
 
 def offered_mib(scheduler: SchedulerPod, node: str, gpu: str) -> float | None:
-    """The memory of a device that the extender may hand out."""
+    """Returns the memory of a device that the extender may give away."""
     offered = scheduler.value(names.METRIC_EXTENDER_OFFERED, node=node, gpu=gpu)
     return None if offered is None else offered / MIB
 
@@ -103,14 +103,14 @@ def test_a_pod_that_the_nodes_sum_would_take_waits_for_a_device(placed: Bench, s
     placed.await_bound("half")
     placed.create("whole", 16276, node="cards-0")
     placed.await_bound("whole")
-    placed.create("late", 12300, node="cards-0")  # 16,276 MiB are free, on two devices
+    placed.create("late", 12300, node="cards-0")  # 16,276 MiB are free, on two devices.
     message = eventually(lambda: placed.waits("late"), "the pod waits")
     assert "its largest GPU has 12207 MiB free, not 12300" in message
 
 
 def test_of_two_nodes_with_room_the_device_decides(placed: Bench, scheduler: SchedulerPod) -> None:
-    """Emptier nodes, and one that the pod would rather have: kube-scheduler's own scores overruled the device."""
-    placed.create("filler", 8207, node="cards-2")  # leaves 4000 MiB of the device with 12207
+    """There are emptier nodes, and the pod prefers one of them: kube-scheduler's scores once overruled the device."""
+    placed.create("filler", 8207, node="cards-2")  # This leaves 4000 MiB of the device with 12207 MiB.
     placed.await_bound("filler")
     preferred = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["cards-1"]}]}
     weighed = [{"weight": 100, "preference": preferred}]
@@ -122,7 +122,8 @@ def test_of_two_nodes_with_room_the_device_decides(placed: Bench, scheduler: Sch
 
 
 def test_what_a_preemption_freed_is_not_given_to_a_lower_pod(placed: Bench, scheduler: SchedulerPod) -> None:
-    """It took the device; then the node's sum sufficed, nobody was evicted again, and the preemptor starved."""
+    """Once the pod took the device, so the node's sum was enough, nothing was evicted again, and the preemptor
+    waited."""
     preempt_one_that_stays(placed)
     placed.create("thief", 15000, node="cards-0", priorityClassName="low")
     eventually(lambda: placed.waits("thief"), "the lower pod waits")
@@ -135,7 +136,7 @@ def test_what_a_preemption_freed_is_not_given_to_a_lower_pod(placed: Bench, sche
 def test_nor_where_kube_scheduler_hears_of_the_end_before_the_extender(
     placed: Bench, scheduler: SchedulerPod, proxy: Proxy
 ) -> None:
-    """A refusal cost the preemptor its nomination."""
+    """Once a refusal removed the preemptor's nomination."""
     preempt_one_that_stays(placed)
     proxy.flows.clear()
     placed.release("victim")
@@ -189,7 +190,7 @@ def test_nobody_is_evicted_for_a_pod_that_would_still_fit_on_no_device(placed: B
 def test_a_pod_that_was_refused_just_before_memory_is_released_is_placed_within_seconds(
     placed: Bench, scheduler: SchedulerPod
 ) -> None:
-    """gpushare-scheduler-extender#187: it waited for five minutes."""
+    """In gpushare-scheduler-extender#187 the pod waited for five minutes."""
     for turn in range(3):
         placed.create(f"first-{turn}", 16276, node="cards-0")
         placed.await_bound(f"first-{turn}")
@@ -205,13 +206,13 @@ def test_a_pod_that_was_refused_just_before_memory_is_released_is_placed_within_
 def test_memory_that_no_event_of_the_cluster_releases_is_given_out_within_seconds(
     placed: Bench, scheduler: SchedulerPod
 ) -> None:
-    """kube-scheduler does not watch the ledger. Our own event has it try again."""
+    """kube-scheduler does not watch the ledger. Our own Event makes it try again."""
     placed.set_ledger(replace(POOL, reserve_mib=16000))
     eventually(lambda: offered_mib(scheduler, "cards-0", "3") == 276, "the extender has seen it")
     placed.create("large", 16276, node="cards-0")
     eventually(lambda: placed.waits("large"), "the pod waits")
-    placed.create("witness", 200, node="cards-1")  # 276 MiB are left there
-    placed.await_bound("witness")  # so that nothing of the refusal is under way
+    placed.create("witness", 200, node="cards-1")  # 276 MiB are left on this device.
+    placed.await_bound("witness")  # Nothing of the refusal is still in progress after this.
     placed.set_ledger(POOL)
     started = time.monotonic()
     placed.await_bound("large")
@@ -261,7 +262,7 @@ def test_the_verbs_are_for_clients_of_the_pods_own_authority(placed: Bench, sche
 
 
 def test_when_the_lease_changes_hands_in_a_burst_nothing_is_misplaced(placed: Bench, scheduler: SchedulerPod) -> None:
-    placed.stop(scheduler)  # alone, it elects nobody
+    placed.stop(scheduler)  # A single replica elects no leader.
     first, second = (placed.start_pod(f"replica-{number}", elected=True) for number in range(2))
     becomes(lambda: [each.leads for each in (first, second)].count(True), 1, "one of the two leads")
     leader, other = (first, second) if first.leads else (second, first)

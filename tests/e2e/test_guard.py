@@ -1,7 +1,7 @@
-"""Inference and microVM pods on the real node, while its pods run out of host memory.
+"""Runs inference and microVM pods on the real node, until its pods have no more host memory.
 
-If root lacks CAP_SYS_RESOURCE on this machine, the guard's manifest is used without that capability. Everything else
-is as prod declares it.
+If root lacks CAP_SYS_RESOURCE on this machine, the guard's manifest is used without this capability. All other parts
+are as prod declares them.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ ROUNDS = 5
 KILLED = 137
 SYS_RESOURCE = 24
 REQUEST_MIB, LIMIT_MIB, STEADY_MIB, VICTIM_MIB, SPARE_MIB = 96, 640, 64, 64, 40
-# A third pod next to inference and the microVM. It stays within its request.
+# A third pod runs next to inference and the microVM. This pod stays within its request.
 NEIGHBOUR_MIB = 160
 GUARDED = guarded_oom_score_adj(LIMIT_MIB, POD_MIB)
 THRESHOLD_MIB = 128
@@ -81,7 +81,7 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @pytest.fixture(scope="module")
 def tenant(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
-    """A namespace, and the two classes."""
+    """Makes a namespace and the two classes."""
     api = real_cluster.api
     never = PreemptionPolicy.NEVER
     api.create("/api/v1/namespaces", namespace(TENANT, "baseline"))
@@ -96,7 +96,7 @@ def tenant(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
 
 @pytest.fixture(scope="module")
 def short(tenant: HeldCluster) -> Iterator[Squeezed]:
-    """The node short of memory, where the kubelet evicts nobody: only the kernel acts."""
+    """Makes a node short of memory on which the kubelet evicts no pod: only the kernel acts."""
     with squeezed(tenant, TENANT) as found:
         neighbour = found.run(
             "neighbour",
@@ -111,7 +111,7 @@ def short(tenant: HeldCluster) -> Iterator[Squeezed]:
 
 @pytest.fixture(scope="module")
 def guard(short: Squeezed) -> Iterator[Squeezed]:
-    """The guard as its DaemonSet on the node, Ready."""
+    """Runs the guard's DaemonSet on the node until it is Ready."""
     code, api = build(), short.cluster.api
     agent = guard_agent(GuardArgs(cluster=CLUSTER, code=code, pools=(POOL,)), POOL)
     workload = allowed_here(daemon_set(agent, POOL))
@@ -169,7 +169,7 @@ def micro_vm(on: Squeezed, name: str, holds_mib: int = VICTIM_MIB) -> Running:
 
 
 def test_without_the_guard_inference_dies_at_its_peak(short: Squeezed) -> None:
-    """Record 0001's invariant as it is: the class does not count, what is above the request does."""
+    """Tests record 0001's invariant without the guard: the memory above the request counts, and the class does not."""
     llm, vm = inference(short, "unguarded"), micro_vm(short, "vm-unguarded")
     try:
         llm.take_until_gone(llm)
@@ -180,7 +180,8 @@ def test_without_the_guard_inference_dies_at_its_peak(short: Squeezed) -> None:
 
 
 def test_with_the_guard_the_microvm_dies_and_inference_lives_on(guard: Squeezed) -> None:
-    """Of two, since the kernel now and then kills a second process before the first has given its memory back."""
+    """Uses two disposable pods, because the kernel sometimes kills a second process before the first frees its
+    memory."""
     llm, spare = inference(guard, "guarded"), micro_vm(guard, "spare", SPARE_MIB)
     pid = llm.process()
     assert pid is not None
@@ -203,7 +204,7 @@ def test_with_the_guard_the_microvm_dies_and_inference_lives_on(guard: Squeezed)
 
 
 def test_under_pressure_the_microvm_is_evicted_and_inference_is_not(guard: Squeezed) -> None:
-    """By the kubelet, before the kernel must act: with its next look there is more than its threshold again."""
+    """The kubelet evicts before the kernel must kill: at its next check, more than its threshold is free again."""
     reconfigure(guard.cluster, evictionHard={"memory.available": f"{THRESHOLD_MIB}Mi"})
     llm, vm = inference(guard, "pressing"), micro_vm(guard, "vm-evicted")
     pid = llm.process()

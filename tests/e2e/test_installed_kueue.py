@@ -1,4 +1,4 @@
-"""A stack next to a Kueue of others: in another namespace, with more frameworks, and with its own configuration."""
+"""Rolls a stack out next to a Kueue of somebody else, which has another namespace, other frameworks and settings."""
 
 import sys
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ k8s.helm.v3.Release("kueue", name="kueue", namespace={HOME!r}, chart={str(CHART)
 
 
 def others_values() -> dict[str, Any]:
-    """The chart's own configuration, with the frameworks that it has by default, and namespaces by a label."""
+    """Returns the chart's own configuration: its default frameworks, and namespaces chosen by a label."""
     chart = yaml.safe_load((CHART / "values.yaml").read_text())
     configuration = yaml.safe_load(chart["managerConfig"]["controllerManagerConfigYaml"])
     assert {"batch/job", "pod", "deployment"} <= set(configuration["integrations"]["frameworks"])
@@ -41,7 +41,7 @@ def others_values() -> dict[str, Any]:
 
 
 def settings(installed: dict[str, Any]) -> dict[str, Any]:
-    """Prod's queues alone. This Kueue counts CPU and memory, so the quotas have them."""
+    """Declares only prod's queues. This Kueue counts CPU and memory, so the quotas have both."""
     prod = raw()
     queues = prod["queues"]
     (quota,) = (queue["quotas"]["gpu-any"] for queue in queues["cluster_queues"].values())
@@ -59,7 +59,7 @@ def settings(installed: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def others(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
-    """A cluster with a Kueue of others, and a workspace for the stack `lab`."""
+    """Makes a cluster with a Kueue of somebody else, and a workspace for the stack `lab`."""
     with cluster.running(tmp_path_factory.mktemp("others"), extent=Extent.SIMULATED) as running:
         space = workspace(tmp_path_factory.mktemp("lab"))
         project = tmp_path_factory.mktemp("kueue")
@@ -75,7 +75,7 @@ def others(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def run(others: Rollout, *arguments: str) -> str:
-    """The output of a command of an operator, which succeeds."""
+    """Runs an operator's command, which must succeed, and returns its output."""
     command = [sys.executable, "-m", *arguments]
     environment = {"KUBECONFIG": str(others.cluster.kubeconfig)}
     outcome = others.workspace.run(*command, cwd=others.workspace.project, **environment)

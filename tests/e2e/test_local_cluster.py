@@ -1,4 +1,4 @@
-"""The local cluster itself: it ends with its starter, and reports why a part ended."""
+"""Tests the local cluster itself: it ends with the process that started it, and reports why a part ended."""
 
 import os
 import signal

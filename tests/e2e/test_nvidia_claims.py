@@ -37,7 +37,7 @@ LEDGER = Ledger(
     ),
     claimed=ConsumableShares.MEMORY,
 )
-# As the driver is by default: a device is one claim's.
+# The driver's default: one claim takes a whole device.
 ALONE = replace(LEDGER, claimed=ConsumableShares.DISABLED)
 # deployments/helm/dra-driver-nvidia-gpu/templates/deviceclass-gpu.yaml
 WHOLE_GPUS = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
@@ -58,7 +58,7 @@ def of_namespace(tenant: str, plural: str) -> str:
 
 @pytest.fixture(scope="module")
 def cluster(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
-    """A node of the pool, one of none with GPUs as well, and all that the component declares."""
+    """Makes a node of the pool, a node with GPUs outside the pool, and all objects that the component declares."""
     api = real_cluster.api
     real_cluster.add_node(NODE, labels=LABELS, resources={})
     real_cluster.add_node(STRANGE, labels={}, resources={})
@@ -91,7 +91,7 @@ def cluster(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
 
 @pytest.fixture
 def devices(cluster: HeldCluster) -> Iterator[HeldCluster]:
-    """Afterwards all pods and slices are gone."""
+    """Deletes all pods and slices after the test."""
     yield cluster
     for tenant in (CHAT, VISION, WHOLE, AGENTS):
         for found in items(cluster, pods(tenant)):
@@ -127,7 +127,7 @@ def start(cluster: HeldCluster, resident: str, name: str) -> None:
 
 
 def given(cluster: HeldCluster, resident: str, name: str) -> tuple[str, dict[str, str]]:
-    """The device and the share of it that the pod's claim was given, once the pod is bound."""
+    """Returns the device of the pod's claim and the claim's share of it, after the pod is bound."""
     tenant = STANZAS[resident]["namespace"]
 
     def pod() -> Object:
@@ -152,14 +152,14 @@ def waits(cluster: HeldCluster, resident: str, name: str) -> None:
 
 
 def test_seats_share_a_device_and_leave_it_its_reserve_though_the_slice_shows_all_of_it(devices: HeldCluster) -> None:
-    """Two of 7000 fill a device that offers 14000: a third seat of 1000, which its memory would hold, waits."""
+    """Two seats of 7000 MiB fill a device that offers 14000. A third seat of 1000 waits, although memory is left."""
     publish(devices, Gpu(shares="memory"))
     for name in ("chat-0", "chat-1"):
         start(devices, "chat", name)
         assert given(devices, "chat", name) == ("gpu-0", {"memory": "7680Mi"})
     start(devices, "vision", "vision-0")
     waits(devices, "vision", "vision-0")
-    publish(devices, Gpu(shares="memory"), node=STRANGE)  # of no pool
+    publish(devices, Gpu(shares="memory"), node=STRANGE)  # This node is in no pool.
     waits(devices, "vision", "vision-0")
     (ours,) = (each for each in items(devices, SLICES) if each["spec"].get("nodeName") == NODE)
     two = nvidia_slice(NODE, [Gpu(shares="memory"), Gpu(minor=1, shares="memory")], generation=2)
@@ -192,7 +192,7 @@ def test_a_seat_that_takes_a_whole_device_has_it_alone(devices: HeldCluster) -> 
 
 
 def test_the_exporter_sees_every_device_though_seats_fill_one_and_another_is_lost(devices: HeldCluster) -> None:
-    """It uses a claim with admin access, which takes nothing (KEP-5018) and needs a label on its namespace."""
+    """The pod uses a claim with admin access, which takes nothing (KEP-5018) and needs a label on its namespace."""
     lost = ({"key": "gpu.nvidia.com/gpu-lost", "effect": "NoSchedule"},)
     publish(devices, Gpu(), Gpu(minor=1, taints=lost))
     start(devices, "whole", "whole-0")
@@ -212,7 +212,7 @@ def test_the_exporter_sees_every_device_though_seats_fill_one_and_another_is_los
 
 
 def test_who_asks_for_none_of_nvidias_devices_by_name_needs_no_node_that_has_some(devices: HeldCluster) -> None:
-    """The amount of 0 that makes a pod with gpumem seen by NVIDIA's operator (docs/operations.md)."""
+    """Tests the amount of 0, by which NVIDIA's operator sees a pod with gpumem (docs/operations.md)."""
     container = {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": {"nvidia.com/gpu": "0"}}}
     spec = {"nodeSelector": LABELS, "containers": [container]}
     devices.api.create(pods(CHAT), {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "none"}, "spec": spec})
@@ -234,7 +234,7 @@ def claim(**exactly: Any) -> dict[str, Any]:
 
 
 def write(cluster: HeldCluster, tenant: str, manifest: Mapping[str, Any]) -> str:
-    """Why the object is refused; empty where it is not."""
+    """Returns the reason of the refusal. Returns an empty text if the object is accepted."""
     plural = f"{manifest['kind'].lower()}s"
     path = pods(tenant) if plural == "pods" else of_namespace(tenant, plural)
     return cluster.api.request("POST", f"{path}?dryRun=All&fieldValidation=Strict", dict(manifest)).refusal or ""
@@ -289,7 +289,7 @@ def test_the_seats_own_pod_and_claims_on_what_is_no_seat_pass(cluster: HeldClust
 
 
 def test_a_tenant_claims_no_more_seats_than_it_has(devices: HeldCluster) -> None:
-    """The third pod is made, and its claim is not: the quota holds the controller as it holds everybody."""
+    """The third pod is created without its claim: the quota also limits the controller."""
     publish(devices, Gpu(shares="memory"), Gpu(minor=1, shares="memory"))
     for name in ("chat-0", "chat-1", "chat-2"):
         start(devices, "chat", name)

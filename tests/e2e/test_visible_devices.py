@@ -1,4 +1,4 @@
-"""The devices that a container sees, read in containers on the real node. The test itself binds the pods."""
+"""Reads the devices that a container sees, in containers on the real node. The test itself binds the pods."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +23,7 @@ TELL = "import os, time; print(repr(os.environ.get('NVIDIA_VISIBLE_DEVICES')), f
 
 @pytest.fixture(scope="module")
 def tenant(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
-    """A tenant with a ConfigMap that asks for all devices, as a CUDA image does."""
+    """Makes a tenant with a ConfigMap that asks for all devices, as a CUDA image does."""
     api = real_cluster.api
     everything = {"metadata": {"name": "environment"}, "data": {"NVIDIA_VISIBLE_DEVICES": "all"}}
     stamps = device_stamps(NAMES, by_device=True)
@@ -60,7 +60,7 @@ def container(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def pod(name: str, *, budget: bool = True) -> dict[str, Any]:
-    """Two containers; one may have a budget."""
+    """Returns a pod of two containers; one of them may have a budget."""
     limits = {NAMES.gpumem: "3000"} if budget else {}
     spec = {
         "containers": [container("model", resources={"limits": limits}), container("sidecar")],
@@ -71,7 +71,7 @@ def pod(name: str, *, budget: bool = True) -> dict[str, Any]:
 
 
 def bind(cluster: HeldCluster, name: str, annotations: dict[str, str]) -> None:
-    """In one write, as our scheduler does it."""
+    """Binds the pod and writes its device in one request, as our scheduler does."""
     cluster.api.create(PODS, pod(name))
     target = {"apiVersion": "v1", "kind": "Node", "name": node.NODE}
     metadata = {"name": name, "annotations": annotations}
@@ -87,7 +87,7 @@ def restarts(cluster: HeldCluster, name: str) -> dict[str, int]:
 
 
 def told(cluster: HeldCluster, name: str, container: str, *, previous: bool) -> str | None:
-    """Returns the log of the container, or of the one before it; None while it is empty."""
+    """Returns the log of the container, or of the container before it. Returns None while the log is empty."""
     path = f"{PODS}/{name}/log?container={container}&previous={str(previous).lower()}"
     return logged(cluster.api.request("GET", path))
 
@@ -110,7 +110,7 @@ def test_the_container_with_the_budget_sees_the_device_that_was_chosen_also_afte
 
 
 def test_without_a_choice_it_sees_no_device_rather_than_all(tenant: HeldCluster) -> None:
-    """As a pod that somebody else bound; NVIDIA's runtime shows nothing for an empty variable."""
+    """Tests a pod that another program bound. NVIDIA's runtime shows no device for an empty variable."""
     bind(tenant, "unplaced", {})
     assert seen(tenant, "unplaced") == {"model": {"''"}, "sidecar": {"'void'"}}
 

@@ -1,4 +1,4 @@
-"""One API server for all of this folder; each module finds it as a new one would be."""
+"""Starts one API server for all tests of this folder. Each module begins with an empty server."""
 
 from collections.abc import Iterator
 

@@ -35,7 +35,7 @@ def account(agent: str) -> str:
 
 @dataclass(frozen=True)
 class Act:
-    """One request in the name of an agent."""
+    """Sends one request under the account of an agent."""
 
     agent: str
     method: str
@@ -65,7 +65,7 @@ def scaled(namespace: str, name: str) -> str:
 
 
 def false_event(namespace: str) -> dict[str, Any]:
-    """Of something that never happened to a pod."""
+    """Returns an Event about a pod to which nothing happened."""
     regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": "pod"}
     said = {"reason": names.EVENT_RECYCLED, "action": "Recycle", "type": "Warning", "note": "never happened"}
     who = {"reportingController": "gpu-tenancy", "reportingInstance": "anybody"}
@@ -82,7 +82,7 @@ DEVICE = "device.viktorbarzin.me/uuid"
 REPLICAS = {"spec": {"replicas": 3}}
 
 REWRITE = Act(names.RECONCILE, "PATCH", LEDGER, {"data": {names.LEDGER_KEY: "{}"}})
-# The requests that a stolen token allows.
+# These requests are possible with a stolen token.
 POSSIBLE: dict[str, Act] = {
     "reconcile advertises any amount of ours": Act(
         names.RECONCILE,
@@ -127,7 +127,7 @@ POSSIBLE: dict[str, Act] = {
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Prod with its scheduler, and an object for each act."""
+    """Puts prod with its scheduler into force, and creates an object for each request."""
     put_into_force(server, *CHANGES)
     grant(server)
     for namespace in ("immich", "tts"):
@@ -150,7 +150,7 @@ def cluster(server: ApiServer) -> ApiServer:
 
 
 def grant(server: ApiServer) -> None:
-    """Every role of the stack, and its binding."""
+    """Creates every role of the stack and the role's binding."""
     config = raw()
     for change in CHANGES:
         change(config)

@@ -1,4 +1,4 @@
-"""Caps in a real API server: the variables of a container in a pool with enforce: driver, and their refusals."""
+"""Tests caps in a real API server: the variables of containers in a pool with enforce: driver, and the refusals."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ OTHER_POOL = {"node_selector": OTHER_NODES, "nodes": 1, "memory_mib": 16384, "re
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Prod's policies, its pool with enforce: driver, next to a pool without."""
+    """Puts prod's policies into force, with one pool that has enforce: driver and one pool that does not."""
     put_into_force(
         server,
         put("scheduler", {"placement": "extender"}),
@@ -36,7 +36,7 @@ def cluster(server: ApiServer) -> ApiServer:
         put("pools t4 enforce", "driver"),
         put("pools other", OTHER_POOL),
     )
-    # Until all policies are in force a pod may be refused, which has no containers then.
+    # Until all policies are in force, a pod may be refused, and the answer then has no containers.
     eventually(
         lambda: said(create_in(server, "immich", pod(asking()))) == [held(3000)],
         "containers say what they are held to",
@@ -61,7 +61,7 @@ def own(value: str, name: str = LIMIT) -> list[dict[str, str]]:
 
 
 def said(spec: dict[str, Any], containers: str = "containers") -> list[dict[str, str]]:
-    """The value of each container's variable, by the variable's name."""
+    """Returns the value of each container's variable, by the variable's name."""
     return [
         {each["name"]: each["value"] for each in found.get("env", []) if each["name"] in (LIMIT, REQUEST)}
         for found in spec.get(containers, [])
@@ -86,7 +86,7 @@ def test_each_container_says_its_own_gpumem_in_whole_mib(cluster: ApiServer) -> 
 
 
 def test_it_says_so_in_whatever_order_the_stamps_are_taken(cluster: ApiServer) -> None:
-    """A pod of a tenant with seats is sent to its pool by another stamp, which may come after this one."""
+    """Another stamp sends a pod of a tenant with seats to its pool. That stamp may come after the stamp of the cap."""
     for number in range(6):
         reorder(cluster, number)
         answer = create(cluster, "immich", pod(asking()))
@@ -125,7 +125,7 @@ def test_a_tenants_own_values_are_refused(cluster: ApiServer, manifest: Pod) -> 
 
 
 def test_nothing_is_said_in_another_pool_nor_may_be(cluster: ApiServer) -> None:
-    """On a node that cannot, a container with the variables would not start."""
+    """Tests a node that cannot hold a cap: a container with the variables would not start there."""
     elsewhere = {"nodeSelector": OTHER_NODES}
     answer = create(cluster, SEATLESS, pod(asking(), **elsewhere))
     assert answer.refusal is None

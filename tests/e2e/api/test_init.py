@@ -1,4 +1,4 @@
-"""init against a real API server that has the cluster of the records: the file it writes passes the policy pack."""
+"""Tests init against a real API server with the cluster of the records: its file passes the policy pack."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from tests.support.given_clusters import GPU, NAMESPACE_OF, STEADY, Cluster, of_
 from tests.support.paths import ROOT
 from toolchain.workspace import workspace
 
-# The time from a kubeconfig to an accepted stack file, with this many workloads.
+# The limit for the time from a kubeconfig to an accepted stack file, with this many workloads.
 MOST_SECONDS, WORKLOADS = 120, 50
 LISTED = [
     "nodes",
@@ -32,7 +32,7 @@ LISTED = [
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> Cluster:
-    """The records' cluster, filled up with other workloads that have no GPU."""
+    """Creates the records' cluster, and adds workloads without a GPU."""
     found = record_0000()
     found.runtime_classes = [{"metadata": {"name": "nvidia"}, "handler": "nvidia"}]
     found.priorities.append({"metadata": {"name": "tier-2-gpu"}, "value": 600000})

@@ -1,4 +1,4 @@
-"""The memory pools' admission policies in a real API server: every combination that they allow and refuse."""
+"""Tests the memory pools' admission policies in a real API server: every combination that they allow or refuse."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def create(server: ApiServer, namespace: str, manifest: dict[str, Any]) -> ApiAn
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """The API server with the pool's namespaces, classes and policies in force."""
+    """Starts the API server with the pool's namespaces, classes and policies in force."""
     for tenant in TENANTS:
         server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant}}, "namespaces")
     for name, spec in (

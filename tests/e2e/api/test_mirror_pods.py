@@ -1,4 +1,5 @@
-"""A tenant cannot forge the mirror of a static pod. Its annotation would name a control group to agents."""
+"""Tests that a tenant cannot forge the mirror pod of a static pod. Its annotation would name a control group to
+agents."""
 
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_a_tenant_makes_no_mirror_of_a_static_pod(cluster: ApiServer) -> None:
 
 
 def test_a_hash_and_an_owner_alone_are_admitted_and_believed_by_nobody(cluster: ApiServer) -> None:
-    """A restored backup has both, and its owner could not explain a refusal."""
+    """A restored backup has both annotations. A refusal would surprise the owner of the backup."""
     manifest = forged(cluster)
     del manifest["metadata"]["annotations"]["kubernetes.io/config.mirror"]
     answer = posted(cluster, manifest)
@@ -72,7 +73,8 @@ def test_a_kubelet_mirrors_its_static_pod_and_agents_know_it(cluster: ApiServer)
 
 
 def test_a_tenant_writes_no_status_and_so_no_containers_id(cluster: ApiServer) -> None:
-    """Memory is shown by a container's id, and a pod is created without any status."""
+    """The exporter finds memory by a container's id, but a pod is created without a status and so without such
+    an id."""
     manifest = pod()
     manifest["metadata"]["name"] = "stated"
     stated = {"phase": "Running", "containerStatuses": [{"name": "main", "containerID": "containerd://aaa"}]}
@@ -84,7 +86,7 @@ def test_a_tenant_writes_no_status_and_so_no_containers_id(cluster: ApiServer) -
 
 
 def test_a_pods_uid_is_the_api_servers_and_not_its_authors(cluster: ApiServer) -> None:
-    """Agents identify pods by their UID."""
+    """Tests the UID of a mirror pod, because agents identify pods by their UID."""
     manifest = pod()
     manifest["metadata"] |= {"uid": VICTIM, "ownerReferences": owner("ReplicaSet", "somebody")}
     assert posted(cluster, manifest).body["metadata"]["uid"] != VICTIM

@@ -1,5 +1,5 @@
-"""A stack that observes, in a real API server: a pod that it would deny is admitted with a warning that has the reason,
-and no pod is changed. With the one line changed, it is denied."""
+"""Tests a stack that observes, in a real API server: it changes no pod, and admits each pod with a warning that has the
+reason. With `mode: enforce` the same pod is denied."""
 
 import pytest
 
@@ -89,7 +89,7 @@ def test_the_agents_own_data_is_guarded_meanwhile(cluster: ApiServer) -> None:
 
 
 def test_with_the_line_changed_all_of_them_are_denied(cluster: ApiServer) -> None:
-    """The last of the module: it changes the policies."""
+    """Runs as the last test of the module, because it changes the policies."""
     cluster.clear()
     put_into_force(cluster)
     eventually(lambda: not any(warned(cluster, case) for case in DENIED), "the API server has taken up every policy")

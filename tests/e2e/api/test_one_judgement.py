@@ -45,7 +45,7 @@ NAMESPACES = (
 
 
 def changes(config: Raw) -> None:
-    """Two devices on each node, a seat on both devices, and a queue tenant with a seat."""
+    """Declares two devices on each node, a seat on both devices, and a queue tenant with a seat."""
     put("pools t4 device_count", 2)(config)
     put("residents immich-server replicas", 2)(config)
     put("queues local_queues frigate-gpu", {"tenant": "frigate", "cluster_queue": "gpu-cq"})(config)
@@ -55,12 +55,12 @@ def changes(config: Raw) -> None:
 
 
 def by_plugin(config: Raw) -> None:
-    """The device plugin chooses devices, not our scheduler."""
+    """Declares a stack in which the device plugin chooses devices, not our scheduler."""
     changes(config)
     drop("scheduler")(config)
 
 
-# The second one in `make soak` alone: to put another stack into force takes as long as the pods.
+# Only `make soak` uses the second stack: the change of the stack takes as long as judging all pods.
 @pytest.fixture(scope="module", params=[changes, by_plugin][: search.cases(1, soak=2)], ids=lambda p: p.__name__)
 def stack(request: pytest.FixtureRequest) -> Change:
     chosen: Change = request.param
@@ -88,7 +88,7 @@ def ledger(stack: Change) -> Ledger:
 
 
 def policies(server: ApiServer) -> set[str]:
-    """The names of the policies in force. A refusal of the policy pack under another name has no counterpart."""
+    """Returns the names of the policies in force. The API server has no policy for refusals with other names."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
     return {policy["metadata"]["name"] for policy in (server.api.get(path) or {})["items"]}
 

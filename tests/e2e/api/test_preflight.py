@@ -27,7 +27,7 @@ GPUMEM = "example.com/gpumem"
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> Cluster:
-    """The records' cluster, with pods that admission judges in many ways."""
+    """Creates the records' cluster, with pods that admission judges in many ways."""
     found = record_0000(
         *of_deployment("budgeted", "frigate", limits={GPU: "1", GPUMEM: "1"}),
         *of_deployment("host", "frigate", hostNetwork=True),
@@ -43,7 +43,7 @@ def cluster(server: ApiServer) -> Cluster:
 
 @pytest.fixture(scope="module")
 def folder(server: ApiServer, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the proposed stack file."""
+    """Returns the folder with the proposed stack file."""
     assert cluster.pods
     made = tmp_path_factory.mktemp("stack")
     done = gpumem(server, made, "init", "--stack", "mine")
@@ -55,7 +55,7 @@ def folder(server: ApiServer, cluster: Cluster, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="module")
 def report(server: ApiServer, folder: Path) -> Mapping[str, Any]:
-    """preflight's report, before the policies are in force."""
+    """Returns preflight's report from before the policies are in force."""
     done = gpumem(server, folder, "preflight", "--stack", "mine", "-o", "json")
     assert done.returncode == 1, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -65,7 +65,7 @@ def report(server: ApiServer, folder: Path) -> Mapping[str, Any]:
 
 @pytest.fixture(scope="module")
 def enforced(server: ApiServer, folder: Path, report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same report, once the stack's classes, labels and policies are in force."""
+    """Returns the same report, after the stack's classes, labels and policies are in force."""
     declared = settings.load_file(folder / "Pulumi.mine.yaml")
     for manifest in build(lambda: platform.build(declared)).objects():
         metadata, namespace = manifest["metadata"], f"{NAMESPACES}/{manifest['metadata']['name']}"
@@ -91,7 +91,7 @@ def gpumem(server: ApiServer, folder: Path, *arguments: str) -> "subprocess.Comp
 
 
 def again(server: ApiServer, found: Mapping[str, Any]) -> ApiAnswer:
-    """The API server's answer to the pod as its controller would make it now."""
+    """Returns the API server's answer to the pod as the pod's controller would create it now."""
     metadata = {key: found["metadata"][key] for key in ("namespace", "labels", "annotations", "ownerReferences")}
     spec = {key: value for key, value in found["spec"].items() if key != "nodeName"}
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "again", **metadata}, "spec": spec}
@@ -111,7 +111,7 @@ def test_preflight_denies_the_pods_that_the_api_server_denies(
                 found[each["metadata"]["namespace"], name] = refusal
         return found
 
-    # The API server picks each policy up in its own time.
+    # The API server loads each policy at a different time.
     eventually(lambda: denied <= refusals().keys(), "the policies are in force", lambda: str(refusals()))
     refused = refusals().keys()
     assert refused == denied

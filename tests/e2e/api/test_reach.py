@@ -1,4 +1,5 @@
-"""A tenant's attempts to reach another tenant's GPU: a real API server, prod's policies; docs/choosing/security.md."""
+"""Tests a tenant's attempts to reach another tenant's GPU, with prod's policies in a real API server. The numbers (T2,
+T3) are those of docs/choosing/security.md."""
 
 from typing import Any
 
@@ -40,7 +41,7 @@ def _volumes(path: str) -> dict[str, Any]:
     return {"volumes": host_path(path)["spec"]["volumes"]}
 
 
-# T2: runtimes
+# T2: a tenant chooses a runtime class.
 
 
 @pytest.mark.parametrize("runtime", ["nvidia", "nvidia-cdi", "fast"])
@@ -59,7 +60,7 @@ def test_other_runtimes_and_whole_devices_are_left_alone(cluster: ApiServer) -> 
     assert create(cluster, "nvidia", pod(runtimeClassName="nvidia-cdi")).refusal is None
 
 
-# T3: what the device plugin sets, widened
+# T3: a tenant changes the variable that the device plugin sets.
 
 
 @pytest.mark.parametrize("kind", ["configmaps", "secrets"])
@@ -90,7 +91,7 @@ def test_what_the_device_plugin_sets_is_left_alone(cluster: ApiServer) -> None:
         assert environments(answer) == [[], [HIDDEN]]
 
 
-# T4: images that mean every device
+# T4: a tenant uses an image that asks for every device.
 
 
 @pytest.mark.parametrize("namespace", ["immich", "tts", "team-a", SOMEWHERE, "default"])
@@ -107,7 +108,7 @@ def test_who_asks_for_no_device_sees_none_whatever_the_image_says(cluster: ApiSe
 
 
 def test_a_network_card_of_nvidias_shows_no_gpu(cluster: ApiServer) -> None:
-    """Its device plugin does not set the variable, and an image's own would count."""
+    """Tests a node whose device plugin does not set the variable: the variable of an image would count there."""
     assert environments(create_queued(cluster, "team-a", pod(container(limits={"nvidia.com/hostdev": "1"})))) == [
         [HIDDEN]
     ]
@@ -118,7 +119,7 @@ def test_an_exempt_namespace_is_left_alone(cluster: ApiServer) -> None:
     assert environments(create(cluster, "nvidia", pod())) == [[]]
 
 
-# Devices by annotation or mount
+# A tenant asks for devices by an annotation or a mount.
 
 
 ANNOTATIONS = [
@@ -148,7 +149,7 @@ def test_a_list_of_devices_as_mounts_needs_a_budget(cluster: ApiServer) -> None:
     assert "without a budget" in (create(cluster, SOMEWHERE, manifest).refusal or "")
 
 
-# T13: claims
+# T13: a tenant uses a ResourceClaim.
 
 
 @pytest.mark.parametrize("template", [False, True])
@@ -180,7 +181,7 @@ def test_a_class_of_devices_that_is_asked_for_as_a_resource_needs_a_budget(clust
     assert "without a budget" in (create(cluster, "immich", pod(container(limits=asked))).refusal or "")
 
 
-# T7: the system's classes
+# T7: a tenant uses a PriorityClass of Kubernetes' own.
 
 
 @pytest.mark.parametrize("priority", ["system-node-critical", "system-cluster-critical"])

@@ -1,4 +1,4 @@
-"""The limits of the role gpumem-viewer for a tenant with kubectl gpumem. A real API server."""
+"""Tests what a tenant can read with kubectl gpumem and the role gpumem-viewer, in a real API server."""
 
 import json
 from subprocess import CompletedProcess
@@ -19,7 +19,7 @@ VIEWERS = "team-immich"
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """A device with two pods, of two tenants."""
+    """Creates a device with two pods of two tenants."""
     for name in ("immich", "llama-swap", SYSTEM):
         server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, "namespaces")
     data = {names.LEDGER_KEY: json.dumps(LEDGER_OF_PROD.to_data())}

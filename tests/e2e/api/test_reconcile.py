@@ -1,4 +1,5 @@
-"""The real reconcile agent, as a process under its own account, before a real API server that answers badly."""
+"""Runs the real reconcile agent as a process under its own account. The real API server behind a proxy answers
+badly."""
 
 import json
 import signal
@@ -43,7 +44,7 @@ ENDS_SECONDS = 120
 
 
 def reconcile_identity(ledger: Ledger) -> Account:
-    """Its account, and the rights that it has with this ledger."""
+    """Creates reconcile's account with the rights for this ledger."""
     cluster = ClusterSpec(resource_domain=NAMES.domain, system_namespace=SYSTEM, agent_image="python:3.13.9")
     args = CapacityArgs(cluster=cluster, code=zipapp.build(), ledger=ledger, reconcile=ReconcileSpec())
     return reconcile_agent(args, ReconcileSpec(), run_seconds=0)
@@ -51,7 +52,7 @@ def reconcile_identity(ledger: Ledger) -> Account:
 
 @pytest.fixture(scope="module")
 def account(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that a pod of reconcile mounts, with code, token and CA, under prod's rights and policies."""
+    """Makes the folder that a pod of reconcile mounts: code, token and CA. Prod's rights and policies are in force."""
     ledger, code = Ledger(domain=NAMES.domain, pools=(POOL,)), zipapp.build()
     agent = reconcile_identity(ledger)
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}, "namespaces")
@@ -76,7 +77,7 @@ def account(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def node(server: ApiServer, account: Path) -> Iterator[ApiServer]:
-    """The API server with one node of the pool, not advertised yet."""
+    """Starts the API server with one node of the pool. The node does not advertise gpumem yet."""
     manifest = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "k8s-node1", "labels": LABELS}}
     server.api.create("/api/v1/nodes", manifest)
     server.api.patch(f"{NODE}/status", {"status": {"capacity": HARDWARE, "allocatable": HARDWARE}})
@@ -92,7 +93,7 @@ def proxy(node: ApiServer) -> Iterator[Proxy]:
 
 @pytest.fixture
 def by_slices(node: ApiServer) -> Iterator[ApiServer]:
-    """The same without feature discovery's labels, and with a pool that uses slices."""
+    """Starts the same without feature discovery's labels, and with a pool that uses slices."""
     ledger = Ledger(domain=NAMES.domain, pools=(replace(POOL, source=Source.SLICES),))
     path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{names.RECONCILE}"
     role = node.request("GET", path).body
@@ -106,7 +107,7 @@ def by_slices(node: ApiServer) -> Iterator[ApiServer]:
 
 
 def start(proxy: Proxy, account: Path, *, run_seconds: int = 0, interval_seconds: int = 1) -> "subprocess.Popen[str]":
-    """The agent behind the proxy; `run_seconds` 0 is the Job of a rollout, which ends when all is right."""
+    """Starts the agent behind the proxy. With `run_seconds` 0 the agent ends as soon as all nodes are up to date."""
     environment = {
         "KUBERNETES_SERVICE_HOST": "127.0.0.1",
         "KUBERNETES_SERVICE_PORT": str(proxy.port),
@@ -134,7 +135,7 @@ def stop(agent: "subprocess.Popen[str]") -> None:
     agent.send_signal(signal.SIGTERM)
     code, log = end(agent)
     assert code == 143
-    assert log[-1]["message"].startswith("stopped by SIGTERM")  # on a busy machine perhaps in the middle of a call
+    assert log[-1]["message"].startswith("stopped by SIGTERM")  # On a busy machine, a call may be running.
 
 
 def shown(server: ApiServer) -> tuple[dict[str, str], dict[str, str]]:
@@ -142,7 +143,7 @@ def shown(server: ApiServer) -> tuple[dict[str, str], dict[str, str]]:
     return status["capacity"], status["allocatable"]
 
 
-# A fault of one request, and the statuses that this request gets.
+# Each case has a fault of one request, and the statuses that this request gets.
 FAULTS: dict[str, tuple[Fault, list[int | None]]] = {
     "too many requests": (
         Fault(method="PATCH", path=NODE, times=2, status=429, headers={"Retry-After": "1"}),
@@ -211,7 +212,7 @@ def test_a_run_that_is_stopped_while_it_waits_ends_at_once(node: ApiServer, prox
     stop(agent)
 
 
-# The interval, and what happens to the nodes' watch.
+# Each case has the interval, and the fault of the nodes' watch.
 WATCHES: dict[str, tuple[int, Fault]] = {
     "answered": (3600, Fault(method="GET", path=WATCH, times=0)),
     "refused": (1, Fault(method="GET", path=WATCH, times=1000, status=500)),
@@ -239,7 +240,8 @@ def test_a_node_that_loses_its_keys_gets_them_back_where_the_watch_is(
 def test_a_node_without_labels_is_advertised_by_nvidias_slices_for_as_long_as_they_show_it(
     by_slices: ApiServer, proxy: Proxy, account: Path
 ) -> None:
-    """Under the rights that the ledger gives it, and as the API server stores what NVIDIA's driver publishes."""
+    """Tests slices under the rights that the ledger gives reconcile, in the form in which the API server stores
+    them."""
     agent = start(proxy, account, run_seconds=3600, interval_seconds=3600)
     eventually(lambda: proxy.statuses("GET", f"{SLICES}?watch=1"), "it watches")
     assert shown(by_slices) == (HARDWARE, HARDWARE)

@@ -1,4 +1,5 @@
-"""The limits of tenants besides their budgets, on a real API server: attacks, and similar pods that are admitted."""
+"""Tests the limits of tenants besides their budgets, on a real API server: attacks, and similar pods that are
+admitted."""
 
 from typing import Any
 
@@ -30,7 +31,7 @@ from tests.support.e2e.tenant import may_write
 from tests.support.prod import declared, drop, put, raw
 from toolchain.cluster.api import MERGE
 
-EVE = "eve"  # she has every right on namespaces
+EVE = "eve"  # This user has every right on namespaces.
 REPLICA_SETS = "system:serviceaccount:kube-system:replicaset-controller"
 NAMESPACES = "/api/v1/namespaces"
 BASELINE = {names.POD_SECURITY_ENFORCE: "baseline"}
@@ -38,7 +39,8 @@ BASELINE = {names.POD_SECURITY_ENFORCE: "baseline"}
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Prod's policies, a tenant with an existing namespace, a seat on two devices, and a queue tenant with a seat."""
+    """Puts prod's policies into force, with an existing namespace, a seat on two devices, and a queue tenant with a
+    seat."""
     for name, labels in (("found", {}), ("nobodys", {})):
         server.apply(namespace(name, labels), "namespaces")
     put_into_force(
@@ -225,7 +227,7 @@ def test_it_is_refused(cluster: ApiServer, attack: str) -> None:
     where, manifest = ATTACKS[attack]
     answer = create(cluster, where, manifest)
     assert answer.code == 422
-    # The API server names one of the policies that refuse it.
+    # The API server names only one of the policies that refuse this pod.
     assert any(said in (answer.refusal or "") for said in (SAID[where], COUNT, BUDGET, DEVICES))
 
 
@@ -244,7 +246,7 @@ def test_a_queue_tenants_pods_are_the_job_controllers(cluster: ApiServer) -> Non
 
 
 def counted(server: ApiServer, tenant: str) -> None:
-    """Prod's ResourceQuota of the tenant, reckoned up as its controller does."""
+    """Creates prod's ResourceQuota of the tenant, with the sums that the quota controller would write."""
     (quota,) = (
         each
         for each in declared(raw()).values()
@@ -302,7 +304,7 @@ def test_finalizing_a_namespace_sets_no_exemption(cluster: ApiServer) -> None:
 
 @pytest.mark.parametrize("name", ["nvidia", "nobodys"])
 def test_an_administrator_exempts_a_namespace_while_the_policies_are_in_force(cluster: ApiServer, name: str) -> None:
-    """As the stack does for one that is listed later."""
+    """Adds a label as the stack does for a namespace that is listed later."""
     for labels, is_exempt in ((NOT_EXEMPT, False), (exemption(name)["metadata"]["labels"], True)):
         assert label(cluster, name, labels) is None
         eventually(

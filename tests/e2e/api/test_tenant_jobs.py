@@ -1,4 +1,4 @@
-"""The limits of queue tenants' Jobs and their pods, on a real API server with prod's policies."""
+"""Tests the limits of queue tenants' Jobs and their pods, on a real API server with prod's policies."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +35,7 @@ JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Prod's policies, and a queue tenant with a seat."""
+    """Puts prod's policies into force, with a queue tenant that has a seat."""
     put_into_force(
         server, drop("scheduler"), put("residents train", {"tenant": "team-b", "pool": "t4", "gpumem_mib": 500})
     )
@@ -71,7 +71,7 @@ def change(server: ApiServer, spec: dict[str, Any], *, user: str = "admin", name
         (job(GPUS, suspend=False), "team-a", QUEUES),
         (job({GPU_COUNT: "1"}), "team-a", QUEUES),
         (job({GPUMEM: "400"}), "team-b", QUEUES),
-        (job(GPUS, suspend=True), "team-a", None),  # as Kueue's webhook leaves it
+        (job(GPUS, suspend=True), "team-a", None),  # Kueue's webhook leaves the Job in this state.
         (job({}), "team-a", None),
         (job({GPUMEM: "500"}), "team-b", None),
         (job(GPUS), "tts", None),
@@ -87,7 +87,7 @@ def test_a_gpu_job_of_a_queue_tenant_waits_for_its_queue(
 
 @pytest.fixture
 def waiting(cluster: ApiServer) -> Iterator[ApiServer]:
-    """A Job that waits in the queue."""
+    """Creates a Job that waits in the queue."""
     with made(cluster, job(GPUS, suspend=True, parallelism=2)):
         yield cluster
 
@@ -117,7 +117,7 @@ def test_a_job_that_runs_takes_no_more_than_its_queue_gave_it(waiting: ApiServer
 
 
 def running(server: ApiServer, name: str, manifest: Pod, where: str = "team-a") -> str:
-    """A pod of a Job's on its node; returns its path."""
+    """Creates a pod of a Job on the Job's node, and returns the pod's path."""
     counted = {"batch.kubernetes.io/controller-uid": "1", names.KUEUE_POD_SET_LABEL: "main"}
     bound = queued({**manifest, "spec": {**manifest["spec"], "nodeName": "node"}})
     bound["metadata"] |= {"name": name, "labels": counted}
@@ -198,7 +198,7 @@ def orphaning(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def selecting(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Known by a label that its pods lose as they like."""
+    """Tests a Job whose pods are found by a label: a tenant can remove the label from the pods."""
     selected = {"manualSelector": True, "selector": {"matchLabels": {"known": "as"}}}
     template = {**manifest["spec"]["template"], "metadata": {"labels": {"known": "as"}}}
     return {**manifest, "spec": {**manifest["spec"], **selected, "template": template}}

@@ -1,4 +1,4 @@
-"""The agents' pods are killed at random moments: nothing is left half done, and the next run completes."""
+"""Kills the agents' pods at random moments: no work is left half done, and the next run completes."""
 
 import os
 import signal
@@ -22,10 +22,10 @@ from toolchain.cluster.api import JSON_PATCH
 
 NODE = "/api/v1/nodes/k8s-node1"
 WHOLE, NOTHING = ("14k", "1"), (None, None)
-DEAD = "dead"  # A node without a kubelet, and not kwok's.
+DEAD = "dead"  # This node has no kubelet, and kwok does not manage it.
 KILLS = 4
 STOPPED = 143
-LONGEST_RUN_SECONDS = 4.0  # from the Job's creation to the end of a single pass, pod's start included
+LONGEST_RUN_SECONDS = 4.0  # from the Job's creation to the end of its only pass
 
 
 @pytest.fixture
@@ -35,13 +35,14 @@ def nobody_else_reconciles(prod: Rollout) -> Iterator[Rollout]:
 
 
 def shown(prod: Rollout) -> set[tuple[str | None, str | None]]:
-    """gpumem and gpu-count, as capacity and as allocatable show them."""
+    """Returns gpumem and gpu-count of the node, both as capacity and as allocatable."""
     status = prod.get(NODE)["status"]
     return {(status[field].get(GPUMEM), status[field].get(GPU_COUNT)) for field in ("capacity", "allocatable")}
 
 
 def kill_reconcile(prod: Rollout) -> None:
-    """Its container's process where one runs, else its pod, without any grace."""
+    """Kills the container's process if the process runs on this machine. Otherwise deletes the pod without a grace
+    period."""
     with suppress(ProcessLookupError):
         os.kill(prod.cluster.pid_on_node("reconcile"), signal.SIGKILL)
         return
@@ -102,7 +103,7 @@ def test_the_run_after_a_killed_one_completes(prod: Rollout, agent: str) -> None
 
 @pytest.mark.parametrize("program", ["reconcile", "watchdog", "gate"])
 def test_sigterm_ends_a_run_in_its_container_within_two_seconds(prod: Rollout, program: str) -> None:
-    """The CronJob's own run, wherever it is in its minute; one that was just about to end by itself is no answer."""
+    """Returns a run of the CronJob itself, at any point of its minute. A run that was about to end does not count."""
     codes = {0}
     while codes == {0}:
         before = exit_codes(prod, program)
@@ -125,7 +126,7 @@ def fresh_codes(prod: Rollout, program: str, before: Mapping[str, int]) -> set[i
 
 
 def exit_codes(prod: Rollout, program: str) -> dict[str, int]:
-    """Those of the program's containers that have ended, by pod."""
+    """Returns the ended containers of the program, by pod."""
     return {
         pod["metadata"]["name"]: status["state"]["terminated"]["exitCode"]
         for pod in prod.items(pods(SYSTEM))
@@ -136,7 +137,7 @@ def exit_codes(prod: Rollout, program: str) -> dict[str, int]:
 
 @contextmanager
 def runs_on_a_dead_node(prod: Rollout, agents: Collection[str]) -> Iterator[list[str]]:
-    """Binds the CronJobs' next runs to a node without a kubelet. Later runs are normal, and of one pass."""
+    """Binds the CronJobs' next runs to a node without a kubelet. Later runs are normal, and have one pass each."""
     declared = {agent: prod.get(cron_job(agent))["spec"]["jobTemplate"]["spec"] for agent in agents}
 
     def have(agent: str, change: Callable[[dict[str, Any]], object]) -> None:
@@ -174,7 +175,7 @@ def runs_on_a_dead_node(prod: Rollout, agents: Collection[str]) -> Iterator[list
 
 
 def test_a_run_on_a_node_that_died_holds_up_no_other(prod: Rollout) -> None:
-    """Its pod stays Terminating, and so its Job never ends (delayTerminalCondition of the Job controller)."""
+    """The pod stays Terminating, so its Job never ends (delayTerminalCondition of the Job controller)."""
     agents = (names.RECONCILE, names.WATCHDOG)
 
     def last(agent: str) -> str | None:

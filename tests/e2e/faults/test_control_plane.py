@@ -1,4 +1,4 @@
-"""The API server, etcd and Kueue go away under an `up` and under the agents, and come back."""
+"""Stops the API server, etcd and Kueue during an `up` and during the agents' runs, and starts them again."""
 
 import os
 import signal
@@ -30,17 +30,17 @@ KUEUE = "/apis/apps/v1/namespaces/kueue-system/deployments/kueue-controller-mana
 CLUSTER_QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/gpu-cq"
 AGENTS = (names.RECONCILE, names.WATCHDOG, names.GATE)
 GUESTS = [f"guest-{number}" for number in range(10)]
-ETCD_PAUSE_SECONDS = 12  # longer than an agent waits for an answer
+ETCD_PAUSE_SECONDS = 12  # Longer than an agent waits for an answer.
 
 
 def seats(prod: Rollout, tenant: str) -> str:
-    """The MiB of the tenant's quota."""
+    """Returns the MiB of the tenant's quota."""
     hard = prod.get(f"/api/v1/namespaces/{tenant}/resourcequotas/{names.SEATS}")["spec"]["hard"]
     return str(hard[f"requests.{GPUMEM}"])
 
 
 def test_an_up_whose_api_server_restarts_fails_with_its_address_and_the_next_one_goes_on(prod: Rollout) -> None:
-    """The provider repeats no request. Nothing is lost or made twice."""
+    """The provider repeats no request. Still, no object is lost and no object is created twice."""
 
     def change(config: Any) -> None:
         config["tenants"].update({name: {} for name in GUESTS})
@@ -89,7 +89,7 @@ def test_an_up_and_the_agents_outlast_an_etcd_that_stalls(prod: Rollout) -> None
 
 @contextmanager
 def without_kueue(prod: Rollout) -> Iterator[None]:
-    """Kueue's controller, and with it its webhooks, is down in the block; afterwards it answers again."""
+    """Stops Kueue's controller and its webhooks in the block. Afterwards Kueue answers again."""
 
     def refused() -> bool:
         return prod.create(f"{jobs('team-a')}?dryRun=All", job("asks", "team-a-gpu")).refusal is not None

@@ -1,4 +1,4 @@
-"""The kubelet of the real node is restarted while a pod with GPU memory runs."""
+"""Restarts the kubelet of the real node while a pod with GPU memory runs."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ from toolchain.cluster.image import agent_image
 from toolchain.cluster.node import TAINT
 from toolchain.cluster.paths import program
 
-# Not a tenant's: the nodeSelector that admission gives a seat's pod fails on a node that comes back without its labels.
+# Not a tenant's namespace: a seat's pod has a nodeSelector, and fails on a node that returns without its labels.
 NAMESPACE = "kube-system"
 REAL = "/api/v1/nodes/localhost"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -39,8 +39,8 @@ T4 = {
 
 @pytest.fixture(scope="module")
 def real_gpu_node(prod: Rollout) -> Iterator[Rollout]:
-    """The real node in the pool t4 for a while, with a pod on it that holds 5000 MiB. Its device is on record as an
-    exporter would have it, which the node's taint keeps away; the kubelet takes that off when it restarts."""
+    """Puts the real node into the pool t4, with a pod of 5000 MiB. The test writes the record of the device, because
+    the node's taint keeps the exporter away. The kubelet removes the taint when it restarts."""
     devices = simulated.devices(NODE, "viktorbarzin.me")
     prod.cluster.api.create(SLICES, devices)
     label(prod, T4)
@@ -67,7 +67,7 @@ def advertised(prod: Rollout) -> tuple[str | None, str | None]:
 
 
 def run(prod: Rollout, name: str, limits: Mapping[str, str]) -> None:
-    """A pod on the real node; returns when its container runs."""
+    """Creates a pod on the real node, and returns when the pod's container runs."""
     command = ["python", "-IS", "-c", "import signal; signal.pause()"]
     spec = {
         "nodeSelector": {"kubernetes.io/hostname": NODE},
@@ -81,16 +81,16 @@ def run(prod: Rollout, name: str, limits: Mapping[str, str]) -> None:
 
 
 def started(prod: Rollout, name: str) -> Object:
-    """Returns the state of the pod's container; empty before the kubelet has reported it."""
+    """Returns the state of the pod's container. The state is empty before the kubelet has reported it."""
     statuses = prod.get(pods(NAMESPACE, name))["status"].get("containerStatuses", [{"state": {}}])
     state: Object = statuses[0]["state"]
     return state
 
 
 def restart_kubelet(prod: Rollout, *, probe: str) -> None:
-    """Kills the kubelet, which the node starts again, and waits until it has started the new pod `probe`.
+    """Kills the kubelet and waits until the next kubelet has started the new pod `probe`.
 
-    The kubelet handles its oldest pods first, so that it has then handled all others.
+    The kubelet handles its oldest pods first. So it has handled all other pods before `probe`.
     """
     kubelet = program("kubelet")
     old = prod.cluster.pid_on_node(kubelet)
@@ -101,9 +101,9 @@ def restart_kubelet(prod: Rollout, *, probe: str) -> None:
 
 @pytest.mark.parametrize("registrations", ["kept", "wiped"])
 def test_a_pod_with_gpu_memory_outlives_its_kubelet(real_gpu_node: Rollout, registrations: str) -> None:
-    """A kubelet that finds the folder empty sets all extended resources to 0 and refuses running pods.
+    """If a kubelet finds the folder empty, it sets all extended resources to 0 and refuses running pods.
 
-    A reimage wipes the folder. The kubelet of 1.36 creates its own socket there before it registers.
+    A reimage empties the folder. The kubelet of 1.36 creates its own socket in the folder before it registers.
     """
     prod = real_gpu_node
     folder = prod.cluster.folder.path / "node" / "kubelet" / "device-plugins"
@@ -121,7 +121,8 @@ def test_a_pod_with_gpu_memory_outlives_its_kubelet(real_gpu_node: Rollout, regi
 
 
 def test_a_pod_with_gpu_memory_outlives_its_nodes_object(real_gpu_node: Rollout) -> None:
-    """The kubelet registers its node again when it starts, without our keys and with its own labels."""
+    """The kubelet registers its node again when it starts. The new node has the kubelet's labels, and lacks our
+    resources."""
     prod = real_gpu_node
     before = prod.get(pods(NAMESPACE, "resident"))
     node = prod.get(REAL)
@@ -136,7 +137,7 @@ def test_a_pod_with_gpu_memory_outlives_its_nodes_object(real_gpu_node: Rollout)
 
 
 def test_what_a_kubelet_sets_to_0_is_advertised_again_and_what_runs_goes_on(real_gpu_node: Rollout) -> None:
-    """As a kubelet does that registers without anything in that folder (pkg/kubelet/kubelet_node_status.go)."""
+    """Sets the resources to 0, as a kubelet with an empty folder does (pkg/kubelet/kubelet_node_status.go)."""
     prod = real_gpu_node
     before = prod.get(pods(NAMESPACE, "resident"))
     nothing = {GPUMEM: "0", GPU_COUNT: "0"}

@@ -1,7 +1,8 @@
-"""Each fault of an agent's surroundings, with its own container and token: no wrong act, and an alert in time.
+"""Causes each fault around an agent that runs in its own container with its own token. The agent does nothing wrong,
+and an alert fires in time.
 
-One pod has pushed a card under its floor, and the gate would close a Deployment. Under each fault the runs do neither
-act. Without a fault they do both.
+A pod keeps a device below its floor, and the gate would close a Deployment. With each fault, the runs do neither act.
+Without a fault, they do both.
 """
 
 import json
@@ -35,7 +36,7 @@ from tests.support.e2e.rollout import (
 )
 
 NODE, ASIDE = "k8s-node1", "node-4"
-RUNAWAY, NEIGHBOUR = ("immich", "immich-ml"), ("frigate", "frigate")  # namespace, app
+RUNAWAY, NEIGHBOUR = ("immich", "immich-ml"), ("frigate", "frigate")  # Each entry is a namespace and an app.
 OPEN, CLOSED = "ytdlp", "ebook2audiobook"
 APPS = "/apis/apps/v1/namespaces"
 MONITORING = "/apis/monitoring.coreos.com/v1/namespaces"
@@ -47,9 +48,9 @@ QUICK = {"MINIMUM_AGE_SECONDS": "1", "COOL_DOWN_SECONDS": "1"}
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A fault: the words that each agent logs, the agents that complete all the same, and the alert.
+    """A fault: the words that each agent logs, the agents that still complete, and the alert.
 
-    `answer` makes the exporter's answer; None for an exporter that does not run.
+    `answer` makes the exporter's answer. It is None for an exporter that does not run.
     """
 
     words: Mapping[str, str]
@@ -61,7 +62,7 @@ class Fault:
     demand_by_name: bool = False
 
     def start(self, card: "Card", agent: str, port: int) -> str:
-        """The Job of a run that meets it."""
+        """Starts a run of the agent under this fault, and returns the run's Job."""
         given = {"GATES": json.dumps(gates(card.prod))} if self.demand_by_name else {}
         return card.run(agent, port, change=self.change, seconds=self.run_seconds, **given)
 
@@ -83,7 +84,7 @@ FAULTS = {
         alert=FROZEN,
         completes=(names.GATE, names.WATCHDOG),
         answer=lambda card: Answer(text=card.pressed, frozen=True),
-        run_seconds=80,  # of which it is fresh for 30, and for as long again after an answer that came too late
+        run_seconds=80,  # The answer is fresh for 30 s, and for 30 s more after an answer that came too late.
     ),
     "exporter lying about the device": Fault(
         words=dict.fromkeys((names.WATCHDOG, names.GATE), "used and free are far less than the device has"),
@@ -102,7 +103,7 @@ FAULTS = {
     ),
     "no DNS": Fault(
         words={names.GATE: "name resolution"},
-        alert=None,  # all but the probe goes on
+        alert=None,  # Only the probe fails.
         answer=lambda card: Answer(text=card.shows(3000, free_mib=9000)),
         completes=(names.GATE,),
         demand_by_name=True,
@@ -114,7 +115,7 @@ PORTS = {fault: 9510 + number if FAULTS[fault].answer else REFUSED for number, f
 
 @dataclass(frozen=True)
 class Card:
-    """The T4 of prod, under its floor."""
+    """The T4 of prod, while the device is below its floor."""
 
     prod: Rollout
     ledger: Ledger
@@ -149,7 +150,7 @@ class Card:
 
 
 def wanted(prod: Rollout) -> list[Object]:
-    """The gates, with demand at this hour."""
+    """Returns the gates, with demand at this hour."""
     now = datetime.now(UTC)
     between = "-".join(f"{now + timedelta(hours=hours):%H:00}" for hours in (-1, 3))
     demand = {"kind": "window", "between": between, "time_zone": "Etc/UTC"}
@@ -157,7 +158,7 @@ def wanted(prod: Rollout) -> list[Object]:
 
 
 def gates(prod: Rollout) -> list[Object]:
-    """Of prod, those of the Deployments that this module has."""
+    """Returns prod's gates of the Deployments that this module has."""
     cron_job = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.GATE}")
     (container,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     (declared,) = (variable["value"] for variable in container["env"] if variable["name"] == "GATES")
@@ -169,7 +170,7 @@ def card(prod: Rollout) -> Iterator[Card]:
     apps = (RUNAWAY, NEIGHBOUR, (OPEN, OPEN), (CLOSED, CLOSED))
     for (namespace, app), mib, replicas in zip(apps, ("3000", "2000", None, None), (1, 1, 1, 0), strict=True):
         manifest = deployment(app, mib, replicas)
-        manifest["spec"]["template"]["spec"]["nodeSelector"] = SHARED  # a gate closes for the node of its pods
+        manifest["spec"]["template"]["spec"]["nodeSelector"] = SHARED  # the node that the gate judges
         prod.cluster.api.create(f"{APPS}/{namespace}/deployments", manifest)
     runaway, neighbour = (
         pod_of(eventually(lambda a=app: running(prod, *a), f"{app[1]}'s pod runs")) for app in (RUNAWAY, NEIGHBOUR)
@@ -194,7 +195,7 @@ def running(prod: Rollout, namespace: str, app: str) -> Object | None:
 
 @dataclass(frozen=True)
 class Runs:
-    """The last Job of each fault and agent, after all have ended, and the state that they found and left."""
+    """Returns the last Job of each fault and agent after all have ended, and the state before and after these Jobs."""
 
     jobs: Mapping[str, Mapping[str, str]]
     before: Object
@@ -203,8 +204,8 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(card: Card) -> Runs:
-    """A few at a time, the longest first: each has seconds for an answer. One that a busy machine kept from it has
-    another try."""
+    """Runs a few Jobs at a time, the longest first, because each must get its answers within seconds. A run that a busy
+    machine delayed is tried again."""
     before, jobs = card.state(), {name: dict[str, str]() for name in FAULTS}
     by_length = sorted(FAULTS.items(), key=lambda named: -named[1].run_seconds)
     lacking = [(name, agent) for name, fault in by_length for agent in fault.words]
@@ -239,7 +240,7 @@ def test_the_agent_reports_what_is_wrong(card: Card, runs: Runs, fault: str, age
 
 
 def test_without_dns_it_is_reported_on_the_deployment(card: Card, runs: Runs) -> None:
-    """The real node has no DNS at all: everything else in these tests is done without."""
+    """The real node has no DNS at all: all other parts of these tests work without DNS."""
     assert card.prod.events(OPEN, names.EVENT_GATE_UNANSWERED)
 
 
@@ -249,7 +250,7 @@ Scrapes = Mapping[int, list[dict[str, float]]]
 
 @pytest.fixture(scope="module")
 def scrapes(card: Card, runs: Runs) -> Scrapes:
-    """Two real answers of each of the exporters, by port."""
+    """Returns two real answers of each exporter, by port."""
     ports = {ROOMY, HONEST, *PORTS.values()} - {REFUSED}
     answers = exporters.served(card.prod, sorted(ports))
     return {REFUSED: [{}, {}]} | {port: [by_series(text) for text in texts] for port, texts in answers.items()}
@@ -259,7 +260,7 @@ def scrapes(card: Card, runs: Runs) -> Scrapes:
 def test_an_alert_reports_it_within_three_minutes(
     card: Card, runs: Runs, scrapes: Scrapes, tmp_path: Path, fault: str
 ) -> None:
-    """The rules of the cluster, on the answers of its exporters and on how its runs ended."""
+    """Judges the cluster's rules by the answers of its exporters and by the results of its runs."""
     after = HONEST if FAULTS[fault].change is not nothing else PORTS[fault]
     (rule,) = card.prod.items(f"{MONITORING}/{SYSTEM}/prometheusrules")
     series = time_line(scrapes[ROOMY], scrapes[after]) | others(card, runs.jobs[fault])
@@ -281,7 +282,7 @@ def time_line(before: list[dict[str, float]], after: list[dict[str, float]]) -> 
 
 
 def by_series(text: str) -> dict[str, float]:
-    """As the PodMonitor relabels it."""
+    """Returns the samples by series, with the labels that the PodMonitor adds."""
     found = {}
     for sample in exposition.parse(text):
         labels = {"node": NODE, **sample.labels}
@@ -292,9 +293,9 @@ def by_series(text: str) -> dict[str, float]:
 
 
 def others(card: Card, jobs: Mapping[str, str]) -> dict[str, At]:
-    """Returns the series of kube-state-metrics, and those of healthy parts: scheduler, guard, the other exporter.
+    """Returns the series of kube-state-metrics, and the series of healthy parts: scheduler, guard, the other exporter.
 
-    A failed run is no heartbeat.
+    A failed run has no heartbeat.
     """
     system = f'namespace="{SYSTEM}"'
     found: dict[str, At] = {
@@ -329,9 +330,10 @@ def recycled(card: Card) -> set[str]:
 
 
 def test_without_a_fault_the_runaway_goes_and_the_gate_closes_also_over_a_slow_api(card: Card, runs: Runs) -> None:
-    """This test is the last one, because it evicts the pod of the others. The card and the containers are the same."""
-    slow, before = behind_an_api_that_takes(0.5), recycled(card)  # by modules before this one, on the same cluster
-    # First: while the runaway terminates, no gate would close.
+    """Runs as the last test, because it evicts the pod of the other tests. The device and the containers are the
+    same."""
+    slow, before = behind_an_api_that_takes(0.5), recycled(card)  # made by earlier modules
+    # The gates come first: no gate closes while the runaway pod terminates.
     card.run(names.GATE, HONEST, seconds=30)
     becomes(card.replicas, {OPEN: 0, CLOSED: 0}, "the gate has closed")
     card.run(names.WATCHDOG, HONEST, change=slow, seconds=60)
@@ -343,7 +345,7 @@ def test_without_a_fault_the_runaway_goes_and_the_gate_closes_also_over_a_slow_a
 
 
 def test_what_the_agents_wrote_is_no_drift_and_what_somebody_else_changes_is(card: Card) -> None:
-    """After them: journals, events and capacity are written, and pods have been replaced."""
+    """Runs after the acts: they have written journals, Events and capacity, and replaced pods."""
     prod = card.prod
     for agent in (names.WATCHDOG, names.GATE):
         assert prod.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(agent)}")["data"]

@@ -1,4 +1,4 @@
-"""The exporter's zipapp, for a machine without the toolchain: `python -m tests.e2e.gpu.archive exporter.pyz`."""
+"""Writes the exporter's zipapp for a machine without the toolchain: `python -m tests.e2e.gpu.archive exporter.pyz`."""
 
 import sys
 from pathlib import Path

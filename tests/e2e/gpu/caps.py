@@ -22,7 +22,7 @@ NOBODY = 65534
 
 
 class Limits(ctypes.Structure):
-    """nvmlGetMemoryLimits_v1_t; its first three fields are nvmlSetMemoryLimits_v1_t."""
+    """The struct nvmlGetMemoryLimits_v1_t. Its first three fields are the struct nvmlSetMemoryLimits_v1_t."""
 
     _fields_ = (
         ("directory", ctypes.c_char_p),
@@ -33,7 +33,7 @@ class Limits(ctypes.Structure):
 
 
 class Verdicts:
-    """Prints each as it comes."""
+    """Prints each verdict as soon as it is known."""
 
     def __init__(self) -> None:
         self.failed = False
@@ -105,7 +105,7 @@ def held(nvml: ctypes.CDLL, device: ctypes.c_void_p, directory: Path, limit_mib:
 
 
 def unlimited(directory: Path, verdicts: Verdicts) -> int:
-    """The device's memory as an unlimited process in the group sees it."""
+    """Returns the device's memory as an unlimited process in the group sees it."""
     total = run(directory, "total", 0)
     verdicts.say("CUDA works in a group without a limit", total > 0, f"{total} bytes")
     return total
@@ -117,7 +117,8 @@ def get(nvml: ctypes.CDLL, device: ctypes.c_void_p, directory: Path) -> tuple[in
 
 
 def as_nobody(device: ctypes.c_void_p, directory: Path) -> int:
-    """The limit as a process without any right reads it, as the exporter is; 0 where it may not."""
+    """Returns the limit that a process without privileges reads, as the exporter does; 0 if it may not read the
+    limit."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.setgid(NOBODY)

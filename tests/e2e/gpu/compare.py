@@ -33,7 +33,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 @dataclass(frozen=True)
 class Child:
-    """A process that holds device memory, and the UID of the pod that its control group names, if it has one."""
+    """A process that holds device memory, and the UID of the pod in its control group's name, if there is a UID."""
 
     process: "subprocess.Popen[str]"
     asked_mib: int
@@ -42,7 +42,7 @@ class Child:
 
 @dataclass(frozen=True)
 class Row:
-    """One figure, in MiB, of both sources."""
+    """One figure in MiB, from the exporter and from nvidia-smi."""
 
     what: str
     exporter_mib: float
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def allocate(mib: int) -> int:
-    """Holds so much memory of device 0 until its standard input ends."""
+    """Holds this much memory of device 0 until standard input ends."""
     cuda = ctypes.CDLL("libcuda.so.1")
     device, context, pointer = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
     for status in (
@@ -105,7 +105,7 @@ def child(mib: int) -> Iterator[Child]:
 
 @contextlib.contextmanager
 def pod_group(pid: int) -> Iterator[str | None]:
-    """Puts the process where a kubelet would; None where this account may not."""
+    """Moves the process into a control group, as a kubelet would. Returns None if this account may not do so."""
     root = Path("/sys/fs/cgroup")
     hierarchy = root if (root / "cgroup.controllers").exists() else root / "pids"
     pod, container = str(uuid.uuid4()), uuid.uuid4().hex * 2
@@ -121,13 +121,13 @@ def pod_group(pid: int) -> Iterator[str | None]:
         yield pod
     finally:
         for folder in (group, group.parent, group.parent.parent):
-            with contextlib.suppress(OSError):  # the process is still on its way out, or a sibling is there
+            with contextlib.suppress(OSError):  # the group still has a process
                 folder.rmdir()
 
 
 @contextlib.contextmanager
 def exporter(archive: Path, folder: Path) -> Iterator[int]:
-    """Serves on the port that it gives. The API is missing here, so pods have only a UID."""
+    """Starts the exporter on the port that it prints. There is no API server, so pods have only a UID."""
     certificates = ssl.get_default_verify_paths().cafile or "/etc/ssl/certs/ca-certificates.crt"
     (folder / "ca.crt").symlink_to(certificates)
     (folder / "token").write_text("none")
@@ -152,7 +152,8 @@ def exporter(archive: Path, folder: Path) -> Iterator[int]:
 
 
 def settled(port: int, children: Sequence[Child]) -> list[Row]:
-    """The figures once both agree, or the last ones: they are not read at one moment."""
+    """Returns the figures once both sources agree, or else the last figures: the two are not read at the same
+    moment."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         served = scrape(port)
@@ -190,7 +191,8 @@ def compare(served: Sequence[tuple[str, dict[str, str], float]], children: Seque
 
 
 def scrape(port: int) -> list[tuple[str, dict[str, str], float]]:
-    """Name, labels and value of each sample. Empty if the exporter answers with another status than 200."""
+    """Returns name, labels and value of each sample. Returns none if the exporter answers with another status
+    than 200."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             text = answer.read().decode()

@@ -1,4 +1,4 @@
-"""The exporter's figures equal nvidia-smi's, on a machine with an NVIDIA GPU."""
+"""Tests that the exporter's figures equal nvidia-smi's, on a machine with an NVIDIA GPU."""
 
 import shutil
 import subprocess

@@ -1,8 +1,8 @@
-"""Where the driver is to hold containers: examples/enforced.yaml on a node with NVIDIA's container toolkit 1.20.1, its
-runtime and its hook, under a kubelet and containerd on cgroup v2. The driver's library is a fake, a Prometheus judges.
+"""Rolls out examples/enforced.yaml on a node with NVIDIA's container toolkit 1.20.1 (runtime and hook), a kubelet,
+containerd and cgroup v2. The driver's library is a fake. A real Prometheus judges the rules.
 
-Each test goes on from the one before. They last some minutes: `make caps`, which prints the path of one budget and what
-each fault is shown as, after how many seconds.
+Each test continues from the test before it. They take some minutes. `make caps` also prints the path of one budget, and
+for each fault its metric and the seconds until the metric shows it.
 """
 
 import json
@@ -101,13 +101,13 @@ def test_several_containers_and_several_devices_have_each_their_own(caps: Caps) 
 
 
 def alone(caps: Caps) -> tuple[str, str, str]:
-    """The one row of llm's."""
+    """Returns the one row of the namespace llm."""
     (key,) = (key for key in caps.reasons() if key[0] == "llm")
     return key
 
 
 def restarted(caps: Caps, namespace: str, name: str, old: str) -> str:
-    """The id of the container that came after it, once it runs."""
+    """Returns the id of the container that follows `old`, after this container has started."""
     other = lambda: next((x for x in caps.started(namespace, name).values() if x != old), None)  # noqa: E731
     return str(eventually(other, "the container runs again"))
 
@@ -191,7 +191,7 @@ def test_a_limit_that_is_lost_on_one_of_several_devices_is_named_on_that_one(cap
 
 
 def test_a_container_of_which_the_api_knows_nothing_is_named(caps: Caps) -> None:
-    """Its group has the very limit of another's budget."""
+    """The control group has the same limit as another container's budget."""
     directory = f"{caps.limits()[-1][1].partition('/kubepods/')[0]}/kubepods/pod{uuid4()}/{'f' * 64}"
     with (caps.libraries / "limits").open("a") as limits:
         limits.write(f"set GPU-1 {directory} {4096 * MIB} {4096 * MIB}\n")
@@ -211,7 +211,7 @@ def test_a_container_of_which_the_api_knows_nothing_is_named(caps: Caps) -> None
 
 
 def test_a_new_container_before_the_api_has_it_is_named(caps: Caps) -> None:
-    """The node is cut off from the API server during the test."""
+    """The node cannot reach the API server during the test."""
     caps.create("photos", pod("race", model("race", "4096")))
     old = caps.started("photos", "race")["race"]
     uuid = caps.stack.get(pods("photos", "race"))["metadata"]["annotations"][UUIDS]
@@ -255,7 +255,7 @@ def test_a_container_whose_group_is_gone_is_named_while_the_kubelet_says_that_it
 
 
 def refusal(caps: Caps, name: str) -> str:
-    """Returns the kubelet's words about a container that does not start, from its status and from an Event."""
+    """Returns the kubelet's message about a container that does not start, from its status and from an Event."""
 
     def said() -> str:
         for each in caps.state("photos", name).get("containerStatuses", []):
@@ -279,7 +279,7 @@ REFUSALS: Mapping[str, tuple[Callable[[Caps], None], str]] = {
 def test_a_node_that_cannot_refuses_the_pod_in_words_and_starts_it_once_it_can(
     caps: Caps, fault: Callable[[Caps], None], words: str
 ) -> None:
-    """A scheduler cannot know these faults beforehand."""
+    """A scheduler cannot know of these faults before it binds the pod."""
     fault(caps)
     try:
         caps.create("photos", pod("refused", model("refused", "4096")))
@@ -348,7 +348,7 @@ def test_an_older_driver_refuses_the_pod_in_words_and_its_node_takes_no_more(cap
     key = alone(caps)
     (caps.libraries / fake_nvml.LIBRARY).unlink()
     fake_nvml.build(caps.libraries, old_driver=True)
-    caps.create("photos", pod("refused", model("refused", "4096")))  # the exporter has the library of before
+    caps.create("photos", pod("refused", model("refused", "4096")))  # The exporter still has the old library open.
     assert "undefined symbol: nvmlDeviceSetMemoryLimits_v1" in refusal(caps, "refused")
     caps.delete("photos", "refused")
     began = time.monotonic()

@@ -1,8 +1,8 @@
-"""The day of record 0000 on the real node, with prod's own settings and a real Prometheus.
+"""Plays the day of record 0000 on the real node, with prod's own settings and a real Prometheus.
 
-The fake NVML shows the memory of the tenants' processes. A process that asks for more than is left is killed.
+The fake NVML shows the memory of the tenants' processes. A process that asks for more than the free memory is killed.
 
-Each test is an hour of the day and goes on from the one before. It takes a quarter of an hour: `make day`.
+Each test is an hour of the day and continues from the test before it. The day takes a quarter of an hour: `make day`.
 """
 
 import os
@@ -40,17 +40,17 @@ pytestmark = pytest.mark.day
 
 T4 = "/api/v1/nodes/k8s-node1"
 FLOOR_MIB = 1536
-# A leak grows by so much a turn, or at one go.
+# A leak grows by this much a turn, or at once.
 LEAK_MIB, BURST_MIB = 50, TOTAL_MIB
-# So long after it the agents know what is held: the exporter reads each 5 s.
+# The agents know the new use after this many seconds: the exporter reads every 5 s.
 READING_SECONDS = 8
-LENT_SECONDS = 30  # from a seat's creation to its being placed, where our own gates lent its memory
+LENT_SECONDS = 30  # The seconds from a seat's creation to its placement, if our own gates had lent the seat's memory.
 ALERT_SECONDS = 240
 
 
 @dataclass(kw_only=True)
 class Day(Card):
-    """The card, prod and its alerts. `table` is what came of what, and after how many seconds."""
+    """The device, prod and its alerts. `table` has each cause, its effect, and the seconds between the two."""
 
     prod: Rollout
     alerts: Prometheus
@@ -58,18 +58,18 @@ class Day(Card):
     table: list[tuple[str, str, float]] = field(default_factory=list)
 
     def pod(self, app: str) -> Object | None:
-        """The app's pod that does not terminate."""
+        """Returns the app's pod that does not terminate."""
         for found in self.prod.items(f"{pods(tenant_of(app))}?labelSelector=app%3D{app}"):
             if "deletionTimestamp" not in found["metadata"]:
                 return found
         return None
 
     def uids(self) -> dict[str, str]:
-        """Of the residents' pods that do not terminate."""
+        """Returns the residents' pods that do not terminate."""
         return {app: found["metadata"]["uid"] if (found := self.pod(app)) else "" for app in STEADY_MIB}
 
     def all_hold(self) -> bool:
-        """Whether every resident holds its steady use."""
+        """Returns True if every resident uses its steady amount."""
         return all(self.holds(app) == mib for app, mib in STEADY_MIB.items())
 
     def replicas(self, app: str) -> int:
@@ -81,14 +81,14 @@ class Day(Card):
     def took(
         self, cause: str, cure: str, cured: Callable[[], Any], *, since: float, seconds: float = ALERT_SECONDS
     ) -> Any:
-        """Waits for the cure and returns it; the seconds since the cause go into the table."""
+        """Waits for the effect and returns it. Writes the seconds since the cause into the table."""
         found = until(cured, seconds, f"{cause}: {cure}", lambda: (self.held, self.died, self.alerts.since))
         self.table.append((cause, cure, time.monotonic() - since))
         print(f"\n{cause} | {cure} | {self.table[-1][2]:.1f}", flush=True)
         return found
 
     def fires(self, cause: str, alert: str, *, since: float) -> None:
-        """The alert fires in Prometheus."""
+        """Waits until the alert fires in Prometheus."""
         until(lambda: alert in self.alerts.since, ALERT_SECONDS, f"{cause}: {alert} fires", lambda: self.alerts.since)
         self.table.append((cause, f"`{alert}` fires", self.alerts.since[alert] - since))
         print(f"\n{cause} | {alert} fires | {self.table[-1][2]:.1f}", flush=True)
@@ -96,7 +96,7 @@ class Day(Card):
 
 @pytest.fixture(scope="module")
 def day(prod: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
-    """Only the real node is in the pool: of the one that is played nobody would know what its device holds."""
+    """Takes simulated nodes out of the pool: no exporter would report what their devices hold."""
     played = prod.get(T4)
     with real_gpu(prod) as script:
         prod.delete(T4)
@@ -122,7 +122,7 @@ def day(prod: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day
 
 @contextmanager
 def residing(day: Day) -> Iterator[None]:
-    """The five residents, and tts behind its gate."""
+    """Creates the five residents, and tts with its gate."""
     api, made = day.prod.cluster.api, []
     try:
         for app, mib in (budgets() | {"tts": None}).items():
@@ -144,7 +144,7 @@ def test_the_five_residents_load_to_their_steady_use(day: Day) -> None:
 
 
 def test_tts_is_let_in_by_night(day: Day) -> None:
-    """Not before the residents have had their time to load."""
+    """Waits until the residents have had time to load."""
     left = GateSpec().starting_seconds - (time.monotonic() - day.began)
     assert day.replicas("tts") == 0
     time.sleep(max(left, 0))
@@ -157,7 +157,7 @@ def test_tts_is_let_in_by_night(day: Day) -> None:
 
 
 def test_llama_swap_comes_back_while_tts_is_in_and_all_others_are_at_their_budgets(day: Day) -> None:
-    """All within what they were promised, so that only what the gate lent out can make room."""
+    """All pods keep to their budgets, so only the memory that the gate lent can be freed."""
     cause = "llama-swap comes back while tts is in and the others are at their budgets"
     day.scale("llama-swap", 0)
     eventually(lambda: day.holds("llama-swap") == 0, "its old process has ended")
@@ -229,7 +229,7 @@ def test_a_leak_that_may_not_be_evicted_is_reported_and_a_seat_is_placed_all_the
     day.prod.delete(f"{path}/always")
     day.took(cause, "immich-ml is recycled", lambda: day.uids()["immich-ml"] != before["immich-ml"], since=began)
     day.took(cause, "all hold their steady use", day.all_hold, since=began)
-    assert set(day.died) <= {"portal-stt"}  # it was placed where it could not load
+    assert set(day.died) <= {"portal-stt"}  # The pod was placed on a device without enough free memory.
     day.died.clear()
     kept = {"frigate", "llama-swap", "immich-server"}
     assert {app: day.uids()[app] for app in kept} == {app: before[app] for app in kept}
@@ -237,7 +237,7 @@ def test_a_leak_that_may_not_be_evicted_is_reported_and_a_seat_is_placed_all_the
 
 @contextmanager
 def frozen(day: Day) -> Iterator[None]:
-    """Every process of the node stands still: it hangs, and keeps what it holds."""
+    """Stops every process of the node. A stopped process keeps its memory."""
     stopped: set[int] = set()
     try:
         while more := set(below(day.prod.cluster.pid_of("node"))) - stopped:

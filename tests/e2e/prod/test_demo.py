@@ -1,4 +1,4 @@
-"""make demo as a whole: it plays its day to the end and leaves nothing, also after Ctrl-C."""
+"""Tests make demo as a whole: it plays its day to the end and leaves nothing behind, also after Ctrl-C."""
 
 import os
 import signal
@@ -17,13 +17,13 @@ from toolchain.demo.story import story
 
 pytestmark = pytest.mark.day
 
-MOST_SECONDS = 540  # five minutes, and a margin for a busy machine
+MOST_SECONDS = 540  # Five minutes, and more for a busy machine.
 COMMAND = [sys.executable, "-m", "toolchain.demo"]
 
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """A folder with a short name, because a socket's path has at most 107 characters."""
+    """Returns a folder with a short name, because a socket's path has at most 107 characters."""
     if reason := node.why_not():
         pytest.skip(reason)
     with tempfile.TemporaryDirectory() as folder:
@@ -31,7 +31,7 @@ def temporary() -> Iterator[Path]:
 
 
 def left_by(temporary: Path) -> list[str]:
-    """Files, and processes that know of the demo's folder."""
+    """Returns the files and processes that use the demo's folder."""
     running = []
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -73,7 +73,7 @@ def test_the_demo_plays_its_day_and_leaves_nothing(temporary: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [5, 40])
 def test_an_interrupted_demo_leaves_nothing(temporary: Path, seconds: int) -> None:
-    """While the cluster starts, and while prod is rolled out."""
+    """Interrupts the demo while the cluster starts, and while prod is rolled out."""
     running = subprocess.Popen(
         COMMAND, cwd=ROOT, env={**os.environ, "TMPDIR": str(temporary)}, stderr=subprocess.PIPE, text=True
     )

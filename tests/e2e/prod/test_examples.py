@@ -1,4 +1,4 @@
-"""The examples, rolled out on prod by the commands of their READMEs."""
+"""Rolls the examples out on prod, by the commands of their READMEs."""
 
 import re
 import shutil
@@ -26,19 +26,19 @@ from tests.support.e2e.rollout import (
 from tests.support.paths import ROOT
 from toolchain.workspace import Outcome
 
-# The consumer's Deployment as plain code, so that a test can add a mistake.
+# The consumer's Deployment is plain text here, so that a test can add a mistake.
 PLAIN = ROOT / "tests" / "support" / "plain_consumer.py"
 
 
 @dataclass(frozen=True)
 class Example:
-    """A copy of an example next to prod's state, as in a user's checkout."""
+    """Copies an example next to prod's state, as in a user's checkout."""
 
     prod: Rollout
     folder: Path
 
     def follow_readme(self) -> str:
-        """Runs every `pulumi` line of the README with --yes. Returns the output."""
+        """Runs every `pulumi` line of the README with --yes, and returns the output."""
         commands = re.findall(r"^pulumi [^\n#]*", (self.folder / "README.md").read_text(), flags=re.MULTILINE)
         said = []
         for command in commands:
@@ -49,7 +49,7 @@ class Example:
         return "\n".join(said)
 
     def type(self, command: str) -> Outcome:
-        """A line in a shell that has the README's variables."""
+        """Runs a line in a shell that has the README's variables."""
         script = f"root={ROOT}\n{command.strip()}"
         return self.prod.workspace.run(
             "bash",
@@ -61,7 +61,7 @@ class Example:
         )
 
     def configure(self, key: str, value: Any) -> None:
-        """Writes a key of the stack's configuration; None removes it."""
+        """Writes a key of the stack's configuration. None removes the key."""
         stack = self.folder / "Pulumi.dev.yaml"
         document = yaml.safe_load(stack.read_text())
         name = f"{yaml.safe_load((self.folder / 'Pulumi.yaml').read_text())['name']}:{key}"
@@ -116,7 +116,7 @@ def test_a_budget_above_the_seat_and_a_rollout_that_the_server_defaults_are_refu
 
 @pytest.fixture
 def demo(prod: Rollout) -> Iterator[Example]:
-    """The Kueue demo; nothing of it is left afterwards, also when its test fails."""
+    """Rolls out the Kueue demo. Removes the demo completely, also if its test fails."""
     demo = example(prod, "kueue-demo")
     yield demo
     destroyed = demo.type("pulumi destroy --yes --skip-preview")
@@ -129,9 +129,9 @@ def demo(prod: Rollout) -> Iterator[Example]:
 
 
 def test_two_teams_take_turns_at_one_gpu(prod: Rollout, demo: Example) -> None:
-    """Of two equal Workloads made in the same second Kueue takes the one of the lower UID.
+    """If two Workloads are equal and have the same second of creation, Kueue takes the Workload with the lower UID.
 
-    On a busy machine, Kueue may see all three Jobs at once. The urgent one then preempts nobody.
+    On a busy machine, Kueue may see all three Jobs at once. The urgent Job then preempts nothing.
     """
     assert "✅ gpu-tenancy" in demo.follow_readme()
     await_running(prod, "team-b", "high-priority")
@@ -161,7 +161,7 @@ EQUALS = {("team-a", "low-priority"), ("team-b", "second")}
 
 
 def conditions(found: Object) -> dict[str, tuple[str, str]]:
-    """Status and reason of each condition."""
+    """Returns status and reason of each condition."""
     entries = found.get("status", {}).get("conditions", [])
     return {entry["type"]: (entry["status"], entry["reason"]) for entry in entries}
 

@@ -1,4 +1,4 @@
-"""kubectl gpumem on a cluster with prod: each verb as a user types it, with the real API server behind kubectl."""
+"""Runs each verb of kubectl gpumem as a user types it, on a cluster with prod and the real API server."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -48,7 +48,8 @@ def reasons(prod: Rollout, target: str, namespace: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def used(prod: Rollout) -> Iterator[Rollout]:
-    """A resident at two replicas, of which its quota has one; a closed gate; a queue's Job behind another."""
+    """Creates a resident of two replicas with quota for one, a closed gate, and a Job of a queue that waits for
+    another."""
     ml = deployment("immich-ml", "3000", replicas=2)
     tts = deployment("tts", None, replicas=0)
     made = {"immich": ml, "tts": tts}
@@ -99,7 +100,7 @@ def test_why_says_what_the_api_server_the_gate_and_kueue_say(used: Rollout) -> N
 
 
 def test_fit_asks_the_promises_and_the_devices(used: Rollout) -> None:
-    """488 MiB may be promised with the floor free; the resident's 3000 are all that is held."""
+    """488 MiB may be promised while the floor stays free. Only the resident's 3000 MiB are held."""
     fits = shown(used, "fit", "450", "--pool", "t4", "--tenant", "tts")
     assert fits["fits"], fits
     (pool,) = shown(used, "fit", "4000", "--pool", "t4", "--tenant", "tts")["pools"]
@@ -112,7 +113,7 @@ def test_fit_asks_the_promises_and_the_devices(used: Rollout) -> None:
 
 
 def admins(name: str, mib: str = "100", cpu: str = "10m", **spec: Any) -> dict[str, Any]:
-    """An administrator's pod, which admission leaves alone; on a simulated node."""
+    """Creates an administrator's pod on a simulated node. Admission does not judge this pod."""
     asks = container({GPUMEM: mib})
     asks["resources"]["requests"] = {"cpu": cpu}
     chosen = {"schedulerName": names.SCHEDULER_NAME, "nodeSelector": SHARED, "containers": [asks]}
@@ -120,7 +121,7 @@ def admins(name: str, mib: str = "100", cpu: str = "10m", **spec: Any) -> dict[s
 
 
 def started(name: str, code: str, restart: str = "Never", **fields: Any) -> dict[str, Any]:
-    """A pod that a real kubelet starts."""
+    """Creates a pod that a real kubelet starts."""
     main = {"name": "main", "image": agent_image(), "command": ["python", "-ISc", code], **fields}
     volumes = [{"name": each["name"], "configMap": {"name": "not-there"}} for each in fields.get("volumeMounts", ())]
     spec = {"nodeName": control_plane.NODE, "restartPolicy": restart, "terminationGracePeriodSeconds": 0}
@@ -143,7 +144,7 @@ def paused(name: str) -> dict[str, Any]:
 BARE = {"nodeSelector": SHARED, "containers": [container({"nvidia.com/gpu": "1"})]}
 NO_SECRET = {"envFrom": [{"secretRef": {"name": "not-there"}}]}
 MOUNTED = {"volumeMounts": [{"name": "settings", "mountPath": "/settings"}]}
-# The object that leads to each reason, and its collection.
+# Each entry has the object that leads to the reason, and the object's collection.
 MADE: dict[str, tuple[str, dict[str, Any]]] = {
     "runs": (pods("kube-system"), admins("fills", "10000")),
     "node-sum": (pods("kube-system"), admins("waits", "5000")),
@@ -205,7 +206,7 @@ def test_a_node_that_takes_no_pod_is_reported(made: Rollout, reason: str, spec: 
 
 
 def test_a_pod_that_was_preempted_is_reported(made: Rollout) -> None:
-    """The last with those that are made: it takes the memory from the one that others wait for."""
+    """Runs as the last test that creates pods: it takes the memory for which other pods wait."""
     place = pods("kube-system")
     made.create(place, admins("urgent", "10001", priorityClassName="system-node-critical"))
     try:

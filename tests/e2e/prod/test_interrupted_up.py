@@ -1,4 +1,5 @@
-"""The first of prod on a cluster: an `up` that is killed at one moment and another, and what goes on from there."""
+"""Runs as prod's first module on a cluster. An `up` is killed at several moments, and the next `up` continues from
+there."""
 
 from typing import Any
 
@@ -24,8 +25,8 @@ def test_destroy_leaves_nothing_after_an_up_that_was_killed_amid_kueues_install(
 
 
 def test_up_goes_on_after_ups_that_were_killed_amid_the_quotas_and_while_the_reconcile_job_ran(stack: Rollout) -> None:
-    """The budgets are others than those of the killed runs: an object under another field manager than the one that
-    applied it would refuse the change as a conflict."""
+    """The budgets differ from the budgets of the killed runs. If an object had another field manager, it would refuse
+    the change as a conflict."""
     stack.workspace.change(lambda config: give_each(config, 1000))
     kill_amid(stack, "up", lambda: is_creating(stack, "ResourceQuota"))
     assert "creating ResourceQuota" in stack.recover()

@@ -1,4 +1,4 @@
-"""The policy pack with prod rolled out: it judges objects that the API server has defaulted and reformatted."""
+"""Runs the policy pack on prod after its rollout, when the API server has defaulted and reformatted all objects."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""The rights of each agent's account, from the API server: no more than the policy pack allows, in every namespace."""
+"""Reads the rights of each agent's account from the API server. No account has more rights than the policy pack
+allows."""
 
 from collections.abc import Iterable
 
@@ -10,27 +11,27 @@ from tests.support.e2e.rollout import SYSTEM, Object, Rollout
 
 NODES = names.node_agent_namespace(SYSTEM)
 ELSEWHERE = "kube-system"
-Right = tuple[str, str, str, str]  # verb, API group, resource, name
+Right = tuple[str, str, str, str]  # Each right has a verb, an API group, a resource and a name.
 
 GATED = {"tts", "ebook2audiobook", "ytdlp"}
-# The namespaces in which an agent has a right, by resource. The watchdog has none in pools with assumed numbers.
+# The namespaces in which an agent has a right, by resource.
 ONLY: dict[str, dict[str, set[str]]] = {
     names.WATCHDOG: {"pods/eviction": {"immich", "llama-swap", "frigate", "portal-stt"}},
     names.GATE: {"deployments/scale": GATED, "events": GATED},
 }
 OF_THE_SYSTEM = ("configmaps", "leases", "resourceclaims")
 
-# The user with the same rights as an account: Kubernetes' own roles for a scheduler.
+# Maps an account to the user of Kubernetes with the same rights, such as a scheduler's.
 LIKE = {names.SCHEDULER: "system:kube-scheduler"}
 
 
 def home(account: str) -> str:
-    """The namespace of the account."""
+    """Returns the namespace of the account."""
     return NODES if account in (names.EXPORTER, names.GUARD) else SYSTEM
 
 
 def rights(prod: Rollout, account: str, namespace: str, where: str) -> set[Right]:
-    """Returns the rights of the account without those of every account, and of the user in LIKE."""
+    """Returns the account's rights, except the rights of every account and the rights of its user in LIKE."""
     others = [_user(namespace, "nobody"), *([LIKE[account]] if account in LIKE else [])]
     held = set(_listed(prod, _user(namespace, account), where))
     return held.difference(*(_listed(prod, other, where) for other in others))
@@ -90,7 +91,7 @@ KUEUE = "kueue-system", "kueue-controller-manager"
 
 
 def test_the_gate_knows_every_account_that_the_stack_makes(prod: Rollout) -> None:
-    """Kueue's is its chart's own; what it may not do to us is below."""
+    """The rights of Kueue come from its chart. The test below shows which rights on our objects Kueue lacks."""
     accounts = {
         (item["metadata"]["namespace"], item["metadata"]["name"])
         for item in prod.items("/api/v1/serviceaccounts")
@@ -156,7 +157,7 @@ def test_the_people_of_a_tenant_edit_their_namespace_and_not_what_holds_it(
 
 
 def may(prod: Rollout, user: str, groups: list[str], what: tuple[str, str, str], where: str) -> bool:
-    """Whether the API server lets the user do it there; in the whole cluster where that is empty."""
+    """Returns True if the API server allows the request in the namespace. An empty namespace is the whole cluster."""
     verb, group, resource = what
     kind, _, subresource = resource.partition("/")
     attributes = {"verb": verb, "group": group, "resource": kind, "subresource": subresource, "namespace": where}

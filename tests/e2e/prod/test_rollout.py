@@ -1,6 +1,6 @@
-"""The capacity that an `up` advertises, and the changes of a further one.
+"""Tests the capacity that an `up` advertises, and the changes of the next `up`.
 
-test_interrupted_up.py shows that an `up` without a change does nothing; tests/e2e/faults/test_wrong_acts.py shows that
+test_interrupted_up.py shows that an `up` without a change does nothing. tests/e2e/faults/test_wrong_acts.py shows that
 a refresh finds no drift.
 """
 
@@ -40,7 +40,7 @@ JOBS = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs"
 
 
 def advertise_job(prod: Rollout) -> str:
-    """The reconcile Job of the rollout, not one of the CronJob's."""
+    """Returns the reconcile Job of the rollout, not a Job of the CronJob."""
     (job,) = (job for job in prod.items(JOBS) if "ownerReferences" not in job["metadata"])
     assert condition(job, "Complete")["status"] == "True"
     return str(job["metadata"]["name"])
@@ -50,7 +50,7 @@ def test_the_node_advertises_when_up_returns(prod: Rollout) -> None:
     assert is_whole(prod.get(T4_NODE))
     assert GPUMEM not in prod.capacity("k8s-node2")
     assert advertise_job(prod).startswith(names.RECONCILE)
-    began = prod.get(LEDGER)["metadata"]["creationTimestamp"]  # before it, other files' rollouts on the same cluster
+    began = prod.get(LEDGER)["metadata"]["creationTimestamp"]  # earlier modules rolled out too
     told = prod.events("default", names.EVENT_ADVERTISED)
     advertised = {event["regarding"]["name"] for event in told if event["eventTime"][:19] >= began[:19]}
     assert advertised == {"k8s-node1", "node-4"}
@@ -62,14 +62,14 @@ def test_a_changed_budget_is_an_update_and_the_capacity_stays(prod: Rollout) -> 
     assert answer.refusal is None, answer.refusal
     before, job = prod.get(LEDGER)["metadata"]["uid"], advertise_job(prod)
     priority = prod.get(TIER_2)["metadata"]["uid"]
-    removals = len(prod.events("default", names.EVENT_REMOVED))  # of other files' rollouts: they share the cluster
+    removals = len(prod.events("default", names.EVENT_REMOVED))  # made by other modules' rollouts
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SOMEBODYS}}
     prod.cluster.api.create("/api/v1/namespaces", namespace)
     prod.workspace.change(changed_in_place)
     outcome = prod.gated_up()
     assert prod.get(LEDGER)["metadata"]["uid"] == before
     assert advertise_job(prod) != job
-    assert changes(outcome)["replaced"] == 2  # the Job and the PriorityClass
+    assert changes(outcome)["replaced"] == 2  # These are the Job and the PriorityClass.
     after = prod.get(TIER_2)
     assert (after["value"], after["metadata"]["uid"] != priority) == (500000, True)
     assert len(prod.events("default", names.EVENT_REMOVED)) == removals
@@ -95,8 +95,8 @@ def labels(prod: Rollout, namespace: str) -> Object:
 
 
 def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten_seconds(prod: Rollout) -> None:
-    """By the CronJob's container under its own token; no other run helps. The best of a few: a machine that is busy is
-    late for anything."""
+    """Only a run in the CronJob's container, with its own token, counts. The best time of several counts, because a
+    busy machine delays each run."""
     with without_runs(prod, names.RECONCILE):
         run = start(prod, names.RECONCILE)
         pod = eventually(lambda: watching(prod, run), "the run watches the nodes")
@@ -107,12 +107,12 @@ def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten
             took.append(advertised_at(whole) - datetime.fromisoformat(whole["metadata"]["creationTimestamp"]))
         assert min(took) < WHOLE_WITHIN, took
         said = eventually(lambda: told_it_wrote(prod, pod), "the run says that it wrote")
-        assert "polls:" not in said  # The watch reported the node, and no poll.
+        assert "polls:" not in said  # The watch reported the node, not a poll.
         prod.delete(jobs(SYSTEM, run))
 
 
 def watching(prod: Rollout, run: str) -> str | None:
-    """The run's pod, once it has asked for the watch of the nodes: the record has a line as a watch begins."""
+    """Returns the run's pod after its watch of the nodes has begun: the audit log then has a line for the watch."""
     asked = audit.entries(prod.cluster, f"system:serviceaccount:{SYSTEM}:{names.RECONCILE}")
     watches = [each for each in asked if (each["verb"], each["objectRef"]["resource"]) == ("watch", "nodes")]
     ours = [pod["metadata"]["name"] for pod in job_pods(prod, SYSTEM, run)]
@@ -126,7 +126,7 @@ def told_it_wrote(prod: Rollout, pod: str) -> str | None:
 
 
 def _pod_of(entry: Object) -> Object:
-    """The pod that the token of the request was made for."""
+    """Returns the pod for which the request's token was made."""
     found: Object = entry["user"].get("extra", {}).get("authentication.kubernetes.io/pod-name", [])
     return found
 
@@ -137,7 +137,7 @@ def whole_node(prod: Rollout) -> Object | None:
 
 
 def advertised_at(node: Object) -> datetime:
-    """When, by the API server's clock, the keys were written that are there."""
+    """Returns the time, by the API server's clock, at which the present keys were written."""
     (written,) = (
         datetime.fromisoformat(entry["time"])
         for entry in node["metadata"]["managedFields"]

@@ -1,4 +1,4 @@
-"""Residents and queue tenants under prod's quotas, admission policies and queues, with the real scheduler and Kueue."""
+"""Tests residents and queue tenants under prod's quotas, policies and queues, with the real scheduler and Kueue."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -43,7 +43,7 @@ def phase(prod: Rollout, namespace: str, name: str) -> str:
 
 @pytest.fixture(scope="module")
 def residents(prod: Rollout) -> Iterator[Rollout]:
-    """Prod with its five residents running."""
+    """Rolls prod out, with its five residents running."""
     try:
         for name, (tenant, mib) in RESIDENTS.items():
             answer = prod.create(pods(tenant), pod(name, {GPUMEM: mib, "nvidia.com/gpu": "1"}))
@@ -78,7 +78,7 @@ def test_a_quota_refuses_the_pod_over_its_tenants_budget(residents: Rollout) -> 
 
 
 def test_a_sixth_that_exceeds_the_card_stays_pending_and_the_scheduler_reports_why(residents: Rollout) -> None:
-    """The namespace is exempt, so that only the card's size matters."""
+    """The namespace is exempt, so that only the size of the device counts."""
     sixth = pod("sixth", {GPUMEM: "701", "nvidia.com/gpu": "1"})
     assert residents.create(pods("kube-system"), sixth).refusal is None
 
@@ -104,7 +104,7 @@ def test_a_pod_that_has_nothing_to_do_with_a_gpu_is_left_as_it_is(prod: Rollout)
 
 @pytest.fixture
 def queue(prod: Rollout) -> Iterator[Rollout]:
-    """Prod with empty queues before and after."""
+    """Returns prod with empty queues, and empties the queues again after the test."""
     empty_queues(prod)
     yield prod
     empty_queues(prod)

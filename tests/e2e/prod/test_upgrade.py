@@ -1,4 +1,4 @@
-"""From the last release to this checkout, in place, with residents and a Job running."""
+"""Upgrades in place from the last release to this checkout, while residents and a Job run."""
 
 import re
 from collections.abc import Iterator
@@ -10,21 +10,21 @@ from tests.support.e2e.remains import kept
 from tests.support.e2e.rollout import Rollout, await_running, deployment, eventually, job, jobs, pods, submit
 from tests.support.paths import ROOT
 
-# Objects that are replaced before the old ones are deleted.
+# These objects are replaced before the old objects are deleted.
 NAMED_BY_CONTENT = {
     "v1:ConfigMap scheduler-config",
     "v1:ConfigMap system-code",
     "v1:ConfigMap system-node-code",
     "v1:Job capacity-job",
 }
-# Rights that the watchdog no longer needs: it does not act in a pool with assumed numbers.
+# The watchdog no longer needs these rights: it does not act in a pool with assumed numbers.
 NO_LONGER_GIVEN = {"v1:Role watchdog-identity-inference-role", "v1:RoleBinding watchdog-identity-inference-binding"}
 RESIDENTS = {"llama-swap": "5000", "frigate": "2000"}
 
 
 @contextmanager
 def of_the_release(stack: Rollout) -> Iterator[None]:
-    """The workspace's program is the last release's in the block."""
+    """Replaces the workspace's program by the last release's program, within the block."""
     program = stack.workspace.project / "__main__.py"
     program.unlink()
     program.write_text(f"import sys\n\nsys.path.append({str(ROOT)!r})\nimport tests.support.released.program\n")
@@ -36,7 +36,7 @@ def of_the_release(stack: Rollout) -> Iterator[None]:
 
 
 def no_namespace_would_go(stack: Rollout) -> bool:
-    """The state of the release retained none of the tenants' namespaces."""
+    """In the state of the last release, no namespace of a tenant is retained."""
     tenants = kept(stack)
     said = stack.preview_destroy().text
     return bool(tenants) and all(f"{tenant}-namespace delete[retain]" in said for tenant in tenants)
@@ -48,7 +48,7 @@ def run(stack: Rollout, resident: str, mib: str) -> None:
 
 
 def running(stack: Rollout, namespace: str) -> set[str]:
-    """The UIDs of its pods that run."""
+    """Returns the UIDs of the running pods."""
     found = stack.items(pods(namespace))
     return {pod["metadata"]["uid"] for pod in found if pod["status"].get("phase") == "Running"}
 

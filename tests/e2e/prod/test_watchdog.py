@@ -1,4 +1,4 @@
-"""The watchdog as its CronJob's container, under its own token, on prod; what the exporter measures is scripted."""
+"""Runs the watchdog in its CronJob's container, with its own token, on prod. The exporter's figures are scripted."""
 
 import time
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ TURN_SECONDS = 0.7
 # The seconds of two runs that must overlap, and of a single run.
 TOGETHER_SECONDS, ALONE_SECONDS = "30", "10"
 DRIVER_MIB, STEADY_MIB, FREE_MIB = 450, 1800, 610
-RESIDENTS = (("immich", "immich-ml", "3000"), ("frigate", "frigate", "2000"))  # namespace, app, MiB
+RESIDENTS = (("immich", "immich-ml", "3000"), ("frigate", "frigate", "2000"))  # each with a namespace, an app and MiB
 COOL_DOWN = "COOL_DOWN_SECONDS"
 CRON_JOB = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.WATCHDOG}"
 JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.WATCHDOG)}"
@@ -44,7 +44,7 @@ WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
 
 
 def quick(config: dict[str, Any]) -> None:
-    """Sets a watchdog without waiting times, and a queue for GPU memory next to prod's own for whole devices."""
+    """Sets a watchdog without waiting times, and adds a queue for GPU memory to prod's queue for whole devices."""
     config["watchdog"] = {
         "armed": True,
         "interval_seconds": 2,
@@ -61,7 +61,8 @@ def quick(config: dict[str, Any]) -> None:
 
 @dataclass
 class Card:
-    """The T4 of prod: `mib` is what single pods use, by uid; every other pod with a budget uses its steady amount."""
+    """The T4 of prod: `mib` maps the UIDs of some pods to their use. Every other pod with a budget uses its steady
+    amount."""
 
     prod: Rollout
     script: Scripted
@@ -69,7 +70,7 @@ class Card:
     turns: int = 0
 
     def show(self) -> None:
-        """The exporter shows the card of now."""
+        """Makes the exporter show the present figures of the device."""
         self.turns += 1
         found = self.prod.items(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}")
         uses = [
@@ -83,20 +84,20 @@ class Card:
         return self.mib.get(pod["metadata"]["uid"], STEADY_MIB)
 
     def pod(self, namespace: str, app: str) -> str | None:
-        """The uid of the app's pod that runs and does not terminate."""
+        """Returns the UID of the app's running pod, which does not terminate."""
         for found in self.prod.items(f"{pods(namespace)}?labelSelector=app%3D{app}"):
             if found["status"].get("phase") == "Running" and "deletionTimestamp" not in found["metadata"]:
                 return str(found["metadata"]["uid"])
         return None
 
     def runs_away(self, namespace: str, app: str, *, beside: int = 1) -> str:
-        """From now on its pod uses far more than it declared: all but 610 MiB that the others `beside` it leave."""
+        """Makes the app's pod use all memory that the pods in `beside` leave, except 610 MiB."""
         uid = str(eventually(lambda: self.pod(namespace, app), f"{app} runs"))
         self.mib[uid] = T4_MIB - DRIVER_MIB - beside * STEADY_MIB - FREE_MIB
         return uid
 
     def told(self, namespace: str, reason: str, uid: str) -> list[str]:
-        """The notes of the Events on a pod, which come after the act."""
+        """Returns the notes of the Events on a pod. The Events come after the act."""
 
         def notes() -> list[str]:
             found = self.prod.events(namespace, reason)
@@ -111,7 +112,7 @@ class Card:
 
 @pytest.fixture(scope="module")
 def prod(stack: Rollout) -> Iterator[Rollout]:
-    """Prod with a watchdog that may act on a device again after a second."""
+    """Rolls prod out with a watchdog that may act on a device again after a second."""
     stack.settle(quick)
     given = stack.get(CRON_JOB)["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["env"]
     usual = next(each["value"] for each in given if each["name"] == COOL_DOWN)
@@ -121,7 +122,7 @@ def prod(stack: Rollout) -> Iterator[Rollout]:
 
 
 def cool_down(prod: Rollout, seconds: str) -> None:
-    """Sets the cool-down of the watchdog's runs from the next one on."""
+    """Sets the cool-down of the watchdog's runs, beginning with the next run."""
     pod = prod.get(CRON_JOB)["spec"]["jobTemplate"]["spec"]["template"]
     give(pod["spec"], **{COOL_DOWN: seconds})
     prod.cluster.api.patch(
@@ -147,7 +148,7 @@ def card(prod: Rollout) -> Iterator[Card]:
 
 
 def measuring(prod: Rollout) -> str | None:
-    """The exporter's pod on the node, as it is configured now, once it has an address."""
+    """Returns the exporter's pod on the node, with the present configuration, after the pod has an address."""
     for pod in prod.items(f"{pods(NODES)}?fieldSelector=spec.nodeName%3D{NODE}"):
         ports = {port["containerPort"] for each in pod["spec"]["containers"] for port in each.get("ports", ())}
         if PORT in ports and "deletionTimestamp" not in pod["metadata"] and pod["status"].get("podIP"):

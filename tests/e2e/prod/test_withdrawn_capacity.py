@@ -1,4 +1,4 @@
-"""The ledger is replaced on a live cluster: reconcile takes the old keys off the nodes before anything follows."""
+"""Replaces the ledger on a live cluster: reconcile first removes the old keys from the nodes."""
 
 from tenancy import names
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, becomes, changes, container, pods
@@ -31,13 +31,13 @@ def test_a_changed_domain_takes_the_old_keys_off_and_advertises_the_new_next_to_
     prod.workspace.change(lambda config: config["cluster"].update(resource_domain=DOMAIN))
     outcome = prod.up()
 
-    # The ledger, the Job that advertises it, and kube-scheduler's file, which is named by its content.
+    # These are the ledger, the Job that advertises it, and kube-scheduler's file, which has a hash in its name.
     assert changes(outcome)["replaced"] == 3, outcome.text
     after = ledger(prod)
     assert (after["uid"] != before["uid"], after["finalizers"]) == (True, [NEW.capacity_finalizer])
     assert keys(prod) == {NEW.gpumem: "14k", NEW.gpu_count: "1"}
     quota = prod.get(f"/api/v1/namespaces/immich/resourcequotas/{names.SEATS}")
     assert quota["spec"]["hard"] == {NEW.requests_gpumem: "4800", NEW.requests_gpu_count: "2"}
-    assert "kueue-release" not in outcome.text  # restarted, it would let Jobs start out of turn
+    assert "kueue-release" not in outcome.text  # A restarted Kueue would start Jobs in another order.
     assert prod.get(pods("immich", "runs"))["status"]["phase"] == "Running"
     prod.delete(pods("immich", "runs"))
