@@ -33,7 +33,7 @@ LABELS = {"gpu": "t4", LABEL_GPU_MEMORY: "15360", LABEL_GPU_COUNT: "1"}
 
 @dataclass
 class FakeTime:
-    """A clock that moves only during sleeps."""
+    """Holds a clock that moves only during sleeps."""
 
     seconds: float = 0.0
     slept: list[float] = field(default_factory=list)

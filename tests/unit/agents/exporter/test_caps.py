@@ -1,4 +1,4 @@
-"""The caps that NVML reports: only a limit that equals the budget is a cap, and every fault is named."""
+"""The exporter reads the caps from NVML: only a limit that equals the budget is a cap, and every fault is named."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -162,7 +162,7 @@ def higher(node: Node) -> None:
 
 
 def of_the_pod(node: Node) -> None:
-    """The group of both has what one of them may have."""
+    """The control group of both devices has the limit that one of them may have."""
     node.limits = {POD_GROUP: 4000 * MIB}
 
 

@@ -1,4 +1,4 @@
-"""The extender's protocol, as kube-scheduler speaks it."""
+"""The extender speaks kube-scheduler's protocol."""
 
 import json
 from typing import Any

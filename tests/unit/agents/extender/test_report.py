@@ -1,4 +1,4 @@
-"""Events on pods, which never delay their placement."""
+"""The extender writes Events on pods, and never delays their placement for an Event."""
 
 from agents.extender.cache.node_info import Shortage, UndeclaredUse
 from agents.extender.report import held_event, lost_event, overcrowded_event

@@ -1,4 +1,4 @@
-"""The API client: requests, retries and errors. The integration tests cover TLS."""
+"""The API client sends requests, retries them and reports errors. The integration tests cover TLS."""
 
 import pytest
 

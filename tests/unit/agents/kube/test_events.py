@@ -1,4 +1,4 @@
-"""Events: written once an hour, and in the form that the API server accepts."""
+"""Events are written once an hour, and in the form that the API server accepts."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

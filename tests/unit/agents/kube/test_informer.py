@@ -1,4 +1,4 @@
-"""The informer: lists, watches, resumes, relists, its log and its waits."""
+"""The informer lists, watches, resumes, relists, logs and waits."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Ledgers of other versions: agents read them during an upgrade or a rollback."""
+"""Agents read ledgers of other versions during an upgrade or a rollback."""
 
 import json
 from typing import Any

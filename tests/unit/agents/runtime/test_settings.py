@@ -1,4 +1,4 @@
-"""Settings from the environment: every refusal at once, in the operator's words."""
+"""Settings from the environment are refused all at once, in the operator's words."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The scheduler cache: filters, binds, the API's events and lists, readings, victims and the audit.
+"""The scheduler cache handles filters, binds, the API's events and lists, readings, victims and the audit.
 
 test_cache_model.py searches for histories that overbook a device or leak memory.
 """
