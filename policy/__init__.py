@@ -1,1 +1,2 @@
-"""The policy pack: pure rules over the resource graph of a Pulumi program, whichever made it."""
+"""The policy pack. Its rules are pure functions of a program's resource graph. They do not depend on which program made
+the graph."""

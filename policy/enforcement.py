@@ -1,4 +1,4 @@
-"""The level of each rule: all are mandatory, but for those that the pack's configuration turns down, with a reason.
+"""The level of each rule. All rules are mandatory, except those that the pack's configuration turns down with a reason.
 
 `--policy-pack-config`: {"gpu-tenancy": {"rules": {"images": {"level": "advisory", "reason": "..."}}}}. If any
 part of that is wrong, no rule is turned down.
@@ -21,7 +21,8 @@ SCHEMA = {
 
 
 class Level(StrEnum):
-    """Pulumi's levels: a finding refuses, is printed, or the rule is not asked."""
+    """The levels of Pulumi: a mandatory finding refuses the update, an advisory finding is printed, a disabled rule
+    does not run."""
 
     MANDATORY = "mandatory"
     ADVISORY = "advisory"
@@ -30,7 +31,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Enforcement:
-    """The level of a rule, and why it is not mandatory."""
+    """Holds the level of a rule, and the reason why the rule is not mandatory."""
 
     level: Level
     reason: str = ""

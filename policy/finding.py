@@ -1,4 +1,4 @@
-"""Findings of a rule. An object that cannot be read is a finding, and hides no other object."""
+"""The findings of a rule. An object that cannot be read becomes a finding, and hides no other object."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from tenancy.workload import ShapeError, UnboundedError
 
 @dataclass(frozen=True)
 class Finding:
-    """A violation: what, how much, and which key to change. `urn` is the resource to edit."""
+    """Reports a mistake, its size and the key to change. `urn` is the resource to edit."""
 
     message: str
     urn: str | None = None
 
 
 class FindingSubject(Protocol):
-    """The subject of a finding; the message starts with its text."""
+    """The object that a finding is about. The finding's message starts with the object's text."""
 
     @property
     def urn(self) -> str | None: ...
@@ -26,12 +26,12 @@ class FindingSubject(Protocol):
 
 S = TypeVar("S", bound=FindingSubject)
 
-# Errors of a manifest that cannot be read. Any other error of a rule is a bug and ends the verdict.
+# A manifest that cannot be read raises one of these errors. Any other error is a bug in a rule and ends the run.
 UNREADABLE = (UnprovenError, QuantityError, ShapeError, UnboundedError)
 
 
 def each(subjects: Iterable[S], judge: Callable[[S], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yields the findings of every subject; one that cannot be read is a finding itself."""
+    """Yields the findings of every subject. A subject that cannot be read becomes a finding."""
     for subject in subjects:
         try:
             yield from judge(subject)
@@ -45,6 +45,6 @@ def unproven(subject: FindingSubject, error: Exception | str) -> Finding:
 
 
 def folded(items: Sequence[object], shown: int = 5) -> str:
-    """Returns the first items and the number of the others."""
+    """Returns the first items, and the number of the items left out."""
     more = f" and {len(items) - shown} more" if len(items) > shown else ""
     return ", ".join(map(str, items[:shown])) + more

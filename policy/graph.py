@@ -1,4 +1,5 @@
-"""The graph that rules share: the ledger, the objects by kind, and the gpumem that each workload requests."""
+"""The resource graph that the rules share: the ledger, the objects by kind, and the gpumem that each workload
+requests."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +25,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Request:
-    """The MiB of `resource` that each pod of a workload asks for. `seat` is the workload's own, if it has one. A
-    ResourceClaim on a seat asks for the seat's whole budget."""
+    """States how many MiB of `resource` each pod of a workload requests. `seat` is the workload's own seat, if the
+    workload has one. A ResourceClaim on a seat requests the seat's whole budget."""
 
     workload: Object
     pod_spec: Mapping[str, Any]
@@ -43,14 +44,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Graph:
-    """The objects that a program declares. A ledger or memory pools in `configured`, the pack's configuration, win over
-    those in the objects."""
+    """Holds the objects that a program declares. If `configured`, the pack's configuration, has a ledger or memory
+    pools, they replace those in the objects."""
 
     objects: tuple[Object, ...]
     configured: Mapping[str, object] = field(default_factory=dict)
 
     def of(self, *kinds: str) -> list[Object]:
-        """The objects of these kinds, each with its API group: `Deployment.apps`, `Pod`."""
+        """Returns the objects of these kinds. A kind includes its API group, such as `Deployment.apps`, unless the
+        group is the core."""
         return [found for kind in kinds for found in self._by_kind.get(kind, ())]
 
     def named(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
@@ -66,7 +68,8 @@ class Graph:
         return next((o for o in called if namespace is None or o.namespace == namespace), None)
 
     def beside(self, found: Object, *kinds: str) -> list[Object]:
-        """Returns the objects of these kinds in its namespace, and those with an unknown or unreadable namespace."""
+        """Returns the objects of these kinds in the subject's namespace, and those with an unknown or unreadable
+        namespace."""
         namespace = _namespace(found)
         indexes = [self._in_namespaces(kind) for kind in kinds]
         there = [each for index in indexes for each in index.get(namespace, ())] if namespace is not None else []
@@ -97,22 +100,23 @@ class Graph:
 
     @cached_property
     def workloads(self) -> list[Object]:
-        """Everything built in that runs pods."""
+        """Returns all objects of Kubernetes' own kinds that run pods."""
         return [o for o in self.objects if runs_pods(o)]
 
     @property
     def ledger_objects(self) -> list[Object]:
-        """The ConfigMaps that hold the ledger, without those that differ from the configured one."""
+        """Returns the ConfigMaps that hold the ledger, except those that differ from the configured ledger."""
         return self._read[2]
 
     @property
     def host_memory_objects(self) -> list[Object]:
-        """The ConfigMaps that hold the memory pools, without those that differ from the configured ones."""
+        """Returns the ConfigMaps that hold the memory pools, except those that differ from the configured memory
+        pools."""
         return self._read_host_memory[2]
 
     @property
     def ledger_source(self) -> str:
-        """The source of the ledger, for the reader of the verdict."""
+        """Names the source of the ledger, for the people who read the pack's report."""
         if self.configured.get("ledger") is not None:
             stack = self.configured.get("stack")
             return f"the pack's configuration{f' (output of {stack})' if stack else ''}"
@@ -120,7 +124,8 @@ class Graph:
 
     @property
     def is_beside(self) -> bool:
-        """True for a program that declares no ledger and is judged by the platform's."""
+        """Returns True if the program declares no ledger, so that the pack judges the program by the platform's
+        ledger."""
         return self.ledger is not None and not self._config_maps(names.LEDGER)
 
     def _config_maps(self, name: str) -> list[Object]:
@@ -138,22 +143,22 @@ class Graph:
 
     @property
     def ledger(self) -> Ledger | None:
-        """The ledger; None if there is none that can be read."""
+        """Returns the ledger, or None if no ledger can be read."""
         return self._read[0]
 
     @property
     def ledger_problems(self) -> list[Finding]:
-        """Why there is no ledger, or which of several should go."""
+        """Explains why there is no ledger, or which of several ledgers to remove."""
         return self._read[1]
 
     @property
     def host_memory(self) -> HostMemoryPools | None:
-        """The memory pools; None if there are none that can be read."""
+        """Returns the memory pools, or None if no memory pools can be read."""
         return self._read_host_memory[0]
 
     @property
     def host_memory_problems(self) -> list[Finding]:
-        """Why there are no memory pools, or which of several objects should go."""
+        """Explains why there are no memory pools, or which of several objects to remove."""
         return self._read_host_memory[1]
 
     @cached_property
@@ -169,12 +174,12 @@ class Graph:
 
     @property
     def requests(self) -> list[Request]:
-        """Every workload that asks for gpumem, as far as it can be read."""
+        """Returns the request of every workload that asks for gpumem and can be read."""
         return self._requests[0]
 
     @property
     def unread_requests(self) -> list[Finding]:
-        """A finding for each workload with requests that cannot be read."""
+        """Returns a finding for each workload whose requests cannot be read."""
         return self._requests[1]
 
     def _requests_of(self, workload: Object) -> Iterator[Request]:
@@ -191,7 +196,7 @@ class Graph:
                     yield Request(workload, pod_spec, self.ledger.names.gpumem, seat.gpumem_mib, seat)
 
     def _seats_claimed(self, ledger: Ledger, namespace: str, template: str) -> list[Seat]:
-        """The seats that each pod gets a device of by a claim of that ResourceClaimTemplate."""
+        """Returns the seats on which the ResourceClaimTemplate makes a claim for each pod."""
         declared = self.named(f"ResourceClaimTemplate.{_DEVICES}", template, namespace)
         requests = maps_at(declared.manifest, "spec", "spec", "devices", "requests") if declared else ()
         classes = {text(at(request, "exactly"), "deviceClassName") for request in requests}
@@ -214,7 +219,7 @@ class Graph:
         return next((seats[name] for name in called if isinstance(name, str) and name in seats), None)
 
     def reachable_pools(self, pod_spec: Mapping[str, Any]) -> list[Pool]:
-        """The pools that share memory and that the pod's nodeSelector allows."""
+        """Returns the pools with shared memory that the pod's nodeSelector allows."""
         wanted = at(pod_spec, "nodeSelector")
         return [
             pool
@@ -224,7 +229,7 @@ class Graph:
 
 
 def _namespace(found: Object) -> str | None:
-    """Returns None for a namespace that is unknown or unreadable."""
+    """Returns the object's namespace, or None if the namespace is unknown or unreadable."""
     try:
         return None if is_unknown(found.namespace) else str(found.namespace)
     except ShapeError:
@@ -283,7 +288,7 @@ def _another(found: Object, key: str, difference: str) -> Finding:
 
 
 def _difference(configured: Any, declared: Any, path: str = "") -> str:
-    """The first place where two pieces of plain data differ."""
+    """Returns the path of the first difference between two pieces of plain data."""
     if isinstance(configured, Mapping) and isinstance(declared, Mapping):
         pairs = ((key, configured.get(key), declared.get(key)) for key in {**configured, **declared})
     elif isinstance(configured, list) and isinstance(declared, list) and len(configured) == len(declared):
@@ -297,17 +302,18 @@ def _difference(configured: Any, declared: Any, path: str = "") -> str:
 
 
 def runs_pods(found: Object) -> bool:
-    """True for a built-in workload. A kind of the same name in another group is none."""
+    """Returns True if the object is of one of Kubernetes' own workload kinds. The same kind in another API group does
+    not count."""
     return found.kind in TEMPLATES and found.group in _BUILT_IN
 
 
 def is_gpumem(resource: str) -> bool:
-    """True for gpumem under any domain: without a ledger the domain is not known."""
+    """Returns True if the resource is gpumem under any domain. Without a ledger the domain is not known."""
     return resource.endswith(names.GPUMEM_SUFFIX)
 
 
 def requested(pod_spec: Mapping[str, Any]) -> set[str]:
-    """The names of all resources that some container of the pod, or its overhead, names."""
+    """Returns the names of all resources that the pod's overhead or one of the pod's containers requests."""
     found = set(at(pod_spec, "overhead"))
     for container in containers_of(pod_spec):
         resources = at(container, "resources")
@@ -316,12 +322,12 @@ def requested(pod_spec: Mapping[str, Any]) -> set[str]:
 
 
 def queue_of(job: Object) -> str | None:
-    """The LocalQueue that a Job names, on itself or, for a CronJob, on the Jobs it makes."""
+    """Returns the LocalQueue that a Job names. A CronJob names the queue on the Jobs that the CronJob makes."""
     return text(at(job_of(job), "metadata", "labels"), names.KUEUE_QUEUE_LABEL) or None
 
 
 def job_of(found: Object) -> Mapping[str, Any]:
-    """The manifest of a Job, or of each that a CronJob makes."""
+    """Returns the manifest of the Job. For a CronJob, returns the manifest of each Job that the CronJob makes."""
     if found.kind != "CronJob":
         return found.manifest
     return {**at(found.manifest, "spec", "jobTemplate"), "kind": "Job"}

@@ -1,4 +1,5 @@
-"""Notes printed with a verdict: the ledger that it used, and objects that the pack cannot judge."""
+"""Notes that are printed after the findings: the ledger that the pack used, and the objects that the pack cannot
+judge."""
 
 from collections.abc import Iterator
 

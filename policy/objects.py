@@ -1,4 +1,4 @@
-"""A Kubernetes object of the graph, as plain data."""
+"""A Kubernetes object of the resource graph, as plain data."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ __all__ = ["Object", "from_json", "text", "texts"]
 
 
 def from_json(written: str) -> Any:
-    """Raises ShapeError, also for a number of thousands of digits and for lists a thousand deep."""
+    """Decodes JSON. Raises ShapeError, also for a number of thousands of digits and for lists nested a thousand
+    deep."""
     try:
         return json.loads(written)
     except (ValueError, RecursionError) as error:
@@ -29,8 +30,8 @@ def _text_or_unknown(metadata: Mapping[str, Any], field: str, default: str) -> A
 
 @dataclass(frozen=True)
 class Object:
-    """A resource that the program declares, with the API's manifest. `kind` is from the type token: a `DeploymentPatch`
-    is no Deployment. `urn` is the Pulumi resource."""
+    """Holds a resource that the program declares, with the manifest for the API. `kind` comes from the type token: a
+    `DeploymentPatch` is no Deployment. `urn` is the Pulumi resource."""
 
     kind: str
     group: str
@@ -39,7 +40,7 @@ class Object:
 
     @property
     def qualified_kind(self) -> str:
-        """The kind with its API group, as kubectl writes it: Deployment.apps, Pod."""
+        """Returns the kind with its API group, as kubectl writes both: Deployment.apps, Pod."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     @property
@@ -48,7 +49,7 @@ class Object:
 
     @property
     def namespace(self) -> Any:
-        """The namespace, or the API's default."""
+        """Returns the object's namespace, or the API's default namespace."""
         return _text_or_unknown(at(self.manifest, "metadata"), "namespace", "default")
 
     @property
@@ -56,7 +57,7 @@ class Object:
         return at(self.manifest, "metadata", "labels")
 
     def __str__(self) -> str:
-        """For messages, also where a part is unknown: `Deployment immich/immich-ml`."""
+        """Names the object in messages, also if a part of the name is unknown: `Deployment immich/immich-ml`."""
         metadata = self.manifest.get("metadata")
         parts = [metadata.get(part) for part in ("namespace", "name")] if type(metadata) is dict else []
         known = [str(part) for part in parts if not is_unknown(part) and part]

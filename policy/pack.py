@@ -34,7 +34,7 @@ _CONFIGURATION = {
 
 
 def stack_policy() -> StackValidationPolicy:
-    """The policy that judges a program's resource graph."""
+    """Returns the stack policy that judges a program's resource graph."""
     return StackValidationPolicy(
         name=POLICY,
         display_name="GPU tenancy",
@@ -54,11 +54,11 @@ def _validate(args: StackValidationArgs, report_violation: ReportViolation) -> N
 
 
 def _print(line: str) -> None:
-    print(line, flush=True)  # the engine shows it under Diagnostics
+    print(line, flush=True)  # The engine shows these lines under Diagnostics.
 
 
 def judge(graph: Graph, configured: Mapping[str, object], say: Callable[[str], None], refuse: ReportViolation) -> None:
-    """Refuses each violation, and prints notes and advisory findings."""
+    """Refuses the update for each mandatory finding, and prints notes and advisory findings."""
     try:
         levels = enforcement.enforcement(configured, [rule.id for rule in RULES])
     except DecodeError as error:

@@ -1,4 +1,4 @@
-"""A rule with examples of mistakes that it refuses.
+"""A rule with examples of mistakes that the rule refuses.
 
 docs/reference/policy-rules.md and the tests are generated from the examples.
 """
@@ -17,7 +17,7 @@ MAIN = "spec.template.spec.containers.0"
 
 @dataclass(frozen=True)
 class Example:
-    """A mistake that breaks its rule and no other, and what to write instead.
+    """Describes a mistake that breaks the rule and no other rule, and what to write instead.
 
     `key` is in prod's stack file if `of` is None. A string in `of` names an object of a small program by kind and name,
     or JSON in a ConfigMap (`ConfigMap NAMESPACE/NAME: FILE`). A map in `of` is one more object.
@@ -34,7 +34,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Rule:
-    """A pure function from the graph to findings; messages start with `id`."""
+    """Wraps a pure function from the graph to findings. The messages of the findings start with `id`."""
 
     id: str
     examples: tuple[Example, ...]
@@ -42,27 +42,28 @@ class Rule:
 
     @property
     def description(self) -> str:
-        """The first paragraph of the function's docstring: one sentence, true of every graph that passes."""
+        """Returns the first paragraph of the function's docstring. The sentence is true of every graph that passes the
+        rule."""
         return " ".join((self.check.__doc__ or "").partition("\n\n")[0].split())
 
 
 def rule(name: str, *examples: Example) -> Callable[[Callable[[Graph], Iterable[Finding]]], Rule]:
-    """Makes a rule of the function. Every rule in a module of policy/rules is judged."""
+    """Makes a rule of the function. The pack runs every rule in the modules of policy/rules."""
     return lambda check: Rule(name, examples, check)
 
 
 def an_object(api_version: str, kind: str, name: str, namespace: str | None = None, **body: Any) -> dict[str, Any]:
-    """An object of an example."""
+    """Makes an object for an example."""
     metadata = {"name": name} | ({} if namespace is None else {"namespace": namespace})
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
 
 
 def a_deployment(name: str, namespace: str, **pod_spec: Any) -> dict[str, Any]:
-    """A Deployment of an example; MAIN is its container."""
+    """Makes a Deployment for an example. MAIN is the Deployment's container."""
     spec = {"containers": [{"name": "main", "image": "ghcr.io/a/b:1.2.3"}], **pod_spec}
     return an_object("apps/v1", "Deployment", name, namespace, spec={"template": {"spec": spec}})
 
 
 def memory(request: str, limit: str) -> dict[str, dict[str, str]]:
-    """The resources of a container that asks for host memory."""
+    """Returns the resources of a container that requests host memory."""
     return {"requests": {"memory": request}, "limits": {"memory": limit}}

@@ -1,22 +1,22 @@
-"""Values that a preview cannot know, made so that no rule can overlook one."""
+"""Values that a preview cannot know. Their type makes sure that no rule overlooks an unknown value."""
 
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
 
 class UnprovenError(Exception):
-    """A rule looked at a value that is unknown until the update."""
+    """A rule used a value that is unknown until the update."""
 
 
 def unknown(key: str) -> str:
-    """The message for an unknown value. Most are another resource's output, although the program knows the value."""
+    """Returns the message for an unknown value. Most unknown values are another resource's output, although the program
+    knows the value."""
     return f"{key} is unknown until the update; write its value in the program, not another resource's output"
 
 
 class Unknown:
-    """An unknown value at `path`. It may be stored and passed on. Every use that needs the value raises UnprovenError:
-    a comparison, a truth test, a loop, a lookup, isinstance.
-    """
+    """Stands for the unknown value at `path`. Code may store the object and pass it on. Every use that needs the value
+    raises UnprovenError: a comparison, a truth test, a loop, a lookup, isinstance."""
 
     __slots__ = ("path",)
 
@@ -36,12 +36,12 @@ class Unknown:
 
 
 def is_unknown(value: object) -> bool:
-    """The one question that an unknown value answers."""
+    """Returns True if the value is unknown. No other question about an unknown value has an answer."""
     return type(value) is Unknown
 
 
 def unknowns(value: Any) -> Iterator[str]:
-    """The paths of all unknown values within plain data."""
+    """Yields the paths of all unknown values within plain data."""
     if is_unknown(value):
         yield object.__getattribute__(value, "path")
     elif isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""From the SDK's view of the stack to plain objects. Unknown values stay unknown: reading one raises."""
+"""Turns the SDK's view of the stack into plain objects. Unknown values stay unknown: reading one raises an error."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -26,7 +26,8 @@ def objects_of(resources: Iterable[PolicyResource]) -> tuple[Object, ...]:
 
 
 def _objects(resource: PolicyResource) -> Iterator[Object]:
-    """Type tokens are `kubernetes:<group>/<version>:<Kind>`, with `core` for the group that has no name."""
+    """Yields the objects of a resource. Type tokens are `kubernetes:<group>/<version>:<Kind>`; the nameless group is
+    `core`."""
     _, module, kind = resource.resource_type.split(":")
     api_version = module.removeprefix("core/")
     props = plain(resource.props)
@@ -44,7 +45,7 @@ def _object(kind: str, api_version: str, props: dict[str, Any], urn: str) -> Obj
 
 
 def plain(value: Any, path: tuple[Any, ...] = ()) -> Any:
-    """Proxies become dicts and lists, unknown values `Unknown`; `path` is (parent's path, key)."""
+    """Turns proxies into dicts and lists, and unknown values into `Unknown`. `path` is (parent's path, key)."""
     kind = type(value)
     if kind is _MAP or kind is dict:
         items = value["__target"] if kind is _MAP else value

@@ -1,4 +1,5 @@
-"""The rules of all modules here. Those on the ledger come first; the others follow by the names of their modules."""
+"""Collects the rules of all modules in this package. Rules on the ledger come first; the other modules follow by
+name."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -26,13 +27,13 @@ RULES = tuple(_rules())
 
 @dataclass(frozen=True)
 class Violation:
-    """A finding of a rule, as the operator reads it."""
+    """Holds a finding of a rule, as Pulumi shows the finding to the operator."""
 
     rule: Rule
     finding: Finding
 
     def __str__(self) -> str:
-        """The message. One that quotes a megabyte is cut in the middle."""
+        """Returns the message. A very long message is cut in the middle."""
         text = self.finding.message
         if len(text) > _LONGEST:
             text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 4 :]}"
@@ -40,7 +41,8 @@ class Violation:
 
 
 def violations(graph: Graph, without: Collection[str] = ()) -> Iterator[Violation]:
-    """Yields the first findings of each rule, and the number of the others. Rules in `without` are not asked."""
+    """Yields the first findings of each rule, and the number of the findings left out. Rules in `without` do not
+    run."""
     for rule in (rule for rule in RULES if rule.id not in without):
         found = _found(rule, graph)
         yield from islice(found, _MOST)
@@ -52,5 +54,5 @@ def _found(rule: Rule, graph: Graph) -> Iterator[Violation]:
     try:
         for finding in rule.check(graph):
             yield Violation(rule, finding)
-    except UNREADABLE as error:  # all objects of the rule share the unreadable value
+    except UNREADABLE as error:  # All objects of the rule share the same unknown value.
         yield Violation(rule, Finding(f"cannot be proven: {error}"))

@@ -1,4 +1,4 @@
-"""The rule over every pod: a preview refuses the pods that the cluster's admission would refuse."""
+"""The rule over every pod: a preview refuses the pods that the cluster's admission policies would deny."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -24,9 +24,9 @@ def admitted(graph: Graph) -> Iterator[Finding]:
     """Admission would accept every pod that the program declares, and no object bypasses admission."""
     ledger = graph.ledger
     if ledger is None:
-        return  # the rule on the ledger reports it
+        return  # The rule on the ledger reports a missing ledger.
     if "admission" in ledger.observes and graph.is_beside:
-        return  # the cluster admits these pods, with a warning
+        return  # The cluster admits these pods, with a warning.
     handlers, unread = _handlers(graph), {finding.urn for finding in graph.unread_requests}
     readable = (workload for workload in graph.workloads if workload.urn not in unread)
     yield from each(readable, lambda workload: _judge(graph, ledger, handlers, workload))
@@ -40,7 +40,7 @@ def _handlers(graph: Graph) -> Mapping[str, str]:
 
 
 def _handler(found: Object) -> Any:
-    """Keeps an unknown handler: only a pod of that class cannot be proven then."""
+    """Keeps an unknown handler, so that only the pods of that class cannot be proven."""
     handler = found.manifest.get("handler")
     return handler if is_unknown(handler) else text(found.manifest, "handler")
 
@@ -57,14 +57,14 @@ def _judge(graph: Graph, ledger: Ledger, handlers: Mapping[str, str], workload: 
 
 
 def _is_ours(graph: Graph, workload: Object, refusal: Refusal) -> bool:
-    """True for a system class in the agents' namespace, which the ledger need not list."""
+    """Returns True for a system PriorityClass in the agents' namespace. The ledger need not list such a class."""
     return refusal.policy == policy_names.PRIORITY_SYSTEM and workload.namespace in {
         o.namespace for o in graph.ledger_objects
     }
 
 
 def _environment(ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """The key would override the device plugin's variable by envFrom."""
+    """Reports a key that envFrom would put over the device plugin's variable."""
     keys = {key for part in ("data", "stringData") for key in _keys(found.manifest.get(part))}
     if names.VISIBLE_DEVICES not in keys or found.namespace in ledger.exempt_namespaces:
         return
@@ -75,7 +75,7 @@ def _environment(ledger: Ledger, found: Object) -> Iterator[Finding]:
 
 
 def _volume(ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Pod Security judges the volumes in a pod's spec, not those behind its volume claims."""
+    """Judges the volumes in a pod's spec, like Pod Security. The volumes behind volume claims are not judged."""
     spec = at(found.manifest, "spec")
     path = text(at(spec, "hostPath"), "path") or text(at(spec, "local"), "path")
     is_everything = bool(path) and not path.strip("/.")
@@ -86,5 +86,5 @@ def _volume(ledger: Ledger, found: Object) -> Iterator[Finding]:
 
 
 def _keys(data: Any) -> list[str]:
-    """The known keys. A Secret may be unknown as a whole, and admission judges it at its creation."""
+    """Returns the known keys. A Secret may be unknown as a whole; admission judges the Secret when it is created."""
     return [] if is_unknown(data) or not isinstance(data, Mapping) else list(data)

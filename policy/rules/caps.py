@@ -1,4 +1,4 @@
-"""The rule over the driver's caps: a pool declares what its nodes can do, and no pod sets its own cap."""
+"""The rule over the driver's caps: a pool declares which nodes can enforce caps, and no pod sets its own cap."""
 
 from collections.abc import Iterator
 
@@ -72,12 +72,12 @@ def _problems(pool: Pool) -> Iterator[str]:
 
 
 def _parts(version: str) -> tuple[int, ...]:
-    """Returns the parts as numbers; a part that is none, or a very long one, counts as 0."""
+    """Returns the parts of a version as numbers. A part that is not a number, or is very long, counts as 0."""
     return tuple(int(part) if part.isdecimal() and len(part) < _LONGEST else 0 for part in version.split("."))
 
 
 def _own_caps(workload: Object) -> Iterator[Finding]:
-    """Judges every container like admission, with a budget or without."""
+    """Judges every container, with a budget or without, as admission does."""
     for container in containers_of(at(pod_template(workload.manifest) or {}, "spec")):
         own = sorted({text(variable, "name") for variable in maps_at(container, "env")} & set(VARIABLES))
         if own:

@@ -62,7 +62,8 @@ def _claim(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, spec: Mappi
 
 
 def _of_another_driver(ledger: Ledger, claim: Object, device_class: str) -> Iterator[Finding]:
-    """Such a claim is not counted. Only admission's settings list the classes that give no GPU."""
+    """Returns True for a claim on another driver's devices, which is not counted. Only the settings of admission list
+    the classes that give no GPU."""
     terms = ledger.admission
     if terms is None or not device_class or device_class.endswith(ledger.names.device_class("")):
         return
@@ -107,7 +108,8 @@ def _exactly(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, asked: Ma
 
 
 def _on_its_pool(ledger: Ledger, request: Request) -> Iterator[Finding]:
-    """A claim's device does not name its pool, so the pod's nodeSelector must."""
+    """Reports a pod without the pool's nodeSelector. A claimed device does not name its pool, so the nodeSelector
+    must."""
     pool = ledger.pool(request.seat.pool) if request.seat else None
     selected = at(request.pod_spec, "nodeSelector")
     if pool is None or not maps_at(request.pod_spec, "resourceClaims"):

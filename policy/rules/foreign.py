@@ -1,5 +1,5 @@
-"""Rules over what is not a built-in workload: custom kinds, charts, patches. Each is counted, or refused where it
-cannot be. Text within them is not searched (docs/adr/0032)."""
+"""Rules over custom kinds, charts and patches. Their requests are counted; an object whose requests cannot be counted
+is refused. The rules do not search text inside these objects (docs/adr/0032)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -31,7 +31,7 @@ _READ_WHOLE = {*TEMPLATES, "ResourceQuota", "ClusterQueue", "Cohort", *_ROLES}
 # reads.
 _READ_OF_ANY = {"image"}
 _READ_FOR_HOST_MEMORY = {"resources", "limits", "requests", "nodeSelector", "affinity"}
-# Another program makes the objects of these kinds; the graph holds their values alone.
+# Another program makes the objects of these kinds. The graph holds only the values for that program.
 _OPAQUE = ("Release.helm.sh", "Application.argoproj.io", "ApplicationSet.argoproj.io", "HelmChart.helm.cattle.io")
 _OPAQUE_GROUPS = ("helm.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io")
 # Custom kinds keep their pods under these fields. An unknown value there may hide a request.
@@ -68,7 +68,7 @@ def judgeable(graph: Graph) -> Iterator[Finding]:
 
 
 def opaque(graph: Graph) -> list[Object]:
-    """Returns objects with pods that only admission sees, but for the platform's own Kueue."""
+    """Returns objects with pods that only admission sees, except those of the platform's own Kueue."""
     known = names.KUEUE if graph.ledger_objects else None
     unseen = (o for o in graph.objects if o.qualified_kind in _OPAQUE or o.group in _OPAQUE_GROUPS)
     return [o for o in unseen if is_unknown(name := o.manifest.get("name")) or name != known or known is None]
@@ -90,18 +90,19 @@ def _judgeable(graph: Graph, found: Object) -> Iterator[Finding]:
 
 
 def _is_unrendered(found: Object) -> bool:
-    """True if its input is unknown. Parts of `resources`, its rendered objects, are always unknown until the update."""
+    """Returns True if the input is unknown. `resources`, which holds the rendered objects, is always partly unknown
+    until the update."""
     return is_unknown(found.manifest.get("resources")) or _input(found) != _ITS_INPUT
 
 
 def _input(found: Object) -> str:
-    """Returns the unknown key of its input, if the graph shows it."""
+    """Returns the path of the input's unknown key, if the graph shows the key."""
     given = {key: value for key, value in found.manifest.items() if key != "resources"}
     return next(unknowns(given), _ITS_INPUT)
 
 
 def _must_be_whole(graph: Graph, changed: str, patch: Object) -> bool:
-    """True if rules read the whole object that the patch changes."""
+    """Returns True if rules read the whole object that the patch changes."""
     ledger = graph.ledger
     if changed in TEMPLATES and ledger is not None and not _is_a_tenants(ledger, patch):
         read = _READ_OF_ANY | (_READ_FOR_HOST_MEMORY if graph.host_memory else set())
@@ -130,12 +131,14 @@ def _refused(found: Object, judge: PodJudge) -> Iterator[Finding]:
 
 
 def _is_in_a_namespace(found: Object) -> bool:
-    """False for objects of the whole cluster, such as a NodePool. A release without a namespace is in `default`."""
+    """Returns False for objects of the whole cluster, such as a NodePool. A release without a namespace is in
+    `default`."""
     return "namespace" in at(found.manifest, "metadata") or found.qualified_kind == "Release.helm.sh"
 
 
 def _may_run_pods(found: Object) -> bool:
-    """True for custom kinds, Helm releases and PodTemplate; Kueue's kinds and the other built-in ones run no pods."""
+    """Returns True for custom kinds, Helm releases and PodTemplate. Kueue's kinds and the other built-in kinds run no
+    pods."""
     return found.kind == "PodTemplate" if _is_built_in(found) else found.group != KUEUE
 
 
@@ -148,7 +151,8 @@ def _is_a_tenants(ledger: Ledger | None, found: Object) -> bool:
 
 
 def _names_gpumem(value: Any, field: str = "") -> bool:
-    """True if a map in it has a gpumem key. An unknown value under a field of _STRUCTURE raises UnprovenError."""
+    """Returns True if any map in the value has a gpumem key. An unknown value under a field of _STRUCTURE raises
+    UnprovenError."""
     if is_unknown(value):
         return field in _STRUCTURE and bool(value)
     if isinstance(value, dict):
@@ -157,7 +161,8 @@ def _names_gpumem(value: Any, field: str = "") -> bool:
 
 
 def _runs_another(graph: Graph, found: Object) -> str | None:
-    """The workload that a Rollout runs by reference, if its pods reach a GPU or are not in the graph."""
+    """Returns the workload that a Rollout runs by reference, if the workload's pods reach a GPU or are not in the
+    graph."""
     spec = found.manifest.get("spec")
     if is_unknown(spec) or not isinstance(spec, Mapping) or spec.get("workloadRef") is None:
         return None
@@ -173,7 +178,7 @@ def _runs_another(graph: Graph, found: Object) -> str | None:
 
 
 def _lands_in(found: Object) -> Any:
-    """The namespace of the objects that it makes."""
+    """Returns the namespace of the objects that the custom resource makes."""
     if found.qualified_kind == "Release.helm.sh":
         return text(found.manifest, "namespace") or "default"
     spec = found.manifest.get("spec")
@@ -183,7 +188,7 @@ def _lands_in(found: Object) -> Any:
 
 
 def _pod_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """All requests of a custom resource, as one pod."""
+    """Returns all requests of a custom resource, as if one pod had them."""
     pod: dict[str, Any] = {"containers": [], "volumes": []}
     for field, value in _fields(dict(manifest)):
         container: dict[str, Any] = {"name": "of its pods"}
@@ -204,7 +209,7 @@ def _pod_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
-    """Every field of every map within."""
+    """Yields every field of every map within the value."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not is_unknown(item):

@@ -1,4 +1,5 @@
-"""Rules over the memory pools: kernel and kubelet kill a disposable pod first, and that frees enough memory."""
+"""Rules over the memory pools. The kernel and the kubelet must kill a disposable pod first, and that must free enough
+memory."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -137,7 +138,7 @@ def eviction(graph: Graph) -> Iterator[Finding]:
         values = {m.priority: value_of(graph, m.priority) for m in pool.members}
         known = {name: value for name, value in values.items() if value is not None}
         if len(known) < len(values):
-            continue  # the rule on the pools reports it; a consumer's graph holds no classes
+            continue  # The rule on the pools reports a missing class.
         together: dict[tuple[str, str], list[str]] = {}
         for found in outranked(pool, known):
             together.setdefault((found.moment, found.workload.priority), []).append(found.workload.name)
@@ -237,12 +238,12 @@ def _pools(graph: Graph) -> tuple[HostMemoryPool, ...]:
 
 
 def _proven(graph: Graph) -> list[HostMemoryPool]:
-    """The pools that pass the rule on victims."""
+    """Returns the pools that pass the rule on victims."""
     return [pool for pool in _pools(graph) if victims(pool) and all(_is_cheap(pool, d) for d in pool.disposable)]
 
 
 def _is_cheap(pool: HostMemoryPool, disposable: Disposable) -> bool:
-    """True if it requests less than it always holds, and less than any workload."""
+    """Returns True if the disposable workload requests less than it always holds, and less than any workload."""
     smallest_mib = min((w.request_mib for w in pool.workloads), default=disposable.request_mib + 1)
     return disposable.request_mib < min(disposable.resident_least_mib, smallest_mib)
 
@@ -253,7 +254,7 @@ def _key(pool: HostMemoryPool, member: Workload | Disposable) -> str:
 
 
 def _both(mib: int) -> str:
-    """Formats MiB for a key, with the GiB: 19989 (19.5Gi)."""
+    """Formats MiB for a key, followed by the GiB: 19989 (19.5Gi)."""
     return f"{mib} ({_gib(mib)})"
 
 

@@ -1,4 +1,4 @@
-"""Rules over a memory pool's nodes: GPU seats of its workloads, and pods that the pool does not declare."""
+"""Rules over a memory pool's nodes: the GPU seats of the pool's workloads, and pods that the pool does not declare."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ def _stamp(policy: Object, workload: Workload) -> Iterator[Finding]:
 
 
 def _selects(policy: Object, namespace: str) -> bool:
-    """True unless the policy's namespaceSelector excludes the name."""
+    """Returns True unless the policy's namespaceSelector excludes the namespace of that name."""
     for expression in maps_at(policy.manifest, "spec", "matchConstraints", "namespaceSelector", "matchExpressions"):
         if text(expression, "key") == names.LABEL_NAMESPACE:
             operator, among = text(expression, "operator"), namespace in texts(expression, "values")
@@ -80,7 +80,7 @@ def strangers(graph: Graph) -> Iterator[Finding]:
 
 
 def _labels(pool: HostMemoryPool, ledger: Ledger | None) -> Mapping[str, str]:
-    """The known labels of the pool's nodes. A node chosen by hostname also has the labels of its GPU pool."""
+    """Returns the known labels of the pool's nodes. A node chosen by hostname also has the labels of its GPU pool."""
     host = pool.node_selector.get(names.LABEL_HOSTNAME)
     known = dict(pool.node_selector)
     for gpus in ledger.pools if ledger is not None and host is not None else ():
@@ -94,7 +94,7 @@ def _stranger(graph: Graph, pools: Sequence[HostMemoryPool], workload: Object) -
     called = (workload.name, text(at(template, "metadata", "labels"), names.LABEL_NAME))
     pod_spec = at(template, "spec")
     if any((m.tenant, m.name) == (workload.namespace, name) for p in pools for m in p.members for name in called):
-        return  # the rule on the pools' workloads reports it
+        return  # The rule on the workloads of memory pools reports this pod.
     beyond_mib = _beyond_mib(pod_spec)
     for pool in pools:
         least = max(victims(pool), key=lambda d: d.resident_least_mib)
@@ -112,8 +112,8 @@ def _stranger(graph: Graph, pools: Sequence[HostMemoryPool], workload: Object) -
 
 
 def _beyond_mib(pod_spec: Mapping[str, Any]) -> int | None:
-    """The most that a container with a memory request may exceed it by; None without a limit. A container is taken for
-    one process, because the kernel ranks processes."""
+    """Returns how far a container may exceed its memory request, in MiB. Returns None for a container without a limit.
+    A container counts as one process, because the kernel ranks processes."""
     most = 0
     for resources in (at(container, "resources") for container in containers_of(pod_spec)):
         limit = given(at(resources, "limits"), "memory", None)
@@ -126,7 +126,7 @@ def _beyond_mib(pod_spec: Mapping[str, Any]) -> int | None:
 
 
 def _may_run(pod_spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """True if nodeSelector and nodeAffinity allow a node with these labels."""
+    """Returns True if nodeSelector and nodeAffinity allow a node with these labels."""
     selected = at(pod_spec, "nodeSelector")
     if any(selected.get(label, value) != value for label, value in labels.items()):
         return False

@@ -1,4 +1,4 @@
-"""Rules over the ledger alone: promises against what the devices hold."""
+"""Rules over the ledger alone. They compare the promises with the memory of the devices."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,9 +14,9 @@ from tenancy.ledger import GATE_MARGIN_MIB, Ledger, SeveralPoolsError
 from tenancy.quantity import whole
 from tenancy.workload import at, given, pod_template
 
-_MOST_PLACED = 4000  # seats of a pool for which orders are tried
+_MOST_PLACED = 4000  # The largest number of seats for which the rule tries different orders.
 _WITH_RESERVE = ", each with its part of the reserve, as it is claimed"
-_MOST_NAMED = 8  # seats that a message names, of those that contradict one another
+_MOST_NAMED = 8  # The number of seats that a message names.
 
 
 _NODE = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
@@ -130,9 +130,9 @@ def placement(graph: Graph) -> Iterator[Finding]:
         room_mib = ledger.device_room_mib(pool)
         fits_in_sum = sum(seat.total_mib for seat in seats) <= pool.advertised_mib
         if not seats or not fits_in_sum or max(seat.gpumem_mib for seat in seats) > pool.device_mib:
-            continue  # the rules on budgets and on single devices report it
+            continue  # The rules on budgets and on single devices report this pool.
         if ledger.claimed is ConsumableShares.DISABLED:
-            continue  # the rule on claims counts the devices
+            continue  # The rule on claims counts the devices of this pool.
         sizes: Counter[int] = Counter()
         for seat in seats:
             sizes[ledger.taken_mib(seat)] += max(seat.replicas, 0)
@@ -147,7 +147,7 @@ def placement(graph: Graph) -> Iterator[Finding]:
             )
             continue
         items = [Item(seat.name, ledger.taken_mib(seat)) for seat in seats for _ in range(seat.replicas)]
-        # Devices are alike, so no more of them than seats are looked at.
+        # All devices of a pool are alike. So the rule looks at no more devices than there are seats.
         count = min(pool.gpus, len(items))
         outcome = place(items, [Bin(f"{pool.name}-{index}", room_mib) for index in range(count)])
         if isinstance(outcome, Impossible):
@@ -167,7 +167,7 @@ def placement(graph: Graph) -> Iterator[Finding]:
 
 
 def _counted(items: Sequence[Item]) -> str:
-    """For instance `llama-swap 7000, frigate 2000 x 3`, the first few."""
+    """Lists the first few items with their numbers, for instance `llama-swap 7000, frigate 2000 x 3`."""
     counts = Counter(items)
     shown = [f"{i.name} {i.mib}{f' x {n}' if n > 1 else ''}" for i, n in list(counts.items())[:_MOST_NAMED]]
     more = len(counts) - len(shown)
@@ -190,7 +190,7 @@ def _gates_that_stay_shut(ledger: Ledger) -> Iterator[str]:
     for workload in ledger.on_demand:
         pool = ledger.pool(workload.pool)
         if pool is None or pool.floor_mib >= pool.device_mib:
-            continue  # the rule on the pools' numbers reports it
+            continue  # The rule on the pool's numbers reports this pool.
         most = pool.device_mib - pool.floor_mib - GATE_MARGIN_MIB
         if workload.need_mib > most:
             yield (

@@ -1,4 +1,5 @@
-"""The rule over namespaces: a tenant's enforces its Pod Security level, and only listed ones are exempt."""
+"""The rule over namespaces: a tenant's namespace enforces its Pod Security level, and only listed namespaces are
+exempt."""
 
 from collections.abc import Iterator
 
@@ -18,7 +19,7 @@ def namespaces(graph: Graph) -> Iterator[Finding]:
     """A tenant's namespace enforces its level of Pod Security, and only listed namespaces are exempt from admission."""
     ledger = graph.ledger
     if ledger is None:
-        return  # the rule on the ledger reports it
+        return  # The rule on the ledger reports a missing ledger.
     levels = {tenant.name: tenant for tenant in ledger.tenants}
     for kind in ("Namespace", "NamespacePatch"):
         yield from each(graph.of(kind), lambda found: _judge(ledger, levels.get(found.name), found))
@@ -31,7 +32,7 @@ def _judge(ledger: Ledger, tenant: Tenant | None, found: Object) -> Iterator[Fin
             "or add it to admission.exempt_namespaces",
             found.urn,
         )
-    # A patch shows a part: other labels stay as they were.
+    # A patch shows only some labels. The namespace keeps all other labels.
     if tenant is None or (found.kind != "Namespace" and POD_SECURITY_ENFORCE not in found.labels):
         return
     level = text(found.labels, POD_SECURITY_ENFORCE)

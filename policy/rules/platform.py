@@ -1,4 +1,4 @@
-"""The rule over other programs than the platform's: they change none of its objects."""
+"""The rule over other programs than the platform's: they change none of the platform's objects."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -40,7 +40,7 @@ def platform(graph: Graph) -> Iterator[Finding]:
 
 
 def is_taken(graph: Graph, found: Object) -> bool:
-    """True if a quota or queue has the name of one of the platform's; only this rule reports it."""
+    """Returns True if a quota or queue has the name of one of the platform's. Only this rule reports such an object."""
     ledger = graph.ledger
     if ledger is None or not graph.is_beside:
         return False
@@ -64,7 +64,7 @@ def _priority_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Fin
         yield _own(found)
         return
     if is_unknown(given(found.manifest, "value", 0)):
-        return  # the rule on priorities reports it
+        return  # The rule on priorities reports this class.
     value, most = whole(given(found.manifest, "value", 0)), terms.gpu_priority_value
     preempts = given(found.manifest, "preemptionPolicy", "PreemptLowerPriority") != "Never"
     if most is not None and value > most and preempts:
@@ -82,7 +82,8 @@ def _taken(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
 
 
 def _limit_range(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """A LimitRange gives a resource to every container, or asks it of them (docs/adr/0006)."""
+    """Reports a LimitRange with a GPU resource: a LimitRange gives every container a request or demands one
+    (docs/adr/0006)."""
     limits = [at(limit, part) for limit in maps_at(found.manifest, "spec", "limits") for part in _OF_A_LIMIT]
     limited = sorted({resource for limit in limits for resource in limit})
     ours = (ledger.names.gpumem, ledger.names.gpu_count)
@@ -104,7 +105,8 @@ def _limit_range(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
 
 
 def _runtime_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """The handler of NVIDIA's class shows a container its device."""
+    """Reports a change to NVIDIA's RuntimeClass, because the handler of the class makes a device visible to a
+    container."""
     if found.name != names.GPU_RUNTIME_CLASS:
         return
     handler = text(found.manifest, "handler")
@@ -145,7 +147,7 @@ def _local_queue(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
         return
     spec = at(found.manifest, "spec")
     if is_unknown(spec.get("clusterQueue")):
-        return  # the rule on what queues cover reports it
+        return  # The rule on the coverage of queues reports this queue.
     queue = text(spec, "clusterQueue")
     given_to = sorted({each.tenant for each in ledger.local_queues if each.queue == queue})
     is_ours = queue in {quota.holder for quota in ledger.quotas}
@@ -161,7 +163,7 @@ def _local_queue(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
 
 
 def _node(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Labels decide a node's pool, and its status decides the advertised memory."""
+    """Reports a change to a node. Labels decide a node's pool, and its status decides the advertised memory."""
     labels = at(found.manifest, "metadata", "labels")
     pools = sorted({key for pool in ledger.pools for key in pool.node_selector} & {*labels})
     changed = f"label {pools[0]}" if pools else "status" if "status" in found.manifest else ""
@@ -188,7 +190,7 @@ def _taint(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
 
 
 def _is_judged(graph: Graph, queue: str) -> bool:
-    """True if the rule gpu-quota judges the ClusterQueue."""
+    """Returns True if the rule gpu-quota judges the ClusterQueue."""
     return graph.named(f"ClusterQueue.{KUEUE}", queue) is not None
 
 

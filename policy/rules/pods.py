@@ -1,4 +1,4 @@
-"""Rules over pod templates: our agents' are hardened, every image is pinned."""
+"""Rules over pod templates: the pods of our agents are hardened, and every image is pinned."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,10 +17,10 @@ _PART_OF = names.LABEL_PART_OF
 
 @dataclass(frozen=True)
 class _Need:
-    """The privileges that one agent needs. With capabilities it runs as root."""
+    """Lists the privileges that one agent needs. An agent with capabilities runs as root."""
 
     host_pid: bool = False
-    host_paths: frozenset[str] = frozenset()  # readable, if a pool's driver enforces budgets
+    host_paths: frozenset[str] = frozenset()  # The agent may read the path if a pool's driver enforces budgets.
     capabilities: frozenset[str] = frozenset()
 
 
@@ -81,7 +81,7 @@ def _pod_problems(pod_spec: Mapping[str, Any], need: _Need) -> Iterator[str]:
 
 
 def _is_read(pod_spec: Mapping[str, Any], volume: Mapping[str, Any]) -> bool:
-    """True if every container mounts the volume read-only."""
+    """Returns True if every container mounts the volume read-only."""
     mounts = (mount for container in containers_of(pod_spec) for mount in maps_at(container, "volumeMounts"))
     return all(mount.get("readOnly") is True for mount in mounts if mount.get("name") == volume.get("name"))
 
@@ -107,7 +107,7 @@ def _container_problems(pod_spec: Mapping[str, Any], container: Mapping[str, Any
 
 
 def _run_problems(workload: Object) -> Iterator[str]:
-    """A run ends by its deadline, and one on a dead node delays no other."""
+    """Reports a run without a deadline, and a run that would delay the next run if its node dies."""
     if workload.kind not in ("Job", "CronJob"):
         return
     job = at(workload.manifest, "spec")
@@ -128,7 +128,7 @@ def images(graph: Graph) -> Iterator[Finding]:
 
 
 def _images(unpinned: dict[str, list[Object]], workload: Object) -> Iterator[Finding]:
-    """Collects the users of each unpinned image, which is one finding."""
+    """Maps each unpinned image to the objects that use it, because each image is one finding."""
     for container in containers_of(at(pod_template(workload.manifest) or {}, "spec")):
         image = text(container, "image")
         users = unpinned.setdefault(image, []) if not is_pinned(image) else []

@@ -1,4 +1,4 @@
-"""Rules over PriorityClasses, and over the classes that admission policies stamp."""
+"""Rules over PriorityClasses, and over the classes that admission policies write into pods."""
 
 import re
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from tenancy.quantity import whole
 from tenancy.workload import at, given, maps_at, pod_template
 
 CLASS = "PriorityClass.scheduling.k8s.io"
-# A class that was there before the stack, with the values that it has (`create: false`).
+# A class that existed before the stack keeps its values (`create: false`).
 FOUND_CLASS = CLASS.replace(".", "Patch.", 1)
 _POLICY = "MutatingAdmissionPolicy.admissionregistration.k8s.io"
-_HIGHEST = 1_000_000_000  # above it values are the system's own, pkg/apis/scheduling/types.go
+_HIGHEST = 1_000_000_000  # Kubernetes reserves all higher values for its own classes (pkg/apis/scheduling/types.go).
 _SYSTEM = "system-"
 # A literal class in CEL: JSON Patch (path, then value) or an apply configuration (priorityClassName: "...").
 _STAMPED = re.compile(r"""priorityClassName['"]?\s*[:,]\s*(?:value\s*:\s*)?(?:"([^"]+)"|'([^']+)')""")
@@ -53,7 +53,7 @@ def _one_default(graph: Graph, later: Object) -> Iterator[Finding]:
 
 
 def stamped_class(policy: Object) -> str | None:
-    """The PriorityClass that a policy writes into pods; None if it writes none."""
+    """Returns the PriorityClass that a policy writes into pods, or None if the policy writes none."""
     for mutation in maps_at(policy.manifest, "spec", "mutations"):
         for form in ("jsonPatch", "applyConfiguration"):
             found = _STAMPED.search(text(at(mutation, form), "expression"))
@@ -82,14 +82,15 @@ def _stamps(graph: Graph, policy: Object) -> Iterator[Finding]:
 
 
 def _names_a_class(graph: Graph, workload: Object) -> Iterator[Finding]:
-    """Only where the program declares the ledger, and so the platform's classes; a consumer uses the platform's."""
+    """Judges names only if the program declares the ledger, and so the platform's classes. Other programs use those
+    classes."""
     named = text(at(pod_template(workload.manifest) or {}, "spec"), "priorityClassName")
     if graph.ledger_objects and named and not named.startswith(_SYSTEM) and value_of(graph, named) is None:
         yield _undeclared(workload, named)
 
 
 def value_of(graph: Graph, name: str) -> int | None:
-    """The value of the PriorityClass of that name; None if the graph has none."""
+    """Returns the value of the PriorityClass of that name, or None if the graph has no such class."""
     found = graph.named(CLASS, name) or graph.named(FOUND_CLASS, name)
     return None if found is None else whole(given(found.manifest, "value", 0))
 

@@ -1,4 +1,4 @@
-"""Rules over Kueue's objects: quotas against the hardware, and Jobs that would never run."""
+"""Rules over Kueue's objects: quotas compared with the hardware, and Jobs that would never run."""
 
 import math
 from collections import defaultdict
@@ -41,7 +41,7 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
     for queue in graph.of(CLUSTER_QUEUE, COHORT):
         try:
             if is_taken(graph, queue):
-                continue  # the rule on the platform's own reports it
+                continue  # The rule on the platform's own objects reports this queue.
             yield from _of_memory(ledger, queue)
             for flavor, quota in _quotas(queue, GPU):
                 pool = ledger.pool(flavors.get(flavor, ""))
@@ -61,7 +61,7 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
 
 
 def _nominal_of_others(graph: Graph, ledger: Ledger) -> dict[str, int]:
-    """By pool, what queues have that the ledger promises and the graph does not hold."""
+    """Maps each pool to the quota of the queues that are in the ledger and not in the graph."""
     nominal: dict[str, int] = defaultdict(int)
     declared = {_holder(queue) for queue in graph.of(CLUSTER_QUEUE, COHORT)}
     for entry in ledger.quotas if not graph.ledger_objects else ():
@@ -71,12 +71,13 @@ def _nominal_of_others(graph: Graph, ledger: Ledger) -> dict[str, int]:
 
 
 def _holder(queue: Object) -> str:
-    """The name of the holder in the ledger's quotas."""
+    """Returns the holder's name in the ledger's quotas."""
     return f"cohort {queue.name}" if queue.qualified_kind == COHORT else queue.name
 
 
 def _of_memory(ledger: Ledger, queue: Object) -> Iterator[Finding]:
-    """gpumem is handed out by the ledger's queues alone: there it is summed up with the seats."""
+    """Reports gpumem in a quota outside the ledger. Only the ledger's queues hand out gpumem, and the ledger adds their
+    gpumem to the seats."""
     for resource in (ledger.names.gpumem, ledger.names.gpu_count):
         for flavor, quota in _quotas(queue, resource):
             held = (_holder(queue), flavor, resource)
@@ -92,14 +93,14 @@ def _of_memory(ledger: Ledger, queue: Object) -> Iterator[Finding]:
 
 
 def _promised(graph: Graph, ledger: Ledger) -> Iterator[Finding]:
-    """The ledger's own entries: each one, and together those of queues that are not in the graph to be counted."""
+    """Judges the ledger's entries one by one, and then the sum of the queues that the graph does not hold."""
     declared = {_holder(queue) for queue in graph.of(CLUSTER_QUEUE, COHORT)}
     lines = sums.gpu_quotas(ledger, but=declared, together=bool(graph.ledger_objects))
     yield from (Finding(line) for line in lines)
 
 
 def _quotas(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The quotas of a resource, each with its flavor."""
+    """Yields the quotas of a resource, each with its flavor."""
     for group in maps_at(queue.manifest, "spec", "resourceGroups"):
         for flavor in maps_at(group, "flavors"):
             for quota in maps_at(flavor, "resources"):
@@ -139,7 +140,7 @@ def _is_covered(graph: Graph, job: Object) -> Iterator[Finding]:
     door = graph.named(LOCAL_QUEUE, name, job.namespace) if name is not None else None
     target = graph.named(CLUSTER_QUEUE, text(at(door.manifest, "spec"), "clusterQueue")) if door else None
     if target is None:
-        yield from _elsewhere(graph, job, name, door)  # the queue is another stack's
+        yield from _elsewhere(graph, job, name, door)  # The queue belongs to another stack.
         return
     covered = {
         resource
@@ -157,18 +158,18 @@ def _is_covered(graph: Graph, job: Object) -> Iterator[Finding]:
                 "kueue.exclude_resource_prefixes",
                 job.urn,
             )
-        elif "/" in resource:  # an extended resource: whole units
+        elif "/" in resource:  # An extended resource is counted in whole units.
             yield from _is_within_reach(job, pod_spec, target, resource)
 
 
 def _elsewhere(graph: Graph, job: Object, name: str | None, door: Object | None) -> Iterator[Finding]:
-    """Judges a Job for a queue that only the ledger has."""
+    """Judges a Job for a queue that is in the ledger and not in the graph."""
     ledger = graph.ledger
     if ledger is None or name is None or door is not None or job.namespace not in ledger.queue_tenants:
         return
     doors = {queue.name: queue for queue in ledger.local_queues if queue.tenant == job.namespace}
     if not doors:
-        return  # a ledger from before it had them
+        return  # An older ledger holds no queues.
     if name not in doors:
         yield Finding(
             f"{job}: there is no LocalQueue {name} in {job.namespace}: it would wait for ever; name one of "
@@ -203,14 +204,16 @@ def _is_within_reach(job: Object, pod_spec: Mapping[str, Any], queue: Object, re
 
 
 def _pods_at_once(job: Object) -> int:
-    """The pods with which Kueue starts the Job; an annotation allows it fewer than its parallelism."""
+    """Returns the number of pods with which Kueue starts the Job. An annotation allows Kueue to start fewer pods than
+    the Job's parallelism."""
     manifest = job_of(job)
     fewest = text(at(manifest, "metadata", "annotations"), names.KUEUE_FEWEST_PODS)
     return whole(fewest) if fewest else pods_of(manifest, nodes=0)
 
 
 def _most(queue: Object, quota: Mapping[str, Any]) -> float:
-    """The most of a quota that the queue may hand out. A queue in a cohort without a borrowing limit is unbounded."""
+    """Returns the most that the queue may hand out of a quota. A queue in a cohort without a borrowing limit is
+    unbounded."""
     spec = at(queue.manifest, "spec")
     in_cohort = bool(text(spec, "cohortName") or text(spec, "cohort"))  # v1beta2, v1beta1
     borrowing = given(quota, "borrowingLimit", None)
@@ -220,7 +223,7 @@ def _most(queue: Object, quota: Mapping[str, Any]) -> float:
 
 
 def _uncounted(graph: Graph) -> list[str]:
-    """excludeResourcePrefixes of the Kueue in the graph, Helm release or ConfigMap."""
+    """Returns the excludeResourcePrefixes of the Kueue in the graph, from a Helm release or a ConfigMap."""
     for configuration in _configurations(graph):
         return texts(
             at({"configuration": _from_yaml(configuration)}, "configuration", "resources"), "excludeResourcePrefixes"
@@ -282,7 +285,7 @@ def preemption(graph: Graph) -> Iterator[Finding]:
 
 
 def _has_a_class(graph: Graph, job: Object) -> Iterator[Finding]:
-    """Kueue ignores a Job with a missing class, so it would never start."""
+    """Reports a Job with an undeclared class. Kueue ignores such a Job, so the Job would never start."""
     called = text(at(job_of(job), "metadata", "labels"), names.KUEUE_PRIORITY_LABEL)
     if called and graph.named(_PRIORITY, called) is None:
         message = f"{job}: there is no WorkloadPriorityClass {called}; add queues.workload_priorities.{called}"

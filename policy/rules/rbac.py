@@ -1,4 +1,5 @@
-"""The rule over roles: our agents get the listed rights, and only trusted accounts write the objects in KEPT_BY."""
+"""The rule over roles: each agent has only the listed rights, and only trusted accounts may write the objects in
+KEPT_BY."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,15 +38,15 @@ _OWN = "resourceNames"
 _OF_AGENTS = ("ConfigMap", "Lease.coordination.k8s.io", "Secret", "ServiceAccount")
 _OF_ACCOUNT = "kubernetes.io/service-account-token"
 _ADMINISTRATOR = "cluster-admin"
-# Roles of Kueue's that write none of its queues and quotas.
+# These roles of Kueue write none of Kueue's queues and quotas.
 _HARMLESS = ("-viewer-role", "-batch-user-role")
-# With this label a ClusterRole's rules become those of the role that every tenant has.
+# Kubernetes adds the rules of a ClusterRole with this label to the role that every tenant has.
 _AGGREGATED = tuple(f"{RBAC}/aggregate-to-{role}" for role in ("view", "edit", "admin"))
 
 
 @dataclass(frozen=True)
 class Grant:
-    """The right to `verb` a `resource` of a group. `named`: on listed objects only."""
+    """Grants the right to `verb` a `resource` of a group. If `named`, the right covers only listed objects."""
 
     group: str
     resource: str
@@ -130,7 +131,7 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
         }
     ),
 }
-# Roles that Kubernetes brings, which the graph does not hold, and the account that may have them.
+# Kubernetes brings these roles, so the graph does not hold them. Each role is followed by the account that may have it.
 BUILT_IN: Mapping[str, frozenset[str]] = {
     names.SCHEDULER: frozenset({*names.KUBE_SCHEDULER_ROLES, names.AUTHENTICATION_READER}),
 }
@@ -170,7 +171,7 @@ def rbac(graph: Graph) -> Iterator[Finding]:
 
 
 def _no_wildcard(role: Object) -> Iterator[Finding]:
-    """The platform's own program lists what each agent needs."""
+    """Reports a wildcard: the platform's own program lists what each agent needs."""
     for listed in maps_at(role.manifest, "rules"):
         fields: dict[str, str] = {}
         for field, value in wildcards(listed):
@@ -205,7 +206,7 @@ def _given(graph: Graph, role: Object) -> Iterator[tuple[str, frozenset[Place], 
 
 
 def _bindings_of(graph: Graph, role: Object) -> Iterator[Object]:
-    """Those that give the role, or a ClusterRole that takes its rules in."""
+    """Returns the bindings that give the role, or that give a ClusterRole which includes the role's rules."""
     called = [role.name, *(other.name for other in graph.of(f"ClusterRole.{RBAC}") if _takes_in(other, role))]
     for binding in graph.beside(role, *BINDINGS) if role.kind == "Role" else graph.of(*BINDINGS):
         kind, name = _role_ref(binding)
@@ -214,7 +215,7 @@ def _bindings_of(graph: Graph, role: Object) -> Iterator[Object]:
 
 
 def _takes_in(other: Object, role: Object) -> bool:
-    """Whether its aggregationRule selects the role by labels alone."""
+    """Returns True if the ClusterRole's aggregationRule selects the role by labels alone."""
     selectors = maps_at(other.manifest, "aggregationRule", "clusterRoleSelectors")
     return role.kind == "ClusterRole" and any(
         (wanted := at(selector, "matchLabels")) and all(role.labels.get(key) == value for key, value in wanted.items())
@@ -223,7 +224,7 @@ def _takes_in(other: Object, role: Object) -> bool:
 
 
 def _are_together(role: Object, binding: Object) -> bool:
-    """True in one namespace. If both namespaces are unknown, they are taken for the same."""
+    """Returns True if both objects are in one namespace. Two unknown namespaces count as the same."""
     if is_unknown(role.namespace) or is_unknown(binding.namespace):
         return is_unknown(role.namespace) and is_unknown(binding.namespace)
     return bool(role.namespace == binding.namespace)
@@ -235,13 +236,14 @@ def _role_ref(binding: Object) -> tuple[str, str]:
 
 
 def _is_enough(graph: Graph, policy: str, actions: Sequence[str]) -> bool:
-    """A policy denies. While admission observes it may warn instead, unless it guards the agents' own data."""
+    """Returns True if the policy denies. While admission observes, a policy may warn instead, unless the policy guards
+    the agents' own data."""
     observes = graph.ledger is not None and "admission" in graph.ledger.observes and policy not in GUARDS
     return "Deny" in actions or (observes and "Warn" in actions)
 
 
 def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
-    """Our admission policies are the platform's to declare, and deny."""
+    """Reports an admission policy of ours that another program declares, or that does not deny."""
     name = text(at(found.manifest, "metadata"), "name")
     if not name.startswith(f"{names.PROJECT}-"):
         return
@@ -253,9 +255,10 @@ def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
 
 
 def _in_own_namespace(graph: Graph, found: Object) -> Iterator[Finding]:
-    """Another program may not act for the platform there. If the namespace is unknown, the name decides."""
+    """Reports what another program declares in the platform's namespaces. If the namespace is unknown, the name
+    decides."""
     if is_unknown(found.namespace) and (runs_pods(found) or is_unknown(found.name) or not found.name.startswith(OURS)):
-        return  # the rule on admission reports workloads
+        return  # The rule on admission reports workloads.
     own = own_namespaces(graph)
     trusted = graph.ledger.trusted_namespaces if graph.ledger else ()
     if found.namespace not in own - {*trusted}:
@@ -329,7 +332,7 @@ def _account(graph: Graph, binding: Object, subject: Subject) -> Iterator[Findin
 
 
 def _unlimited(graph: Graph, grant: Grant, user: str) -> str | None:
-    """The reach of a right without its limiting policy; None for every other right."""
+    """Describes what a right reaches without the policy that must limit it. Returns None for every other right."""
     reach = next((words for limited, words in _LIMITED.items() if limited == replace(grant, named=False)), None)
     return None if reach is None or _is_limited(graph, grant.resource, user) else reach
 
@@ -347,7 +350,7 @@ def _grants(role: Mapping[str, Any]) -> Iterator[Grant]:
 
 
 def _is_limited(graph: Graph, resource: str, user: str) -> bool:
-    """True if a policy in force on the resource names this user, and refuses."""
+    """Returns True if a policy that is in force names this user and limits the resource."""
     enforced = {
         text(at(binding.manifest, "spec"), "policyName")
         for binding in graph.of(_BINDING)

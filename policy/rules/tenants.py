@@ -1,4 +1,4 @@
-"""The rule over ResourceQuotas: their keys are enforced, and their values are the tenant's promises."""
+"""The rule over ResourceQuotas: Kubernetes enforces their keys, and their values are the tenant's promises."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ def resource_quota(graph: Graph) -> Iterator[Finding]:
 
 
 def _queues(graph: Graph) -> Mapping[str, set[str]]:
-    """The ClusterQueues behind the LocalQueues of each namespace."""
+    """Returns the ClusterQueues behind the LocalQueues of each namespace."""
     queues: dict[str, set[str]] = defaultdict(set)
     for door in graph.of(f"LocalQueue.{KUEUE}"):
         if not is_unknown(at(door.manifest, "spec").get("clusterQueue")):
@@ -43,7 +43,7 @@ def _queues(graph: Graph) -> Mapping[str, set[str]]:
 def _quota(graph: Graph, queues: Mapping[str, set[str]], quota: Object) -> Iterator[Finding]:
     """Source of the enforced keys: pkg/quota/v1/evaluator/core/pods.go. Other keys pass validation and do nothing."""
     if is_taken(graph, quota):
-        return  # the rule on the platform's own reports it
+        return  # The rule on the platform's own objects reports this quota.
     ledger = graph.ledger
     hard = at(quota.manifest, "spec", "hard")
     for key in hard:
@@ -63,7 +63,7 @@ def _quota(graph: Graph, queues: Mapping[str, set[str]], quota: Object) -> Itera
 
 
 def _value(ledger: Ledger, queues: set[str], quota: Object, amount: int) -> Iterator[Finding]:
-    """A tenant may hold its seats and the quota of its queues."""
+    """Compares the quota's value with the tenant's seats and the quota of the tenant's queues."""
     tenant = quota.namespace
     seats = ledger.budget_mib(tenant)
     queued = sum(q.most for q in ledger.quotas if q.holder in queues and q.resource == ledger.names.gpumem)
@@ -77,7 +77,7 @@ def _value(ledger: Ledger, queues: set[str], quota: Object, amount: int) -> Iter
 
 
 def _devices(ledger: Ledger, queues: set[str], quota: Object, amount: int) -> Iterator[Finding]:
-    """The devices that the tenant's pods may name: one for each of its seats."""
+    """Returns how many devices the tenant's pods may request: one for each of the tenant's seats."""
     tenant, resource = quota.namespace, ledger.names.gpu_count
     most = ledger.devices_of(tenant) + sum(
         q.most for q in ledger.quotas if q.holder in queues and q.resource == resource

@@ -1,4 +1,4 @@
-"""Rules over the workloads that ask for gpumem: each within its seat, its device and its pool."""
+"""Rules over the workloads that ask for gpumem: each workload fits its seat, its device and its pool."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from tenancy.quantity import QuantityError, whole
 from tenancy.units import MIB
 from tenancy.workload import at, containers_of, given, pod_request, pod_template, pods_of, surge_of
 
-_LEAST_IN_BYTES = MIB  # no node has as many MiB of GPU memory
+_LEAST_IN_BYTES = MIB  # No node has as many MiB of GPU memory.
 _Scaled = tuple[str, str, str]  # namespace, kind, name
 
 
@@ -37,7 +37,7 @@ def device(graph: Graph) -> Iterator[Finding]:
 
 def _device(graph: Graph, request: Request) -> Iterator[Finding]:
     if graph.ledger and _meant_mib(graph.ledger, request):
-        return  # the rule on seats reports it
+        return  # The rule on seats reports this workload.
     pools = graph.reachable_pools(request.pod_spec)
     counted, count = _count_resource(request), _devices_of(request)
     share = -(-request.mib // count)
@@ -68,7 +68,7 @@ def seats(graph: Graph) -> Iterator[Finding]:
     """Every workload that asks for gpumem has a seat, runs on the seat's pool, and keeps to the budget."""
     ledger = graph.ledger
     if ledger is None:
-        return  # the rule on the ledger reports it
+        return  # The rule on the ledger reports a missing ledger.
     seated = [
         request for request in graph.requests if request.seat is not None and request.resource == ledger.names.gpumem
     ]
@@ -87,7 +87,7 @@ def _seat(graph: Graph, ledger: Ledger, request: Request) -> Iterator[Finding]:
             request.urn,
         )
     elif seat is None and not request.mib:
-        return  # asks for none, as admission reads it
+        return  # Admission also reads 0 as no request.
     elif seat is None and workload.namespace in ledger.exempt_namespaces:
         yield Finding(
             f"{request}: asks for {request.mib} MiB in {workload.namespace}, which is exempt from admission and "
@@ -120,18 +120,19 @@ def _seat(graph: Graph, ledger: Ledger, request: Request) -> Iterator[Finding]:
 
 
 def _meant_mib(ledger: Ledger, request: Request) -> int:
-    """The MiB meant by an amount in bytes, such as 3Gi; 0 for an amount that a node may have."""
+    """Returns the MiB that the author meant by an amount in bytes, such as 3Gi. Returns 0 for an amount that a node may
+    have."""
     largest = max((pool.node_mib for pool in ledger.shared_pools), default=0)
     return request.mib // MIB if request.mib > max(largest, _LEAST_IN_BYTES) else 0
 
 
 def _devices_of(request: Request) -> int:
-    """The devices that a pod's gpumem is spread over."""
+    """Returns the number of devices that a pod's gpumem is spread over."""
     return max(pod_request(request.pod_spec, _count_resource(request)), 1)
 
 
 def _placeable(graph: Graph, request: Request) -> int:
-    """Its devices, as many of them as a node has."""
+    """Returns the devices that the pod uses, but at most as many as a node has."""
     pools = graph.reachable_pools(request.pod_spec)
     return min([_devices_of(request), *([max(pool.device_count for pool in pools)] if pools else [])])
 
@@ -141,13 +142,13 @@ def _count_resource(request: Request) -> str:
 
 
 def _is_a_size(graph: Graph, ledger: Ledger, request: Request) -> bool:
-    """True if admission lets in a pod of that size. A queue tenant's pods may have any size."""
+    """Returns True if admission lets in a pod of that size. A queue tenant's pods may have any size."""
     workload = request.workload
     template = pod_template(workload.manifest) or {}
     queues = workload.namespace in ledger.queue_tenants
     count = _devices_of(request)
     if request.mib % count or count > _placeable(graph, request):
-        return True  # the rule on devices reports it
+        return True  # The rule on devices reports this pod.
     asks = pod_request(request.pod_spec, request.resource)  # else a ResourceClaim asks for the seat
     return bool(not asks or queues or PodJudge(ledger, workload.namespace, template).is_a_seat)
 
@@ -165,7 +166,8 @@ def _pool(graph: Graph, request: Request, seat: Seat) -> Iterator[Finding]:
 
 
 def _is_queued(ledger: Ledger, workload: Object) -> bool:
-    """Kueue counts the Jobs of queue tenants against the queue's quota, which the ledger holds."""
+    """Returns True for the Jobs of queue tenants. Kueue counts these Jobs against the queue's quota, which the ledger
+    holds."""
     return (
         workload.kind in ("Job", "CronJob")
         and queue_of(workload) is not None
@@ -175,7 +177,8 @@ def _is_queued(ledger: Ledger, workload: Object) -> bool:
 
 
 def _replicas(graph: Graph, requests: list[Request]) -> Iterator[Finding]:
-    """All workloads that call a seat theirs run no more pods together than it has replicas."""
+    """Reports a seat with too few replicas: all workloads of a seat together run no more pods than the seat has
+    replicas."""
     running: dict[Seat, int] = defaultdict(int)
     ceilings = _ceilings(graph)
     for request in requests:
@@ -204,7 +207,7 @@ def _most_pods(graph: Graph, ceilings: Mapping[_Scaled, int], request: Request) 
 
 
 def _ceilings(graph: Graph) -> Mapping[_Scaled, int]:
-    """The most replicas to which an autoscaler may move a workload; KEDA's default is 100."""
+    """Returns the highest number of replicas that an autoscaler allows for each workload. KEDA's default is 100."""
     ceilings: dict[_Scaled, int] = {}
     for scaler, field, default in (
         ("HorizontalPodAutoscaler.autoscaling", "maxReplicas", 0),
@@ -221,7 +224,7 @@ def _ceilings(graph: Graph) -> Mapping[_Scaled, int]:
 @rule("rollout", Example("spec.strategy", {"type": "RollingUpdate"}, {"type": "Recreate"}, of=A_RESIDENT))
 def rollout(graph: Graph) -> Iterator[Finding]:
     """A rollout of a workload with a budget starts no pod next to those that it replaces."""
-    said = graph.ledger is not None  # the rule on seats reports workloads without one
+    said = graph.ledger is not None  # The rule on seats reports workloads without a budget.
     yield from each((request for request in graph.requests if request.seat is not None or not said), _rollout)
 
 

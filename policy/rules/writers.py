@@ -1,4 +1,4 @@
-"""Rights to write the objects that enforce budgets, and the accounts that may have them (docs/adr/0032)."""
+"""The rights to write the objects that enforce budgets, and the accounts that may have these rights (docs/adr/0032)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from tenancy.workload import maps_at
 RBAC = "rbac.authorization.k8s.io"
 ROLES = (f"Role.{RBAC}", f"ClusterRole.{RBAC}")
 BINDINGS = (f"RoleBinding.{RBAC}", f"ClusterRoleBinding.{RBAC}")
-# Prefixes of the names of the platform's objects, and of Kueue's.
+# The names of the platform's and Kueue's objects start with these prefixes.
 OURS = (f"{names.PROJECT}-", names.KUEUE, names.RECONCILE, names.WATCHDOG, names.GATE, names.EXPORTER, names.GUARD)
 _DEVICES = names.RESOURCE_API.partition("/")[0]
 _KUEUE = names.KUEUE_API.partition("/")[0]
 _CHANGES = ("create", "update", "patch")
 _WRITES = (*_CHANGES, "delete", "deletecollection")
-# The user name of an account, and the group of all accounts of a namespace.
+# The user name of an account, and the name of the group of all accounts in a namespace.
 _ACCOUNT, _ACCOUNTS = "system:serviceaccount:", "system:serviceaccounts:"
 _CONTROL_PLANE = (
     ("User", "system:kube-controller-manager"),
@@ -31,7 +31,7 @@ _CONTROL_PLANE = (
 
 
 class Place(Enum):
-    """The scope of a right. A right in the whole cluster has all of these."""
+    """Describes the scope of a right. A right in the whole cluster covers all of these scopes."""
 
     CLUSTER = "objects without a namespace"
     TENANT = "a tenant's namespace"
@@ -45,8 +45,8 @@ _IN_NAMESPACES = ANYWHERE - _CLUSTER
 
 @dataclass(frozen=True)
 class Right:
-    """One of `verbs` on one of `resources`, in these places. With `called`, a rule that lists resourceNames has the
-    right only if one of the names begins so."""
+    """Gives one of `verbs` on one of `resources`, in these places. With `called`, a rule that lists resourceNames gives
+    the right only if a listed name starts with the prefix."""
 
     group: str
     resources: tuple[str, ...]
@@ -77,7 +77,7 @@ KEPT_BY = (
 
 
 def rights_given(rules: Sequence[Mapping[str, Any]], places: frozenset[Place]) -> list[str]:
-    """The rights of KEPT_BY that these rules give in these places, as `verb/verb resource`."""
+    """Returns the rights of KEPT_BY that these rules give in these places, as `verb/verb resource`."""
     rights = [right for right in KEPT_BY if right.places & places]
     return list(dict.fromkeys(found for rule in rules for right in rights for found in _covered(rule, right)))
 
@@ -102,7 +102,8 @@ def _covered(rule: Mapping[str, Any], right: Right) -> Iterator[str]:
 
 
 def _stands_for(listed: str, resource: str) -> bool:
-    """Follows ResourceMatches in pkg/apis/rbac/v1/evaluation_helpers.go. Any other text with a `*` matches all here."""
+    """Returns True if the text covers the value, like ResourceMatches in pkg/apis/rbac/v1/evaluation_helpers.go. Any
+    other text with a `*` covers everything here."""
     if "*" not in listed:
         return listed == resource
     subresource = listed.removeprefix("*/")
@@ -111,7 +112,8 @@ def _stands_for(listed: str, resource: str) -> bool:
 
 @dataclass(frozen=True)
 class Subject:
-    """A subject of a binding. `namespace` is set for ServiceAccounts; `name` is None for all of a namespace."""
+    """Describes the subject of a binding. `namespace` is set for ServiceAccounts. `name` is None for all accounts of a
+    namespace."""
 
     kind: str
     name: str | None
@@ -138,7 +140,7 @@ def subjects_of(binding: Object) -> Iterator[Subject]:
 
 
 def untrusted(graph: Graph, subjects: Iterable[Subject]) -> list[Subject]:
-    """Returns the subjects outside the stack, Kubernetes and the trusted namespaces and groups."""
+    """Returns the subjects that are outside the stack, Kubernetes, and the trusted namespaces and groups."""
     ledger = graph.ledger
     homes = own_namespaces(graph) | {names.EXEMPT_BY_NAME}
     homes |= {*ledger.exempt_namespaces, *ledger.trusted_namespaces} if ledger else set()
@@ -153,7 +155,7 @@ def untrusted(graph: Graph, subjects: Iterable[Subject]) -> list[Subject]:
 
 
 def how_to_allow(graph: Graph, strangers: Sequence[Subject]) -> str:
-    """The setting that allows it; no tenant is trusted."""
+    """Names the setting that allows the subject. No setting allows a tenant."""
     tenants = graph.ledger.tenants_by_name if graph.ledger else {}
     homes = {subject.namespace for subject in strangers}
     listed = sorted(home for home in homes if home is not None and home not in tenants)
@@ -167,7 +169,7 @@ def how_to_allow(graph: Graph, strangers: Sequence[Subject]) -> str:
 
 
 def places_of(graph: Graph, found: Object) -> frozenset[Place]:
-    """Where a binding gives its role's rights, or where a Role has them."""
+    """Returns the places in which a binding gives its role's rights, or in which a Role has them."""
     if found.kind in ("ClusterRole", "ClusterRoleBinding"):
         return ANYWHERE
     if is_unknown(found.namespace):
@@ -178,7 +180,7 @@ def places_of(graph: Graph, found: Object) -> frozenset[Place]:
 
 
 def agents_namespaces(graph: Graph) -> set[str]:
-    """The namespaces of our agents: the ledger's, and that of the node agents."""
+    """Returns the namespaces of our agents: the ledger's namespace, and the namespace of the node agents."""
     homes = {found.namespace for found in graph.ledger_objects}
     if not homes and graph.ledger is not None and graph.ledger.admission is not None:
         homes = set(graph.ledger.admission.own[:1])
@@ -186,6 +188,6 @@ def agents_namespaces(graph: Graph) -> set[str]:
 
 
 def own_namespaces(graph: Graph) -> set[str]:
-    """The agents', and Kueue's."""
+    """Returns the namespaces of our agents and of Kueue."""
     ledger = graph.ledger
     return agents_namespaces(graph) | set(ledger.admission.own if ledger and ledger.admission else ())
