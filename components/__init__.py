@@ -1,1 +1,2 @@
-"""Components: each module has one noun, with its Spec, its pure manifests and its ComponentResource."""
+"""The components. Each module has one noun as its name, and holds the noun's Spec, pure manifests and
+ComponentResource."""

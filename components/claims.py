@@ -31,13 +31,13 @@ _COMPONENT = "claims"
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimsArgs:
-    """`ledger`: its seats become classes and templates, in namespaces that exist."""
+    """Holds the arguments. The seats of `ledger` become classes and templates, in namespaces that exist."""
 
     ledger: Ledger
 
 
 def device_class(seat: Seat, ledger: Ledger) -> Manifest:
-    """The devices for the seat: whole GPUs with at least the memory that the pool declares.
+    """Returns the DeviceClass of the seat: whole GPUs with at least the memory that the pool declares.
 
     A smaller device would have a smaller reserve. The class names no extended resource: a pod that asks for 8192 of one
     would get 8192 devices (KEP-5004).
@@ -55,7 +55,8 @@ def device_class(seat: Seat, ledger: Ledger) -> Manifest:
 
 
 def claim_template(seat: Seat, ledger: Ledger) -> Manifest:
-    """The template for the claim of each of the resident's pods: its MiB on one device."""
+    """Returns the template for the claim of each of the resident's pods. The claim asks for the seat's MiB on one
+    device."""
     request = {
         "name": names.SEAT_CLAIM,
         "exactly": {
@@ -76,7 +77,7 @@ def claim_template(seat: Seat, ledger: Ledger) -> Manifest:
 
 
 def quota(tenant: str, seats: Iterable[Seat], resources: Names) -> Manifest:
-    """One device for each replica of each of the tenant's seats."""
+    """Returns a quota of one device for each replica of each of the tenant's seats."""
     hard = {names.devices_quota(resources.device_class(seat.name)): canonical(seat.replicas) for seat in seats}
     return manifest("v1", "ResourceQuota", names.SEAT_CLAIM_QUOTA, _COMPONENT, tenant, spec={"hard": hard})
 
@@ -177,7 +178,7 @@ def _by_class(values: Mapping[str, str], resources: Names) -> str:
 
 
 def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
-    """The fields of each resident's pods; `resources` belongs to the container that uses the device."""
+    """Returns the fields of each resident's pods. `resources` belongs to the container that uses the device."""
     pools = {pool.name: pool for pool in ledger.pools}
     return {
         seat.name: {
@@ -217,7 +218,7 @@ class Claims(pulumi.ComponentResource):
                     f"{name}-{seat.name}-template",
                     parent=self,
                     depends_on=[declared],
-                    replace_on_changes=["spec"],  # immutable
+                    replace_on_changes=["spec"],  # This field is immutable.
                 )
             )
         written = [names.seat_claim_template(seat.name) for seat in ledger.seats]

@@ -140,13 +140,13 @@ def _pool(name: str, spec: HostMemoryPoolSpec) -> HostMemoryPool:
 
 
 def config_map(pools: HostMemoryPools, namespace: str) -> Manifest:
-    """The pools as the policy pack reads them."""
+    """Returns the memory pools as the policy pack reads them."""
     data = {names.HOST_MEMORY_POOLS_KEY: json.dumps(pools.to_data(), sort_keys=True, separators=(",", ":"))}
     return manifest("v1", "ConfigMap", names.HOST_MEMORY_POOLS, _COMPONENT, namespace, data=data)
 
 
 def quotas(pools: HostMemoryPools) -> Iterator[Manifest]:
-    """A quota for each tenant and class, so that no more runs than was proven to fit.
+    """Returns a quota for each tenant and class, so that no more pods run than the preview proved to fit.
 
     There is no LimitRange: its maximum of memory is also the default request of a pod that states none. A disposable
     pod would no longer be BestEffort (plugin/pkg/admission/limitranger).
@@ -169,7 +169,8 @@ def quotas(pools: HostMemoryPools) -> Iterator[Manifest]:
 
 
 def pod_fragments(pool: HostMemoryPoolSpec) -> dict[str, dict[str, Any]]:
-    """The fields of each workload's and each disposable's pod, by name: `resources` is for the main container.
+    """Returns the fields of the pods of each workload and each disposable workload, by name. `resources` is for the
+    main container.
 
     A disposable pod without a request has no resources at all. So it is BestEffort, which the kernel and the kubelet
     end first.
@@ -188,7 +189,7 @@ def pod_fragments(pool: HostMemoryPoolSpec) -> dict[str, dict[str, Any]]:
 
 
 def tenants_by_priority(pools: Mapping[str, HostMemoryPoolSpec]) -> dict[str, set[str]]:
-    """The tenants that use a PriorityClass in a memory pool, by class."""
+    """Returns the tenants that use a PriorityClass in a memory pool, by class."""
     tenants: dict[str, set[str]] = {}
     for pool in pools.values():
         for member in _members(pool).values():
@@ -212,7 +213,7 @@ class HostMemory(pulumi.ComponentResource):
             metadata = quota["metadata"]
             register(quota, f"{name}-{metadata['namespace']}-{metadata['name']}", parent=self)
         for policy in host_memory.policies(pools):
-            # Without the stamps every pod of the pools would lack its class.
+            # Without the policies that stamp pods, every pod of the pools would lack its class.
             own = policy["metadata"]["name"]
             put_into_force(policy, f"{name}-{own}", parent=self, mode=args.mode, stamped=True)
         self.register_outputs({})

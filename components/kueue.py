@@ -18,7 +18,7 @@ from tenancy.names import KUEUE, POD_SECURITY_ENFORCE, QUEUE_TENANT
 # The registry's chart, for versions of which there is no copy here, and the released image.
 REGISTRY_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
 _IMAGE = "registry.k8s.io/kueue/kueue"
-_READY_SECONDS = 600  # a first pull of the image on a slow line
+_READY_SECONDS = 600  # The first pull of the image may take this long on a slow line.
 
 
 Duration = Annotated[str, Form("a duration such as 30m or 1h30m", r"(?:[0-9]+(?:\.[0-9]+)?(?:h|m|s))+")]

@@ -1,4 +1,4 @@
-"""PriorityClasses: which pods are scheduled first, and which are evicted first."""
+"""PriorityClasses decide which pods are scheduled first, and which pods are evicted first."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,14 +36,15 @@ class PrioritySpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class PrioritiesArgs:
-    """The classes by name, and the configuration of the stack's own provider."""
+    """Holds the classes by name, and the configuration of the stack's own provider."""
 
     classes: Mapping[str, PrioritySpec]
     provider: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
 
 
 def priority_class(name: str, spec: PrioritySpec) -> Manifest:
-    """The PriorityClass. It is never the cluster's default: a pod without a class keeps priority 0."""
+    """Returns the PriorityClass. The class is never the cluster's default, so a pod without a class keeps priority
+    0."""
     return manifest(
         "scheduling.k8s.io/v1",
         "PriorityClass",
@@ -57,7 +58,7 @@ def priority_class(name: str, spec: PrioritySpec) -> Manifest:
 
 
 def existing_class(name: str, spec: PrioritySpec) -> Manifest:
-    """The fields in which a class of somebody else must agree."""
+    """Returns the fields in which a PriorityClass that the stack does not own must agree."""
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",

@@ -1,4 +1,4 @@
-"""The roles for users of `kubectl gpumem` (docs/reference/gpumem.md). They only read.
+"""The roles for users of `kubectl gpumem` (docs/reference/gpumem.md). The roles only give rights to read.
 
 The pods of all tenants are for operators.
 """
@@ -37,7 +37,7 @@ _OPERATOR_RULES = (
     PolicyRule("batch", ("cronjobs",), ("get",), resource_names=(GATE,)),
     PolicyRule(KUEUE_GROUP, ("workloads",), _READS),
 )
-# The exporters are reached through the API server, or through their kubelets.
+# Users reach the exporters through the API server, or through the exporters' kubelets.
 _EXPORTER_RULES = (
     PolicyRule("", ("pods/proxy",), ("get",)),
     PolicyRule("", ("pods/portforward",), ("create", "get")),
@@ -59,19 +59,20 @@ class ReadersSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadersArgs:
-    """`exporters`: the namespace of the exporters, None without them."""
+    """Holds the arguments. `exporters` is the namespace of the exporters, or None without exporters."""
 
     spec: ReadersSpec
     exporters: str | None
 
 
 def viewer_role() -> Manifest:
-    """The right to read the ledger, nodes and devices. A viewer's other roles decide which pods it sees."""
+    """Returns the right to read the ledger, nodes and devices. A viewer's other roles decide which pods the viewer
+    sees."""
     return role_manifest(RoleRef(VIEWER), _LABELS, _VIEWER_RULES)
 
 
 def operator_role() -> Manifest:
-    """The rights of a viewer, and the right to read all workloads."""
+    """Returns the rights of a viewer, and the right to read all workloads."""
     return role_manifest(RoleRef(OPERATOR), _LABELS, _OPERATOR_RULES)
 
 

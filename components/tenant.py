@@ -28,7 +28,7 @@ _COMPONENT = "tenant"
 
 
 class Role(StrEnum):
-    """Kubernetes' own user-facing roles."""
+    """Names Kubernetes' own user-facing roles."""
 
     VIEW = "view"
     EDIT = "edit"
@@ -110,7 +110,8 @@ class UnbudgetedSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class TenantArgs:
-    """`gpumem_mib` and `gpu_count`: the most that its pods may request together, by its seats and its queues.
+    """Holds the arguments. `gpumem_mib` and `gpu_count` are the most that the tenant's pods may request together, by
+    its seats and its queues.
 
     `gpus`: the most of each resource of the device plugin that its quota counts, such as nvidia.com/gpu.
     `queue_labels`: the labels of a queue tenant's namespace for a Kueue of others. `observed`: it gets no quota, and no
@@ -129,7 +130,7 @@ class TenantArgs:
 
 
 def namespace(tenant: str, args: TenantArgs) -> Manifest:
-    """The namespace.
+    """Returns the namespace.
 
     It may be left from an earlier rollout, and that rollout's field manager still owns its labels. By force a rollout
     overrules that manager (docs/adr/0034).
@@ -141,12 +142,12 @@ def namespace(tenant: str, args: TenantArgs) -> Manifest:
 
 
 def existing_namespace(tenant: str, args: TenantArgs) -> Manifest:
-    """The labels that a namespace of somebody else gets."""
+    """Returns the labels that the stack adds to a namespace that it does not own."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant, "labels": tenant_labels(args)}}
 
 
 def tenant_labels(args: TenantArgs) -> dict[str, str]:
-    """The level that its pods are held to, and the label by which Kueue manages its Jobs."""
+    """Returns the Pod Security level of the tenant's pods, and the label by which Kueue manages the tenant's Jobs."""
     queue = {**args.queue_labels, QUEUE_TENANT: "true"} if args.has_queue else {}
     level = str(args.spec.pod_security)
     if args.observed:
@@ -155,7 +156,7 @@ def tenant_labels(args: TenantArgs) -> dict[str, str]:
 
 
 def quota(tenant: str, args: TenantArgs) -> Manifest:
-    """The ResourceQuota. A tenant without seats and queues gets "0".
+    """Returns the ResourceQuota. A tenant without seats and queues gets "0".
 
     There is no LimitRange: a maximum of gpumem per Container would also be the default of every container, and one per
     Pod would refuse every pod without gpumem (plugin/pkg/admission/limitranger).
@@ -178,7 +179,7 @@ def role_binding(tenant: str, role: Role, groups: Iterable[str]) -> Manifest:
 
 
 def groups_by_role(groups: Mapping[str, Role]) -> dict[Role, list[str]]:
-    """The sorted groups of each role, without roles that no group has."""
+    """Returns the sorted groups of each role, without roles that no group has."""
     return {role: sorted(g for g, r in groups.items() if r is role) for role in Role if role in groups.values()}
 
 
@@ -196,7 +197,8 @@ class Tenant(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _namespace(self, name: str, args: TenantArgs) -> list[pulumi.Resource]:
-        """The namespace, or the labels on an existing one. The namespace stays in the cluster unless it may go."""
+        """Declares the namespace, or the labels on an existing one. The namespace stays in the cluster unless the stack
+        may delete it."""
         if args.spec.create_namespace:
             made = namespace(args.tenant, args)
             return [register(made, f"{name}-namespace", parent=self, retain=not args.spec.delete)]

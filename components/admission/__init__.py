@@ -1,1 +1,1 @@
-"""Admission policies: each module has those for one subject."""
+"""The admission policies. Each module holds the policies for one subject."""

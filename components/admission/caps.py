@@ -47,7 +47,7 @@ def _stamp(args: CapArgs) -> Manifest:
 
 
 def _as_stamped(args: CapArgs) -> Manifest:
-    """Each container in a capped pool has a cap equal to its budget; no other container has one."""
+    """Denies a container of a capped pool without a cap equal to its budget, and every other container with a cap."""
     limit, gpumem = names.MEMORY_LIMIT, args.resources.gpumem
     message = (
         f"the variables {' and '.join(VARIABLES)} are ours: remove them; a container that asks for {gpumem} gets its "
@@ -79,12 +79,12 @@ def _as_stamped(args: CapArgs) -> Manifest:
 
 
 def _goes_to_capped(args: CapArgs) -> str:
-    """CEL: every pool that the pod may go to enforces caps."""
+    """Returns CEL: every pool that the pod may go to enforces caps."""
     return _goes_to(args.capped, args.placed) if args.others else "true"
 
 
 def _goes_to(pools: Sequence[Pool], placed: Mapping[str, Mapping[str, str]]) -> str:
-    """CEL: the pod's nodeSelector, after all policies, has every label of one of the pools."""
+    """Returns CEL: the pod's nodeSelector, after all policies, has every label of one of the pools."""
     chosen = (
         " && ".join(f"{_label(key, placed)} == {cel.text(value)}" for key, value in sorted(pool.node_selector.items()))
         for pool in pools
@@ -93,7 +93,7 @@ def _goes_to(pools: Sequence[Pool], placed: Mapping[str, Mapping[str, str]]) -> 
 
 
 def _label(key: str, placed: Mapping[str, Mapping[str, str]]) -> str:
-    """CEL: the value of that label in the pod's nodeSelector, or ''."""
+    """Returns CEL: the value of that label in the pod's nodeSelector, or ''."""
     own = f"object.spec.?nodeSelector[?{cel.text(key)}].orValue('')"
     given = {tenant: labels[key] for tenant, labels in sorted(placed.items()) if key in labels}
     literal = ", ".join(f"{cel.text(tenant)}: {cel.text(value)}" for tenant, value in given.items())
@@ -107,12 +107,12 @@ def _asks(container: str, resources: Names) -> str:
 
 
 def _mib(container: str, resources: Names, devices: str = "variables.devices") -> str:
-    """CEL: the container's gpumem on each of the pod's devices. Another policy denies an uneven share."""
+    """Returns CEL: the container's gpumem on each of the pod's devices. Another policy denies an uneven share."""
     return f"quantity({container}.resources.limits[{cel.text(resources.gpumem)}]).asInteger() / {devices}"
 
 
 def _add_missing(field: str, resources: Names) -> str:
-    """Adds both variables to each container of the list that asks for gpumem and has neither."""
+    """Adds both variables to each container of the list that asks for gpumem and has neither variable."""
     containers, path = f"object.spec.{field}", f"'/spec/{field}/' + string(i)"
     lacks = f"({_asks('c', resources)}) && !(has(c.env) && c.env.exists(e, e.name in {cel.texts(VARIABLES)}))"
     value = f"string({_mib('c', resources, cel.devices_of(resources))})"

@@ -26,7 +26,7 @@ def texts(values: Iterable[str]) -> str:
 
 
 def account(namespace: str, name: str) -> str:
-    """The user name of a ServiceAccount."""
+    """Returns the user name of a ServiceAccount."""
     return text(service_account_user(namespace, name))
 
 
@@ -45,7 +45,7 @@ def reaches_gpu(names: Names) -> str:
 
 
 def of_old(expression: str) -> str:
-    """The same expression about the pod as it was before."""
+    """Returns the same expression about the pod before the update."""
     return expression.replace("object.spec.", "oldObject.spec.")
 
 
@@ -64,7 +64,7 @@ def asks_for_gpumem(names: Names) -> str:
 
 
 def amounts_of(containers: str, resource: str) -> str:
-    """The list of the containers' requests for the resource, without those that ask for none."""
+    """Returns the list of the containers' requests for the resource, without containers that request none."""
     key = text(resource)
     asking = f"has(c.resources) && has(c.resources.limits) && {key} in c.resources.limits"
     return f"({containers}).filter(c, {asking}).map(c, quantity(c.resources.limits[{key}]).asInteger())"
@@ -84,27 +84,28 @@ def most_at_once(amount: Callable[[str], str]) -> str:
 
 
 def gpumem_of(container: str, names: Names) -> str:
-    """The container's request for gpumem, or 0."""
+    """Returns the container's request for gpumem, or 0."""
     limits, key = f"{container}.resources.limits", text(names.gpumem)
     says = f"has({container}.resources) && has({limits}) && {key} in {limits}"
     return f"({says} ? quantity({limits}[{key}]).asInteger() : 0)"
 
 
 def whole_devices_of(container: str) -> str:
-    """The number of the device plugin's devices that the container asks for, under all of their names together."""
+    """Returns the number of the device plugin's devices that the container asks for, summed over all names of the
+    devices."""
     limits = f"{container}.resources.limits"
     asked = f"{limits}.transformList(k, v, {is_the_plugins('k')}, quantity(v).asInteger()).sum()"
     return f"(has({container}.resources) && has({limits}) ? {asked} : 0)"
 
 
 def devices_of(names: Names) -> str:
-    """The number of devices that the pod's gpumem is spread over: its gpu-count, or 1."""
+    """Returns the number of devices that the pod's gpumem is spread over: its gpu-count, or 1."""
     counts = amounts_of("object.spec.containers", names.gpu_count)
     return f"[1, {counts}.sum()].max()"
 
 
 def requests_of(claim: str) -> str:
-    """The list of requests in a ResourceClaim's spec, which is null in a claim that asks for nothing."""
+    """Returns the list of requests in a ResourceClaim's spec. The list is null in a claim that asks for nothing."""
     requests = f"{claim}.devices.requests"
     return f"has({claim}.devices) && has({requests}) && {requests} != null ? {requests} : []"
 
@@ -115,7 +116,7 @@ def chooses_device(container: str, names: Names) -> str:
     reference = (
         f"has(e.valueFrom) && has(e.valueFrom.fieldRef) && e.valueFrom.fieldRef.fieldPath.startsWith({scheduled})"
     )
-    # envFrom joins its prefix and a key: the two together may be the variable's name.
+    # envFrom puts its prefix before each key. Prefix and key together may be the variable's name.
     prefix = f"has(f.prefix) && f.prefix != '' && {text(VISIBLE_DEVICES)}.startsWith(f.prefix)"
     return (
         f"has({container}.env) && {container}.env.exists(e, {_names_devices('e')} && !({reference})) || "
@@ -151,7 +152,7 @@ def default_field(field: str, value: str) -> str:
 
 
 def drop_field(field: str) -> str:
-    """JSON Patch: removes a top-level field of the pod's spec if it is there."""
+    """JSON Patch: removes a top-level field of the pod's spec if the field is there."""
     return f"(has(object.spec.{field}) ? [JSONPatch{{op: 'remove', path: '/spec/{field}'}}] : [])"
 
 
@@ -185,7 +186,7 @@ def override_node_selector(node_selector: Mapping[str, str]) -> str:
 
 
 def _add_variable(field: str, variable: str, condition: str) -> str:
-    """Adds the environment variable to the containers `c` of a list that meet the condition and lack it."""
+    """Adds the environment variable to the containers `c` of a list that meet the condition and lack the variable."""
     containers, path = f"object.spec.{field}", f"'/spec/{field}/' + string(i)"
     lacks = f"({condition}) && !(has(c.env) && c.env.exists(e, e.name == {text(VISIBLE_DEVICES)}))"
     start = f"transformList(i, c, {lacks} && !has(c.env), JSONPatch{{op: 'add', path: {path} + '/env', value: []}})"
@@ -206,7 +207,7 @@ def _asks_for_device(container: str, names: Names) -> str:
 
 
 def is_the_plugins(resource: str) -> str:
-    """The resource is a name by which the device plugin gives a device or a part of a device."""
+    """The resource has one of the names under which the device plugin offers a device or a part of a device."""
     others = " || ".join(f"{resource}.startsWith({text(prefix)})" for prefix in reach.PLUGIN_RESOURCES)
     return f"({resource} == {text(GPU)} || {others})"
 

@@ -27,7 +27,7 @@ def grace(seats: Seats, without_budget: Iterable[str]) -> list[Manifest]:
 
 
 def _asked(seats: Seats, tenants: Iterable[str]) -> Manifest:
-    """The grace period of the pod's own spec."""
+    """Returns the grace period in the pod's own spec."""
     conditions = {"is-long": f"{SECONDS} > {MOST_GRACE_SECONDS}", "reaches-a-gpu": cel.reaches_gpu(seats.names)}
     return validating(GRACE, Scope(within(tenants), conditions), {seats.is_a_seat: TOO_LONG}, seats.variables)
 

@@ -1,4 +1,4 @@
-"""Memory pools: deny pods that would change which pod the kernel kills first.
+"""Memory pools: policies that deny pods which would change the pod that the kernel kills first.
 
 components/admission/pods.py decides which tenants may use the pools' classes.
 """
@@ -82,7 +82,8 @@ def _bursts(allowed: Sequence[str]) -> dict[str, str]:
 
 
 def _protected(classes: Sequence[str]) -> dict[str, str]:
-    """The preview's proof and the guard both calculate with the limit."""
+    """Keeps a protected pod's memory limit as declared. The preview's proof and the guard both calculate with the
+    limit."""
     limited = f"{cel.CONTAINERS}.all(c, has(c.resources) && {_states('c.resources', 'limits')})"
     message = f"a pod of class {', '.join(classes)} needs a memory limit on each container"
     return {f"!(variables.priority in {cel.texts(classes)}) || {limited}": message}

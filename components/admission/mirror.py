@@ -1,4 +1,4 @@
-"""Mirrors of static pods: only a node's kubelet creates them.
+"""Mirrors of static pods: only a node's kubelet creates mirror pods.
 
 NodeRestriction holds a node to mirrors of its own, and does not judge anybody else: every other creator of pods could
 write the annotation, an owner and any hash. The agents derive the name of the pod's control group from the hash.

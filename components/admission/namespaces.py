@@ -1,4 +1,5 @@
-"""Namespaces: which ones are exempt, which ones may ask for GPUs, and which Pod Security level each tenant's enforces.
+"""Namespaces: exempt namespaces, namespaces that may ask for GPUs, and the Pod Security level of each tenant's
+namespace.
 
 A label exempts a namespace, and only the operator's account sets it. The name alone would prove nothing: any account
 that creates namespaces could take a name that is only planned.
@@ -24,7 +25,7 @@ _STARTS = (ResourceRule("CREATE", ("pods",)), ResourceRule("UPDATE", ("pods/ephe
 
 
 def exemption(namespace: str) -> Manifest:
-    """The label of an exempt namespace."""
+    """Returns the label of an exempt namespace."""
     labels = {names.EXEMPT: names.EXEMPT_VALUE}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
 
@@ -88,7 +89,8 @@ def pod_security(tenants: Iterable[Tenant]) -> list[Manifest]:
 
 
 def _held_to(level: PodSecurity, tenants: Iterable[str]) -> Manifest:
-    """Denies all pods of a namespace without the label; with it Kubernetes itself judges the pods."""
+    """Denies all pods of a namespace without the label. In a namespace with the label, Kubernetes itself judges the
+    pods."""
     lax = labelled(within(tenants), names.POD_SECURITY_ENFORCE, "NotIn", [str(each) for each in level.at_least])
     message = (
         f"this tenant's namespace does not hold its pods to Pod Security {level}: label it "

@@ -1,4 +1,4 @@
-"""Node capacity: only the reconcile account may write it, and that account may write nothing else.
+"""Node capacity: only the reconcile agent's account may write the capacity, and that account may write nothing else.
 
 The right to patch nodes/status includes a node's labels, annotations and conditions
 (pkg/registry/core/node/strategy.go). RBAC cannot narrow the right to two keys, so these policies do.
@@ -11,7 +11,7 @@ from tenancy import names, policy_names
 from tenancy.names import Names
 
 _COMPONENT = "capacity"
-_NODE_STATUS = (ResourceRule("UPDATE", ("nodes/status",)),)  # a PATCH is an UPDATE
+_NODE_STATUS = (ResourceRule("UPDATE", ("nodes/status",)),)  # The API server handles a PATCH as an UPDATE.
 
 _MAPS = ("capacity", "allocatable")
 _METADATA = ("labels", "annotations", "ownerReferences", "finalizers")
@@ -109,7 +109,7 @@ def _spoken(resources: Names) -> str:
 
 
 def _keeps_foreign_keys(field: str) -> str:
-    """CEL: the map changed only in our keys, or lost keys that end like ours."""
+    """Returns CEL: the map changed only in our keys, or lost keys that end like our keys."""
     new, old = f"variables.{field}New", f"variables.{field}Old"
     retired = " || ".join(f"k.endsWith({cel.text(suffix)})" for suffix in (names.GPUMEM_SUFFIX, names.GPU_COUNT_SUFFIX))
     return (

@@ -1,4 +1,4 @@
-"""The nodes of each tenant's GPU pods, by the pools of its workloads and of its queues."""
+"""Finds the nodes of each tenant's GPU pods, from the pools of the tenant's workloads and queues."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ _LONGEST_JOINED = 200
 
 @dataclass(frozen=True, kw_only=True)
 class PoolPlacement:
-    """Tenants with devices in the same pools, and the labels that all nodes of these pools have."""
+    """Groups the tenants that have devices in the same pools, with the labels that all nodes of these pools have."""
 
     name: str
     tenants: Sequence[str]
@@ -20,8 +20,8 @@ class PoolPlacement:
 
 
 def queue_tenant_placements(ledger: Ledger) -> list[PoolPlacement]:
-    """Queue tenants by the pools of whole devices of their queues, with the labels that these pools share. If a queue
-    spans pools, Kueue adds the labels of the flavor that it chose."""
+    """Groups the queue tenants by the pools of their queues' whole devices, with the labels that these pools share. If
+    a queue spans pools, Kueue adds the labels of the flavor that Kueue chose."""
     selectors = {pool.name: pool.node_selector for pool in ledger.pools if pool.sharing is Sharing.WHOLE}
     reached: dict[str, set[str]] = {}
     for quota in ledger.quotas:
@@ -33,8 +33,8 @@ def queue_tenant_placements(ledger: Ledger) -> list[PoolPlacement]:
 
 
 def other_tenant_placements(ledger: Ledger) -> list[PoolPlacement]:
-    """The other tenants by the pools of their workloads. Queue tenants are left out: their pods may belong to another
-    pool."""
+    """Groups the other tenants by the pools of their workloads. Queue tenants are left out: their pods may belong to
+    another pool."""
     pools: dict[str, set[str]] = {}
     users: Iterable[Seat | OnDemand | Unbudgeted] = (*ledger.seats, *ledger.on_demand, *ledger.unbudgeted)
     for user in users:
@@ -55,7 +55,8 @@ def _grouped(pools: Mapping[str, Collection[str]], selectors: Mapping[str, Mappi
 
 
 def _joined(pools: Sequence[str]) -> str:
-    """A unique name for several pools; no pool's own name has a dot. A policy's name has at most 253 characters."""
+    """Returns a unique name for several pools. A pool's own name has no dot. A policy's name has at most 253
+    characters."""
     joined = ".".join(pools)
     if len(joined) <= _LONGEST_JOINED:
         return joined
@@ -64,6 +65,6 @@ def _joined(pools: Sequence[str]) -> str:
 
 
 def _in_common(selectors: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """The labels that every selector has with the same value."""
+    """Returns the labels that every selector has with the same value."""
     first, *rest = selectors or [{}]
     return {key: value for key, value in first.items() if all(other.get(key) == value for other in rest)}

@@ -1,4 +1,4 @@
-"""Admission: what the API server stamps on pods, and which pods it denies."""
+"""Admission: the fields that the API server writes into pods, and the pods that the API server denies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,8 @@ from tenancy.names import (
 )
 from tenancy.policy_names import GPU_BUDGET, PLACE_QUEUED, PLACE_SEATED, PRIORITY_SYSTEM, PRIORITY_USE, STAMP_PRIORITY
 
-# These judge the result of the mutating policies, so that without those they would warn of every pod with a GPU.
+# These policies judge pods after the mutating policies. Without the mutating policies they would warn of every pod with
+# a GPU.
 _AFTER_STAMPS = (policy_names.DEVICE_PLACED, policy_names.DEVICE_CAPPED)
 
 
@@ -80,7 +81,7 @@ class AdmissionSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionArgs:
-    """`terms` are those of the ledger, `kueue` is Kueue's user name."""
+    """Holds the arguments of admission. `terms` are those of the ledger. `kueue` is Kueue's user name."""
 
     spec: AdmissionSpec
     ledger: Ledger
@@ -94,7 +95,7 @@ class AdmissionArgs:
 
     @property
     def without_budget(self) -> list[str]:
-        """The tenants with GPU pods that carry no gpumem."""
+        """Returns the tenants whose GPU pods carry no gpumem."""
         return sorted(self.ledger.tenants_without_budget)
 
     @property
@@ -105,7 +106,7 @@ class AdmissionArgs:
 
 
 def policies(args: AdmissionArgs) -> list[Manifest]:
-    """Returns every policy, those that change a pod before those that judge it."""
+    """Returns every policy. Policies that change a pod come before policies that judge a pod."""
     names, ledger, queues, devices = args.names, args.ledger, args.queues, args.terms.devices
     seated = placement.other_tenant_placements(ledger)
     placed = {tenant: each.node_selector for each in seated for tenant in each.tenants}
@@ -163,7 +164,7 @@ def _priority_stamp(name: str, priority: str, scope: Scope) -> Manifest:
         cel.drop_field("priority"),
         cel.drop_field("preemptionPolicy"),
     ]
-    # A second run would come after the plugin, and leave the pod without a priority.
+    # A second run would come after the Priority plugin, and leave the pod without a priority.
     return mutating(name, scope, operations, again=False)
 
 
@@ -245,11 +246,11 @@ def _reaches_gpu(args: AdmissionArgs) -> dict[str, str]:
 
 
 class Admission(pulumi.ComponentResource):
-    """The policies, put into force."""
+    """Puts the admission policies into force."""
 
     def __init__(self, name: str, args: AdmissionArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Admission"), name, {"spec": args.spec.model_dump(mode="json")}, opts)
-        # The labels come first, so that no pod of an exempt namespace is denied in between.
+        # The labels come first, so that no pod of an exempt namespace is denied before the namespace has its label.
         exempt = [
             register(exemption(namespace), f"{name}-exempt-{namespace}", parent=self, patch=True)
             for namespace in args.spec.exempt_namespaces

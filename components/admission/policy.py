@@ -1,4 +1,5 @@
-"""The objects of Kubernetes' own admission policies: a policy, the namespaces that it applies to, its binding.
+"""Makes the objects of Kubernetes' admission policies: a policy, its binding, and the namespaces that the policy
+covers.
 
 https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/ and, from Kubernetes 1.36,
 https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/
@@ -20,7 +21,7 @@ _COMPONENT = "admission"
 
 @dataclass(frozen=True)
 class ResourceRule:
-    """An operation on resources of a group's version v1."""
+    """Names an operation on resources of a group's version v1."""
 
     operation: str
     resources: Sequence[str]
@@ -32,7 +33,7 @@ _POD_CREATION = (ResourceRule("CREATE", ("pods",)),)
 
 @dataclass(frozen=True)
 class Scope:
-    """The requests that a policy judges. Every condition (name to CEL) must hold."""
+    """Selects the requests that a policy judges. Every condition (name to CEL) must hold."""
 
     namespaces: Mapping[str, Any]
     conditions: Mapping[str, str]
@@ -135,7 +136,7 @@ def put_into_force(
     mode: Mode = Mode.ENFORCE,
     stamped: bool = False,
 ) -> pulumi.Resource:
-    """Registers the policy and its binding. Returns the last of them.
+    """Registers the policy and its binding. Returns the object registered last.
 
     A policy that would change pods has no binding while it observes, and so no effect. The same holds for one that
     judges `stamped` pods, because nothing stamps them.

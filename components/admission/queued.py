@@ -1,4 +1,4 @@
-"""Queue tenants: a pod that reaches a GPU there has come through Kueue.
+"""Queue tenants: every pod of a queue tenant that reaches a GPU has come through Kueue.
 
 Kueue queues the Jobs that have its label and ignores everything else. Without these policies a bare pod, a Deployment
 or a Job without the label would bypass the queue. Anybody can write a pod's labels and owners, but nobody can fake
@@ -30,7 +30,7 @@ _JOBS = tuple(ResourceRule(operation, ("jobs",), group="batch") for operation in
 
 @dataclass(frozen=True, kw_only=True)
 class Queued:
-    """`tenants` queue and may use their `seats` without queueing; `account` is Kueue's user name."""
+    """Names the queue tenants. `tenants` may use their `seats` without queueing. `account` is Kueue's user name."""
 
     seats: Seats
     tenants: Sequence[str]
@@ -170,5 +170,5 @@ def _uses_a_gpu(args: Queued) -> str:
 
 
 def _of_template(expression: str, job: str = "object") -> str:
-    """The same expression about a Job's pods instead of a pod."""
+    """Returns the same expression about the pod template of a Job instead of a pod."""
     return expression.replace("object.spec.", f"{job}.spec.template.spec.")

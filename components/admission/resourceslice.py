@@ -1,4 +1,4 @@
-"""ResourceSlices: an exporter may write those of its own node and our driver, and nothing else.
+"""ResourceSlices: an exporter may write only the ResourceSlices of its own node and of our driver.
 
 The right to write ResourceSlices is the right to invent devices on any node, for any driver. RBAC cannot narrow it.
 Kubernetes' own example bounds DRA drivers alike (kubernetes-sigs/dra-example-driver, deployments/helm,
@@ -11,7 +11,7 @@ from components.base.manifest import Manifest
 from tenancy import names, policy_names
 from tenancy.names import Names
 
-# The API server takes it from the pod's token (ServiceAccountTokenPodNodeInfo, from Kubernetes 1.30 on).
+# The API server takes the node's name from the pod's token (ServiceAccountTokenPodNodeInfo, from Kubernetes 1.30 on).
 _NODE = "authentication.kubernetes.io/node-name"
 _RULES = tuple(
     ResourceRule(operation, ("resourceslices",), group=names.RESOURCE_GROUP) for operation in ("CREATE", "UPDATE")

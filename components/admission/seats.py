@@ -20,14 +20,14 @@ _LONGEST_LITERAL = 90_000
 
 @dataclass(frozen=True, kw_only=True)
 class Seats:
-    """Each tenant's sizes of seats: MiB of one device, and the most devices that a pod of that size may be on."""
+    """Lists each tenant's seat sizes: the MiB of one device, and the most devices that a pod of that size may use."""
 
     names: Names
     sizes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     @property
     def variables(self) -> dict[str, str]:
-        """The CEL variables that `is_a_seat` reads."""
+        """Returns the CEL variables that `is_a_seat` reads."""
         return {
             "taken": cel.most_at_once(lambda container: cel.gpumem_of(container, self.names)),
             "spread": cel.devices_of(self.names),
@@ -41,7 +41,7 @@ class Seats:
 
     @property
     def message(self) -> str:
-        """CEL for a refusal that lists the namespace's sizes."""
+        """Returns CEL for a refusal that lists the namespace's seat sizes."""
         literal = ", ".join(map(self._listed, sorted(self.sizes)))
         ask = f"a pod with {self.names.gpumem} is as large as a seat: ask for "
         by_device = (
@@ -53,7 +53,7 @@ class Seats:
         return Seats(names=self.names, sizes={name: self.sizes[name] for name in tenants if name in self.sizes})
 
     def length(self, tenant: str) -> int:
-        """The characters that the tenant takes of an expression; 0 without a seat."""
+        """Returns the number of characters that the tenant adds to an expression, 0 for a tenant without a seat."""
         if tenant not in self.sizes:
             return 0
         return max(len(self._sizes_of(tenant)), len(self._listed(tenant))) + len(", ")

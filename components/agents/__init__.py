@@ -1,1 +1,1 @@
-"""The agents as they are declared: settings, rights and workloads, a module an agent."""
+"""The agents as the stack declares them: each module holds one agent's settings, rights and workload."""

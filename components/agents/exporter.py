@@ -1,4 +1,5 @@
-"""The exporter: GPU memory, measured on each node, and the node's devices for those that place by device."""
+"""The exporter: measures GPU memory on each node, and publishes the node's devices for schedulers that place by
+device."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ _PUBLISHING = PolicyRule(names.RESOURCE_GROUP, ("resourceslices",), ("list", "wa
 # cmd/driver-manager/main.go of k8s-driver-manager (maybeSetPaused), mig-manager's paused-for-mig-change.
 _OPERATOR_LABELS = ("nvidia.com/gpu.deploy.client", "nvidia.com/gpu.deploy.device-plugin")
 _PAUSED = ("paused-for-driver-upgrade", "paused-for-mig-change")
-# The node's control groups, at the path that NVML knows. Without the mount a container sees its own group alone.
+# Mounts the node's control groups at the path that NVML knows. Without the mount a container sees only its own group.
 _GROUPS = Volume(name="cgroups", path=names.CGROUPS, source={"hostPath": {"path": names.CGROUPS, "type": "Directory"}})
 _CLAIM = "devices"
 _BY_CLAIM = {"resourceClaims": [{"name": _CLAIM, "resourceClaimTemplateName": names.EXPORTER_CLAIM}]}
@@ -44,7 +45,8 @@ class ExporterSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class ExporterArgs:
-    """`code` has NVML's bindings. With `publish_devices` each node's devices are published as its ResourceSlice."""
+    """Holds the exporter's arguments. `code` has NVML's bindings. With `publish_devices` each node publishes its
+    devices as a ResourceSlice."""
 
     spec: ExporterSpec
     cluster: ClusterSpec
@@ -54,7 +56,7 @@ class ExporterArgs:
 
 
 def exporter_agent(args: ExporterArgs) -> Agent:
-    """The agent that measures a node's devices and reads the pods and promises from the API.
+    """Returns the agent that measures a node's devices, and that reads pods and promises from the API.
 
     RBAC has no field selectors, so its role covers the pods of all nodes. resourceslice.py limits what it may publish.
     """
@@ -68,7 +70,7 @@ def exporter_agent(args: ExporterArgs) -> Agent:
             "PORT": str(args.spec.port),
             "INTERVAL_SECONDS": str(args.spec.interval_seconds),
             names.VISIBLE_DEVICES: "all",
-            names.DRIVER_CAPABILITIES: "utility",  # NVML and nothing that computes
+            names.DRIVER_CAPABILITIES: "utility",  # The exporter needs NVML, and no library that computes on the GPU.
             "PUBLISH_DEVICES": flag(args.publish_devices),
         },
         rules=(
@@ -87,7 +89,7 @@ def exporter_agent(args: ExporterArgs) -> Agent:
 
 
 def telemetry_environment(system_namespace: str, exporter: ExporterSpec) -> dict[str, str]:
-    """The variables by which an agent finds the exporters."""
+    """Returns the variables by which an agent finds the exporters."""
     return {
         "EXPORTER_NAMESPACE": names.node_agent_namespace(system_namespace),
         "EXPORTER_PORT": str(exporter.port),
@@ -95,12 +97,12 @@ def telemetry_environment(system_namespace: str, exporter: ExporterSpec) -> dict
 
 
 def ledger_rule(system_namespace: str) -> PolicyRule:
-    """The right to read the ledger."""
+    """Returns the right to read the ledger."""
     return PolicyRule("", ("configmaps",), ("get",), resource_names=(names.LEDGER,), namespace=system_namespace)
 
 
 def telemetry_rules(system_namespace: str) -> tuple[PolicyRule, ...]:
-    """The rights to read the ledger, the nodes and the exporters' pods."""
+    """Returns the rights to read the ledger, the nodes and the exporters' pods."""
     nodes = names.node_agent_namespace(system_namespace)
     return (
         ledger_rule(system_namespace),
@@ -110,7 +112,7 @@ def telemetry_rules(system_namespace: str) -> tuple[PolicyRule, ...]:
 
 
 def device_claim(namespace: str) -> Manifest:
-    """A claim that sees all devices of the node, unhealthy ones too, and allocates none.
+    """Returns a claim that makes all devices of the node visible, also unhealthy ones, and allocates no device.
 
     NVIDIA's operator does the same for its own exporter where it installs no runtime class
     (manifests/state-dcgm-exporter).
@@ -138,7 +140,8 @@ def daemon_set(
     reads_caps: bool = False,
     claims_devices: bool = False,
 ) -> Manifest:
-    """The exporter on every node that one of the selectors matches, except while NVIDIA's operator replaces the driver.
+    """Runs the exporter on every node that one of the selectors matches, except while NVIDIA's operator replaces the
+    driver.
 
     It asks for no nvidia.com/gpu, so that it runs when all are taken. It sees the devices through the runtime class, or
     by a claim (`claims_devices`). NVML's process IDs are those of the host. With `reads_caps` it also sees the node's
@@ -163,7 +166,7 @@ def daemon_set(
 
 
 def network_policy(args: ExporterArgs) -> Manifest:
-    """Lets the agents that act on the measurements read them, and Prometheus."""
+    """Lets Prometheus and the agents that act on the readings connect to the exporter."""
     agent = exporter_agent(args)
     readers = {"key": names.LABEL_NAME, "operator": "In", "values": [names.WATCHDOG, names.GATE, names.SCHEDULER]}
     ours = peer(args.cluster.system_namespace, {"matchExpressions": [readers]})

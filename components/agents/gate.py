@@ -1,4 +1,4 @@
-"""The demand gate: it scales on-demand workloads from 0 to 1 into headroom, and back."""
+"""The demand gate: scales on-demand workloads from 0 to 1 while there is headroom, and back to 0."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ from tenancy.ledger import GATE_MARGIN_MIB
 _OVERLAP_SECONDS = 22
 GATE_RUN_SECONDS = RUN_SECONDS + _OVERLAP_SECONDS
 GATE_DEADLINE_SECONDS = DEADLINE_SECONDS + _OVERLAP_SECONDS
-# The samples in a row that must agree. A run that starts late takes four at the longest interval of 15 s.
+# The number of consecutive samples that must agree. A late run takes four samples at the longest interval of 15 s.
 _SAMPLES = 3
 # The time before a stopped workload may start again.
 _COOL_DOWN_SECONDS = 300
@@ -126,7 +126,8 @@ class GateArgs:
 
 
 def gates(on_demand: Mapping[str, OnDemandSpec]) -> list[Manifest]:
-    """The gates as the agent reads them from GATES, in their order: the first opens first and closes last.
+    """Returns the gates in their order, as the agent reads the gates from GATES. The first gate opens first and closes
+    last.
 
     The order is by name, because the maps of the configuration have none. Gates without a demand signal come last.
     """
@@ -155,7 +156,7 @@ def _demand(spec: OnDemandSpec) -> Manifest:
 
 
 def gate_agent(args: GateArgs) -> Agent:
-    """One agent for all gates, so that two workloads never start into the same headroom."""
+    """Returns one agent for all gates, so that two workloads never start into the same headroom."""
     namespace = args.cluster.system_namespace
     declared = gates(args.on_demand)
     return Agent(
@@ -189,7 +190,8 @@ def _by_namespace(declared: list[Manifest]) -> Mapping[str, tuple[str, ...]]:
 
 
 def _rules(namespace: str, owned: tuple[str, ...], armed: bool) -> Iterator[PolicyRule]:
-    """The rights to read its Deployments and their other autoscalers, and to scale when armed."""
+    """Returns the rights to read the gate's Deployments and their other autoscalers. An armed gate may also scale
+    Deployments."""
     yield PolicyRule("apps", ("deployments",), ("get",), resource_names=owned, namespace=namespace)
     if armed:
         yield PolicyRule("apps", ("deployments/scale",), ("patch",), resource_names=owned, namespace=namespace)

@@ -1,4 +1,4 @@
-"""The guard: on nodes with oversubscribed host memory it makes the kernel kill a disposable pod first."""
+"""The guard: makes the kernel kill a disposable pod first on nodes with oversubscribed host memory."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ CAPABILITIES = ("SYS_RESOURCE", "DAC_OVERRIDE")
 
 @dataclass(frozen=True, kw_only=True)
 class GuardArgs:
-    """`pools`: those with the guard on, at least one."""
+    """Holds the guard's arguments. `pools` are the memory pools with the guard on, at least one."""
 
     cluster: ClusterSpec
     code: Zipapp
@@ -28,7 +28,7 @@ class GuardArgs:
 
 
 def guard_agent(args: GuardArgs, pool: HostMemoryPool) -> Agent:
-    """The agent on the pool's nodes, with the numbers of the pool's proof.
+    """Returns the agent on the pool's nodes, with the numbers of the pool's proof.
 
     RBAC has no field selectors, so its role covers the pods of all nodes.
     """
@@ -54,7 +54,8 @@ def guard_agent(args: GuardArgs, pool: HostMemoryPool) -> Agent:
 
 
 def daemon_set(agent: Agent, pool: HostMemoryPool) -> Manifest:
-    """The guard on every node of the pool, whatever its taints, with the host's processes and no mount of the host.
+    """Runs the guard on every node of the pool, whatever its taints. The guard sees the host's processes and mounts
+    nothing of the host.
 
     Its class protects it from eviction and gives it the lowest oom_score_adj.
     """
@@ -81,7 +82,7 @@ def daemon_set(agent: Agent, pool: HostMemoryPool) -> Manifest:
 
 
 def network_policy(agent: Agent) -> Manifest:
-    """Lets Prometheus alone read the guards of all pools."""
+    """Lets only Prometheus connect to the guards of all pools."""
     return ingress(agent.metadata, agent.selector, PORT, agent.cluster.scrapers)
 
 

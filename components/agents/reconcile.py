@@ -1,4 +1,4 @@
-"""Capacity: the ledger, and the reconcile agent that advertises it on the nodes."""
+"""Capacity: declares the ledger, and the reconcile agent that advertises the ledger's gpumem on the nodes."""
 
 import hashlib
 import json
@@ -137,7 +137,8 @@ class ReconcileSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityArgs:
-    """`reconcile`: None if another program advertises gpumem; then only the ledger is declared."""
+    """Holds the arguments. `reconcile` is None if another program advertises gpumem; then the stack declares only the
+    ledger."""
 
     cluster: ClusterSpec
     code: Zipapp
@@ -146,7 +147,7 @@ class CapacityArgs:
 
 
 def ledger_config_map(ledger: Ledger, namespace: str, *, advertised: bool) -> Manifest:
-    """The ledger as the agents and the policy pack read it.
+    """Returns the ledger as the agents and the policy pack read it.
 
     If it is advertised, a finalizer keeps it until reconcile has removed the capacity from every node. The finalizer
     names the resource domain, by which reconcile knows the keys even if the data is broken.
@@ -161,7 +162,7 @@ def ledger_config_map(ledger: Ledger, namespace: str, *, advertised: bool) -> Ma
 
 
 def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int) -> Agent:
-    """The agent that advertises. It may patch the status of any node, since a node may leave its pool.
+    """Returns the reconcile agent. The agent may patch the status of any node, since a node may leave its pool.
 
     node_status.py limits what it may write there.
     """
@@ -187,7 +188,8 @@ def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int
 
 
 def advertise_job(agent: Agent, ledger: Manifest) -> Manifest:
-    """One run now. A Job's spec is immutable, so another ledger or another pod makes a Job of another name.
+    """Returns a Job that runs reconcile once, now. A Job's spec is immutable, so another ledger or another pod needs a
+    Job of another name.
 
     It has no ttlSecondsAfterFinished: Pulumi would make a deleted Job again on every refresh.
     """
@@ -207,8 +209,8 @@ def _canonical_json(value: object) -> str:
 # The ledger's finalizer names the keys that are on the nodes. An update of it would leave the old keys there for good.
 # With a replacement reconcile removes them first: for another resource domain, and before reconcile itself goes.
 _RETIRES = ("metadata.finalizers",)
-# The old Job goes first. Otherwise an `up` that fails in between leaves it behind, and an `up` back to the former state
-# would make a Job of the same name.
+# Deletes the old Job before it creates the new one. Otherwise an `up` that fails in between leaves the old Job behind.
+# An `up` back to the former state would then make a second Job of the same name.
 _RUNS_AGAIN = ("metadata.name",)
 
 

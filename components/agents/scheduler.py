@@ -1,4 +1,4 @@
-"""Placement by device: a second kube-scheduler, with our extender in the same pod (docs/adr/0014)."""
+"""Placement by device: runs a second kube-scheduler, with our extender in the same pod (docs/adr/0014)."""
 
 import hashlib
 import json
@@ -22,11 +22,11 @@ from tenancy.devices.allocate import Scoring
 from tenancy.ledger import Ledger
 from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
 
-# On the pod's loopback, where only the kube-scheduler of the same pod reaches the extender's verbs.
+# The extender listens on the pod's loopback, so only the kube-scheduler of the same pod reaches it.
 _VERBS_PORT = 9443
-_HEALTH_PORT = 10259  # kube-scheduler's own, for the kubelet's probes
+_HEALTH_PORT = 10259  # The kubelet probes kube-scheduler at this port.
 _METRICS_PORT = 9402
-# One pod places pods; the other takes over within 20 s.
+# One of the two pods places pods; the other takes over within 20 s.
 _REPLICAS = 2
 # The longest that a pod with a seat waits while others use its memory. Meanwhile gates close and the watchdog recycles.
 _HOLD_SECONDS = 60
@@ -78,7 +78,8 @@ class SchedulerArgs:
 
 
 def scheduler_agent(args: SchedulerArgs) -> Agent:
-    """The extender. Its account is the pod's, so it has the built-in roles that kube-scheduler needs."""
+    """Returns the extender. The pod runs under the extender's account, so the account has the built-in roles that
+    kube-scheduler needs."""
     spec, namespace = args.spec, args.cluster.system_namespace
     return Agent(
         program="extender",
@@ -126,7 +127,7 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
 
 
 def retry_claim(args: SchedulerArgs) -> Manifest:
-    """A claim on nothing. The extender annotates it when a waiting pod would fit.
+    """Returns a claim on nothing. The extender annotates the claim when a waiting pod would fit.
 
     kube-scheduler tries all waiting pods again after any event on a ResourceClaim.
     """
@@ -134,7 +135,7 @@ def retry_claim(args: SchedulerArgs) -> Manifest:
 
 
 def configuration(args: SchedulerArgs) -> dict[str, Any]:
-    """kube-scheduler's own file: one profile, one extender, leadership by a Lease.
+    """Returns the configuration of kube-scheduler: one profile, one extender, leadership by a Lease.
 
     https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/. kube-scheduler also checks the sum of a
     node (ignoredByScheduler false), so that its cache of assumed pods stays right. It offers every feasible node
@@ -175,7 +176,8 @@ def configuration(args: SchedulerArgs) -> dict[str, Any]:
 
 
 def config_map(args: SchedulerArgs) -> Manifest:
-    """The configuration, immutable and named by its content, so that a change of it starts a rollout."""
+    """Returns the configuration as an immutable ConfigMap. Its name depends on its content, so that a change starts a
+    rollout."""
     content = json.dumps(configuration(args), indent=2)
     digest = hashlib.sha256(content.encode()).hexdigest()[:10]
     metadata = scheduler_agent(args).metadata
@@ -189,7 +191,7 @@ def config_map(args: SchedulerArgs) -> Manifest:
 
 
 def deployment(args: SchedulerArgs) -> Manifest:
-    """kube-scheduler and the extender in one pod, so that both have the same leader."""
+    """Runs kube-scheduler and the extender in one pod, so that both have the same leader."""
     agent, spec = scheduler_agent(args), args.spec
     config = Volume(
         name="config", path="/etc/kube-scheduler", source={"configMap": {"name": config_map(args)["metadata"]["name"]}}
@@ -221,7 +223,7 @@ def deployment(args: SchedulerArgs) -> Manifest:
 
 
 def _kube_scheduler(image: str, config: Volume) -> Manifest:
-    """Upstream's program, which makes its own serving certificate in memory."""
+    """Returns the container with upstream's kube-scheduler, which makes its own serving certificate in memory."""
     return hardened(
         {
             "name": names.KUBE_SCHEDULER,
@@ -240,7 +242,7 @@ def _kube_scheduler(image: str, config: Volume) -> Manifest:
 
 
 def disruption_budget(args: SchedulerArgs) -> Manifest:
-    """One pod at a time: a drained node takes the leader at worst, and the other pod takes over."""
+    """Allows one disrupted pod at a time. A drained node takes at most the leader, and the other pod takes over."""
     agent = scheduler_agent(args)
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": agent.selector}}
     return agent.declare("policy/v1", "PodDisruptionBudget", spec=spec)

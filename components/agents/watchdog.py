@@ -1,4 +1,4 @@
-"""The watchdog: it recycles the smallest set of pods over budget while a device is below its floor (record 0000)."""
+"""The watchdog: recycles the smallest set of pods over budget while a device is below its floor (record 0000)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,8 +52,8 @@ class WatchdogSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class WatchdogArgs:
-    """`budgeted`: the tenants with budgets, which it may recycle; `queued`: the queue tenants among these; `assumed`:
-    the tenants that have seats only in pools with assumed numbers."""
+    """Holds the watchdog's arguments. `budgeted` are the tenants with budgets, which the watchdog may recycle. `queued`
+    are the queue tenants among these. `assumed` are the tenants that have seats only in pools with assumed numbers."""
 
     spec: WatchdogSpec
     cluster: ClusterSpec
@@ -65,7 +65,8 @@ class WatchdogArgs:
 
 
 def watchdog_agent(args: WatchdogArgs) -> Agent:
-    """The agent. Armed it may evict in the budgeted tenants' namespaces; unarmed it reads and reports alone."""
+    """Returns the agent. An armed watchdog may evict in the budgeted tenants' namespaces. An unarmed watchdog only
+    reads and reports."""
     spec, namespace = args.spec, args.cluster.system_namespace
     return Agent(
         program="watchdog",

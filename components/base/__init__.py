@@ -1,1 +1,1 @@
-"""The base of every component: Specs, manifests, identities, and the pod that all agents share."""
+"""The base of every component: Specs, manifests, identities, and the pod template that all agents share."""

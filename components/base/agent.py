@@ -1,4 +1,4 @@
-"""The hardened pod that all agents share, and the CronJob that runs some of them each minute."""
+"""Makes the hardened pod that all agents share, and the CronJob that runs some of the agents each minute."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from tenancy import names
 RUN_SECONDS = 45
 DEADLINE_SECONDS = 58
 
-# The port's name in containers that Prometheus scrapes.
+# Prometheus scrapes the container port of this name.
 METRICS_PORT = "metrics"
 
 _USER = 65532  # "nonroot" of the distroless images; no image in use gives it a home, a shell or a file
@@ -24,7 +24,7 @@ _CODE_VOLUME = "code"
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """A volume of the pod and its path in a container; `source` holds the API's fields next to the name."""
+    """Describes a volume of the pod and its path in a container. `source` holds the API's fields next to the name."""
 
     name: str
     path: str
@@ -40,7 +40,7 @@ class Volume:
 
 @dataclass(frozen=True, kw_only=True)
 class Agent(Account):
-    """A program of the zipapp, with its account and its variables.
+    """Describes a program of the zipapp, with its account and its variables.
 
     With `capabilities` it runs as root without any others: Kubernetes gives capabilities to no other user (KEP-2763).
     """
@@ -54,11 +54,11 @@ class Agent(Account):
 
     @property
     def selector(self) -> dict[str, str]:
-        """The labels that choose its pods within their namespace."""
+        """Returns the labels that select the agent's pods within their namespace."""
         return {names.LABEL_NAME: self.name}
 
     def declare(self, api_version: str, kind: str, **body: object) -> Manifest:
-        """An object with the agent's name."""
+        """Returns an object with the agent's name."""
         return {"apiVersion": api_version, "kind": kind, "metadata": self.metadata, **body}
 
 
@@ -67,7 +67,7 @@ def probe(path: str, port: int | str = METRICS_PORT, **request: str) -> Manifest
 
 
 def serving(port: int) -> Manifest:
-    """The fields of a node agent's container that serves /metrics and /healthz on that port."""
+    """Returns the fields of a node agent's container that serves /metrics and /healthz on that port."""
     return {
         "ports": [{"name": METRICS_PORT, "containerPort": port}],
         "livenessProbe": probe("/healthz"),
@@ -83,7 +83,7 @@ def pod_template(
     beside: Sequence[Manifest] = (),
     volumes: Sequence[Volume] = (),
 ) -> Manifest:
-    """The hardened pod.
+    """Returns the hardened pod.
 
     `container` and `pod` add fields and override none. `beside` are further containers. The agent's container reads
     `volumes`. The pod passes Pod Security `restricted`, unless `pod` adds a privilege. It has no CPU limit, since
@@ -120,7 +120,7 @@ def pod_template(
 
 
 def agent_container(agent: Agent, mounts: Sequence[Manifest] = ()) -> Manifest:
-    """The container that runs the agent's program."""
+    """Returns the container that runs the agent's program."""
     return hardened(
         {
             "name": agent.program,
@@ -135,7 +135,8 @@ def agent_container(agent: Agent, mounts: Sequence[Manifest] = ()) -> Manifest:
 
 
 def hardened(container: Manifest, capabilities: Sequence[str] = ()) -> Manifest:
-    """The container without any privilege, or as root with these capabilities alone."""
+    """Returns the container without any privilege. With `capabilities` the container runs as root with only these
+    capabilities."""
     root: Manifest = {"runAsNonRoot": False, "runAsUser": 0} if capabilities else {}
     return {
         **container,

@@ -1,4 +1,4 @@
-"""The identity of an agent: its ServiceAccount, and roles with the rights that it needs."""
+"""The identity of an agent: a ServiceAccount, and roles with the rights that the agent needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,13 +37,13 @@ class PolicyRule:
 
 
 def events_rule(namespace: str | None = None) -> PolicyRule:
-    """The right to record Events."""
+    """Returns the right to record Events."""
     return PolicyRule("events.k8s.io", ("events",), ("create",), namespace=namespace)
 
 
 @dataclass(frozen=True)
 class RoleRef:
-    """A role by its name; a ClusterRole if `namespace` is None."""
+    """Names a role. The role is a ClusterRole if `namespace` is None."""
 
     name: str
     namespace: str | None = None
@@ -63,7 +63,7 @@ def role_manifest(ref: RoleRef, labels: dict[str, str], rules: Sequence[PolicyRu
 
 
 def binding_manifest(name: str, labels: dict[str, str], ref: RoleRef, subjects: Sequence[Manifest]) -> Manifest:
-    """Gives the subjects a role in its own namespace, or in the whole cluster."""
+    """Gives the subjects a role in the role's own namespace, or in the whole cluster."""
     return {
         "apiVersion": f"{RBAC_GROUP}/v1",
         "kind": f"{ref.prefix}RoleBinding",
@@ -83,7 +83,8 @@ def _metadata(name: str, labels: dict[str, str], namespace: str | None) -> Manif
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """A program's ServiceAccount `name` with its rights; `roles` are roles of Kubernetes that it gets as well."""
+    """Describes the ServiceAccount `name` of a program and its rights. `roles` are Kubernetes' own roles that the
+    account gets as well."""
 
     program: str
     name: str
@@ -101,7 +102,7 @@ class Account:
 
 
 def service_account(account: Account) -> Manifest:
-    """The account; only a pod that asks for a token gets one."""
+    """Returns the ServiceAccount. Only a pod that asks for a token gets one."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -111,13 +112,13 @@ def service_account(account: Account) -> Manifest:
 
 
 def role(account: Account, namespace: str | None) -> Manifest:
-    """The role for the rules of a namespace, or of the whole cluster (None)."""
+    """Returns the role for the rules of a namespace, or of the whole cluster (None)."""
     rules = [rule for rule in account.rules if rule.namespace == namespace]
     return role_manifest(RoleRef(account.name, namespace), account.labels, rules)
 
 
 def binding(account: Account, namespace: str | None) -> Manifest:
-    """Gives the account the role of its own name."""
+    """Gives the account the role that has the account's name."""
     return _binding(account, account.name, RoleRef(account.name, namespace))
 
 

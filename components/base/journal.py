@@ -1,4 +1,5 @@
-"""The ConfigMap in which an agent keeps its acts across runs: declared without data, written by the agent alone."""
+"""The journal: a ConfigMap in which an agent keeps its acts across runs. The stack declares no data; only the agent
+writes."""
 
 from components.base.agent import Agent
 from components.base.identity import PolicyRule
@@ -11,5 +12,5 @@ def journal(agent: Agent) -> Manifest:
 
 
 def journal_rule(name: str, namespace: str) -> PolicyRule:
-    """The right of the agent of that name to keep its journal."""
+    """Returns the right of the agent of that name to write its journal."""
     return PolicyRule("", ("configmaps",), ("get", "patch"), resource_names=(names.journal(name),), namespace=namespace)

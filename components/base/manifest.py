@@ -11,7 +11,7 @@ from tenancy.names import STACK, labels
 
 Manifest = dict[str, Any]
 
-# Fields that Kubernetes holds immutable and that the provider would try to change in place.
+# Kubernetes holds these fields immutable, and the provider would try to change them in place.
 _IMMUTABLE: dict[str, list[str]] = {
     "PriorityClass": ["value", "preemptionPolicy"],
     "LocalQueue": ["spec.clusterQueue"],
@@ -19,7 +19,7 @@ _IMMUTABLE: dict[str, list[str]] = {
 
 
 def component_type(noun: str) -> str:
-    """The type token of a component, for instance `gputenancy:index:Capacity`."""
+    """Returns the type token of a component, for instance `gputenancy:index:Capacity`."""
     return f"gputenancy:index:{noun}"
 
 
@@ -34,7 +34,7 @@ def manifest(
 
 
 def description_field(description: str) -> Manifest:
-    """The field of a class that has a description."""
+    """Returns the field of a class that has a description."""
     return {"description": description} if description else {}
 
 
@@ -73,8 +73,8 @@ def register(
 
 
 def _marked(manifest: Manifest) -> Manifest:
-    """The object with the name of its stack. Another stack that applies the object gets a conflict from the API server
-    (docs/adr/0034)."""
+    """Returns the object with the name of its stack. Another stack that applies the object gets a conflict from the API
+    server (docs/adr/0034)."""
     metadata = manifest["metadata"]
     annotations = {**metadata.get("annotations", {}), STACK: f"{pulumi.get_project()}/{pulumi.get_stack()}"}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
@@ -95,12 +95,14 @@ def client_side(
 
 
 def _type_token(api_version: str, kind: str) -> str:
-    """The provider's type. Importing its Python classes would take longer than the rest of a preview's program."""
+    """Returns the provider's type. Importing the provider's Python classes would take longer than all other work of a
+    preview."""
     group = api_version if "/" in api_version else f"core/{api_version}"
     return f"kubernetes:{group}:{kind}"
 
 
 @cache
 def _provider_version() -> str:
-    """The version that the provider's own classes ask for; without one the engine takes any installed plugin."""
+    """Returns the version that the provider's Python classes ask for. Without a version the engine takes any installed
+    plugin."""
     return version("pulumi-kubernetes")

@@ -1,4 +1,4 @@
-"""NetworkPolicies: each port that an agent serves has its peers, and all other ingress is denied."""
+"""NetworkPolicies: each port that an agent serves lists its peers, and all other ingress is denied."""
 
 from collections.abc import Iterable, Mapping
 
@@ -29,7 +29,7 @@ class PrometheusSpec(Spec):
 
 
 def peer(namespace: str, pod_selector: Mapping[str, object]) -> Manifest:
-    """Pods of one namespace."""
+    """Selects pods of one namespace."""
     return {
         "namespaceSelector": {"matchLabels": {LABEL_NAMESPACE: namespace}},
         "podSelector": dict(pod_selector),
@@ -37,7 +37,7 @@ def peer(namespace: str, pod_selector: Mapping[str, object]) -> Manifest:
 
 
 def ingress(metadata: Manifest, selector: Mapping[str, str], port: int, peers: Iterable[Manifest]) -> Manifest:
-    """Lets the peers reach that port of the selected pods, and nobody else any port.
+    """Lets the peers reach that port of the selected pods. Nobody else reaches any port of these pods.
 
     The kubelet's probes come from the pod's own node, which Kubernetes always lets in. Egress stays open, because only
     the cluster knows the address of its API server.

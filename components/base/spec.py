@@ -31,7 +31,7 @@ class Form:
     pattern: str
 
     def check(self, text: str) -> str:
-        """The text itself. Raises PydanticCustomError, type `form`."""
+        """Returns the text unchanged. Raises PydanticCustomError of type `form` if the text does not match."""
         if re.fullmatch(self.pattern, text) is None:
             raise PydanticCustomError("form", "must be {words}", {"words": self.words})
         return text
@@ -40,7 +40,7 @@ class Form:
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        # Editors show the words (vscode-json-languageservice); other readers of the schema pass them over.
+        # Editors show the words (vscode-json-languageservice). Other readers of the schema ignore the words.
         return {**handler(schema), "pattern": f"^(?:{self.pattern})$", "patternErrorMessage": f"must be {self.words}"}
 
 
@@ -75,7 +75,7 @@ def _is_a_zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        if available_timezones():  # a machine may have none at all
+        if available_timezones():  # A machine may have no value at all.
             raise ValueError(f"is no time zone; write that of a place, such as Europe/Berlin (got {name!r})") from None
     return name
 
@@ -142,13 +142,13 @@ MibOrNone = Annotated[int, Field(ge=0, le=2**31, examples=[1024])]
 Count = Annotated[int, Field(ge=1, le=100_000, examples=[2])]
 Seconds = Annotated[int, Field(ge=1, examples=[10])]  # without `le`, which would win against a field's own
 Port = Annotated[int, Field(ge=1024, le=65535, examples=[9500])]
-PriorityValue = Annotated[  # above 1e9 is the system's own
+PriorityValue = Annotated[  # Kubernetes reserves the values above 1e9.
     int,
     Field(ge=-(2**31), le=1_000_000_000, description="Its priority. A higher number comes first.", examples=[100_000]),
 ]
 Labels = Annotated[dict[LabelKey, LabelValue], Field(examples=[{"nvidia.com/gpu.present": "true"}])]
 
-# Names of other keys.
+# These settings hold the names of other keys.
 TenantKey = Annotated[
     DnsLabel, Field(description="Key of tenants: the namespace in which it runs.", examples=["team-a"])
 ]
@@ -160,7 +160,7 @@ class Spec(BaseModel):
     """Plain data known before the program runs: frozen, strict, no unknown keys."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-    # The other parts of a stack that this part needs, each with the reason.
+    # Maps each other part of a stack that this part needs to the reason.
     needs: ClassVar[Mapping[str, str]] = {}
 
 
@@ -177,6 +177,6 @@ class TolerationSpec(Spec):
 
     @property
     def declared(self) -> dict[str, str]:
-        """As the API has it."""
+        """Returns the toleration in the form of the API."""
         match = {"operator": "Exists"} if self.value is None else {"operator": "Equal", "value": self.value}
         return {"key": self.key, **match, "effect": self.effect}

@@ -1,4 +1,4 @@
-"""The namespaces of the agents and what every agent shares."""
+"""The namespaces of the agents, and the settings and code that all agents share."""
 
 import base64
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from components.base.zipapp import Zipapp
 from tenancy import names
 
 _COMPONENT = "system"
-# More than there are agents: one a node, and a few.
+# Larger than the number of agents: one agent for each node, and a few more.
 _MOST_PODS = 100_000
 
 
@@ -47,13 +47,14 @@ class ClusterSpec(Spec):
 
     @property
     def scrapers(self) -> list[Manifest]:
-        """The peers of NetworkPolicies that may read metrics."""
+        """Returns the peers of NetworkPolicies that may read metrics."""
         return [self.prometheus.peer] if self.prometheus else []
 
 
 @dataclass(frozen=True, kw_only=True)
 class SystemArgs:
-    """`node_code`: the code of the agents that read the host's processes, None without such agents.
+    """Holds the arguments. `node_code` is the code of the agents that read the host's processes, or None without such
+    agents.
 
     With `claims_devices` these agents see a node's devices by a claim.
     """
@@ -65,14 +66,14 @@ class SystemArgs:
 
 
 def namespace(name: str, pod_security: str) -> Manifest:
-    """A namespace that enforces a level of the Pod Security Standards."""
+    """Returns a namespace that enforces a level of the Pod Security Standards."""
     made = manifest("v1", "Namespace", name, _COMPONENT)
     made["metadata"]["labels"][names.POD_SECURITY_ENFORCE] = pod_security
     return made
 
 
 def node_namespace(name: str, *, claims_devices: bool = False) -> Manifest:
-    """The namespace of the agents that see the host's processes and every device.
+    """Returns the namespace of the agents that see the host's processes and every device.
 
     A label exempts it, because a tenant could create the name in a stack that has no such namespace.
     """
@@ -84,7 +85,7 @@ def node_namespace(name: str, *, claims_devices: bool = False) -> Manifest:
 
 
 def default_deny_ingress(namespace: str, serving: Iterable[str]) -> Manifest:
-    """Lets nobody reach the namespace's pods, except those of the agents in `serving`.
+    """Denies all ingress to the namespace's pods, except to the agents in `serving`.
 
     Each serving agent has its own policy, which denies the rest. If this policy covered them too, it would keep
     Prometheus out during an upgrade, because it is there first.
@@ -106,7 +107,7 @@ def critical_pods_quota(namespace: str) -> Manifest:
 
 
 def code_config_map(code: Zipapp, namespace: str) -> Manifest:
-    """The agents' code, immutable and named by its hash."""
+    """Returns the agents' code as an immutable ConfigMap, named by its hash."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

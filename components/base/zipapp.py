@@ -1,4 +1,4 @@
-"""The agents' code as one zipapp. The same sources have the same name on every machine."""
+"""Packs the agents' code into one zipapp. The same sources have the same name on every machine."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ from tenancy.units import MIB
 CHECKOUT = Path(__file__).resolve().parents[2]
 LIMIT_BYTES = MIB - 2**14  # a ConfigMap holds 1 MiB (MaxSecretSize, pkg/apis/core/types.go); the rest is for its keys
 
-# The distribution that the exporter needs, and its only module.
+# The exporter needs this distribution, which has one module.
 _NVML, _NVML_MODULE = "nvidia-ml-py", "pynvml.py"
 _PACKAGES = ("agents", "tenancy")
 # The wheel puts this before our packages in every import (toolchain/wheel.py). It is empty in a checkout.
@@ -41,17 +41,18 @@ class Zipapp:
 
     @property
     def config_map(self) -> str:
-        """The ConfigMap's name, which changes with the code: no pod ever runs a mixture."""
+        """Returns the ConfigMap's name. The name changes with the code, so that no pod ever runs a mixture."""
         return f"{names.AGENTS}-{self.digest[:10]}"
 
 
 def build(root: Path = CHECKOUT) -> Zipapp:
-    """The zipapp of all agents in the checkout at `root`. Raises pulumi.RunError if no ConfigMap could hold it."""
+    """Builds the zipapp of all agents in the checkout at `root`. Raises pulumi.RunError if a ConfigMap cannot hold the
+    zipapp."""
     return _zipapp(_sources(root))
 
 
 def build_for_nodes(root: Path = CHECKOUT) -> Zipapp:
-    """The zipapp of the agents in privileged pods, with NVML's bindings.
+    """Builds the zipapp of the agents in privileged pods, with NVML's bindings.
 
     Raises pulumi.RunError as `build` does, and if the installed bindings are not the locked ones.
     """
@@ -76,12 +77,13 @@ def _zipapp(sources: Mapping[str, bytes]) -> Zipapp:
 
 
 def digest(members: Mapping[str, bytes]) -> str:
-    """The SHA-256, in hex, of an archive of these files, without compression: forks of zlib compress differently."""
+    """Returns the SHA-256, in hex, of an archive of these files. The archive is uncompressed, because forks of zlib
+    compress differently."""
     return hashlib.sha256(_archive(members, zipfile.ZIP_STORED)).hexdigest()
 
 
 def _bindings(root: Path) -> bytes:
-    """NVML's bindings as installed: in the locked version, and unchanged since pip checked their hash."""
+    """Returns NVML's bindings as installed: in the locked version, and unchanged since pip checked their hash."""
     locked = re.search(rf"^{_NVML}==(\S+)", (root / _LOCK).read_text(encoding="utf-8"), re.MULTILINE)
     installed = metadata.distribution(_NVML)
     if locked is None or installed.version != locked[1]:
@@ -99,7 +101,7 @@ def _archive(members: Mapping[str, bytes], compression: int) -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in members.items():
             member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-            member.create_system = 3  # Unix, also where the archive is made on Windows
+            member.create_system = 3  # Marks the entries as made on Unix, also if the archive is made on Windows.
             member.external_attr = 0o644 << 16
             archive.writestr(member, content, compression)
     return buffer.getvalue()

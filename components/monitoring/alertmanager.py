@@ -29,7 +29,7 @@ class DigestSpec(Spec):
 
 
 def alertmanager_config(spec: DigestSpec, metadata: Manifest) -> Manifest:
-    """The route for every alert with our label, of any namespace.
+    """Returns the route for every alert with our label, from any namespace.
 
     Alertmanager's alertmanagerConfigMatcherStrategy must not narrow it to the config's own namespace.
     """

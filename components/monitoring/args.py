@@ -47,13 +47,13 @@ class AlertsSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class AlertsArgs:
-    """The parts of the stack that the alerts watch."""
+    """Names the parts of the stack that the alerts watch."""
 
     spec: AlertsSpec
     cluster: ClusterSpec
     ledger: Ledger
     cron_jobs: Sequence[str]
-    recycles_per_hour: int | None = None  # the watchdog's limit for a tenant; None without a watchdog
+    recycles_per_hour: int | None = None  # The watchdog's limit for a tenant, or None without a watchdog.
     places_by_device: bool = False
     advertised: bool = True  # nodes advertise gpumem; False if seats are claimed
     guards: Sequence[str] = ()  # DaemonSets
@@ -68,6 +68,6 @@ class AlertsArgs:
         return self.spec.run_book or "docs/operations.md"
 
     def metadata(self, name: str = names.ALERTS) -> Manifest:
-        """The metadata of an object of that name, with the labels by which the operator's Prometheus selects."""
+        """Returns the metadata of an object, with the labels by which the Prometheus Operator selects objects."""
         labels = names.labels("alerts", name) | self.spec.labels
         return {"name": name, "namespace": self.namespace, "labels": labels}

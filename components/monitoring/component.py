@@ -16,7 +16,7 @@ EVALUATION_SECONDS = 5
 
 
 def rule_groups(args: AlertsArgs) -> Manifest:
-    """Every alert, with its numbers from the ledger, and every recording: a rule file of Prometheus."""
+    """Returns every alert, with its numbers from the ledger, and every recording, as a rule file of Prometheus."""
     rules = [alert.rule(args.run_book) for alert in alerts(args)]
     return {
         "groups": [
@@ -31,7 +31,7 @@ def rule_groups(args: AlertsArgs) -> Manifest:
 
 
 def prometheus_rule(args: AlertsArgs) -> Manifest:
-    """The same, for the Prometheus Operator."""
+    """Returns the alerts and recordings as a PrometheusRule for the Prometheus Operator."""
     return {
         "apiVersion": names.PROMETHEUS_OPERATOR_API,
         "kind": "PrometheusRule",
@@ -41,7 +41,7 @@ def prometheus_rule(args: AlertsArgs) -> Manifest:
 
 
 class Alerts(pulumi.ComponentResource):
-    """The objects of the monitoring."""
+    """Declares the objects of the monitoring."""
 
     def __init__(self, name: str, args: AlertsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Alerts"), name, {"cronJobs": list(args.cron_jobs)}, opts)

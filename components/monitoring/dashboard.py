@@ -11,13 +11,13 @@ from components.base.manifest import Manifest
 from tenancy import names
 
 KEY = "gpu-tenancy.json"
-# The label by which the sidecar of Grafana's charts finds the ConfigMap.
+# The sidecar of Grafana's charts finds the ConfigMap by this label.
 _SELECTED_BY = {"grafana_dashboard": "1"}
 _MODEL = Path(__file__).with_name("dashboard.json")
 
 
 def dashboard(namespace: str, run_book: str) -> Manifest:
-    """The ConfigMap; `run_book` is the address of docs/operations.md."""
+    """Returns the dashboard's ConfigMap. `run_book` is the address of docs/operations.md."""
     metadata = {
         "name": names.DASHBOARD,
         "namespace": namespace,
@@ -30,13 +30,13 @@ def dashboard(namespace: str, run_book: str) -> Manifest:
 
 
 def read() -> Manifest:
-    """The dashboard as Grafana has it, without the run book."""
+    """Returns the dashboard as Grafana has it, without the run book."""
     model: Manifest = json.loads(_MODEL.read_text(encoding="utf-8"))
     return model
 
 
 def _links(run_book: str) -> list[Manifest]:
-    """The link to the run book's address; a path would lead to Grafana's own server."""
+    """Returns the link to the run book. A path instead of an address would lead to Grafana's own server."""
     if not run_book.startswith(("http://", "https://")):
         return []
     link = {"title": "Run book", "type": "link", "icon": "doc", "tooltip": "", "url": run_book, "targetBlank": True}

@@ -1,4 +1,4 @@
-"""The scrapes that the alerts rest on, as PodMonitors and as configuration of Prometheus."""
+"""The scrapes that the alerts need, as PodMonitors and as configuration of Prometheus."""
 
 import re
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ _NODE_AGENTS = (names.EXPORTER, names.GUARD)
 
 
 def pod_monitor(args: AlertsArgs) -> Manifest:
-    """The scrape of the node agents' pods, with the node's name on every sample."""
+    """Returns the scrape of the node agents' pods. Every sample has the node's name."""
     agents = {"key": names.LABEL_NAME, "operator": "In", "values": [*_NODE_AGENTS]}
     relabelings = [
         {"sourceLabels": [f"{_META}pod_node_name"], "targetLabel": "node"},
-        # These are the agent's own; a sample's labels name the pod that it measures.
+        # These labels name the agent's own pod. The sample's labels name the pod that the sample measures.
         {"action": "labeldrop", "regex": "namespace|pod|container|endpoint"},
     ]
     namespace = names.node_agent_namespace(args.cluster.system_namespace)
@@ -27,13 +27,14 @@ def pod_monitor(args: AlertsArgs) -> Manifest:
 
 
 def scheduler_monitor(args: AlertsArgs) -> Manifest:
-    """The scrape of the scheduler's extenders. Series keep the name of their pod, because one pod leads."""
+    """Returns the scrape of the scheduler's extenders. Each series keeps the name of its pod, because only one pod
+    leads."""
     selector = {"matchLabels": {names.LABEL_NAME: names.SCHEDULER}}
     return _monitor(args.metadata(names.SCHEDULER), args.cluster.system_namespace, selector)
 
 
 def scrape_configs(args: AlertsArgs) -> Manifest:
-    """The same scrapes as a file of Prometheus' `scrape_config_files`."""
+    """Returns the same scrapes as a file of Prometheus' `scrape_config_files`."""
     system = args.cluster.system_namespace
     node_agents = _scrape(
         names.ALERTS, names.node_agent_namespace(system), _NODE_AGENTS, {"node": f"{_META}pod_node_name"}
@@ -44,7 +45,8 @@ def scrape_configs(args: AlertsArgs) -> Manifest:
 
 
 def _scrape(job: str, namespace: str, agents: Sequence[str], labels: Manifest) -> Manifest:
-    """A scrape of the agents' ports for metrics. `labels` are those of the samples, from the labels of discovery."""
+    """Returns a scrape of the agents' metrics ports. `labels` become labels of the samples, from the labels of
+    discovery."""
     name = re.sub(r"[^a-zA-Z0-9_]", "_", names.LABEL_NAME)
     keep = {f"{_META}pod_label_{name}": "|".join(agents), f"{_META}pod_container_port_name": METRICS_PORT}
     kept = [{"source_labels": [label], "regex": regex, "action": "keep"} for label, regex in keep.items()]

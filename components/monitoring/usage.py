@@ -1,4 +1,4 @@
-"""Recordings of each tenant's promises and use by the minute, which `kubectl gpumem bill` adds up over a month."""
+"""Records each tenant's promises and use by the minute. `kubectl gpumem bill` adds the recordings up over a month."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,7 +13,7 @@ MEANINGS: Mapping[str, str] = {
 
 
 def recordings() -> Iterator[Manifest]:
-    """The recordings, by tenant and pool. All exporters of a pool serve its seats, so each seat counts once."""
+    """Returns the recordings, by tenant and pool. All exporters of a pool serve its seats, so each seat counts once."""
     seats = f"max by (tenant, pool, seat) ({names.METRIC_SEAT})"
     yield {"record": names.RECORDED_SEATS, "expr": f"sum by (tenant, pool) ({seats})"}
     used = f'max by (namespace, pod_uid, container, node, uuid) ({names.METRIC_POD_USED}{{namespace!=""}})'

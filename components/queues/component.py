@@ -12,7 +12,7 @@ from components.queues.spec import CohortSpec, QueuesSpec, tenants_of
 
 @dataclass(frozen=True, kw_only=True)
 class QueuesArgs:
-    """`node_selectors`: the labels of each pool's nodes, by pool."""
+    """Holds the arguments. `node_selectors` maps each pool to the labels of its nodes."""
 
     spec: QueuesSpec
     node_selectors: Mapping[str, Mapping[str, str]]
@@ -20,7 +20,7 @@ class QueuesArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalQueuesArgs:
-    """`tenants`: the resources that declare the namespaces, by tenant."""
+    """Holds the arguments. `tenants` maps each tenant to the resources that declare its namespace."""
 
     spec: QueuesSpec
     tenants: Mapping[str, pulumi.Resource]
@@ -62,7 +62,8 @@ class Queues(pulumi.ComponentResource):
     def _cohorts(
         self, name: str, spec: QueuesSpec, flavors: Mapping[str, pulumi.Resource]
     ) -> dict[str, pulumi.Resource]:
-        """Cohorts with settings, and those that queues only name. Kueue takes a cohort before its parent."""
+        """Returns cohorts with settings, and cohorts that queues only name. Kueue accepts a cohort before its parent
+        exists."""
         named = {queue.cohort for queue in spec.cluster_queues.values() if queue.cohort}
         named |= {cohort.parent_name for cohort in spec.cohorts.values() if cohort.parent_name}
         cohorts: dict[str, pulumi.Resource] = {}

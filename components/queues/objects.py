@@ -1,4 +1,5 @@
-"""Kueue's objects as manifests. Sets without an order are sorted by name: maps have none once the engine read them."""
+"""Makes Kueue's objects as manifests. Sets without an order are sorted by name: the engine reads maps without their
+order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -23,8 +24,8 @@ PROVISIONING_CONTROLLER = f"{KUEUE_GROUP}/provisioning-request"
 
 
 def flavor(name: str, spec: FlavorSpec, node_selector: Mapping[str, str]) -> Manifest:
-    """The ResourceFlavor. Kueue adds its labels and its tolerations to the pods of admitted Jobs, so that these run on
-    the nodes of the pool."""
+    """Returns the ResourceFlavor. Kueue adds the flavor's labels and tolerations to the pods of admitted Jobs, so that
+    these pods run on the nodes of the pool."""
     return _kueue(
         "ResourceFlavor",
         name,
@@ -42,13 +43,13 @@ def topology(name: str, spec: TopologySpec) -> Manifest:
 
 
 def cohort(name: str, spec: CohortSpec) -> Manifest:
-    """A Cohort. Its ClusterQueues and its child cohorts lend each other what is idle."""
+    """Returns a Cohort. The cohort's ClusterQueues and child cohorts lend each other idle quota."""
     body = _given(parentName=spec.parent_name, fairSharing=_fair_sharing(spec.fair_sharing))
     return _kueue("Cohort", name, spec=body | _resource_groups(spec.quotas, borrows=spec.parent_name is not None))
 
 
 def cluster_queue(name: str, spec: ClusterQueueSpec, tenants: Iterable[str]) -> Manifest:
-    """The ClusterQueue, open to `tenants` only.
+    """Returns the ClusterQueue, which is open to `tenants` only.
 
     The namespaceSelector uses the label that Kubernetes sets itself; null would admit nobody, {} everybody.
     """
@@ -79,7 +80,7 @@ def cluster_queue(name: str, spec: ClusterQueueSpec, tenants: Iterable[str]) -> 
 
 
 def _given(**fields: Any) -> dict[str, Any]:
-    """The fields that have a value."""
+    """Returns the fields that have a value."""
     return {name: value for name, value in fields.items() if value not in (None, {}, [])}
 
 
@@ -141,7 +142,7 @@ def local_queue(name: str, spec: LocalQueueSpec) -> Manifest:
 
 
 def admission_check(name: str) -> Manifest:
-    """A check by the cluster autoscaler, with the ProvisioningRequestConfig of the same name."""
+    """Returns an admission check by the cluster autoscaler, with the ProvisioningRequestConfig of the same name."""
     parameters = {"apiGroup": KUEUE_GROUP, "kind": "ProvisioningRequestConfig", "name": name}
     return _kueue("AdmissionCheck", name, spec={"controllerName": PROVISIONING_CONTROLLER, "parameters": parameters})
 

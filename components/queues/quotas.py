@@ -7,12 +7,12 @@ from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo, With
 from components.base.spec import DnsLabel, ResourceName, Spec
 from tenancy.quantity import QuantityError, canonical_text, parse, whole
 
-# Kueue counts these in milli or in bytes. Everything else is in whole units.
+# Kueue counts these resources in milli or in bytes, and all other resources in whole units.
 PARTIAL_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 
 def _amount(value: object) -> int | str:
-    """A whole decimal amount as an integer, every other one in its canonical form."""
+    """Returns a whole decimal amount as an integer, and every other amount in its canonical form."""
     try:
         exact = parse(value)
         if exact < 0:
@@ -54,7 +54,8 @@ Quotas = dict[DnsLabel, dict[ResourceName, QuotaSpec]]
 
 
 def _are_resource_groups(quotas: Quotas) -> Quotas:
-    """Flavors with the same resources are one resource group. Kueue takes a resource in one group only."""
+    """Requires that flavors with the same resources form one resource group. Kueue accepts a resource in one group
+    only."""
     covered = [frozenset(resources) for resources in quotas.values()]
     if not all(covered) or any(a & b and a != b for a in covered for b in covered):
         raise ValueError("flavors that share a resource must list the same resources, at least one")

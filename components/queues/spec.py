@@ -323,7 +323,7 @@ class QueuesSpec(Spec):
         return self
 
     def holders(self) -> Iterable[tuple[str, Mapping[str, Mapping[str, QuotaSpec]]]]:
-        """Every map of quotas, with the path of its holder."""
+        """Yields every map of quotas, with the path of its holder."""
         for name, queue in self.cluster_queues.items():
             yield f"cluster_queues.{name}", queue.quotas
         for name, cohort in self.cohorts.items():
@@ -331,7 +331,7 @@ class QueuesSpec(Spec):
 
 
 def tenants_of(spec: QueuesSpec) -> dict[str, set[str]]:
-    """The tenants that have a LocalQueue, by ClusterQueue."""
+    """Returns the tenants that have a LocalQueue, by ClusterQueue."""
     tenants: dict[str, set[str]] = {name: set() for name in spec.cluster_queues}
     for queue in spec.local_queues.values():
         tenants[queue.cluster_queue].add(queue.tenant)
@@ -339,7 +339,7 @@ def tenants_of(spec: QueuesSpec) -> dict[str, set[str]]:
 
 
 def admissible_by_tenant(spec: QueuesSpec, resource: str) -> dict[str, int]:
-    """The most of a resource that each tenant's queues may admit, borrowed quota included."""
+    """Returns the most of a resource that each tenant's queues may admit, borrowed quota included."""
     most: dict[str, int] = {}
     for name, tenants in tenants_of(spec).items():
         quotas = [quotas[resource] for quotas in spec.cluster_queues[name].quotas.values() if resource in quotas]

@@ -8,7 +8,7 @@ from components.monitoring.args import AlertsArgs
 from tenancy import names
 from tenancy.ledger import Ledger
 
-# kube-state-metrics sets it until a node is found, except behind a scheduling gate.
+# kube-state-metrics exports this until the pod has a node, except while a scheduling gate holds the pod.
 _UNSCHEDULABLE = "kube_pod_status_unschedulable"
 _OF_CHAT = f'{_UNSCHEDULABLE}{{namespace="chat", pod="chat-0"}}'
 

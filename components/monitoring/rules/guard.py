@@ -1,4 +1,4 @@
-"""Alerts on the guard: missing, without power over a pod, blind for a pod, or without news of the API."""
+"""Alerts on the guard: it is missing, cannot change a pod, cannot see a pod, or gets no events from the API."""
 
 from collections.abc import Iterator
 

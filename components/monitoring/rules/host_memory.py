@@ -10,7 +10,7 @@ from components.monitoring.args import AlertsArgs
 from tenancy.host_memory.pool import Disposable, Workload
 
 _RUNNING = 'on (namespace, pod) (max by (namespace, pod) (kube_pod_status_phase{phase="Running"}) == 1)'
-# These run on every node, and use the memory outside allocatable.
+# These pods run on every node, and use the memory outside allocatable.
 _OF_THE_NODE = 'max by (namespace, pod) (kube_pod_info{created_by_kind=~"DaemonSet|Node"})'
 
 
@@ -73,7 +73,7 @@ def _bursting() -> str:
 
 
 def _runs(member: Workload | Disposable) -> Example:
-    """A pod of the member that runs on node n."""
+    """Returns an example's series: a pod of the member runs on node n."""
     pod = f'namespace="{member.tenant}", pod="{member.name}"'
     return {
         f'kube_pod_info{{{pod}, node="n", priority_class="{member.priority}"}}': "1x30",
@@ -82,7 +82,7 @@ def _runs(member: Workload | Disposable) -> Example:
 
 
 def _nodes_of(members: Iterable[Workload | Disposable]) -> str:
-    """PromQL: the number of these members' running pods, by node."""
+    """Returns PromQL: the number of these members' running pods, by node."""
     pods = sorted({(member.tenant, member.priority) for member in members})
     of = " or ".join(
         f'max by (node, namespace, pod) (kube_pod_info{{namespace="{tenant}", priority_class="{priority}", node!=""}})'

@@ -29,7 +29,7 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
 
 
 def _advertising(args: AlertsArgs) -> str | None:
-    """PromQL: the nodes that advertise gpumem; None if seats are claimed."""
+    """Returns PromQL: the nodes that advertise gpumem. Returns None if seats are claimed."""
     return f"({allocatable(args.ledger.names.gpumem)} > 0)" if args.advertised else None
 
 
@@ -172,7 +172,7 @@ _BUDGETS_STALE = Alert(
 
 
 def _nodes_of(pool: Pool) -> str:
-    """PromQL: the pool's nodes. Each exporter serves the floor of its own pool, also if it is 0."""
+    """Returns PromQL: the pool's nodes. Each exporter serves the floor of its own pool, also if the floor is 0."""
     return f'max by (node) ({names.METRIC_POOL_FLOOR}{{pool="{pool.name}"}})'
 
 
@@ -274,7 +274,7 @@ def _unbudgeted_grown(ledger: Ledger) -> Alert:
 
 
 def _used_by(pod: str, mib: int = 100) -> Example:
-    """A pod of that name, with a use within the tolerance of the figures."""
+    """Returns an example's series: a running pod of that name. Its use is within the tolerance of the figures."""
     labels = f'namespace="{pod}", pod="{pod}"'
     phase = f'kube_pod_status_phase{{{labels}, phase="Running"}}'
     return {f"{names.METRIC_POD_USED}{{{labels}}}": f"{mib * MIB}x30", phase: "1x30"}
