@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.extender.cache.cache import Fits
+from agents.extender.cache.answers import Fits
 from agents.extender.cache.pod_info import Entitlement
 from agents.kube.client import Object
 from agents.kube.pods import Pod

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import Empty, LifoQueue
 
-from agents.extender.cache.cache import Cache, NotAssumed
+from agents.extender.cache.answers import NotAssumed
+from agents.extender.cache.cache import Cache
 from agents.extender.cache.pod_info import PodInfo
 from agents.extender.filter import Request, RequestCache, request_of
 from agents.extender.protocol import PodBinding

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from agents.extender.cache.cache import RESERVE_SECONDS, Cache, Fits
+from agents.extender.cache.answers import Fits
+from agents.extender.cache.cache import RESERVE_SECONDS, Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.node_info import NodeInfo, Shortage
 from agents.extender.cache.pod_info import (

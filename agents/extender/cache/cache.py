@@ -8,9 +8,10 @@ monotonic seconds.
 import heapq
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
+from agents.extender.cache.answers import Fits, NotAssumed
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.node_info import MeasuredMemory, NodeInfo, Shortage, shortages_on
 from agents.extender.cache.pod_info import NO_SEAT, Bystander, Entitlement, Nomination, PodInfo, PodRecord, PodState
@@ -30,25 +31,6 @@ _STEP_SECONDS = 1.0
 _UNKNOWN = PodRecord()
 # Stands for each node that the cache does not know.
 _NOWHERE = NodeInfo("")
-
-
-@dataclass(frozen=True)
-class Fits:
-    """The answer to a filter: the one best node, or the reasons why no node fits.
-
-    `refused` has the nodes that lack memory now. `hopeless` has the nodes that would lack memory even if they were
-    empty. `short` lists the devices where only memory in use keeps a seat out.
-    """
-
-    nodes: tuple[str, ...]
-    refused: Mapping[str, str]
-    hopeless: Mapping[str, str]
-    short: tuple[Shortage, ...] = ()
-
-
-@dataclass(frozen=True)
-class NotAssumed:
-    reason: str
 
 
 class Cache:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from agents.extender.cache.cache import NOMINATED_SECONDS, Cache, Fits
+from agents.extender.cache.answers import Fits
+from agents.extender.cache.cache import NOMINATED_SECONDS, Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.node_info import NodeInfo

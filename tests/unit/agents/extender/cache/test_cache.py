@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, Cache, Fits, NotAssumed
+from agents.extender.cache.answers import Fits, NotAssumed
+from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
 from agents.extender.cache.pod_info import Bystander, PodInfo, PodState
 from agents.extender.cache.snapshot import DeviceDrift, Drift

@@ -2,7 +2,8 @@
 
 import pytest
 
-from agents.extender.cache.cache import NOMINATED_SECONDS, RESERVE_SECONDS, Cache, NotAssumed
+from agents.extender.cache.answers import NotAssumed
+from agents.extender.cache.cache import NOMINATED_SECONDS, RESERVE_SECONDS, Cache
 from agents.extender.cache.node_info import Shortage, UndeclaredUse
 from agents.extender.cache.pod_info import Bystander, Entitlement, Nomination, PodInfo, PodState
 from agents.telemetry.reading import PodUse

@@ -1,0 +1,25 @@
+"""The answers of the scheduler cache to a filter and to a bind."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agents.extender.cache.node_info import Shortage
+
+
+@dataclass(frozen=True)
+class Fits:
+    """The answer to a filter: the one best node, or the reasons why no node fits.
+
+    `refused` has the nodes that lack memory now. `hopeless` has the nodes that would lack memory even if they were
+    empty. `short` lists the devices where only memory in use keeps a seat out.
+    """
+
+    nodes: tuple[str, ...]
+    refused: Mapping[str, str]
+    hopeless: Mapping[str, str]
+    short: tuple[Shortage, ...] = ()
+
+
+@dataclass(frozen=True)
+class NotAssumed:
+    reason: str
