@@ -18,7 +18,7 @@ _CHANGES = (Verdict.RAISE, Verdict.LOWER)
 
 @dataclass(frozen=True, kw_only=True)
 class SeatAdvice(Advice):
-    """The advice on a seat, with its tenant and pool."""
+    """Advises on one seat, and names its tenant and pool."""
 
     tenant: str
     pool: str
@@ -41,12 +41,12 @@ class Advised:
 
     @property
     def fine(self) -> bool:
-        """True if no budget is too small and the proposal is accepted."""
+        """Returns True if no budget is too small and the policy pack accepts the proposal."""
         return not self.refused and all(seat.verdict is not Verdict.RAISE for seat in self.seats)
 
 
 def advised(uses: Uses, ledger: Ledger, *, stack: AcceptedStack | None, namespace: str | None = None) -> Advised:
-    """The report on the seats of a stack file, or of the cluster's ledger. Raises CheckoutError."""
+    """Returns the report on the seats of a stack file, or of the cluster's ledger. Raises CheckoutError."""
     shown = [seat for seat in ledger.seats if namespace in (None, seat.tenant)]
     found = advise({seat.name: seat.gpumem_mib for seat in shown}, uses.samples)
     times = [sample.time for sample in uses.samples]
@@ -67,7 +67,7 @@ def advised(uses: Uses, ledger: Ledger, *, stack: AcceptedStack | None, namespac
 
 
 def _judged(ledger: Ledger, stack: AcceptedStack | None, budgets: dict[str, int]) -> tuple[str, Sequence[str], str]:
-    """The judge, its refusals, and the patch of the stack file."""
+    """Returns the name of the judge, the judge's refusals, and the patch of the stack file."""
     if stack is None:
         lines = "".join(f"    {name}: {{gpumem_mib: {mib}}}\n" for name, mib in budgets.items())
         refused = [f"{rule}: {line}" for rule, line in sums.contradictions(ledger.with_budgets(budgets))]
@@ -113,7 +113,7 @@ def _cells(row: SeatAdvice) -> tuple[str, ...]:
 
 
 def _sentence(row: SeatAdvice) -> str:
-    """The advice as a sentence, with its reason."""
+    """Writes the advice as a sentence, with the reason."""
     most = max(row.used_max_mib, row.cold_max_mib or 0)
     match row.verdict:
         case Verdict.UNKNOWN:
@@ -167,7 +167,7 @@ def _verdict(report: Advised, paper: Paper) -> Iterator[str]:
 
 
 def _together(seats: Sequence[SeatAdvice], paper: Paper) -> Iterator[str]:
-    """The seats of each pool with a change, the largest first."""
+    """Returns the changed seats of each pool, the largest seat first."""
     for pool in dict.fromkeys(seat.pool for seat in seats if seat.verdict in _CHANGES):
         asked = [(_budget_mib(seat), seat.seat) for seat in seats if seat.pool == pool]
         parts = ", ".join(f"{name} {mib}" for mib, name in sorted(asked, key=lambda each: (-each[0], each[1])))

@@ -20,7 +20,7 @@ from tenancy.names import RECORDED_SEATS, RECORDED_USED
 from tenancy.units import MIB
 
 HOUR_SECONDS = 3600
-SAMPLES_AN_HOUR = 60  # components/monitoring/usage.py records one a minute
+SAMPLES_AN_HOUR = 60  # Prometheus records one such sample a minute (components/monitoring/usage.py).
 # Excludes the sample at the hour's beginning, in every version of Prometheus.
 _AN_HOUR = f"{HOUR_SECONDS * 1000 - 1}ms"
 _ENOUGH = 0.99  # of the month that was measured
@@ -57,7 +57,7 @@ class Bill:
 
 
 def bill(source: str, ledger: Ledger, *, month: str | None, currency: str | None, now: datetime) -> Bill:
-    """The bill of a month, by default of the last whole one. Raises HistoryError."""
+    """Returns the bill of a month, by default of the last whole month. Raises HistoryError."""
     start, end = _month(month, now)
     if not source.startswith(SCHEMES):
         raise HistoryError(
@@ -82,7 +82,7 @@ def bill(source: str, ledger: Ledger, *, month: str | None, currency: str | None
 
 
 def _month(text: str | None, now: datetime) -> tuple[datetime, datetime]:
-    """The beginning and the end of the month, or the last whole hour of the current one."""
+    """Returns the beginning and the end of the month. The current month ends with its last whole hour."""
     this = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     start = (this - timedelta(days=1)).replace(day=1)
     if text is not None:
@@ -103,7 +103,7 @@ _Used = Mapping[tuple[str, str], Mapping[float, float]]  # by tenant and pool, b
 
 @dataclass(frozen=True)
 class _Hours:
-    """The recorded series, by the hour."""
+    """Holds the recorded series, by the hour."""
 
     server: Prometheus
     start: datetime
@@ -117,7 +117,7 @@ class _Hours:
         return found
 
     def measured(self) -> float:
-        """The share of the minutes in which anything was recorded."""
+        """Returns the share of the minutes in which Prometheus recorded anything."""
         query = f"max(count_over_time({RECORDED_SEATS}[{_AN_HOUR}])) / {SAMPLES_AN_HOUR}"
         shares = [min(value, 1.0) for _, _, value in self._over(query)]
         return sum(shares) / ((self.end - self.start).total_seconds() / HOUR_SECONDS)
@@ -204,5 +204,5 @@ def _money(amount: Decimal) -> str:
 
 
 def decimal(number: float) -> Decimal:
-    """The number as it is printed, so that quantity times price is the cost to the last digit."""
+    """Returns the number as printed, so that quantity times price is the cost to the last digit."""
     return Decimal(str(number))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class CheckoutError(AgentError):
-    """The checkout, a stack or a place in its file is missing; the message names the remedy."""
+    """Reports that the checkout, a stack or a place in its file is missing. The message names the remedy."""
 
 
 KeyPath = tuple[str, ...]
@@ -41,24 +41,25 @@ class AcceptedStack:
     homes: Callable[[KeyPath], Path | None]
 
     def home(self, path: KeyPath) -> Path:
-        """The file that has the entry."""
+        """Returns the file that has the entry."""
         return self.homes(path) or self.path
 
     def shown(self, file: Path) -> str:
-        """Its path in the folder of the stack file."""
+        """Returns the file's path in the folder of the stack file."""
         return file.relative_to(self.path.parent).as_posix()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """The texts of the files after a change, and the lines with which settings and policy pack refuse it."""
+    """Holds the files' texts after a change, and the error messages if the settings or the policy pack refuse the
+    change."""
 
     texts: Mapping[Path, str]
     refusals: tuple[str, ...]
 
 
 def read(name: str, root: Path) -> AcceptedStack:
-    """The stack file of that name. Raises CheckoutError."""
+    """Returns the stack file of that name. Raises CheckoutError."""
     path = _existing(name, root)
     settings, parts = _declared(path)
     pools = _host_memory(settings)
@@ -66,7 +67,7 @@ def read(name: str, root: Path) -> AcceptedStack:
 
 
 def rollout(name: str, root: Path) -> Declared:
-    """The parts of the stack of that name that preflight compares with a cluster. Raises CheckoutError."""
+    """Returns the parts of the stack of that name that preflight compares with a cluster. Raises CheckoutError."""
     settings, _ = _declared(_existing(name, root))
     from stacks.existing.declared import declared  # noqa: PLC0415
     from stacks.existing.findings import findings  # noqa: PLC0415
@@ -104,12 +105,12 @@ def rollout(name: str, root: Path) -> Declared:
 
 
 def _stack_of(found: Mapping[str, Any]) -> str | None:
-    """The stack that made the object."""
+    """Returns the stack that made the object."""
     return (found["metadata"].get("annotations") or {}).get(STACK)
 
 
 def _existing(name: str, root: Path) -> Path:
-    """The path of the stack file."""
+    """Returns the path of the stack file."""
     _needed()
     path = root / f"Pulumi.{name}.yaml"
     if not path.is_file():
@@ -118,7 +119,8 @@ def _existing(name: str, root: Path) -> Path:
 
 
 def with_numbers(stack: AcceptedStack, numbers: Mapping[KeyPath, int]) -> Proposal:
-    """The stack with other numbers at these paths of keys. Raises CheckoutError if a file has no number there."""
+    """Returns the stack with other numbers at these paths of keys. Raises CheckoutError if a file has no number
+    there."""
     texts: dict[Path, str] = {}
     for file in sorted({stack.home(path) for path in numbers}):
         texts[file] = _with_numbers(stack, file, {path: n for path, n in numbers.items() if stack.home(path) == file})
@@ -142,7 +144,7 @@ def _with_numbers(stack: AcceptedStack, file: Path, numbers: Mapping[KeyPath, in
 
 
 def patch(stack: AcceptedStack, change: Proposal) -> str:
-    """The change of all files as a unified diff."""
+    """Returns the change of all files as a unified diff."""
     lines: list[str] = []
     for file, text in change.texts.items():
         before, after = (each.splitlines(keepends=True) for each in (file.read_text(encoding="utf-8"), text))
@@ -151,7 +153,7 @@ def patch(stack: AcceptedStack, change: Proposal) -> str:
 
 
 def refusals_of(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """The lines with which settings and policy pack refuse a stack file with these values."""
+    """Returns the messages with which settings and policy pack refuse a stack file with these values."""
     from policy.graph import Graph  # noqa: PLC0415
     from policy.rules import violations  # noqa: PLC0415
     from stacks import settings  # noqa: PLC0415
@@ -165,7 +167,7 @@ def refusals_of(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _with(values: Any, numbers: Mapping[KeyPath, int]) -> Any:
-    """A copy of JSON-like data with other numbers."""
+    """Returns a copy of JSON-like data with other numbers."""
     copied = copy.deepcopy(values)
     for (*parents, last), value in numbers.items():
         inner = copied
@@ -176,7 +178,7 @@ def _with(values: Any, numbers: Mapping[KeyPath, int]) -> Any:
 
 
 def files(given: Sequence[str], root: Path) -> list[Path]:
-    """The stack files of a replay, by their names or paths. Raises CheckoutError."""
+    """Returns the stack files of a replay, by their names or paths. Raises CheckoutError."""
     _needed("replay", "make gpumem ARGS='replay --from PROMETHEUS'")
     found = [Path(each) if each.endswith((".yaml", ".yml")) else root / f"Pulumi.{each}.yaml" for each in given]
     if absent := [str(path) for path in found if not path.is_file()]:
@@ -209,7 +211,7 @@ def _needed(what: str = "--stack", instead: str = _WITHOUT_STACK) -> None:
 
 
 def _declared(path: Path) -> Any:
-    """The settings, and the files of their parts."""
+    """Returns the settings, and the files of their parts."""
     from stacks import settings  # noqa: PLC0415
 
     try:
@@ -226,7 +228,7 @@ def _host_memory(settings: Any) -> HostMemoryPools:
 
 
 def _at(config: Any, path: KeyPath) -> Any:
-    """The node at a path of keys, None if it is missing. The first key may have the project's name."""
+    """Returns the node at a path of keys, or None if the node is missing. The first key may have the project's name."""
     first, *rest = path
     node = _child(config, f"{PROJECT}:{first}", first)
     for key in rest:
@@ -235,11 +237,11 @@ def _at(config: Any, path: KeyPath) -> Any:
 
 
 def _is_plain(node: Any, text: str) -> bool:
-    """True for a plain number, without an anchor."""
+    """Returns True for a plain number, without an anchor."""
     return node is not None and text[node.start_mark.index : node.end_mark.index].isdecimal()
 
 
 def _child(node: Any, *keys: str) -> Any:
-    """The value of a YAML map's first key of these; None if there is none."""
+    """Returns the value of the first of these keys that a YAML map has, or None if the map has none of them."""
     pairs = node.value if node is not None and node.id == "mapping" else ()
     return next((value for key, value in pairs if key.value in keys), None)

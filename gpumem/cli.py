@@ -90,13 +90,13 @@ def _before_a_rollout(given: argparse.Namespace, reach: Reach) -> Report:
 
 
 def connection(given: argparse.Namespace) -> list[str]:
-    """kubectl's own flags."""
+    """Returns kubectl's own flags."""
     values = {flag: getattr(given, flag.replace("-", "_")) or () for flag in CONNECTION}
     return [f"--{flag}={value}" for flag, all_of in values.items() for value in all_of]
 
 
 def text_of(arguments: Sequence[str], kubectl: Kubectl, paper: "Paper") -> str:
-    """A verb's report as text. Raises AgentError."""
+    """Returns a verb's report as text. Raises AgentError."""
     from gpumem import live  # noqa: PLC0415
 
     found = live.report(parser().parse_args(arguments), kubectl)
@@ -138,6 +138,6 @@ def run() -> int:
         return main(sys.argv[1:], os.environ)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # `| head` is no error
+    except BrokenPipeError:  # A closed pipe, as with `| head`, is no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE

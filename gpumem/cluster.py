@@ -66,11 +66,11 @@ class ClusterSnapshot:
 
     @property
     def whole(self) -> bool:
-        """True if every pod is known."""
+        """Returns True if every pod is known."""
         return self.own is None
 
     def bound(self) -> Mapping[str, PodInfo]:
-        """The pods in the cache that hold GPU memory, by uid."""
+        """Returns the pods in the cache that hold GPU memory, by uid."""
         return {pod.uid: pod for node in self.devices for pod in self.cache.node(node).pods.values()}
 
 
@@ -110,7 +110,7 @@ def read(source: Kubectl, system: str, namespace: Callable[[], str]) -> ClusterS
 
 
 def _readable(items: Iterable[Object], ledger: Ledger, gaps: list[str]) -> tuple[list[Pod], list[_Held]]:
-    """The pods with readable requests, and those of them that hold GPU memory."""
+    """Returns the pods with readable requests, and the pods among these that hold GPU memory."""
     kept, held = [], []
     for item in items:
         pod = Pod(item)
@@ -139,7 +139,7 @@ def _cache(devices: Iterable[NodeDevices], held: Iterable[_Held], measured: Iter
 
 
 def ledger(source: Kubectl, system: str) -> Ledger:
-    """The stored ledger. Raises ApiError and LedgerError."""
+    """Returns the stored ledger. Raises ApiError and LedgerError."""
     try:
         found = stored_ledger(source.get(f"/api/v1/namespaces/{system}/configmaps/{LEDGER}"), system)
     except ApiError as error:
@@ -157,7 +157,7 @@ def ledger(source: Kubectl, system: str) -> Ledger:
 def _pods(
     source: Kubectl, listing: "Future[list[Object]]", namespace: Callable[[], str], gaps: list[str]
 ) -> tuple[list[Object], str | None]:
-    """The readable pods, and the namespace if it is the only one. Raises ApiError."""
+    """Returns the readable pods, and the namespace if only one namespace is readable. Raises ApiError."""
     try:
         return listing.result(), None
     except ApiError as error:
@@ -171,7 +171,7 @@ def _pods(
 def _devices(
     nodes: Iterable[Object], listing: "Future[list[Object]]", ledger: Ledger, gaps: list[str]
 ) -> dict[str, NodeDevices]:
-    """The devices of the nodes in the ledger's pools. Raises ApiError."""
+    """Returns the devices of the nodes in the ledger's pools. Raises ApiError."""
     try:
         slices = listing.result()
     except ApiError as error:
@@ -189,7 +189,7 @@ def _devices(
 
 
 def _measured(source: Kubectl, system: str, ledger: Ledger, nodes: Iterable[Object]) -> dict[str, NodeTelemetry] | str:
-    """The readings by node, or a sentence if the exporters cannot be read."""
+    """Returns the readings by node, or an explanation if the exporters cannot be read."""
     namespace = node_agent_namespace(system)
     try:
         listed = source.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"{LABEL_NAME}={EXPORTER}")
@@ -217,7 +217,7 @@ def _measured(source: Kubectl, system: str, ledger: Ledger, nodes: Iterable[Obje
 
 
 def _port(pod: Pod) -> int:
-    """The port of the pod's first container."""
+    """Returns the port of the pod's first container."""
     ports = [port for each in maps_at(pod.spec, "containers") for port in maps_at(each, "ports")]
     return int(ports[0]["containerPort"]) if ports else EXPORTER_PORT
 
@@ -238,7 +238,7 @@ def _gates(
 
 
 def _declared_gates(read_cron_job: Callable[[], Object]) -> tuple[GateConfig, ...]:
-    """The gates in the gate's CronJob; none if it cannot be read."""
+    """Returns the gates in the gate's CronJob, or none if the CronJob cannot be read."""
     try:
         cron_job = read_cron_job()
         (container,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
@@ -257,7 +257,7 @@ def _state(source: Kubectl, namespace: str, deployment: str) -> str:
 
 
 def age(seconds: float) -> str:
-    """The age as kubectl prints it: 42s, 7m, 3h, 2d."""
+    """Returns the age as kubectl prints ages: 42s, 7m, 3h, 2d."""
     for size, unit in ((86400, "d"), (3600, "h"), (120, "m")):
         if seconds >= size:
             return f"{int(seconds // (60 if unit == 'm' else size))}{unit}"

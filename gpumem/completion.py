@@ -7,11 +7,11 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 
 PROGRAM = "kubectl_complete-gpumem"
-_NO_FILES = ":4"  # cobra's ShellCompDirectiveNoFileComp
+_NO_FILES = ":4"  # The value is cobra's ShellCompDirectiveNoFileComp.
 
 
 def candidates(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[str]:
-    """The possible endings of the last word, which may be empty; then cobra's directive."""
+    """Returns the possible endings of the last word, which may be empty. Cobra's directive follows."""
     *before, begun = words or [""]
     yield from (each for each in _all(before, parser) if each.startswith(begun))
     yield _NO_FILES

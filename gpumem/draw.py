@@ -1,4 +1,4 @@
-"""Draws who, free and why as text: columns and bars. Pure."""
+"""Draws the reports of who, free and why as text, in columns and bars. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _MOST_LINES = 12  # next to a reason; -o json has all
 
 @dataclass(frozen=True)
 class Paper:
-    """The width of a report, and True for colour."""
+    """Holds the width of a report. `colour` is True for a report in colour."""
 
     width: int = 100
     colour: bool = False
@@ -34,7 +34,7 @@ class Paper:
             yield from self.wrapped(f"not known: {gap}")
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "  ") -> Iterator[str]:
-        """Columns that hold nothing but dashes are left out; numbers are to the right."""
+        """Draws a table. Columns that hold nothing but dashes are left out, and numbers are on the right."""
         shown = [[*row] for row in rows]
         if not shown:
             return
@@ -45,7 +45,7 @@ class Paper:
             yield (indent + "  ".join(cells)).rstrip()
 
     def bar(self, segments: Sequence[Segment], indent: str = "  ") -> str:
-        """A bar; the table below has the labels that do not fit."""
+        """Draws a bar. The table below the bar has the labels that do not fit."""
         return indent + bar(segments, max(self.width, NARROWEST) - len(indent), colour=self.colour)[0]
 
 

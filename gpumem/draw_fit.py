@@ -1,4 +1,4 @@
-"""Draws fit as text. Pure."""
+"""Draws the report of fit as text. Pure."""
 
 from collections.abc import Iterator
 

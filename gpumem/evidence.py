@@ -26,12 +26,12 @@ from tenancy.names import (
 
 _KINDS = {"pod": "/api/v1", "deployment": "/apis/apps/v1", "statefulset": "/apis/apps/v1", "job": "/apis/batch/v1"}
 _SHORT = {"po": "pod", "deploy": "deployment", "sts": "statefulset"}
-# Events of watchdog and gate about making room.
+# The watchdog and the gate record these Events when they free memory.
 _ACTS = (EVENT_RECYCLED, EVENT_SPARED, EVENT_BLOCKED, EVENT_CAPPED, EVENT_TOO_LITTLE, EVENT_GATE_CLOSED)
 
 
 class TargetError(AgentError):
-    """The target cannot be found; the message shows the right form."""
+    """Reports that the target cannot be found. The message shows the right form."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class WorkloadRef:
 
 @dataclass(frozen=True)
 class SeenEvent:
-    """An Event. `about` is the kind and the name of its object; `at` is the time of its last occurrence."""
+    """Holds an Event. `about` is the kind and the name of the Event's object. `at` is the time of the last
+    occurrence."""
 
     uid: str
     about: str
@@ -58,7 +59,8 @@ class SeenEvent:
 
 @dataclass(frozen=True)
 class PendingWorkload:
-    """A Job's Workload. `ahead` counts the readable pending Workloads before it in its ClusterQueue."""
+    """Holds a Job's Workload. `ahead` counts the readable pending Workloads before this Workload in its
+    ClusterQueue."""
 
     workload: Object
     queue: str
@@ -82,12 +84,12 @@ class Evidence:
     gaps: tuple[str, ...] = ()
 
     def newest(self, *reasons: str) -> SeenEvent | None:
-        """The newest Event of one of these reasons."""
+        """Returns the newest Event with one of these reasons."""
         return next((each for each in self.events if each.reason in reasons), None)
 
 
 def target_of(text: str, namespace: str) -> WorkloadRef:
-    """The target of `POD` or `kind/NAME`. Raises TargetError."""
+    """Parses the target from `POD` or `kind/NAME`. Raises TargetError."""
     kind, _, name = text.rpartition("/")
     kind = (kind or "pod").lower().partition(".")[0]
     kind = _SHORT.get(kind, kind)
@@ -99,7 +101,7 @@ def target_of(text: str, namespace: str) -> WorkloadRef:
 
 
 def gather(source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, system: str) -> Evidence:
-    """The facts about the target. Raises ApiError, and TargetError if the workload does not exist."""
+    """Gathers the facts about the target. Raises ApiError, and TargetError if the workload does not exist."""
     gaps: list[str] = []
     base = f"/namespaces/{target.namespace}"
     with ThreadPoolExecutor(8) as threads:
@@ -138,7 +140,7 @@ def _find(source: Kubectl, path: str) -> Object | None:
 
 
 def _list(source: Kubectl, path: str, gaps: list[str], **parameters: str) -> list[Object]:
-    """The items of a list. An error becomes a gap."""
+    """Returns the items of a list. An error becomes a gap."""
     try:
         return [*source.items(path, **parameters)]
     except ApiError as error:
@@ -164,7 +166,7 @@ def _acts(source: Kubectl, reason: str) -> list[SeenEvent]:
 def _pods(
     cluster: ClusterSnapshot, target: WorkloadRef, workload: Object | None, sets: Iterable[Object]
 ) -> tuple[tuple[Pod, ...], set[str]]:
-    """The target's pods, and the uids of their controllers."""
+    """Returns the target's pods, and the uids of the pods' controllers."""
     mine = [pod for pod in cluster.pods if pod.namespace == target.namespace]
     if workload is None:
         return (), set()
@@ -196,7 +198,7 @@ def _event(event: Object) -> SeenEvent:
 
 
 def _is_about(event: SeenEvent, target: WorkloadRef) -> bool:
-    """True for the target's own Events, also after it is gone."""
+    """Returns True for the target's own Events, also if the target is gone."""
     return event.about == f"{target.kind}/{target.name}"
 
 
@@ -207,7 +209,7 @@ def _moment(event: SeenEvent) -> float:
 def _queued(
     source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, job: Object, gaps: list[str]
 ) -> PendingWorkload | None:
-    """The Job's Workload and its place: a ClusterQueue sorts by priority, then by age."""
+    """Returns the Job's Workload and its place in the queue: a ClusterQueue sorts by priority, then by age."""
     path = f"/apis/{KUEUE_API}/namespaces/{target.namespace}/workloads"
     own = _list(source, path, gaps)
     mine = next((each for each in own if _owner(each) == job["metadata"]["uid"]), None)
@@ -230,7 +232,7 @@ def _queued(
 
 
 def is_pending(workload: Object) -> bool:
-    """True if the Workload waits for quota."""
+    """Returns True if the Workload waits for quota."""
     states = {each["type"]: each["status"] for each in (workload.get("status") or {}).get("conditions") or ()}
     ended, reserved = states.get("Finished") == "True", states.get("QuotaReserved") == "True"
     return not ended and not reserved and workload["spec"].get("active", True)

@@ -56,7 +56,7 @@ class FitPool:
 
     @property
     def fits(self) -> bool:
-        """True if nothing has to change."""
+        """Returns True if nothing has to change."""
         return not self.never and all(part is None or part.fits for part in (self.promises, self.devices))
 
 
@@ -125,7 +125,7 @@ def _pool(ledger: Ledger, cluster: ClusterSnapshot | None, pool: Pool, wanted: W
 
 
 def _seat_of(ledger: Ledger, pool: Pool, wanted: Wanted, tenant: str | None) -> str | None:
-    """The tenant's seat of just that size, with a replica for each new device."""
+    """Returns the tenant's seat of exactly that size, with a replica for each new device."""
     return next(
         (
             seat.name
@@ -138,7 +138,7 @@ def _seat_of(ledger: Ledger, pool: Pool, wanted: Wanted, tenant: str | None) -> 
 
 
 def _used(rows: Sequence[NodeRow]) -> dict[str, int]:
-    """The highest use of a pod by seat, for seats with known use."""
+    """Returns the highest use of a pod by seat, for seats with known use."""
     used: dict[str, list[int | None]] = {}
     for holder in (pod for node in rows for device in node.devices for pod in device.pods):
         if holder.seat is not None:
@@ -199,7 +199,8 @@ def _on_devices(
 def _lying(
     row: DeviceRow, device: int, gates: Mapping[str, str], spread: Mapping[str, int], sizes: Mapping[str, int]
 ) -> Iterator[PlacedPod]:
-    """The pods on a device. An on-demand workload counts as far as its use keeps the ledger's room from new pods."""
+    """Returns the pods on a device. An on-demand workload counts only as far as its use keeps new pods out of what the
+    ledger has free."""
     on_demand = []
     for pod in row.pods:
         if pod.declared_mib:

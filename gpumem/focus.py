@@ -22,7 +22,7 @@ def bill_csv(report: Bill) -> str:
 
 
 def _focus(report: Bill, charge: Charge) -> dict[str, str]:
-    """The mandatory columns, the conditional ones that apply, and our own with the prefix x_."""
+    """Returns the mandatory columns, the conditional columns that apply, and our own columns with the prefix x_."""
     day = datetime.fromisoformat(charge.day).replace(tzinfo=UTC)
     start = datetime.strptime(report.month, "%Y-%m").replace(tzinfo=UTC)
     price, quantity = decimal(charge.price_per_gib_hour or 0), decimal(charge.billed_gib_hours)
@@ -60,6 +60,6 @@ def _focus(report: Bill, charge: Charge) -> dict[str, str]:
 
 
 def _plain(number: Decimal) -> str:
-    """The number without an exponent and without trailing zeros."""
+    """Returns the number without an exponent and without trailing zeros."""
     text = f"{number:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

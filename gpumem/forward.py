@@ -23,13 +23,13 @@ _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
 
 @dataclass(frozen=True)
 class Forward:
-    """A local port that leads to a pod."""
+    """Holds a local port that leads to a pod."""
 
     process: "subprocess.Popen[str]"
     port: int
 
     def get(self, path: str) -> bytes:
-        """Raises ApiError."""
+        """Reads the path from the pod. Raises ApiError."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=_ANSWER_SECONDS) as answer:
@@ -40,7 +40,7 @@ class Forward:
 
 
 class Forwards:
-    """The open ports; for any thread. `kubectl` is the command with the flags of its connection."""
+    """Holds the open ports, and is safe for any thread. `kubectl` is the command with the flags of its connection."""
 
     def __init__(self, kubectl: Sequence[str]) -> None:
         self._kubectl = kubectl
@@ -48,7 +48,7 @@ class Forwards:
         self._lock = threading.Lock()
 
     def to(self, namespace: str, pod: str, port: int) -> Forward | None:
-        """The port to a pod. None if there are too many, or if kubectl has no right to the pod."""
+        """Returns the port to a pod, or None if there are too many ports, or if kubectl has no right to the pod."""
         key = namespace, pod, port
         with self._lock:
             known = self._open.get(key)
@@ -63,7 +63,7 @@ class Forwards:
         return made
 
     def close(self) -> None:
-        """Ends all processes."""
+        """Ends all processes of kubectl."""
         for each in self._open.values():
             if each is not None:
                 end_process(each.process)

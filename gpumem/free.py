@@ -1,4 +1,4 @@
-"""free: the free memory by pool and device, by the ledger and as measured. Pure."""
+"""Computes the free memory by pool and device, both by the ledger and as measured. Pure."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from tenancy.ledger import Pool
 
 @dataclass(frozen=True, kw_only=True)
 class FreeDevice(DeviceFigures):
-    """A device of a node."""
+    """Describes a device of a node."""
 
     node: str
 
@@ -66,7 +66,7 @@ class Free:
 
 
 def free(cluster: ClusterSnapshot, pool: str | None = None) -> Free:
-    """Every pool, or one. Raises PoolError."""
+    """Reports on every pool, or on one pool. Raises PoolError."""
     check_pool(cluster.ledger, pool)
     found = who(cluster, Filter(pool=pool))
     ledger, own = cluster.ledger, cluster.own
@@ -132,6 +132,6 @@ def _if(known: bool, mib: int) -> int | None:
 
 
 def _sum(parts: list[int | None]) -> int | None:
-    """The sum; None if there are no parts, or one is unknown."""
+    """Returns the sum, or None if there are no parts or one part is unknown."""
     known = [part for part in parts if part is not None]
     return sum(known) if known and len(known) == len(parts) else None

@@ -43,14 +43,14 @@ def step_seconds(days: int) -> int:
 
 
 def use_query(tenant: str, step: int) -> str:
-    """PromQL: bytes by pod and device, the maximum within each step."""
+    """Returns PromQL: bytes by pod and device, the maximum within each step."""
     chosen = f'{METRIC_POD_USED}{{namespace="{tenant}",pod!=""}}'
     containers = f"max by (pod, pod_uid, container, node, uuid) (max_over_time({chosen}[{step}s]))"
     return f"sum by (pod, pod_uid, node, uuid) ({containers})"
 
 
 def below_floor_query(tenant: str, step: int, floor_mib: int) -> str:
-    """PromQL: the same, only for devices that were under their floor within the step."""
+    """Returns PromQL: bytes by pod and device, only for devices that were under their floor within the step."""
     free = f"min by (node, uuid) (min_over_time({METRIC_DEVICE_FREE}[{step}s]))"
     return f"{use_query(tenant, step)} and on (node, uuid) {free} < {floor_mib * MIB}"
 
@@ -97,7 +97,7 @@ def _of_tenant(server: Prometheus, ledger: Ledger, tenant: str, span: tuple[floa
     for series in server.over(use_query(tenant, step), start, end, step):
         key, pod = _key(series.labels), series.labels.get("pod", "")
         if not declared.get(key[0]):
-            continue  # it has no budget
+            continue  # The pod has no budget.
         seat = seat_of(seats, pod, declared[key[0]])
         if seat is None:
             strangers.add(pod)
@@ -113,13 +113,13 @@ def _key(labels: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def _floor_mib(ledger: Ledger, seat: Seat) -> int:
-    """The floor of the seat's pool. A tenant has all its seats in one pool."""
+    """Returns the floor of the seat's pool. A tenant has all its seats in one pool."""
     pool = ledger.pool(seat.pool)
     return pool.floor_mib if pool else 0
 
 
 def csv_rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Row]]:
-    """The rows of a CSV file with these columns, each with its file and line. Raises HistoryError."""
+    """Returns the rows of a CSV file with these columns, each with its file and line. Raises HistoryError."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             found = csv.DictReader(file)
@@ -137,7 +137,7 @@ def csv_rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Row]]:
 
 
 def column_number(where: str, row: Row, key: str, most: int = MOST_MIB) -> float:
-    """The number in a column. Raises HistoryError."""
+    """Returns the number in a column. Raises HistoryError."""
     try:
         found = float(row[key] or "")
     except ValueError:

@@ -28,7 +28,7 @@ _COLUMNS = ("time", "workload", "mib")
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadUse:
-    """The use of a workload. `contradictions` and `proposed` are by the key of the stack file."""
+    """Holds the use of a workload. `contradictions` and `proposed` are by the key of the stack file."""
 
     workload: str
     minutes: int
@@ -63,12 +63,12 @@ class HostMemoryAdvised:
 
     @property
     def fine(self) -> bool:
-        """True if every declaration holds."""
+        """Returns True if the history contradicts no declaration."""
         return not any(use.contradictions for pool in self.pools for use in pool.workloads)
 
 
 def advised(source: str, stack: AcceptedStack, *, days: int) -> HostMemoryAdvised:
-    """The report on a stack's memory pools. Raises HistoryError and CheckoutError."""
+    """Returns the report on a stack's memory pools. Raises HistoryError and CheckoutError."""
     pools = stack.host_memory.pools
     if not pools:
         raise HistoryError(f"{stack.path} has no memory_pools")
@@ -141,7 +141,7 @@ def read(source: str, pools: Sequence[HostMemoryPool], *, days: int) -> dict[str
 
 
 def query(workload: Workload) -> str:
-    """PromQL: the MiB of all pods of a workload; pods are named after their workload."""
+    """Returns PromQL: the MiB of all pods of a workload. Pods are named after their workload."""
     chosen = f'namespace="{workload.tenant}",pod=~"{workload.name}(-.*)?",container!=""'
     return f"sum(container_memory_working_set_bytes{{{chosen}}}) / {MIB}"
 

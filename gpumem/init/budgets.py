@@ -42,7 +42,7 @@ class Claimant:
 
     @property
     def is_running(self) -> bool:
-        """True if one of its pods is on a node."""
+        """Returns True if one of the workload's pods is on a node."""
         return any(pod.node for pod in self.user.pods)
 
 
@@ -90,7 +90,7 @@ def _claimant(user: GpuUser, pool: PoolProposal, peak: Peak | None, names: Names
 
 
 def _declared(user: GpuUser, names: Names) -> Sourced | None:
-    """The MiB of a device that a pod requests."""
+    """Returns the MiB of a device that a pod requests."""
     for resource in (names.gpumem, HAMI_GPUMEM):
         mib = _request(user, resource)
         if mib > 0:
@@ -100,7 +100,8 @@ def _declared(user: GpuUser, names: Names) -> Sourced | None:
 
 
 def _count(user: GpuUser, pool: PoolProposal, names: Names) -> int:
-    """The devices of all its pods. A pod that asks for several time slices may get them of one device."""
+    """Returns the number of devices of all the workload's pods. A pod that asks for several time slices may get slices
+    of one device."""
     whole = _gpus(user) if pool.division is Division.WHOLE else 1
     pods = sum(pod.node is not None for pod in user.pods) or len(user.pods)
     return pods * max(whole, _request(user, names.gpu_count), 1)
@@ -118,7 +119,7 @@ def _request(user: GpuUser, resource: str) -> int:
 
 
 def _fits(waiting: Claimant, others: Sequence[Claimant]) -> bool:
-    """True if its budget is not known, or fits beside the known ones of its pool."""
+    """Returns True if the workload's budget is unknown, or fits beside the known budgets of its pool."""
     if waiting.known is None:
         return True
     sizes = _known([*others, waiting], waiting.pool)
@@ -126,7 +127,7 @@ def _fits(waiting: Claimant, others: Sequence[Claimant]) -> bool:
 
 
 def _known(claimants: Sequence[Claimant], pool: PoolProposal) -> Counter[int]:
-    """The number of devices by known budget."""
+    """Returns the number of devices by known budget."""
     sizes: Counter[int] = Counter()
     for each in claimants:
         if each.pool.name == pool.name and each.known:
@@ -135,7 +136,7 @@ def _known(claimants: Sequence[Claimant], pool: PoolProposal) -> Counter[int]:
 
 
 def _equal_part(pool: PoolProposal, claimants: Sequence[Claimant]) -> Sourced:
-    """The largest budget that each workload without a known one can have, if all are to fit."""
+    """Returns the largest budget with which all workloads fit, given to each workload without a known budget."""
     sizes = _known(claimants, pool)
     unknown = sum(each.devices for each in claimants if each.pool.name == pool.name and not each.known)
     left = pool.advertised_mib - sum(mib * count for mib, count in sizes.items())

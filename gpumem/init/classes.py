@@ -13,12 +13,12 @@ from tenancy.workload import text
 
 DEFAULT_CLASS = "gpu-workload"
 _DEFAULT_VALUE = 1_000_000
-_HIGHEST = 1_000_000_000  # above it values are the system's own
+_HIGHEST = 1_000_000_000  # Kubernetes reserves the values above this one.
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassProposal:
-    """A PriorityClass of the stack, and whether the cluster has it."""
+    """Proposes a PriorityClass of the stack. `exists` is True if the cluster already has the class."""
 
     name: str
     value: Sourced
@@ -61,7 +61,7 @@ def classes(
 
 
 def _is_usable(name: str, declared: Object) -> bool:
-    """The stack's classes are no default, and have a DNS label for a name."""
+    """Returns True if the stack can use the class: it is no default, and has a DNS label for a name."""
     is_plain = not declared.get("globalDefault") and dns_label(name) == name
     return is_plain and not name.startswith(SYSTEM_PRIORITIES) and 0 <= _value(declared) <= _HIGHEST
 
