@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ import pytest
 import yaml
 
 from tenancy import names
-from tests.support.e2e.interrupting import signal_session
+from tests.support.e2e.interrupting import kill_session
 from tests.support.e2e.rollout import eventually
 from toolchain.cluster import cluster
 from toolchain.cluster.api import MERGE
@@ -206,4 +205,4 @@ def kill_after_the_first_object(lab: Lab, delay_seconds: float) -> None:
             )
             time.sleep(delay_seconds)
         finally:
-            signal_session(process.pid, signal.SIGKILL)
+            kill_session(process.pid)

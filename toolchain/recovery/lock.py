@@ -67,10 +67,19 @@ def _user() -> str:
 
 
 def _lives(pid: int) -> bool:
+    """Returns False also for a process that has ended and that its parent has not waited for."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:1]
+    except OSError:  # no Linux, or gone meanwhile
+        return False
+    return state == ["Z"]

@@ -70,7 +70,23 @@ def stands_still_at(session: int, moment: Callable[[], object]) -> bool:
 
 def signal_session(session: int, number: signal.Signals) -> None:
     """Signals the whole session, because the CLI's plugins have process groups of their own."""
+    for pid in _living(session):
+        with suppress(OSError):
+            os.kill(pid, number)
+
+
+def kill_session(session: int) -> None:
+    """Kills the whole session, and returns once all of its processes have ended."""
+    signal_session(session, signal.SIGKILL)
+    eventually(lambda: not _living(session), "the killed processes have ended", pause_seconds=0.05)
+
+
+def _living(session: int) -> list[int]:
+    """Returns the processes of the session, without those that have ended and wait for their parent."""
+    found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            if int(stat.read_text().rpartition(")")[2].split()[3]) == session:
-                os.kill(int(stat.parent.name), number)
+            state, _, _, of_session, *_ = stat.read_text().rpartition(")")[2].split()
+            if int(of_session) == session and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
