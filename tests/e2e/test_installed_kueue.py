@@ -106,7 +106,12 @@ def test_a_job_of_a_queue_tenant_is_admitted_and_nothing_bypasses_the_queue(othe
     train["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] = asked
     bare = {"metadata": {"name": "bare"}, "spec": {"containers": [rollout.container({"nvidia.com/gpu": "1"})]}}
 
-    assert "GPUs of this namespace are handed out by its queue" in str(others.create(rollout.pods(TEAM), bare).refusal)
+    def refusal() -> str:
+        return str(others.cluster.api.request("POST", f"{rollout.pods(TEAM)}?dryRun=All", bare).refusal)
+
+    # The API server picks each policy up in its own time.
+    denied = "GPUs of this namespace are handed out by its queue"
+    rollout.eventually(lambda: denied in refusal(), "a pod past the queue is denied", refusal)
     rollout.submit(others, TEAM, train)
     await_running(others, TEAM, "train")
     admitted = workload(others, TEAM, "train")["status"]["admission"]

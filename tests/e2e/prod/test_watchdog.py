@@ -242,7 +242,7 @@ def test_without_the_right_to_evict_in_one_namespace_a_run_reports_it_on_the_pod
         'cannot create resource "pods/eviction"' in note for note in card.told("immich", names.EVENT_BLOCKED, uid)
     )
     assert card.pod("immich", "immich-ml") == uid
-    metadata = {key: binding["metadata"][key] for key in ("name", "labels")}
+    metadata = {key: binding["metadata"][key] for key in ("name", "labels", "annotations")}
     card.prod.cluster.api.create(path.rpartition("/")[0], {**binding, "metadata": metadata})
     # The watchdog tries a pod again only a minute after a refusal, unless its journal is empty.
     card.prod.cluster.api.patch(JOURNAL, {"data": None})
