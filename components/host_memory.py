@@ -13,7 +13,7 @@ import pulumi
 from pydantic import Field, ValidationInfo, field_validator
 
 from components.admission import host_memory
-from components.admission.policy import put_into_force
+from components.admission.policy import MutatingApi, put_into_force, served_as
 from components.base.manifest import Manifest, component_type, manifest, register
 from components.base.spec import Count, DnsLabel, Labels, Mib, MibOrNone, PriorityKey, Spec, TenantKey
 from tenancy import names
@@ -123,6 +123,7 @@ class HostMemoryArgs:
     pools: Mapping[str, HostMemoryPoolSpec]
     namespace: str
     mode: Mode = Mode.ENFORCE
+    mutating_api: MutatingApi = MutatingApi.V1
 
 
 def host_memory_pools(specs: Mapping[str, HostMemoryPoolSpec]) -> HostMemoryPools:
@@ -212,7 +213,7 @@ class HostMemory(pulumi.ComponentResource):
         for quota in quotas(pools) if args.mode is Mode.ENFORCE else ():
             metadata = quota["metadata"]
             register(quota, f"{name}-{metadata['namespace']}-{metadata['name']}", parent=self)
-        for policy in host_memory.policies(pools):
+        for policy in served_as(args.mutating_api, host_memory.policies(pools)):
             # Without the policies that stamp pods, every pod of the pools would lack its class.
             own = policy["metadata"]["name"]
             put_into_force(policy, f"{name}-{own}", parent=self, mode=args.mode, stamped=True)

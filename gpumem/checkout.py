@@ -96,6 +96,7 @@ def rollout(name: str, root: Path) -> Declared:
         installed_kueue=InstalledKueue(namespace=installed.namespace, service_account=installed.service_account)
         if installed
         else None,
+        mutating_api=str(settings.admission.mutating_api) if settings.admission else "v1",
         has_alerts=settings.alerts is not None,
         has_operator=settings.alerts is None or settings.alerts.operator,
         is_watchdog_armed=bool(settings.watchdog and settings.acting(settings.watchdog).armed),

@@ -10,6 +10,7 @@ import pulumi
 import yaml
 
 from components.admission.pods import Admission, AdmissionArgs
+from components.admission.policy import MutatingApi
 from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.agents.gate import Gate, GateArgs
 from components.agents.guard import Guard, GuardArgs
@@ -101,6 +102,7 @@ def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_ST
             pools=settings.memory_pools,
             namespace=settings.cluster.system_namespace,
             mode=_mode(enforces=settings.enforces()),
+            mutating_api=settings.admission.mutating_api if settings.admission else MutatingApi.V1,
         )
         HostMemory(place.named("memory"), host_memory_args, place.after(system, *priorities, *tenants.values()))
     if guarded and node_code is not None:

@@ -12,7 +12,16 @@ from components.admission.grace import grace
 from components.admission.mirror import mirror_pods
 from components.admission.namespaces import counted_gpus, exemption, exemptions, gpu_tenants, pod_security
 from components.admission.placement import PoolPlacement
-from components.admission.policy import Scope, mutating, outside, put_into_force, validating, within
+from components.admission.policy import (
+    MutatingApi,
+    Scope,
+    mutating,
+    outside,
+    put_into_force,
+    served_as,
+    validating,
+    within,
+)
 from components.admission.queued import Queued, queue_policies
 from components.admission.seats import Seats, gpu_count_use, seat_sizes, whole_devices
 from components.base.identity import service_account_user
@@ -36,7 +45,7 @@ _AFTER_STAMPS = (policy_names.DEVICE_PLACED, policy_names.DEVICE_CAPPED)
 
 
 class AdmissionSpec(Spec):
-    """Admission policies, by which the API server changes and denies pods. Needs Kubernetes 1.36."""
+    """Admission policies, by which the API server changes and denies pods. Needs Kubernetes 1.36, or mutating_api."""
 
     mode: Mode | None = Field(
         default=None,
@@ -71,6 +80,11 @@ class AdmissionSpec(Spec):
         description="PriorityClasses above gpu_priority that other programs declare, such as a storage system's. "
         "Only pods in exempt namespaces may have them, because they preempt seats.",
         examples=[["storage-critical"]],
+    )
+    mutating_api: MutatingApi = Field(
+        default=MutatingApi.V1,
+        description="Version of the API for the policies that change pods: v1 from Kubernetes 1.36; v1beta1 in 1.34 "
+        "and 1.35, with the feature gate MutatingAdmissionPolicy.",
     )
     device_classes: list[ObjectName] = Field(
         default_factory=list,
@@ -107,6 +121,10 @@ class AdmissionArgs:
 
 def policies(args: AdmissionArgs) -> list[Manifest]:
     """Returns every policy. Policies that change a pod come before policies that judge a pod."""
+    return served_as(args.spec.mutating_api, _policies(args))
+
+
+def _policies(args: AdmissionArgs) -> list[Manifest]:
     names, ledger, queues, devices = args.names, args.ledger, args.queues, args.terms.devices
     seated = placement.other_tenant_placements(ledger)
     placed = {tenant: each.node_selector for each in seated for tenant in each.tenants}

@@ -7,6 +7,7 @@ https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-polic
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import pulumi
@@ -15,8 +16,16 @@ from components.base.manifest import Manifest, register
 from tenancy.choices import Mode
 from tenancy.names import EXEMPT, EXEMPT_BY_NAME, EXEMPT_VALUE, LABEL_NAMESPACE, labels
 
-_API = "admissionregistration.k8s.io/v1"
+_GROUP = "admissionregistration.k8s.io"
+_MUTATING = "MutatingAdmissionPolicy"
 _COMPONENT = "admission"
+
+
+class MutatingApi(StrEnum):
+    """The versions of the API for policies that change objects."""
+
+    V1 = "v1"
+    V1BETA1 = "v1beta1"
 
 
 @dataclass(frozen=True)
@@ -89,7 +98,7 @@ def mutating(
         "reinvocationPolicy": "IfNeeded" if again else "Never",
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
     }
-    return _policy("MutatingAdmissionPolicy", component, name, spec)
+    return _policy(_MUTATING, component, name, spec)
 
 
 def validating(
@@ -114,6 +123,12 @@ def validating(
         "validations": [{"expression": holds, message_key: message} for holds, message in validations.items()],
     }
     return _policy("ValidatingAdmissionPolicy", component, name, spec)
+
+
+def served_as(version: MutatingApi, policies: Iterable[Manifest]) -> list[Manifest]:
+    """The policies, with those that change objects in a version of the API. The two versions have the same fields."""
+    api = {"apiVersion": f"{_GROUP}/{version}"}
+    return [{**policy, **api} if policy["kind"] == _MUTATING else policy for policy in policies]
 
 
 def binding(policy: Manifest, mode: Mode = Mode.ENFORCE) -> Manifest:
@@ -141,16 +156,24 @@ def put_into_force(
     A policy that would change pods has no binding while it observes, and so no effect. The same holds for one that
     judges `stamped` pods, because nothing stamps them.
     """
-    declared = register(policy, name, parent=parent, depends_on=depends_on)
-    if mode is Mode.OBSERVE and (stamped or policy["kind"] == "MutatingAdmissionPolicy"):
+    group, _, version = policy["apiVersion"].partition("/")
+    others = [f"{group}/{each}" for each in MutatingApi if each != version] if policy["kind"] == _MUTATING else ()
+    declared = register(policy, name, parent=parent, depends_on=depends_on, other_versions=others)
+    if mode is Mode.OBSERVE and (stamped or policy["kind"] == _MUTATING):
         return declared
-    return register(binding(policy, mode), f"{name}-binding", parent=parent, depends_on=[declared])
+    bound = binding(policy, mode)
+    return register(bound, f"{name}-binding", parent=parent, depends_on=[declared], other_versions=others)
 
 
 def _policy(kind: str, component: str, name: str, spec: dict[str, Any]) -> Manifest:
     """Leaves empty lists out, because the API server does not store them."""
     given = {key: value for key, value in spec.items() if value != []}
-    return {"apiVersion": _API, "kind": kind, "metadata": {"name": name, "labels": labels(component)}, "spec": given}
+    return {
+        "apiVersion": f"{_GROUP}/v1",
+        "kind": kind,
+        "metadata": {"name": name, "labels": labels(component)},
+        "spec": given,
+    }
 
 
 def _named(expressions: Mapping[str, str]) -> list[dict[str, str]]:

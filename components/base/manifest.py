@@ -49,12 +49,14 @@ def register(
     provider: pulumi.ProviderResource | None = None,
     patch: bool = False,
     retain: bool = False,
+    other_versions: Sequence[str] = (),
 ) -> pulumi.CustomResource:
     """Registers the object as the Pulumi resource `name`, a child of `parent`.
 
     A change of a field in `replace_on_changes`, or of an immutable field, replaces the object; the old one goes first.
     With `patch` the object belongs to somebody else: only these fields are applied, and removed again at the end. With
-    `retain` the object stays in the cluster when it leaves the stack.
+    `retain` the object stays in the cluster when it leaves the stack. Under one of `other_versions` of its API it is
+    the same resource. Otherwise Pulumi would create an object that is there, and fail.
     """
     api_version, kind = manifest["apiVersion"], manifest["kind"]
     immutable = [] if patch else [*_IMMUTABLE.get(kind, ()), *replace_on_changes]
@@ -66,6 +68,7 @@ def register(
         custom_timeouts=custom_timeouts,
         provider=provider,
         retain_on_delete=True if retain else None,
+        aliases=[pulumi.Alias(type_=_type_token(each, kind)) for each in other_versions] or None,
     )
     opts.version = _provider_version()
     token = f"{_type_token(api_version, kind)}{'Patch' if patch else ''}"

@@ -49,6 +49,7 @@ class Declared:
     kueue_version: str | None = None
     installed_kueue: InstalledKueue | None = None
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    mutating_api: str = "v1"
     has_alerts: bool = False
     has_operator: bool = True
     is_watchdog_armed: bool = False

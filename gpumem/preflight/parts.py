@@ -23,6 +23,10 @@ from tenancy.workload import at, containers_of, text
 
 # The first version with MutatingAdmissionPolicies.
 ADMISSION_SINCE = (1, 36)
+_ADMISSION_GROUP = "admissionregistration.k8s.io"
+# The version before, and the flags of the API server that serve it and let it act.
+_BETA = "v1beta1"
+_BETA_FLAGS = f"--feature-gates=MutatingAdmissionPolicy=true --runtime-config={_ADMISSION_GROUP}/{_BETA}=true"
 _KUBE_STATE_METRICS = re.compile(r"(?:^|/)kube-state-metrics(?:[:@]|$)")
 # Images of network plugins that enforce NetworkPolicies.
 _ENFORCING = re.compile(
@@ -34,7 +38,7 @@ def parts(survey: Survey, declared: Declared) -> tuple[Part, ...]:
     """The parts with problems; none if all are there."""
     images = {text(container, "image") for pod in survey.pods for container in containers_of(pod.spec)}
     return (
-        *_version(survey, declared),
+        *_admission(survey, declared),
         *_pools(survey, declared),
         *_runtime(survey, declared),
         *_alerts(survey, declared, images),
@@ -43,10 +47,26 @@ def parts(survey: Survey, declared: Declared) -> tuple[Part, ...]:
     )
 
 
-def _version(survey: Survey, declared: Declared) -> Iterator[Part]:
-    if declared.ledger.admission is not None and survey.minor < ADMISSION_SINCE:
+def _admission(survey: Survey, declared: Declared) -> Iterator[Part]:
+    if declared.ledger.admission is None:
+        explained = (
+            "is left out: a pod may reach a GPU without a budget, and no pod gets its class, nodes and device; budgets "
+            "bind only pods that ask for gpumem"
+        )
+        yield Part(name="admission", state=State.MISSING, text=explained, blocks=False)
+    elif declared.mutating_api == _BETA:
+        if _BETA not in survey.groups.get(_ADMISSION_GROUP, ()):
+            explained = (
+                f"the API server does not serve {_ADMISSION_GROUP}/{_BETA}; start it with {_BETA_FLAGS}, or leave "
+                "admission out"
+            )
+            yield Part(name="Kubernetes", state=State.MISSING, text=explained, blocks=True)
+    elif survey.minor < ADMISSION_SINCE:
         needed = ".".join(map(str, ADMISSION_SINCE))
-        explained = f"admission needs {needed}, the API server has {survey.version}; leave admission out, or upgrade"
+        explained = (
+            f"admission needs {needed}, the API server has {survey.version}; write admission.mutating_api: {_BETA} and "
+            f"start it with {_BETA_FLAGS}, leave admission out, or upgrade"
+        )
         yield Part(name="Kubernetes", state=State.OTHER, text=explained, blocks=True)
 
 

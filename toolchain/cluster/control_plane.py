@@ -103,6 +103,7 @@ def api_server(folder: Folder, ports: Ports, *, alone: bool) -> Command:
         "--kubelet-preferred-address-types=Hostname",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
+        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",  # as where these policies are beta
         *(["--disable-admission-plugins=ServiceAccount"] if alone else []),
         "--allow-privileged",
         f"--service-cluster-ip-range={SERVICE_RANGE}",

@@ -137,6 +137,20 @@ def test_a_version_without_admission_policies_blocks() -> None:
     assert missing(cluster) == {"Kubernetes": (State.OTHER, True)}
 
 
+def test_older_policies_need_the_api_that_serves_them() -> None:
+    cluster, stack = budgeted(), declared(mutating_api="v1beta1")
+    cluster.version = "v1.35.9"
+    assert missing(cluster, stack) == {"Kubernetes": (State.MISSING, True)}
+    cluster.groups = {"admissionregistration.k8s.io": ("v1", "v1beta1")}
+    assert missing(cluster, stack) == {}
+
+
+def test_a_stack_without_admission_reads_the_loss_and_is_not_blocked() -> None:
+    assert missing(budgeted(), declared(ledger=replace(LEDGER, admission=None))) == {
+        "admission": (State.MISSING, False)
+    }
+
+
 def test_nodes_without_labels_or_devices_are_named() -> None:
     cluster = budgeted()
     cluster.nodes = [node("k8s-node1", gpu_present="true")]

@@ -1,0 +1,71 @@
+"""The two versions of the API for policies that change pods, and the way from one to the other."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.e2e.admitted import create, gpu_pod, spec_of
+from tests.support.e2e.rollout import eventually
+from tests.support.e2e.server import ApiServer
+from tests.support.prod import raw
+from toolchain.cluster import cluster
+from toolchain.cluster.extent import Extent
+from toolchain.workspace import Workspace, workspace
+
+TENANT, SELECTOR = "immich", "nodeSelector"
+POLICIES = "/apis/admissionregistration.k8s.io/{version}/mutatingadmissionpolicies"
+
+
+@pytest.fixture(scope="module")
+def server(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with cluster.running(tmp_path_factory.mktemp("versions"), extent=Extent.SIMULATED) as running:
+        yield ApiServer(running.api, running.kubeconfig)
+
+
+def stack(version: str) -> dict[str, Any]:
+    """Prod's pool with one tenant, which needs no agents."""
+    prod = raw()
+    return {
+        "cluster": prod["cluster"],
+        "pools": {"t4": prod["pools"]["t4"]},
+        "tenants": {TENANT: {}},
+        "priorities": {"gpu-workload": prod["priorities"]["gpu-workload"]},
+        "admission": {"gpu_priority": "gpu-workload", "mutating_api": version},
+        "unbudgeted": {"machine-learning": {"tenant": TENANT, "pool": "t4", "measured_mib": 500}},
+    }
+
+
+def roll_out(server: ApiServer, space: Workspace, version: str) -> str:
+    parts = {f"gpu-tenancy:{name}": part for name, part in stack(version).items()}
+    (space.project / "Pulumi.lab.yaml").write_text(yaml.safe_dump({"config": parts}))
+    command = [sys.executable, "-m", "stacks", "up", "--stack", "lab", "--yes"]
+    outcome = space.run(*command, cwd=space.project, KUBECONFIG=str(server.kubeconfig))
+    assert outcome.code == 0, outcome.text
+    return outcome.text
+
+
+def stamped(server: ApiServer) -> bool:
+    spec = spec_of(create(server, TENANT, gpu_pod(None)))
+    return spec.get("priorityClassName") == "gpu-workload" and SELECTOR in spec
+
+
+def policies(server: ApiServer, version: str) -> dict[str, str]:
+    """The uid of each policy by its name."""
+    found = server.api.get(POLICIES.format(version=version)) or {"items": []}
+    return {item["metadata"]["name"]: item["metadata"]["uid"] for item in found["items"]}
+
+
+def test_policies_of_the_beta_stamp_pods_and_stay_when_the_stack_goes_on_to_v1(
+    server: ApiServer, tmp_path: Any
+) -> None:
+    space = workspace(tmp_path)
+    roll_out(server, space, "v1beta1")
+    beta = policies(server, "v1beta1")
+    assert len(beta) >= 4
+    eventually(lambda: stamped(server), "pods with a GPU are stamped")
+    roll_out(server, space, "v1")
+    assert policies(server, "v1").keys() == beta.keys()
+    eventually(lambda: stamped(server), "pods with a GPU are stamped still")
