@@ -1,7 +1,7 @@
 """Kueue itself, from its Helm chart."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 
 from components.base.manifest import Manifest, component_type, manifest, register
 from components.base.spec import ChartVersion, DnsLabel, Form, ResourceName, Spec
+from tenancy.frameworks import FrameworkName
 from tenancy.kueue_version import QUOTAS_HOLD_SINCE, quotas_hold
 from tenancy.names import KUEUE, POD_SECURITY_ENFORCE, QUEUE_TENANT
 
@@ -137,8 +138,12 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True)
 class KueueArgs:
+    """Holds the arguments. With `manages_all`, Kueue holds back work of queue tenants that names no queue."""
+
     spec: KueueSpec
     chart: Chart
+    frameworks: Sequence[FrameworkName]
+    manages_all: bool
 
 
 def namespace(name: str) -> Manifest:
@@ -147,7 +152,7 @@ def namespace(name: str) -> Manifest:
     return made
 
 
-def configuration(spec: KueueSpec) -> dict[str, Any]:
+def configuration(args: KueueArgs) -> dict[str, Any]:
     """Kueue's Configuration, config.kueue.x-k8s.io/v1beta2: the chart's own default with our changes.
 
     The chart makes `managedJobsNamespaceSelector` the selector of every webhook on Jobs, and these fail closed. So only
@@ -171,12 +176,12 @@ def configuration(spec: KueueSpec) -> dict[str, Any]:
             }
         },
         "clientConnection": {"qps": 300, "burst": 500},
-        "waitForPodsReady": _camel(spec.wait_for_pods_ready.model_dump(exclude_none=True)),
-        "manageJobsWithoutQueueName": False,
+        "waitForPodsReady": _camel(args.spec.wait_for_pods_ready.model_dump(exclude_none=True)),
+        "manageJobsWithoutQueueName": args.manages_all,
         "managedJobsNamespaceSelector": {"matchLabels": {QUEUE_TENANT: "true"}},
-        "integrations": {"frameworks": ["batch/job"]},
-        "resources": {"excludeResourcePrefixes": spec.exclude_resource_prefixes},
-        **_optional(spec),
+        "integrations": {"frameworks": sorted(str(each) for each in args.frameworks)},
+        "resources": {"excludeResourcePrefixes": args.spec.exclude_resource_prefixes},
+        **_optional(args.spec),
     }
 
 
@@ -202,18 +207,18 @@ def _camel(fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def values(spec: KueueSpec) -> dict[str, Any]:
+def values(args: KueueArgs) -> dict[str, Any]:
     """The chart's values, with the released image: the chart in the release's source names a staging image."""
     return {
         "enableCertManager": False,
         "enableKueueViz": False,
         "controllerManager": {
             "manager": {
-                "image": {"repository": _IMAGE, "tag": f"v{spec.version}", "pullPolicy": "IfNotPresent"},
+                "image": {"repository": _IMAGE, "tag": f"v{args.spec.version}", "pullPolicy": "IfNotPresent"},
             },
         },
         "managerConfig": {
-            "controllerManagerConfigYaml": yaml.safe_dump(configuration(spec), sort_keys=False),
+            "controllerManagerConfigYaml": yaml.safe_dump(configuration(args), sort_keys=False),
         },
     }
 
@@ -231,7 +236,7 @@ class Kueue(pulumi.ComponentResource):
                 namespace=args.spec.namespace,
                 chart=args.chart.address,
                 version=args.chart.version,
-                values=values(args.spec),
+                values=values(args),
                 timeout=_READY_SECONDS,
             ),
             pulumi.ResourceOptions(parent=self, depends_on=[home]),

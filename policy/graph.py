@@ -11,6 +11,7 @@ from policy.objects import Object, from_json, text
 from policy.unknown import UnprovenError, is_unknown, unknown
 from tenancy import names
 from tenancy.decode import DecodeError
+from tenancy.frameworks import framework_of
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger, Pool, Seat
 from tenancy.workload import TEMPLATES, ShapeError, at, containers_of, maps_at, pod_request, pod_template
@@ -319,6 +320,13 @@ def requested(pod_spec: Mapping[str, Any]) -> set[str]:
         resources = at(container, "resources")
         found.update(at(resources, "requests"), at(resources, "limits"))
     return found
+
+
+def is_queued(ledger: Ledger, found: Object) -> bool:
+    """Returns True if Kueue queues the object: its kind is one of the stack's frameworks, and it has a queue."""
+    framework = framework_of(found.kind, found.group)
+    defaults = (queue for queue in ledger.local_queues if (queue.tenant, queue.name) == (found.namespace, "default"))
+    return framework in ledger.frameworks and (queue_of(found) is not None or any(defaults))
 
 
 def queue_of(job: Object) -> str | None:

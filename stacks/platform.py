@@ -136,6 +136,7 @@ def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_ST
             ledger=ledger,
             terms=ledger.admission,
             kueue=settings.kueue_account,
+            frameworks=settings.queues.queued_kinds if settings.queues else (),
             mode=_mode(enforces=settings.enforces(settings.admission)),
         )
         Admission(place.named("admission"), args, place.after(capacity, *schedulers, *priorities, *unqueued))
@@ -264,7 +265,13 @@ def _declare_queues(settings: StackSettings, root: Path, place: Place) -> list[p
     kueue = []
     if settings.kueue is not None:
         chart = kueue_chart(settings.kueue.version, root)
-        kueue = [Kueue(place.named("kueue"), KueueArgs(spec=settings.kueue, chart=chart), place.after())]
+        kueue_args = KueueArgs(
+            spec=settings.kueue,
+            chart=chart,
+            frameworks=settings.queues.frameworks if settings.queues else (),
+            manages_all=settings.admission is not None and settings.enforces(settings.admission),
+        )
+        kueue = [Kueue(place.named("kueue"), kueue_args, place.after())]
     if settings.queues is None:
         return [*kueue]
     selectors = {pool: spec.node_selector for pool, spec in settings.pools.items()}

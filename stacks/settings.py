@@ -33,6 +33,7 @@ from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
 from stacks import parts, problems, references, stackfile, taken_names
 from stacks.parts import Parts
 from tenancy.choices import ConsumableShares, Mode, PlacementMode, Sharing, Source
+from tenancy.frameworks import FrameworkName
 from tenancy.ledger import AdmissionTerms, Ledger, LocalQueue, OnDemand, Pool, QueueQuota, Seat, Tenant, Unbudgeted
 from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace
 from tenancy.quantity import whole
@@ -187,9 +188,10 @@ class StackSettings(Spec):
             trusted_namespaces=tuple(sorted(set(self.admission.trusted_namespaces))) if self.admission else (),
             trusted_groups=tuple(sorted(set(self.admission.trusted_groups))) if self.admission else (),
             local_queues=tuple(
-                LocalQueue(name=n, tenant=q.tenant, queue=q.cluster_queue)
+                LocalQueue(name=q.name or n, tenant=q.tenant, queue=q.cluster_queue)
                 for n, q in sorted(queues.local_queues.items() if queues else ())
             ),
+            frameworks=tuple(sorted(queues.frameworks)) if queues else (FrameworkName.JOB,),
             admission=_terms(self, self.admission) if self.admission else None,
             claimed=self.claimed,
             observes=self.observes,

@@ -34,7 +34,6 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         *_device_classes(raw),
         *_exempt_priorities(raw),
         *_trusted_groups(raw),
-        *_local_queues(raw),
         *_workloads(raw),
     ]
 
@@ -115,12 +114,6 @@ def _exempt_priorities(raw: Mapping[str, Any]) -> Iterator[str]:
     for where, name in _admission_names(raw, "exempt_priorities"):
         if name in used:
             yield f"{where}: is that of {used[name]}; remove it{got(name)}"
-
-
-def _local_queues(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Kueue gives every Job without a queue's name to the LocalQueue `default` of its namespace."""
-    if "default" in at(raw, "queues.local_queues"):
-        yield f"{key('queues', 'local_queues', 'default')}: would capture every Job without a queue; name it otherwise"
 
 
 def _workloads(raw: Mapping[str, Any]) -> Iterator[str]:

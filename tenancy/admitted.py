@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from tenancy import names, policy_names, reach
+from tenancy.frameworks import kinds_of
 from tenancy.ledger import Ledger, Tenant
 from tenancy.quantity import parse, whole
 from tenancy.workload import Manifest, at, at_once, containers_of, given, maps_at, text, texts
@@ -40,7 +41,7 @@ class Refusal:
 class PodJudge:
     """Judges the pod of a `template` (its metadata and spec) in a `namespace`.
 
-    If `queued`, the pod is judged as the Job controller makes it. `handlers` maps each known RuntimeClass to its
+    If `queued`, the pod is judged as one that Kueue holds back. `handlers` maps each known RuntimeClass to its
     handler. Every method raises QuantityError and ShapeError.
     """
 
@@ -292,8 +293,8 @@ class PodJudge:
         ):
             yield Refusal(
                 policy_names.QUEUED_PODS,
-                f"GPUs of {self.namespace} are handed out by its queue; make it a Job with the label "
-                f"{names.KUEUE_QUEUE_LABEL}",
+                f"GPUs of {self.namespace} are handed out by its queue; make it a "
+                f"{kinds_of(self.ledger.frameworks)} with the label {names.KUEUE_QUEUE_LABEL}",
             )
 
     def _without_budget(self) -> Iterator[Refusal]:

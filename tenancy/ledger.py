@@ -10,6 +10,7 @@ from functools import cached_property
 from tenancy.choices import ConsumableShares, Enforce, PodSecurity, Sharing, Source
 from tenancy.decode import decode
 from tenancy.encode import encode
+from tenancy.frameworks import FrameworkName
 from tenancy.names import GPU, Names, seat_claim_template
 from tenancy.workload import Manifest, given, maps_at, pod_request
 
@@ -222,6 +223,8 @@ class Ledger:
     # The namespaces of GPU pods without a budget, which queue for whole devices.
     queue_tenants: tuple[str, ...] = ()
     local_queues: tuple[LocalQueue, ...] = ()
+    # The kinds of work that Kueue queues for the queue tenants. Ledgers of version 0.1.0 have no such list.
+    frameworks: tuple[FrameworkName, ...] = (FrameworkName.JOB,)
     tenants: tuple[Tenant, ...] = ()
     # Admission changes and refuses nothing in these namespaces.
     exempt_namespaces: tuple[str, ...] = ()

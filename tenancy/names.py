@@ -73,6 +73,7 @@ KUEUE_FEWEST_PODS = "kueue.x-k8s.io/job-min-parallelism"
 # Kueue restarted for another label, Jobs would start without waiting for their turn.
 QUEUE_TENANT = "gpu-tenancy/queue-tenant"
 # Every pod that Kueue admitted has this label, and the name of its Workload (apis/kueue/v1beta2/topology_types.go).
+KUEUE_MANAGED_LABEL = "kueue.x-k8s.io/managed"
 KUEUE_POD_SET_LABEL = "kueue.x-k8s.io/podset"
 KUEUE_WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 

@@ -29,6 +29,7 @@ from components.base.manifest import Manifest, component_type, register
 from components.base.spec import DnsLabel, ObjectName, PeopleName, PriorityKey, Spec
 from tenancy import policy_names
 from tenancy.choices import Mode
+from tenancy.frameworks import Framework
 from tenancy.ledger import AdmissionTerms, Ledger
 from tenancy.names import (
     EXEMPT_BY_NAME,
@@ -95,12 +96,16 @@ class AdmissionSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionArgs:
-    """Holds the arguments of admission. `terms` are those of the ledger. `kueue` is Kueue's user name."""
+    """Holds the arguments of admission. `terms` are those of the ledger. `kueue` is Kueue's user name.
+
+    `frameworks` are the kinds of work that Kueue queues.
+    """
 
     spec: AdmissionSpec
     ledger: Ledger
     terms: AdmissionTerms
     kueue: str
+    frameworks: Sequence[Framework]
     mode: Mode = Mode.ENFORCE
 
     @property
@@ -116,7 +121,7 @@ class AdmissionArgs:
     def queues(self) -> Queued:
         sizes = {seat.tenant: self.ledger.seat_sizes(seat.tenant) for seat in self.ledger.seats}
         seats = Seats(names=self.names, sizes=sizes)
-        return Queued(seats=seats, tenants=self.ledger.queue_tenants, account=self.kueue)
+        return Queued(seats=seats, tenants=self.ledger.queue_tenants, account=self.kueue, frameworks=self.frameworks)
 
 
 def policies(args: AdmissionArgs) -> list[Manifest]:

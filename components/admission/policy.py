@@ -30,11 +30,12 @@ class MutatingApi(StrEnum):
 
 @dataclass(frozen=True)
 class ResourceRule:
-    """Names an operation on resources of a group's version v1."""
+    """Names an operation on resources of a group's version."""
 
     operation: str
     resources: Sequence[str]
     group: str = ""
+    version: str = "v1"
 
 
 _POD_CREATION = (ResourceRule("CREATE", ("pods",)),)
@@ -52,7 +53,7 @@ class Scope:
         rules = [
             {
                 "apiGroups": [rule.group],
-                "apiVersions": ["v1"],
+                "apiVersions": [rule.version],
                 "operations": [rule.operation],
                 "resources": list(rule.resources),
             }

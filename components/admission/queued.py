@@ -1,40 +1,45 @@
 """Queue tenants: every pod of a queue tenant that reaches a GPU has come through Kueue.
 
-Kueue queues the Jobs that have its label and ignores everything else. Without these policies a bare pod, a Deployment
-or a Job without the label would bypass the queue. Anybody can write a pod's labels and owners, but nobody can fake
-the account that creates it. So the Job controller must create each GPU pod, and a GPU Job waits suspended until Kueue
-starts it (sigs.k8s.io/kueue pkg/controller/jobs/job/job_webhook.go).
+Kueue holds all work of these namespaces back, with or without a queue's name (manageJobsWithoutQueueName): it suspends
+Jobs and similar objects, and gates pods. These policies are the backstop. Anybody can write a pod's labels and owners,
+but nobody can fake the account that sends a request. So a GPU pod has Kueue's gate, or the controller of a suspended
+kind made it; and only Kueue removes the gate and ends the suspension.
 
-Kueue frees a Job's quota once the Job is gone or counts no pod. So a tenant must keep a running pod's owners and
-the labels by which it is counted, and delete a Job only together with its pods.
+Kueue frees the quota once it counts no pod. So a tenant must keep a running pod's owners and the labels by which it is
+counted, and delete the owner only together with its pods.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from components.admission import cel
-from components.admission.grace import SECONDS, TOO_LONG
 from components.admission.policy import ResourceRule, Scope, validating, within
 from components.admission.seats import Seats, in_parts
 from components.base.manifest import Manifest
+from tenancy.frameworks import GATES, Framework, FrameworkName, kinds_of
 from tenancy.names import GARBAGE_COLLECTOR, JOB_CONTROLLERS, KUEUE_QUEUE_LABEL
-from tenancy.policy_names import QUEUED_JOBS, QUEUED_JOBS_DELETION, QUEUED_PODS, QUEUED_PODS_KEPT
-from tenancy.reach import MOST_GRACE_SECONDS
+from tenancy.policy_names import QUEUED_OWNERS, QUEUED_PODS, QUEUED_PODS_KEPT
 
 _ORPHAN = "orphan"  # FinalizerOrphanDependents
-# Labels by which Kubernetes and Kueue know the pods of a Job, and two that older versions of Kubernetes set.
-_JOB_LABELS = ("batch.kubernetes.io/", "kueue.x-k8s.io/")
+# Labels by which Kueue and the controllers know their pods, and two that older versions of Kubernetes set.
+_LABEL_GROUPS = (
+    *("kueue.x-k8s.io", "batch.kubernetes.io", "jobset.sigs.k8s.io", "leaderworkerset.sigs.k8s.io"),
+    *("ray.io", "trainer.kubeflow.org", "training.kubeflow.org"),
+)
 _OLD_JOB_LABELS = ("controller-uid", "job-name")
-_JOBS = tuple(ResourceRule(operation, ("jobs",), group="batch") for operation in ("CREATE", "UPDATE"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Queued:
-    """Names the queue tenants. `tenants` may use their `seats` without queueing. `account` is Kueue's user name."""
+    """Names the queue tenants. `tenants` may use their `seats` without queueing. `account` is Kueue's user name.
+
+    `frameworks` are the kinds that Kueue queues.
+    """
 
     seats: Seats
     tenants: Sequence[str]
     account: str
+    frameworks: Sequence[Framework]
 
     @property
     def seat_variables(self) -> dict[str, str]:
@@ -49,36 +54,47 @@ class Queued:
     def _seated(self) -> bool:
         return not self.seats.sizes.keys().isdisjoint(self.tenants)
 
+    @property
+    def uses_a_gpu(self) -> dict[str, str]:
+        counts = cel.asks_for(f"k == {cel.text(self.seats.names.gpu_count)}")
+        return {"uses-a-gpu": f"{cel.reaches_gpu(self.seats.names)} || {counts}"}
+
 
 def queue_policies(args: Queued) -> list[Manifest]:
     """Returns the policies for queue tenants, if there are any."""
-    return in_parts(
-        args.seats, sorted(args.tenants), lambda seats, tenants: _of(replace(args, seats=seats, tenants=tenants))
-    )
+    tenants = sorted(args.tenants)
+    if not tenants:
+        return []
+    pods = in_parts(args.seats, tenants, lambda seats, some: _of_pods(replace(args, seats=seats, tenants=some)))
+    return [*pods, _owners(args)]
 
 
-def _of(args: Queued) -> list[Manifest]:
-    return [_pods(args), _kept_pods(args), _jobs(args), _deletion(args)]
+def _of_pods(args: Queued) -> list[Manifest]:
+    return [_pods(args), _kept_pods(args)]
 
 
 def _pods(args: Queued) -> Manifest:
-    is_a_jobs = (
-        f"request.userInfo.username in {cel.texts(JOB_CONTROLLERS)} && object.metadata.?ownerReferences.orValue([])"
-        ".exists(o, o.kind == 'Job' && o.apiVersion == 'batch/v1' && o.?controller.orValue(false))"
-    )
+    makers = [each for each in args.frameworks if each.makes_pods]
+    is_made = " || ".join(f"request.userInfo.username in {cel.texts(m.accounts)} && {_belongs_to([m])}" for m in makers)
+    kinds = kinds_of(each.name for each in args.frameworks)
     message = (
-        f"GPUs of this namespace are handed out by its queue: make it a Job with the label {KUEUE_QUEUE_LABEL} (pods "
-        "of their own, Deployments and the like are not queued)"
+        f"GPUs of this namespace are handed out by its queue: make it a {kinds} and give it the label "
+        f"{KUEUE_QUEUE_LABEL}"
     )
-    scope = Scope(within(args.tenants), {"uses-a-gpu": _uses_a_gpu(args)})
-    return validating(QUEUED_PODS, scope, {f"{is_a_jobs} || {args.is_a_seat}": message}, args.seat_variables)
+    validations = {f"{_has_gate('object')} || {is_made} || {args.is_a_seat}": message}
+    return validating(QUEUED_PODS, Scope(within(args.tenants), args.uses_a_gpu), validations, args.seat_variables)
+
+
+def _has_gate(pod: str, gate: str = GATES[0]) -> str:
+    return f"{pod}.spec.?schedulingGates.orValue([]).exists(g, g.name == {cel.text(gate)})"
 
 
 def _kept_pods(args: Queued) -> Manifest:
     """Controllers may change both: the garbage collector removes owners, and the Job controller releases pods."""
-    accounts = cel.texts((*JOB_CONTROLLERS, GARBAGE_COLLECTOR, args.account))
-    begins = " || ".join(f"k.startsWith({cel.text(prefix)})" for prefix in _JOB_LABELS)
-    counted = f"({begins} || k in {cel.texts(_OLD_JOB_LABELS)})"
+    controllers = {account for each in args.frameworks for account in each.accounts}
+    accounts = cel.texts(sorted({*JOB_CONTROLLERS, GARBAGE_COLLECTOR, args.account, *controllers}))
+    groups = [f"{group}/" for group in _LABEL_GROUPS]
+    counted = f"({cel.texts(groups)}.exists(g, k.startsWith(g)) || k in {cel.texts(_OLD_JOB_LABELS)})"
     variables = {
         **args.seat_variables,
         "before": "oldObject.metadata.?labels.orValue({})",
@@ -89,86 +105,85 @@ def _kept_pods(args: Queued) -> Manifest:
         f"variables.before.all(k, !{counted} || k in variables.after && variables.after[k] == variables.before[k]) && "
         f"variables.after.all(k, !{counted} || k in variables.before)"
     )
-    keep = "this pod has GPUs that its queue gave to its Job: leave its {} as they are; delete the Job to be rid of it"
+    same_gates = " && ".join(f"(!{_has_gate('oldObject', gate)} || {_has_gate('object', gate)})" for gate in GATES)
+    keep = "this pod has GPUs from its queue: leave its {} as they are; delete its owner, or the pod, to be rid of it"
     validations = {
         f"{same_owners} || {args.is_a_seat}": keep.format("ownerReferences"),
         f"{same_labels} || {args.is_a_seat}": keep.format(
-            f"labels under {' and '.join(_JOB_LABELS)} ({', '.join(_OLD_JOB_LABELS)})"
+            f"labels under {', '.join(groups)} ({', '.join(_OLD_JOB_LABELS)})"
         ),
+        f"{same_gates} || {args.is_a_seat}": f"this pod waits in its queue: only Kueue removes the gate {GATES[0]}",
     }
-    conditions = {"is-no-controllers": f"!(request.userInfo.username in {accounts})", "uses-a-gpu": _uses_a_gpu(args)}
+    conditions = {"is-no-controllers": f"!(request.userInfo.username in {accounts})", **args.uses_a_gpu}
     scope = Scope(within(args.tenants), conditions, (ResourceRule("UPDATE", ("pods",)),))
     return validating(QUEUED_PODS_KEPT, scope, validations, variables)
 
 
-def _deletion(args: Queued) -> Manifest:
-    """A Job is deleted with its pods.
+def _owners(args: Queued) -> Manifest:
+    """Returns the policy on the objects that Kueue suspends: they wait suspended until Kueue starts them.
 
-    A deletion of a Job of batch/v1 that names no policy leaves the pods (pkg/registry/batch/job/strategy.go). `_jobs`
-    denies the finalizer that does the same.
+    A controller may make and start the objects of an object that Kueue suspends, such as the Jobs of a JobSet.
     """
-    takes_them = (
-        "request.options.?orphanDependents.hasValue() ? !request.options.orphanDependents : "
-        "request.options.?propagationPolicy.orValue('') in ['Background', 'Foreground']"
-    )
-    message = (
-        "this Job has GPUs that its queue gave it, and its pods would keep them: delete it with its pods "
-        "(propagationPolicy Background, as kubectl does, or Foreground)"
-    )
-    conditions = {"leaves-its-pods": f"!({takes_them})", "used-a-gpu": _of_template(_uses_a_gpu(args), "oldObject")}
-    scope = Scope(within(args.tenants), conditions, (ResourceRule("DELETE", ("jobs",), group="batch"),))
-    variables = {name: _of_template(expression, "oldObject") for name, expression in args.seat_variables.items()}
-    seat = _of_template(args.is_a_seat, "oldObject")
-    return validating(QUEUED_JOBS_DELETION, scope, {seat: message}, variables)
-
-
-def _jobs(args: Queued) -> Manifest:
-    """An update is judged by its changes: a running Job may be labelled, shrunk and ended."""
-    uses_gpu = _uses_a_gpu(args)
-    kueue = f"request.userInfo.username == {cel.text(args.account)}"
-    waits = "variables.waits"
+    suspended = [each for each in args.frameworks if each.is_suspended]
+    controllers = sorted({account for each in suspended for account in each.accounts})
+    is_kueue = f"request.userInfo.username == {cel.text(args.account)}"
+    is_a_part = f"request.userInfo.username in {cel.texts(controllers)} && {_belongs_to(suspended)}"
     variables = {
-        "waits": "object.spec.?suspend.orValue(false)",
-        "used": f"oldObject != null && ({_of_template(uses_gpu, 'oldObject')})",
-        "ran": "variables.used && !oldObject.spec.?suspend.orValue(false)",
-        **{name: _of_template(expression) for name, expression in args.seat_variables.items()},
-        "seat": _of_template(args.is_a_seat),
+        "deleted": "request.operation == 'DELETE'",
+        "trusted": f"request.operation != 'DELETE' && ({is_kueue} || {is_a_part})",
+        "waits": f"variables.deleted || {_is_suspended('object')}",
+        "changed": "request.operation == 'UPDATE'",
+        "ran": f"variables.changed && !{_is_suspended('oldObject')}",
+        "grown": "object.kind == 'Job' ? dyn(object).spec.?parallelism.orValue(1) > "
+        "dyn(oldObject).spec.?parallelism.orValue(1) : object.spec != oldObject.spec",
     }
     submit = (
-        f"GPUs of this namespace are handed out by its queue: give the Job the label {KUEUE_QUEUE_LABEL}; Kueue "
-        "suspends it and starts it in its turn"
+        f"work of this namespace goes through its queue: give it the label {KUEUE_QUEUE_LABEL}; Kueue suspends it and "
+        "starts it in its turn"
     )
-    start = "this Job waits in its queue: only Kueue starts it; leave spec.suspend as it is"
-    grow = "this Job runs with what its queue gave it: spec.parallelism may only shrink; submit another Job for more"
-    orphan = (
-        f"the finalizer {_ORPHAN} would leave this Job's pods their GPUs when it is gone: remove it from "
-        "metadata.finalizers"
-    )
-    select = "the pods of a Job with GPUs are known by labels that Kubernetes chooses: remove spec.manualSelector"
-    orphans = f"metadata.?finalizers.orValue([]).exists(f, f == {cel.text(_ORPHAN)})"
-    selects = "spec.?manualSelector.orValue(false)"
-    grace, granted = _of_template(SECONDS), _of_template(SECONDS, "oldObject")
-    parallelism = "spec.?parallelism.orValue(1)"
+    start = "this work waits in its queue: only Kueue starts it; leave its suspend as it is"
+    grow = "this work runs with what its queue gave it: its pods may only become fewer; submit another one for more"
+    orphan = f"the finalizer {_ORPHAN} would leave the pods their GPUs: remove it from metadata.finalizers"
+    select = "the pods of a Job are known by labels that Kubernetes chooses: remove spec.manualSelector"
+    takes_its_pods = "its pods would keep the GPUs of its queue: delete it with its pods (propagationPolicy Background)"
     validations = {
-        f"variables.seat || request.operation != 'CREATE' || {waits}": submit,
-        f"variables.seat || request.operation != 'UPDATE' || {waits} || variables.ran || {kueue}": start,
-        f"variables.seat || !variables.ran || {waits} || {kueue} || "
-        f"object.{parallelism} <= oldObject.{parallelism}": grow,
-        f"variables.seat || {grace} <= {MOST_GRACE_SECONDS} || variables.used && {grace} <= {granted}": TOO_LONG,
-        **{
-            f"variables.seat || !object.{given} || variables.used && oldObject.{given}": message
-            for given, message in {orphans: orphan, selects: select}.items()
-        },
+        "variables.waits || variables.trusted || request.operation != 'CREATE'": submit,
+        "variables.waits || variables.trusted || !variables.changed || variables.ran": start,
+        "variables.waits || variables.trusted || !variables.ran || !variables.grown": grow,
+        f"variables.deleted || !{_orphans('object')} || variables.changed && {_orphans('oldObject')}": orphan,
+        "request.operation != 'CREATE' || !dyn(object).spec.?manualSelector.orValue(false)": select,
+        f"!variables.deleted || !({_LEAVES_ITS_PODS})": takes_its_pods,
     }
-    scope = Scope(within(args.tenants), {"uses-a-gpu": _of_template(uses_gpu)}, _JOBS)
-    return validating(QUEUED_JOBS, scope, validations, variables)
+    rules = [
+        ResourceRule(operation, (each.resource,), group=each.group, version="*")
+        for each in args.frameworks
+        if each.name is not FrameworkName.POD
+        for operation in (("CREATE", "UPDATE", "DELETE") if each.is_suspended else ("DELETE",))
+    ]
+    return validating(QUEUED_OWNERS, Scope(within(args.tenants), {}, rules), validations, variables)
 
 
-def _uses_a_gpu(args: Queued) -> str:
-    counts = cel.asks_for(f"k == {cel.text(args.seats.names.gpu_count)}")
-    return f"{cel.reaches_gpu(args.seats.names)} || {counts}"
+# A deletion of a Job of batch/v1 that names no policy leaves the pods (pkg/registry/batch/job/strategy.go).
+_LEAVES_ITS_PODS = (
+    "request.options.?orphanDependents.hasValue() ? request.options.orphanDependents : "
+    "request.options.?propagationPolicy.orValue(request.resource.resource == 'jobs' ? 'Orphan' : '') == 'Orphan'"
+)
 
 
-def _of_template(expression: str, job: str = "object") -> str:
-    """Returns the same expression about the pod template of a Job instead of a pod."""
-    return expression.replace("object.spec.", f"{job}.spec.template.spec.")
+def _belongs_to(frameworks: Iterable[Framework]) -> str:
+    """Returns CEL for: the object's controller is of one of these kinds."""
+    kinds = " || ".join(
+        f"o.kind == {cel.text(each.kind)} && o.apiVersion.startsWith({cel.text(f'{each.group}/')})"
+        for each in frameworks
+    )
+    return f"object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && ({kinds}))"
+
+
+def _is_suspended(owner: str) -> str:
+    """Returns CEL for: the object is suspended. An MPIJob has the field in its runPolicy."""
+    spec = f"dyn({owner}).spec"
+    return f"{spec}.?suspend.orValue({spec}.?runPolicy.?suspend.orValue(false))"
+
+
+def _orphans(owner: str) -> str:
+    return f"{owner}.metadata.?finalizers.orValue([]).exists(f, f == {cel.text(_ORPHAN)})"

@@ -138,7 +138,7 @@ def local_queue(name: str, spec: LocalQueueSpec) -> Manifest:
         fairSharing=_fair_sharing(spec.fair_sharing),
         stopPolicy=None if spec.stop_policy == "None" else spec.stop_policy,
     )
-    return _kueue("LocalQueue", name, spec.tenant, spec={"clusterQueue": spec.cluster_queue, **body})
+    return _kueue("LocalQueue", spec.name or name, spec.tenant, spec={"clusterQueue": spec.cluster_queue, **body})
 
 
 def admission_check(name: str) -> Manifest:

@@ -4,6 +4,7 @@ Source: apis/kueue/v1beta2 of sigs.k8s.io/kueue.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -13,8 +14,10 @@ from pydantic import (
     model_validator,
 )
 
+from components.base.identity import service_account_user
 from components.base.spec import (
     DnsLabel,
+    Form,
     LabelKey,
     Labels,
     LabelValue,
@@ -27,10 +30,13 @@ from components.base.spec import (
     TolerationSpec,
 )
 from components.queues.quotas import PARTIAL_RESOURCES, Quotas, QuotaSpec, ResourceGroups
+from tenancy.frameworks import FRAMEWORKS, Framework, FrameworkName
 from tenancy.names import KUEUE_SERVICE_ACCOUNT
 from tenancy.quantity import whole
 
 StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
+_DNS = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+AccountName = Annotated[str, Form("namespace/name of a ServiceAccount", f"{_DNS}/{_DNS}")]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, examples=[2])]
 
 
@@ -207,9 +213,15 @@ class CohortSpec(Spec):
 
 
 class LocalQueueSpec(Spec):
-    """A LocalQueue: the name by which a tenant's Jobs use a ClusterQueue."""
+    """A LocalQueue: the name by which a tenant's work uses a ClusterQueue."""
 
     tenant: TenantKey
+    name: DnsLabel | None = Field(
+        default=None,
+        description="Its name in the tenant's namespace; default: the key. Work that names no queue uses the one with "
+        "the name default.",
+        examples=["default"],
+    )
     cluster_queue: DnsLabel = Field(description="Key of cluster_queues.", examples=["gpu"])
     fair_sharing: FairSharingSpec | None = Field(
         default=None,
@@ -291,10 +303,23 @@ class InstalledKueueSpec(Spec):
 
 
 class QueuesSpec(Spec):
-    """Kueue's objects. The Jobs of a queue tenant wait for the quota of their ClusterQueue."""
+    """Kueue's objects. The work of a queue tenant waits for the quota of its ClusterQueue."""
 
     installed_kueue: InstalledKueueSpec = Field(
         default=InstalledKueueSpec(), description="The Kueue that uses these objects, if the stack has no `kueue`."
+    )
+    frameworks: list[FrameworkName] = Field(
+        default=[FrameworkName.JOB],
+        min_length=1,
+        description="The kinds of work that Kueue queues, by Kueue's own names. Kueue queues everything of these kinds "
+        "in the namespaces of queue tenants. deployment, statefulset and leaderworkerset need pod.",
+        examples=[["batch/job", "jobset.x-k8s.io/jobset"]],
+    )
+    framework_accounts: dict[FrameworkName, AccountName] = Field(
+        default_factory=dict,
+        description="Accounts of the controllers of these kinds, as namespace/name. Default: those of each project's "
+        "own manifests.",
+        examples=[{"ray.io/rayjob": "ray-system/kuberay-operator"}],
     )
     flavors: dict[DnsLabel, FlavorSpec] = Field(min_length=1, description="Kinds of devices.")
     cluster_queues: dict[DnsLabel, ClusterQueueSpec] = Field(min_length=1, description="Quotas that Jobs wait for.")
@@ -312,6 +337,25 @@ class QueuesSpec(Spec):
     workload_priorities: dict[DnsLabel, WorkloadPrioritySpec] = Field(
         default_factory=dict, description="Classes that order the Jobs of a queue."
     )
+
+    @field_validator("frameworks")
+    @classmethod
+    def _can_gate_pods(cls, frameworks: list[FrameworkName]) -> list[FrameworkName]:
+        gated = sorted(each for each in frameworks if each != FrameworkName.POD and not FRAMEWORKS[each].is_suspended)
+        if gated and FrameworkName.POD not in frameworks:
+            raise ValueError(f"{gated[0]} queues its pods one by one; add {FrameworkName.POD.value}")
+        if len(set(frameworks)) != len(frameworks):
+            raise ValueError("names a framework twice")
+        return frameworks
+
+    @property
+    def queued_kinds(self) -> list[Framework]:
+        """Returns the frameworks with the accounts of this cluster's controllers."""
+        return [self._framework(name) for name in sorted(self.frameworks)]
+
+    def _framework(self, name: FrameworkName) -> Framework:
+        framework, account = FRAMEWORKS[name], self.framework_accounts.get(name)
+        return replace(framework, accounts=(service_account_user(*account.split("/")),)) if account else framework
 
     @model_validator(mode="after")
     def _hands_devices_out_of_pools(self) -> "QueuesSpec":

@@ -10,10 +10,16 @@ from agents.kube.pods import Pod
 from gpumem.users import GpuUser, Workload, workload_of
 from tenancy import reach
 from tenancy.admitted import PodJudge, Refusal
+from tenancy.frameworks import FRAMEWORKS
 from tenancy.ledger import Ledger
-from tenancy.names import EXEMPT_BY_NAME, KUEUE_POD_SET_LABEL, SEATS
+from tenancy.names import EXEMPT_BY_NAME, KUEUE_MANAGED_LABEL, KUEUE_POD_SET_LABEL, KUEUE_QUEUE_LABEL, SEATS
+from tenancy.policy_names import QUEUED_OWNERS
 from tenancy.quantity import QuantityError
 from tenancy.workload import Manifest, ShapeError, pod_request
+
+_HELD_BACK = Refusal(
+    QUEUED_OWNERS, f"it names no queue, so that Kueue suspends it; give it the label {KUEUE_QUEUE_LABEL}"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +62,8 @@ def denials(pods: Iterable[Pod], ledger: Ledger, handlers: Mapping[str, str], ga
         except (QuantityError, ShapeError) as error:
             gaps.append(f"pod {pod} is not judged: {error}")
             continue
+        if _is_unqueued_work(pod, ledger) and not refusals:
+            refusals = [_HELD_BACK]
         for refusal in refusals:
             key = workload_of(pod), refusal
             found[key] = found.get(key, 0) + 1
@@ -100,9 +108,14 @@ def _remedy(user: GpuUser, ledger: Ledger) -> str:
 
 
 def _is_queued(pod: Pod, ledger: Ledger) -> bool:
-    """True for a pod of a Job that Kueue admitted."""
-    owner = pod.controller
-    return owner is not None and owner.kind == "Job" and KUEUE_POD_SET_LABEL in pod.labels
+    """Returns True for a pod that Kueue admitted or gates."""
+    return (pod.controller is not None and KUEUE_POD_SET_LABEL in pod.labels) or KUEUE_MANAGED_LABEL in pod.labels
+
+
+def _is_unqueued_work(pod: Pod, ledger: Ledger) -> bool:
+    """Returns True for a pod of work that names no queue, and that Kueue would suspend."""
+    owner, queued = pod.controller, pod.namespace in ledger.queue_tenants and not _is_queued(pod, ledger)
+    return queued and owner is not None and any(FRAMEWORKS[n].kind == owner.kind for n in ledger.frameworks)
 
 
 def _of_the_stack(judge: PodJudge, pod: Pod, ledger: Ledger) -> list[Refusal]:

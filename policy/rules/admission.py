@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from policy.finding import Finding, each
-from policy.graph import Graph, is_gpumem, queue_of, requested
+from policy.graph import Graph, is_gpumem, is_queued, requested
 from policy.objects import Object, text
 from policy.rule import A_RESIDENT, MAIN, Example, rule
 from policy.unknown import is_unknown
@@ -47,7 +47,7 @@ def _handler(found: Object) -> Any:
 
 def _judge(graph: Graph, ledger: Ledger, handlers: Mapping[str, str], workload: Object) -> Iterator[Finding]:
     template = pod_template(workload.manifest) or {}
-    queued = workload.kind in ("Job", "CronJob") and queue_of(workload) is not None
+    queued = is_queued(ledger, workload)
     found = PodJudge(ledger, workload.namespace, template, queued=queued, handlers=handlers).refusals()
     budgeted = any(map(is_gpumem, requested(at(template, "spec"))))
     for refusal in found:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from policy.finding import Finding, each, unproven
-from policy.graph import KUEUE, Graph, is_gpumem, runs_pods
+from policy.graph import KUEUE, Graph, is_gpumem, is_queued, runs_pods
 from policy.objects import Object, text
 from policy.rule import A_RESIDENT, MAIN, Example, an_object, rule
 from policy.rules.writers import own_namespaces
@@ -123,7 +123,8 @@ def _custom(graph: Graph, found: Object) -> Iterator[Finding]:
     elif runs := _runs_another(graph, found):
         yield unproven(found, f"it runs the pods of {runs} (workloadRef), which are not counted; {_HOW}")
     elif graph.ledger is not None and any((pod := _pod_of(found.manifest)).values()) and _is_in_a_namespace(found):
-        yield from _refused(found, PodJudge(graph.ledger, _lands_in(found), {"spec": pod}))
+        queued = is_queued(graph.ledger, found)
+        yield from _refused(found, PodJudge(graph.ledger, _lands_in(found), {"spec": pod}, queued=queued))
 
 
 def _refused(found: Object, judge: PodJudge) -> Iterator[Finding]:

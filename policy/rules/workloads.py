@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from policy.finding import UNREADABLE, Finding, each, unproven
-from policy.graph import Graph, Request, queue_of
+from policy.graph import Graph, Request, is_queued
 from policy.objects import Object, text
 from policy.rule import A_RESIDENT, MAIN, Example, rule
 from tenancy import names
@@ -169,8 +169,7 @@ def _is_queued(ledger: Ledger, workload: Object) -> bool:
     """Returns True for the Jobs of queue tenants. Kueue counts these Jobs against the queue's quota, which the ledger
     holds."""
     return (
-        workload.kind in ("Job", "CronJob")
-        and queue_of(workload) is not None
+        is_queued(ledger, workload)
         and workload.namespace in ledger.queue_tenants
         and any(quota.resource == ledger.names.gpumem for quota in ledger.quotas)
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from components.kueue import KueueSpec, values
+from components.kueue import Chart, KueueArgs, KueueSpec, values
 from tests.support.e2e import rollout
 from tests.support.e2e.rollout import Rollout, await_running, complete, job, jobs, workload
 from tests.support.paths import ROOT
@@ -36,7 +36,8 @@ def others_values() -> dict[str, Any]:
     configuration = yaml.safe_load(chart["managerConfig"]["controllerManagerConfigYaml"])
     assert {"batch/job", "pod", "deployment"} <= set(configuration["integrations"]["frameworks"])
     configuration["managedJobsNamespaceSelector"] = {"matchLabels": MANAGED}
-    ours = values(KueueSpec(version=VERSION))
+    chart_args = Chart(address=str(CHART))
+    ours = values(KueueArgs(spec=KueueSpec(version=VERSION), chart=chart_args, frameworks=[], manages_all=False))
     return {**ours, "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(configuration)}}
 
 

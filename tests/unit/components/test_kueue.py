@@ -12,7 +12,9 @@ from tests.support.given import declared
     ],
 )
 def test_only_a_registrys_chart_has_a_version(chart: Chart, version: str | None) -> None:
-    graph = declared(Kueue, "kueue", KueueArgs(spec=KueueSpec(version="0.19.2"), chart=chart))
+    graph = declared(
+        Kueue, "kueue", KueueArgs(spec=KueueSpec(version="0.19.2"), chart=chart, frameworks=[], manages_all=True)
+    )
     release = graph.one("Release")
     assert (release.inputs["chart"], release.inputs.get("version")) == (chart.address, version)
     assert not release.inputs.get("skipAwait")  # Kueue is ready once its webhooks answer

@@ -41,11 +41,6 @@ TAKEN: list[tuple[str, object, str]] = [
     ("admission trusted_groups", ["system:authenticated"], ".0: must be a group of your identity provider"),
     (GROUPS, {"system:authenticated": "edit"}, ".system:authenticated: the name must be a group of your"),
     (GROUPS, {"system:serviceaccounts": "view"}, ".system:serviceaccounts: the name must be a group of your"),
-    (
-        "queues local_queues default",
-        {"tenant": "team-a", "cluster_queue": "gpu-cq"},
-        ": would capture every Job without a queue; name it otherwise",
-    ),
     ("on_demand night", {**TTS, "deployment": "tts"}, ": is the same workload as on_demand.tts; remove one"),
     (
         "memory_pools node-4 disposable clickhouse",

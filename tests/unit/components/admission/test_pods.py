@@ -8,6 +8,7 @@ import pytest
 
 from components.admission.pods import Admission, AdmissionArgs, AdmissionSpec, policies
 from tenancy.choices import PodSecurity, Sharing
+from tenancy.frameworks import FRAMEWORKS, FrameworkName
 from tenancy.ledger import AdmissionTerms, Ledger, LocalQueue, OnDemand, Pool, QueueQuota, Seat, Tenant
 from tenancy.names import GPU
 from tests.support.engine import Graph
@@ -48,6 +49,7 @@ ARGS = AdmissionArgs(
     ledger=LEDGER,
     terms=TERMS,
     kueue="system:serviceaccount:kueue-system:kueue-controller-manager",
+    frameworks=[FRAMEWORKS[FrameworkName.JOB]],
 )
 BY_DEVICE = replace(ARGS, terms=replace(TERMS, devices=4))
 LONGHORN = replace(ARGS, terms=replace(TERMS, exempt_priorities=("longhorn",)))
@@ -125,7 +127,7 @@ EVERYWHERE_BUT = {
     "priority-system": ["agents", "kube-system", "kueue-system"],
     "device-environment": ["kube-system"],
 }
-QUEUED = {"queued-pods", "queued-pods-kept", "queued-jobs", "queued-jobs-deletion"}
+QUEUED = {"queued-pods", "queued-pods-kept", "queued-owners"}
 ONLY = {
     "stamp-priority-lesser": ["lab", "tts"],
     "place-queued-batch": ["team-a"],
@@ -209,8 +211,8 @@ def test_only_a_pod_that_is_placed_by_device_may_ask_for_several() -> None:
 
 
 def test_a_deletion_is_judged_by_the_old_object_alone() -> None:
-    for name in ("grace-deletion", "queued-jobs-deletion"):
-        assert not [e for e in expressions(specs()[name]["validations"]) if "(object.spec" in e or "has(object." in e]
+    validations = expressions(specs()["grace-deletion"]["validations"])
+    assert not [e for e in validations if "(object.spec" in e or "has(object." in e]
 
 
 def test_policies_do_not_grow_with_the_tenants() -> None:

@@ -9,12 +9,11 @@ from components.admission.grace import grace
 from components.admission.queued import Queued, queue_policies
 from components.admission.seats import Seats, seat_sizes
 from components.base.manifest import Manifest
+from tenancy.frameworks import FRAMEWORKS, FrameworkName
 from tenancy.names import Names
 from tenancy.policy_names import (
     GRACE,
     GRACE_DELETION,
-    QUEUED_JOBS,
-    QUEUED_JOBS_DELETION,
     QUEUED_PODS,
     QUEUED_PODS_KEPT,
     SEAT_SIZES,
@@ -34,14 +33,16 @@ def of(policies: Iterable[Manifest], name: str) -> list[Manifest]:
 
 
 EVERYBODY = list(seats(10_000).sizes)
-QUEUED = queue_policies(Queued(seats=seats(10_000), tenants=[*EVERYBODY, "without-a-seat"], account="kueue"))
+TENANTS = [*EVERYBODY, "without-a-seat"]
+JOBS = [FRAMEWORKS[FrameworkName.JOB]]
+QUEUED = queue_policies(Queued(seats=seats(10_000), tenants=TENANTS, account="kueue", frameworks=JOBS))
 
 
 @pytest.mark.parametrize(
     ("name", "policies"),
     [
         (SEAT_SIZES, seat_sizes(seats(10_000), [])),
-        *((name, QUEUED) for name in (QUEUED_PODS, QUEUED_PODS_KEPT, QUEUED_JOBS, QUEUED_JOBS_DELETION)),
+        *((name, QUEUED) for name in (QUEUED_PODS, QUEUED_PODS_KEPT)),
         *((name, grace(seats(10_000), EVERYBODY)) for name in (GRACE, GRACE_DELETION)),
     ],
 )

@@ -1,0 +1,105 @@
+"""The kinds of work that Kueue can queue, and how Kueue holds each kind back.
+
+Source: pkg/controller/jobs of sigs.k8s.io/kueue. The names are those of `integrations.frameworks` in its configuration.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tenancy.names import JOB_CONTROLLERS, KUEUE_GROUP
+
+# Kueue removes these scheduling gates from a pod once the pod has its quota and its place.
+GATES = (f"{KUEUE_GROUP}/admission", f"{KUEUE_GROUP}/topology")
+
+
+class FrameworkName(StrEnum):
+    """The names by which Kueue switches its frameworks on."""
+
+    JOB = "batch/job"
+    JOBSET = "jobset.x-k8s.io/jobset"
+    LEADER_WORKER_SET = "leaderworkerset.x-k8s.io/leaderworkerset"
+    RAY_JOB = "ray.io/rayjob"
+    RAY_CLUSTER = "ray.io/raycluster"
+    TRAIN_JOB = "trainer.kubeflow.org/trainjob"
+    MPI_JOB = "kubeflow.org/mpijob"
+    POD = "pod"
+    DEPLOYMENT = "deployment"
+    STATEFUL_SET = "statefulset"
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A kind of work. Kueue suspends an object of the kind, or gates the object's pods.
+
+    `accounts` are the user names of the kind's controller. `makes_pods` is True if this controller creates the pods
+    itself, without a gate.
+    """
+
+    name: FrameworkName
+    kind: str
+    group: str
+    resource: str
+    accounts: Sequence[str] = ()
+    is_suspended: bool = True
+    makes_pods: bool = False
+
+
+def kinds_of(frameworks: Iterable[FrameworkName]) -> str:
+    """Returns the kinds for a sentence, such as `Job or JobSet`."""
+    return " or ".join(FRAMEWORKS[name].kind for name in frameworks)
+
+
+def framework_of(kind: str, group: str) -> FrameworkName | None:
+    """Returns the framework of a kind. A CronJob makes Jobs."""
+    kind = "Job" if (kind, group) == ("CronJob", "batch") else kind
+    return next((each.name for each in FRAMEWORKS.values() if (each.kind, each.group) == (kind, group)), None)
+
+
+def _account(namespace: str, name: str) -> tuple[str, ...]:
+    return (f"system:serviceaccount:{namespace}:{name}",)
+
+
+_RAY = _account("default", "kuberay-operator")  # ray-operator/config/default of ray-project/kuberay
+
+FRAMEWORKS = {
+    framework.name: framework
+    for framework in (
+        Framework(FrameworkName.JOB, "Job", "batch", "jobs", JOB_CONTROLLERS, makes_pods=True),
+        Framework(
+            FrameworkName.JOBSET,
+            "JobSet",
+            "jobset.x-k8s.io",
+            "jobsets",
+            _account("jobset-system", "jobset-controller-manager"),
+        ),
+        Framework(FrameworkName.RAY_JOB, "RayJob", "ray.io", "rayjobs", _RAY),
+        Framework(FrameworkName.RAY_CLUSTER, "RayCluster", "ray.io", "rayclusters", _RAY, makes_pods=True),
+        Framework(
+            FrameworkName.TRAIN_JOB,
+            "TrainJob",
+            "trainer.kubeflow.org",
+            "trainjobs",
+            _account("kubeflow-system", "kubeflow-trainer-controller-manager"),
+        ),
+        Framework(
+            FrameworkName.MPI_JOB,
+            "MPIJob",
+            "kubeflow.org",
+            "mpijobs",
+            _account("mpi-operator", "mpi-operator"),
+            makes_pods=True,
+        ),
+        Framework(
+            FrameworkName.LEADER_WORKER_SET,
+            "LeaderWorkerSet",
+            "leaderworkerset.x-k8s.io",
+            "leaderworkersets",
+            _account("lws-system", "lws-controller-manager"),
+            is_suspended=False,
+        ),
+        Framework(FrameworkName.POD, "Pod", "", "pods", is_suspended=False),
+        Framework(FrameworkName.DEPLOYMENT, "Deployment", "apps", "deployments", is_suspended=False),
+        Framework(FrameworkName.STATEFUL_SET, "StatefulSet", "apps", "statefulsets", is_suspended=False),
+    )
+}
