@@ -93,8 +93,13 @@ class ResidentSpec(Spec):
 
     tenant: TenantKey
     pool: PoolKey
-    gpumem_mib: Mib = Field(description="Budget of one replica, on one device.")
+    gpumem_mib: Mib = Field(description="Budget of one replica, on each of its devices.")
     replicas: Count = Field(default=1, description="Number of replicas. Each has the budget.")
+    devices_per_pod: Count = Field(
+        default=1,
+        description="Number of devices of each replica: different ones of one node, with the budget on each.",
+        examples=[2],
+    )
 
 
 class UnbudgetedSpec(Spec):

@@ -91,6 +91,7 @@ def _change(change: FitChange) -> str:
     if change.kind == "park":
         return f"park {change.workload} (on demand, {change.source}) until the new pods are placed"
     replicas = f" in each of {change.replicas} replicas" if change.replicas > 1 else ""
+    replicas += f" on each of {change.devices_per_pod} devices" if change.devices_per_pod > 1 else ""
     known = f"it uses {change.used_mib} now" if change.used_mib is not None else "a guess: what it needs is not known"
     less = (change.from_mib or 0) - (change.to_mib or 0)
     return f"lower {change.workload} by {less} MiB, from {change.from_mib} to {change.to_mib}{replicas} ({known})"

@@ -125,13 +125,15 @@ def _pool(ledger: Ledger, cluster: ClusterSnapshot | None, pool: Pool, wanted: W
 
 
 def _seat_of(ledger: Ledger, pool: Pool, wanted: Wanted, tenant: str | None) -> str | None:
-    """Returns the tenant's seat of exactly that size, with a replica for each new device."""
+    """Returns the tenant's seat of exactly that size, with as many devices for each pod, or with a replica for each
+    new device."""
     return next(
         (
             seat.name
             for seat in ledger.seats_of(tenant or "")
             if (seat.pool, seat.gpumem_mib) == (pool.name, wanted.mib)
-            and seat.replicas >= wanted.replicas * wanted.count
+            and seat.devices_per_pod in (1, wanted.count)
+            and seat.devices >= wanted.replicas * wanted.count
         ),
         None,
     )
@@ -189,7 +191,7 @@ def _on_devices(
         seat.name: Budget(
             mib=seat.gpumem_mib,
             least_mib=min(max(used.get(seat.name, 1), 1), seat.gpumem_mib),
-            replicas=seat.replicas,
+            replicas=seat.devices,
         )
         for seat in seats.values()
     }

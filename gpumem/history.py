@@ -63,8 +63,8 @@ def seat_of(seats: Sequence[Seat], pod: str, declared_mib: float) -> Seat | None
         return named
     if len(seats) == 1:
         return seats[0]
-    fitting = [seat for seat in seats if seat.gpumem_mib >= declared_mib]
-    return min(fitting, key=lambda seat: seat.gpumem_mib) if fitting else None
+    fitting = [seat for seat in seats if seat.pod_mib >= declared_mib]
+    return min(fitting, key=lambda seat: seat.pod_mib) if fitting else None
 
 
 def _from_prometheus(server: Prometheus, ledger: Ledger, days: int, now: float) -> Uses:

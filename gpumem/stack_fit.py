@@ -39,12 +39,14 @@ class StackFile:
         if pool.never or pool.promises is None:
             return None
         tenant = found.tenant or NEW_TENANT
+        spread = {"devices_per_pod": found.gpu_count} if found.gpu_count > 1 else {}
         residents: dict[str, Any] = {
             self._name(tenant): {
                 "tenant": tenant,
                 "pool": pool.pool,
                 "gpumem_mib": found.mib,
-                "replicas": found.replicas * found.gpu_count,
+                "replicas": found.replicas,
+                **spread,
             }
         }
         patch: dict[str, dict[str, Any]] = {"residents": residents}

@@ -323,7 +323,7 @@ def _waiting(cluster: ClusterSnapshot, wanted: Filter) -> Iterator[Waiting]:
         if not total_mib:
             continue
         gpus = max(pod.request(cluster.ledger.names.gpu_count), 1)
-        fitting = [seat for seat in cluster.ledger.seats_of(pod.namespace) if total_mib <= seat.gpumem_mib]
+        fitting = [seat for seat in cluster.ledger.seats_of(pod.namespace) if seat.covers(-(-total_mib // gpus), gpus)]
         if wanted.pool and wanted.pool not in {seat.pool for seat in fitting}:
             continue
         yield Waiting(

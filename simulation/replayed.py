@@ -107,8 +107,9 @@ class Replayed(Cluster):
                 seat.tenant,
                 RESIDENT,
                 0,
-                seat.gpumem_mib,
+                seat.pod_mib,
                 seat.replicas,
+                seat.devices_per_pod if seat.devices_per_pod > 1 else 0,
                 drains=DRAINS_SECONDS,
                 selector=self._selector(seat.pool),
             )

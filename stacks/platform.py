@@ -221,7 +221,9 @@ def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
     pools = {pool.name: pool for pool in ledger.pools}
     stanzas = {}
     for seat in ledger.seats:
-        budget = {ledger.names.gpumem: canonical(seat.gpumem_mib)}
+        budget = {ledger.names.gpumem: canonical(seat.pod_mib)}
+        if seat.devices_per_pod > 1:
+            budget[ledger.names.gpu_count] = canonical(seat.devices_per_pod)
         stanzas[seat.name] = {
             "namespace": seat.tenant,
             "pool": seat.pool,

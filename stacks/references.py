@@ -164,9 +164,15 @@ def _without_caps(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _beside_claims(raw: Mapping[str, Any]) -> Iterator[str]:
-    """NVIDIA's driver gives a whole device to a pod that names no amount."""
+    """NVIDIA's driver gives a whole device to a pod that names no amount. A claim on a seat is for one device."""
     if not _claims_seats(raw):
         return
+    for path, devices in matches(raw, "residents.*.devices_per_pod"):
+        if devices != 1:
+            yield (
+                f"{key(*path)}: must be 1 with scheduler.placement dra, where a pod claims one device{got(devices)}; "
+                "remove it, or write scheduler.placement: extender"
+            )
     for part in ("on_demand", "unbudgeted"):
         for path, pool in matches(raw, f"{part}.*.pool"):
             yield (

@@ -15,6 +15,7 @@ from tenancy import names, policy_names, reach
 from tenancy.frameworks import kinds_of
 from tenancy.ledger import Ledger, Tenant
 from tenancy.quantity import parse, whole
+from tenancy.seat_sizes import SeatSizes
 from tenancy.workload import Manifest, at, at_once, containers_of, given, maps_at, text, texts
 
 # Pod Security baseline lets a container add these capabilities
@@ -264,7 +265,7 @@ class PodJudge:
 
     def _not_a_seat(self) -> Iterator[Refusal]:
         if not self.is_a_seat:
-            sizes = " or ".join(map(str, sorted(self.ledger.seat_sizes(self.namespace))))
+            sizes = " or ".join(self._sizes.texts)
             yield Refusal(
                 policy_names.SEAT_SIZES,
                 f"a pod asks for {self._taken} MiB on {self._spread} devices, a seat of {self.namespace} has {sizes}; "
@@ -280,7 +281,11 @@ class PodJudge:
     def is_a_seat(self) -> bool:
         """Returns True if the pod takes as much of each device as a seat of its tenant has."""
         share, rest = divmod(self._taken, self._spread)
-        return not rest and self._spread <= self.ledger.seat_sizes(self.namespace).get(share, 0)
+        return not rest and self._sizes.have(share, self._spread)
+
+    @property
+    def _sizes(self) -> SeatSizes:
+        return SeatSizes.of(self.ledger.seats_of(self.namespace))
 
     def _queue(self) -> Iterator[Refusal]:
         """Yields a refusal unless a queue tenant's pod that reaches a GPU came through its queue, or has a seat."""

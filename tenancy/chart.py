@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from tenancy.bars import EDGE, FREE, RESERVE, Segment, bar, wrapped
 from tenancy.choices import Sharing, Source
-from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, place
+from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided
+from tenancy.devices.spread import AlikeNodes, place_on_nodes
 from tenancy.full_seats import FullSeats, full_seats
 from tenancy.ledger import Ledger, Pool, QueueQuota
 from tenancy.names import GPU
@@ -90,7 +91,8 @@ class _Chart:
         if seats > _MOST_SEATS:
             yield from self._text(f"{seats} seats: {_MOST_SEATS} at most are drawn; the policy pack places them")
             return
-        items = [Item(s.name, s.gpumem_mib) for s in self.ledger.seats_in(pool.name) for _ in range(s.replicas)]
+        seated = self.ledger.seats_in(pool.name)
+        items = [Item(s.name, s.gpumem_mib, s.devices_per_pod) for s in seated for _ in range(s.replicas)]
         seating = _seat(items, pool)
         quota_mib = self.ledger.quota_mib(pool.name)
         for held, count in seating.devices[:_MOST_BARS]:
@@ -135,7 +137,11 @@ class _Chart:
         yield from self._text(text, indent="", alarm=over > 0)
 
     def _beside(self, pool: Pool) -> Iterator[str]:
-        """Yields the lines on on-demand workloads and queues."""
+        """Yields the lines on seats of several devices, on-demand workloads and queues."""
+        several = [s for s in self.ledger.seats_in(pool.name) if s.devices_per_pod > 1]
+        if several:
+            each = _listed(f"{s.name} {s.devices_per_pod}" for s in several)
+            yield from self._text(f"devices of one node for each pod: {each}")
         let_in = [f"{o.name} {o.need_mib}{_gpus(o.gpus)}" for o in self.ledger.on_demand if o.pool == pool.name]
         if let_in:
             yield from self._text(f"on demand: {_listed(let_in)}")
@@ -185,11 +191,11 @@ class _Chart:
 
 def _seat(items: Sequence[Item], pool: Pool) -> _Seating:
     """Places the seats. Devices are alike, so at most as many devices as seats are tried; the others are empty."""
-    devices = [Bin("", pool.device_mib)] * min(pool.gpus, len(items))
-    outcome = place(items, devices, steps=_STEPS)
+    nodes = AlikeNodes(nodes=pool.nodes, device_count=pool.device_count, device_mib=pool.device_mib).needed(items)
+    outcome = place_on_nodes(items, nodes, steps=_STEPS)
     if isinstance(outcome, Placement):
         return _Seating(devices=_folded([held for _, held in outcome.assignments], pool.gpus))
-    rows, unplaced = _crammed(items, devices)
+    rows, unplaced = _crammed(items, nodes)
     return _Seating(devices=_folded(rows, pool.gpus), unplaced=unplaced, remark=_remark(outcome))
 
 
@@ -199,20 +205,25 @@ def _remark(outcome: Impossible | Undecided) -> str:
     return f"no seating found in {outcome.steps} steps; the policy pack looks longer"
 
 
-def _crammed(items: Sequence[Item], devices: Sequence[Bin]) -> tuple[list[tuple[Item, ...]], tuple[Item, ...]]:
-    """Places the largest seats first, each on the fullest device that has enough free memory."""
-    free = [device.mib for device in devices]
-    rows: list[tuple[Item, ...]] = [()] * len(devices)
+def _crammed(items: Sequence[Item], nodes: Sequence[Sequence[Bin]]) -> tuple[list[tuple[Item, ...]], tuple[Item, ...]]:
+    """Places the largest seats first, each on the fullest devices that have enough free memory."""
+    free = [[device.mib for device in node] for node in nodes]
+    rows: list[list[tuple[Item, ...]]] = [[()] * len(node) for node in nodes]
     unplaced = []
-    for item in sorted(items, key=lambda item: (-item.mib, item.name)):
-        roomy = [index for index, mib in enumerate(free) if mib >= item.mib]
-        if not roomy:
+    for item in sorted(items, key=lambda item: (-item.mib * item.devices, item.name)):
+        choices = {}  # the fullest devices with room, by node
+        for number, node in enumerate(free):
+            roomy = sorted((mib, index) for index, mib in enumerate(node) if mib >= item.mib)
+            if len(roomy) >= item.devices:
+                choices[number] = roomy[: item.devices]
+        if not choices:
             unplaced.append(item)
             continue
-        tightest = min(roomy, key=lambda index: free[index])
-        free[tightest] -= item.mib
-        rows[tightest] += (item,)
-    return rows, tuple(unplaced)
+        tightest = min(choices, key=lambda number: sum(mib for mib, _ in choices[number]))
+        for _, index in choices[tightest]:
+            free[tightest][index] -= item.mib
+            rows[tightest][index] += (item,)
+    return [row for node in rows for row in node], tuple(unplaced)
 
 
 def _folded(rows: Sequence[tuple[Item, ...]], gpus: int) -> tuple[tuple[tuple[Item, ...], int], ...]:
@@ -231,7 +242,7 @@ def _listed(labels: Iterable[str]) -> str:
 def _counted(items: Sequence[Item]) -> str:
     """Counts equal items, for instance `llama-swap 7000, frigate 2000 x 3`."""
     counts = Counter(items)
-    return _listed(f"{i.name} {i.mib}{f' x {count}' if count > 1 else ''}" for i, count in counts.items())
+    return _listed(f"{i.name} {i.amount}{f' x {count}' if count > 1 else ''}" for i, count in counts.items())
 
 
 def _queued(quota: QueueQuota) -> str:

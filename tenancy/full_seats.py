@@ -77,7 +77,7 @@ def _fullest_mib(ledger: Ledger, pool: Pool) -> int:
     divides freely.
     """
     seats = [seat for seat in ledger.seats_in(pool.name) if 0 < seat.gpumem_mib <= pool.device_mib]
-    together_mib = sum(seat.total_mib for seat in seats)
+    together_mib = sum(seat.gpumem_mib * seat.replicas for seat in seats)  # a pod has one of its devices here
     if together_mib > pool.device_mib:
         together_mib = _fullest_sum(seats, pool.device_mib) if pool.device_mib <= _MOST_MIB else pool.device_mib
     return min(together_mib + ledger.quota_mib(pool.name), pool.device_mib)

@@ -117,17 +117,37 @@ class SeveralPoolsError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """A resident's budget: `gpumem_mib` for each replica, on one device."""
+    """A resident's budget: `gpumem_mib` on each of `devices_per_pod` devices of one node, for each replica."""
 
     name: str
     tenant: str
     pool: str
     gpumem_mib: int
     replicas: int = 1
+    devices_per_pod: int = 1
+
+    @property
+    def devices(self) -> int:
+        """Returns the number of devices of all replicas. A device that two replicas share counts twice."""
+        return self.replicas * self.devices_per_pod
+
+    @property
+    def pod_mib(self) -> int:
+        """Returns the MiB that a pod asks for, on all its devices together."""
+        return self.gpumem_mib * self.devices_per_pod
 
     @property
     def total_mib(self) -> int:
-        return self.gpumem_mib * self.replicas
+        return self.gpumem_mib * self.devices
+
+    def covers(self, mib: int, devices: int) -> bool:
+        """Returns True if a pod with `mib` on each device stays within the budget.
+
+        A pod with several devices on a seat of one device has at most the budget in sum.
+        """
+        if self.devices_per_pod == 1:
+            return mib * devices <= self.gpumem_mib
+        return mib <= self.gpumem_mib and devices == self.devices_per_pod
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,7 +348,7 @@ class Ledger:
         return sum(q.nominal for q in self.quotas if q.pool == pool and q.resource == GPU)
 
     def promised_mib(self, pool: str) -> int:
-        """Returns every MiB promised on a pool: seats times replicas, plus the queues' gpumem."""
+        """Returns every MiB promised on a pool: all devices of the seats, plus the queues' gpumem."""
         return sum(seat.total_mib for seat in self.seats_in(pool)) + self.quota_mib(pool)
 
     def budget_mib(self, tenant: str) -> int:
@@ -337,7 +357,7 @@ class Ledger:
 
     def devices_of(self, tenant: str) -> int:
         """Returns the number of devices that all replicas of a tenant's seats use together."""
-        return sum(seat.replicas for seat in self.seats_of(tenant))
+        return sum(seat.devices for seat in self.seats_of(tenant))
 
     def gpus_of(self, tenant: str) -> int | None:
         """Returns the nvidia.com/gpu that a tenant's pods may ask for together, or None without such a workload.
@@ -347,15 +367,6 @@ class Ledger:
         users: tuple[OnDemand | Unbudgeted, ...] = (*self.on_demand, *self.unbudgeted)
         on_record = [each.gpus for each in users if each.tenant == tenant]
         return sum(on_record) + self.devices_of(tenant) if on_record else None
-
-    def seat_sizes(self, tenant: str) -> dict[int, int]:
-        """Returns the MiB that a pod may take of a device, by seat size, with the number of devices that the
-        pod may use.
-        """
-        sizes: dict[int, int] = {}
-        for seat in self.seats_of(tenant):
-            sizes[seat.gpumem_mib] = sizes.get(seat.gpumem_mib, 0) + seat.replicas
-        return sizes
 
     def declared_mib(self, namespace: str, pod_spec: Manifest) -> int:
         """Returns the MiB of GPU memory in a pod's limits and in its claims on seats.

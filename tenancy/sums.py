@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tenancy.choices import ConsumableShares, Sharing
 from tenancy.full_seats import FullSeats, full_seats
-from tenancy.ledger import Ledger, Pool
+from tenancy.ledger import Ledger, Pool, Seat
 from tenancy.names import GPU, NVIDIA_DEVICE_DRIVER
 
 _SHOWN = 2  # the number of promises that a line names; the largest come first
@@ -44,15 +44,18 @@ def budgets(ledger: Ledger) -> Iterator[str]:
 
 
 def _largest(ledger: Ledger, pool: str) -> str:
-    promises = [
-        (s.total_mib, f"{s.name} {s.gpumem_mib}{f' x {s.replicas}' if s.replicas > 1 else ''}")
-        for s in ledger.seats_in(pool)
-    ]
+    promises = [(s.total_mib, f"{s.name} {_amount(s)}") for s in ledger.seats_in(pool)]
     quotas = (q for q in ledger.quotas if q.pool == pool and q.resource == ledger.names.gpumem)
     promises += [(q.nominal, f"{q.holder} {q.nominal}") for q in quotas]
     promises.sort(key=lambda promise: -promise[0])
     shown = [text for _, text in promises[:_SHOWN]]
     return ", ".join([*shown, "…"] if len(promises) > _SHOWN else shown)
+
+
+def _amount(seat: Seat) -> str:
+    """Returns the amount for messages, for instance `20000 on 2 devices x 3`."""
+    devices = f" on {seat.devices_per_pod} devices" if seat.devices_per_pod > 1 else ""
+    return f"{seat.gpumem_mib}{devices}{f' x {seat.replicas}' if seat.replicas > 1 else ''}"
 
 
 def pool_numbers(ledger: Ledger) -> Iterator[str]:
@@ -79,9 +82,14 @@ def _leaves_some(pool: Pool) -> bool:
 
 
 def seat_sizes(ledger: Ledger) -> Iterator[str]:
-    """Reports a seat that is larger than one device of its pool."""
+    """Reports a seat that is larger than one device of its pool, or that has more devices than a node."""
     for seat in ledger.seats:
         pool = ledger.pool(seat.pool)
+        if pool is not None and 0 < pool.device_count < seat.devices_per_pod:
+            yield (
+                f"{seat.name}: {seat.devices_per_pod} devices a replica, a node of {pool.name} has "
+                f"{pool.device_count}; lower residents.{seat.name}.devices_per_pod"
+            )
         if pool is not None and pool.sharing is Sharing.MEMORY and seat.gpumem_mib > pool.device_mib:
             yield (
                 f"{seat.name}: {seat.gpumem_mib} MiB a replica, a device of {pool.name} offers {pool.device_mib}; "

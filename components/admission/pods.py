@@ -39,6 +39,7 @@ from tenancy.names import (
     Names,
 )
 from tenancy.policy_names import GPU_BUDGET, PLACE_QUEUED, PLACE_SEATED, PRIORITY_SYSTEM, PRIORITY_USE, STAMP_PRIORITY
+from tenancy.seat_sizes import SeatSizes
 
 # These policies judge pods after the mutating policies. Without the mutating policies they would warn of every pod with
 # a GPU.
@@ -119,7 +120,7 @@ class AdmissionArgs:
 
     @property
     def queues(self) -> Queued:
-        sizes = {seat.tenant: self.ledger.seat_sizes(seat.tenant) for seat in self.ledger.seats}
+        sizes = {seat.tenant: SeatSizes.of(self.ledger.seats_of(seat.tenant)) for seat in self.ledger.seats}
         seats = Seats(names=self.names, sizes=sizes)
         return Queued(seats=seats, tenants=self.ledger.queue_tenants, account=self.kueue, frameworks=self.frameworks)
 

@@ -13,6 +13,7 @@ from components.base.manifest import Manifest
 from tenancy.names import GPU, Names
 from tenancy.policy_names import GPU_COUNT_USE, SEAT_SIZES, WHOLE_DEVICES
 from tenancy.reach import PLUGIN_RESOURCES
+from tenancy.seat_sizes import SeatSizes
 
 # cel-go allows an expression of 100,000 code points (ExpressionSizeCodePointLimit).
 _LONGEST_LITERAL = 90_000
@@ -20,24 +21,29 @@ _LONGEST_LITERAL = 90_000
 
 @dataclass(frozen=True, kw_only=True)
 class Seats:
-    """Lists each tenant's seat sizes: the MiB of one device, and the most devices that a pod of that size may use."""
+    """Lists each tenant's seat sizes."""
 
     names: Names
-    sizes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    sizes: Mapping[str, SeatSizes] = field(default_factory=dict)
 
     @property
     def variables(self) -> dict[str, str]:
         """Returns the CEL variables that `is_a_seat` reads."""
+        several = {"several": self._by_tenant(self._several_of)} if self._several else {}
         return {
             "taken": cel.most_at_once(lambda container: cel.gpumem_of(container, self.names)),
             "spread": cel.devices_of(self.names),
-            "sizes": f"{{{', '.join(map(self._sizes_of, sorted(self.sizes)))}}}[?request.namespace].orValue({{}})",
+            "sizes": self._by_tenant(self._sizes_of),
+            **several,
         }
 
     @property
     def is_a_seat(self) -> str:
-        size = "variables.sizes[?variables.taken / variables.spread].orValue(0)"
-        return f"(variables.taken % variables.spread == 0 && variables.spread <= {size})"
+        share = "variables.taken / variables.spread"
+        fits = f"variables.spread <= variables.sizes[?{share}].orValue(0)"
+        if self._several:
+            fits = f"({fits} || variables.spread in variables.several[?{share}].orValue([]))"
+        return f"(variables.taken % variables.spread == 0 && {fits})"
 
     @property
     def message(self) -> str:
@@ -56,14 +62,28 @@ class Seats:
         """Returns the number of characters that the tenant adds to an expression, 0 for a tenant without a seat."""
         if tenant not in self.sizes:
             return 0
-        return max(len(self._sizes_of(tenant)), len(self._listed(tenant))) + len(", ")
+        literals = (self._sizes_of(tenant), self._several_of(tenant), self._listed(tenant))
+        return max(map(len, literals)) + len(", ")
+
+    @property
+    def _several(self) -> bool:
+        """Returns True if some seat has several devices."""
+        return any(sizes.several for sizes in self.sizes.values())
+
+    def _by_tenant(self, literal_of: Callable[[str], str]) -> str:
+        literals = filter(None, map(literal_of, sorted(self.sizes)))
+        return f"{{{', '.join(literals)}}}[?request.namespace].orValue({{}})"
 
     def _sizes_of(self, tenant: str) -> str:
-        sizes = ", ".join(f"{mib}: {devices}" for mib, devices in sorted(self.sizes[tenant].items()))
+        sizes = ", ".join(f"{mib}: {devices}" for mib, devices in sorted(self.sizes[tenant].spreads.items()))
         return f"{cel.text(tenant)}: {{{sizes}}}"
 
+    def _several_of(self, tenant: str) -> str:
+        several = ", ".join(f"{mib}: {[*devices]}" for mib, devices in sorted(self.sizes[tenant].several.items()))
+        return f"{cel.text(tenant)}: {{{several}}}" if several else ""
+
     def _listed(self, tenant: str) -> str:
-        return f"{cel.text(tenant)}: {cel.text(' or '.join(map(str, sorted(self.sizes[tenant]))))}"
+        return f"{cel.text(tenant)}: {cel.text(' or '.join(self.sizes[tenant].texts))}"
 
 
 def seat_sizes(seats: Seats, queued: Iterable[str]) -> list[Manifest]:

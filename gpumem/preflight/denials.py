@@ -11,7 +11,7 @@ from gpumem.users import GpuUser, Workload, workload_of
 from tenancy import reach
 from tenancy.admitted import PodJudge, Refusal
 from tenancy.frameworks import FRAMEWORKS
-from tenancy.ledger import Ledger
+from tenancy.ledger import Ledger, Seat
 from tenancy.names import EXEMPT_BY_NAME, KUEUE_MANAGED_LABEL, KUEUE_POD_SET_LABEL, KUEUE_QUEUE_LABEL, SEATS
 from tenancy.policy_names import QUEUED_OWNERS
 from tenancy.quantity import QuantityError
@@ -101,10 +101,16 @@ def _remedy(user: GpuUser, ledger: Ledger) -> str:
     if tenant not in ledger.tenants_by_name:
         return f"add tenants.{tenant} and residents.{user.workload.name}"
     named = [seat for seat in ledger.seats_of(tenant) if seat.name == user.workload.name]
-    seats = " or ".join(f"{seat.gpumem_mib} ({seat.name})" for seat in named or ledger.seats_of(tenant))
+    seats = " or ".join(_limit(seat, ledger) for seat in named or ledger.seats_of(tenant))
     if not seats:
         return f"add residents.{user.workload.name}"
     return f"add {ledger.names.gpumem}: {seats} to the limits of its container"
+
+
+def _limit(seat: Seat, ledger: Ledger) -> str:
+    """Returns the limits of a seat, for instance `40000 and example.com/gpu-count: 2 (chat)`."""
+    several = f" and {ledger.names.gpu_count}: {seat.devices_per_pod}" if seat.devices_per_pod > 1 else ""
+    return f"{seat.pod_mib}{several} ({seat.name})"
 
 
 def _is_queued(pod: Pod, ledger: Ledger) -> bool:

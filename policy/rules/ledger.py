@@ -9,8 +9,9 @@ from policy.objects import Object
 from policy.rule import Example, an_object, rule
 from tenancy import names, reach, sums
 from tenancy.choices import ConsumableShares
-from tenancy.devices.placement import Bin, Impossible, Item, Placement, fits_alike, place
-from tenancy.ledger import GATE_MARGIN_MIB, Ledger, SeveralPoolsError
+from tenancy.devices.placement import Impossible, Item, Placement
+from tenancy.devices.spread import AlikeNodes, fits_apart, place_on_nodes
+from tenancy.ledger import GATE_MARGIN_MIB, Ledger, Pool, Seat, SeveralPoolsError
 from tenancy.quantity import whole
 from tenancy.workload import at, given, pod_template
 
@@ -121,7 +122,7 @@ def full_pools(graph: Graph) -> Iterator[Finding]:
     Example("residents.big.replicas", 2, 1, given=_TWO_DEVICES | {"residents.big": _BIG | {"gpumem_mib": 7300}}),
 )
 def placement(graph: Graph) -> Iterator[Finding]:
-    """All seats of a pool fit on its devices at once, each seat on one device."""
+    """All seats of a pool fit on its devices at once, each pod on one device, or on several devices of one node."""
     ledger = graph.ledger
     if ledger is None:
         return
@@ -129,27 +130,30 @@ def placement(graph: Graph) -> Iterator[Finding]:
         seats = [seat for seat in ledger.seats_in(pool.name) if seat.gpumem_mib > 0]
         room_mib = ledger.device_room_mib(pool)
         fits_in_sum = sum(seat.total_mib for seat in seats) <= pool.advertised_mib
-        if not seats or not fits_in_sum or max(seat.gpumem_mib for seat in seats) > pool.device_mib:
+        if not seats or not fits_in_sum or any(_is_too_large(seat, pool) for seat in seats):
             continue  # The rules on budgets and on single devices report this pool.
         if ledger.claimed is ConsumableShares.DISABLED:
             continue  # The rule on claims counts the devices of this pool.
-        sizes: Counter[int] = Counter()
+        requests: Counter[tuple[int, int]] = Counter()
         for seat in seats:
-            sizes[ledger.taken_mib(seat)] += max(seat.replicas, 0)
-        if fits_alike(sizes, room_mib, pool.gpus):
+            requests[ledger.taken_mib(seat), seat.devices_per_pod] += max(seat.replicas, 0)
+        alike = AlikeNodes(nodes=pool.nodes, device_count=pool.device_count, device_mib=room_mib)
+        if fits_apart(requests, alike):
             continue
-        if sizes.total() > _MOST_PLACED:
+        if requests.total() > _MOST_PLACED:
             yield _finding(
                 graph,
-                f"{pool.name}: cannot be proven: {sizes.total()} seats on {pool.gpus} devices: the tightest device for "
-                f"each in turn is not enough, and orders are tried for {_MOST_PLACED} at most; leave more headroom in "
-                f"pools.{pool.name}",
+                f"{pool.name}: cannot be proven: {requests.total()} seats on {pool.gpus} devices: the tightest device "
+                f"for each in turn is not enough, and orders are tried for {_MOST_PLACED} at most; leave more headroom "
+                f"in pools.{pool.name}",
             )
             continue
-        items = [Item(seat.name, ledger.taken_mib(seat)) for seat in seats for _ in range(seat.replicas)]
-        # All devices of a pool are alike. So the rule looks at no more devices than there are seats.
-        count = min(pool.gpus, len(items))
-        outcome = place(items, [Bin(f"{pool.name}-{index}", room_mib) for index in range(count)])
+        items = [
+            Item(seat.name, ledger.taken_mib(seat), seat.devices_per_pod)
+            for seat in seats
+            for _ in range(seat.replicas)
+        ]
+        outcome = place_on_nodes(items, alike.needed(items))
         if isinstance(outcome, Impossible):
             seats_text = _counted(outcome.items)
             yield _finding(
@@ -166,17 +170,21 @@ def placement(graph: Graph) -> Iterator[Finding]:
             )
 
 
+def _is_too_large(seat: Seat, pool: Pool) -> bool:
+    return seat.gpumem_mib > pool.device_mib or seat.devices_per_pod > pool.device_count
+
+
 def _counted(items: Sequence[Item]) -> str:
     """Lists the first few items with their numbers, for instance `llama-swap 7000, frigate 2000 x 3`."""
     counts = Counter(items)
-    shown = [f"{i.name} {i.mib}{f' x {n}' if n > 1 else ''}" for i, n in list(counts.items())[:_MOST_NAMED]]
+    shown = [f"{i.name} {i.amount}{f' x {n}' if n > 1 else ''}" for i, n in list(counts.items())[:_MOST_NAMED]]
     more = len(counts) - len(shown)
     return ", ".join([*shown, f"and {more} more"] if more else shown)
 
 
 @rule("seat-size", Example("residents.big.gpumem_mib", 14100, 100, given=_TWO_DEVICES | {"residents.big": _BIG}))
 def seats_on_a_device(graph: Graph) -> Iterator[Finding]:
-    """No seat is larger than one device of its pool."""
+    """No seat is larger than one device of its pool, or has more devices than a node."""
     yield from _said(graph, sums.seat_sizes)
 
 

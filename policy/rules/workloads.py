@@ -102,7 +102,14 @@ def _seat(graph: Graph, ledger: Ledger, request: Request) -> Iterator[Finding]:
         )
     elif seat is not None:
         count = _devices_of(request)
-        if request.mib > seat.gpumem_mib * count:
+        if seat.devices_per_pod not in (1, count):
+            devices, each = "1 device" if count == 1 else f"{count} devices", seat.devices_per_pod
+            yield Finding(
+                f"{request}: a pod is on {devices}, its seat has {each}; set {_count_resource(request)} to {each} and "
+                f"{request.resource} to {seat.pod_mib}, or change residents.{seat.name}.devices_per_pod",
+                request.urn,
+            )
+        elif request.mib > seat.gpumem_mib * count:
             on = f" on {count} devices" if count > 1 else ""
             yield Finding(
                 f"{request}: a pod asks for {request.mib} MiB{on}, its seat has {seat.gpumem_mib}; lower its "
@@ -110,10 +117,11 @@ def _seat(graph: Graph, ledger: Ledger, request: Request) -> Iterator[Finding]:
                 request.urn,
             )
         elif not _is_a_size(graph, ledger, request):
+            has = f"{seat.gpumem_mib} on {seat.replicas if seat.devices_per_pod == 1 else count}"
             yield Finding(
-                f"{request}: a pod asks for {request.mib} MiB on {count} devices, its seat has "
-                f"{seat.gpumem_mib} on {seat.replicas}: admission lets in pods as large as a seat alone; ask for "
-                f"{seat.gpumem_mib} on each device, or change residents.{seat.name}",
+                f"{request}: a pod asks for {request.mib} MiB on {count} devices, its seat has {has}: admission lets "
+                f"in pods as large as a seat alone; ask for {seat.gpumem_mib} on each device, or change "
+                f"residents.{seat.name}",
                 request.urn,
             )
         yield from _pool(graph, request, seat)
@@ -176,8 +184,8 @@ def _is_queued(ledger: Ledger, workload: Object) -> bool:
 
 
 def _replicas(graph: Graph, requests: list[Request]) -> Iterator[Finding]:
-    """Reports a seat with too few replicas: all workloads of a seat together run no more pods than the seat has
-    replicas."""
+    """Reports a seat with too few devices: all workloads of a seat together use no more devices than the replicas of
+    the seat have."""
     running: dict[Seat, int] = defaultdict(int)
     ceilings = _ceilings(graph)
     for request in requests:
@@ -189,10 +197,10 @@ def _replicas(graph: Graph, requests: list[Request]) -> Iterator[Finding]:
         seat = request.seat
         assert seat is not None  # noqa: S101 (the caller's)
         running[seat] += pods * _placeable(graph, request)
-        if running[seat] > seat.replicas:
+        if running[seat] > seat.devices:
             what = "pods" if _placeable(graph, request) == 1 else "devices"
             yield Finding(
-                f"{request}: with it {running[seat]} {what} sit on a seat of {seat.replicas} x {seat.gpumem_mib} MiB; "
+                f"{request}: with it {running[seat]} {what} sit on a seat of {seat.devices} x {seat.gpumem_mib} MiB; "
                 f"run fewer or raise residents.{seat.name}.replicas",
                 request.urn,
             )

@@ -16,7 +16,7 @@ def remedies(ledger: Ledger, file_of: Callable[[str], str] = lambda _: "") -> It
     """A sentence for each overfull pool in which lowering seats helps, if the search soon finds a change. `file_of`
     returns the file of a seat, empty for the stack file. (kubectl gpumem fit searches longer.)"""
     for pool in ledger.shared_pools:
-        pods = sum(seat.replicas for seat in ledger.seats if seat.pool == pool.name)
+        pods = sum(seat.devices for seat in ledger.seats if seat.pool == pool.name)
         if pods > _MOST_PODS or pool.nodes * pool.device_count > _MOST_DEVICES:
             continue
         smallest = lower(ledger, pool, work=_WORK // len(ledger.shared_pools))

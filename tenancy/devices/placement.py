@@ -17,10 +17,19 @@ STEPS = 1_000_000
 
 @dataclass(frozen=True)
 class Item:
-    """A promise of at least 1 MiB that must be on one device. Replicas have the same name."""
+    """A promise of at least 1 MiB on one device, or on each of several devices (spread.py).
+
+    Replicas have the same name.
+    """
 
     name: str
     mib: int
+    devices: int = 1
+
+    @property
+    def amount(self) -> str:
+        """Returns the amount for messages, for instance `20000` or `20000 on 2 devices`."""
+        return f"{self.mib} on {self.devices} devices" if self.devices > 1 else f"{self.mib}"
 
 
 @dataclass(frozen=True)
@@ -120,6 +129,13 @@ def place(items: Sequence[Item], devices: Sequence[Bin], *, steps: int = STEPS) 
         return _replay(ordered, devices, choices)
     smallest = _minimal(crowd or ordered, sizes, Work(steps // 10))
     return Impossible(tuple(smallest), _reason(smallest, sizes))
+
+
+def fits(items: Sequence[Item], sizes: Sequence[int], work: Work) -> bool:
+    """Returns True if every item fits on a device. Raises OutOfWorkError."""
+    work.take(len(items) + len(sizes))
+    ordered = sorted(items, key=lambda item: -item.mib)
+    return _crowd(ordered, sizes) is None and _choices(ordered, sizes, work) is not None
 
 
 def _room(size: int, free: Counter[int]) -> int:

@@ -45,7 +45,7 @@ def seats_for(
         for pool in ledger.pools
         if any(wanted.get(key, value) != value for key, value in pool.node_selector.items())
     }
-    fitting = (seat for seat in ledger.seats_of(tenant) if request.total_mib <= seat.gpumem_mib)
+    fitting = (seat for seat in ledger.seats_of(tenant) if seat.covers(request.mib, request.count))
     return tuple(seat for seat in fitting if seat.pool not in contrary)
 
 

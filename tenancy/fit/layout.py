@@ -1,12 +1,12 @@
 """Defines pods on devices, and the immutable states of a search for free memory there. Units: whole MiB."""
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from tenancy.devices.spread import most_pods
 from tenancy.fit.smallest_change import Wanted
 
 
@@ -229,16 +229,12 @@ class State(NamedTuple):
         return max(self.room_on(device), 0) // self.layout.wanted.mib
 
     def fit(self, node: Iterable[int]) -> int:
-        """Returns the number of new pods that fit a node, by the theorem of Gale and Ryser."""
+        """Returns the number of new pods that fit a node."""
         wanted = self.layout.wanted
         each = [max(self.room_on(index), 0) // wanted.mib for index in node]
         if wanted.count == 1:
             return sum(each)
-
-        def too_many(pods: int) -> bool:
-            return sum(min(count, pods) for count in each) < pods * wanted.count
-
-        return bisect_left(range(1, sum(each) // wanted.count + 1), True, key=too_many)
+        return most_pods(each, wanted.count)
 
     def free_places(self, count: int) -> Iterator[tuple[int, ...]]:
         """Yields devices for new pods that need no other change.

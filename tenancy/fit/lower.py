@@ -7,12 +7,13 @@ lowered to 1 MiB. Units: whole MiB.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, islice
 
-from tenancy.devices.placement import Bin, Item, OutOfWorkError, Placement, Work, fits_alike, place
+from tenancy.devices.placement import Impossible, Item, OutOfWorkError, Placement, Work
+from tenancy.devices.spread import AlikeNodes, fits_apart, place_on_nodes
 from tenancy.fit.smallest_change import WORK, Change, Kind, SmallestChange, Wanted
 from tenancy.full_seats import full_seats
 from tenancy.ledger import Ledger, Pool, Seat
@@ -111,14 +112,16 @@ class _Room:
         self.used = used
         seats = [seat for seat in self.ledger.seats if min(seat.gpumem_mib, seat.replicas) > 0]
         self.seats = sorted(seats, key=lambda seat: (-seat.total_mib, seat.name))
-        self.sizes: Counter[int] = Counter()
+        self.requests: Counter[tuple[int, int]] = Counter()  # pods by their MiB on a device, and their devices
         for seat in self.seats:
-            self.sizes[seat.gpumem_mib] += seat.replicas
+            self.requests[seat.gpumem_mib, seat.devices_per_pod] += seat.replicas
+        if wanted is not None:
+            self.requests[wanted.mib, wanted.count] += wanted.replicas
         quota_mib = self.ledger.quota_mib(pool.name)
         offered = pool.device_mib
         if pool.gpus == 1:  # all promises are on the one device, which must keep its floor
             offered = min(offered, pool.memory_mib - pool.floor_mib)
-        total = sum(size * count for size, count in self.sizes.items()) + (wanted.total_mib if wanted else 0)
+        total = sum(mib * devices * count for (mib, devices), count in self.requests.items())
         self.device_mib = offered
         self.over_mib = max(total + quota_mib - offered * pool.gpus, 0)
         self.pressed = pool.gpus > 1 and pool.floor_mib > pool.reserve_mib
@@ -147,14 +150,14 @@ class _Room:
         if not touched:
             return self._smallest_change({}) if self.holds({}) else None
         self.work.take(len(self.seats) // 10 + 1)
-        gains = sorted((self.gain(seat) * seat.replicas for seat in self.seats), reverse=True)
+        gains = sorted((self.gain(seat) * seat.devices for seat in self.seats), reverse=True)
         if sum(islice(gains, touched)) < self.over_mib:
             return None
-        seen: set[tuple[tuple[int, int, int], ...]] = set()
+        seen: set[tuple[tuple[int, int, int, int], ...]] = set()
         for seats in combinations([seat for seat in self.seats if self.gain(seat) > 0], touched):
             self.work.take(touched)
-            key = tuple((seat.gpumem_mib, seat.replicas, self.gain(seat)) for seat in seats)
-            most = sum(self.gain(seat) * seat.replicas for seat in seats)
+            key = tuple((seat.gpumem_mib, seat.replicas, seat.devices_per_pod, self.gain(seat)) for seat in seats)
+            most = sum(self.gain(seat) * seat.devices for seat in seats)
             if most < self.over_mib or key in seen:
                 continue
             seen.add(key)
@@ -168,7 +171,7 @@ class _Room:
 
     def _least(self, seats: Sequence[Seat]) -> int:
         """Returns the least cost of a set of this many seats."""
-        return sum(sorted(seat.replicas for seat in self.seats)[: len(seats)])
+        return sum(sorted(seat.devices for seat in self.seats)[: len(seats)])
 
     def _cheapest(self, seats: Sequence[Seat], lowered: dict[Seat, int]) -> None:
         """Tries every amount that may still be best for each seat except the last. Finds the last by bisection."""
@@ -177,13 +180,13 @@ class _Room:
         below = self.best.cost[1] if self.best else None
         most = self.gain(seat)
         if below is not None:
-            most = min(most, (below - 1 - spent - sum(other.replicas for other in rest)) // seat.replicas)
-        others = sum(self.gain(other) * other.replicas for other in rest)
-        least = max(-(-(self.over_mib - spent - others) // seat.replicas), 1)
+            most = min(most, (below - 1 - spent - sum(other.devices for other in rest)) // seat.devices)
+        others = sum(self.gain(other) * other.devices for other in rest)
+        least = max(-(-(self.over_mib - spent - others) // seat.devices), 1)
         if rest:
             for mib in range(most, least - 1, -1):
                 self.work.take(1)
-                if self.best is None or spent + mib * seat.replicas + len(rest) <= self.best.cost[1]:
+                if self.best is None or spent + mib * seat.devices + len(rest) <= self.best.cost[1]:
                     self._cheapest(rest, {**lowered, seat: mib})
                 if self.best is not None and self.best.cost[1] <= self.over_mib:
                     return
@@ -231,8 +234,16 @@ class _Room:
         """Returns the MiB by which a device may be under its floor with every seat full; 0 or less if no device is."""
         seats = [replace(seat, gpumem_mib=seat.gpumem_mib - lowered.get(seat, 0)) for seat in self.seats]
         if self.wanted:
-            replicas = self.wanted.replicas * self.wanted.count
-            seats.append(Seat(name="", tenant="", pool=self.pool.name, gpumem_mib=self.wanted.mib, replicas=replicas))
+            seats.append(
+                Seat(
+                    name="",
+                    tenant="",
+                    pool=self.pool.name,
+                    gpumem_mib=self.wanted.mib,
+                    replicas=self.wanted.replicas,
+                    devices_per_pod=self.wanted.count,
+                )
+            )
         self.work.take(len(seats) * 10)
         return full_seats(replace(self.ledger, seats=tuple(seats)), self.pool).over_mib
 
@@ -243,80 +254,38 @@ class _Room:
         """
         if _cost(lowered) < self.over_mib:
             return False
-        sizes = Counter(self.sizes)
+        requests = Counter(self.requests)
         for seat, mib in lowered.items():
-            sizes[seat.gpumem_mib] -= seat.replicas
-            sizes[seat.gpumem_mib - mib] += seat.replicas
-        sizes = +sizes
-        self.work.take(len(sizes) * 3 + 10)
-        if max(sizes, default=0) > self.device_mib:
+            requests[seat.gpumem_mib, seat.devices_per_pod] -= seat.replicas
+            requests[seat.gpumem_mib - mib, seat.devices_per_pod] += seat.replicas
+        requests = +requests
+        self.work.take(len(requests) * 3 + 10)
+        if any(mib > self.device_mib or devices > self.pool.device_count for mib, devices in requests):
             return False
-        wanted = self.wanted
-        if wanted is None or wanted.count == 1:
-            if wanted is not None:
-                sizes[wanted.mib] += wanted.replicas
-            if fits_alike(sizes, self.device_mib, self.pool.gpus):
-                return True
-        large = sum(count for size, count in sizes.items() if 2 * size > self.device_mib)
+        alike = AlikeNodes(nodes=self.pool.nodes, device_count=self.pool.device_count, device_mib=self.device_mib)
+        if fits_apart(requests, alike):
+            return True
+        large = sum(count * devices for (mib, devices), count in requests.items() if 2 * mib > self.device_mib)
         if large > self.pool.gpus:  # no two of these seats share a device
             return False
-        total = sizes.total() + (wanted.replicas if wanted and wanted.count > 1 else 0)
-        if total > _MOST_SEARCHED:
+        if requests.total() > _MOST_SEARCHED:
             self.unsure = True
             return False
-        return self._in_some_order(sizes, total)
+        return self._in_some_order(requests, alike)
 
     def _packs_with(self, lowered: dict[Seat, int], seat: Seat, mib: int) -> bool:
         return self.packs({**lowered, seat: mib})
 
-    def _in_some_order(self, sizes: Counter[int], total: int) -> bool:
-        wanted = self.wanted
-        if wanted is None or wanted.count == 1:
-            return self._on([self.device_mib] * min(self.pool.gpus, total), sizes)
-        nodes = [(self.device_mib,) * self.pool.device_count] * min(self.pool.nodes, total)
-        return any(self._on(devices, sizes) for devices in self._spread(nodes, wanted))
-
-    def _on(self, devices: Sequence[int], sizes: Counter[int]) -> bool:
-        if not sizes:
-            return True
-        if not devices:
-            return False
-        items = [Item("", size) for size in sizes.elements()]
-        self.work.take(20 * (len(items) + len(devices)))
-        outcome = place(items, [Bin("", mib) for mib in devices], steps=_ORDER_STEPS)
+    def _in_some_order(self, requests: Counter[tuple[int, int]], alike: AlikeNodes) -> bool:
+        items = [Item("", mib, devices) for mib, devices in requests.elements()]
+        nodes = alike.needed(items)
+        self.work.take(20 * (len(items) + sum(map(len, nodes))))
+        outcome = place_on_nodes(items, nodes, steps=_ORDER_STEPS)
         if isinstance(outcome, Placement):
             return True
         self.work.take(_ORDER_STEPS // 10)
-        self.unsure |= not hasattr(outcome, "reason")
+        self.unsure |= not isinstance(outcome, Impossible)
         return False
-
-    def _spread(self, nodes: Sequence[tuple[int, ...]], wanted: Wanted) -> Iterator[list[int]]:
-        """Yields the free MiB of each device, for every way to place the wanted pods."""
-        if self.device_mib < 2 * wanted.mib:  # no two wanted pods share a device, so all devices are alike
-            gone = wanted.count * wanted.replicas
-            if wanted.replicas <= len(nodes) * (self.pool.device_count // wanted.count):
-                alike = [self.device_mib] * (sum(map(len, nodes)) - gone)
-                yield [*alike, *[self.device_mib - wanted.mib] * gone]
-            return
-        stack = [(tuple(sorted(nodes)), wanted.replicas)]
-        seen = {stack[0]}
-        while stack:
-            self.work.take(len(nodes))
-            state, left = stack.pop()
-            if not left:
-                yield [mib for node in state for mib in node]
-                continue
-            for node in {*state}:
-                for chosen in combinations(range(len(node)), wanted.count):
-                    if any(node[index] < wanted.mib for index in chosen):
-                        continue
-                    after = tuple(sorted(mib - wanted.mib * (i in chosen) for i, mib in enumerate(node)))
-                    others = [*state]
-                    others.remove(node)
-                    new = (tuple(sorted((*others, after))), left - 1)
-                    if new not in seen:
-                        seen.add(new)
-                        stack.append(new)
 
     def _smallest_change(self, lowered: dict[Seat, int]) -> SmallestChange:
         changes = tuple(
@@ -326,6 +295,7 @@ class _Room:
                 from_mib=seat.gpumem_mib,
                 to_mib=seat.gpumem_mib - mib,
                 replicas=seat.replicas,
+                devices_per_pod=seat.devices_per_pod,
             )
             for seat, mib in lowered.items()
         )
@@ -338,7 +308,7 @@ def _first(fits: Callable[[int], bool], low: int, high: int) -> int:
 
 
 def _cost(lowered: dict[Seat, int]) -> int:
-    return sum(mib * seat.replicas for seat, mib in lowered.items())
+    return sum(mib * seat.devices for seat, mib in lowered.items())
 
 
 def _of(ledger: Ledger, pool: Pool) -> Ledger:

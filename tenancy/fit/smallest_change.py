@@ -38,7 +38,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A change of one workload. `from_mib` and `to_mib` concern each replica of a lowered seat.
+    """A change of one workload. `from_mib` and `to_mib` concern each device of each replica of a lowered seat.
 
     `source` and `target` are devices. A move has both, and a park only has `source`.
     """
@@ -48,13 +48,14 @@ class Change:
     from_mib: int | None = None
     to_mib: int | None = None
     replicas: int = 1
+    devices_per_pod: int = 1
     source: str | None = None
     target: str | None = None
 
     @property
     def mib(self) -> int:
         """Returns the MiB of promises given up."""
-        return ((self.from_mib or 0) - (self.to_mib or 0)) * self.replicas
+        return ((self.from_mib or 0) - (self.to_mib or 0)) * self.replicas * self.devices_per_pod
 
 
 @dataclass(frozen=True, kw_only=True)

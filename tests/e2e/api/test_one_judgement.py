@@ -20,6 +20,7 @@ import pytest
 from tenancy import reach
 from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger
+from tenancy.seat_sizes import SeatSizes
 from tests.support import reaching_pods, search
 from tests.support.e2e.admitted import LAX, configuration, create, create_queued, put_into_force, reorder
 from tests.support.e2e.reaching import SOMEWHERE, in_force
@@ -45,9 +46,10 @@ NAMESPACES = (
 
 
 def changes(config: Raw) -> None:
-    """Declares two devices on each node, a seat on both devices, and a queue tenant with a seat."""
+    """Declares two devices on each node, a seat of both devices, a resident with two seats, and a queue tenant."""
     put("pools t4 device_count", 2)(config)
     put("residents immich-server replicas", 2)(config)
+    put("residents llama-swap devices_per_pod", 2)(config)
     put("queues local_queues frigate-gpu", {"tenant": "frigate", "cluster_queue": "gpu-cq"})(config)
     put("admission device_classes", ["nic.example.com"])(config)
     put(f"priorities {reaching_pods.EXEMPT_CLASS}", {"value": 2_000_000})(config)
@@ -101,7 +103,7 @@ def test_the_gate_and_the_policies_admit_the_same_pods(cluster: ApiServer, ledge
         if number % 40 == 20:
             reorder(cluster, number)
         namespace = random.choice(NAMESPACES)
-        sizes = sorted(ledger.seat_sizes(namespace)) or [500, 14000]
+        sizes = sorted(SeatSizes.of(ledger.seats_of(namespace)).spreads) or [500, 14000]
         pod = reaching_pods.pod(random, ledger.names, [*sizes, 14000])
         if any(reach.routes(pod["spec"], ledger.names)):
             pod["spec"].pop("priorityClassName", None)

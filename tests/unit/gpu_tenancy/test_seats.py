@@ -45,6 +45,13 @@ def refused(kind: type[Seat | SeatedDeployment], **given: Any) -> list[str]:
     return [line.removeprefix("  ") for line in lines]
 
 
+def test_the_pods_of_a_seat_of_several_devices_ask_for_the_sum_and_the_number() -> None:
+    of = residents(put("pools t4 device_count", 2), put("residents immich-ml devices_per_pod", 2))
+    (container,) = deployed(residents=of)["spec"]["template"]["spec"]["containers"]
+    limits = {GPUMEM: "6k", "viktorbarzin.me/gpu-count": "2", "nvidia.com/gpu": "0"}
+    assert container["resources"] == {"limits": limits, "requests": limits}
+
+
 def test_name_image_and_residents_are_all_that_a_deployment_needs() -> None:
     labels = {"app.kubernetes.io/name": "immich-ml"}
     assert deployed() == {

@@ -17,6 +17,7 @@ from policy.graph import Graph
 from policy.rules import violations
 from stacks import settings
 from tenancy.fit.smallest_change import Wanted
+from tenancy.ledger import Seat
 from tests.support.kubectl import (
     LEDGER_OF_PROD,
     PODS,
@@ -148,6 +149,43 @@ def test_what_is_to_be_written_passes_settings_and_gate(
     assert [*violations(Graph((), {"ledger": changed.to_data()}))] == []
     new = next(seat for seat in changed.seats if seat.name not in {seat.name for seat in prod.ledger.seats})
     assert (new.gpumem_mib, new.replicas, new.tenant) == (mib, replicas, tenant or "new-tenant")
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> StackFile:
+    """prod with a pool of two nodes with three devices."""
+    document = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())
+    spare = {"kubernetes.io/hostname": "spare", "nvidia.com/gpu.sharing-strategy": "none"}
+    sizes = {"device_count": 3, "memory_mib": 24576, "reserve_mib": 1536, "floor_mib": 1024}
+    document["config"]["gpu-tenancy:pools"]["spare"] = {"node_selector": spare, "nodes": 2, **sizes}
+    (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump(document))
+    return StackFile("prod", tmp_path)
+
+
+def test_pods_of_two_devices_are_proposed_as_such(pair: StackFile) -> None:
+    found = pair.with_patch(fit(pair.ledger, None, Wanted(mib=20000, count=2, replicas=2), "spare", None))
+    assert found.fits
+    assert found.patch is not None, found.refusals
+    assert yaml.safe_load(found.patch)["gpu-tenancy:residents"]["new-tenant"] == {
+        "tenant": "new-tenant",
+        "pool": "spare",
+        "gpumem_mib": 20000,
+        "replicas": 2,
+        "devices_per_pod": 2,
+    }
+
+
+def test_three_pods_of_two_devices_do_not_fit_two_nodes_of_three(pair: StackFile) -> None:
+    """They were written down as six replicas, which fit. The next question then forgot that pairs have one node."""
+    found = pair.with_patch(fit(pair.ledger, None, Wanted(mib=20000, count=2, replicas=3), "spare", None))
+    assert not found.fits
+    assert found.patch is not None, found.refusals
+    assert yaml.safe_load(found.patch)["gpu-tenancy:pools"] == {"spare": {"nodes": 3}}
+    seated = Seat(name="big", tenant="new", pool="spare", gpumem_mib=20000, replicas=2, devices_per_pod=2)
+    ledger = replace(pair.ledger, seats=(*pair.ledger.seats, seated))
+    assert not fit(ledger, None, Wanted(mib=20000, count=2), "spare", None).fits
+    assert fit(ledger, None, Wanted(mib=20000, replicas=2), "spare", None).fits
+    assert [pool.seat for pool in fit(ledger, None, Wanted(mib=20000, count=2), "spare", "new").pools] == ["big"]
 
 
 def test_what_is_to_be_written_names_the_file_that_has_the_seat(tmp_path: Path) -> None:

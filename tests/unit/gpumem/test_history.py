@@ -7,6 +7,7 @@ import pytest
 from gpumem import history
 from gpumem.prometheus import HistoryError
 from gpumem.proposal import UseSample
+from tenancy.ledger import Seat
 from tests.support.kubectl import LEDGER_OF_PROD
 
 HEADER = "time,seat,mib\n"
@@ -63,6 +64,12 @@ def test_a_pods_seat_is_that_of_its_name_or_the_only_one_or_of_its_size(
 ) -> None:
     found = history.seat_of(LEDGER_OF_PROD.seats_of(tenant), pod, declared_mib)
     assert (found and found.name) == seat
+
+
+def test_a_pod_on_two_devices_has_the_seat_of_two_devices_that_holds_its_sum() -> None:
+    alone = Seat(name="alone", tenant="chat", pool="a", gpumem_mib=6000)
+    pair = Seat(name="pair", tenant="chat", pool="a", gpumem_mib=5000, devices_per_pod=2)
+    assert [history.seat_of((alone, pair), "other-0", mib) for mib in (6000, 10000, 10001)] == [alone, pair, None]
 
 
 @pytest.mark.parametrize(("days", "step"), [(1, 60), (28, 60), (38, 60), (39, 120), (365, 600)])

@@ -191,6 +191,13 @@ def test_claimed_seats_need_no_exporter() -> None:
     assert refusal(*CLAIMED, *(drop(part) for part in ("exporter", "watchdog", "alerts"))) == []
 
 
+def test_a_claim_on_a_seat_is_for_one_device() -> None:
+    assert refusal(*CLAIMED, put("residents frigate devices_per_pod", 2)) == [
+        "gpu-tenancy:residents.frigate.devices_per_pod: must be 1 with scheduler.placement dra, where a pod claims one "
+        "device (got 2); remove it, or write scheduler.placement: extender"
+    ]
+
+
 def test_a_workload_without_a_seat_would_take_a_whole_claimed_device() -> None:
     emulator = {"tenant": "android-emulator", "pool": "t4", "measured_mib": 100}
     assert refusal(*CLAIMED, put("unbudgeted", {"emulator": emulator})) == [

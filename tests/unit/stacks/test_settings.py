@@ -50,6 +50,7 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
     ("watchdog interval_seconds", "5s", "must be a whole number of seconds without unit or quotes (got '5s')"),
     ("watchdog interval_seconds", 60, "must be at most 30 (got 60)"),
     ("residents frigate replicas", 0, "must be at least 1 (got 0)"),
+    ("residents frigate devices_per_pod", 0, "must be at least 1 (got 0)"),
     ("priorities gpu-workload value", 2_000_000_000, "must be at most 1000000000 (got 2000000000)"),
     (f"{QUOTAS} gpu-any nvidia.com/gpu nominal", -1, "must be at least 0 (got -1)"),
     # Wrong types.

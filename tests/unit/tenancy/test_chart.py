@@ -44,6 +44,24 @@ def test_a_pool_says_what_must_show_its_devices_unless_it_is_labels() -> None:
     assert heads[Source.DECLARED].endswith("100 reserved, shown by labels or ResourceSlices)")
 
 
+def test_the_devices_of_a_pod_are_drawn_on_one_node() -> None:
+    pair = Seat(name="pair", tenant="x", pool="a100", gpumem_mib=30000, devices_per_pod=2)
+    pool = replace(A100, nodes=2, device_count=3)
+    chart = seating_chart(ledger(pool, pair, seat("rest", 20000, pool="a100")), width=120)
+    assert "a100: 80000 of 240000 MiB promised" in chart
+    assert bars(chart)[0].startswith("2 x ┃pair 30000")
+    assert bars(chart)[1].startswith("1 x ┃rest 20000")
+    assert "  devices of one node for each pod: pair 2" in chart.splitlines()
+
+
+def test_pods_that_no_node_has_devices_for_are_named_under_the_bars() -> None:
+    pair = Seat(name="pair", tenant="x", pool="a100", gpumem_mib=30000, replicas=3, devices_per_pod=2)
+    chart = seating_chart(ledger(replace(A100, nodes=2, device_count=3), pair), width=120)
+    assert bars(chart)[0].startswith("4 x ┃pair 30000")
+    assert "  no room for pair 30000 on 2 devices" in chart.splitlines()
+    assert "no seating: pair 30000 on 2 devices x 3: 3 pods with 30000 MiB or more on 2 or more devices" in chart
+
+
 def bars(chart: str) -> list[str]:
     return [line for line in chart.splitlines() if "┃" in line]
 

@@ -28,6 +28,12 @@ def test_the_last_mib_that_the_floor_allows_and_the_first_that_it_does_not() -> 
     assert (over(13824), over(13825)) == (0, 1)
 
 
+def test_a_device_holds_a_pod_of_several_devices_once() -> None:
+    pair = (Seat(name="pair", tenant="x", pool="t4", gpumem_mib=5000, replicas=2, devices_per_pod=2),)
+    two = replace(T4, device_count=2)
+    assert full_seats(replace(LEDGER, pools=(two,), seats=pair), two).promised_mib == 10000
+
+
 def test_what_a_queue_hands_out_may_be_of_any_size() -> None:
     quota = QueueQuota(queue="q", flavor="f", pool="t4", resource=GPUMEM, nominal=600)
     assert full_seats(replace(LEDGER, quotas=(quota,)), T4).promised_mib == 13900

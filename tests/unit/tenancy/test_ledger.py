@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tenancy.choices import ConsumableShares, Sharing
 from tenancy.decode import DecodeError
 from tenancy.ledger import Ledger, Pool, QueueQuota, Seat, SeveralPoolsError
+from tenancy.seat_sizes import SeatSizes
 from tests.support.ledgers import GPUMEM, ledgers
 
 
@@ -67,6 +68,32 @@ def test_a_pool_advertises_memory_less_the_reserve_on_each_device() -> None:
 def test_seats_are_listed_largest_total_first_then_by_name() -> None:
     ledger = Ledger(domain="d", pools=(pool(),), seats=(seat("c", 10), seat("b", 5, 3), seat("a", 10), seat("d", 1)))
     assert [seat.name for seat in ledger.seats_in("t4")] == ["b", "a", "c", "d"]
+
+
+def test_a_seat_of_several_devices_counts_on_each_in_budget_and_quota() -> None:
+    pair = Seat(name="pair", tenant="x", pool="t4", gpumem_mib=3000, replicas=3, devices_per_pod=2)
+    ledger = Ledger(domain="example.com", pools=(), seats=(pair,))
+    assert (ledger.budget_mib("x"), ledger.devices_of("x"), ledger.promised_mib("t4")) == (18000, 6, 18000)
+    assert Ledger.from_data(ledger.to_data()) == ledger
+
+
+def test_a_ledger_of_before_has_seats_of_one_device() -> None:
+    old = {"name": "a", "tenant": "x", "pool": "t4", "gpumem_mib": 3000, "replicas": 2}
+    ledger = Ledger.from_data({"domain": "example.com", "pools": [], "seats": [old]})
+    assert ledger.seats[0].devices_per_pod == 1
+    assert ledger.to_data()["seats"] == [old]
+
+
+def test_admission_takes_pods_as_large_as_a_seat_or_as_several_seats_of_one_device() -> None:
+    seats = (
+        Seat(name="alone", tenant="x", pool="t4", gpumem_mib=3000, replicas=2),
+        Seat(name="pair", tenant="x", pool="t4", gpumem_mib=5000, replicas=2, devices_per_pod=2),
+        Seat(name="four", tenant="x", pool="t4", gpumem_mib=5000, devices_per_pod=4),
+    )
+    sizes = SeatSizes.of(seats)
+    admitted = {(mib, devices) for mib in (3000, 5000, 6000) for devices in range(1, 7) if sizes.have(mib, devices)}
+    assert admitted == {(3000, 1), (3000, 2), (5000, 2), (5000, 4)}
+    assert sizes.texts == ["3000", "5000 (2 devices)", "5000 (4 devices)"]
 
 
 def test_whole_devices_and_memory_are_counted_apart() -> None:

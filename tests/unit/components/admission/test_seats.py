@@ -18,13 +18,15 @@ from tenancy.policy_names import (
     QUEUED_PODS_KEPT,
     SEAT_SIZES,
 )
+from tenancy.seat_sizes import SeatSizes
 
 MOST_CODE_POINTS = 100_000  # of an expression: cel-go's ExpressionSizeCodePointLimit, which the API server leaves
 NAMES = Names("example.com")
 
 
 def seats(tenants: int) -> Seats:
-    return Seats(names=NAMES, sizes={f"tenant-{number:05}": {3000: 1, 500: 2} for number in range(tenants)})
+    sizes = SeatSizes(spreads={3000: 1, 500: 2, 9000: 0}, several={9000: (2, 4)})
+    return Seats(names=NAMES, sizes={f"tenant-{number:05}": sizes for number in range(tenants)})
 
 
 def of(policies: Iterable[Manifest], name: str) -> list[Manifest]:

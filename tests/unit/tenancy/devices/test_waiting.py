@@ -19,6 +19,7 @@ LEDGER = Ledger(
     seats=(
         Seat(name="llm", tenant="team-a", pool="big", gpumem_mib=20000),
         Seat(name="ocr", tenant="team-a", pool="small", gpumem_mib=5000),
+        Seat(name="pair", tenant="team-c", pool="big", gpumem_mib=8000, devices_per_pod=2),
     ),
 )
 
@@ -38,6 +39,10 @@ def device(room: int, free: int | None, floor: int = FLOOR) -> DeviceMemory:
         ("team-a", MemoryRequest(5000), {"gpu": "h100"}, []),
         ("team-a", MemoryRequest(5000), {"zone": "a", "disk": "ssd"}, ["llm", "ocr"]),
         ("team-b", MemoryRequest(1), {}, []),
+        ("team-c", MemoryRequest(8000, 2), {}, ["pair"]),
+        ("team-c", MemoryRequest(8001, 2), {}, []),
+        ("team-c", MemoryRequest(8000), {}, []),
+        ("team-c", MemoryRequest(4000, 3), {}, []),
     ],
 )
 def test_who_keeps_within_a_seat(

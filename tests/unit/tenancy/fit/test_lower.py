@@ -1,10 +1,8 @@
 """The search lowers the fewest seats of a stack file, compared with trying every size."""
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
-from itertools import combinations, product
+from itertools import product
 
 import pytest
 
@@ -13,6 +11,7 @@ from tenancy.fit.lower import Nodes, lower, nodes_needed, obstacle
 from tenancy.fit.smallest_change import SmallestChange, Wanted
 from tenancy.ledger import Ledger, Pool, QueueQuota, Seat
 from tests.support.graphs import LEDGER, T4
+from tests.support.placements import by_trying_everything
 
 CASES = 10_000
 
@@ -86,7 +85,14 @@ def case(dice: random.Random) -> tuple[Ledger, Pool, Wanted | None]:
         floor_mib=min(dice.choice((0, 0, 1, 2)), memory - reserve - 1),
     )
     seats = tuple(
-        Seat(name=name, tenant="t", pool="p", gpumem_mib=dice.randint(1, 4), replicas=dice.choice((1, 1, 2)))
+        Seat(
+            name=name,
+            tenant="t",
+            pool="p",
+            gpumem_mib=dice.randint(1, 4),
+            replicas=dice.choice((1, 1, 2)),
+            devices_per_pod=dice.choice((1, 1, pool.device_count)),
+        )
         for name in "abc"[: dice.randint(0, 3)]
     )
     quotas = (
@@ -96,58 +102,27 @@ def case(dice: random.Random) -> tuple[Ledger, Pool, Wanted | None]:
     return Ledger(domain="x.y", pools=(pool,), seats=seats, quotas=quotas), pool, dice.choice((wanted, wanted, None))
 
 
-@cache
-def on_devices(items: tuple[int, ...], devices: tuple[int, ...]) -> bool:
-    """Returns True if each of the items finds a device."""
-    if not items:
-        return True
-    return any(
-        on_devices(items[1:], tuple(sorted((*devices[:i], room - items[0], *devices[i + 1 :]))))
-        for i, room in enumerate(devices)
-        if room >= items[0]
-    )
-
-
-def spread(pool: Pool, wanted: Wanted, left: int, nodes: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int, ...]]:
-    if not left:
-        yield tuple(sorted(room for node in nodes for room in node))
-        return
-    for number, node in enumerate(nodes):
-        for chosen in combinations(range(len(node)), wanted.count):
-            after = tuple(room - wanted.mib * (index in chosen) for index, room in enumerate(node))
-            if min(after) >= 0:
-                yield from spread(pool, wanted, left - 1, (*nodes[:number], after, *nodes[number + 1 :]))
-
-
-@cache
-def rooms(pool_size: tuple[int, int, int], wanted: Wanted) -> frozenset[tuple[int, ...]]:
-    nodes, devices, mib = pool_size
-    return frozenset(spread(None, wanted, wanted.replicas, ((mib,) * devices,) * nodes))  # type: ignore[arg-type]
-
-
 def everything_tried(ledger: Ledger, pool: Pool, wanted: Wanted | None) -> tuple[int, int] | None:
     """Returns the least cost over all sizes that pass the policy pack's sums and that find devices."""
     sizes = product(*(range(seat.gpumem_mib, 0, -1) for seat in ledger.seats))
     priced = sorted(
         (
             sum(s.gpumem_mib != m for s, m in zip(ledger.seats, each, strict=True)),
-            sum((s.gpumem_mib - m) * s.replicas for s, m in zip(ledger.seats, each, strict=True)),
+            sum((s.gpumem_mib - m) * s.devices for s, m in zip(ledger.seats, each, strict=True)),
             each,
         )
         for each in sizes
     )
-    empty = (pool.nodes, pool.device_count, pool.device_mib)
-    lays = rooms(empty, wanted) if wanted else {(pool.device_mib,) * pool.gpus}
+    empty = ((pool.device_mib,) * pool.device_count,) * pool.nodes
+    new_requests = [(wanted.mib, wanted.count)] * wanted.replicas if wanted else []
     for count, mib, each in priced:
-        items = tuple(
-            sorted((m for s, m in zip(ledger.seats, each, strict=True) for _ in range(s.replicas)), reverse=True)
-        )
-        if not any(on_devices(items, devices) for devices in lays):
+        requests = [(m, s.devices_per_pod) for s, m in zip(ledger.seats, each, strict=True) for _ in range(s.replicas)]
+        if not by_trying_everything(tuple(sorted(requests + new_requests)), empty):
             continue
         seats = [replace(s, gpumem_mib=m) for s, m in zip(ledger.seats, each, strict=True)]
         if wanted:
-            new = Seat(name="new", tenant="n", pool="p", gpumem_mib=wanted.mib, replicas=wanted.count * wanted.replicas)
-            seats.append(new)
+            new = Seat(name="new", tenant="n", pool="p", gpumem_mib=wanted.mib, replicas=wanted.replicas)
+            seats.append(replace(new, devices_per_pod=wanted.count))
         changed = replace(ledger, seats=tuple(seats))
         wrong = [rule for rule, _ in sums.contradictions(changed)]
         if not wrong:

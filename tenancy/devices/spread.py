@@ -1,0 +1,291 @@
+"""Exact placement of pods with several devices each: different devices of one node.
+
+placement.py then places the pods with one device on the memory that is left. The search is depth first over the devices
+of each pod, with a limit of steps. Units: MiB.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from tenancy.devices.placement import (
+    STEPS,
+    Bin,
+    Impossible,
+    Item,
+    OutOfWorkError,
+    Placement,
+    Undecided,
+    Work,
+    fits,
+    fits_alike,
+    place,
+)
+
+_PARTS = 10  # one search of many may use a tenth of the steps
+
+_Node = tuple[int, ...]  # the free MiB of a node's devices, sorted
+
+_Requests = Mapping[tuple[int, int], int]  # the number of pods, by MiB on each device and number of devices
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlikeNodes:
+    """Nodes with equal devices."""
+
+    nodes: int
+    device_count: int
+    device_mib: int
+
+    def needed(self, items: Sequence[Item]) -> list[list[Bin]]:
+        """Returns the empty devices by node, at most as many as the items can use."""
+        if any(item.devices > 1 for item in items):
+            sizes = [self.device_count] * min(self.nodes, len(items))
+        else:  # it does not matter which node a device is on
+            sizes = [min(self.nodes * self.device_count, len(items))]
+        return [[Bin("", self.device_mib)] * size for size in sizes]
+
+
+def most_pods(places: Iterable[int], devices: int) -> int:
+    """Returns the most pods, each with `devices` devices, that fit a node.
+
+    `places` is the number of pods that each device of the node has room for. By the theorem of Gale and Ryser, `n` pods
+    fit if the devices have `n * devices` places, counting at most `n` places of each device.
+    """
+    counts = [count for count in places if count > 0]
+    low, high = 0, sum(counts) // devices
+    while low < high:
+        pods = (low + high + 1) // 2
+        low, high = (pods, high) if sum(min(c, pods) for c in counts) >= pods * devices else (low, pods - 1)
+    return low
+
+
+def fits_apart(requests: _Requests, alike: AlikeNodes) -> bool:
+    """Returns True if all pods fit while pods with several devices share no node with others.
+
+    False proves nothing.
+    """
+    used = 0
+    for (mib, devices), count in requests.items():
+        if devices > 1:
+            on_a_node = most_pods([alike.device_mib // mib] * alike.device_count, devices)
+            if not on_a_node:
+                return False
+            used += -(-count // on_a_node)
+    alone = {mib: count for (mib, devices), count in requests.items() if devices == 1}
+    left = (alike.nodes - used) * alike.device_count
+    return left >= 0 and fits_alike(alone, alike.device_mib, left)
+
+
+def place_on_nodes(
+    items: Sequence[Item], nodes: Sequence[Sequence[Bin]], *, steps: int = STEPS
+) -> Placement | Impossible | Undecided:
+    """Returns a placement that keeps each device within its MiB, or a proof that none exists.
+
+    Returns Undecided if the search finds neither within `steps`.
+    """
+    devices = [device for node in nodes for device in node]
+    several = _ordered(items)
+    if not several:
+        return place(items, devices, steps=steps)
+    alone = [item for item in items if item.devices == 1]
+    parts = [replace(item, devices=1) for item in several for _ in range(item.devices)]
+    anywhere = place([*alone, *parts], devices, steps=steps // _PARTS)
+    if isinstance(anywhere, Impossible):
+        return anywhere
+    if crowd := _crowd(several, nodes):
+        return crowd
+    sizes = [tuple(sorted(device.mib for device in node)) for node in nodes]
+    search = _Search(several, alone, sizes, Work(steps))
+    choices = search.choices()
+    if choices is not None:
+        return _replayed(several, alone, nodes, choices, steps)
+    if search.unsure:
+        return Undecided(steps)
+    smallest = _smallest(items, sizes, Work(steps // _PARTS))
+    return Impossible(smallest, "no arrangement puts each pod on different devices of one node; all were tried")
+
+
+def _ordered(items: Iterable[Item]) -> list[Item]:
+    """Returns the items with several devices, the largest first."""
+    several = (item for item in items if item.devices > 1)
+    return sorted(several, key=lambda item: (-item.mib * item.devices, -item.mib, item.name))
+
+
+def _crowd(several: Sequence[Item], nodes: Sequence[Sequence[Bin]]) -> Impossible | None:
+    """Returns items of at least some size that exceed the room of all nodes together; None if no size does."""
+    for mib, devices in {(item.mib, item.devices): None for item in several}:
+        alike = [item for item in several if item.mib >= mib and item.devices >= devices]
+        room = sum(most_pods([device.mib // mib for device in node], devices) for node in nodes)
+        if len(alike) > room:
+            what = f"pods with {mib} MiB or more on {devices} or more devices of a node"
+            return Impossible(tuple(alike[: room + 1]), f"{room + 1} {what}; the nodes have room for {room}")
+    return None
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The free MiB of a node before a pod is placed there, and of the devices that the pod gets."""
+
+    node: _Node
+    spaces: tuple[int, ...]
+
+
+class _Search:
+    """Searches depth first over the nodes and devices of each pod. Nodes with the same free devices are one choice.
+
+    `unsure` is True if the steps ended before every choice was tried.
+    """
+
+    def __init__(self, several: Sequence[Item], alone: Sequence[Item], nodes: Iterable[_Node], work: Work) -> None:
+        self.several, self.alone, self.work = several, alone, work
+        self.free = Counter(nodes)
+        self.unsure = False
+        self._part = work.left // _PARTS
+        self._failed: set[tuple[int, frozenset[tuple[_Node, int]]]] = set()
+        self._tried: set[frozenset[tuple[int, int]]] = set()
+
+    def choices(self) -> list[_Choice] | None:
+        """Returns a choice for each pod, or None if the search found no arrangement."""
+        try:
+            return self._choices()
+        except OutOfWorkError:
+            self.unsure = True
+            return None
+
+    def _choices(self) -> list[_Choice] | None:
+        path: list[_Choice] = []
+        if not self.several:
+            return path if self._leaves_room() else None
+        open_ = [self._ways(0)]
+        while open_:
+            choice = next(open_[-1], None)
+            if choice is not None:
+                self._take(choice, self.several[len(path)].mib)
+                path.append(choice)
+                if len(path) == len(self.several) and self._leaves_room():
+                    return path
+                open_.append(self._ways(len(path)))
+                continue
+            open_.pop()
+            if path:
+                undone = path.pop()
+                self._give_back(undone, self.several[len(path)].mib)
+        return None
+
+    def _ways(self, pod: int) -> Iterator[_Choice]:
+        """Returns the choices of a pod, the tightest first. A state that failed before has no choices."""
+        self.work.take(len(self.free) + 1)
+        state = (pod, frozenset(self.free.items()))
+        if pod == len(self.several) or state in self._failed:
+            return iter(())
+        self._failed.add(state)  # A state that does not fail ends the search, so each state is entered once.
+        item = self.several[pod]
+        found = [
+            _Choice(node, spaces)
+            for node in self.free
+            for spaces in _spaces([space for space in node if space >= item.mib], item.devices)
+        ]
+        self.work.take(len(found))
+        return iter(sorted(found, key=lambda choice: (sum(choice.spaces), sum(choice.node), choice.node)))
+
+    def _take(self, choice: _Choice, mib: int) -> None:
+        _swap(self.free, choice.node, _after(choice, mib))
+
+    def _give_back(self, choice: _Choice, mib: int) -> None:
+        _swap(self.free, _after(choice, mib), choice.node)
+
+    def _leaves_room(self) -> bool:
+        """Returns True if the pods with one device fit the memory that is left."""
+        sizes = Counter(space for node, count in self.free.items() for space in node * count)
+        key = frozenset(sizes.items())
+        if key in self._tried:
+            return False
+        self._tried.add(key)
+        part = Work(min(self._part, self.work.left))
+        before = part.left
+        try:
+            return fits(self.alone, [*sizes.elements()], part)
+        except OutOfWorkError:
+            self.unsure = True
+            return False
+        finally:
+            self.work.take(before - max(part.left, 0))
+
+
+def _spaces(fitting: Sequence[int], devices: int) -> Iterator[tuple[int, ...]]:
+    """Yields the different ways to choose this number of spaces. `fitting` is sorted."""
+    yield from _chosen([(space, len([*alike])) for space, alike in groupby(fitting)], devices)
+
+
+def _chosen(groups: Sequence[tuple[int, int]], devices: int) -> Iterator[tuple[int, ...]]:
+    if sum(count for _, count in groups) < devices:
+        return
+    if not devices:
+        yield ()
+        return
+    (space, count), *others = groups
+    for taken in range(min(count, devices), -1, -1):
+        for more in _chosen(others, devices - taken):
+            yield (space,) * taken + more
+
+
+def _after(choice: _Choice, mib: int) -> _Node:
+    left = Counter(choice.node)
+    left.subtract(choice.spaces)
+    return tuple(sorted([*(+left).elements(), *(space - mib for space in choice.spaces)]))
+
+
+def _swap(free: Counter[_Node], gone: _Node, come: _Node) -> None:
+    free[gone] -= 1
+    if not free[gone]:
+        del free[gone]
+    free[come] += 1
+
+
+def _replayed(
+    several: Sequence[Item],
+    alone: Sequence[Item],
+    nodes: Sequence[Sequence[Bin]],
+    choices: Sequence[_Choice],
+    steps: int,
+) -> Placement | Undecided:
+    """Returns the placement that the choices describe, with a device for each amount of free memory."""
+    left = [[device.mib for device in node] for node in nodes]
+    held: list[list[tuple[Item, ...]]] = [[()] * len(node) for node in nodes]
+    for item, choice in zip(several, choices, strict=True):
+        number = next(number for number, node in enumerate(left) if tuple(sorted(node)) == choice.node)
+        for index in _indices(left[number], choice.spaces):
+            left[number][index] -= item.mib
+            held[number][index] += (item,)
+    devices = [device for node in nodes for device in node]
+    free = [mib for node in left for mib in node]
+    rest = place(alone, [Bin(device.name, mib) for device, mib in zip(devices, free, strict=True)], steps=steps)
+    if not isinstance(rest, Placement):
+        return Undecided(steps)
+    first = [items for node in held for items in node]
+    both = zip(devices, first, rest.assignments, strict=True)
+    return Placement(tuple((device, (*shared, *others)) for device, shared, (_, others) in both))
+
+
+def _indices(left: Sequence[int], spaces: Iterable[int]) -> list[int]:
+    """Returns the index of a different device for each of the spaces."""
+    found: list[int] = []
+    for space in spaces:
+        found.append(next(index for index, mib in enumerate(left) if mib == space and index not in found))
+    return found
+
+
+def _smallest(items: Sequence[Item], nodes: Sequence[_Node], work: Work) -> tuple[Item, ...]:
+    """Returns a part of the items that does not fit either. Drops as many items as the steps allow."""
+    kept = [*items]
+    for item in sorted({*items}, key=lambda item: (item.mib * item.devices, item.name)):
+        while item in kept and work.left > 0:
+            fewer = [*kept]
+            fewer.remove(item)
+            search = _Search(_ordered(fewer), [each for each in fewer if each.devices == 1], nodes, work)
+            if search.choices() is not None or search.unsure:
+                break
+            kept = fewer
+    return tuple(sorted(kept, key=lambda item: (-item.mib * item.devices, item.name)))

@@ -1,0 +1,43 @@
+"""The sizes of a tenant's seats, with which admission compares its pods. Units: whole MiB of one device."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tenancy.ledger import Seat
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeatSizes:
+    """The sizes that a tenant's pods may have.
+
+    `spreads` has, by size, the number of devices that a pod may use with seats of one device. `several` has, by size,
+    the numbers of devices of seats with several devices. Each size of `several` is in `spreads` too, perhaps with 0.
+    """
+
+    spreads: Mapping[int, int] = field(default_factory=dict)
+    several: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(seats: Iterable[Seat]) -> "SeatSizes":
+        """Returns the sizes of these seats, which belong to one tenant."""
+        spreads: dict[int, int] = {}
+        several: dict[int, set[int]] = {}
+        for seat in seats:
+            alone = seat.replicas if seat.devices_per_pod == 1 else 0
+            spreads[seat.gpumem_mib] = spreads.get(seat.gpumem_mib, 0) + alone
+            if seat.devices_per_pod > 1:
+                several.setdefault(seat.gpumem_mib, set()).add(seat.devices_per_pod)
+        return SeatSizes(spreads=spreads, several={mib: tuple(sorted(found)) for mib, found in several.items()})
+
+    def have(self, mib: int, devices: int) -> bool:
+        """Returns True if a pod with `mib` on each device is as large as a seat, or as several seats of one device."""
+        return devices in self.several.get(mib, ()) or devices <= self.spreads.get(mib, 0)
+
+    @property
+    def texts(self) -> list[str]:
+        """Returns the sizes for messages, for instance `1536` and `20000 (2 devices)`."""
+        found = []
+        for mib, spread in sorted(self.spreads.items()):
+            found += [str(mib)] if spread or mib not in self.several else []
+            found += [f"{mib} ({devices} devices)" for devices in self.several.get(mib, ())]
+        return found

@@ -1,0 +1,87 @@
+"""Seats of several devices: the preview compared with trying everything, and the workloads that use such a seat."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenancy.ledger import Ledger, Pool, Seat
+from tests.support.graphs import GPUMEM, LEDGER, T4, judge, ledger_object, platform, pool, put, seat
+from tests.support.placements import by_trying_everything
+
+LLAMA = "spec.template.spec.containers.0"
+COUNTED = "viktorbarzin.me/gpu-count"
+MIB, COUNTS, DEVICES = st.integers(1, 9), st.integers(1, 2), st.integers(1, 4)
+RESIDENTS = st.lists(st.builds(dict, gpumem_mib=MIB, replicas=COUNTS, devices_per_pod=DEVICES), max_size=4)
+POOLS = st.builds(dict, nodes=st.integers(1, 3), device_count=DEVICES, memory_mib=st.integers(1, 14))
+
+
+def stack(residents: list[dict[str, Any]], of: dict[str, int]) -> Ledger:
+    only = Pool(name="t4", node_selector=T4.node_selector, reserve_mib=0, driver_reserved_mib=0, floor_mib=0, **of)
+    seats = tuple(Seat(name=f"r{number}", tenant="t", pool="t4", **each) for number, each in enumerate(residents))
+    return Ledger(domain=LEDGER.domain, pools=(only,), seats=seats)
+
+
+def refusals(ledger: Ledger) -> list[str]:
+    """The findings of the rules that add up and place seats."""
+    lines = judge({"ledger": ledger_object(ledger)})
+    return [line for line in lines if line.split(":")[0] in ("budgets", "seat-size", "placement")]
+
+
+@settings(max_examples=600, deadline=None)
+@given(RESIDENTS, POOLS)
+def test_the_preview_passes_residents_just_when_a_placement_keeps_them_all(
+    residents: list[dict[str, Any]], of: dict[str, int]
+) -> None:
+    ledger = stack(residents, of)
+    requests = tuple(sorted((s.gpumem_mib, s.devices_per_pod) for s in ledger.seats for _ in range(s.replicas)))
+    fit = by_trying_everything(requests, ((of["memory_mib"],) * of["device_count"],) * of["nodes"])
+    found = refusals(ledger)
+    assert fit == (found == []), found
+    assert "cannot be proven" not in str(found)
+
+
+def test_three_pods_of_two_devices_do_not_fit_two_nodes_of_three() -> None:
+    """The preview counted them as six seats that fit six devices."""
+    pair = {"gpumem_mib": 8, "replicas": 3, "devices_per_pod": 2}
+    size = {"nodes": 2, "device_count": 3, "memory_mib": 10}
+    assert refusals(stack([{**pair, "replicas": 2}], size)) == []
+    assert refusals(stack([pair], size)) == [
+        "placement: t4: the seats do not fit on 6 devices of 10 MiB: r0 8 on 2 devices x 3: 3 pods with 8 MiB or more "
+        "on 2 or more devices of a node; the nodes have room for 2; lower one of these budgets or raise pools.t4"
+    ]
+
+
+def test_a_seat_with_more_devices_than_a_node_is_refused_with_its_key() -> None:
+    assert refusals(
+        stack([{"gpumem_mib": 1, "devices_per_pod": 3}], {"nodes": 2, "device_count": 2, "memory_mib": 9})
+    ) == ["seat-size: r0: 3 devices a replica, a node of t4 has 2; lower residents.r0.devices_per_pod"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({GPUMEM: "5000", COUNTED: "2"}, None),
+        ({GPUMEM: "5000"}, "a pod is on 1 device, its seat has 2; set viktorbarzin.me/gpu-count to 2 and"),
+        ({GPUMEM: "2500"}, "and viktorbarzin.me/gpumem to 5000, or change residents.llama-swap.devices_per_pod"),
+        ({GPUMEM: "5002", COUNTED: "2"}, "a pod asks for 5002 MiB on 2 devices, its seat has 2500; lower its limits"),
+        ({GPUMEM: "2000", COUNTED: "2"}, "a pod asks for 2000 MiB on 2 devices, its seat has 2500 on 2"),
+    ],
+)
+def test_a_pod_has_just_the_devices_of_its_seat(limits: dict[str, str], message: str | None) -> None:
+    two = seat("llama-swap", gpumem_mib=2500, devices_per_pod=2)
+    program = platform(replace(two, pools=pool("t4", device_count=2, floor_mib=1).pools))
+    put(program["llama-swap"], f"{LLAMA}.resources.limits", limits)
+    reported = judge(program)
+    assert bool(reported) == bool(message), reported
+    assert message is None or any(message in line for line in reported), reported
+
+
+def test_a_second_pod_on_a_seat_of_one_is_counted_by_its_devices() -> None:
+    two = seat("llama-swap", gpumem_mib=2500, devices_per_pod=2)
+    program = platform(replace(two, pools=pool("t4", device_count=2, floor_mib=1).pools))
+    put(program["llama-swap"], f"{LLAMA}.resources.limits", {GPUMEM: "5000", COUNTED: "2"})
+    put(program["llama-swap"], "spec.replicas", 2)
+    assert "4 devices sit on a seat of 2 x 2500 MiB" in str(judge(program))
