@@ -1,7 +1,8 @@
-"""Keeps Kubernetes at the module versions that it was released with: python3 toolchain/align.py
+"""Writes the `replace` lines of kube/go.mod: python3 toolchain/align.py
 
-Kubernetes, Kueue, kwok and etcd share kube/go.mod, and the others ask for newer modules. Run this after `go get` moved
-a pin there.
+Kubernetes, Kueue, kwok and etcd share kube/go.mod. Kueue, kwok and etcd require newer modules than Kubernetes was
+released with. The `replace` lines keep the versions of the Kubernetes release. Run this program after `go get` has
+changed a version in kube/go.mod.
 """
 
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts the pinned command-line tools into .toolchain: python3 toolchain/install.py [group ...]"""
+"""Installs the pinned command-line tools into .toolchain: python3 toolchain/install.py [group ...]"""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ OLDEST_PYTHON = (3, 11)
 
 
 def main() -> int:
-    if sys.version_info < OLDEST_PYTHON:  # Checked before any import that an older Python cannot parse.
+    if sys.version_info < OLDEST_PYTHON:  # an older Python cannot parse the modules that are imported below
         found = ".".join(map(str, sys.version_info[:3]))
         print(f"toolchain: Python 3.11 or newer is needed, {sys.executable} is {found}", file=sys.stderr)
         return 1

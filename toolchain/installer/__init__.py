@@ -1,1 +1,5 @@
-"""The installer: tools lists, pins reads the versions, ways obtains, golang builds, store keeps, cli is the command."""
+"""Installs the pinned tools. `cli` is the command line, and `tools` declares the tools.
+
+`pins` reads their versions. `ways` gets each tool from the cache, as a release (`download`), or as a build (`golang`).
+`store` is the cache.
+"""

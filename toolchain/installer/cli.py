@@ -1,4 +1,4 @@
-"""Command line: python3 toolchain/install.py [group ...]"""
+"""Parses the command line of the installer and installs the groups: python3 toolchain/install.py [group ...]"""
 
 import argparse
 import os
@@ -26,10 +26,10 @@ def run(checkout: Path, arguments: list[str]) -> int:
     groups: list[str] = parser.parse_args(arguments).groups or ["preview"]
     if unknown := [group for group in groups if group not in GROUPS]:
         parser.error(f"no group {', '.join(unknown)}; there are {', '.join(GROUPS)}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a stopped run ends its compilers, as Ctrl-C does
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends the compilers, as Ctrl-C does
     try:
         _install(checkout, groups, Console(sys.stdout))
-    except (ToolchainError, OSError) as error:  # OSError: a full disk, a folder that may not be written
+    except (ToolchainError, OSError) as error:  # an OSError may mean a full disk or a read-only folder
         print(f"toolchain: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

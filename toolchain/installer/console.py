@@ -1,4 +1,4 @@
-"""Lines that the operator sees: one for each tool, and below it each long step with its elapsed time."""
+"""Prints the progress: a line for each tool, and below it a line for each long step with the elapsed time."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from typing import TextIO
 from toolchain.installer.errors import ToolchainError
 
 LOG_LINES_SHOWN = 15
-QUIET_SECONDS = 60  # a long step prints a line once a minute
+QUIET_SECONDS = 60  # a long step prints its elapsed time every minute
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,10 @@ class Console:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Runs a command, with its output in the log, and shows its elapsed time.
+        """Runs a command, writes its output into the log, and prints its elapsed time.
 
-        An error shows the log's last lines. If the run is interrupted, the command and its children are terminated.
+        If the command fails, raises ToolchainError with the last lines of the log. If the installer is interrupted,
+        the command and its children are terminated.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()

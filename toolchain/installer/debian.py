@@ -1,4 +1,4 @@
-"""Debian's packages without an installation: downloaded by apt, which proves them, and unpacked into a folder."""
+"""Unpacks Debian's packages into a folder without installing them. apt downloads and verifies the packages."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from toolchain.installer.errors import UnavailableError
 from toolchain.installer.tool import DebianPackages
 
 APT = ("apt-get", "-o", "APT::Sandbox::User=root")
-# Libraries and fonts are found where the packages lie, in whatever folder that is.
+# The script finds libraries and fonts relative to its own folder, so that the folder may have any path.
 STARTER = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
 export LD_LIBRARY_PATH="{libraries}" FONTCONFIG_FILE="$here/fonts.conf"
@@ -29,7 +29,10 @@ FONTS = """<?xml version="1.0"?>
 
 
 def unpack(recipe: DebianPackages, into: Path, console: Console, log: Path) -> None:
-    """Makes `into/<program>`, which starts the program. Raises UnavailableError if apt does not have the packages."""
+    """Unpacks the packages into the folder, and writes a script there that starts the program.
+
+    Raises UnavailableError if apt does not have the packages.
+    """
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise UnavailableError("this machine has no apt-get")
     missing = _missing(recipe.packages)
@@ -47,7 +50,7 @@ def unpack(recipe: DebianPackages, into: Path, console: Console, log: Path) -> N
 
 
 def _missing(packages: tuple[str, ...]) -> list[str]:
-    """The packages and those that they need, without those that this machine has."""
+    """Returns the packages and their dependencies, except those that this machine has."""
     plan = [*APT, "install", "--simulate", "--no-install-recommends", *packages]
     done = subprocess.run(plan, capture_output=True, text=True, check=False)
     if done.returncode:

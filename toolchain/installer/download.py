@@ -1,4 +1,4 @@
-"""Official releases: fetched, compared with their published SHA-256, unpacked."""
+"""Downloads official releases, compares them with their published SHA-256, and unpacks them."""
 
 import hashlib
 import shutil
@@ -16,18 +16,18 @@ from toolchain.installer.tool import Release
 
 CONNECT_SECONDS = 3
 STALLED_SECONDS = 30
-_OPENER = urllib.request.build_opener()  # honours the usual proxy variables
+_OPENER = urllib.request.build_opener()  # uses the proxy that http_proxy and https_proxy name
 
 
 class Internet:
-    """The way to releases. The first look decides for the whole run."""
+    """Reports whether this machine can download releases. Tests the connection once, at the first question."""
 
     def __init__(self, url: str = "https://github.com/") -> None:
         self._url = url
 
     @cached_property
     def closed(self) -> str | None:
-        """The reason why no release can be had here; None if releases can be had."""
+        """The reason why this machine cannot download releases; None if it can."""
         try:
             with _OPENER.open(self._url, timeout=CONNECT_SECONDS):
                 return None
@@ -36,7 +36,7 @@ class Internet:
 
 
 def fetch(url: str, file: Path, console: Console) -> None:
-    """Downloads to a file. Raises UnavailableError if the server cannot be reached or has no such file."""
+    """Downloads a URL into a file. Raises UnavailableError if the server cannot be reached or lacks the file."""
     console.line(f"    download {url}")
     try:
         with _OPENER.open(url, timeout=STALLED_SECONDS) as response, file.open("wb") as target:
@@ -46,7 +46,10 @@ def fetch(url: str, file: Path, console: Console) -> None:
 
 
 def take_release(release: Release, name: str, into: Path, console: Console) -> None:
-    """Puts a release's programs into a folder. Raises UnavailableError if there is none, ToolchainError if wrong."""
+    """Puts the programs of a release into a folder.
+
+    Raises UnavailableError if the release cannot be downloaded, and ToolchainError if its SHA-256 is wrong.
+    """
     with TemporaryDirectory(dir=into) as folder:
         scratch = Path(folder)
         archive = scratch / PurePosixPath(release.url).name
@@ -79,7 +82,10 @@ def _verify(release: Release, archive: Path, checksums: str) -> None:
 
 
 def _published_digest(text: str, name: str) -> str | None:
-    """From a bare digest, or from sha256sum's lines `digest  [*]name`."""
+    """Returns the digest of the named file from a list of checksums; None if the list lacks the file.
+
+    The list has lines of sha256sum (`digest  [*]name`), or only one digest.
+    """
     for words in map(str.split, text.splitlines()):
         if len(words) == 1 or (len(words) == 2 and words[1].lstrip("*./") == name):
             return words[0].lower()
@@ -87,5 +93,5 @@ def _published_digest(text: str, name: str) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    cause = getattr(error, "reason", error)  # urllib wraps the system's error
+    cause = getattr(error, "reason", error)  # an error of urllib contains the system's error
     return str(getattr(cause, "strerror", None) or cause)

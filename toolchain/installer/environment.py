@@ -1,4 +1,4 @@
-"""The project's Python environments: exactly what their lock files hold."""
+"""Makes the project's Python environments, which contain exactly the packages of their lock files."""
 
 import hashlib
 import sys
@@ -11,7 +11,7 @@ from toolchain.installer.store import locked
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """A lock file, and the folder of its environment; both in the checkout."""
+    """A lock file and the folder of its environment, as paths in the checkout."""
 
     lock: str
     folder: str
@@ -22,7 +22,10 @@ DOCS = Environment(lock="requirements-docs.lock", folder=".toolchain/docs")
 
 
 def bring_up_to_date(checkout: Path, environment: Environment, console: Console) -> None:
-    """Makes the environment if it or its Python is gone, and brings it to its lock file. Safe to repeat."""
+    """Makes the environment if it does not exist, and installs exactly the packages of the lock file.
+
+    Does nothing if the environment is up to date.
+    """
     lock, folder, shelf = checkout / environment.lock, checkout / environment.folder, checkout / ".toolchain"
     python, stamp, uv = folder / "bin" / "python", folder / f"{lock.name}.sha256", str(shelf / "bin" / "uv")
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()

@@ -6,4 +6,4 @@ class ToolchainError(Exception):
 
 
 class UnavailableError(Exception):
-    """A way to obtain a tool is closed here, and this is why; the next way is tried."""
+    """A source does not have the tool. The message is the reason. The installer tries the next source."""

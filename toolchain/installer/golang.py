@@ -1,4 +1,4 @@
-"""Builds programs from pinned Go modules, and takes files out of such modules."""
+"""Builds programs from pinned Go modules, and copies files from pinned Go modules."""
 
 import hashlib
 import json
@@ -18,13 +18,14 @@ from toolchain.installer.errors import ToolchainError, UnavailableError
 from toolchain.installer.tool import GoBuild, ModuleFiles
 
 PUBLIC_PROXY = "https://proxy.golang.org"
-NO_DEBUG = "all=-dwarf=false"  # The linker strips it anyway.
-# Saves a third of the compilers' CPU time. They start one process per package and core, so each needs one thread.
+NO_DEBUG = "all=-dwarf=false"  # no debug information, because the linker would strip it
+# These settings save a third of the compilers' CPU time. Go runs one compiler for each core, so each compiler needs
+# only one thread.
 FRUGAL = {"GOGC": "400", "GOMAXPROCS": "1"}
 
 
 def build(wanted: GoBuild, into: Path, console: Console, log: Path) -> None:
-    """Builds the programs into a folder."""
+    """Builds the programs and writes them into a folder."""
     cores = os.cpu_count() or 1
     linked = " ".join(f"-X {variable}={value}" for variable, value in wanted.stamps.items())
     if wanted.cgo:
@@ -41,7 +42,10 @@ def build(wanted: GoBuild, into: Path, console: Console, log: Path) -> None:
 
 
 def copy_files(wanted: ModuleFiles, into: Path, console: Console) -> None:
-    """Copies files of a module into a folder. A module has no modes: a file that starts with #! becomes executable."""
+    """Copies files of a module into a folder.
+
+    Modules do not record file modes, so this function makes each file executable that starts with #!.
+    """
     with TemporaryDirectory() as scratch:
         folder = _module_folder(wanted, Path(scratch), console)
         for source, target in wanted.files.items():
@@ -57,14 +61,18 @@ def copy_files(wanted: ModuleFiles, into: Path, console: Console) -> None:
 
 
 def h1(file: Path) -> str:
-    """The checksum of a module's zip as go.sum holds it: golang.org/x/mod/sumdb/dirhash, Hash1."""
+    """Returns the checksum of a module's zip, in the form of go.sum (Hash1 in golang.org/x/mod/sumdb/dirhash)."""
     with ZipFile(file) as archive:
         lines = [f"{hashlib.sha256(archive.read(name)).hexdigest()}  {name}\n" for name in sorted(archive.namelist())]
     return "h1:" + b64encode(hashlib.sha256("".join(lines).encode()).digest()).decode()
 
 
 def _module_folder(wanted: ModuleFiles, scratch: Path, console: Console) -> Path:
-    """The module's files: Go's own copy, which Go compares with go.sum, or the zip of a module proxy."""
+    """Returns the folder with the module's files.
+
+    If Go is installed, Go downloads the module and compares it with go.sum. Otherwise this function downloads the zip
+    from a module proxy and compares it with go.sum.
+    """
     version = wanted.module.version(wanted.path)
     if shutil.which("go"):
         command = ["go", "mod", "download", "-json", f"{wanted.path}@{version}"]
@@ -75,7 +83,7 @@ def _module_folder(wanted: ModuleFiles, scratch: Path, console: Console) -> Path
             raise ToolchainError(f"{wanted.path} cannot be had: go mod download says: {said}")
         return Path(json.loads(done.stdout)["Dir"])
     proxies = [proxy for proxy in re.split("[,|]", os.environ.get("GOPROXY", PUBLIC_PROXY)) if "://" in proxy]
-    path = re.sub("[A-Z]", lambda capital: "!" + capital[0].lower(), wanted.path)  # the proxy protocol's spelling
+    path = re.sub("[A-Z]", lambda capital: "!" + capital[0].lower(), wanted.path)  # as the proxy protocol requires
     try:
         if not proxies:
             raise UnavailableError("GOPROXY names no module proxy")
@@ -91,7 +99,10 @@ def _module_folder(wanted: ModuleFiles, scratch: Path, console: Console) -> Path
 
 
 def _overlay(wanted: GoBuild, scratch: Path, console: Console) -> str:
-    """A file that shows Go the files of `embeds` in the module's folder; "" if there are none."""
+    """Returns the path of an overlay file for `go build`, which adds the files of `embeds` to the module's folder.
+
+    Returns "" if there are no such files.
+    """
     if wanted.embeds is None:
         return ""
     copy_files(wanted.embeds, scratch, console)
@@ -101,5 +112,5 @@ def _overlay(wanted: GoBuild, scratch: Path, console: Console) -> str:
 
 
 def _environment(*, cgo: bool = False) -> Mapping[str, str]:
-    """The user's variables; no go.work above the checkout changes the pins."""
+    """Returns the user's environment variables, changed so that Go ignores any go.work file above the checkout."""
     return {**os.environ, "CGO_ENABLED": str(int(cgo)), "GOWORK": "off"}

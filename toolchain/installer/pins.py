@@ -1,4 +1,4 @@
-"""Reads the versions from where they live: the go.mod files next to this package, and pyproject.toml."""
+"""Reads the pinned versions from go.mod files, from pyproject.toml and from requirements files."""
 
 import re
 from dataclasses import dataclass, field
@@ -9,30 +9,30 @@ from toolchain.installer.errors import ToolchainError
 
 @dataclass(frozen=True)
 class Module:
-    """A folder with a go.mod and go.sum pair."""
+    """A folder with a go.mod file and a go.sum file."""
 
     folder: Path = field(repr=False)
 
     def sources(self, package: str) -> list[Path]:
-        """The files that a build depends on: the pair, and the files of a package that is in the folder."""
+        """Returns the files that a build of the package reads: go.mod, go.sum, and the sources of a local package."""
         code = sorted((self.folder / package).glob("*.[gs]*")) if package.startswith(".") else []
         return sorted({self.folder / "go.mod", self.folder / "go.sum", *code})
 
     @property
     def go(self) -> str:
-        """The oldest Go that builds it: 1.26.0."""
+        """The oldest version of Go that can build the module, for example 1.26.0."""
         return find(self.folder / "go.mod", r"^go (\S+)$", "a Go version")
 
     def version(self, path: str) -> str:
-        """The required version of the module `path`, with its leading v: v1.36.3."""
+        """Returns the version of the module `path` that go.mod requires, for example v1.36.3."""
         return find(self.folder / "go.mod", rf"^(?:require |\t){re.escape(path)} (v\S+)", path)
 
     def h1(self, path: str) -> str:
-        """The checksum of the module's files, as go.sum writes it: h1:mPNzr3..."""
+        """Returns the checksum of the module's files from go.sum, for example h1:mPNzr3..."""
         return find(self.folder / "go.sum", rf"^{re.escape(path)} {re.escape(self.version(path))} (h1:\S+)$", path)
 
     def tools(self, *programs: str) -> dict[str, str]:
-        """The packages of these programs, from the `tool` lines."""
+        """Maps each program to its package, from the `tool` lines of go.mod."""
         return {
             program: find(self.folder / "go.mod", rf"^(?:tool |\t)(\S+/{program}(?:/v\d+)?)$", f"the tool {program}")
             for program in programs
@@ -40,7 +40,7 @@ class Module:
 
 
 def python_pin(file: Path, package: str) -> str:
-    """The exact version that pyproject.toml or a requirements file pins a Python package to: 4.27.0."""
+    """Returns the version of a Python package that the file pins, for example 4.27.0."""
     return find(file, rf'^\W*{re.escape(package)}==([^\s"]+)', package)
 
 

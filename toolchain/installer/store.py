@@ -1,7 +1,8 @@
-"""The per-user cache that all checkouts share, and the .toolchain folder of one checkout that points into it.
+"""Manages the cache, which all checkouts of a user share, and the links from a checkout's .toolchain into the cache.
 
-A cache entry is a folder named <tool>-<version>-<key>. It appears whole, by one rename, and never changes after that.
-An interruption leaves nothing half. A lock per entry keeps two runs from building the same thing.
+A cache entry is a folder named <tool>-<version>-<key>. The folder gets this name by a rename when all its files exist,
+and never changes afterwards. So an interrupted run leaves no incomplete entry. Each entry has a lock, so that two runs
+do not build it at the same time.
 """
 
 import fcntl
@@ -38,36 +39,42 @@ class Store:
 
     @contextmanager
     def filling(self, tool: Tool) -> Iterator[Path]:
-        """An empty folder that becomes the tool's entry when the block succeeds. Call it under the tool's lock."""
+        """Yields an empty folder, which becomes the tool's cache entry when the block succeeds.
+
+        The caller holds the tool's lock.
+        """
         entry = self.entry(tool)
         for leftover in self.cache.glob(f"{entry.name}.partial-*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        # A new name each time: a compiler that outlived a killed run writes into a folder that is gone.
+        # Each run uses a new folder name. A compiler that still runs after a killed run cannot write into this folder.
         partial = Path(tempfile.mkdtemp(prefix=f"{entry.name}.partial-", dir=self.cache))
         try:
             yield partial
             partial.chmod(0o755)
-            shutil.rmtree(entry, ignore_errors=True)  # only there if somebody took files out of it
+            shutil.rmtree(entry, ignore_errors=True)  # the entry exists only if somebody deleted some of its files
             partial.rename(entry)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
     def link(self, tool: Tool) -> None:
-        """Points .toolchain at the tool's files in the cache."""
+        """Makes links in .toolchain to the tool's files in the cache."""
         for link, file in tool.links.items():
             _replace_link(self.shelf / link, self.entry(tool) / file)
             if link.startswith(PULUMI_HOME):
                 _keep_no_logs(self.shelf / PULUMI_HOME)
 
     def linked(self, tool: Tool) -> bool:
-        """True if .toolchain has this very tool."""
+        """Returns True if all links of the tool in .toolchain lead to existing files of this version."""
         targets = {self.shelf / link: self.entry(tool) / file for link, file in tool.links.items()}
         return all(link.is_symlink() and link.readlink() == to and to.exists() for link, to in targets.items())
 
 
 @contextmanager
 def locked(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Holds an exclusive lock, which the system releases however the process ends; calls `waiting` if it must wait."""
+    """Holds an exclusive lock during the block. Calls `waiting` first if another process holds the lock.
+
+    The system releases the lock even if the process is killed.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as handle:
         try:
@@ -79,19 +86,20 @@ def locked(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
 
 
 def _keep_no_logs(pulumi_home: Path) -> None:
-    """Puts a file where Pulumi would keep its log of each command (pkg/logging/encrypted.go).
+    """Creates a file with the name of Pulumi's log folder, so that Pulumi writes no logs (pkg/logging/encrypted.go).
 
-    Pulumi has no switch for that log, which was a quarter of a preview's CPU time, and goes on without it.
+    These logs took a quarter of a preview's CPU time, and Pulumi has no setting that switches them off. Pulumi works
+    without the folder.
     """
     logs = pulumi_home / "logs"
     if logs.is_dir():
         shutil.rmtree(logs, ignore_errors=True)
-    with suppress(OSError):  # another run's log came between, and stays
+    with suppress(OSError):  # a Pulumi that runs now has created the folder again
         logs.touch()
 
 
 def _replace_link(link: Path, target: Path) -> None:
-    """Makes or replaces a symbolic link in one step, so that two runs and a running program never see it missing."""
+    """Makes or replaces a symbolic link in one step, so that other programs always find the link."""
     link.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".link-", dir=link.parent) as folder:
         fresh = Path(folder) / "link"

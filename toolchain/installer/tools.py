@@ -1,4 +1,4 @@
-"""The tools by group. Versions are read from the pins; this adds where releases are, and how Go builds each tool."""
+"""Declares the tools of each group: the URL of its release, and how Go builds it. `pins` reads the versions."""
 
 import platform
 import shutil
@@ -25,10 +25,10 @@ CNI_PLUGINS = "github.com/containernetworking/plugins"
 ACTIONLINT = "github.com/rhysd/actionlint"
 TOOLKIT = "github.com/NVIDIA/nvidia-container-toolkit"
 D2 = "oss.terrastruct.com/d2"
-# Names of a browser without a window, or with one that it need not open, as people have it.
+# Programs of browsers that can run without a window.
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 
-# The Stage objects alone: the folders also hold kustomizations and test data, which kwok does not accept.
+# Only the files with Stage objects. The folders also contain kustomizations and test data, which kwok does not accept.
 KWOK_STAGES = (
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
@@ -40,7 +40,7 @@ KWOK_STAGES = (
 
 @dataclass(frozen=True)
 class Site:
-    """A checkout on a kind of machine."""
+    """A checkout, and the operating system and the architecture of its machine."""
 
     checkout: Path
     system: str  # linux, darwin
@@ -62,7 +62,7 @@ def site_of(checkout: Path) -> Site:
 
 
 def _python(site: Site) -> tuple[Tool, ...]:
-    """uv, which makes .venv."""
+    """Returns uv, the program that makes .venv."""
     requirements = site.checkout / "toolchain" / "uv" / "requirements.txt"
     return (
         Tool(
@@ -76,15 +76,15 @@ def _python(site: Site) -> tuple[Tool, ...]:
 
 
 def _preview(site: Site) -> tuple[Tool, ...]:
-    """The tools of `make preview`: Pulumi with its Python host, the Kubernetes provider, Kueue's chart, uv."""
+    """Returns the tools of `make preview`: Pulumi, the Kubernetes provider, Kueue's chart and uv."""
     return (*_python(site), _pulumi(site), _pulumi_kubernetes(site), _kueue_chart(site))
 
 
 def _pulumi(site: Site) -> Tool:
-    """The CLI with its Python language host, which it expects next to itself.
+    """Returns Pulumi's CLI and its language host for Python. The CLI expects the host in its own folder.
 
-    They are one release. As Go modules they are two, and the newest module of the language host is older. Its shims
-    come from its own SDK, so that host and shims match.
+    The official release contains both programs. A build needs two Go modules, and the newest module of the language
+    host is older than the CLI. The shims of the host come from the SDK that the host's module requires.
     """
     cli, host = site.module("pulumi"), site.module("language-python")
     version = _bare(cli.version(PULUMI_CLI))
@@ -111,10 +111,10 @@ def _pulumi(site: Site) -> Tool:
 
 
 def _pulumi_kubernetes(site: Site) -> Tool:
-    """The Kubernetes provider, in the place where the CLI looks for plugins.
+    """Returns the Kubernetes provider, with a link in the folder where the CLI searches for plugins.
 
-    The engine asks for the plugin in the Python package's version. The provider's Go module has no release tags, so
-    the commit of that release is pinned.
+    The plugin must have the version of the Python package pulumi-kubernetes. The provider's Go module has no release
+    tags, so go.mod pins the commit of that release.
     """
     version = python_pin(site.checkout / "pyproject.toml", "pulumi-kubernetes")
     program = "pulumi-resource-kubernetes"
@@ -135,12 +135,12 @@ def _pulumi_kubernetes(site: Site) -> Tool:
 
 
 def _kueue_chart(site: Site) -> Tool:
-    """The Helm chart, as the Go module holds it: go.sum proves it for everybody, with or without Go."""
+    """Returns the Helm chart that Kueue's Go module contains. go.sum verifies the chart, even without Go."""
     return _files(site, "kueue-chart", KUEUE, "charts/kueue", {"charts/kueue": ""})
 
 
 def _cluster(site: Site) -> tuple[Tool, ...]:
-    """The tools of the cluster tests: a control plane on loopback, kwok for its nodes, Kueue."""
+    """Returns the tools of the cluster tests: the control plane, kubectl, kwok and Kueue."""
     module = site.module("kube")
     etcd, kueue = _bare(module.version(ETCD)), module.version(KUEUE)
     suffix = {"linux": "tar.gz", "darwin": "zip"}[site.system]
@@ -161,7 +161,7 @@ def _kubernetes(site: Site, name: str) -> Tool:
     version = _bare(module.version(KUBERNETES))
     major, minor, _ = version.split(".")
     url = f"https://dl.k8s.io/release/v{version}/bin/{site.system}/{site.architecture}/{name}"
-    # Unstamped servers answer /version with a placeholder that is no version, at which Kueue exits.
+    # Without these stamps, the API server returns a placeholder as its version. Kueue then exits.
     values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     stamps = {f"{package}.{key}": value for package in packages for key, value in values.items()}
@@ -170,7 +170,7 @@ def _kubernetes(site: Site, name: str) -> Tool:
 
 
 def _node(site: Site) -> tuple[Tool, ...]:
-    """A real node next to the simulated ones: a kubelet, containerd, network plugins. runc comes from the system."""
+    """Returns the tools of the real node: kubelet, containerd and network plugins. The system must provide runc."""
     if site.system != "linux":
         raise ToolchainError("the node group, a kubelet with containerd, exists on Linux only")
     return (_kubernetes(site, "kubelet"), _containerd(site), _cni_plugins(site))
@@ -188,13 +188,16 @@ def _containerd(site: Site) -> Tool:
         CONTAINERD,
         *programs,
         stamps={f"{CONTAINERD}/version.Version": f"v{version}"},
-        tags="no_btrfs,no_zfs,no_devmapper",  # snapshotters that need C libraries
+        tags="no_btrfs,no_zfs,no_devmapper",  # these snapshotters would need C libraries
         release=_on_github("containerd/containerd", version, archive, f"{archive}.sha256sum", *members),
     )
 
 
 def _cni_plugins(site: Site) -> Tool:
-    """In a folder of their own, as containerd wants them; `bridge` and `loopback` are no names for a PATH."""
+    """Returns the network plugins, with a link to their folder.
+
+    They are not in .toolchain/bin, because `bridge` and `loopback` are too general as names of commands.
+    """
     version = _bare(site.module("node").version(CNI_PLUGINS))
     programs = ("bridge", "loopback", "host-local")
     archive = f"cni-plugins-{site.platform}-v{version}.tgz"
@@ -203,7 +206,7 @@ def _cni_plugins(site: Site) -> Tool:
 
 
 def _lint(site: Site) -> tuple[Tool, ...]:
-    """The linter of the workflows."""
+    """Returns actionlint, the linter of GitHub workflows."""
     version = _bare(site.module("actionlint").version(ACTIONLINT))
     archive, checksums = f"actionlint_{version}_{site.system}_{site.architecture}.tar.gz", "checksums.txt"
     release = _on_github("rhysd/actionlint", version, archive, f"actionlint_{version}_{checksums}", "actionlint")
@@ -212,9 +215,9 @@ def _lint(site: Site) -> tuple[Tool, ...]:
 
 
 def _oracle(site: Site) -> tuple[Tool, ...]:
-    """Reference programs for tests: Kubernetes' own code, and NVIDIA's runtime if there is a gcc.
+    """Returns reference programs for tests: Kubernetes' own code, and NVIDIA's container runtime if gcc is installed.
 
-    Nobody releases them in this form, so Go builds them.
+    These programs have no official release in this form, so Go builds them.
     """
     kubernetes = _built(site, "kube-oracle", "kube", KUBERNETES, packages={"kube-oracle": "./oracle"})
     if site.system != "linux" or not shutil.which("gcc"):
@@ -224,10 +227,10 @@ def _oracle(site: Site) -> tuple[Tool, ...]:
 
 
 def _languages(site: Site) -> tuple[Tool, ...]:
-    """Pulumi's hosts of other languages, for the tests of our components in these languages.
+    """Returns Pulumi's language hosts for Node.js, Go and YAML, for tests of our components in these languages.
 
-    The CLI's release has them. As Go modules those of Node.js and Go are older: they write SDKs and run programs, but
-    cannot link an SDK into a project for a newer CLI.
+    The official release of the CLI contains the hosts. If they are built, the hosts for Node.js and Go are older than
+    the CLI. These older hosts write SDKs and run programs, but cannot link an SDK into a project for a newer CLI.
     """
     version = _bare(site.module("pulumi").version(PULUMI_CLI))
     hosts = {"languages": ("pulumi-language-nodejs", "pulumi-language-go"), "language-yaml": ("pulumi-language-yaml",)}
@@ -252,12 +255,12 @@ def _languages(site: Site) -> tuple[Tool, ...]:
 
 
 def _pictures(site: Site) -> tuple[Tool, ...]:
-    """The program that draws docs/pictures."""
+    """Returns d2, the program that draws docs/pictures."""
     return (_built(site, "d2", "d2", D2, packages={"d2": D2}),)
 
 
 def _browser(_: Site) -> tuple[Tool, ...]:
-    """A browser for the tests of the site: the machine's own, else the one of its Debian's packages."""
+    """Returns a browser from Debian's packages for the tests of the site; no tool if the machine has a browser."""
     if any(map(shutil.which, BROWSERS)):
         return ()
     program = BROWSERS[0]
@@ -296,10 +299,10 @@ def _built(
     version: str | None = None,
     release: Release | None = None,
 ) -> Tool:
-    """Programs that Go builds in toolchain/`folder`, in the version of its module `path`.
+    """Returns a tool with programs that Go builds in toolchain/`folder`. Its version is that of the module `path`.
 
-    Their packages are those of the `tool` lines unless `packages` names others. Without `links` they are for
-    .toolchain/bin.
+    `packages` maps each program to its package; by default, the `tool` lines of go.mod do. By default, the links are
+    in .toolchain/bin.
     """
     module = site.module(folder)
     packages = packages or module.tools(*programs)
@@ -314,7 +317,7 @@ def _built(
 
 
 def _files(site: Site, name: str, path: str, link: str, files: Mapping[str, str]) -> Tool:
-    """Files of a module of `kube`, as a folder under .toolchain."""
+    """Returns a tool with files of a module that kube/go.mod pins. Its link is a folder below .toolchain."""
     module = site.module("kube")
     return Tool(
         name=name,

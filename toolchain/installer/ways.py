@@ -1,4 +1,4 @@
-"""Obtains tools: from the cache, else as the official release, else made from the pins."""
+"""Gets each tool from the first possible source: the cache, the official release, or a build from the pins."""
 
 import shutil
 import sys
@@ -21,9 +21,9 @@ class Installer:
         self._console = console
 
     def install(self, tools: Sequence[Tool]) -> None:
-        """Links each tool into .toolchain, the first way that is open.
+        """Gets each tool and links it into .toolchain.
 
-        Raises ToolchainError, and UnavailableError for packages that this machine does not have.
+        Raises ToolchainError, and UnavailableError for Debian's packages that this machine cannot get.
         """
         for tool in tools:
             if not self._store.linked(tool):
@@ -46,7 +46,7 @@ class Installer:
                 raise ToolchainError(f"{tool.name} {tool.version}: {', '.join(missing)} did not come out of it")
 
     def _download(self, tool: Tool, release: Release, folder: Path) -> str | None:
-        """Takes the release; returns the reason why where that does not work."""
+        """Downloads the release into the folder. Returns the reason if the release is unavailable, otherwise None."""
         self._say(tool, "downloading the official release")
         try:
             take_release(release, tool.name, folder, self._console)
@@ -75,7 +75,7 @@ class Installer:
                     debian.unpack(recipe, folder, self._console, log)
 
     def _pip_install(self, recipe: PipInstall, into: Path, log: Path) -> None:
-        venv = into / "venv"  # only to have a pip: many systems forbid their own, or have none
+        venv = into / "venv"  # the environment provides pip, because many systems forbid or lack a system pip
         self._console.run(f"python -m venv, for {recipe.program}", [sys.executable, "-m", "venv", str(venv)], log)
         pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--require-hashes", "-r", str(recipe.requirements)]
         self._console.run(f"pip install {recipe.program}", pip, log)
