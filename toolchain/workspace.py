@@ -1,4 +1,4 @@
-"""The real engine and provider as an operator runs them, on a copy of the configuration and a throw-away state."""
+"""Runs Pulumi's real engine and provider, as an operator does, on a copy of prod's stack file and a temporary state."""
 
 import os
 import shutil
@@ -12,8 +12,8 @@ import yaml
 
 from toolchain.cluster.paths import CHECKOUT, TOOLCHAIN
 
-_PASSED_ON = {"GOGC"}  # how much memory Go's programs may take for less time
-COMMAND_SECONDS = 900  # far more than any needs, also on a busy machine
+_PASSED_ON = {"GOGC"}  # a higher value saves CPU time of Go's programs, and costs host memory
+COMMAND_SECONDS = 900  # far more than any command needs, even on a busy machine
 PROGRAM = (
     "Pulumi.yaml",
     "__main__.py",
@@ -31,7 +31,7 @@ PROGRAM = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """The exit code and the whole output of a command."""
+    """The exit code of a command, and its standard output and error output together."""
 
     code: int
     text: str
@@ -39,13 +39,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Workspace:
-    """A state backend and a stack file of its own."""
+    """A folder with a Pulumi project and the backend that stores its state."""
 
     folder: Path
     env: Mapping[str, str]
 
     def pulumi(self, *arguments: str, cwd: Path, **env: str) -> Outcome:
-        """Runs the pinned CLI."""
+        """Runs the pinned Pulumi CLI."""
         return self.run(str(TOOLCHAIN / "bin" / "pulumi"), *arguments, "--non-interactive", cwd=cwd, **env)
 
     def run(self, *command: str, cwd: Path, **env: str) -> Outcome:
@@ -70,7 +70,7 @@ class Workspace:
         policy: Path = CHECKOUT / "policy",
         **env: str,
     ) -> Outcome:
-        """`pulumi preview` of a project, by default this one, under the policy pack."""
+        """Runs `pulumi preview` with the policy pack, by default on the project of this workspace."""
         project = project or self.project
         selected = self.pulumi("stack", "select", "--create", "--stack", stack, cwd=project, **env)
         if selected.code:
@@ -79,7 +79,7 @@ class Workspace:
         return self.pulumi("preview", "--stack", stack, *pack, "--color", "never", *arguments, cwd=project, **env)
 
     def copy(self, folder: Path) -> "Workspace":
-        """Returns a copy of this workspace, with a state of its own."""
+        """Returns a copy of this workspace, with a copy of its state."""
         other = workspace(folder)
         shutil.copytree(self.folder / "state", folder / "state", dirs_exist_ok=True)
         shutil.copy(self.stack_file, other.project)
@@ -105,11 +105,14 @@ class Workspace:
         return self.project / "Pulumi.prod.yaml"
 
     def reset(self) -> None:
-        """Restores the checkout's stack file."""
+        """Replaces the stack file by the checkout's stack file."""
         shutil.copy(CHECKOUT / "Pulumi.prod.yaml", self.project)
 
     def change(self, change: Callable[[dict[str, Any]], object]) -> None:
-        """Changes the configuration in the stack file. `change` gets the keys without the project's name."""
+        """Calls `change` with the settings of the stack file, and writes the result.
+
+        The keys of the settings lack the prefix `gpu-tenancy:`.
+        """
         document = yaml.safe_load(self.stack_file.read_text())
         config = {key.partition(":")[2]: value for key, value in document["config"].items()}
         change(config)
@@ -120,7 +123,7 @@ class Workspace:
 def workspace(folder: Path) -> Workspace:
     """Creates a workspace in `folder` with the project's tools and no cluster.
 
-    The program is linked from this checkout. The stack file is a copy, because the engine expects it in the project.
+    Symbolic links lead to the program in this checkout. The stack file is a copy, because tests change it.
     """
     project, state = folder / "project", folder / "state"
     for made in (project, state):

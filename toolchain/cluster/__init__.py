@@ -1,1 +1,4 @@
-"""A throw-away Kubernetes cluster on loopback: a real control plane, kwok's nodes and, on Linux as root, a real one."""
+"""Runs a temporary Kubernetes cluster on loopback, with a real control plane and simulated nodes.
+
+On Linux as root, the cluster also has a real node.
+"""

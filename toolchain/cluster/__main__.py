@@ -1,4 +1,4 @@
-"""`python -m toolchain.cluster`: a throw-away Kubernetes cluster on this machine, for `make up` and for tests."""
+"""Starts and stops a temporary Kubernetes cluster on this machine, for `make up` and for tests."""
 
 import argparse
 import sys
@@ -17,7 +17,7 @@ FOLDER = TOOLCHAIN / "clusters" / "default"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns 0, or 1 with the reason on stderr."""
+    """Returns the exit code. After an error, prints the reason on stderr and returns 1."""
     parser = argparse.ArgumentParser(prog="python -m toolchain.cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("start", help="start a cluster, and print how to use it")

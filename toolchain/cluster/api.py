@@ -1,4 +1,4 @@
-"""The API server over its own TLS, as administrator or in somebody else's name."""
+"""Sends requests to the API server over TLS, as the administrator or impersonating another user."""
 
 import json
 import select
@@ -23,7 +23,7 @@ PAUSE_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class ApiAnswer:
-    """An answer of the API server: the HTTP status, the object or a Status, and the warnings in its headers."""
+    """A response of the API server: the HTTP status code, the body (an object or a Status), and the Warning headers."""
 
     code: int
     body: Mapping[str, Any]
@@ -31,13 +31,13 @@ class ApiAnswer:
 
     @property
     def refusal(self) -> str | None:
-        """The reason of a refusal; None if the request was accepted."""
+        """The message of the API server if it refused the request; None if it accepted the request."""
         return None if self.code < 300 else str(self.body.get("message", self.body))
 
 
 @dataclass(frozen=True)
 class ClusterApi:
-    """Requests under a kubeconfig's client certificate."""
+    """A client of the API server that uses the client certificate of a kubeconfig."""
 
     kubeconfig: Path
 
@@ -66,7 +66,10 @@ class ClusterApi:
         user: str | None = None,
         content_type: str = "application/json",
     ) -> ApiAnswer:
-        """Sends one request, impersonating `user` if given. Raises OSError if the server cannot be reached."""
+        """Sends one request. If `user` is given, the request impersonates that user.
+
+        Raises OSError if the server cannot be reached.
+        """
         headers = {"Content-Type": content_type, "Accept": "application/json"}
         if user is not None:
             headers["Impersonate-User"] = user
@@ -79,13 +82,14 @@ class ClusterApi:
             warnings = tuple(answer.headers.get_all("Warning") or ())
             return ApiAnswer(answer.status, _decoded(answer.read()), warnings)
         except BaseException:
-            connection.close()  # or the next request would read what is left of this one's answer
+            connection.close()  # otherwise the next request would read the rest of this response
             raise
 
     def _connection(self) -> "_Connection":
-        """Returns the thread's connection, kept between requests because TLS costs more than most answers.
+        """Returns the connection of the current thread.
 
-        A connection that the server has closed is readable, and is opened again.
+        Requests of a thread share a connection, because a TLS handshake takes longer than most requests. A connection
+        that the server has closed is readable; the next request opens it again.
         """
         kept: _Connection | None = getattr(self._kept, "connection", None)
         if kept is None:
@@ -100,22 +104,22 @@ class ClusterApi:
         return threading.local()
 
     def get(self, path: str) -> Mapping[str, Any] | None:
-        """Returns the object or list; None if there is none. Raises ClusterError for any other refusal."""
+        """Returns the object or the list; None if it does not exist. Raises ClusterError for any other refusal."""
         answer = self.request("GET", path)
         return None if answer.code == NOT_FOUND else _accepted(answer)
 
     def create(self, collection: str, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Creates the object under strict field validation. Raises ClusterError with the refusal."""
+        """Creates the object with strict field validation. Raises ClusterError if the API server refuses it."""
         return _accepted(self.request("POST", f"{collection}?fieldValidation=Strict", dict(manifest)))
 
     def patch(self, path: str, patch: object, content_type: str = MERGE) -> Mapping[str, Any]:
-        """Raises ClusterError with the refusal."""
+        """Patches the object and returns the new object. Raises ClusterError if the API server refuses the patch."""
         return _accepted(self.request("PATCH", path, patch, content_type=content_type))
 
 
 class _Connection(HTTPSConnection):
     def __del__(self) -> None:
-        self.close()  # when its thread ends
+        self.close()  # happens when the connection's thread ends
 
 
 def until(
@@ -126,9 +130,9 @@ def until(
     *,
     pause_seconds: float = PAUSE_SECONDS,
 ) -> Any:
-    """Calls `holds` until the result is true, and returns it. An OSError counts as false.
+    """Calls `holds` until its result is true, and returns this result. An OSError counts as a false result.
 
-    Raises ClusterError after `seconds`, with the result of `state`.
+    After `seconds` without a true result, raises ClusterError. Its message contains the result of `state`.
     """
     deadline = time.monotonic() + seconds
     last: object = None
@@ -156,7 +160,7 @@ def _accepted(answer: ApiAnswer) -> Mapping[str, Any]:
 
 
 def _decoded(content: bytes) -> Mapping[str, Any]:
-    """Answers of the server's outer layers, for instance "ok" and "Forbidden", are plain text."""
+    """Returns the response's JSON object. A plain text such as "ok" or "Forbidden" becomes the key `message`."""
     try:
         decoded = json.loads(content or b"{}")
     except ValueError:

@@ -1,7 +1,9 @@
-"""A simulated Tesla T4 on the real node. A process that asks for more memory than is left is killed, as under CUDA.
+"""Simulates a Tesla T4 on the real node.
 
-A pod's process allocates nothing itself. `Card.turn` finds it by its command line, gives it the memory that its app
-wants, and writes the figures that the fake NVML shows. Units: whole MiB of GPU memory.
+The processes of the pods allocate no GPU memory. `Card.turn` finds each process by its command line and counts the
+memory that its app should use. Then it writes the figures that the fake NVML returns. `Card.turn` kills a process that
+should use more memory than is free, because most CUDA programs end when an allocation fails. All figures are whole MiB
+of GPU memory.
 """
 
 import os
@@ -19,9 +21,9 @@ from toolchain.cluster.image import agent_image
 UUID = "GPU-real"
 TOTAL_MIB = 15360
 MIB = 2**20
-# The driver's own memory, and that of android-emulator, which is no pod here.
+# The memory of the driver, and the memory of android-emulator, which is no pod here.
 REST_MIB = 450 + 154
-LEFT_MIB = 700  # what a leak leaves for others
+LEFT_MIB = 700  # a leaking process stops to grow when only this much is free
 TURN_SECONDS = 0.5
 # The node's labels as NVIDIA's feature discovery would set them.
 LABELS = {
@@ -30,9 +32,9 @@ LABELS = {
     "nvidia.com/gpu.memory": str(TOTAL_MIB),
     "nvidia.com/gpu.count": "1",
 }
-# Marks the processes of this run, since another cluster may run on this machine. They take a while to unload.
+# Another cluster may run on the same machine. Only the processes of this cluster have this mark.
 MARK = f"day-{os.getpid()}:"
-UNLOAD_SECONDS = 3
+UNLOAD_SECONDS = 3  # from SIGTERM to the end of a process, as a model needs time to unload
 _MODEL = (
     "import signal, sys, time\n"
     f"signal.signal(signal.SIGTERM, lambda *_: (time.sleep({UNLOAD_SECONDS}), sys.exit()))\n"
@@ -41,7 +43,7 @@ _MODEL = (
 
 
 def nvml_figures(free_mib: int) -> str:
-    """Returns the fake NVML's input for a card with this much free memory and no process."""
+    """Returns the input file of the fake NVML for a device with this much free memory and without processes."""
     return f"0\ndevice {UUID} {TOTAL_MIB * MIB} {free_mib * MIB} {(TOTAL_MIB - free_mib) * MIB}\n"
 
 
@@ -50,7 +52,10 @@ def free_mib(held: Mapping[int, int]) -> int:
 
 
 def deployment(app: str, gpumem: Mapping[str, str], replicas: int) -> dict[str, Any]:
-    """Returns a Deployment on the real node with a process for the card. `gpumem` is its limit, or empty."""
+    """Returns a Deployment with pods on the real node. Each pod runs one process that uses the simulated device.
+
+    `gpumem` has the container's limits. It is empty for a container without a budget.
+    """
     container = {
         "name": "model",
         "image": agent_image(),
@@ -75,13 +80,13 @@ def deployment(app: str, gpumem: Mapping[str, str], replicas: int) -> dict[str, 
 
 
 def processes() -> Iterator[tuple[int, tuple[str, int]]]:
-    """Yields each app's process: its PID on the node, which NVML shows, then the app and the PID on this machine."""
+    """Yields each process as (PID on the node, (app, PID on this machine)). NVML shows the PID on the node."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):
             *_, last = (folder / "cmdline").read_text().rstrip("\0").split("\0")
             if last.startswith(MARK):
                 (line,) = (x for x in (folder / "status").read_text().splitlines() if x.startswith("NSpid:"))
-                if len(line.split()) < 4:  # of runc, on its way into the container
+                if len(line.split()) < 4:  # a process of runc that has not entered the container yet
                     continue
                 *_, on_the_node, _ = line.split()
                 yield int(on_the_node), (last.removeprefix(MARK), int(folder.name))
@@ -89,9 +94,11 @@ def processes() -> Iterator[tuple[int, tuple[str, int]]]:
 
 @dataclass(kw_only=True)
 class Card:
-    """The card and its processes, by their PID on the node.
+    """The simulated device and its processes.
 
-    `script` is the fake NVML's input, `wants` the MiB that an app's process allocates, `leaks` its growth in each turn.
+    `script` is the input file of the fake NVML. `wants` maps each app to the MiB that its process should use. `leaks`
+    maps a PID on the node to the MiB by which the process grows at each call of `turn`. `held` maps a PID on the node
+    to the MiB that the process uses now. `died` lists the apps of killed processes.
     """
 
     script: Path
@@ -105,7 +112,10 @@ class Card:
         return free_mib(self.held)
 
     def turn(self) -> None:
-        """Updates the card. Other threads may read `held` during the update."""
+        """Updates the memory of all processes and the input file of the fake NVML.
+
+        During the update, other threads may read `held`.
+        """
         found = dict(processes())
         held = {pid: mib for pid, mib in self.held.items() if pid in found}
         for pid, (app, on_host) in found.items():
@@ -126,5 +136,8 @@ class Card:
         return sum(self.held.get(pid, 0) for pid, (found, _) in processes() if found == app)
 
     def leak(self, app: str, mib: int) -> None:
-        """Lets the app's present process grow by `mib` in each turn; its next process does not leak."""
+        """Makes the app's current process grow by `mib` at each call of `turn`.
+
+        The app's next process does not leak.
+        """
         self.leaks |= {pid: mib for pid, (found, _) in processes() if found == app}

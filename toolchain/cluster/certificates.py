@@ -1,4 +1,4 @@
-"""The cluster's own certificate authority, by the openssl command line."""
+"""Makes the cluster's certificate authority and certificates with the openssl command line."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ DAYS = "30"
 
 
 def make_authority(folder: Path) -> None:
-    """ca.crt and ca.key, and the key pair that signs ServiceAccount tokens (sa.key, sa.pub)."""
+    """Writes the CA (ca.crt, ca.key) and the key pair that signs ServiceAccount tokens (sa.key, sa.pub)."""
     folder.mkdir(mode=0o700)
     _openssl(
         folder, "req", "-x509", *_new_key("ca"), "-subj", "/CN=gpu-tenancy-cluster", "-days", DAYS, "-out", "ca.crt"
@@ -21,7 +21,7 @@ def make_authority(folder: Path) -> None:
 
 
 def issue(folder: Path, name: str, *, user: str, group: str | None = None, hosts: Sequence[str] = ()) -> None:
-    """Writes <name>.crt and <name>.key for a user in a group, or for a server that listens at `hosts`."""
+    """Writes the certificate <name>.crt and its key <name>.key, for a user or for a server with the names `hosts`."""
     subject = (f"/O={group}" if group else "") + f"/CN={user}"
     extensions = ["basicConstraints=CA:FALSE", "extendedKeyUsage=clientAuth,serverAuth"]
     if hosts:

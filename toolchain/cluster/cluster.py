@@ -1,4 +1,4 @@
-"""The cluster as its users have it: start it, use its kubeconfig, read its logs, give it nodes, stop it."""
+"""Starts and stops a cluster, adds nodes, and finds the cluster's kubeconfig, logs and processes."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ SUPERVISOR = "supervisor"
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster by its folder, running or not."""
+    """A cluster, found by its folder. The cluster may be stopped."""
 
     folder: Folder
 
@@ -41,7 +41,7 @@ class Cluster:
 
     @property
     def pid(self) -> int | None:
-        """The supervisor's PID; None if it does not run."""
+        """The PID of the supervisor; None if the supervisor does not run."""
         pid: int | None = self.folder.read_state().get("pid")
         return pid if pid is not None and _lives(pid) else None
 
@@ -51,18 +51,18 @@ class Cluster:
         return pid
 
     def pid_on_node(self, *words: str) -> int:
-        """Returns the PID of the process on the real node with these words in its command line.
+        """Returns the PID, on this machine, of the real node's process with these words in its command line.
 
-        Raises ProcessLookupError.
+        Raises ProcessLookupError if there is no such process.
         """
         return node.find(self.pid_of("node"), words)
 
     def log(self, process: str) -> Path:
-        """The log of a process: etcd, kube-apiserver, kueue, ..., supervisor."""
+        """Returns the path of the log of a process: etcd, kube-apiserver, kueue, ..., supervisor."""
         return self.folder.log(process)
 
     def add_node(self, name: str, *, labels: Mapping[str, str], resources: Mapping[str, str]) -> None:
-        """Adds a simulated node and waits until all are Ready. Raises ClusterError."""
+        """Adds a simulated node and waits until all nodes are Ready. Raises ClusterError."""
         self.api.create("/api/v1/nodes", simulated.node(name, labels=labels, resources=resources))
         until(self._nodes_are_ready, NODE_SECONDS, "the new node is Ready")
 
@@ -71,14 +71,14 @@ class Cluster:
         return all(simulated.is_ready(node) for node in found["items"])
 
     def stop(self) -> None:
-        """Stops the cluster and waits until it has ended; its logs stay. Raises ClusterError."""
+        """Stops the cluster and waits until its supervisor has ended. Keeps the logs. Raises ClusterError."""
         if (pid := self.pid) is not None:
             os.kill(pid, signal.SIGTERM)
             until(lambda: not _lives(pid), STOP_SECONDS, "the cluster has stopped")
 
 
 def start(path: Path, *, extent: Extent) -> Cluster:
-    """Starts a cluster that runs until it is stopped. Raises ClusterError."""
+    """Starts a cluster that runs until `stop` is called. Raises ClusterError."""
     cluster = Cluster(Folder(path))
     if cluster.pid is not None:
         raise ClusterError(f"a cluster runs in {path} already")
@@ -88,24 +88,24 @@ def start(path: Path, *, extent: Extent) -> Cluster:
 
 @contextmanager
 def running(path: Path, *, extent: Extent) -> Iterator["HeldCluster"]:
-    """Runs a cluster during the block. It ends with this process, however that ends. Raises ClusterError."""
+    """Runs a cluster during the block. The cluster also stops if this process is killed. Raises ClusterError."""
     cluster = Cluster(Folder(path))
     supervisor = _spawn(cluster.folder, extent=extent, held=True)
     try:
         _await_ready(cluster, supervisor)
         yield HeldCluster(cluster.folder, supervisor)
     finally:
-        supervisor.communicate(timeout=STOP_SECONDS)  # closes its standard input
+        supervisor.communicate(timeout=STOP_SECONDS)  # closes the supervisor's standard input, at which it ends
 
 
 @dataclass(frozen=True)
 class HeldCluster(Cluster):
-    """A cluster with a supervisor that takes orders from this process."""
+    """A cluster with a supervisor that reads commands from this process."""
 
     supervisor: "subprocess.Popen[str]"
 
     def restart(self, process: str) -> None:
-        """Restarts one of the cluster's processes and waits until the new one runs."""
+        """Restarts one of the cluster's processes and waits until the new process runs."""
         old = self.pid_of(process)
         print(f"restart {process}", file=self.supervisor.stdin, flush=True)
         until(lambda: self.pid_of(process) != old, STOP_SECONDS, f"{process} has been started again")

@@ -1,4 +1,4 @@
-"""etcd, the API server, the controller manager and the scheduler: their certificates and flags."""
+"""Declares the command lines and certificates of etcd, API server, controller manager and scheduler."""
 
 import json
 from collections.abc import Iterator
@@ -9,10 +9,11 @@ from toolchain.cluster.paths import Folder, program
 from toolchain.cluster.process import Command, free_ports
 
 SERVICE_RANGE = "10.0.0.0/24"
-SERVICE_IP = "10.0.0.1"  # of the Service `kubernetes`, the first of the range
+SERVICE_IP = "10.0.0.1"  # the Service `kubernetes` has the first address of the range
 
-# User, group. NODE's name resolves to this machine without any DNS, which is how the API server reaches its kubelet.
+# The API server reaches the kubelet by the node's name. "localhost" resolves to this machine without DNS.
 NODE = "localhost"
+# Maps each kubeconfig to its user and the user's group.
 USERS = {
     "admin": ("admin", "system:masters"),
     "kube-controller-manager": ("system:kube-controller-manager", None),
@@ -25,8 +26,8 @@ SERVERS = {
     "kubelet-server": ("127.0.0.1", NODE),
     "kubelet-client": (),
 }
-# The audit log: one JSON object for each request, written before the answer is sent. A watch has two lines, one when it
-# begins (stage ResponseStarted) and one when it ends.
+# The audit log has a JSON object for each request. The API server writes it before it sends the response. A watch has
+# two entries: one when the watch begins (stage ResponseStarted) and one when the watch ends.
 AUDIT = "audit"
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -38,7 +39,7 @@ AUDIT_POLICY = {
 
 @dataclass(frozen=True)
 class Ports:
-    """On 127.0.0.1."""
+    """The ports on which the parts of the cluster listen, all on 127.0.0.1."""
 
     etcd: int
     etcd_peer: int
@@ -55,7 +56,7 @@ class Ports:
 
 
 def write_credentials(folder: Folder, ports: Ports) -> None:
-    """The authority, a certificate for each server, a kubeconfig for each user."""
+    """Writes the CA, a certificate for each server, and a kubeconfig for each user."""
     certificates.make_authority(folder.pki)
     for name, hosts in SERVERS.items():
         user, group = ("kube-apiserver", "system:masters") if name == "kubelet-client" else (name, None)
@@ -80,7 +81,11 @@ def etcd(folder: Folder, ports: Ports) -> Command:
 
 
 def api_server(folder: Folder, ports: Ports, *, alone: bool) -> Command:
-    """`alone` is without a controller manager, which makes the accounts that pods are otherwise required to have."""
+    """Returns the command of the API server.
+
+    With `alone`, the cluster lacks a controller manager and therefore ServiceAccounts. The API server then admits pods
+    without a ServiceAccount.
+    """
     pki = folder.pki
     audit = folder.path / "audit.yaml"
     audit.write_text(json.dumps(AUDIT_POLICY))
@@ -92,9 +97,9 @@ def api_server(folder: Folder, ports: Ports, *, alone: bool) -> Command:
         "--audit-log-maxbackup=1",
         f"--etcd-servers=http://127.0.0.1:{ports.etcd}",
         "--bind-address=127.0.0.1",
-        "--advertise-address=127.0.0.1",  # else the default route's, and without a route none
+        "--advertise-address=127.0.0.1",  # the default would be the address of the default route, which may not exist
         f"--secure-port={ports.api_server}",
-        "--endpoint-reconciler-type=none",  # loopback is no valid endpoint
+        "--endpoint-reconciler-type=none",  # an endpoint may not have a loopback address
         *_tls(folder, "kube-apiserver"),
         f"--client-ca-file={folder.ca}",
         f"--kubelet-certificate-authority={folder.ca}",
@@ -103,7 +108,7 @@ def api_server(folder: Folder, ports: Ports, *, alone: bool) -> Command:
         "--kubelet-preferred-address-types=Hostname",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
-        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",  # as where these policies are beta
+        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",  # as on clusters before Kubernetes 1.36
         *(["--disable-admission-plugins=ServiceAccount"] if alone else []),
         "--allow-privileged",
         f"--service-cluster-ip-range={SERVICE_RANGE}",

@@ -1,5 +1,5 @@
-"""The local cluster's error."""
+"""The error of the local cluster."""
 
 
 class ClusterError(Exception):
-    """The cluster does not start, or a part of it ended; the message has the end of the log."""
+    """A part of the cluster did not start or has ended, a request was refused, or a wait took too long."""

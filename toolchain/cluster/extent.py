@@ -4,12 +4,12 @@ from enum import Enum
 
 
 class Extent(Enum):
-    """Each kind has all parts of those before it."""
+    """The parts of a cluster. Each kind of cluster has all parts of the kinds above it."""
 
-    API_SERVER = "api-server"  # etcd and the API server, to judge manifests and policies.
-    SIMULATED = "simulated"  # The controllers, the scheduler, Kueue, kwok and its nodes.
-    REAL_NODE = "real-node"  # A kubelet that runs containers.
-    GPU_NODE = "gpu-node"  # NVIDIA's container runtime and cgroup v2 on the kubelet's node.
+    API_SERVER = "api-server"  # Has only etcd and the API server, for tests of manifests and policies.
+    SIMULATED = "simulated"  # Also has the controllers, the scheduler, Kueue, and kwok's simulated nodes.
+    REAL_NODE = "real-node"  # Also has a node with a kubelet that runs containers.
+    GPU_NODE = "gpu-node"  # Also has NVIDIA's container runtime and cgroup v2 on the real node.
 
     @property
     def runs_containers(self) -> bool:

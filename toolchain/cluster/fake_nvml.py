@@ -1,4 +1,4 @@
-"""Builds fake_nvml.c, a libnvidia-ml that shows the figures of a text file."""
+"""Builds fake_nvml.c: a libnvidia-ml that returns the figures of a text file."""
 
 import shutil
 import subprocess
@@ -14,14 +14,17 @@ _COMPILER = "cc"
 
 @dataclass(frozen=True)
 class FakeNvml:
-    """The folder of the built library, and the file with its figures (format: fake_nvml.c)."""
+    """The folder of the built library, and the text file from which the library reads figures.
+
+    fake_nvml.c describes the format of the text file.
+    """
 
     folder: Path
     script: Path
 
     @property
     def environ(self) -> dict[str, str]:
-        """The environment of a process that loads the library."""
+        """The environment variables with which a process loads this library and this text file."""
         return {"LD_LIBRARY_PATH": str(self.folder), "FAKE_NVML": str(self.script)}
 
     def show(self, *lines: str, status: int = 0) -> None:
@@ -29,7 +32,7 @@ class FakeNvml:
 
 
 def write(script: Path, text: str) -> None:
-    """Replaces the file in one step, because a process that reads half a file ends."""
+    """Replaces the text file in one step, because a process that reads an incomplete file would end."""
     whole = script.with_suffix(".new")
     whole.write_text(text)
     whole.replace(script)
@@ -41,7 +44,10 @@ def can_build() -> bool:
 
 
 def build(folder: Path, *, old_driver: bool = False) -> None:
-    """Builds the library into the folder. An old driver has no limits. Raises ClusterError without a compiler."""
+    """Builds the library into the folder. With `old_driver`, the library lacks the functions for memory limits.
+
+    Raises ClusterError if the machine has no C compiler.
+    """
     if not can_build():
         raise ClusterError("the simulated GPU needs a C compiler: install gcc and libc6-dev")
     flags = ("-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", *(("-DOLD_DRIVER",) if old_driver else ()))

@@ -1,6 +1,7 @@
-"""Container images without a registry: this machine's Python, and the installed kube-scheduler, as an OCI image layout.
+"""Builds the cluster's container images, so that the cluster needs no registry.
 
-Agents run under any Python with the standard library (components/base/system.py), so the one that runs here serves.
+The images contain the Python of this machine, or the installed kube-scheduler. Agents need only the standard library
+(components/base/system.py), so any Python can run the agents.
 """
 
 import hashlib
@@ -25,7 +26,8 @@ from toolchain.cluster.paths import program
 
 PAUSE = "docker.io/library/gpu-tenancy-pause:1"
 _WITHOUT = {"site-packages", "test", "tests", "idlelib", "ensurepip", "turtledemo", "lib2to3", "tkinter"}
-# The image has this machine's bytecode. Compiling the standard library takes about half of an agent's run.
+# The image contains the bytecode of the standard library, because compiling the library would take about half of an
+# agent's run.
 _MODULES = (".py", ".so", f".{sys.implementation.cache_tag}.pyc")
 _TIME_ZONES = Path("/usr/share/zoneinfo")
 _PREFIX = Path("usr/local")
@@ -36,20 +38,20 @@ _TYPE = "application/vnd.oci.image"
 
 
 def agent_image() -> str:
-    """The agents' image of the prod stack."""
+    """Returns the name of the agents' image in the prod stack."""
     return prod.cluster_settings()["agent_image"]
 
 
 @cache
 def scheduler_image() -> str:
-    """Kubernetes' own, of the version that is installed here."""
+    """Returns the name of Kubernetes' image of kube-scheduler, in the installed version."""
     said = subprocess.run([program(_SCHEDULER), "--version"], capture_output=True, text=True, check=True).stdout
     return f"registry.k8s.io/{_SCHEDULER}:{said.split()[1]}"
 
 
 @dataclass(frozen=True)
 class _Image:
-    """An image of one layer; the layer is a tar archive."""
+    """An image with a single layer. The layer is a tar archive."""
 
     name: str
     layer: bytes
@@ -57,7 +59,7 @@ class _Image:
 
 
 def write(archive: Path) -> None:
-    """Writes an OCI archive with the agents' image, the scheduler's, and an idle one for the pods' sandboxes."""
+    """Writes an OCI archive with three images: of the agents, of the scheduler, and of the pods' sandboxes."""
     python = _python_layer()
     images = (
         _Image(agent_image(), python, ["python"]),
@@ -121,7 +123,8 @@ def _python_layer() -> bytes:
         modules = sorted(_modules(library))
         for file in modules:
             name = str(_PREFIX / "lib" / library.name / file.relative_to(library))
-            _add(tar, name, file.read_bytes(), modified=int(file.stat().st_mtime))  # by which bytecode knows its source
+            # Python compares the source's modification time with the time in the bytecode.
+            _add(tar, name, file.read_bytes(), modified=int(file.stat().st_mtime))
         for file in sorted(path for path in _TIME_ZONES.rglob("*") if path.is_file()):
             _add(tar, str(file).removeprefix("/"), file.read_bytes())
         openssl = Path(shutil.which("openssl") or _OPENSSL)
@@ -135,7 +138,7 @@ def _python_layer() -> bytes:
 
 
 def _openssl_folder(openssl: Path) -> Path:
-    """Returns the folder of openssl's settings."""
+    """Returns the folder in which openssl finds openssl.cnf."""
     said = subprocess.run([openssl, "version", "-d"], capture_output=True, text=True, check=True).stdout
     return Path(said.split('"')[1])
 
@@ -151,7 +154,7 @@ def _shared_libraries(binaries: list[Path]) -> set[Path]:
     """Returns the shared libraries of the binaries, and the dynamic loader."""
     said = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout  # noqa: S607
     found = {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", said, flags=re.MULTILINE)}
-    # glibc loads it when a thread ends by pthread_exit; the images of Python have it.
+    # glibc loads libgcc_s when a thread ends by pthread_exit. Python's official images contain it.
     unwinders = {path.with_name("libgcc_s.so.1") for path in found if path.name == "libc.so.6"}
     return found | {path for path in unwinders if path.exists()}
 

@@ -1,4 +1,4 @@
-"""Kubeconfigs: one for each user of the API."""
+"""Writes the kubeconfigs of the cluster's users."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,10 @@ CONTEXT = "gpu-tenancy-local"
 
 
 def write(path: Path, server: str, ca: Path, user: dict[str, Any]) -> None:
-    """A kubeconfig with one context. `user` holds the credentials. It is JSON, which is YAML."""
+    """Writes a kubeconfig with one context. `user` has the user's credentials.
+
+    The file is JSON, which is also valid YAML.
+    """
     name = path.name.removesuffix(".kubeconfig")
     path.touch(mode=0o600)
     path.write_text(

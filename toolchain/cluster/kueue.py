@@ -1,10 +1,11 @@
 """Runs Kueue's controller as a process while its Helm release is in the cluster.
 
-The pod of the release's Deployment is on a simulated node. While the Deployment has replicas, the real controller runs
-as a process, with the release's ServiceAccount and configuration. The webhooks' Service becomes an ExternalName, so
-that the API server reaches the process. The pod is Ready when the process is. Scaled to 0, Kueue is down.
+The Deployment's pod is on a simulated node and so runs no container. While the Deployment has replicas, this module
+runs the real controller as a process of this machine. The process has the release's ServiceAccount and configuration.
+The Service of the webhooks becomes an ExternalName, so that the API server reaches the process. The pod becomes Ready
+when the process is ready. If the Deployment is scaled to 0, the process ends.
 
-Each upgrade of the release restores its Service and APIServices, so each step changes them again.
+Each upgrade of the release restores the release's Service and APIServices. So each step changes them again.
 """
 
 import base64
@@ -33,9 +34,10 @@ _STEADY_STEPS = 10
 
 
 class KueueRunner:
-    """Follows the release; `step` is called about twice a second.
+    """Starts and stops Kueue's process as the release requires. Call `step` about twice a second.
 
-    Once all is in place, most steps read only the Deployment and the Service, which show an upgrade.
+    After Kueue is ready, most steps read only the Deployment and the Service. An upgrade of the release changes one of
+    these objects.
     """
 
     def __init__(self, api: ClusterApi, folder: Folder, ports: Ports) -> None:
@@ -45,7 +47,10 @@ class KueueRunner:
         self._steady_steps = 0
 
     def step(self) -> None:
-        """Raises OSError if the API server cannot be reached, ClusterError if it refuses."""
+        """Adapts the process and the release's objects once.
+
+        Raises OSError if the API server cannot be reached, and ClusterError if it refuses a request.
+        """
         deployment = self._deployment()
         if self._steady_steps and deployment is not None and self._runs(deployment) and self._is_redirected(deployment):
             self._steady_steps -= 1
@@ -78,15 +83,16 @@ class KueueRunner:
         return next((item for item in found["items"] if "deletionTimestamp" not in item["metadata"]), None)
 
     def _remove_visibility(self) -> None:
-        """Removes the visibility API, which is off because it needs certificates in a fixed folder below /.
+        """Deletes the APIServices of Kueue's visibility API.
 
-        A namespace can be deleted only while every API answers.
+        The process does not serve this API, because it would need certificates in a fixed folder below /. Kubernetes
+        deletes a namespace only if every registered API responds.
         """
         for version in ("v1beta1", "v1beta2"):
             self._api.request("DELETE", f"{_SERVICES_OF_APIS}/{version}.visibility.kueue.x-k8s.io")
 
     def _redirect(self, namespace: str, service: str) -> None:
-        """Sends the API server's calls to this machine."""
+        """Changes the Service of the webhooks, so that the API server calls the process on this machine."""
         self._api.patch(
             f"/api/v1/namespaces/{namespace}/services/{service}",
             {"spec": {"type": "ExternalName", "externalName": "localhost", "clusterIP": None, "clusterIPs": None}},
@@ -98,7 +104,7 @@ class KueueRunner:
         return bool(service.get("spec", {}).get("type") == "ExternalName")
 
     def _has_ports(self, service: str) -> bool:
-        """Writes the process's port into all webhooks. Returns False until the release has created them."""
+        """Writes the port of the process into all webhooks. Returns False if the webhooks do not exist yet."""
         mutating, validating, definitions = (
             list(self._patches(path, service))
             for path in (
@@ -114,7 +120,7 @@ class KueueRunner:
         return True
 
     def _patches(self, collection: str, service: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-        """Yields the path of each object that calls the service, and a patch with our port."""
+        """Yields the path of each object with a webhook of this Service, and a patch that sets the port."""
         for item in (self._api.get(collection) or {"items": []})["items"]:
             calls = [
                 {"op": "add", "path": f"{path}/service/port", "value": self._ports.webhook}
@@ -140,7 +146,7 @@ class KueueRunner:
         return ChildProcess.start(Command(name="kueue", arguments=arguments), self._folder)
 
     def _configuration(self, namespace: str, config_map: str) -> dict[str, Any]:
-        """Returns the release's configuration with the addresses and folders of a single local process."""
+        """Returns the release's configuration, changed for a single process on this machine."""
         found = self._api.get(f"/api/v1/namespaces/{namespace}/configmaps/{config_map}")
         if found is None:
             raise ClusterError(f"Kueue's ConfigMap {namespace}/{config_map} is gone")
@@ -161,7 +167,7 @@ class KueueRunner:
         return self._folder.path / "kueue-certificates"
 
     def _copy_certificate(self, deployment: Mapping[str, Any]) -> bool:
-        """Copies the Secret's files, as the kubelet does. Returns False while the Secret is empty."""
+        """Writes the data of the certificate's Secret into files. Returns False if the Secret has no data."""
         metadata, spec = deployment["metadata"], deployment["spec"]["template"]["spec"]
         name = _volume(spec, "secret")["secretName"]
         secret = self._api.get(f"/api/v1/namespaces/{metadata['namespace']}/secrets/{name}") or {}
@@ -198,7 +204,7 @@ def _service(metadata: Mapping[str, Any]) -> str:
 
 
 def _clients(item: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields each webhook of the object: JSON pointer and clientConfig."""
+    """Yields each clientConfig of the object, after its JSON pointer."""
     for index, webhook in enumerate(item.get("webhooks", [])):
         yield f"/webhooks/{index}/clientConfig", webhook["clientConfig"]
     conversion = item.get("spec", {}).get("conversion", {}).get("webhook", {})
@@ -207,6 +213,6 @@ def _clients(item: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 
 def _volume(pod_spec: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """The source of the pod's first volume of that kind."""
+    """Returns the source of the pod's first volume of that kind."""
     source: Mapping[str, Any] = next(volume[kind] for volume in pod_spec["volumes"] if kind in volume)
     return source

@@ -1,8 +1,8 @@
-"""A real node: containerd and a kubelet in namespaces of their own, so that nothing outlives its first process.
+"""Runs a real node: containerd and a kubelet in new PID, mount and network namespaces.
 
-That process is this module's `run`, the first of new PID, mount and network namespaces. When it ends, the kernel ends
-every container and removes every mount, bridge and address. The pods reach only the API server, at the address of the
-Service `kubernetes`. There is no kube-proxy.
+The first process of these namespaces executes this module's `run`. When that process ends, the kernel ends every
+container and removes every mount, bridge and address of the node. The pods can connect only to the API server, at the
+address of the Service `kubernetes`. There is no kube-proxy.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _POD_RANGE = "10.2.0.0/24"
 
 
 def why_not() -> str | None:
-    """Returns the reason why this machine cannot host a node; None if it can."""
+    """Returns the reason why this machine cannot run a real node; None if it can."""
     if sys.platform != "linux":
         return "a real node needs Linux"
     if os.geteuid() != 0:
@@ -50,7 +50,7 @@ def why_not() -> str | None:
 def command(folder: Folder, ports: Ports, *, toolkit: bool = False) -> Command:
     """Returns the command that runs the node, with NVIDIA's container runtime if `toolkit` is set.
 
-    SIGKILL is its orderly end, because the kernel then removes its namespaces.
+    SIGKILL is the right signal to stop the command, because the kernel then removes the node's namespaces.
     """
     given = (str(folder.path), json.dumps(asdict(ports)), *(["toolkit"] if toolkit else []))
     module = (sys.executable, "-m", "toolchain.cluster.node", *given)
@@ -64,13 +64,13 @@ def command(folder: Folder, ports: Ports, *, toolkit: bool = False) -> Command:
 
 
 def ways_in(folder: Folder, ports: Ports) -> list[tuple[End, End]]:
-    """Returns this machine's half of the relays: the API server for the node, and the kubelet for the API server."""
+    """Returns the connections that this machine forwards: node to API server, and API server to kubelet."""
     kubelet = Tcp("127.0.0.1", ports.kubelet)
     return [(_api_socket(folder), Tcp("127.0.0.1", ports.api_server)), (kubelet, _kubelet_socket(folder))]
 
 
 def gpu_libraries(folder: Folder) -> Path:
-    """The folder that containers of RuntimeClass nvidia see as the driver's libraries. Tests fill it."""
+    """Returns the folder with the fake driver's libraries for containers of RuntimeClass nvidia. Tests fill it."""
     return folder.path / "nvidia"
 
 
@@ -81,7 +81,7 @@ def find(holder: int, words: Sequence[str]) -> int:
     """
     below = [holder]
     for pid in below:
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended by now
+        with suppress(FileNotFoundError, ProcessLookupError):  # the process has ended since its PID was read
             if set(words) <= set(Path(f"/proc/{pid}/cmdline").read_text().split("\0")):
                 return pid
             for children in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -93,7 +93,7 @@ def remove_cgroups(folder: Folder) -> None:
     """Removes the control groups of a node that has ended."""
     for top in _cgroup_tops(folder):
         for path, _, _ in os.walk(top, topdown=False):
-            with suppress(OSError):  # a process is still on its way out
+            with suppress(OSError):  # a process of the group has not ended completely
                 Path(path).rmdir()
 
 
@@ -119,7 +119,7 @@ def run(folder: Folder, ports: Ports, *, toolkit: bool) -> None:
 
 
 async def _hold(folder: Folder, ports: Ports, parts: list[ChildProcess]) -> None:
-    """Restarts parts that end, as systemd would, and reaps orphans, as a first process must."""
+    """Restarts containerd and the kubelet if they end, and reaps orphans, as the init process of a node must."""
     api, kubelet = _api_socket(folder), _kubelet_socket(folder)
     ways: list[tuple[End, End]] = [(Tcp(SERVICE_IP, 443), api), (Tcp("127.0.0.1", ports.api_server), api)]
     ways.append((kubelet, Tcp("127.0.0.1", ports.kubelet)))
@@ -132,14 +132,14 @@ async def _hold(folder: Folder, ports: Ports, parts: list[ChildProcess]) -> None
 
 
 def _reap(own: set[int]) -> None:
-    """Reaps orphans. The zombies of our own parts are left to their Popen."""
+    """Reaps zombies, except those of `own`: `subprocess.Popen` reaps these."""
     with suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in own:
             os.waitpid(ended.si_pid, 0)
 
 
 def _mount(folder: Folder) -> None:
-    """The two programs write to a few fixed folders; here these are the cluster's own."""
+    """Mounts folders of this cluster over the fixed folders into which containerd and the kubelet write."""
     _run("mount", "-t", "tmpfs", "tmpfs", "/run")
     for place in ("/var/log", "/var/lib/kubelet"):
         own = folder.path / "node" / Path(place).name
@@ -149,7 +149,10 @@ def _mount(folder: Folder) -> None:
 
 
 def _containerd(folder: Folder, *, toolkit: bool) -> Command:
-    """The configuration, and the network of the pods: a bridge, with its other side in the node's own namespace."""
+    """Returns containerd's command, and writes its configuration.
+
+    The pods are connected to a bridge in the node's network namespace.
+    """
     home = folder.path / "containerd"
     network = home / "net.d"
     network.mkdir(parents=True)
@@ -183,7 +186,7 @@ conf_dir = "{network}"
 
 
 def _gpu_runtime(folder: Folder, *, toolkit: bool) -> str:
-    """The runtime of RuntimeClass nvidia, in containerd's configuration."""
+    """Returns the part of containerd's configuration that declares the runtime of RuntimeClass nvidia."""
     runtimes = '[plugins."io.containerd.cri.v1.runtime".containerd.runtimes'
     if not toolkit:
         return f"""{runtimes}.nvidia]
@@ -202,8 +205,11 @@ BinaryName = "{path}"
 
 
 def _gpu_spec(folder: Folder) -> Path:
-    """The first steps of every container of RuntimeClass nvidia. They mount the driver's libraries where the loader
-    finds them, as NVIDIA's runtime does. Here they are whatever lies in the cluster's folder."""
+    """Writes the base OCI spec for containers of RuntimeClass nvidia, and returns its path.
+
+    The spec mounts the folder `gpu_libraries` at a path that the dynamic loader searches, as NVIDIA's runtime mounts
+    the driver's libraries.
+    """
     libraries = gpu_libraries(folder)
     libraries.mkdir(mode=0o755)
     said = subprocess.run([program("ctr"), "oci", "spec"], capture_output=True, check=True).stdout
@@ -254,7 +260,8 @@ def _kubelet_configuration(folder: Folder, ports: Ports) -> dict[str, Any]:
         "failCgroupV1": False,
         "failSwapOn": False,
         **_pod_cgroups(),
-        # On a nearly full disk the kubelet would evict the agents and delete their images, which no registry has.
+        # With the defaults, the kubelet would evict pods and delete images when the disk is nearly full. The images
+        # exist only on this node, so the kubelet could not pull deleted images.
         "evictionHard": {"memory.available": "100Mi"},
         "imageGCHighThresholdPercent": 100,
         "resolvConf": "",
@@ -263,19 +270,22 @@ def _kubelet_configuration(folder: Folder, ports: Ports) -> dict[str, Any]:
 
 
 def _pod_cgroups() -> dict[str, Any]:
-    """Returns the settings for pods' control groups, if the node's hierarchy has a memory controller."""
+    """Returns the kubelet's settings for the control groups of pods.
+
+    Without a memory controller, the kubelet must not create these groups.
+    """
     if nvidia.unified() and "memory" not in (_CGROUPS / "cgroup.controllers").read_text().split():
         return {"cgroupsPerQOS": False, "enforceNodeAllocatable": []}
     return {"enforceNodeAllocatable": ["pods"]}
 
 
 def _cgroup(folder: Folder) -> str:
-    """Returns a name that is unique to the cluster on this machine."""
+    """Returns the name of the node's control group, which is unique on this machine."""
     return f"gpu-tenancy-{folder.path.stat().st_ino}"
 
 
 def _cgroup_tops(folder: Folder) -> Iterator[Path]:
-    """Yields the node's group in each hierarchy of cgroup v1, or in the one of v2."""
+    """Yields the path of the node's control group in each hierarchy: several with cgroup v1, one with cgroup v2."""
     for hierarchy in [_CGROUPS] if nvidia.unified() else sorted(_CGROUPS.iterdir()):
         yield hierarchy / _cgroup(folder)
 

@@ -1,8 +1,9 @@
-"""NVIDIA's own container runtime on the real node, with a fake library in place of the driver's.
+"""Configures NVIDIA's container runtime on the real node. A fake library replaces the driver's library.
 
-The runtime and its hook need cgroup v2. On a machine with v1, the node mounts the hierarchy of v2 as /sys/fs/cgroup,
-which then has no controllers. A program between NVIDIA's runtime and runc (`_NO_CONTROLLERS`) therefore removes the
-limits of host memory and CPU from each container. It also creates the pod's control group, as a kubelet would.
+The runtime and its hook need cgroup v2. On a machine with cgroup v1, the node mounts the v2 hierarchy at
+/sys/fs/cgroup. That hierarchy then has no controllers. So NVIDIA's runtime calls the program `_NO_CONTROLLERS` in place
+of runc. The program removes the limits of host memory and CPU from each container, and moves the container into its
+pod's control group. Then it calls runc.
 """
 
 import json
@@ -36,19 +37,19 @@ os.execv({runc!r}, [{runc!r}, *given])
 
 
 def why_not() -> str | None:
-    """Returns the reason why NVIDIA's runtime cannot run here; None if it can."""
+    """Returns the reason why NVIDIA's runtime cannot run on this machine; None if it can."""
     if lacking := missing(PROGRAMS):
         return f"{', '.join(lacking)}: run make oracle-toolchain, which needs Go and a C compiler"
     return None
 
 
 def unified() -> bool:
-    """Returns True if the machine has cgroup v2 alone."""
+    """Returns True if the machine uses only cgroup v2."""
     return (_CGROUPS / "cgroup.controllers").exists()
 
 
 def mount_cgroups() -> None:
-    """Mounts the hierarchy of cgroup v2 in the node's mount namespace, as the only one."""
+    """Mounts the v2 hierarchy in the node's mount namespace, in place of all v1 hierarchies."""
     if not unified():
         for command in (("umount", "-R"), ("mount", "-t", "cgroup2", "cgroup2")):
             subprocess.run([*command, str(_CGROUPS)], check=True)
@@ -59,22 +60,25 @@ def driver_root(folder: Folder) -> Path:
 
 
 def libraries(folder: Folder) -> Path:
-    """The folder of the driver's libraries, in which NVIDIA's hook searches."""
+    """Returns the folder in which NVIDIA's hook searches for the driver's libraries."""
     return driver_root(folder) / "usr" / "lib64"
 
 
 def runc(folder: Folder) -> str:
-    """The program that starts containers, written before the node mounts its control groups."""
+    """Returns the path of the program that NVIDIA's runtime calls to start a container: runc, or `_NO_CONTROLLERS`."""
     return str(_home(folder) / "runc")
 
 
 def environment(folder: Folder) -> dict[str, str]:
-    """containerd's environment, for the shims that run NVIDIA's runtime."""
+    """Returns containerd's environment variables. NVIDIA's runtime inherits them and finds its configuration."""
     return {"NVIDIA_CTK_CONFIG_FILE_PATH": str(_home(folder) / "config.toml")}
 
 
 def write(folder: Folder, top: str) -> None:
-    """Writes the runtime's configuration and its runc. `top` is the node's own control group."""
+    """Writes the configuration of NVIDIA's runtime, and the program that `runc` names.
+
+    `top` is the node's control group. Call this before `mount_cgroups`.
+    """
     home = _home(folder)
     (home / "cdi").mkdir(parents=True)
     real = shutil.which("runc")
@@ -97,10 +101,10 @@ spec-dirs = ["{home / "cdi"}"]
 
 
 def write_cdi(folder: Folder, uuids: Sequence[str], *, hook: bool = True) -> None:
-    """Writes a CDI specification of these devices, each under its UUID and all together under `all`.
+    """Writes a CDI specification with each device under its UUID, and with all devices together under `all`.
 
-    It has the memory limits of toolkit 1.20.1 (pkg/nvcdi/full-gpu-nvml.go, internal/discover/hooks.go). An older
-    toolkit lacks the hook.
+    Each device has the hook that sets memory limits, as toolkit 1.20.1 writes it (pkg/nvcdi/full-gpu-nvml.go,
+    internal/discover/hooks.go). Without `hook`, the specification is that of an older toolkit.
     """
     root, lib = driver_root(folder), libraries(folder)
     common: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The objects that GPU and monitoring operators would have created in a cluster."""
+"""Declares the objects that GPU operators and the Prometheus Operator would have created in a cluster."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ _MONITORING_KINDS = {"PrometheusRule": "v1", "PodMonitor": "v1", "AlertmanagerCo
 
 
 def objects() -> Iterator[tuple[str, Manifest]]:
-    """Yields each object, after the collection in which it is created."""
+    """Yields each object together with the API path of its collection."""
     for plural, manifest in simulated.access():
         yield f"/apis/rbac.authorization.k8s.io/v1/{plural}", manifest
     operator = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": prod.OPERATOR_NAMESPACE}}
@@ -38,7 +38,7 @@ def objects() -> Iterator[tuple[str, Manifest]]:
 
 
 def _definition(kind: str, version: str) -> Manifest:
-    """Returns a kind of the Prometheus Operator, without its schema."""
+    """Returns the CustomResourceDefinition of a kind of the Prometheus Operator, without the operator's schema."""
     plural = f"{kind.lower()}s"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
@@ -58,9 +58,10 @@ _of_a_daemon_set = "object.metadata.?ownerReferences.orValue([]).exists(o, o.kin
 
 
 def real_pods(*images: str) -> Iterator[tuple[str, Manifest]]:
-    """Yields a policy that sends the pods of these images to the real node. Its taint keeps all other pods away.
+    """Yields an admission policy and its binding, which send pods with these images to the real node.
 
-    Pods with a runtime class and pods of a DaemonSet are left alone.
+    The taint of the real node keeps all other pods away. The policy does not change pods with a runtime class or pods
+    of a DaemonSet.
     """
     api = "admissionregistration.k8s.io/v1"
     metadata = {"name": "gpu-tenancy-real-pods"}

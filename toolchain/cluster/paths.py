@@ -19,13 +19,13 @@ def program(name: str) -> str:
 
 
 def missing(programs: tuple[str, ...]) -> list[str]:
-    """Returns the programs that are not installed."""
+    """Returns the names of those programs that are not installed."""
     return [name for name in programs if not Path(program(name)).exists()]
 
 
 @dataclass(frozen=True)
 class Folder:
-    """One cluster's files: certificates, kubeconfigs, logs, etcd's data."""
+    """The folder of one cluster, with its certificates, kubeconfigs, logs and etcd's data."""
 
     path: Path
 
@@ -39,7 +39,7 @@ class Folder:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
+        """The path of the administrator's kubeconfig."""
         return self.kubeconfig_of("admin")
 
     def kubeconfig_of(self, user: str) -> Path:
@@ -50,11 +50,11 @@ class Folder:
 
     @property
     def state(self) -> Path:
-        """The supervisor's state file, written once all is ready."""
+        """The path of the supervisor's state file, which exists when the cluster is ready."""
         return self.path / "cluster.json"
 
     def read_state(self) -> dict[str, Any]:
-        """Returns the state; empty if no cluster became ready here."""
+        """Returns the content of the state file; an empty dict if the file does not exist."""
         try:
             state: dict[str, Any] = json.loads(self.state.read_text())
         except FileNotFoundError:
@@ -62,7 +62,7 @@ class Folder:
         return state
 
     def tail(self, process: str) -> str:
-        """The end of a process's log, indented."""
+        """Returns the last lines of a process's log, indented."""
         try:
             lines = self.log(process).read_text(errors="replace").splitlines()
         except FileNotFoundError:

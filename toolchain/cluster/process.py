@@ -1,4 +1,4 @@
-"""A child process with a log of its own, which does not outlive the process that started it."""
+"""Starts child processes that write to log files. On Linux, a child is killed when its parent ends."""
 
 import ctypes
 import os
@@ -16,12 +16,12 @@ from toolchain.cluster.paths import Folder
 
 STOP_SECONDS = 5
 _PR_SET_PDEATHSIG = 1
-_PORTS = range(20000, 30000)  # below those that kernels choose, and below those of NodePorts
+_PORTS = range(20000, 30000)  # below the kernels' ephemeral ports, and below NodePorts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command and the name of its log."""
+    """A command line, the name of its process and log, and the signal that stops the process."""
 
     name: str
     arguments: Sequence[str]
@@ -31,7 +31,7 @@ class Command:
 
 @dataclass
 class ChildProcess:
-    """A running command."""
+    """The process of a command."""
 
     command: Command
     folder: Folder
@@ -48,7 +48,7 @@ class ChildProcess:
                 stdout=output,
                 stderr=output,
                 env={**os.environ, **command.environment},
-                start_new_session=True,  # Ctrl-C in a terminal ends the supervisor, which then stops them in order
+                start_new_session=True,  # Ctrl-C then signals only the supervisor, which stops the children in order
                 preexec_fn=_dies_with_its_parent if sys.platform == "linux" else None,  # noqa: PLW1509 (takes no lock)
             )
         return cls(command, folder, child)
@@ -62,13 +62,16 @@ class ChildProcess:
         return self._child.poll() is None
 
     def check(self) -> None:
-        """Raises ClusterError, with the end of the log, if the process has ended."""
+        """Raises ClusterError if the process has ended. The message contains the last lines of the log."""
         if (code := self._child.poll()) is not None:
             name = self.command.name
             raise ClusterError(f"{name} ended ({code}); the end of {self.folder.log(name)}:\n{self.folder.tail(name)}")
 
     def stop(self) -> None:
-        """Ends the process by the command's signal, then by SIGKILL, even if it is stopped by SIGSTOP."""
+        """Stops the process with the command's signal, and with SIGKILL after `STOP_SECONDS`.
+
+        This also works after a SIGSTOP.
+        """
         if self._child.poll() is not None:
             return
         self._child.send_signal(signal.SIGCONT)
@@ -81,9 +84,9 @@ class ChildProcess:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns neighbouring free ports of 127.0.0.1.
+    """Returns consecutive free ports of 127.0.0.1.
 
-    They are outside the range from which the kernel chooses, so that no other program gets a port during a restart.
+    The ports are below the ephemeral range. So the kernel gives them to no other program while a part restarts.
     """
     while True:
         first = secrets.choice(range(_PORTS.start, _PORTS.stop - count))
@@ -94,7 +97,7 @@ def free_ports(count: int) -> list[int]:
             return ports
 
 
-_libc = ctypes.CDLL(None)  # loaded before the fork: a child may not import
+_libc = ctypes.CDLL(None)  # loaded here, because loading is not safe between fork and exec
 
 
 def _dies_with_its_parent() -> None:

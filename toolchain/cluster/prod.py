@@ -1,4 +1,4 @@
-"""The prod stack's figures that the cluster and the demo use."""
+"""Reads the figures of the prod stack that the local cluster and the demo use."""
 
 from functools import cache
 from typing import Any
@@ -7,9 +7,9 @@ import yaml
 
 from toolchain.cluster.paths import CHECKOUT
 
-# The MiB that each resident of t4 holds all day: 2.1, 4.35, 1.9, 1.2 and 1.5 GiB (record 0000).
+# The steady use of each resident of t4, in MiB: 2.1, 4.35, 1.9, 1.2 and 1.5 GiB (record 0000).
 STEADY_MIB = {"immich-ml": 2150, "llama-swap": 4454, "frigate": 1946, "immich-server": 1229, "portal-stt": 1536}
-# immich-ml at night, when its models are unloaded; assumed.
+# The assumed use of immich-ml at night, when its models are unloaded.
 NIGHT_MIB = 600
 TTS_MIB = 2048
 
@@ -18,13 +18,13 @@ OPERATOR_NAMESPACE = "nvidia"
 
 
 def cluster_settings() -> dict[str, str]:
-    """Returns the part `cluster` of prod's configuration: the agents' image, the resource domain."""
+    """Returns the settings below `cluster` in prod's stack file, for instance the agents' image."""
     part: dict[str, str] = _config()["gpu-tenancy:cluster"]
     return part
 
 
 def budgets() -> dict[str, int]:
-    """Returns the MiB that each resident of t4 is promised, by app."""
+    """Maps each resident of t4 to its budget in MiB."""
     return {app: _config()["gpu-tenancy:residents"][app]["gpumem_mib"] for app in STEADY_MIB}
 
 

@@ -1,4 +1,4 @@
-"""Connections between this machine's network and the node's network namespace, through Unix sockets."""
+"""Forwards connections between this machine's network and the node's network namespace, through Unix sockets."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -38,7 +38,7 @@ End = Tcp | Unix
 
 
 async def serve(ways: Iterable[tuple[End, End]]) -> None:
-    """Forwards connections from the first end of each pair to the second, until cancelled."""
+    """Forwards connections from the first end of each pair to the second end, until the task is cancelled."""
     for near, far in ways:
         await near.listen(_passing_to(far))
     await asyncio.Event().wait()

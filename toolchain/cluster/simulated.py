@@ -1,4 +1,4 @@
-"""kwok and its simulated nodes, which are Ready and run every pod at once, without a container."""
+"""Runs kwok, which simulates Ready nodes. A pod on a simulated node is Running at once, but has no containers."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,14 +11,14 @@ from toolchain.cluster.process import Command
 
 Manifest = dict[str, Any]
 
-# The nodes of prod's pools that share memory.
+# The simulated nodes in those pools of prod that are shared by GPU memory.
 SHARED = ("k8s-node1", "node-4")
-# This taint keeps the exporter off the second node, so that the agents report missing telemetry at once.
+# This taint keeps the exporter away from node-4, so that the agents report missing telemetry at once.
 UNMEASURED = "gpu-tenancy/unmeasured"
 MANAGED = {"kwok.x-k8s.io/node": "fake"}
-# A Job's pod completes when it is annotated with gpu-tenancy/complete=true.
+# A Job's pod completes when a test adds the annotation gpu-tenancy/complete=true.
 COMPLETE = "gpu-tenancy/complete"
-# Kueue's pods are Ready when its process is.
+# The pods of Kueue become Ready when they get this annotation.
 READY = "gpu-tenancy/ready"
 KUEUE = {"app.kubernetes.io/name": "kueue"}
 
@@ -46,7 +46,7 @@ def kwok(folder: Folder) -> Command:
 
 
 def node(name: str, *, labels: Mapping[str, str], resources: Mapping[str, str], taint: str | None = None) -> Manifest:
-    """Returns a node as its kubelet, NVIDIA's device plugin and feature discovery would have created it."""
+    """Returns a Node with the fields that the kubelet, NVIDIA's device plugin and feature discovery would write."""
     capacity = {**_HARDWARE, **resources}
     taints = [{"key": taint, "value": "present", "effect": "NoSchedule"}] if taint else []
     return {
@@ -81,7 +81,7 @@ def gpu_labels(*, sharing: str, replicas: int) -> dict[str, str]:
 
 
 def nodes() -> list[Manifest]:
-    """Returns the prod stack's nodes, and two without a GPU."""
+    """Returns the nodes of the prod stack, and two nodes without a GPU."""
     return [
         node(
             "k8s-node1",
@@ -136,7 +136,7 @@ def is_ready(node: Mapping[str, Any]) -> bool:
 
 
 def access() -> Iterable[tuple[str, Manifest]]:
-    """Yields kwok's role, a kubelet's rights on every node, and its binding."""
+    """Yields a ClusterRole and its binding. They give kwok the rights of a kubelet on every node."""
     core = [
         {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch", "patch", "delete"]},
         {"apiGroups": [""], "resources": ["nodes/status", "pods/status"], "verbs": ["update", "patch"]},
@@ -162,7 +162,10 @@ def access() -> Iterable[tuple[str, Manifest]]:
 
 
 def _stages() -> list[Manifest]:
-    """Returns kwok's own stages. Its `pod-ready` is split in two, because Kueue's pods wait for Kueue's process."""
+    """Returns kwok's Stage objects.
+
+    There are two variants of `pod-ready`: pods of Kueue become Ready later, with the annotation READY.
+    """
     (label, name), is_ready = next(iter(KUEUE.items())), f'.metadata.annotations["{READY}"]'
     is_kueue = f'.metadata.labels["{label}"]'
     completed = _narrowed("pod/general/pod-complete", (f'.metadata.annotations["{COMPLETE}"]', "Exists", None))

@@ -1,7 +1,8 @@
-"""The process that holds a cluster: starts its parts in order, watches them, and stops them in reverse.
+"""Supervises the processes of a cluster: starts them in order, watches them, and stops them in reverse order.
 
-It ends on SIGTERM, when a part ends, or when its standard input is closed, which happens when its starter ends. On
-Linux the parts also end when it is killed. A line `restart NAME` on standard input restarts a part.
+The supervisor ends on SIGTERM, or when one of these processes ends. With `--held`, the supervisor reads standard input.
+It ends when standard input is closed, for instance because the process that started it has ended. The line
+`restart NAME` restarts a process. If the supervisor is killed on Linux, the kernel kills the other processes too.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ class Supervisor:
         self._orders: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def run(self, *, until_input_ends: bool) -> int:
-        """Returns the exit status: 1 if the cluster does not start, or a part of it ends."""
+        """Runs the cluster and returns the exit code: 1 if the cluster does not start, or one of its processes ends."""
         signal.signal(signal.SIGTERM, lambda *_: self._orders.put(_STOP))
         signal.signal(signal.SIGINT, lambda *_: self._orders.put(_STOP))
         if until_input_ends:
@@ -51,7 +52,9 @@ class Supervisor:
             self._watch(kueue)
             return 0
         except ClusterError as error:
-            print(f"cluster: {error}", file=sys.stderr, flush=True)  # at once: the parts take their time to stop
+            print(
+                f"cluster: {error}", file=sys.stderr, flush=True
+            )  # flush now, because stopping the parts takes seconds
             return 1
         finally:
             kueue.stop()
@@ -116,7 +119,7 @@ class Supervisor:
             part.check()
 
     def _report(self) -> None:
-        """Writes the state file in one step, because other processes poll this file."""
+        """Writes the state file. Other processes poll this file, so it is replaced in one step."""
         pids = {name: part.pid for name, part in self._parts.items()}
         fresh = self._folder.state.with_suffix(".new")
         fresh.write_text(json.dumps({"pid": os.getpid(), "server": self._api.server, "processes": pids}))

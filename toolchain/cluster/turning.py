@@ -1,4 +1,4 @@
-"""A function called again and again in the background."""
+"""Calls a function repeatedly in the background."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def turning(turn: Callable[[], object], every_seconds: float) -> Iterator[None]:
-    """Calls `turn` every `every_seconds`, in a thread of its own, until the block ends."""
+    """Calls `turn` in a new thread, with a pause of `every_seconds` before each call, until the block ends."""
     ended = threading.Event()
 
     def keep_turning() -> None:
