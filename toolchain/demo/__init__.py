@@ -1,1 +1,1 @@
-"""`make demo`: the residents' day in fast steps on a throw-away cluster, with a drawing of the memory's users."""
+"""Plays a day of five residents within minutes, on a temporary cluster (`make demo`)."""

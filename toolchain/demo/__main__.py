@@ -1,7 +1,7 @@
-"""`python -m toolchain.demo`: the residents' day in fast steps, on a throw-away cluster without a GPU.
+"""Plays a day of five residents within minutes, on a temporary cluster with a simulated GPU.
 
-The cluster, its kubeconfig, Pulumi's state and the plugin are in a temporary folder, which is removed at the end. Your
-kubeconfig and your stacks are not touched.
+The demo does not change your kubeconfig or your stacks. It puts its cluster, kubeconfig, Pulumi state and kubectl
+plugin into a temporary folder, and deletes the folder at the end.
 """
 
 import argparse
@@ -42,15 +42,15 @@ _PREFIX = "gpu-tenancy-demo-"
 _LOADING = (("watchdog", "minimum_age_seconds", 10), ("gate", "starting_seconds", 20))
 _FAST = " and ".join(f"{agent}.{key} {seconds}" for agent, key, seconds in _LOADING)
 _READY_SECONDS = 120
-_DRAW_SECONDS = 2.0  # Between two drawings of the memory's users.
-_READ_SECONDS = 4.0  # For a person to read the outcome of a step.
-_READING_SECONDS = 12  # The exporter's 5, and more on a busy machine.
+_DRAW_SECONDS = 2.0  # the least time between two drawings
+_READ_SECONDS = 4.0  # gives the viewer time to read each report
+_READING_SECONDS = 12  # the exporter reads every 5 s, and later on a busy machine
 _END_SECONDS = 15
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Returns 0, or 1 with the reason on stderr, or 130 after an interruption."""
+    """Returns the exit code: 0, or 1 after an error, or 130 after an interruption. Prints the error on stderr."""
     parser = argparse.ArgumentParser(prog="python -m toolchain.demo", description="Plays the residents' day.")
     parser.add_argument("--record", type=Path, metavar="FILE", help="write the numbers of the run there, as JSON")
     record: Path | None = parser.parse_args(arguments).record
@@ -87,7 +87,7 @@ def why_not() -> str | None:
 
 
 def _interrupted(*_: Any) -> None:
-    """Ends the demo. A second Ctrl-C is ignored, so that everything is cleaned up."""
+    """Ends the demo. Ignores a second Ctrl-C, so that the cleanup completes."""
     for number in _ENDS:
         signal.signal(number, signal.SIG_IGN)
     print("\nends what it started ...", file=sys.stderr, flush=True)
@@ -107,7 +107,7 @@ class _Demo:
         self._recording = Recording(lambda: time.monotonic() - began)
 
     def run(self) -> Recording:
-        """Starts the cluster, plays the day and ends the cluster. Raises ClusterError."""
+        """Starts the cluster, plays all steps and stops the cluster. Raises ClusterError."""
         kubeconfig = self._folder / "cluster" / "admin.kubeconfig"
         self._install_plugin()
         print(f"""A day of five residents of one simulated Tesla T4, in fast steps. In another terminal, meanwhile:
@@ -159,7 +159,7 @@ class _Demo:
         return redraw
 
     def _show(self, step: Step, above: str, stage: Stage, kubectl: Kubectl) -> None:
-        """Prints the outcome of the step in the agents' words, and the plugin's answers."""
+        """Prints the outcome of the step, the Events about it, and the plugin's reports."""
         _, seconds = self._rows[-1]
         self._await_reading(stage, kubectl)
         outcome = self._page.outcome(step, seconds, [said for told in step.told for said in stage.said(told)])
@@ -175,7 +175,7 @@ class _Demo:
             print("\n".join((outcome, *below)), flush=True)
 
     def _await_reading(self, stage: Stage, kubectl: Kubectl) -> None:
-        """Waits until the exporter, which reads every few seconds, shows the card as it is."""
+        """Waits until the plugin reports the current free memory. The exporter reads the device only every 5 s."""
         ends = time.monotonic() + _READING_SECONDS
         while time.monotonic() < ends and f", {stage.card.free_mib} free" not in self._asked("who", kubectl):
             time.sleep(1)
@@ -187,7 +187,7 @@ class _Demo:
     def _asked(self, verb: str, kubectl: Kubectl) -> str:
         try:
             return cli.text_of(_typed(verb).split(), kubectl, self._paper)
-        except AgentError as error:  # The demo goes on without this picture.
+        except AgentError as error:  # the demo continues and shows the error in place of the report
             return f"gpumem: {error}\n"
 
 
@@ -200,7 +200,7 @@ def _kubectl(kubeconfig: Path) -> Kubectl:
 
 
 def _give_gpu(held: HeldCluster) -> Path:
-    """Makes the real node the node of pool t4, in place of the simulated one. Returns the fake NVML's input file."""
+    """Replaces the simulated node of pool t4 by the real node. Returns the path of the fake NVML's input file."""
     libraries = node.gpu_libraries(held.folder)
     fake_nvml.build(libraries)
     script = libraries / "card"
@@ -211,7 +211,7 @@ def _give_gpu(held: HeldCluster) -> Path:
 
 
 def _open_node(api: ClusterApi) -> None:
-    """Removes the real node's taint and waits until its memory is advertised. Raises ClusterError."""
+    """Removes the taint of the real node and waits until the node advertises gpumem. Raises ClusterError."""
     domain = prod.cluster_settings()["resource_domain"]
     api.patch(_NODE, {"spec": {"taints": []}})
     published = f"/apis/resource.k8s.io/v1/resourceslices/gpumem.{domain}-{control_plane.NODE}"
@@ -223,13 +223,16 @@ def _open_node(api: ClusterApi) -> None:
 
 
 def in_fast_steps(config: dict[str, Any]) -> None:
-    """Shortens the time that a model has to load before the watchdog judges it and the gate lends its budget."""
+    """Shortens two settings of prod that give a new pod time to load its model.
+
+    After the first time, the watchdog may evict the pod. After the second, the gate may lend the pod's unused budget.
+    """
     for agent, key, seconds in _LOADING:
         config[agent][key] = seconds
 
 
 def _roll_out(folder: Path, held: HeldCluster) -> None:
-    """Raises ClusterError with Pulumi's output."""
+    """Rolls prod out with the changed settings. Raises ClusterError with Pulumi's output."""
     home = folder / "prod"
     home.mkdir()
     made = workspace(home)
@@ -239,9 +242,12 @@ def _roll_out(folder: Path, held: HeldCluster) -> None:
 
 
 def _pulumi(made: Workspace, held: HeldCluster, *arguments: str) -> None:
-    """Runs Pulumi in a session of its own, which is ended as a whole. Pulumi's plugins outlive a killed CLI."""
+    """Runs Pulumi in a new session, then kills all processes of the session.
+
+    Otherwise Pulumi's plugins would continue after the CLI is killed.
+    """
     log = made.folder / "pulumi.log"
-    # The state is thrown away with the cluster, so that no step need be saved.
+    # Pulumi need not save the state after each step, because the state is deleted together with the cluster.
     quick = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true", "KUBECONFIG": str(held.kubeconfig)}
     with log.open("wb") as output:
         child = subprocess.Popen(
@@ -262,7 +268,7 @@ def _pulumi(made: Workspace, held: HeldCluster, *arguments: str) -> None:
 
 
 def _end_session(leader: "subprocess.Popen[bytes]") -> None:
-    """Kills every process of the session, also plugins in process groups of their own."""
+    """Kills every process of the session, including plugins that have created their own process groups."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             session = int(stat.read_text().rpartition(") ")[2].split()[3])

@@ -1,4 +1,4 @@
-"""The numbers of a demo: the use of the device by app, the beginning of each step, and the plugin's answers."""
+"""Records a demo: the use of each app over time, the start of each step, and the plugin's reports."""
 
 import json
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from toolchain.cluster.card import Card
 
 @dataclass(frozen=True)
 class Sample:
-    """The MiB of each app, `seconds` after the start; a sample holds until the next one."""
+    """The use of each app, `seconds` after the start of the demo. It stays the same until the next sample."""
 
     seconds: float
     used_mib: dict[str, int]
@@ -19,7 +19,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Answer:
-    """A command that a step showed, and its text."""
+    """A command that a step of the demo ran, and the command's output."""
 
     step: str
     command: str
@@ -28,7 +28,7 @@ class Answer:
 
 @dataclass
 class Recording:
-    """`clock` returns the seconds since the start."""
+    """The record of a demo. `clock` returns the seconds since the start of the demo."""
 
     clock: Callable[[], float]
     samples: list[Sample] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Recording:
         self.steps[key] = round(self.clock(), 1)
 
     def sample(self, found: Card) -> None:
-        """Keeps the use of each app if it differs from the last sample's."""
+        """Adds a sample of the use of each app if it differs from the last sample."""
         used_mib: dict[str, int] = {}
         for pid, (app, _) in card.processes():
             used_mib[app] = used_mib.get(app, 0) + found.held.get(pid, 0)
@@ -50,7 +50,7 @@ class Recording:
         self.answers.append(Answer(step, command, text))
 
     def write(self, file: Path) -> None:
-        """Writes everything as JSON, with the time at which the recording ended."""
+        """Writes the record as JSON, together with the time at which the demo ended."""
         parts = {
             "steps": self.steps,
             "samples": [asdict(each) for each in self.samples],

@@ -1,4 +1,4 @@
-"""The text of the demo. Pure."""
+"""Formats the text that the demo prints. The functions have no side effects."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 @dataclass(frozen=True)
 class ReportedEvent:
-    """An Event: its reporter, its reason, its object and its note."""
+    """An Event of Kubernetes, with the object `about` which it was reported."""
 
     reporter: str
     reason: str
@@ -22,23 +22,23 @@ class ReportedEvent:
 
 @dataclass(frozen=True)
 class Page:
-    """The width and the colour of the text."""
+    """The format of the text: its width in columns, and whether it has colours."""
 
     width: int = 100
     colour: bool = False
 
     def line(self, seconds: float, what: str) -> str:
-        """Returns a line about what begins now, `seconds` after the start."""
+        """Returns the text about an action that begins now, `seconds` after the start of the demo."""
         text = f"[{seconds:3.0f} s] {what}"
         return "\n".join(textwrap.wrap(text, self.width, subsequent_indent=" " * 8, break_on_hyphens=False))
 
     def beginning(self, number: int, of: int, step: Step) -> str:
-        """Returns the title of a step, and why it matters."""
+        """Returns the title of a step, and the explanation of the step."""
         title = f"{number} of {of}: {step.cause}"
         return _text([f"{_BOLD}{title}{_PLAIN}" if self.colour else title, *self._wrapped(step.why)])
 
     def outcome(self, step: Step, seconds: float, said: Sequence[ReportedEvent]) -> str:
-        """Returns the outcome of a step, the Events, and the command that shows the same."""
+        """Returns the outcome of a step, the Events about it, and a command that shows the outcome."""
         return _text(self._outcome(step, seconds, said))
 
     def _outcome(self, step: Step, seconds: float, said: Sequence[ReportedEvent]) -> Iterator[str]:
@@ -49,7 +49,7 @@ class Page:
         yield f"  see it: {step.type}"
 
     def summary(self, rows: Sequence[tuple[Step, float]]) -> str:
-        """Returns all steps with their seconds."""
+        """Returns a list of all steps with their duration in seconds."""
         lines = [f"{step.cause}: {step.effect}" for step, _ in rows]
         return _text(
             wrapped

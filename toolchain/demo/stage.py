@@ -1,4 +1,4 @@
-"""Plays the story's steps on the cluster: does the cause, and waits for the effect."""
+"""Plays the steps of the demo on the cluster: makes each cause happen, and waits for its effect."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,22 +15,25 @@ from toolchain.demo.story import LEAK_MIB, EventToShow
 
 Object = Mapping[str, Any]
 
-STEP_SECONDS = 240  # far longer than any takes, also on a busy machine
-_READING_SECONDS = 8  # After this time the agents have a new reading: the exporter reads every 5 s.
+STEP_SECONDS = 240  # far longer than any step takes, even on a busy machine
+_READING_SECONDS = 8  # after this time the agents have a new reading, because the exporter reads every 5 s
 
 Meanwhile = Callable[[], None]
 
 
 @dataclass
 class Stage:
-    """`meanwhile` is called again and again while something is awaited."""
+    """Plays steps on a cluster with a simulated device. Calls `meanwhile` repeatedly while a step waits."""
 
     api: ClusterApi
     card: Card
     meanwhile: Meanwhile = lambda: None
 
     def play(self, key: str) -> None:
-        """Does the step's cause and waits for its effect. Raises ClusterError if that takes too long."""
+        """Makes the cause of the step happen and waits for its effect.
+
+        Raises ClusterError if the effect takes too long.
+        """
         steps: dict[str, Callable[[], None]] = {
             "residents": self._residents,
             "leak": self._leak,
@@ -42,7 +45,7 @@ class Stage:
         steps[key]()
 
     def said(self, told: EventToShow) -> list[ReportedEvent]:
-        """Returns the latest Event with that reason, if there is one."""
+        """Returns the latest Event with this reason in this namespace; an empty list if there is none."""
         path = f"/apis/events.k8s.io/v1/namespaces/{told.namespace}/events?fieldSelector=reason%3D{told.reason}"
         found = (self.api.get(path) or {"items": []})["items"]
         latest = sorted(found, key=lambda event: event["metadata"]["creationTimestamp"])[-1:]
@@ -108,7 +111,7 @@ class Stage:
         return all(self.card.holds(app) == mib for app, mib in STEADY_MIB.items())
 
     def _uids(self) -> dict[str, str]:
-        """Returns the UIDs of the residents' pods that do not terminate."""
+        """Maps each resident to the UID of its pod that is not terminating; to "" if there is none."""
         return {app: self._uid(app) for app in STEADY_MIB}
 
     def _uid(self, app: str) -> str:
@@ -139,7 +142,7 @@ class Stage:
         )
 
     def _waits(self, team: str, job: str) -> bool:
-        """Returns True if Kueue has no quota for the Job."""
+        """Returns True if Kueue has reported that it cannot reserve quota for the Job."""
         for each in self._items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{team}/workloads"):
             if each["metadata"]["ownerReferences"][0]["name"] == job:
                 conditions = each.get("status", {}).get("conditions", [])

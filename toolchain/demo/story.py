@@ -1,17 +1,17 @@
-"""The steps of the demo, the residents' day of record 0000. Pure."""
+"""Declares the steps of the demo: a day of the residents of record 0000."""
 
 from dataclasses import dataclass
 
 from tenancy import names
 from toolchain.cluster.prod import NIGHT_MIB, STEADY_MIB, TTS_MIB, budgets
 
-LEAK_MIB = 150  # In each turn of half a second.
+LEAK_MIB = 150  # in each call of `Card.turn`, so every 0.5 s
 FLOOR_MIB = 1536
 
 
 @dataclass(frozen=True, kw_only=True)
 class EventToShow:
-    """An Event to show, by its namespace and reason."""
+    """The namespace and the reason of an Event that the demo shows."""
 
     namespace: str
     reason: str
@@ -19,7 +19,10 @@ class EventToShow:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step: `key` names the stage's method, `effect` follows from `cause`, `type` is a command that shows it."""
+    """A step of the demo: a cause and its effect.
+
+    `key` names the method of `Stage`. `type` is a command with which the viewer can see the effect.
+    """
 
     key: str
     cause: str
@@ -31,7 +34,7 @@ class Step:
 
 
 def story() -> tuple[Step, ...]:
-    """The steps, in their order."""
+    """Returns the steps in order."""
     budget = budgets()
     return (
         Step(

@@ -1,1 +1,1 @@
-"""Puts a stack right after a run that was killed: its lock, and the objects that were under way (docs/adr/0008)."""
+"""Repairs the lock and the state of a stack after a Pulumi run was killed (docs/adr/0008)."""

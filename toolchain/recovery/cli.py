@@ -1,4 +1,4 @@
-"""The pinned Pulumi CLI, on a stack in some backend."""
+"""Runs the pinned Pulumi CLI on one stack."""
 
 import json
 import shutil
@@ -12,12 +12,15 @@ from typing import Any
 
 
 class CliError(Exception):
-    """A command failed; the message is its output."""
+    """A command of the CLI failed. The message contains the command's output."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack of the project in `folder`; `environment` names the backend, `program` is Pulumi's CLI."""
+    """A stack of the project in `folder`.
+
+    `environment` has the environment variables of the CLI, for instance the backend. `program` is the path of the CLI.
+    """
 
     name: str
     folder: Path
@@ -26,7 +29,7 @@ class Stack:
 
     @property
     def backend(self) -> str:
-        """The backend's address; empty if Pulumi's own login decides."""
+        """The URL of the backend; empty if Pulumi uses the backend of its last login."""
         return self.environment.get("PULUMI_BACKEND_URL", "")
 
     def export(self) -> Mapping[str, Any]:
@@ -34,7 +37,7 @@ class Stack:
         return deployment
 
     def replace(self, deployment: Mapping[str, Any]) -> None:
-        """Replaces the stack's state."""
+        """Replaces the state of the stack."""
         self._run("stack", "import", given=json.dumps(deployment))
 
     def unlock(self) -> None:
@@ -51,7 +54,7 @@ class Stack:
         self._run(command, "--yes", "--skip-preview", "--suppress-outputs", "--suppress-progress", *targets)
 
     def init(self) -> None:
-        """Makes the stack in its backend. Raises CliError."""
+        """Creates the stack in its backend. Raises CliError."""
         self._run("stack", "init")
 
     def _run(self, *arguments: str, given: str = "") -> str:
@@ -71,12 +74,12 @@ class Stack:
 
 @contextmanager
 def scratch_copy(stack: Stack, deployment: Mapping[str, Any]) -> Iterator[Stack]:
-    """Yields a copy of the stack with that state, in a temporary backend and folder."""
+    """Yields a copy of the stack with this state, in a temporary folder and backend."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file in ("Pulumi.yaml", f"Pulumi.{stack.name}.yaml"):
             shutil.copy(stack.folder / file, folder)
-        (folder / ".venv").symlink_to(stack.folder / ".venv")  # Without it Pulumi would create one.
+        (folder / ".venv").symlink_to(stack.folder / ".venv")  # otherwise Pulumi would create an environment
         state = folder / "state"
         state.mkdir()
         copy = Stack(stack.name, folder, {**stack.environment, "PULUMI_BACKEND_URL": f"file://{state}"}, stack.program)

@@ -1,7 +1,10 @@
-"""The lock and the attribute files that a killed run leaves in a `file://` backend.
+"""Reads the locks of a stack, and repairs the attribute files that a killed run leaves in a `file://` backend.
 
-A backend replaces a state in one step, but truncates the attributes next to it before it writes them. Source:
-github.com/pulumi/pulumi/pkg/v3/backend/diy/lock.go (lockContent, stackLockDir); gocloud.dev/blob/fileblob (attrs.go).
+The backend stores a state file and an attribute file for each stack. It replaces the state file in one step. But it
+truncates the attribute file before it writes the new attributes, so a killed run may leave an incomplete file.
+
+Source: github.com/pulumi/pulumi/pkg/v3/backend/diy/lock.go (lockContent, stackLockDir); gocloud.dev/blob/fileblob
+(attrs.go).
 """
 
 import json
@@ -25,7 +28,10 @@ class Lock:
 
     @property
     def is_stale(self) -> bool:
-        """True if the holder was a process of this user on this host and has ended. Other holders cannot be checked."""
+        """True if a process of this user on this host took the lock, and has ended.
+
+        Nobody can check processes of other users or hosts from here, so their locks are not stale.
+        """
         return (self.username, self.hostname) == (_user(), socket.gethostname()) and not _lives(self.pid)
 
     def __str__(self) -> str:
@@ -33,7 +39,10 @@ class Lock:
 
 
 def locks(backend: str, project: str, stack: str) -> list[Lock]:
-    """Returns all locks on the stack; none for a backend other than a folder, where Pulumi itself checks."""
+    """Returns all locks of the stack.
+
+    If the backend is not a folder, returns an empty list, because Pulumi itself checks the locks of such a backend.
+    """
     root = _root(backend)
     files = (root / "locks" / "organization" / project / stack).glob("*.json") if root else ()
     contents = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(files)]
@@ -43,7 +52,10 @@ def locks(backend: str, project: str, stack: str) -> list[Lock]:
 
 
 def remove_torn_attributes(backend: str, project: str, stack: str) -> None:
-    """Removes half-written attribute files. Pulumi reads the state without the file, but not with a torn one."""
+    """Deletes incomplete attribute files.
+
+    Pulumi can read a state without its attribute file, but not with an incomplete attribute file.
+    """
     root = _root(backend)
     for file in (root / "stacks" / project).glob(f"{stack}.json*.attrs") if root else ():
         try:
@@ -59,7 +71,7 @@ def _root(backend: str) -> Path | None:
 
 
 def _user() -> str:
-    """Returns the user's name as Go's os/user finds it; in a container the id may have no name."""
+    """Returns the name of the user, as Go's os/user finds it. In a container, the user id may have no name."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -67,7 +79,7 @@ def _user() -> str:
 
 
 def _lives(pid: int) -> bool:
-    """Returns False also for a process that has ended and that its parent has not waited for."""
+    """Returns True if the process runs. A zombie has ended, so the result is False."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -80,6 +92,6 @@ def _lives(pid: int) -> bool:
 def _is_zombie(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:1]
-    except OSError:  # no Linux, or gone meanwhile
+    except OSError:  # the system is not Linux, or the process is gone
         return False
     return state == ["Z"]

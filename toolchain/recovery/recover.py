@@ -1,6 +1,7 @@
-"""Repairs a stack's state after a run that was killed. A clean stack is left alone, without output.
+"""Repairs the state of a stack after a Pulumi run was killed. If the state is clean, changes and prints nothing.
 
-It works on a copy, which replaces the state in one step at the end. So it can itself be killed and repeated.
+The repair works on a copy of the state. At the end, the copy replaces the state in one step. So if the recovery is
+killed too, it can be run again.
 """
 
 import sys
@@ -19,14 +20,17 @@ PAUSE_SECONDS = 2
 
 
 class RecoveryError(Exception):
-    """A person has to act first; the message is a sentence. The state is unchanged."""
+    """The recovery needs an action of the operator, which the message describes. The state is unchanged."""
 
 
 def recover(stack: Stack, confirm: Callable[[], None]) -> None:
-    """Calls `confirm` before anything in the cluster is read or removed. Raises RecoveryError and CliError."""
+    """Repairs the state of the stack and removes its stale lock.
+
+    Calls `confirm` before it reads or deletes objects of the cluster. Raises RecoveryError and CliError.
+    """
     locked, before = is_locked_by_the_dead(stack), stack.export()
     after = None if state.is_clean(before) else _put_right(stack, before, confirm)
-    if locked:  # Until now the lock kept others out.
+    if locked:  # until here, the stale lock has kept other runs away from the stack
         stack.unlock()
         print(f"{stack.name}: unlocked")
     if after is not None:
@@ -34,9 +38,9 @@ def recover(stack: Stack, confirm: Callable[[], None]) -> None:
 
 
 def is_locked_by_the_dead(stack: Stack) -> bool:
-    """Returns True if the stack's lock outlived its process, and then removes torn attributes.
+    """Returns True if the stack has locks of processes that have ended, and then deletes incomplete attribute files.
 
-    Raises RecoveryError if the process lives or may live.
+    Raises RecoveryError if such a process still runs or may still run.
     """
     project = yaml.safe_load((stack.folder / "Pulumi.yaml").read_text(encoding="utf-8"))["name"]
     held = locks(stack.backend, project, stack.name)
@@ -50,7 +54,7 @@ def is_locked_by_the_dead(stack: Stack) -> bool:
 
 
 def _put_right(stack: Stack, before: Deployment, confirm: Callable[[], None]) -> Deployment:
-    """Returns a state that agrees with the cluster. Removes a half-installed chart."""
+    """Returns a state that agrees with the cluster. Uninstalls a half-installed chart."""
     operations = state.interrupted(before)
     if not operations:
         return state.with_creations(before, ())
@@ -78,7 +82,10 @@ def _put_right(stack: Stack, before: Deployment, confirm: Callable[[], None]) ->
 
 
 def _refreshed(copy: Stack, entered: Deployment, operations: Sequence[Operation]) -> Deployment:
-    """Returns the state after a refresh, once terminating objects are gone. Raises RecoveryError if one stays."""
+    """Refreshes the objects of the operations until none of them is terminating. Returns the refreshed state.
+
+    Raises RecoveryError if an object still terminates after DELETION_SECONDS.
+    """
     deadline, deployment = time.monotonic() + DELETION_SECONDS, entered
     asked = [operation for operation, _ in state.with_resources(deployment, operations)]
     while asked:
@@ -94,7 +101,10 @@ def _refreshed(copy: Stack, entered: Deployment, operations: Sequence[Operation]
 
 
 def _outcome(operation: Operation, refreshed: Deployment, settled: Deployment, after: Deployment) -> str:
-    """Describes an operation by the object that was found, and by the step at which the object left the state."""
+    """Describes the result of the recovery for the object of an operation.
+
+    The result depends on the first state that lacks the object.
+    """
     for _, resource in state.with_resources(refreshed, [operation]):
         if state.is_half_upgraded(resource):
             return f"half upgraded; before the next up: {state.way_out(resource)}"

@@ -1,7 +1,8 @@
-"""Computes a stack's state after a run that was killed. Pure: deployments in the form of `pulumi stack export`.
+"""Computes the state of a stack after a Pulumi run was killed. States have the form of `pulumi stack export`.
 
-Pulumi records an operation before it begins and removes the record when it has ended. A record that is left belongs to
-an interrupted operation. An object that was being created is not among the resources; it may or may not exist.
+Pulumi adds an operation to `pending_operations` before the operation begins, and removes it when the operation has
+ended. So an operation in this list was interrupted. If the operation was a creation, its object is not among the
+resources, and the object may or may not exist.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ _HALF_UPGRADED = ("pending-upgrade", "pending-rollback")
 
 @dataclass(frozen=True)
 class Operation:
-    """An interrupted operation on one object; `kind` is creating, updating, deleting or reading."""
+    """An interrupted operation on one object. `kind` is creating, updating, deleting or reading."""
 
     kind: str
     resource: Resource
@@ -41,12 +42,12 @@ class Operation:
 
     @property
     def is_of_kubernetes(self) -> bool:
-        """False for components and providers, which exist only in the state."""
+        """True for an object of the cluster. Components and providers exist only in the state."""
         return bool(self.resource.get("custom")) and str(self.resource["type"]).startswith(_KUBERNETES)
 
     @property
     def identity(self) -> str:
-        """The provider's id: namespace/name, or the name."""
+        """The id that the provider gives the object: namespace/name, or the name of a cluster-scoped object."""
         inputs = self.resource["inputs"]
         metadata = inputs if self.resource["type"] == RELEASE else inputs["metadata"]
         return "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
@@ -57,19 +58,19 @@ class Operation:
 
 
 def interrupted(deployment: Deployment) -> list[Operation]:
-    """Returns the interrupted operations on the cluster's objects."""
+    """Returns the interrupted operations on objects of the cluster."""
     pending = deployment["deployment"].get("pending_operations") or []
     operations = [Operation(entry["type"], entry["resource"]) for entry in pending]
     return [operation for operation in operations if operation.is_of_kubernetes]
 
 
 def is_clean(deployment: Deployment) -> bool:
-    """Returns True if no operation is left over."""
+    """Returns True if the state contains no interrupted operation."""
     return not deployment["deployment"].get("pending_operations")
 
 
 def with_creations(deployment: Deployment, operations: Sequence[Operation]) -> Deployment:
-    """Adds all objects that were being created to the resources, so that a refresh reads them from the cluster."""
+    """Adds the objects of interrupted creations to the resources, so that a refresh reads them from the cluster."""
     resources = list(deployment["deployment"].get("resources") or [])
     for operation in operations:
         if operation.is_create:
@@ -78,10 +79,11 @@ def with_creations(deployment: Deployment, operations: Sequence[Operation]) -> D
 
 
 def without_foreign(refreshed: Deployment, entered: Deployment, operations: Sequence[Operation]) -> Deployment:
-    """Returns the refreshed state without other people's objects of the same name.
+    """Returns the refreshed state without objects that somebody else created with the same name.
 
-    Each object gets the field manager that wrote it, since another one would conflict at the next change. A chart that
-    was being upgraded keeps its old values. With the refreshed values the next run would not upgrade it.
+    Each created object gets the field manager that wrote it, because a different field manager would conflict at the
+    next change. A chart with an interrupted upgrade keeps its old values, because with the refreshed values the next
+    run would not upgrade the chart.
     """
     created = {operation.urn: operation for operation in operations if operation.is_create}
     upgraded = {operation.urn: old for operation, old in with_resources(entered, operations) if operation.is_upgrade}
@@ -96,9 +98,10 @@ def without_foreign(refreshed: Deployment, entered: Deployment, operations: Sequ
 
 
 def is_ours(found: Resource, operation: Operation) -> bool:
-    """Returns True if the object is the one that was being created.
+    """Returns True if the interrupted creation made this object.
 
-    A chart must have the same values. Any other object must be written by Pulumi and have the same labels.
+    A chart must have the values of the creation. Any other object must have its labels, and Pulumi must have written
+    the object.
     """
     wanted = operation.resource["inputs"]
     if found["type"] == RELEASE:
@@ -108,37 +111,37 @@ def is_ours(found: Resource, operation: Operation) -> bool:
 
 
 def with_resources(deployment: Deployment, operations: Sequence[Operation]) -> Iterator[tuple[Operation, Resource]]:
-    """Yields each operation with a resource, and that resource."""
+    """Yields each operation that has a resource in the state, together with the resource."""
     resources = deployment["deployment"].get("resources") or []
     by_urn = {resource["urn"]: resource for resource in resources if not resource.get("delete")}
     return ((operation, by_urn[operation.urn]) for operation in operations if operation.urn in by_urn)
 
 
 def is_terminating(resource: Resource) -> bool:
-    """Returns True if the object is being deleted and waits for finalizers."""
+    """Returns True if the object has a deletionTimestamp, so it waits for its finalizers."""
     return "deletionTimestamp" in resource.get("outputs", {}).get("metadata", {})
 
 
 def is_half_installed(resource: Resource, operation: Operation) -> bool:
-    """Returns True for a chart that is half installed or half removed. Helm cannot install or upgrade it."""
+    """Returns True for a chart with an interrupted installation or removal. Helm cannot upgrade such a chart."""
     status = _status(resource)
     return status in _HALF_INSTALLED or (status == _FAILED and operation.is_create)
 
 
 def is_half_upgraded(resource: Resource) -> bool:
-    """Returns True for a chart with an interrupted upgrade, which may still work."""
+    """Returns True for a chart with an interrupted upgrade. The chart's programs may still work."""
     return _status(resource) in _HALF_UPGRADED
 
 
 def way_out(half_upgraded: Resource) -> str:
-    """Returns the command that makes Helm forget the upgrade."""
+    """Returns a command that deletes Helm's record of the interrupted upgrade."""
     status = half_upgraded["outputs"]["status"]
     secret = f"sh.helm.release.v1.{status['name']}.v{status['revision']}"
     return f"kubectl -n {status['namespace']} delete secret {secret}"
 
 
 def _status(resource: Resource) -> str | None:
-    """Returns Helm's status of a release; None for other kinds."""
+    """Returns Helm's status of a release; None for a resource of another kind."""
     if resource["type"] != RELEASE:
         return None
     status: str = resource["outputs"]["status"]["status"]
@@ -146,7 +149,11 @@ def _status(resource: Resource) -> str | None:
 
 
 def _enter(resources: list[Resource], fresh: Resource) -> None:
-    """Adds a resource. An old one under its URN is replaced if it is gone or has the same name, else marked deleted."""
+    """Adds a resource to the state.
+
+    Replaces an old resource with the same URN if that object is gone or has the same name. Otherwise marks the old
+    resource for deletion.
+    """
     for index, old in enumerate(resources):
         if old["urn"] == fresh["urn"] and not old.get("delete"):
             if old.get("pendingReplacement") or old.get("id") == fresh["id"]:
@@ -157,7 +164,7 @@ def _enter(resources: list[Resource], fresh: Resource) -> None:
 
 
 def _field_manager(resource: Resource) -> dict[str, str]:
-    """Returns the field manager with which Pulumi wrote the object; empty if it did not."""
+    """Returns the field manager with which Pulumi wrote the object; an empty dict if Pulumi did not write it."""
     fields = resource.get("outputs", {}).get("metadata", {}).get("managedFields", [])
     written = [entry for entry in fields if entry.get("manager", "").startswith(_MANAGERS)]
     latest = max(written, key=lambda entry: str(entry.get("time", "")), default=None)
