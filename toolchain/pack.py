@@ -1,7 +1,7 @@
-"""`python -m toolchain.pack FOLDER`: writes the policy pack as a standalone folder and as an archive.
+"""Writes the policy pack as a standalone folder and as an archive: `python -m toolchain.pack FOLDER`.
 
-The folder holds the rules' packages, the requirements that `pulumi install` installs, and the project's version. Two
-builds give the same archive.
+The folder contains the packages of the rules and the requirements for `pulumi install`. The names of the folder and of
+the archive contain the project's version. Two builds give the same archive.
 """
 
 import gzip
@@ -26,14 +26,15 @@ pulumi stack output --stack PLATFORM --json ledger > ledger.json
 pulumi preview --policy-pack PATH-OF-THIS-FOLDER --policy-pack-config ledger.json
 ```
 
-Of a program that is not the platform's the ledger comes with the configuration. The key `rules` in it turns a rule
-down, with a reason that is printed with each verdict:
+If the program is not the platform's, the pack reads the ledger from this configuration. The key `rules` of the
+configuration lowers the level of a rule. Each preview prints the reason:
 
 ```json
 {{"gpu-tenancy": {{"rules": {{"images": {{"level": "advisory", "reason": "the mirror has tags alone"}}}}}}}}
 ```
 
-Levels are mandatory, advisory (printed) and disabled (not judged). What is wrong with it turns nothing down.
+The levels are mandatory, advisory (findings are only printed) and disabled (the rule does not run). If any part of
+`rules` is invalid, every rule stays mandatory.
 """
 
 

@@ -1,7 +1,8 @@
-"""`python -m toolchain.plugin FOLDER`: writes kubectl-gpumem, one file for any Python 3.11, and its completion's link.
+"""Builds kubectl-gpumem: `python -m toolchain.plugin FOLDER` writes one file for any Python 3.11 and a completion link.
 
-The file has each module as source, and compiled for this Python, which then starts in a fraction of the time. Another
-Python ignores the compiled modules. Two builds by one Python give the same file.
+The file contains the source of each module. It also contains bytecode for the Python that builds the file, so that this
+Python starts the plugin faster. A different Python ignores the bytecode. Two builds by the same Python give the same
+file.
 """
 
 import importlib.util
@@ -17,19 +18,19 @@ from gpumem.completion import PROGRAM
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "kubectl-gpumem"
 _PACKAGES = ("gpumem", "tenancy", "agents")
-# Agents that share no code with the plugin.
+# The plugin imports no module of these agents.
 _WITHOUT = ("exporter", "guard", "node", "reconcile", "watchdog")
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _MAIN = b"import sys\n\nfrom gpumem.cli import run\n\nsys.exit(run())\n"
 
 
 def build(root: Path = ROOT) -> bytes:
-    """The file."""
+    """Returns the content of kubectl-gpumem."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in _members(root):
             member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-            member.create_system = 3  # Unix, even if built on Windows.
+            member.create_system = 3  # Unix, even if Windows builds the file
             member.external_attr = 0o644 << 16
             archive.writestr(member, content, zipfile.ZIP_DEFLATED)
     return _SHEBANG + buffer.getvalue()
@@ -47,7 +48,7 @@ def _members(root: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _compiled(source: bytes, name: str) -> bytes:
-    """Returns the module's bytecode, which importlib does not compare with its source (PEP 552)."""
+    """Returns the module's bytecode. importlib loads it without comparing it with the source (PEP 552)."""
     code = compile(source, name, "exec", dont_inherit=True, optimize=0)
     unchecked = (0b01).to_bytes(4, "little")
     return importlib.util.MAGIC_NUMBER + unchecked + importlib.util.source_hash(source) + marshal.dumps(code)

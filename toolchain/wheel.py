@@ -1,8 +1,10 @@
-"""The wheel: our packages below one import name, gpu_tenancy. `python -m toolchain.wheel FOLDER` writes it there, and
-so does `pip wheel .`, by the command that pyproject.toml names.
+"""Builds the wheel, in which all our packages are below the import name gpu_tenancy.
 
-The wheel has the checkout's source with `gpu_tenancy.` before our packages in each import. The agents' archive is built
-with the prefix removed again (components/base/zipapp.py).
+`python -m toolchain.wheel FOLDER` writes the wheel into the folder. `pip wheel .` builds the same wheel, because
+pyproject.toml names this module's command.
+
+In the wheel, each import of one of our packages has the prefix `gpu_tenancy.`. The build of the agents' archive removes
+this prefix (components/base/zipapp.py).
 """
 
 import ast
@@ -18,20 +20,21 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "gpu_tenancy"
 PACKAGES = ("agents", "components", "stacks", "tenancy")
-# The command line of a checkout, of no use to other programs.
+# The command line works only in a checkout, so the wheel does not contain it.
 LEFT_OUT = ("stacks/__main__.py", "stacks/cluster.py", "stacks/commands.py")
-# Copied unchanged: the hashes of NVML's bindings, and Kueue's chart for previews without a network.
+# The wheel also contains the lock file, which has the hashes of NVML's bindings, and Kueue's chart. With the chart, a
+# preview needs no network.
 LOCK = Path("requirements.lock")
 CHART = Path(".toolchain") / "charts" / "kueue"
 _SOURCES = (NAME, *PACKAGES, "toolchain", ".toolchain", "pyproject.toml", "README.md", "LICENSE", str(LOCK))
 
 
 class WheelError(Exception):
-    """The wheel cannot be built; the message is a sentence."""
+    """The wheel cannot be built. The message is for the operator."""
 
 
 class BuildPy(build_py):  # type: ignore[misc] # setuptools has no types
-    """setuptools' own command, which also moves our other packages into gpu_tenancy/."""
+    """Extends setuptools' build command: also copies our other packages into gpu_tenancy/."""
 
     def run(self) -> None:
         super().run()
@@ -56,7 +59,10 @@ def fill_package(package: Path, root: Path) -> None:
 
 
 def move_imports(source: bytes, path: Path) -> bytes:
-    """Returns the source with our packages imported from gpu_tenancy. Raises WheelError if that cannot be undone."""
+    """Returns the source in which each import of our packages has the prefix gpu_tenancy.
+
+    Raises WheelError if removing the prefix would not restore the source.
+    """
     lines = source.splitlines(keepends=True)
     for line, column in sorted(_imports(source, path), reverse=True):
         lines[line] = lines[line][:column] + f"{NAME}.".encode() + lines[line][column:]
@@ -67,7 +73,7 @@ def move_imports(source: bytes, path: Path) -> bytes:
 
 
 def _imports(source: bytes, path: Path) -> list[tuple[int, int]]:
-    """Returns the line and column, from 0, of each of our packages' names in imports."""
+    """Returns the line and the column of each name of our packages in imports, both counted from 0."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PACKAGES:
@@ -78,7 +84,7 @@ def _imports(source: bytes, path: Path) -> list[tuple[int, int]]:
 
 
 def build(folder: Path, root: Path = ROOT) -> Path:
-    """The wheel, written into this folder; the checkout stays as it is."""
+    """Writes the wheel into this folder and returns its path. The build writes nothing into the checkout."""
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     before = Path.cwd()

@@ -1,1 +1,1 @@
-"""The pages of docs/reference that are made from the code: `python -m toolchain.pages`."""
+"""Generates pages of docs/reference from the code: `python -m toolchain.pages`."""

@@ -1,4 +1,4 @@
-"""`python -m toolchain.pages`: writes the pages of docs/reference that the code generates; --check compares them."""
+"""Writes the generated pages of docs/reference (`python -m toolchain.pages`). With --check, only compares them."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def pages(root: Path = ROOT) -> Mapping[Path, str]:
-    """Returns the text of each page by its path."""
+    """Maps the path of each generated page to its text."""
     reference = root / "docs" / "reference"
     made = {
         reference / "alerts.md": alerts.page(root),
@@ -27,7 +27,7 @@ def pages(root: Path = ROOT) -> Mapping[Path, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes the pages, or with --check lists those that differ from the code. Returns the exit code."""
+    """Writes the pages. With --check, lists the pages that differ from the code instead. Returns the exit code."""
     if arguments == ["--check"]:
         found = [*problems()]
         print("".join(f"{line}\n" for line in found), end="", file=sys.stderr)
@@ -38,9 +38,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def problems(root: Path = ROOT) -> Iterator[str]:
-    """Yields a line for each page that differs from the code, and for each policy rule that its page lacks.
+    """Yields a line for each page that differs from the code, and for each policy rule that policy-rules.md lacks.
 
-    The page of the rules has the pack's messages, which the tests produce; a test compares the whole page.
+    A test compares the rest of policy-rules.md, because the tests generate that page.
     """
     for path, text in {**schema.files(root), **pages(root)}.items():
         if not path.exists() or path.read_text() != text:

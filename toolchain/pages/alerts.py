@@ -1,4 +1,4 @@
-"""docs/reference/alerts.md: each alert, from the rules of the example stacks, which have every part together."""
+"""Generates docs/reference/alerts.md from the alerts of two example stacks, which together have every alert."""
 
 import re
 from collections.abc import Iterator
@@ -15,20 +15,20 @@ _HEAD = f"""# Alerts
 
 {MADE}
 
-With `alerts` in the stack file, Prometheus gets the alerts on the parts that the stack has. An alert links to its entry
-in the [run book](../operations.md#alerts). `<...>` stands for a label or a value. The severity `info` is for an event,
-which is reported once.
+If the stack file has the setting `alerts`, Prometheus gets the alerts for the parts of the stack. Each alert links to
+its entry in the [run book](../operations.md#alerts). `<...>` stands for the value of a label or of the expression. An
+alert with the severity `info` reports an event once.
 """
 
 
 def page(root: Path) -> str:
-    """Returns the page. `root` is the folder of the example stacks."""
+    """Returns the text of the page. `root` is the checkout with the example stacks."""
     rows = [_row(alert) for _, alert in sorted(alerts_of_examples(root).items())]
     return f"{_HEAD}\n{table(('alert', 'severity', 'fires after', 'summary'), rows)}"
 
 
 def alerts_of_examples(root: Path) -> dict[str, Alert]:
-    """Returns each alert of the example stacks by its name: the first of each name."""
+    """Maps each alert's name to the alert. If both example stacks have the alert, the first stack's alert is used."""
     named: dict[str, Alert] = {}
     for stack in STACKS:
         for alert in _of(root / stack):
@@ -47,7 +47,10 @@ def _row(alert: Alert) -> str:
 
 
 def _summary(template: str) -> str:
-    """The summary as it reads when a label is there. `{{ $labels.node }}` becomes `<node>`."""
+    """Returns the summary with placeholders: `{{ $labels.node }}` becomes `<node>`.
+
+    Each condition in the template counts as true.
+    """
     text = re.sub(r"\{\{ if [^}]*\}\}(.*?)\{\{ else \}\}.*?\{\{ end \}\}", r"\1", template)
     text = re.sub(r"\{\{ if [^}]*\}\}(.*?)\{\{ end \}\}", r"\1", text)
     return re.sub(r"\{\{ *\$(?:labels\.)?(\w+)[^}]*\}\}", r"&lt;\1&gt;", text)

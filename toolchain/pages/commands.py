@@ -1,4 +1,4 @@
-"""docs/reference/commands.md: each command with its options, from the parsers of the two command lines."""
+"""Generates docs/reference/commands.md: the commands and options of `python -m stacks` and `kubectl gpumem`."""
 
 import argparse
 import re
@@ -19,7 +19,7 @@ _HEAD = f"""# Commands
 
 
 class _Recorded(argparse.ArgumentParser):
-    """A parser that lists its arguments and its commands."""
+    """A parser that records its arguments and its commands."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         self.listed: list[argparse.Action] = []
@@ -37,7 +37,7 @@ class _Recorded(argparse.ArgumentParser):
 
 
 def page() -> str:
-    """Returns the page."""
+    """Returns the text of the page."""
     parts = [_HEAD]
     for parser in (stacks.parser(_Recorded), arguments.parser(_Recorded)):
         if not isinstance(parser, _Recorded):
@@ -74,6 +74,6 @@ def _option(action: argparse.Action) -> str:
 
 
 def _sentence(text: str | None) -> str:
-    """The text as a sentence: with a capital and a full stop."""
+    """Returns the text as a sentence that begins with a capital letter and ends with a full stop."""
     words = " ".join((text or "").split())
     return f"{words[:1].upper()}{words[1:]}{'' if words.endswith('.') else '.'}"

@@ -1,7 +1,7 @@
-"""docs/reference/package/: a table of each component's arguments and outputs, from its own types and texts.
+"""Generates tables of each component's arguments and outputs for the pages of docs/reference/package/.
 
-A page is written by hand above the mark, and generated below it. Arguments and outputs are read as Pulumi reads them
-for its schema, so that the page is right for every language.
+A person writes the part of a page above the line MARK. The part below MARK is generated. Pulumi's analyzer reads the
+arguments and outputs, as for Pulumi's schema, so that the names are right in every language.
 """
 
 import pulumi
@@ -25,7 +25,7 @@ _WORDS = {
 
 
 def page(name: str, written: str) -> str:
-    """Returns the page with the part below the mark generated from the code."""
+    """Returns the text of the page, with a new part below MARK. `written` is the present text of the page."""
     component = COMPONENTS[name]
     definition = Analyzer("gpu-tenancy").analyze([component])["component_definitions"][component.__name__]
     inputs = [

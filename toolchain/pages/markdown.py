@@ -1,4 +1,4 @@
-"""Tables, and the note that a page is generated."""
+"""Formats Markdown tables, and declares the comment that marks a generated page."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,7 +6,7 @@ MADE = "<!-- Made from the code: make schema -->"
 
 
 def table(columns: Sequence[str], rows: Iterable[str]) -> str:
-    """Returns a table, with a line break at its end."""
+    """Returns a table that ends with a line break."""
     return "\n".join([row(*columns), "|" + "---|" * len(columns), *rows, ""])
 
 

@@ -1,4 +1,4 @@
-"""docs/reference/metrics.md: each series, from the pages that the agents serve and from the recordings."""
+"""Generates docs/reference/metrics.md: the series that the agents serve, and the series that Prometheus records."""
 
 from collections.abc import Mapping
 
@@ -18,13 +18,13 @@ _HEAD = f"""# Metrics
 
 {MADE}
 
-A name ends with its unit, bytes or seconds; otherwise the series is a number. Only Prometheus may read the pages
-(`cluster.prometheus`). [Architecture](../architecture.md#telemetry) explains when an agent answers.
+If a series has a unit, its name ends with the unit: bytes or seconds. Only the pods that `cluster.prometheus` selects
+may read the metrics pages. [Architecture](../architecture.md#telemetry) explains when an agent serves its page.
 """
 
 
 def page() -> str:
-    """Returns the page."""
+    """Returns the text of the page."""
     parts = [_HEAD]
     for agent, (where, metrics) in AGENTS.items():
         rows = [_row(name, metric) for name, metric in metrics.items()]

@@ -1,4 +1,4 @@
-"""docs/reference/outputs.md: the values that a stack exports, with those of the template's stack as an example."""
+"""Generates docs/reference/outputs.md: the outputs of a stack, with the values of the template's stack as examples."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,18 +11,19 @@ from gpu_tenancy import Platform
 from toolchain.pages.markdown import MADE, row, table
 
 OBJECTS = "tests/golden/template.objects.yaml"
-# An output that is shown elsewhere.
+# Outputs for which the page has a sentence in place of an example.
 _ELSEWHERE: Mapping[str, str] = {"seating_chart": "`make chart` prints it."}
 _HEAD = f"""# Outputs
 
 {MADE}
 
-Other programs read these by a StackReference. The examples are those of `make new-stack`.
+Other Pulumi programs read these outputs by a StackReference. The example values are those of a stack that
+`make new-stack` creates.
 """
 
 
 def page(root: Path) -> str:
-    """Returns the page. `root` is the folder of the checkout."""
+    """Returns the text of the page. `root` is the folder of the checkout."""
     definition = Analyzer("gpu-tenancy").analyze([Platform])["component_definitions"]["Platform"]
     texts = {
         name: definition.outputs[key].description or ""

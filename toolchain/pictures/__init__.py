@@ -1,1 +1,1 @@
-"""The pictures of the docs: drawings by d2, captures of a terminal, and a chart of the demo's day."""
+"""Draws the pictures of the docs: diagrams by d2, the output of commands, and a chart of a recorded demo."""

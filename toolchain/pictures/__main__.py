@@ -1,7 +1,7 @@
-"""`python -m toolchain.pictures`: draws each picture of docs/pictures that is older than its source.
+"""Draws each picture of docs/pictures again if its source has changed: `python -m toolchain.pictures [--capture]`.
 
-The sources are *.d2, and demo.json, which `make demo ARGS="--record docs/pictures/demo.json"` writes. --capture runs
-two previews as well and draws their reports.
+The sources are the files *.d2 and demo.json. `make demo ARGS="--record docs/pictures/demo.json"` writes demo.json. With
+--capture, this program also runs two previews and draws their reports.
 """
 
 import json
@@ -17,14 +17,14 @@ from toolchain.pictures.svg import is_fresh, with_source_hash
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 STYLE = FOLDER / "style.d2"
 DEMO = FOLDER / "demo.json"
-# The answer of the demo that is a picture: of this step, the first.
+# The picture `who.svg` shows the first report of this step of the demo.
 _SHOWN = "leak"
 _D2 = FOLDER.parents[1] / ".toolchain" / "bin" / "d2"
 _PAD = "20"  # pixels
 
 
 def sources() -> dict[Path, tuple[Path, ...]]:
-    """Returns the sources of each picture that can be compared with them."""
+    """Maps each picture to its source files. Pictures of previews have no source file."""
     drawings = [file for file in sorted(FOLDER.glob("*.d2")) if file != STYLE]
     return {
         **{file.with_suffix(".svg"): (file, STYLE) for file in drawings},
@@ -34,7 +34,7 @@ def sources() -> dict[Path, tuple[Path, ...]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draws the pictures; returns 0."""
+    """Draws the pictures and returns the exit code 0."""
     recorded = json.loads(DEMO.read_text())
     for picture, made_from in sources().items():
         if not is_fresh(picture, *made_from):
@@ -54,7 +54,7 @@ def _drawn(picture: Path, source: Path, recorded: dict[str, Any]) -> str:
         answer = next(each for each in recorded["answers"] if each["step"] == _SHOWN)
         return terminal.terminal_picture(answer["command"], answer["text"])
     subprocess.run([str(_D2), "--pad", _PAD, str(source), str(picture)], check=True, stderr=subprocess.DEVNULL)
-    picture.chmod(0o644)  # d2 writes for its user alone
+    picture.chmod(0o644)  # d2 makes files that only their owner may read
     return picture.read_text()
 
 

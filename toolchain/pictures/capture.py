@@ -1,4 +1,4 @@
-"""Runs a command in a terminal of 100 columns, and returns what it showed."""
+"""Runs a preview in a terminal of 100 columns, and returns its report."""
 
 import fcntl
 import os
@@ -16,7 +16,10 @@ COLUMNS, LINES = 100, 50
 
 
 def preview(larger: str | None = None, mib: int = 0) -> str:
-    """Previews prod in a copy of the checkout, with one seat at `mib`. Returns the report from the first change on."""
+    """Previews prod in a copy of the checkout, and returns the report without the lines before the first change.
+
+    If `larger` names a resident, its seat has `mib` MiB.
+    """
     with tempfile.TemporaryDirectory() as folder:
         made = workspace(Path(folder))
         if larger is not None:
@@ -43,7 +46,7 @@ def _in_terminal(made: Workspace, *command: str) -> str:
 
 
 def _read(terminal: int) -> bytes:
-    """Returns what is there, or nothing at the end. Linux reports the end of a terminal as an error."""
+    """Returns the next bytes of the terminal, or no bytes at the end. Linux reports this end as an error."""
     try:
         return os.read(terminal, 1 << 16)
     except OSError:

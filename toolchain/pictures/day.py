@@ -1,4 +1,7 @@
-"""The demo's day as a chart: the memory of each app over time, as `make demo ARGS="--record FILE"` wrote it."""
+"""Draws the chart of a recorded demo: the GPU memory that each app uses over time.
+
+`make demo ARGS="--record FILE"` writes the recording.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,13 +12,13 @@ from toolchain.pictures.svg import element, picture
 
 WIDTH, HEIGHT = 960, 520
 LEFT, RIGHT, TOP, BOTTOM = 70, 150, 50, 60
-_LEGEND = TOP + 80  # below the names of the lines
+_LEGEND = TOP + 80  # leaves space for the labels of the two dashed lines
 _COLOURS = ("#1565c0", "#2e7d32", "#e65100", "#6a1b9a", "#00838f", "#ad1457", "#5d4037")
 _REST = "driver and android-emulator"
 
 
 def day_chart(recorded: Mapping[str, Any]) -> str:
-    """Returns the chart of a recording."""
+    """Returns the chart of a recorded demo as SVG."""
     return picture(WIDTH, HEIGHT, "The demo's day: GPU memory in use by app, over time", _Chart(recorded).parts())
 
 
@@ -47,7 +50,7 @@ class _Chart:
         return float(REST_MIB if app == _REST else sample["used_mib"].get(app, 0))
 
     def _area(self, below: Sequence[float], above: Sequence[float]) -> str:
-        """The outline of an app's use; a sample holds until the next one."""
+        """Returns the outline of the area that shows an app's use. A sample is valid until the next sample."""
         times = [max(float(sample["seconds"]), self._begin) for sample in self._samples]
         spans = list(zip(times, [*times[1:], self._end], strict=True))
         upper = [point for span, mib in zip(spans, above, strict=True) for point in self._points(span, mib)]

@@ -1,4 +1,4 @@
-"""A terminal's text as a picture, with its colours. Each run of characters keeps to the columns of the terminal."""
+"""Draws the output of a terminal, with its colours. Each character keeps its column."""
 
 import re
 import unicodedata
@@ -20,7 +20,7 @@ class _Style:
     bold: bool = False
 
     def after(self, codes: str) -> "_Style":
-        """The style after these codes of ECMA-48; unknown codes change nothing."""
+        """Returns the style after these codes of ECMA-48. Unknown codes do not change the style."""
         style = self
         for code in map(int, (codes or "0").split(";")):
             if code == 0:
@@ -35,7 +35,7 @@ class _Style:
 
 
 def terminal_picture(command: str, output: str) -> str:
-    """Returns the picture of a terminal with the command and its output."""
+    """Returns the picture of a terminal that shows a command and its output."""
     lines = [f"\x1b[1m$ {command}\x1b[0m", *_OTHER_CODES.sub("", output).expandtabs().rstrip().splitlines()]
     columns = max(_columns(_CODE.sub("", line)) for line in lines)
     width, height = columns * COLUMN + 2 * MARGIN, len(lines) * LINE + TITLE + MARGIN

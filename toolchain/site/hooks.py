@@ -1,4 +1,4 @@
-"""Lets mkdocs build the repository's own pages, where they lie: a link is the same in a checkout and on the site."""
+"""Makes mkdocs build pages from the whole repository, so that a link works both in a checkout and on the site."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("*.md", "docs/**/*.md", "examples/*/README.md", "toolchain/README.md", "tests/simulation/README.md")
-# Files that pages show or link to. The site serves them as they are.
+# Pages show these files or link to these files. The site serves the files unchanged.
 SERVED = (
     "docs/**/*.svg",
     "docs/**/*.json",
@@ -21,7 +21,7 @@ SERVED = (
 
 
 def on_config(config: Any) -> Any:
-    """Replaces each folder of the navigation (`docs/adr/`) by its pages, the README first."""
+    """Replaces each folder in the navigation, such as `docs/adr/`, by the folder's pages. The README comes first."""
     config.nav = [_expanded(entry) for entry in config.nav]
     return config
 
@@ -49,7 +49,7 @@ def _readme_first(page: Path) -> tuple[bool, str]:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Returns the pages and files of the repository, by their paths in the checkout."""
+    """Returns the pages and files for the site, with their paths in the checkout."""
     ours = sorted({file for pattern in (*PAGES, *SERVED) for file in ROOT.glob(pattern)})
     theme = [file for file in files if not file.src_uri or file.src_dir != config.docs_dir]
     paths = [str(file.relative_to(ROOT)) for file in ours]
