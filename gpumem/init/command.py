@@ -103,7 +103,7 @@ def initialized_text(report: Initialized, paper: Paper) -> Iterator[str]:
                 str(pool.device_count.value),
                 str(pool.device_mib or "-"),
                 str(sum(seat.pool == pool.name for seat in proposal.seats)),
-                str(sum(s.gpumem_mib.value * s.replicas for s in proposal.seats if s.pool == pool.name)),
+                str(sum(seat.total_mib for seat in proposal.seats if seat.pool == pool.name)),
             )
             for pool in proposal.pools
         ],

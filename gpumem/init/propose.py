@@ -221,7 +221,7 @@ def _in_one_pool(
 def _without_room(placed: Sequence[tuple[GpuUser, PoolProposal]], seats: Sequence[SeatProposal]) -> list[str]:
     seated = {seat.workload for seat in seats}
     return [
-        f"{user.workload} has no seat: its pods wait, and pool {pool.name} has no device left; add a node, or lower a "
+        f"{user.workload} has no seat: its pods wait, and pool {pool.name} has no room left; add a node, or lower a "
         "budget and add residents"
         for user, pool in placed
         if user.workload not in seated

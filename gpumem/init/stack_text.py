@@ -32,7 +32,7 @@ def document(proposal: StackProposal) -> Map:
         _mode(),
         _part("pools", (_pool(pool) for pool in proposal.pools), "Devices: nodes with labels in common."),
         _part("tenants", map(_tenant, proposal.tenants), _TENANTS),
-        _part("residents", map(_seat, proposal.seats), "Seats: MiB of each replica on one device."),
+        _part("residents", map(_seat, proposal.seats), "Seats: MiB on each device of each replica."),
         _priorities(proposal),
         _admission(proposal),
         *_agents(proposal),
@@ -155,7 +155,8 @@ def _seat(seat: SeatProposal) -> Entry:
             Entry("tenant", seat.workload.namespace),
             Entry("pool", seat.pool),
             _number("gpumem_mib", seat.gpumem_mib),
-            Entry("replicas", seat.replicas, "devices of its pods now") if seat.replicas > 1 else None,
+            Entry("replicas", seat.replicas, "its pods now") if seat.replicas > 1 else None,
+            Entry("devices_per_pod", seat.devices_per_pod, "GPUs of each pod") if seat.devices_per_pod > 1 else None,
         ),
         f"{seat.workload.kind} {seat.workload.name}",
     )

@@ -189,6 +189,24 @@ def test_a_whole_device_is_the_budget_of_the_pod_that_has_it_alone(tmp_path: Pat
     assert found["scheduler"] == {"placement": "extender", "image": "registry.k8s.io/kube-scheduler:v1.36.3"}
 
 
+def test_pods_with_two_gpus_have_a_seat_of_two_devices_of_one_node(tmp_path: Path) -> None:
+    cluster = Cluster(
+        nodes=[labelled(name, "NVIDIA-L4", 23034, count=3) for name in ("a", "b")],
+        pods=[
+            *of_deployment("pair", "chat", on="a", limits={GPU: "2"}),
+            *of_deployment("pair", "chat", on="b", limits={GPU: "2"}),
+            *of_deployment("late", "chat", on=None, limits={GPU: "2"}),
+        ],
+    )
+    proposal = proposed(cluster)
+    assert values(proposal, tmp_path)["residents"] == {
+        "pair": {"tenant": "chat", "pool": "l4", "gpumem_mib": 21100, "replicas": 2, "devices_per_pod": 2}
+    }
+    assert [seat.total_mib for seat in proposal.seats] == [84400]
+    (left_out,) = proposal.misfits
+    assert left_out.startswith("Deployment chat/late has no seat: its pods wait, and pool l4 has no room left")
+
+
 def test_pods_that_wait_for_a_device_have_a_seat_only_if_one_is_left(tmp_path: Path) -> None:
     cluster = Cluster(
         nodes=[labelled("a", "NVIDIA-L4", 23034, count=2)],
@@ -203,7 +221,7 @@ def test_pods_that_wait_for_a_device_have_a_seat_only_if_one_is_left(tmp_path: P
     found = values(proposal, tmp_path)["residents"]
     assert {name: seat.get("replicas", 1) for name, seat in found.items()} == {"llm": 1, "first": 1}
     assert proposal.misfits == (
-        "Deployment chat/second has no seat: its pods wait, and pool l4 has no device left; add a node, or lower a "
+        "Deployment chat/second has no seat: its pods wait, and pool l4 has no room left; add a node, or lower a "
         "budget and add residents",
     )
 
