@@ -261,7 +261,7 @@ class _Holders:
         used = self._used(held.uid, reading)
         over_mib = None
         if used is not None and uuid is not None:
-            over_mib = overshoot_mib(used=used, device=uuid, declared_mib=held.request.total_mib)
+            over_mib = overshoot_mib(used=used, device=uuid, declared_mib=held.request.total_mib, placed_on=held.uuids)
         return Holder(
             namespace=held.namespace,
             name=held.name,

@@ -1,7 +1,7 @@
 """Serves measurements and the ledger as metrics. Units: bytes and seconds."""
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -13,6 +13,7 @@ from agents.runtime.exposition import Metric, Sample
 from agents.telemetry.device import Device, Uncapped
 from tenancy import names
 from tenancy.choices import Sharing
+from tenancy.devices.recycle import total_overshoot
 from tenancy.ledger import Ledger, Pool
 from tenancy.units import MIB
 
@@ -40,7 +41,9 @@ METRICS: Mapping[str, Metric] = {
         labels=(*_POD, "container", *_DEVICE),
     ),
     names.METRIC_POD_DECLARED: Metric(text="The pod's gpumem, as the scheduler counts it.", labels=_POD),
-    names.METRIC_POD_OVER: Metric(text="The pod's use beyond its gpumem, on all devices together.", labels=_POD),
+    names.METRIC_POD_OVER: Metric(
+        text="The pod's use beyond its gpumem. A pod on several devices has an equal part of it on each.", labels=_POD
+    ),
     names.METRIC_LIMIT: Metric(
         text="The limit of the container on the device, as NVML reports it.", labels=(*_POD, "container", *_DEVICE)
     ),
@@ -120,15 +123,14 @@ def _one_or_reason(name: str, labels: Mapping[str, str], why_not: Uncapped | Non
 
 
 def _budgets(uses: Iterable[DeviceUse], roster: Roster) -> Iterator[Sample]:
-    used: dict[str, int] = {}
+    used: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for use in uses:
         for container, used_bytes in use.used_bytes.items():
-            uid = roster.owner(container).pod_uid
-            used[uid] = used.get(uid, 0) + used_bytes
+            used[roster.owner(container).pod_uid][use.device.uuid] += used_bytes
     for pod in roster.pods:
         if pod.declared_mib:
             declared = pod.declared_mib * MIB
-            over = max(used.get(pod.uid, 0) - declared, 0)
+            over = total_overshoot(used=used[pod.uid], declared=declared, placed_on=pod.uuids)
             yield Sample(name=names.METRIC_POD_DECLARED, labels=_pod_labels(pod), value=declared)
             yield Sample(name=names.METRIC_POD_OVER, labels=_pod_labels(pod), value=over)
 

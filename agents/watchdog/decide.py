@@ -231,7 +231,9 @@ def _targets(view: View, found: DeviceVerdict) -> list[Target]:
         used[use.uid][use.uuid] = use.used_bytes // MIB
     groups: defaultdict[str, list[tuple[GpuPod, int]]] = defaultdict(list)
     for pod in sorted(_users(view, found), key=lambda each: (each.namespace, each.name)):
-        over_mib = overshoot_mib(used=used[pod.uid], device=found.device.uuid, declared_mib=pod.declared_mib)
+        over_mib = overshoot_mib(
+            used=used[pod.uid], device=found.device.uuid, declared_mib=pod.declared_mib, placed_on=pod.uuids
+        )
         if over_mib and pod.declared_mib and not view.is_going(pod):
             groups[pod.recycled_as].append((pod, over_mib))
     return [

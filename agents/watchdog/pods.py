@@ -63,6 +63,11 @@ class GpuPod:
         return f"{self.workload}/{self.owner.uid if self.owner else ''}" if self.stops_with_its_job else self.uid
 
     @property
+    def declared_each_mib(self) -> int:
+        """Returns the MiB that the pod declared for each of its devices."""
+        return -(-self.declared_mib // max(len(self.uuids), 1))
+
+    @property
     def reference(self) -> Reference:
         return Reference(api_version="v1", kind="Pod", namespace=self.namespace, name=self.name, uid=self.uid)
 

@@ -114,7 +114,7 @@ class Reporter:
 
 
 def _reason(verdict: DeviceVerdict, target: Target) -> str:
-    declared_mib = sum(pod.declared_mib for pod in target.pods)
+    declared_mib = sum(pod.declared_each_mib for pod in target.pods)
     seats = f", {verdict.seats_mib} more are needed for {', '.join(verdict.seats)}" if verdict.seats else ""
     return (
         f"GPU {verdict.device.gpu} of {verdict.node} has {verdict.free_mib} MiB free, its floor is "

@@ -81,4 +81,4 @@ def _held_mib(pod: GpuPod, uuid: str) -> int:
         return 0
     if not pod.uuids:
         return pod.declared_mib
-    return -(-pod.declared_mib // len(pod.uuids)) if uuid in pod.uuids else 0
+    return pod.declared_each_mib if uuid in pod.uuids else 0

@@ -3,7 +3,7 @@
 A recycled pod takes its declared memory again, so a recycle restores only the overshoot.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -30,12 +30,29 @@ class RecycleChoice:
     restores: bool
 
 
-def overshoot_mib(*, used: Mapping[str, int], device: str, declared_mib: int) -> int:
+def overshoot_mib(
+    *, used: Mapping[str, int], device: str, declared_mib: int, placed_on: Collection[str] | None = None
+) -> int:
     """Returns the MiB by which a pod exceeds its budget on one device. `used` is MiB by device.
 
-    The budget is for the sum over all devices. On each device, the overshoot is at most the pod's use there.
+    A pod that was placed on several devices has an equal part of its budget on each device, and none elsewhere.
+    The budget of any other pod is for the sum over all devices. Its overshoot is at most its use of the device.
     """
+    if placed_on and len(placed_on) > 1:
+        return _beyond_share(used, device, declared_mib, placed_on)
     return max(min(used.get(device, 0), sum(used.values()) - declared_mib), 0)
+
+
+def total_overshoot(*, used: Mapping[str, int], declared: int, placed_on: Collection[str] | None = None) -> int:
+    """Returns the amount by which a pod exceeds its budget on all devices together, in the unit of the arguments."""
+    if placed_on and len(placed_on) > 1:
+        return sum(_beyond_share(used, device, declared, placed_on) for device in used)
+    return max(sum(used.values()) - declared, 0)
+
+
+def _beyond_share(used: Mapping[str, int], device: str, declared: int, placed_on: Collection[str]) -> int:
+    share = -(-declared // len(placed_on)) if device in placed_on else 0
+    return max(used.get(device, 0) - share, 0)
 
 
 def choose(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoice:

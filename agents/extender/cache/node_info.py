@@ -325,8 +325,13 @@ class NodeInfo:
         found = []
         for use in uses:
             if use.uuid == uuid:
-                declared_mib = self.pods[use.uid].request.total_mib if use.uid in self.pods else 0
-                over_mib = overshoot_mib(used=used[use.uid], device=uuid, declared_mib=declared_mib)
+                pod = self.pods.get(use.uid)
+                over_mib = overshoot_mib(
+                    used=used[use.uid],
+                    device=uuid,
+                    declared_mib=pod.request.total_mib if pod else 0,
+                    placed_on=pod.uuids if pod else None,
+                )
                 found.append(UndeclaredUse(use.namespace, use.pod, over_mib))
         return tuple(sorted((each for each in found if each.mib), key=lambda each: (-each.mib, str(each))))
 

@@ -17,6 +17,7 @@ from gpumem.draw import Paper, free_text, who_text
 from gpumem.free import free
 from gpumem.who import Filter, who
 from tenancy.devices.allocate import MemoryRequest
+from tenancy.ledger import Seat
 from tests.support import kubectl
 from tests.support.kubectl import SYSTEM, FakeApi, add_exporter, api, device_slice, node, page, pod
 
@@ -50,6 +51,22 @@ def test_who_has_what_of_a_device_declared_and_in_use() -> None:
         ("ml", "immich-ml", 3000, 2900, 0, "running"),
         ("tts-1", None, 0, 1500, 1500, "unbudgeted"),
     ]
+
+
+def test_a_pod_on_two_devices_has_its_seat_and_its_overshoot_on_each() -> None:
+    pair = Seat(name="pair", tenant="immich", pool="t4", gpumem_mib=3000, devices_per_pod=2)
+    ledger = replace(kubectl.LEDGER_OF_PROD, seats=(*kubectl.LEDGER_OF_PROD.seats, pair))
+    pods = [
+        pod("pair-0", 6000, on="k8s-node1", devices=(0, 1)),
+        pod("pair-1", 6000, limits={kubectl.NAMES.gpu_count: "2"}),
+        pod("other", 6000),
+    ]
+    found = api(pods, ledger=ledger, slices=[device_slice("k8s-node1", 15360, 15360)])
+    add_exporter(found, "k8s-node1", page("k8s-node1", 3500, {"immich/pair-0": 3500}))
+    report = who(read(found))
+    held = [(p.seat, p.declared_mib, p.over_mib) for device in report.nodes[0].devices for p in device.pods]
+    assert held == [("pair", 3000, 500), ("pair", 3000, 0)]
+    assert {each.name: each.seat for each in report.waiting} == {"pair-1": "pair", "other": None}
 
 
 def test_what_is_lent_out_is_what_pods_use_that_declare_nothing() -> None:

@@ -129,6 +129,14 @@ def test_a_pods_declaration_is_next_to_its_use_beyond_it_on_all_devices() -> Non
     assert mib_of("gpu_pod_memory_over_bytes", use, second) == {chat: 500, idle: 0}
 
 
+def test_a_pod_on_two_devices_is_over_where_it_uses_more_than_half_of_its_declaration() -> None:
+    second = DeviceUse(device=card(4096, gpu=1), used_bytes={MODEL: 1000 * MIB})
+    first = DeviceUse(device=CARD, used_bytes={MODEL: 2600 * MIB, PROXY: 200 * MIB})
+    pair = replace(CHAT, uuids=(first.device.uuid, second.device.uuid))
+    over = mib_of("gpu_pod_memory_over_bytes", first, second, registry=Registry(Roster((pair,)), LEDGER, node=HERE))
+    assert over == {("chat", "chat-0", "uid-chat"): 300}
+
+
 def test_memory_is_shown_with_the_pod_whose_uid_its_control_group_bears_and_with_no_other() -> None:
     """A mirror pod may claim any UID in its annotation."""
     metadata = {"namespace": "thief", "name": "t", "uid": "uid-thief", **mirror("uid-chat", "k8s-node1")}

@@ -386,6 +386,25 @@ def test_a_pod_that_is_over_on_two_pressed_devices_is_recycled_once() -> None:
     assert recycled(two_cards(Watch(), (ARENA, 14_000, 0), (ARENA, 14_000, 1))) == ["arena"]
 
 
+PAIR = replace(LLAMA, name="pair", declared_mib=10_000, uuids=("GPU-0", "GPU-1"))
+
+
+def test_a_pod_that_is_over_on_one_of_its_two_devices_is_recycled_for_that_device() -> None:
+    """In sum the pod used less than it had declared, and the device stayed below its floor."""
+    decision = two_cards(Watch(), (PAIR, 9_000, 0), (PAIR, 900, 1), (ARENA, 5_000, 0))
+    assert recycled(decision) == ["pair"]
+    (found,) = (each for each in decision.verdicts if each.recycle)
+    assert found.recycle[0].first.declared_each_mib == 5_000
+    assert (found.device.gpu, found.recycle[0].overshoot_mib) == (0, 4_000)
+
+
+def test_a_pod_within_its_budget_on_a_device_is_not_recycled_for_its_other_device() -> None:
+    """Its next pod would take the same memory there again."""
+    decision = two_cards(Watch(), (PAIR, 6_000, 0), (PAIR, 5_000, 1), (EMULATOR, 9_500, 1))
+    assert recycled(decision) == []
+    assert [each.missing_mib for each in decision.verdicts] == [0, 676]
+
+
 LIVES, PASSES = search.cases(30, soak=500), 20
 
 

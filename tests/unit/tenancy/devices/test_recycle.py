@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tenancy.devices.recycle import Offender, RecycleChoice, choose, overshoot_mib
+from tenancy.devices.recycle import Offender, RecycleChoice, choose, overshoot_mib, total_overshoot
 
 ARENA = Offender(name="immich-ml", overshoot_mib=7956, priority=1_200_000, age_seconds=86_400)
 TTS = Offender(name="tts", overshoot_mib=600, priority=600_000, age_seconds=600)
@@ -57,6 +57,30 @@ def test_who_is_within_the_budget_cannot_be_an_offender() -> None:
 )
 def test_a_pod_is_over_when_its_devices_together_are(used: dict[str, int], declared_mib: int, over_mib: int) -> None:
     assert overshoot_mib(used=used, device="GPU-0", declared_mib=declared_mib) == over_mib
+
+
+@pytest.mark.parametrize(
+    ("used", "over_mib", "total_mib"),
+    [
+        ({"GPU-0": 3000, "GPU-1": 3000}, 0, 0),
+        ({"GPU-0": 4500, "GPU-1": 100}, 1500, 1500),
+        ({"GPU-0": 2900, "GPU-1": 9000}, 0, 6000),
+        ({"GPU-0": 3200, "GPU-1": 3300}, 200, 500),
+        ({"GPU-0": 10, "GPU-2": 700}, 0, 700),
+        ({}, 0, 0),
+    ],
+)
+def test_a_pod_on_two_devices_has_half_of_its_budget_on_each(
+    used: dict[str, int], over_mib: int, total_mib: int
+) -> None:
+    placed_on = ("GPU-0", "GPU-1")
+    assert overshoot_mib(used=used, device="GPU-0", declared_mib=6000, placed_on=placed_on) == over_mib
+    assert total_overshoot(used=used, declared=6000, placed_on=placed_on) == total_mib
+
+
+def test_the_total_of_any_other_pod_is_beyond_its_whole_budget() -> None:
+    used = {"GPU-0": 2900, "GPU-1": 2900}
+    assert [total_overshoot(used=used, declared=3000, placed_on=of) for of in (None, (), ("GPU-0",))] == [2800] * 3
 
 
 def expected(offenders: Sequence[Offender], shortfall_mib: int) -> RecycleChoice:

@@ -95,6 +95,14 @@ def test_what_a_seat_lacks_and_who_has_it() -> None:
     )
 
 
+def test_a_pod_on_two_devices_has_what_it_uses_of_one_beyond_half_of_its_request() -> None:
+    cache = cache_of(inventory("N", 14000, 6000, floor_mib=FLOOR))
+    cache.update_pod(bound("pair", "N", 4000, 0, 1))
+    cache.measure("N", {0: 5000, 1: 0}, 0.0, (use("pair", 5000), use("pair", 100, index=1)))
+    (found,) = short(cache, 5000)
+    assert (found.index, found.holders) == (0, (UndeclaredUse("tenant", "pair", 1000),))
+
+
 def test_the_memory_of_a_pod_that_ended_is_free_before_it_is_measured_again() -> None:
     """In the bug, a resident that restarted waited for the next reading, although its device was free."""
     cache = cache_of(inventory("N", 8000))
