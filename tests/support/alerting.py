@@ -1,6 +1,4 @@
-"""Evaluates alerting rules over series with Prometheus' promtool: which alerts fire, and how many seconds after a
-fault.
-"""
+"""Evaluates alerting rules with Prometheus' promtool. Finds the alerts that fire after a fault, and the delay."""
 
 import json
 import shutil
@@ -13,11 +11,12 @@ from typing import Any
 import pytest
 
 SCRAPE_SECONDS = 15
-# The fault begins right after a scrape. The time line ends so long after the fault.
+# The second at which the fault begins (directly after a scrape), and the seconds from there to the end of the test.
 FAULT, AFTER_SECONDS = 300, 180
 FIRING = 'ALERTS{alertstate="firing"}'
 
-# Maps each series to a function: its value at a second of the time line, or None while it is not exposed.
+# Maps each series to a function. The function returns the value at a second of the time line, or None while no target
+# exposes the series.
 Series = Mapping[str, Callable[[int], float | None]]
 Rules = Mapping[str, Any]
 
@@ -32,7 +31,10 @@ def promtool() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """Holds all expected samples of an expression by their labels, at a time in promtool's notation."""
+    """Holds the samples that an expression must return at a time. `samples` maps the labels of a sample to its value.
+
+    `at` and the labels are in promtool's notation.
+    """
 
     expression: str
     at: str
@@ -42,7 +44,7 @@ class Expected:
 def contradiction(
     rules: Rules, series: Mapping[str, str], expected: list[Expected], folder: Path, *, scrapes: str, evaluation: str
 ) -> str | None:
-    """Returns promtool's report if it got other samples than expected, else None."""
+    """Returns promtool's report if the samples differ from the expected samples, otherwise None."""
     tests = [
         {
             "expr": each.expression,
@@ -68,12 +70,15 @@ def contradiction(
 
 
 def written(at: list[float | None]) -> str:
-    """Writes the values of a series at each scrape, in promtool's notation."""
+    """Returns the values of a series in promtool's notation. `at` has the value at each scrape."""
     return " ".join("stale" if value is None else repr(value) for value in at)
 
 
 def beats(*, until: int = FAULT + AFTER_SECONDS) -> Callable[[int], float]:
-    """Returns the times of a CronJob's last success: three seconds into each minute, none after `until`."""
+    """Returns a function that returns the time of a CronJob's last success.
+
+    The CronJob succeeds at the third second of each minute, and no longer after `until`.
+    """
 
     def last(second: int) -> float:
         return max(0, (min(second, until) - 3) // 60 * 60 + 3)
@@ -83,7 +88,7 @@ def beats(*, until: int = FAULT + AFTER_SECONDS) -> Callable[[int], float]:
 
 @dataclass(frozen=True)
 class TimeLine:
-    """Holds rules, in the shape of PrometheusRule.spec, and series. promtool's files are written to `folder`."""
+    """Holds rules, in the form of PrometheusRule.spec, and series. Writes promtool's input files into `folder`."""
 
     rules: Rules
     series: Series
@@ -95,14 +100,15 @@ class TimeLine:
         assert told is None, told
 
     def ever_fires(self, alert: str) -> bool:
-        """Returns True if the alert fires at any time of the time line, however briefly."""
+        """Returns True if the alert fires at any time of the time line, even if only for one evaluation."""
         seconds = FAULT + AFTER_SECONDS
         firing = f'group(count_over_time(ALERTS{{alertname="{alert}", alertstate="firing"}}[{seconds}s]))'
         return self._contradiction(firing, seconds, {}) is not None
 
     def seconds_until(self, alert: str) -> int | None:
-        """Returns the seconds from the fault until the alert fires, in evaluation steps; None if the alert does not
-        fire.
+        """Returns the seconds from the fault until the alert fires; None if the alert does not fire.
+
+        The result is a multiple of the interval between evaluations.
         """
         step = int(self.rules["groups"][0]["interval"].removesuffix("s"))
         low, high = 0, AFTER_SECONDS // step
@@ -114,7 +120,7 @@ class TimeLine:
         return low * step
 
     def fires(self, alert: str, after_seconds: int) -> bool:
-        """Returns True if the alert fires so many seconds after the fault."""
+        """Returns True if the alert fires at `after_seconds` after the fault."""
         firing = f'group(ALERTS{{alertname="{alert}", alertstate="firing"}})'
         return self._contradiction(firing, FAULT + after_seconds, {"{}": 1}) is None
 

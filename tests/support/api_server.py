@@ -1,4 +1,4 @@
-"""Serves a FakeCluster over HTTPS on loopback, with a certificate that the test's own CA signed."""
+"""Serves a FakeCluster over HTTPS on loopback. A CA of the tests signs the certificate."""
 
 import json
 import shutil
@@ -73,7 +73,7 @@ class QuietServer(ThreadingHTTPServer):
 
 
 def make_certificates(folder: Path) -> None:
-    """Makes a CA, a server certificate for 127.0.0.1 signed by this CA, and a second CA that signed nothing."""
+    """Makes a CA, a certificate for 127.0.0.1 that this CA signs, and a second CA that signs no certificate."""
     for name in ("ca", "stranger"):
         openssl(
             folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
@@ -92,7 +92,7 @@ def openssl(folder: Path, *arguments: str) -> None:
 
 @dataclass(kw_only=True)
 class ServedOverTls(Served):
-    """Holds a served cluster and the environment with which a client in any process reaches the cluster."""
+    """Holds a served cluster, and the address and environment variables for its clients in any process."""
 
     port: int
 
@@ -114,7 +114,7 @@ class ServedOverTls(Served):
 
 @contextmanager
 def served_over_tls(cluster: FakeCluster, certificates: Path, mount: Path) -> Iterator[ServedOverTls]:
-    """Serves the cluster over TLS. `mount` becomes the directory of the ServiceAccount."""
+    """Serves the cluster over TLS. Writes the ServiceAccount's token and CA certificate into `mount`."""
     mount.mkdir(exist_ok=True)
     if mount != certificates:
         shutil.copy(certificates / "ca.crt", mount / "ca.crt")

@@ -1,4 +1,4 @@
-"""Builds a stack for the cluster of record 0000, and the cluster after its residents have got budgets."""
+"""Builds a stack for the cluster of record 0000, and that cluster after its residents were given budgets."""
 
 from gpumem.preflight.declared import Declared
 from tenancy.choices import PodSecurity
@@ -31,7 +31,7 @@ DECLARED = Declared(ledger=LEDGER, stack="mine")
 
 
 def budgeted() -> Cluster:
-    """Returns the records' cluster after each resident got its limit."""
+    """Returns the cluster of record 0000 after each resident's pods were given a gpumem limit."""
     cluster = record_0000()
     kept = [each for each in cluster.pods if each["metadata"]["namespace"] not in (*NAMESPACES, "android-emulator")]
     cluster.pods = [*kept, *residents({GPUMEM: "3k"})]

@@ -1,6 +1,6 @@
-"""Drives a headless Chromium by its own protocol over two pipes. Tests open pages at a given width and read them.
+"""Drives a headless Chromium by the DevTools protocol over two pipes. Tests open pages at a given width and read them.
 
-The protocol: https://chromedevtools.github.io/devtools-protocol/
+https://chromedevtools.github.io/devtools-protocol/ describes the protocol.
 """
 
 import base64
@@ -21,14 +21,14 @@ _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pip
 
 
 def found() -> str | None:
-    """Returns the path of the installed browser, or else of the machine's own; None if neither exists."""
+    """Returns the path of the browser in .toolchain, or else of the machine's browser; None if both are missing."""
     path = os.pathsep.join((str(ROOT / ".toolchain" / "bin"), os.environ["PATH"]))
     return next((program for name in BROWSERS if (program := shutil.which(name, path=path))), None)
 
 
 @dataclass
 class Browser:
-    """Holds one tab. `requested` lists the address of each request since the last page was opened."""
+    """Holds one tab of the browser. `requested` lists the URL of each request since the last call of `open`."""
 
     write: int
     read: int
@@ -38,7 +38,10 @@ class Browser:
     _number: int = 0
 
     def call(self, method: str, **given: Any) -> dict[str, Any]:
-        """Calls a method of the protocol and returns its result. Raises RuntimeError with the browser's answer."""
+        """Calls a method of the protocol and returns its result.
+
+        Raises RuntimeError if the browser reports an error.
+        """
         self._number += 1
         number, session = self._number, {"sessionId": self.session} if self.session else {}
         message = {"id": number, "method": method, "params": given, **session}
@@ -52,7 +55,7 @@ class Browser:
                 return result
 
     def open(self, address: str, width: int, height: int) -> None:
-        """Shows a page in a window of this size, and returns when the page has loaded."""
+        """Opens a page in a window of this size in pixels, and waits until the page has loaded."""
         self.requested.clear()
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
@@ -62,8 +65,9 @@ class Browser:
             pass
 
     def evaluate(self, expression: str) -> Any:
-        """Returns the value of a JavaScript expression, and awaits a promise. Raises RuntimeError if the expression
-        throws.
+        """Returns the value of a JavaScript expression; if the value is a promise, waits for its result.
+
+        Raises RuntimeError if the expression throws.
         """
         done = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in done:
@@ -88,10 +92,10 @@ class Browser:
 
 @contextmanager
 def running(program: str, profile: Path) -> Iterator[Browser]:
-    """Runs a browser with one tab and an empty profile. The browser ends with the block."""
+    """Runs a browser with one tab and an empty profile during the block."""
     theirs_in, write = os.pipe()
     read, theirs_out = os.pipe()
-    # The protocol fixes the two pipes to the descriptors 3 and 4.
+    # Chromium expects the two pipes at the file descriptors 3 and 4.
     command = [
         "bash",
         "-c",

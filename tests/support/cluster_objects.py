@@ -1,4 +1,4 @@
-"""Holds the objects of a cluster in memory, as the stack commands read them."""
+"""Holds the objects of a cluster in memory. It replaces the cluster that the commands of `stacks` read."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ PLURALS = {
 
 @dataclass
 class Objects:
-    """Holds the objects of each list by the list's path. `asked` records the paths of all requests."""
+    """Maps the path of each list to its objects. `asked` records the paths of all requests."""
 
     lists: dict[str, list[Object]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Scripts an exporter that shows memory figures which a test chooses for each pod."""
+"""Provides a fake exporter. The test chooses the GPU memory that each pod uses."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ T4_MIB = 15360
 
 @dataclass(frozen=True)
 class Use:
-    """Holds the MiB of the device that a pod uses."""
+    """Holds a pod and the MiB that it uses of the device. `declares` is True if the pod has a budget."""
 
     namespace: str
     pod: str
@@ -50,7 +50,7 @@ def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, uuid
         )
         for use in uses
     ]
-    if not all(use.declares for use in uses):  # an exporter that reads the ledger serves these series too
+    if not all(use.declares for use in uses):  # the series that an exporter serves only after it has read the ledger
         samples.append(Sample(name=METRIC_POOL_FLOOR, labels={"pool": "t4"}, value=1536 * MIB))
         samples += [
             Sample(name=METRIC_POD_DECLARED, labels={"pod_uid": use.uid}, value=MIB) for use in uses if use.declares
@@ -61,9 +61,7 @@ def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, uuid
 
 @dataclass
 class Script:
-    """Stands in for the exporter's gauge. It calls `uses` at each scrape, and the age of the reading differs
-    each time.
-    """
+    """Replaces the exporter's gauge. Each scrape calls `uses` and returns a reading with a different age."""
 
     uses: Callable[[], Sequence[Use]]
     driver_mib: int = 0

@@ -1,6 +1,6 @@
-"""Plays random events on a few GPU nodes as the watchdog reads them, and checks acts that the watchdog must never do.
+"""Simulates random events on a few GPU nodes, and checks that the watchdog makes no forbidden decision.
 
-The random numbers come from a random.Random. So a seed repeats the events in bulk, and hypothesis can shrink them.
+The random numbers come from a random.Random. So a seed repeats a whole run, and hypothesis can shrink a failing run.
 """
 
 from collections.abc import Collection, Sequence
@@ -48,7 +48,7 @@ def pick(dice: Random, options: Sequence[T]) -> T:
 
 @dataclass
 class Disorder:
-    """Holds the state of the cluster between two passes. Each step is one pass of any watchdog's run."""
+    """Holds the state of the cluster between two passes of the watchdog. A pass may be the first pass of a new run."""
 
     dice: Random
     nodes: int
@@ -103,7 +103,7 @@ class Disorder:
         self.used[key] = max(self.used.get(key, 0) + min(below(self.dice, 651) - 150, free), 0)
 
     def turn(self) -> tuple[PassInput, datetime, Decision]:
-        """Plays some events, then runs one pass."""
+        """Simulates some events, then runs one pass. Returns its input, its time and its decision."""
         self.happen()
         readings = self.readings()
         snapshot = PassInput(
@@ -140,12 +140,12 @@ class Disorder:
         if dice.random() < 0.5:
             alive = {pod.uid for pod in self.pods}
             self.used = {key: mib for key, mib in self.used.items() if key[0] in alive}
-        if self.pods and dice.random() < 0.05:  # a second watchdog
+        if self.pods and dice.random() < 0.05:  # a second watchdog recycles a pod
             pod = pick(dice, self.pods)
             self.journal.append(Recycled(at=self.now, workload=pod.workload, pods=(pod.uid,), node=pod.node))
 
     def waiting(self) -> tuple[WaitingSeat, ...]:
-        """Sometimes returns a pod that waits for its seat, perhaps for longer than the gates need."""
+        """Sometimes returns a pod that waits for its seat. It may have waited longer than the gates need to close."""
         if self.dice.random() < 0.7:
             return ()
         mib = self.dice.randint(50, 400)
@@ -164,7 +164,7 @@ class Disorder:
         )
 
     def ended(self, pod: GpuPod, now: datetime, seconds: int) -> GpuPod:
-        """Returns a deleted pod. Its grace period ends in so many seconds, or ended earlier if negative."""
+        """Returns the pod as deleted. Its grace period ends in `seconds`, or has ended if `seconds` is negative."""
         return replace(pod, gone_by=now + timedelta(seconds=seconds), going_seconds=max(seconds, 0))
 
     def readings(self) -> tuple[NodeTelemetry, ...]:
@@ -218,7 +218,7 @@ class Disorder:
         )
 
     def obey(self, decision: Decision, now: datetime) -> None:
-        """Carries out the decision, or fails because another watchdog wrote first."""
+        """Applies the decision, or sometimes nothing, as after a conflict with the write of a second watchdog."""
         if self.dice.random() < 0.2:
             return
         for target in _recycled(decision):
@@ -231,7 +231,10 @@ class Disorder:
 
 
 def check(snapshot: PassInput, now: datetime, decision: Decision) -> int:
-    """Checks the invariants of a decision without using the watchdog's code. Returns the number of recycles."""
+    """Checks the invariants of a decision with code that is independent of the watchdog.
+
+    Returns the number of recycles.
+    """
     hour = _ends(snapshot, now)
     targets = _recycled(decision)
     if targets:
@@ -250,8 +253,9 @@ def check(snapshot: PassInput, now: datetime, decision: Decision) -> int:
 
 
 def _ends(snapshot: PassInput, now: datetime) -> Collection[Recycled]:
-    """Returns the last recycle of each pod within the hour, except of pods that still lived a minute after their
-    recycle.
+    """Returns the last recycle of each pod within the last hour.
+
+    Leaves out a pod that still runs one minute after its recycle.
     """
     alive = {pod.uid for pod in snapshot.pods if pod.gone_by is None and not pod.stops_with_its_job}
     since, minute = now - timedelta(hours=1), timedelta(minutes=1)
@@ -260,7 +264,7 @@ def _ends(snapshot: PassInput, now: datetime) -> Collection[Recycled]:
 
 
 def _check_caps(hour: Sequence[str], now: Sequence[str]) -> None:
-    """Counts recycles by tenant, and checks each tenant's recycle limit."""
+    """Checks that no tenant has more recycles within the hour than its recycle limit allows."""
     for tenant in now:
         assert (*hour, *now).count(tenant) <= PER_HOUR, "beyond the tenant's cap"
 
@@ -305,7 +309,7 @@ def _check_pod(snapshot: PassInput, now: datetime, pod: GpuPod, used: dict[str, 
 
 
 def _is_ending(now: datetime, pod: GpuPod) -> bool:
-    """Returns True until one minute after the grace period that the recycled pod would have had."""
+    """Returns True if the pod terminates, and the grace period after a recycle ended less than a minute ago."""
     if pod.gone_by is None:
         return False
     began = pod.gone_by - timedelta(seconds=pod.going_seconds)
@@ -325,7 +329,7 @@ def _goes(snapshot: PassInput, now: datetime, pod: GpuPod) -> bool:
 def _check_smallest(
     snapshot: PassInput, now: datetime, verdict: DeviceVerdict, used: dict[str, dict[str, int]]
 ) -> None:
-    """Checks that the recycles restore the floor, the least free memory or a seat's need, and that fewer would not."""
+    """Checks that the recycles free enough memory for the floor and the waiting seats, and that fewer would not."""
     amounts = [target.overshoot_mib for target in verdict.recycle]
     assert all(amount > 0 for amount in amounts)
     there = {pod.uid for pod in snapshot.pods}
@@ -342,7 +346,7 @@ def _check_smallest(
 
 
 def live(dice: Random, passes: int) -> int:
-    """Plays and checks so many passes with one set of pods. Returns the number of recycles."""
+    """Simulates and checks this number of passes on one cluster. Returns the number of recycles."""
     world, recycles = Disorder.begin(dice), 0
     for _ in range(passes):
         snapshot, now, decision = world.turn()

@@ -1,7 +1,7 @@
 """Records the resource graph of a program as plain data, so that tests assert without callbacks.
 
-`pulumi.runtime.Mocks` never sees parents, dependencies, options or a component's outputs. This recorder reads them from
-the registration requests that the SDK sends to the engine's resource monitor.
+`pulumi.runtime.Mocks` does not receive parents, dependencies, options or a component's outputs. This recorder reads
+these from the registration requests that the SDK sends to the engine's resource monitor.
 """
 
 import asyncio
@@ -21,9 +21,7 @@ PROJECT, STACK = "gpu-tenancy", "test"
 
 @dataclass(frozen=True)
 class Recorded:
-    """Holds one registered resource. `request` is the SDK's RegisterResourceRequest, for options that have no
-    field here.
-    """
+    """Holds one registered resource. `request` is the SDK's RegisterResourceRequest with all options."""
 
     urn: str
     type: str
@@ -36,25 +34,26 @@ class Recorded:
 
     @property
     def kind(self) -> str:
-        """The Kubernetes kind or the component's noun: the last part of the type token."""
+        """The last part of the type token: the Kubernetes kind, or the component's class name."""
         return self.type.rpartition(":")[2]
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Holds all that a program registered, in order of registration. `exports` are the stack's outputs."""
+    """Holds all resources that a program registered, in order of registration. `exports` are the stack's outputs."""
 
     resources: tuple[Recorded, ...]
     outputs: Mapping[str, Mapping[str, Any]]
     exports: Mapping[str, Any]
 
     def all(self, kind: str) -> list[Recorded]:
-        """Returns the resources of a kind, sorted by name, because the event loop decides the order of registration."""
+        """Returns the resources of a kind, sorted by name. The order of registration is not deterministic."""
         return sorted((r for r in self.resources if r.kind == kind), key=lambda r: r.name)
 
     def one(self, kind: str, name: str | None = None) -> Recorded:
-        """Returns the only resource of a kind (and of a Pulumi name, if given). Raises LookupError for none and
-        for several.
+        """Returns the only resource with this kind. If `name` is given, the resource also has this Pulumi name.
+
+        Raises LookupError if there is no such resource or more than one.
         """
         found = [r for r in self.all(kind) if name in (None, r.name)]
         if len(found) != 1:
@@ -65,12 +64,13 @@ class Graph:
     def objects(self) -> list[Mapping[str, Any]]:
         """Returns the Kubernetes objects as plain manifests, without components and Helm releases.
 
-        Whole numbers become ints again, as the provider writes them, because protobuf and `inputs` have only doubles.
+        Protobuf has only doubles, so `inputs` has floats. This method turns whole numbers into ints, as the provider
+        does.
         """
         return [_whole(r.inputs) for r in self.resources if r.custom and {"apiVersion", "kind"} <= r.inputs.keys()]
 
     def parent(self, resource: Recorded) -> Recorded | None:
-        """Returns the resource's parent; None directly under the stack."""
+        """Returns the resource's parent; None if the parent is the stack."""
         return self._by_urn.get(resource.parent_urn)
 
     def children(self, resource: Recorded) -> list[Recorded]:
@@ -78,9 +78,10 @@ class Graph:
         return [r for r in self.resources if r.parent_urn == resource.urn]
 
     def depends_on(self, later: Recorded, earlier: Recorded) -> bool:
-        """Returns True if the engine creates `later` after `earlier`, directly or not, and deletes it before.
+        """Returns True if `later` depends on `earlier`, directly or through other resources.
 
-        A child depends on its parent: pulumi pkg/resource/graph/dependency_graph.go, DependenciesOf.
+        The engine then creates `later` after `earlier`, and deletes it first. A child depends on its parent (Pulumi's
+        pkg/resource/graph/dependency_graph.go, DependenciesOf).
         """
         seen: set[str] = set()
         front = {later.urn}
@@ -91,7 +92,7 @@ class Graph:
         return earlier.urn in seen
 
     def outputs_of(self, component: Recorded) -> Mapping[str, Any]:
-        """Returns the registered outputs of a component. Raises KeyError if there are none."""
+        """Returns the outputs that a component registered. Raises KeyError if the component registered no outputs."""
         return self.outputs[component.urn]
 
     @cached_property
@@ -116,8 +117,9 @@ class _NoProvider(mocks.Mocks):
 
 
 class Recorder(mocks.MockMonitor):
-    """Records every request as a resource monitor. Like the engine, it refuses a resource that is already
-    registered. A resource's outputs are its inputs.
+    """Replaces the engine's resource monitor and records every request.
+
+    Refuses a resource that is already registered, as the engine does. Returns a resource's inputs as its outputs.
     """
 
     def __init__(self) -> None:
@@ -143,7 +145,7 @@ class Recorder(mocks.MockMonitor):
                 request=request,
             )
         )
-        # The mock's own answer would convert the inputs twice.
+        # The response of the base class would convert the inputs twice.
         custom_id, outputs = (f"{request.name}-id", request.object) if request.custom else ("", None)
         return resource_pb2.RegisterResourceResponse(urn=urn, id=custom_id, object=outputs)
 
@@ -155,7 +157,7 @@ class Recorder(mocks.MockMonitor):
 
 
 def build(program: Callable[[], object]) -> Graph:
-    """Runs a program against a recorder to its end, and returns its graph. Raises the program's exceptions."""
+    """Runs a program with a recorder to its end, and returns the recorded graph. Raises the program's exceptions."""
     settings.reset_options()
     recorder = Recorder()
     exports: dict[str, Any] = {}
@@ -171,7 +173,7 @@ def build(program: Callable[[], object]) -> Graph:
         return pulumi.Output.from_input(root.outputs).apply(exports.update)
 
     try:
-        # The SDK notes every caller's line for each resource, a quarter of the time under pytest's deep stack.
+        # For each resource, the SDK records the call stack. Under pytest, this would take a quarter of the time.
         with mock.patch("pulumi.runtime.resource._get_stack_trace", source_pb2.StackTrace):
             run()
     finally:

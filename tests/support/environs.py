@@ -1,4 +1,4 @@
-"""Returns the environment of each agent, as the agent's manifest sets it."""
+"""Declares the environment variables of each agent, as the agent's manifest sets them."""
 
 import json
 

@@ -1,4 +1,7 @@
-"""Turns the examples of the policy rules into programs: prod with one key or object changed, or a small program."""
+"""Turns the examples of the policy rules into programs.
+
+A program is prod with one changed key or object, or a small program.
+"""
 
 import copy
 import json
@@ -15,7 +18,7 @@ from toolchain.workspace import Outcome
 
 @dataclass(frozen=True)
 class Case:
-    """Holds an example of a rule by its number in that rule."""
+    """Identifies an example by its rule and its number among the examples of that rule."""
 
     rule: str
     number: int
@@ -30,12 +33,13 @@ class Case:
 
     @cache  # noqa: B019 (rendering prod takes half a second)
     def said(self) -> list[str]:
-        """Returns the policy pack's messages about the mistake."""
+        """Returns the policy pack's messages about the program with the mistake."""
         return judged(self.example, self.example.wrong)
 
     def said_of_the_right_one(self) -> list[str]:
-        """Returns the messages about the right value, or about the program without the object if the example has
-        no key.
+        """Returns the policy pack's messages about the program with the right value.
+
+        If the example has no key, the program lacks the example's object instead.
         """
         example = self.example
         if example.of is None and changed(prod.raw(), example, example.right) == prod.raw():
@@ -43,7 +47,7 @@ class Case:
         return judged(example, example.right) if example.key else graphs.judge(graphs.platform())
 
 
-# One rule per kind of message, for a real preview. Their examples do not change each other's numbers.
+# One real preview has the first mistake of each of these rules. No mistake changes the numbers in another message.
 SHOWN = ("budgets", "gpu-quota", "preemption", "priorities", "on-demand", "full-seats", "memory-oom")
 CASES = [Case(rule.id, number) for rule in RULES for number in range(len(rule.examples))]
 
@@ -54,14 +58,14 @@ def _said_of_prod() -> list[str]:
 
 
 def with_mistakes(config: dict[str, Any]) -> None:
-    """Makes the first mistake of each rule of SHOWN in the settings."""
+    """Changes the settings so that they have the first mistake of each rule in SHOWN."""
     for rule in RULES:
         if rule.id in SHOWN:
             changed(config, rule.examples[0], rule.examples[0].wrong)
 
 
 def assert_refused(outcome: Outcome) -> None:
-    """Checks that the engine prints each message of the rules as mandatory."""
+    """Checks that the preview was refused, and that its output has each message of the rules in SHOWN."""
     config = prod.raw()
     with_mistakes(config)
     expected = graphs.judge(prod.declared(config))
@@ -73,7 +77,7 @@ def assert_refused(outcome: Outcome) -> None:
 
 
 def judged(example: Example, value: Any) -> list[str]:
-    """Returns the policy pack's messages with that value at the example's key."""
+    """Returns the policy pack's messages about the program with this value at the example's key."""
     if example.of is None:
         return graphs.judge(prod.declared(changed(prod.raw(), example, value)))
     config = {"ledger": graphs.LEDGER.to_data()} if example.is_beside else None
@@ -81,7 +85,7 @@ def judged(example: Example, value: Any) -> list[str]:
 
 
 def changed(config: dict[str, Any], example: Example, value: Any) -> dict[str, Any]:
-    """Returns the settings with the example's keys."""
+    """Sets the example's keys in the settings, and returns the settings."""
     for key, given in {**example.given, example.key: value}.items():
         graphs.put(config, key, copy.deepcopy(given))
     return config

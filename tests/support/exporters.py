@@ -1,4 +1,4 @@
-"""Serves exporters in memory for the agents that scrape them. Tests choose the devices."""
+"""Serves fake exporters in memory for the agents that scrape exporters. Tests choose the devices."""
 
 import io
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.support.in_memory_http import serving
 
 
 def card(free_mib: int, gpu: int = 0) -> Device:
-    """Returns a T4 with so much free memory."""
+    """Returns a T4 with `free_mib` MiB of free memory."""
     free, total = free_mib * MIB, 15360 * MIB
     return Device(gpu=gpu, uuid=f"GPU-{gpu}", total_bytes=total, used_bytes=total - free, free_bytes=free)
 
@@ -25,9 +25,9 @@ def card(free_mib: int, gpu: int = 0) -> Device:
 def gauge(
     *cards: Device | DeviceUse, age_seconds: float = 0, registry: Registry | None = None, frozen: bool = False
 ) -> Gauge:
-    """Returns a gauge whose last reading has these devices and this age. A device without users may be given alone.
+    """Returns an exporter's gauge. Its last reading has these devices and this age.
 
-    The age grows by a millisecond at each scrape, unless the gauge is `frozen`.
+    A plain Device has no users. The age grows by a millisecond at each scrape, unless the gauge is `frozen`.
     """
     now = FakeTime()
 
@@ -64,7 +64,7 @@ def add_exporter(served: Served, node: str = "k8s-node1", ip: str = "10.0.0.9", 
 
 @contextmanager
 def measured(served: Served, *cards: Device | DeviceUse, frozen: bool = False) -> Iterator[None]:
-    """Adds the ledger, its node, and an exporter that shows these devices on `served.exporter_port`."""
+    """Adds a ledger, a node and an exporter. The exporter serves these devices on `served.exporter_port`."""
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
     add_exporter(served, ip="127.0.0.1")

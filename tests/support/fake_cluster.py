@@ -1,4 +1,4 @@
-"""Plays the part of Kubernetes' API server that the agents use, in this process, with faults on demand."""
+"""Simulates, in this process, those functions of Kubernetes' API server that the agents use. Tests can add faults."""
 
 import io
 import json
@@ -33,7 +33,7 @@ LABELS = {"gpu": "t4", LABEL_GPU_MEMORY: "15360", LABEL_GPU_COUNT: "1"}
 
 @dataclass
 class FakeTime:
-    """Holds a clock that moves only during sleeps."""
+    """A clock that advances only when somebody sleeps."""
 
     seconds: float = 0.0
     slept: list[float] = field(default_factory=list)
@@ -51,7 +51,7 @@ class FakeTime:
 
 @dataclass
 class Fault:
-    """Answers `times` matching requests with an error. Status 0 means no answer at all."""
+    """An error that the server returns for the next `times` matching requests. With status 0, it sends no response."""
 
     method: str
     path: str
@@ -65,7 +65,7 @@ class Fault:
 
 @dataclass
 class FakeCluster:
-    """Holds the objects by path. `requests` records every call."""
+    """A fake API server with its objects. `requests` records every request."""
 
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: list[dict[str, Any]] = field(default_factory=list)
@@ -76,13 +76,13 @@ class FakeCluster:
     bodies: list[Any] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     agents: list[str | None] = field(default_factory=list)
-    held_by_budget: set[str] = field(default_factory=set)  # pods that no eviction may take now
-    now: datetime | None = None  # the server's clock, if a test stops it
+    held_by_budget: set[str] = field(default_factory=set)  # names of pods that a PodDisruptionBudget protects
+    now: datetime | None = None  # the time of the server's clock, if a test has stopped it
     ignores_patches: bool = False
-    counts: bool = True  # a page of a list without selectors has remainingItemCount
+    counts: bool = True  # whether pages of lists without selectors have remainingItemCount
     before_patch: Callable[[], None] = lambda: None
     version: int = 100
-    # Watches read this list of all events, in order. Unless watches `last`, the server ends each of them at once.
+    # All events in order, from which watches read. Unless `watches_last` is set, the server ends each watch at once.
     history: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     happened: threading.Condition = field(default_factory=threading.Condition)
     watches_last: bool = False
@@ -132,7 +132,7 @@ class FakeCluster:
         self.tell(kind, self.ledger_path.rpartition("/")[0], self.objects[self.ledger_path])
 
     def tell(self, kind: str, path: str, found: Mapping[str, Any]) -> None:
-        """Records an event for every watch of the collection at `path`."""
+        """Adds an event, which every watch of the collection at `path` receives."""
         with self.happened:
             self.history.append((path, {"type": kind, "object": json.loads(json.dumps(found))}))
             self.happened.notify_all()
@@ -150,7 +150,7 @@ class FakeCluster:
         return self.now or datetime.now(UTC)
 
     def end_open_watches(self) -> None:
-        """Ends all watches that are open now. Watches that begin later go on."""
+        """Ends all watches that are open now. Watches that begin later are not affected."""
         with self.happened:
             self.watches_ended += 1
             self.happened.notify_all()
@@ -158,7 +158,7 @@ class FakeCluster:
     def events_after(
         self, path: str, query: Mapping[str, str], reader_waits: Callable[[], float] = lambda: math.inf
     ) -> Generator[dict[str, Any]]:
-        """Yields the events of a watch until its time is over or its reader stops waiting."""
+        """Yields the events of a watch until the watch times out or its reader stops waiting."""
         end, version, told = time.monotonic() + int(query["timeoutSeconds"]), int(query["resourceVersion"]), 0
 
         ended = self.watches_ended
@@ -193,7 +193,7 @@ class FakeCluster:
         return f"/api/v1/namespaces/{SYSTEM}/configmaps/{LEDGER}"
 
     def shown(self, name: str = "k8s-node1") -> tuple[str | None, str | None, str | None, str | None]:
-        """Returns the node's gpumem and gpu-count in capacity, then in allocatable."""
+        """Returns the node's gpumem and gpu-count: first from capacity, then from allocatable."""
         capacity, allocatable = (self.nodes[name]["status"][part] for part in ("capacity", "allocatable"))
         keys = (NAMES.gpumem, NAMES.gpu_count)
         return (capacity.get(keys[0]), capacity.get(keys[1]), allocatable.get(keys[0]), allocatable.get(keys[1]))
@@ -283,7 +283,7 @@ class FakeCluster:
     def end_pod(
         self, pod: dict[str, Any], options: dict[str, Any], *, deleted: bool = False
     ) -> tuple[int, dict[str, Any]]:
-        """Evicts or deletes a pod: the pod terminates for 30 s and is never removed."""
+        """Evicts or deletes a pod. The pod gets a grace period of 30 s, and is not removed afterwards."""
         metadata = pod["metadata"]
         if metadata["uid"] != options["preconditions"]["uid"]:
             return 409, status(409, "Conflict", "the UID in the precondition does not match")
@@ -326,13 +326,13 @@ class FakeCluster:
 
 
 def _selected(found: Mapping[str, Any], query: Mapping[str, str]) -> bool:
-    """Returns True unless the query asks for another name."""
+    """Returns True if the object matches the query's field selector on metadata.name, or if there is none."""
     key, _, value = query.get("fieldSelector", "").partition("=")
     return key != "metadata.name" or found["metadata"].get("name", value) == value
 
 
 def merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
-    """Merges a patch by RFC 7386, with quantities in the form that the API server stores."""
+    """Merges a patch as RFC 7386 describes. Writes quantities in the form in which the API server stores them."""
     for key, value in patch.items():
         if value is None:
             target.pop(key, None)
@@ -348,7 +348,7 @@ def status(code: int, reason: str, message: str) -> dict[str, Any]:
 
 @dataclass
 class Served:
-    """Holds a cluster, and clients that reach the cluster within this process."""
+    """Holds a fake cluster, and makes clients that use the cluster in this process."""
 
     cluster: FakeCluster
     mount: Path
@@ -364,7 +364,7 @@ class Served:
         return InMemory(self.cluster)
 
     def api(self, *, clock: Clock | None = None, jitter: float = 0.5, attempts: int = ATTEMPTS) -> Api:
-        """Returns a client, by default on the fake clock. The client is closed when the test ends."""
+        """Returns a client, by default with the fake clock. The test's fixture closes the client."""
         api = Api(
             self.endpoint(),
             clock=clock or self.time.clock(),

@@ -9,7 +9,7 @@ from tests.support.fake_cluster import TOKEN, FakeCluster, Served
 from toolchain.cluster import fake_nvml
 from toolchain.cluster.fake_nvml import FakeNvml
 
-# Tests wait so long for events that need 2 s, because other tests run on the same machine.
+# The time limit for events that need about 2 s. It is long, because other tests slow the machine down.
 LOADED_SECONDS = 60
 
 
@@ -25,7 +25,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the archive of the agents as shipped."""
+    """Returns the path of the agents' zipapp, as we ship it."""
     path = tmp_path_factory.mktemp("zipapp") / "agents.pyz"
     from components.base.zipapp import build  # noqa: PLC0415 (it imports Pulumi, which most tests do not need)
 
@@ -35,7 +35,7 @@ def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def node_zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the archive of the node agents as shipped, with NVML's bindings."""
+    """Returns the path of the zipapp of the agents that run on nodes, as we ship it. It contains NVML's bindings."""
     path = tmp_path_factory.mktemp("node-zipapp") / "agents.pyz"
     from components.base.zipapp import build_for_nodes  # noqa: PLC0415
 
@@ -45,7 +45,7 @@ def node_zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def nvml_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the path of the fake library."""
+    """Returns the folder with the fake NVML library."""
     folder = tmp_path_factory.mktemp("nvml")
     if not fake_nvml.can_build():
         pytest.skip("NO C COMPILER: the exporter's way to NVML is not tested here")

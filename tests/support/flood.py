@@ -1,7 +1,8 @@
-"""Attacks an HTTP server from a process of its own: `python -m tests.support.flood PORT SOURCES`.
+"""Attacks an HTTP server from a separate process: `python -m tests.support.flood PORT SOURCES`.
 
-The attacker holds many connections whose requests never end, and opens each closed connection again. It also sends
-whole requests at a rate, and some of these are far too large. The attack ends when the process is killed.
+The attacker opens many connections and sends incomplete requests. If the server closes a connection, the attacker opens
+a new connection. The attacker also sends complete requests, some of which are far too large. The attack ends when the
+process is killed.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ BUSY = (errno.EINPROGRESS, errno.EAGAIN)
 BEGUN = b"GET /metrics HTTP/1.1\r\nX-Slow: "
 WHOLE = b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n"
 OVERSIZED = b"GET /metrics HTTP/1.1\r\nX-Large: " + b"x" * 2**20
-# The attacker holds so many connections, opens so many a second, and sends so many whole requests a second.
+# The number of slow connections, of new connections per second, and of complete requests per second.
 SLOW, REOPEN, RATE = 3000, 1000, 300
 DRIP_SECONDS = 1.0
 TICK_SECONDS = 0.005
@@ -33,7 +34,7 @@ TICK_SECONDS = 0.005
 
 @dataclass
 class Attack:
-    """Runs the attack. `sources` are the loopback addresses from which the attack comes."""
+    """Runs the attack. `sources` are the loopback addresses from which the attacker connects."""
 
     port: int
     sources: Sequence[str]
@@ -104,7 +105,7 @@ class Attack:
 
 @dataclass(frozen=True)
 class Cost:
-    """Holds the cost of a process: MiB at its peak, threads, descriptors."""
+    """Holds the resources that a process uses: its peak of host memory, its threads, its file descriptors."""
 
     peak_mib: float
     threads: int
@@ -118,7 +119,8 @@ def cost(pid: int) -> Cost:
     return Cost(int(status["VmHWM:"]) / 1024, int(status["Threads:"]), descriptors)
 
 
-# Runs the guard's passes over this machine's processes, and its server. Prints the time of each pass.
+# A program that runs the guard's passes over the processes of this machine, and the guard's HTTP server. It prints the
+# seconds of each pass.
 SWEEPING = """
 import resource, sys, threading, time
 from pathlib import Path
@@ -156,7 +158,7 @@ with MetricsServer(int(sys.argv[1]), checked) as server:
 
 @contextmanager
 def attacked(port: int, *, sources: int = 1) -> Iterator[None]:
-    """Continues the attack for as long as the context lasts."""
+    """Runs the attack during the block."""
     command = [sys.executable, "-m", "tests.support.flood", str(port), str(sources)]
     with subprocess.Popen(command, cwd=ROOT) as process:
         try:

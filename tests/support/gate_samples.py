@@ -1,4 +1,4 @@
-"""Makes random samples of gates in two pools, and checks acts that the gate must never take."""
+"""Makes random samples of gates in two pools, and checks that the gate makes no forbidden decision."""
 
 import random
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from tenancy.units import MIB
 from tests.support.fake_cluster import T4
 from tests.support.gating import NIGHTLY, NO, NOW, TTS, YES, entry, reading, state
 
-# Any sample: gates in two pools, open, closed, somebody else's, under way; devices with any free memory, or blind.
+# A sample has gates of any state in these two pools, and devices with any free memory or without readings.
 POOLS = (T4, replace(T4, name="l4", floor_mib=0))
 
 
@@ -97,8 +97,9 @@ def _check_pool(intents: list[Intent], readings: list[NodeTelemetry]) -> None:
 
 
 def _may_be_on(found: GateState, uuid: str, devices: Iterable[str]) -> bool:
-    """Returns True if the pods use the device. If they use no device, returns True if they are on its node or not
-    yet placed.
+    """Returns True if the workload's pods use the device.
+
+    If the pods use no device yet, returns True if they are on the device's node or not placed yet.
     """
     if any(used in devices for used in found.used_mib):
         return uuid in found.used_mib
@@ -106,7 +107,7 @@ def _may_be_on(found: GateState, uuid: str, devices: Iterable[str]) -> bool:
 
 
 def _may_still_take(found: GateState, uuid: str, devices: Iterable[str]) -> int:
-    """Returns the MiB that may still be taken from one device in the worst case."""
+    """Returns the additional MiB of the device that the workload may still use, in the worst case."""
     replicas = found.deployment.replicas
     if found.ownership.under_way:
         replicas = 1

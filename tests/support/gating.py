@@ -46,7 +46,7 @@ def device(free_mib: int, gpu: int = 0, total_mib: int = 15360) -> Device:
 
 
 def reading(*free_mib: int, pool: Pool = T4, node: str = "n", problem: str | None = None) -> NodeTelemetry:
-    """Returns a node with devices that have so many free MiB, by index."""
+    """Returns a node's readings. `free_mib` has the free MiB of each device."""
     devices = tuple(device(free, gpu) for gpu, free in enumerate(free_mib))
     return NodeTelemetry(pool=pool, node=node, devices=devices, problem=problem)
 
@@ -61,7 +61,7 @@ def entry(gate: GateConfig = TTS, replicas: int = 0, **fields: Any) -> JournalEn
 
 
 def state(gate: GateConfig = TTS, replicas: int = 0, **fields: Any) -> GateState:
-    """Returns the gate's state. Fields named changed_at and idle_since go into the workload's entry."""
+    """Returns the state of a gate. The fields changed_at and idle_since become fields of its journal entry."""
     times = {name: fields.pop(name) for name in ("changed_at", "idle_since") if name in fields}
     ownership = Ownership(entry=entry(gate, replicas, **times))
     found = deployment(gate, replicas=replicas)
@@ -76,7 +76,7 @@ def seat_pod(name: str, mib: int, *, node: str = "n", since: int | None = NOW - 
 
 
 def waiting(name: str, mib: int, pool: str = "t4", **fields: Any) -> WaitingSeat:
-    """Returns a resident's pod without a node."""
+    """Returns a resident's pod that waits for a node."""
     seat = Seat(name=name, tenant=name, pool=pool, gpumem_mib=mib)
     at = datetime.fromtimestamp(NOW, UTC)
     given = {
@@ -91,12 +91,12 @@ def waiting(name: str, mib: int, pool: str = "t4", **fields: Any) -> WaitingSeat
 
 
 def seat(name: str, mib: int, pool: str = "t4") -> Seat:
-    """Returns a seat of a tenant with the same name."""
+    """Returns a seat. Its tenant has the same name as the seat."""
     return Seat(name=name, tenant=name, pool=pool, gpumem_mib=mib)
 
 
 def used(found: NodeTelemetry, **mib: int) -> NodeTelemetry:
-    """Returns the reading with the use of its first device by pods, by UID."""
+    """Returns the readings with pods that use the first device. `mib` maps each pod's UID to its use."""
     uuid = found.devices[0].uuid
     uses = (PodUse(uid=uid, namespace="", pod="", uuid=uuid, used_bytes=each * MIB) for uid, each in mib.items())
     return replace(found, uses=tuple(uses))
@@ -110,7 +110,7 @@ def path_of(gate: GateConfig = TTS) -> str:
 
 
 def add_deployment(cluster: FakeCluster, gate: GateConfig = TTS, *, owners: Any = (), **spec: Any) -> None:
-    """Adds a Deployment, by default with 0 replicas."""
+    """Adds the gate's Deployment, by default with 0 replicas."""
     template = {"spec": {"containers": [{"name": "main", "resources": spec.pop("resources", {})}]}}
     cluster.objects[path_of(gate)] = {
         "kind": "Deployment",
@@ -127,12 +127,12 @@ def add_deployment(cluster: FakeCluster, gate: GateConfig = TTS, *, owners: Any 
 
 
 def owner(manager: str, field: str = "f:replicas") -> dict[str, Any]:
-    """Returns an entry of managedFields."""
+    """Returns an entry of managedFields: this manager has set the field."""
     return {"manager": manager, "operation": "Update", "fieldsV1": {"f:spec": {field: {}}}}
 
 
 def scale_by(cluster: FakeCluster, manager: str, replicas: int) -> None:
-    """Scales the Deployment in the name of another manager."""
+    """Scales the Deployment as the field manager `manager`."""
     found = cluster.objects[path_of(TTS)]
     found["spec"]["replicas"] = replicas
     found["metadata"]["generation"] += 1

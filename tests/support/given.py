@@ -37,7 +37,7 @@ def declared(component: type[pulumi.ComponentResource], name: str, args: object)
 
 
 def environment(workload: dict[str, Any]) -> dict[str, str]:
-    """Returns the literal environment of a workload's only container."""
+    """Returns the variables with literal values of a workload's only container."""
     return {e["name"]: e["value"] for e in container(workload)["env"] if "value" in e}
 
 
@@ -48,13 +48,16 @@ def container(workload: dict[str, Any]) -> dict[str, Any]:
 
 
 def pod(workload: dict[str, Any]) -> dict[str, Any]:
-    """Returns the pod's spec of a Job, a CronJob or a DaemonSet."""
+    """Returns the pod spec of a Job, a CronJob or a DaemonSet."""
     spec = workload["spec"]
     return (spec["jobTemplate"]["spec"] if workload["kind"] == "CronJob" else spec)["template"]["spec"]
 
 
 def rights(graph: Graph) -> set[tuple[str, str, str, tuple[str, ...]]]:
-    """Returns the rights of all accounts in a graph: namespace or *, resource with its group, verb, resource names."""
+    """Returns the rights of all roles in a graph.
+
+    Each right has the role's namespace (or *), group/resource, verb and resourceNames.
+    """
     return {
         (r.inputs["metadata"].get("namespace", "*"), f"{group}/{resource}", verb, tuple(rule.get("resourceNames", ())))
         for kind in ("Role", "ClusterRole")

@@ -1,4 +1,4 @@
-"""Builds the clusters of the records as they were before gpu-tenancy: their objects as an API server has them."""
+"""Builds the clusters of the records, as they were before gpu-tenancy. The objects have the form of the API server."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ NAMESPACE_OF = {"immich-ml": "immich", "immich-server": "immich"}
 
 @dataclass
 class Cluster:
-    """The objects of a cluster by the path of their list."""
+    """Holds the objects of a cluster by kind."""
 
     nodes: list[Object] = field(default_factory=list)
     pods: list[Object] = field(default_factory=list)
@@ -36,11 +36,11 @@ class Cluster:
     mutating_webhooks: list[Object] = field(default_factory=list)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     version: str = VERSION
-    stacks: dict[str, str] = field(default_factory=dict)  # maps each namespace to the stack that made it
-    patched: dict[str, str] = field(default_factory=dict)  # maps each namespace to a label that a rollout added
+    stacks: dict[str, str] = field(default_factory=dict)  # Maps a namespace to the stack that created the namespace.
+    patched: dict[str, str] = field(default_factory=dict)  # Maps a namespace to a label that a rollout has added.
 
     def api(self) -> FakeApi:
-        """Returns a client of the API server that has these objects."""
+        """Returns a client of a fake API server with these objects."""
         groups = [{"name": n, "versions": [{"version": v} for v in found]} for n, found in self.groups.items()]
         namespaces = {pod["metadata"]["namespace"]: {} for pod in self.pods} | self.namespaces
         return FakeApi(
@@ -71,7 +71,7 @@ class Cluster:
 
 
 def node(name: str, offered: Mapping[str, str] | None = None, **labels: str) -> Object:
-    """Returns a node that offers these resources, with labels such as `gpu_memory` for nvidia.com/gpu.memory."""
+    """Returns a node with these allocatable resources and labels. The name `gpu_memory` means nvidia.com/gpu.memory."""
     named = {f"nvidia.com/{key.replace('_', '.', 1)}".replace("_", "-"): value for key, value in labels.items()}
     return {
         "apiVersion": "v1",
@@ -83,7 +83,7 @@ def node(name: str, offered: Mapping[str, str] | None = None, **labels: str) -> 
 
 
 def labelled(name: str, product: str, mib: int, count: int = 1, replicas: int = 1, **labels: str) -> Object:
-    """Returns a node as GPU feature discovery labels it. With replicas, the node's GPUs are time-sliced."""
+    """Returns a node with the labels of GPU feature discovery. With `replicas` above 1, its GPUs are time-sliced."""
     strategy = "time-slicing" if replicas > 1 else "none"
     return node(
         name,
@@ -108,7 +108,7 @@ def pod(
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Object:
-    """Returns a running pod as the API server has it, with an owner (kind and name)."""
+    """Returns a running pod in the form of the API server. `owner` is the kind and the name of the pod's owner."""
     owners = (
         [{"apiVersion": "apps/v1", "kind": owner[0], "name": owner[1], "uid": "u", "controller": True}] if owner else []
     )
@@ -132,7 +132,7 @@ def pod(
 
 
 def of_deployment(name: str, namespace: str, *, replicas: int = 1, **given: Any) -> list[Object]:
-    """Returns the pods of a Deployment."""
+    """Returns the pods of a Deployment with this name."""
     made = {"owner": ("ReplicaSet", f"{name}-6c9f8d7b54"), "labels": {"pod-template-hash": "6c9f8d7b54"}}
     return [pod(f"{name}-6c9f8d7b54-x{number:04d}", namespace, **made | given) for number in range(replicas)]
 
@@ -153,13 +153,16 @@ def device_plugin(namespace: str = "nvidia", on: str = "k8s-node1") -> Object:
 
 
 def residents(limits: Mapping[str, str] | None = None) -> list[Object]:
-    """Returns the five residents of record 0000, each on a time slice of the T4."""
+    """Returns the pods of the five residents of record 0000. Each pod has a time slice of the T4."""
     shared = {"limits": {GPU: "1", **(limits or {})}, "priorityClassName": "gpu-workload"}
     return [each for name in STEADY for each in of_deployment(name, NAMESPACE_OF.get(name, name), **shared)]
 
 
 def record_0000(*more: Object) -> Cluster:
-    """Returns the records' cluster before any budget: a T4, five residents, android-emulator and the device plugin."""
+    """Returns the cluster of record 0000 before its pods had budgets.
+
+    The cluster has a T4, five residents, android-emulator and the device plugin.
+    """
     emulator = of_deployment(
         "android-emulator",
         "android-emulator",
@@ -175,7 +178,7 @@ def record_0000(*more: Object) -> Cluster:
 
 
 def device_slice(name: str, *sizes: int, driver: str = "gpu.nvidia.com") -> Object:
-    """Returns the ResourceSlice of NVIDIA's DRA driver for a node with whole GPUs of these MiB."""
+    """Returns the ResourceSlice that NVIDIA's DRA driver publishes for a node with GPUs of these sizes in MiB."""
     devices = [
         {
             "name": f"gpu-{index}",
@@ -192,7 +195,7 @@ def device_slice(name: str, *sizes: int, driver: str = "gpu.nvidia.com") -> Obje
 
 
 def scaled(names: Iterable[str]) -> list[Object]:
-    """Returns Deployments that are scaled to 0 and whose template requests a GPU."""
+    """Returns Deployments that are scaled to 0. Their pods would request a GPU."""
     container = {"name": "main", "resources": {"limits": {GPU: "1"}}}
     return [
         {

@@ -1,4 +1,4 @@
-"""Builds programs as the policy pack sees them, and judges them by the real policy behind the SDK's proxies."""
+"""Builds programs in the form that the policy pack receives, and runs the real pack on these programs."""
 
 import io
 import json
@@ -129,7 +129,7 @@ def cron_job(account: str) -> Manifest:
 
 
 def role(account: str, rules: Iterable[Manifest], namespace: str | None = None, *, home: str = SYSTEM) -> Program:
-    """Returns a role of that name, and the binding that gives the role to the agents' account of that name."""
+    """Returns a role and its binding to an agent's account. All three have the name `account`."""
     kind = "ClusterRole" if namespace is None else "Role"
     subject = {"kind": "ServiceAccount", "name": account, "namespace": home}
     ref = {"apiGroup": RBAC, "kind": kind, "name": account}
@@ -149,7 +149,7 @@ def rule(resource: str, *verbs: str, group: str = "", only: str | None = None) -
 def claim_template(
     namespace: str, seat: str, memory: str | None, *, first_available: bool = False, **fields: Any
 ) -> Manifest:
-    """Returns a ResourceClaimTemplate for so much of the seat's device."""
+    """Returns a ResourceClaimTemplate that requests `memory` of a device of the seat."""
     capacity = {} if memory is None else {"capacity": {"requests": {"memory": memory}}}
     asked = {"deviceClassName": f"{seat}.gpumem.viktorbarzin.me", **capacity, **fields}
     request = {"name": "gpumem", **({"firstAvailable": [asked]} if first_available else {"exactly": asked})}
@@ -158,7 +158,7 @@ def claim_template(
 
 
 def limit(key: str, policy: str, resource: str, account: str) -> Program:
-    """Returns a policy that limits how the account may write the resource, and the policy's binding."""
+    """Returns an admission policy that limits how the account may write the resource, and the policy's binding."""
     user = f"system:serviceaccount:{account}"
     spec = {
         "failurePolicy": "Fail",
@@ -194,7 +194,7 @@ def cluster_queue(*flavors: str, nominal: object = 1) -> Manifest:
 
 
 def platform(ledger: Ledger = LEDGER, memory: HostMemoryPool = NODE_4) -> Program:
-    """Returns a program like prod, with its residents, that breaks no rule. The quotas follow the ledger."""
+    """Returns a program like prod with its residents. The program has no mistakes, and its quotas follow the ledger."""
     program: Program = {"ledger": ledger_object(ledger)}
     for tenant in sorted({s.tenant for s in ledger.seats}):
         hard = {ledger.names.requests_gpumem: str(ledger.budget_mib(tenant))}
@@ -260,13 +260,14 @@ def _agents() -> Program:
 
 
 def consumer(mib: object = 5000) -> Program:
-    """Returns a consumer's program, which has its workload and no object of the platform."""
+    """Returns a program that uses the platform. It has a workload, but none of the platform's objects."""
     return {"llama-swap": deployment("llama-swap", "llama-swap", mib)}
 
 
 def resources(program: Mapping[str, Manifest]) -> list[PolicyResource]:
-    """Returns the resources as AnalyzeStack builds them (pulumi_policy/policy.py): behind proxies, with numbers as
-    floats.
+    """Returns the resources in the form in which AnalyzeStack builds them (pulumi_policy/policy.py).
+
+    Proxies detect unknown values, and all numbers are floats.
     """
     return [
         PolicyResource(
@@ -294,7 +295,10 @@ def _floats(value: Any) -> Any:
 
 
 def judge(program: Mapping[str, Manifest], config: Mapping[str, Any] | None = None) -> list[str]:
-    """Returns the messages of the mandatory policy. Each message has the URN of a resource of the program, or none."""
+    """Returns the messages of the policy pack about the program.
+
+    Checks that a message with a URN names a resource of the program.
+    """
     messages = []
 
     def report(message: str, urn: str | None = None) -> None:
@@ -312,7 +316,7 @@ def rules_of(messages: Iterable[str]) -> set[str]:
 
 
 def put(manifest: Manifest, path: str, value: object) -> None:
-    """Sets the field at a dotted path; numbers are positions in lists."""
+    """Sets the field at a dotted path. A number in the path is a position in a list."""
     *parents, last = path.split(".")
     target: Any = manifest
     for part in parents:

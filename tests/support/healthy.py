@@ -1,4 +1,4 @@
-"""Builds the series of a healthy cluster for promtool's rule tests, and settings that declare every alert."""
+"""Builds the series of a healthy cluster for promtool's rule tests, and settings with which a stack has every alert."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from tests.support.given import CLUSTER, LEDGER, NODES, SYSTEM, T4
 from tests.support.memory_pools import NODE_4
 
 MIB = 2**20
-# Maps a series by its name in PromQL to its values, one a minute, in promtool's notation.
+# Maps a series, written as in PromQL, to its values in promtool's notation. There is one value for each minute.
 Series = dict[str, str]
 CRON_JOBS = ("gpumem-reconcile", "gpu-vram-watchdog")
 CAPPED = replace(T4, enforce=Enforce.DRIVER)
@@ -46,8 +46,9 @@ def steady(value: float) -> str:
 
 
 def measured(node: str, free_mib: int, *, unattributed_mib: int = 0, pool: Pool = T4) -> Series:
-    """Returns an exporter's series of its pool and of one device, and the series of its pod. chat-0 uses the
-    memory that is not free. The pod's series stay while its node is dead.
+    """Returns the series of an exporter with one device, and the series of the exporter's pod.
+
+    The pod chat-0 uses all memory that is not free. The series of the exporter's pod continue after its node has died.
     """
     device = {"node": node, "gpu": "0", "uuid": f"GPU-{node}"}
     pod = {"node": node, "namespace": "chat", "pod": "chat-0", "pod_uid": "u"}
@@ -85,8 +86,9 @@ def allocatable(mib: int, *nodes: str, instance: str = "ksm") -> Series:
 
 
 def asking(of: str = "container") -> Series:
-    """Returns the series of a running pod that requests gpumem in a container, or in an init container like a
-    sidecar.
+    """Returns the series of a running pod that requests gpumem.
+
+    `of` is the kind of the container that has the request: `container`, or `init_container` as for a sidecar.
     """
     asks = {"namespace": "chat", "pod": "chat-0", "container": "c", "resource": "example_com_gpumem"}
     return {
@@ -100,7 +102,7 @@ def running(namespace: str, pod: str, phase: str = "Running") -> str:
 
 
 def placing() -> Series:
-    """Returns the series of two extenders. The first one leads, and both know a device with 4000 MiB left."""
+    """Returns the series of two extenders. The first extender leads. Both report a device with 4000 MiB free."""
     series = {}
     for pod in "ab":
         device = {"node": "a", "gpu": "0", "uuid": "GPU-a", "pod": pod}
@@ -133,7 +135,7 @@ def desired(daemon_set: str, nodes: int) -> Series:
     return {named("kube_daemonset_status_desired_number_scheduled", **labels): f"{nodes}x30"}
 
 
-# These are all series except measured and advertised memory. Each agent succeeds every minute.
+# All series except those of measured and advertised memory. Each agent succeeds every minute.
 BEATING = {
     **{last_success(name): "0+60x30" for name in CRON_JOBS},
     **placing(),
@@ -146,8 +148,9 @@ HEALTHY = {**BEATING, **measured("a", 4000), **allocatable(14000, "a"), **asking
 
 
 def changed(series: Mapping[str, str], changes: Mapping[str, str]) -> Series:
-    """Returns the series with other values. A key replaces each series that it selects, or else adds a series of
-    its name.
+    """Returns the series with changed values.
+
+    A key changes each series that it selects. If it selects none, it becomes a new series.
     """
     found = dict(series)
     for key, values in changes.items():
@@ -156,14 +159,14 @@ def changed(series: Mapping[str, str], changes: Mapping[str, str]) -> Series:
 
 
 def without(series: Mapping[str, str], *keys: str) -> Series:
-    """Returns the series without those that a key selects. Each key must select at least one series."""
+    """Returns the series without the series that the keys select. Each key must select at least one series."""
     gone = {name for key in keys for name in selected(series, key) or [key]}
     assert gone <= series.keys(), gone - series.keys()
     return {name: values for name, values in series.items() if name not in gone}
 
 
 def selected(series: Iterable[str], key: str) -> list[str]:
-    """Returns the series with the key's name and labels."""
+    """Returns the series that have the name and all labels of the key."""
     name, labels = _read(key)
     return [each for each in series if _read(each)[0] == name and labels.items() <= _read(each)[1].items()]
 

@@ -1,4 +1,4 @@
-"""Makes histories of use for replays out of curves. `python -m tests.support.histories` prints a history as CSV."""
+"""Makes histories of GPU memory use, which a replay reads. `python -m tests.support.histories` prints one as CSV."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -16,8 +16,8 @@ from tests.support.replay import CRASH_LOOP, Replay
 
 BEGIN = 1_780_000_020.0  # a whole minute
 STEP_SECONDS = 5
-DAY, NOON, LEAKS = 86400, 43200, 900  # seconds
-# Tenants of support/replay.py have another name than their namespace here.
+DAY, NOON, LEAKS = 86400, 43200, 900  # in seconds.
+# The namespaces of those workloads of support/replay.py that have a different name than their namespace.
 _NAMESPACES = {"immich-server": "immich", "immich-ml": "immich"}
 
 
@@ -28,7 +28,7 @@ def today() -> Stack:
 
 
 def changed(*changes: Change) -> Stack:
-    """Returns prod's stack after changes."""
+    """Returns prod's stack with changed settings."""
     config = prod.raw()
     for change in changes:
         change(config)
@@ -45,7 +45,10 @@ def pod(
     gpu: str = "GPU-0",
     number: int = 1,
 ) -> PodHistory:
-    """Returns a pod of a workload that starts `after` seconds. `mib` maps seconds since the start to MiB."""
+    """Returns the history of a workload's pod, which starts `after` seconds after BEGIN.
+
+    `mib` is the pod's use, or a function from the seconds since the pod's start to its use.
+    """
     wants = mib if callable(mib) else lambda _: mib
     samples = ((BEGIN + after + age, wants(age)) for age in range(0, seconds + 1, STEP_SECONDS))
     space = namespace or _NAMESPACES.get(workload, workload)
@@ -53,16 +56,16 @@ def pod(
 
 
 def of(replay: Replay, phase: int = 0) -> list[PodHistory]:
-    """Returns the use that an exporter would have shown if memory had not been short."""
+    """Returns the use of the replay's tenants, as an exporter would have reported it on a device with enough memory."""
     return [pod(each.name, each.wants, seconds=replay.seconds, after=phase) for each in replay.tenants]
 
 
 def days(count: int) -> tuple[list[PodHistory], Counter[str]]:
-    """Returns days of prod's residents, and how often a replay must recycle, let in and put out each workload.
+    """Returns a history of `count` days of prod's residents, and the acts that a replay of the history must have.
 
-    Each resident uses more in each second hour, within its budget. At noon immich-ml leaks for 15 minutes, then the
-    history has its next pod. At 3:00 ytdlp has work for ten minutes. At 1:00 of each third night llama-swap is rolled
-    out.
+    In every second hour, each resident uses more memory, but not more than its budget. At noon, immich-ml leaks for 15
+    minutes, and a new pod replaces its pod. At 3:00, ytdlp has work for ten minutes. Every third night at 1:00,
+    llama-swap gets a new pod.
     """
     made, end = [], count * DAY
     restarts = {"immich-ml": range(NOON + LEAKS, end, DAY), "llama-swap": range(3600, end, 3 * DAY)}

@@ -1,8 +1,8 @@
-"""Plays an API server full of pods as large as etcd accepts.
+"""Simulates an API server with pods of the largest size that etcd accepts.
 
-`python -m tests.support.hostile <kind> <pods>` lists the pods and follows their events as an agent does. Then it prints
-the peak memory of its process in MiB. A real API server under prod's policies accepted each kind of pod. etcd accepts
-1.5 MiB, from which the server makes more JSON.
+`python -m tests.support.hostile <kind> <pods>` lists the pods and watches their events as an agent does. Then it prints
+its own peak of host memory in MiB. A real API server with prod's policies accepted each kind of pod. etcd accepts
+objects up to 1.5 MiB, but the JSON that the API server returns may be larger.
 """
 
 import json
@@ -40,19 +40,22 @@ def annotated(name: str) -> str:
 
 
 def wide(name: str) -> str:
-    """Returns a text in which one character above U+FFFF makes Python store each character in four bytes."""
+    """Returns a pod with a text that Python stores in four bytes for each character.
+
+    A single character above U+FFFF in the text causes this.
+    """
     value = "x" * 250 * 1024 + "\U0001f600"
     return manifest(name, "", f',"annotations":{{"a":"{value}"}}')
 
 
 def escaped(name: str) -> str:
-    """Returns an argument of 1.4 MiB of "<". Go writes each "<" in six bytes."""
+    """Returns a pod with an argument of 1.4 million "<". In JSON, Go writes each "<" as six bytes."""
     argument = "\\u003c" * 1_400_000
     return manifest(name, f',"args":["{argument}"]')
 
 
 def dense(name: str) -> str:
-    """Returns empty objects, each of which takes three bytes of JSON and 64 bytes in Python."""
+    """Returns a pod with 700,000 empty objects. Each takes three bytes in JSON and 64 bytes in Python."""
     terms = '{"nodeSelectorTerms":[' + "{}," * 699_999 + "{}]}"
     return manifest(
         name, f',"affinity":{{"nodeAffinity":{{"requiredDuringSchedulingIgnoredDuringExecution":{terms}}}}}'
@@ -75,7 +78,7 @@ KINDS: Mapping[str, Callable[[str], str]] = {
 
 
 class Hostile:
-    """Connects to that server as a Transport. The pods differ only by name, so one of them is kept in memory."""
+    """A Transport that returns the responses of this server. It stores one pod, because pods differ only by name."""
 
     def __init__(self, make: Callable[[str], str], pods: int) -> None:
         self._pods = pods
@@ -91,7 +94,7 @@ class Hostile:
         start = int(query.get("continue", 0))
         end = min(start + int(query["limit"]), self._pods)
         token = f',"continue":"{end}"' if end < self._pods else ""
-        # The client never reads the rest of a connection.
+        # The client reads at most `most_bytes` of a response, so further pods are not needed.
         fitting = request.most_bytes // len(self._rest) + 1
         parts = [f'{{"metadata":{{"resourceVersion":"1"{token}}},"items":['.encode()]
         for number in range(start, min(end, start + fitting)):
@@ -102,7 +105,7 @@ class Hostile:
         return Events(self)
 
     def written(self) -> Iterator[bytes]:
-        """Yields the events in pieces, as a connection delivers them."""
+        """Yields the bytes of the watch events in pieces, as a connection delivers them."""
         for number in range(2 * EVENTS):
             yield b'{"type":"ADDED","object":' + self.head(number)
             yield from (self._rest[at : at + PIECE_BYTES] for at in range(0, len(self._rest), PIECE_BYTES))
@@ -113,7 +116,7 @@ class Hostile:
 
 
 class Events:
-    """Yields events as fast as the client reads them."""
+    """A stream of watch events, as fast as the client reads."""
 
     def __init__(self, server: Hostile) -> None:
         self._pieces = server.written()
@@ -132,7 +135,7 @@ class Events:
 
 
 def followed(kind: str, pods: int) -> None:
-    """Lists the pods, then decodes the events, with a short pause for each."""
+    """Lists the pods, then watches and decodes their events, with a short pause after each event."""
     assert {exporter.Settings, watchdog.Settings}, "an agent's modules take memory, too"
     log = Log("test", sys.stderr)
     with tempfile.NamedTemporaryFile() as token:
@@ -144,11 +147,11 @@ def followed(kind: str, pods: int) -> None:
         while taken < EVENTS:
             taken += applied(watches.take(30), log)
         watches.close()
-        time.sleep(0.3)  # later events are not decoded
+        time.sleep(0.3)  # during this time, events arrive that nobody decodes
 
 
 def applied(events: list[Object], log: Log) -> int:
-    """Returns the number of pods among the events, with a short pause for each."""
+    """Decodes the pods of the events, with a short pause after each pod. Returns the number of pods."""
     pods = [event["object"] for event in events if event["type"] != "BOOKMARK"]
     for pod in pods:
         node_pod(pod, None, log)

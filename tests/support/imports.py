@@ -13,8 +13,9 @@ def modules(package: str) -> list[Path]:
 
 
 def imported(path: Path, *, at_once: bool = False) -> set[str]:
-    """Returns the full names that a module imports. With `at_once`, imports in functions and imports for types are
-    left out.
+    """Returns the full names that a module imports.
+
+    With `at_once`, leaves out imports in functions and imports that only type checkers read.
     """
     found: set[str] = set()
     pending: list[ast.AST] = [ast.parse(path.read_text())]

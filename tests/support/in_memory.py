@@ -1,4 +1,4 @@
-"""Connects a client to a FakeCluster in the same process, without socket, TLS and threads."""
+"""Connects a client to a FakeCluster in the same process, without sockets, TLS or threads."""
 
 import http.client
 import json
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class InMemory:
-    """Sends text, as a connection does, so that a cluster and its clients share no object."""
+    """A Transport that calls the fake cluster. It passes JSON text, so that cluster and client share no objects."""
 
     def __init__(self, cluster: "FakeCluster") -> None:
         self._cluster = cluster
@@ -26,7 +26,7 @@ class InMemory:
         body = json.loads(request.body) if request.body is not None else None
         try:
             code, answer, headers = self._cluster.answer(request.method, request.path, body)
-        except ConnectionAbortedError:  # as a client finds it
+        except ConnectionAbortedError:  # a real client gets the following error
             raise http.client.RemoteDisconnected("Remote end closed connection without response") from None
         shown = {name.lower(): value for name, value in headers.items()}
         date = format_datetime(self._cluster.time_of_day(), usegmt=True)
@@ -49,7 +49,7 @@ class InMemory:
 
 
 class InMemoryStream:
-    """Watches the cluster's collection at `path`."""
+    """A watch of the fake cluster's collection at `path`."""
 
     def __init__(self, cluster: "FakeCluster", path: str, query: dict[str, str]) -> None:
         self._cluster = cluster

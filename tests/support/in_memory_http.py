@@ -1,4 +1,4 @@
-"""Serves a node agent's pages on a port that exists only in this process, so that agents need no socket."""
+"""Serves a node agent's HTTP pages on a port that exists only in this process, without a socket."""
 
 import errno
 import http.client
@@ -23,7 +23,7 @@ _WIRE = urllib.request.HTTPHandler.http_open
 
 @contextmanager
 def serving(source: MetricsSource) -> Iterator[int]:
-    """Yields the port of 127.0.0.1 that serves the source. Connections to other ports are refused."""
+    """Serves the source on a port of 127.0.0.1 during the block, and yields the port. Refuses other ports."""
     port = next(_PORTS)
     elsewhere = urllib.request.HTTPHandler.http_open
 

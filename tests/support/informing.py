@@ -1,4 +1,4 @@
-"""Runs an informer, or a single watch, on a real clock with short pauses."""
+"""Runs an informer or a single watch with a real clock, but with short pauses."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 60
 
 @dataclass
 class HurriedTime:
-    """Returns real time, which tests may move ahead. A sleep really waits, but never for long."""
+    """A real clock that tests may move ahead. Every sleep is shortened."""
 
     ahead_seconds: float = 0.0
     slept: list[float] = field(default_factory=list)
@@ -40,13 +40,13 @@ def eventually(holds: Callable[[], object], state: Callable[[], object] = lambda
 
 
 def wakeful() -> AbstractContextManager[object]:
-    """Makes informers check every few milliseconds whether they were stopped or their event has come."""
+    """Makes informers check for a stop and for events every 20 ms during the block."""
     return mock.patch.object(informers, "_TAKE_SECONDS", 0.02)
 
 
 @contextmanager
 def running(informer: Informer, cluster: FakeCluster, *, watches: int = 1) -> Iterator[None]:
-    """Runs an informer and yields once it watches. No thread is left for the next tests."""
+    """Runs an informer during the block, which begins when the informer watches. Ends its thread afterwards."""
     cluster.watches_last = True
     thread = threading.Thread(target=informer.run, daemon=True)
     with wakeful():

@@ -1,4 +1,4 @@
-"""Holds the objects that `kubectl gpumem` reads in memory, and refuses some of them as the API server would."""
+"""Simulates the API server that `kubectl gpumem` reads. The objects are in memory, and some requests are refused."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -35,7 +35,7 @@ LEDGER_OF_PROD = Ledger(
 
 @dataclass
 class FakeApi:
-    """Holds objects and lists by path. Other paths answer 404, and paths in `refused` answer 403."""
+    """Maps paths to objects and lists. Answers 403 for the paths in `refused`, and 404 for unknown paths."""
 
     objects: dict[str, Object] = field(default_factory=dict)
     lists: dict[str, list[Object]] = field(default_factory=dict)
@@ -72,7 +72,10 @@ def api(
     ledger: Ledger = LEDGER_OF_PROD,
     slices: Iterable[Object] | None = None,
 ) -> FakeApi:
-    """Returns a cluster with these pods. By default the cluster has a node with a T4 and a node with a whole device."""
+    """Returns a fake API server with these pods.
+
+    By default, the cluster has two nodes: one with a shared T4, and one with a device that is given out whole.
+    """
     shown_nodes = [*nodes] if nodes is not None else [node("k8s-node1"), node("k8s-node2", "whole")]
     shown_slices = [*slices] if slices is not None else [device_slice("k8s-node1", 15360)]
     path = f"/api/v1/namespaces/{SYSTEM}/configmaps/{LEDGER}"
@@ -129,7 +132,7 @@ def pod(
     status: dict[str, Any] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """Returns a pod that is 10 minutes old. With `on`, the pod is bound to these devices."""
+    """Returns a pod that is 10 minutes old. With `on`, the pod is bound to that node and to `devices`."""
     wanted = ({NAMES.gpumem: str(mib)} if mib else {}) | (limits or {})
     if len(devices) > 1:
         wanted[NAMES.gpu_count] = str(len(devices))
@@ -156,7 +159,7 @@ def pod(
 
 
 def add_exporter(found: FakeApi, on: str, metrics: str, port: int = 9401) -> None:
-    """Adds the exporter's metrics page, as the API server's proxy serves it."""
+    """Adds the pod of the node's exporter, and its metrics page as the API server's proxy serves it."""
     name = f"exporter-{on}"
     found.lists[f"/api/v1/namespaces/{EXPORTERS}/pods"].append(
         {
@@ -175,7 +178,7 @@ def add_exporter(found: FakeApi, on: str, metrics: str, port: int = 9401) -> Non
 
 
 def page(on: str, free_mib: int, uses: dict[str, int]) -> str:
-    """Returns the metrics page of an exporter on a node with one T4. `uses` maps "namespace/pod" to MiB."""
+    """Returns the metrics page of an exporter on a node with one T4. `uses` maps "namespace/pod" to the pod's MiB."""
     users = []
     for who, mib in uses.items():
         namespace, _, name = who.partition("/")

@@ -1,4 +1,4 @@
-"""Makes ledgers of any shape that the settings accept, for property tests."""
+"""Makes random ledgers for property tests, with all shapes that the settings accept."""
 
 from hypothesis import strategies as st
 
@@ -8,7 +8,7 @@ from tenancy.names import GPU
 
 DOMAIN = "example.com"
 GPUMEM = f"{DOMAIN}/gpumem"
-# These names have every length that the chart has to print.
+# Names of every length that the seating chart has to print.
 NAMES = st.sampled_from(["abcdefghijklmnopqrstuv"[:length] for length in range(1, 23)])
 TENANTS = st.sampled_from(["team-a", "team-b", "team-c"])
 
@@ -60,7 +60,10 @@ def quotas(draw: st.DrawFn, name: str, among: list[Pool]) -> QueueQuota:
 
 @st.composite
 def ledgers(draw: st.DrawFn) -> Ledger:
-    """Makes ledgers, some of them overrun, because the chart must draw ledgers that the policy pack refuses."""
+    """Makes ledgers for tests of the seating chart.
+
+    Some ledgers promise more than the pools have. The policy pack refuses such a ledger, but the chart must draw it.
+    """
     every = [draw(pools(name)) for name in draw(st.lists(NAMES, min_size=1, max_size=3, unique=True))]
     shared = [pool for pool in every if pool.sharing is Sharing.MEMORY]
     sitting = draw(st.lists(NAMES, max_size=8, unique=True)) if shared else []

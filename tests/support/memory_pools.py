@@ -1,4 +1,4 @@
-"""Builds the memory pool of record 0001's node, and the ConfigMap that holds the pool."""
+"""Builds the memory pool of the node in record 0001, and the ConfigMap that contains the pool."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Builds a node's pod as the API has it, and pods as the node's agents read them."""
+"""Builds a node's pod in the form of the API server, and decodes pods as the agents on nodes do."""
 
 import io
 from typing import Any

@@ -1,7 +1,7 @@
-"""Builds ResourceSlices as NVIDIA's DRA driver publishes them, attribute by attribute.
+"""Builds ResourceSlices with exactly the fields that NVIDIA's DRA driver publishes.
 
-Source: GpuInfo.Attributes, fullGpuCapacity and applyConsumableShares in cmd/gpu-kubelet-plugin of
-kubernetes-sigs/dra-driver-nvidia-gpu at 9593204 (v0.5.0); the pool is the node, by publishResources in driver.go.
+Source: GpuInfo.Attributes, fullGpuCapacity, applyConsumableShares and publishResources in cmd/gpu-kubelet-plugin of
+kubernetes-sigs/dra-driver-nvidia-gpu at 9593204 (v0.5.0). Each node has a pool with the node's name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,10 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """Holds a GPU. `shares` is the driver's --consumable-shares: disabled (the default), memory or unlimited."""
+    """Describes a GPU. `shares` is the value of the driver's flag --consumable-shares.
+
+    The values are disabled (the default), memory and unlimited.
+    """
 
     minor: int = 0
     mib: int = 15360
@@ -73,7 +76,7 @@ MIG: Object = {
 def nvidia_slice(
     node: str, devices: Iterable[Gpu | Object], *, part: str = "abcde", generation: int = 1, count: int = 1
 ) -> Object:
-    """Returns one of `count` slices of the node's pool. The API server generates the end of the slice's name."""
+    """Returns one of the `count` slices of a node's pool. `part` is the generated end of the slice's name."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",

@@ -1,4 +1,4 @@
-"""Chooses a pod as the kernel does, by the badness with which the proof of host memory calculates."""
+"""Chooses the pod that the kernel would kill, with the badness that the proof of host memory uses."""
 
 from collections.abc import Iterable
 
@@ -6,9 +6,9 @@ from tenancy.host_memory.oom import PodState, badness_pages
 
 
 def kernel_victim(states: Iterable[PodState], total_mib: int) -> PodState | None:
-    """Returns the pod with the highest badness; None if two pods have it, or if there is no pod.
+    """Returns the pod with the highest badness; None if several pods have the highest badness, or if there is no pod.
 
-    Between two equal pods, the kernel kills the last one in its own order. A pod of unknown use counts as 0.
+    If several pods have the highest badness, the kernel's internal order decides. Unknown use counts as 0.
     """
     scores = [(badness_pages(s.resident_mib or 0, s.oom_score_adj, total_mib), s) for s in states]
     highest = max((score for score, _ in scores), default=0)

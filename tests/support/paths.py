@@ -1,4 +1,4 @@
-"""Names the folder of the checkout."""
+"""Defines the path of the checkout."""
 
 from pathlib import Path
 

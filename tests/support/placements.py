@@ -1,15 +1,18 @@
-"""Whether pods with several devices fit, by trying everything."""
+"""Decides by trying all placements whether pods with several devices fit."""
 
 from functools import cache
 from itertools import combinations
 
 Nodes = tuple[tuple[int, ...], ...]
-Requests = tuple[tuple[int, int], ...]  # the MiB of a pod on each device, and its devices
+Requests = tuple[tuple[int, int], ...]  # for each pod: its MiB on each device, and its number of devices
 
 
 @cache
 def by_trying_everything(requests: Requests, nodes: Nodes) -> bool:
-    """True if each pod finds its devices on one node. Orders of nodes and of a node's devices are all the same."""
+    """Returns True if all pods fit, with the devices of each pod on one node.
+
+    The order of the nodes, and of the devices of a node, does not matter.
+    """
     if not requests:
         return True
     mib, count = requests[0]

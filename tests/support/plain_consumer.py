@@ -1,4 +1,4 @@
-"""Declares the program of examples/consumer without our package. Tests make mistakes in this program."""
+"""Declares the same objects as examples/consumer, but without our package. Tests add mistakes to this program."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pulumi_kubernetes as k8s
 
 
 def seat(config: pulumi.Config) -> pulumi.Output[dict[str, Any]]:
-    """Returns the fields that the pods need, from the platform's stack, or else from our own configuration."""
+    """Returns the fields of the seat for the pods: from the platform's stack, or from the setting `stanza`."""
     platform, resident = config.get("platform"), config.require("resident")
     if not platform:
         return pulumi.Output.from_input(config.require_object("stanza"))
@@ -15,7 +15,7 @@ def seat(config: pulumi.Config) -> pulumi.Output[dict[str, Any]]:
 
 
 def pod_spec(image: str, seat: pulumi.Output[dict[str, Any]]) -> dict[str, Any]:
-    # One nvidia.com/gpu is one time slice of a shared device; the seat has the memory.
+    # On a shared device, one nvidia.com/gpu is one time slice. The seat's resources have the memory.
     resources = seat.apply(
         lambda seat: {name: {**amounts, "nvidia.com/gpu": "1"} for name, amounts in seat["resources"].items()}
     )
@@ -49,7 +49,7 @@ def main() -> None:
         spec={
             "replicas": 1,
             "selector": {"matchLabels": labels},
-            # A rolling update would wait forever for a second seat for its extra pod.
+            # A rolling update would create an additional pod, which would wait forever for a second seat.
             "strategy": {"type": "Recreate"},
             "template": {"metadata": {"labels": labels}, "spec": pod_spec(config.require("image"), ours)},
         },

@@ -1,4 +1,4 @@
-"""Returns prod's configuration as plain data, for tests that break it."""
+"""Returns prod's configuration as plain data, for tests that change it."""
 
 import json
 import pickle
@@ -22,7 +22,7 @@ Change = Callable[[Raw], object]
 
 
 def raw() -> Raw:
-    """Returns a copy that a test may change."""
+    """Returns a copy of prod's configuration, which a test may change."""
     config: Raw = pickle.loads(_pickled())  # noqa: S301 (our own)
     return config
 
@@ -33,7 +33,7 @@ def _pickled() -> bytes:
 
 
 def put(path: str, value: object) -> Change:
-    """Sets the key at a path of keys separated by spaces."""
+    """Returns a change that sets a key. `path` has the parent keys and the key, separated by spaces."""
 
     def change(config: Raw) -> None:
         *parents, last = path.split()
@@ -45,12 +45,15 @@ def put(path: str, value: object) -> Change:
 
 
 def as_the_engine(values: Raw) -> dict[str, str]:
-    """Returns the configuration as the engine passes it to the program: JSON by the project's keys."""
+    """Returns the configuration in the form in which the engine passes it to the program.
+
+    Each key has the project's name as its prefix, and each value is JSON text.
+    """
     return {f"{PROJECT}:{name}": json.dumps(value) for name, value in values.items()}
 
 
 def of_the_engine(monkeypatch: pytest.MonkeyPatch, config: dict[str, str], folder: Path) -> settings.StackSettings:
-    """Returns the settings that the program of the stack `x` reads in this folder."""
+    """Returns the settings that a program reads in this folder from this configuration. The stack's name is `x`."""
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps(config))
     monkeypatch.setattr("pulumi.get_stack", lambda: "x")
     monkeypatch.chdir(folder)
@@ -58,7 +61,7 @@ def of_the_engine(monkeypatch: pytest.MonkeyPatch, config: dict[str, str], folde
 
 
 def drop(path: str) -> Change:
-    """Removes the key at a path of keys separated by spaces."""
+    """Returns a change that removes a key. `path` has the parent keys and the key, separated by spaces."""
 
     def change(config: Raw) -> None:
         *parents, last = path.split()
@@ -70,7 +73,7 @@ def drop(path: str) -> Change:
 
 
 def refusal(*changes: Change) -> list[str]:
-    """Returns the lines with which prod is refused after the changes; an empty list if prod is accepted."""
+    """Returns the error lines for prod's configuration after the changes; an empty list if it is accepted."""
     config = raw()
     for change in changes:
         change(config)
@@ -82,7 +85,7 @@ def refusal(*changes: Change) -> list[str]:
 
 
 def declared(config: Raw) -> Program:
-    """Returns the objects of the program with this configuration, without components."""
+    """Returns the Kubernetes objects that the program declares with this configuration, by their Pulumi names."""
     graph = engine.build(lambda: platform.build(settings.parse(config)))
     objects: Program = {}
     for resource in graph.resources:

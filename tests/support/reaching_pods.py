@@ -1,4 +1,4 @@
-"""Makes random pods that may reach a GPU by any combination of routes, with amounts at the limits."""
+"""Makes random pods that try to get a GPU in any combination of ways, with amounts near the limits."""
 
 from random import Random
 from typing import Any
@@ -7,7 +7,7 @@ from tenancy.names import GPU, SCHEDULER_NAME, VISIBLE_DEVICES, Names
 
 Pod = dict[str, Any]
 
-EXEMPT_CLASS = "longhorn-critical"  # for pods in exempt namespaces only
+EXEMPT_CLASS = "longhorn-critical"  # only pods in exempt namespaces may have this class
 _PLUGIN = [GPU, "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb", "nvidia.com/nic"]
 _CLAIMED = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
 _PATHS = ["/dev/nvidia0", "/dev", "//dev/./nvidiactl", "/dev/fuse", "/", "/devices", "/var/lib/x"]
@@ -16,7 +16,7 @@ _HARMLESS = ["example.com/team", "cdi.k8s.io.example.com/x", "prometheus.io/scra
 
 
 def pod(random: Random, names: Names, mib: list[int]) -> Pod:
-    """Returns a pod with budgets at, above or below one of the sizes `mib`."""
+    """Returns a random pod. Its budgets are equal to, or slightly above or below, sizes in `mib`."""
     count = random.choice([0, 0, 0, 0, 0, 1, 2, 3])
     containers = [_container(random, names, mib, f"c{n}", count if not n else 0) for n in range(_few(random, 1))]
     starting = [_container(random, names, mib, f"i{n}", 0) for n in range(_few(random, 0))]

@@ -1,4 +1,4 @@
-"""Runs a real Prometheus that holds a history which a test chose."""
+"""Runs a real Prometheus with a history of samples that the test chooses."""
 
 import shutil
 import socket
@@ -14,8 +14,9 @@ import pytest
 
 @contextmanager
 def prometheus(folder: Path, history: Iterable[str]) -> Iterator[str]:
-    """Yields the address of Prometheus. `history` has lines of OpenMetrics, each with its time. Skips the test if
-    Prometheus is not installed.
+    """Runs Prometheus during the block and yields its URL. `history` has lines of OpenMetrics with timestamps.
+
+    Skips the test if Prometheus is not installed.
     """
     programs = [shutil.which(name) for name in ("promtool", "prometheus")]
     if None in programs:

@@ -1,4 +1,4 @@
-"""Describes the memory of tenants on one T4 in the two incidents on record, as curves by the second."""
+"""Describes two recorded incidents on one T4: the GPU memory that each workload uses over time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Tenant:
-    """Holds a Deployment of one pod. `wants` maps the seconds since the container's start to MiB."""
+    """Describes a Deployment with one pod. `wants` maps the seconds since the container's start to the MiB it uses."""
 
     name: str
     wants: Callable[[int], int]
@@ -17,7 +17,7 @@ def steady(mib: int) -> Callable[[int], int]:
 
 
 def growing(begin_mib: int, end_mib: int, *, after: int = 0, seconds: int) -> Callable[[int], int]:
-    """Returns the curve from one amount to another within so many seconds, and no further."""
+    """Returns a function that grows linearly from `begin_mib` to `end_mib`, within `seconds` that begin at `after`."""
     return lambda age: begin_mib + round((end_mib - begin_mib) * min(max(age - after, 0), seconds) / seconds)
 
 
@@ -30,10 +30,10 @@ def _household(*others: Tenant) -> tuple[Tenant, ...]:
 
 
 def _arena(seconds: int, after: int) -> tuple[Tenant, ...]:
-    """Replays 2026-06-02: immich-ml's arena grows from 2 to 10.7 GB while the others use the amounts that were
-    measured.
+    """Describes the incident of 2026-06-02: the use of immich-ml grows from 2,000 to 10,700 MiB.
 
-    llama-swap runs on the same device. It loads and unloads a model of 4350 MiB every five minutes.
+    The other workloads use the measured amounts. llama-swap runs on the same device, and loads and unloads a model of
+    4350 MiB every five minutes.
     """
     return _household(
         Tenant(name="immich-server", wants=steady(1200)),
@@ -50,8 +50,8 @@ class Replay:
 
 DRIFT = Replay(_arena(7200, 0), 3600)
 BURST = Replay(_arena(60, 610), 1800)
-# 2026-07-07: two budgets were wrong from the start: 5000 for 6996, and 1800 for 6750. Both do not fit the device
-# together.
+# The incident of 2026-07-07. Two budgets were too small from the start: 5000 MiB for a use of 6996 MiB, and 1800 MiB
+# for a use of 6750 MiB. The two workloads do not fit on the device together.
 CRASH_LOOP = Replay(
     _household(
         Tenant(name="immich-ml", wants=steady(2000)),

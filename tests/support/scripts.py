@@ -1,4 +1,4 @@
-"""Writes programs for tests, and makes a PATH without the programs of this machine."""
+"""Writes scripts for tests, and makes a PATH that hides most programs of this machine."""
 
 import os
 import shutil
@@ -13,8 +13,9 @@ def script(file: Path, body: str) -> Path:
 
 
 def system_programs(folder: Path, *more: str) -> Path:
-    """Returns a PATH entry with the few programs that scripts need, so that tests find no other tool of this
-    machine.
+    """Returns a folder for PATH with the few system programs that scripts need.
+
+    With this PATH, tests find no other program of this machine.
     """
     folder.mkdir()
     for program in ("sh", "env", "chmod", "cat", "mkdir", "touch", *more):

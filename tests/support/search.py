@@ -1,6 +1,6 @@
-"""Searches at random: a few hundred cases of a fresh seed in `make unit`, all of them in `make soak`.
+"""Controls tests with random cases. `make unit` tries a few hundred cases of a new seed, and `make soak` many more.
 
-The seed is in the report of each search that fails. GPU_TENANCY_SEED=<seed> repeats the run.
+The report of a failed test contains the seed. GPU_TENANCY_SEED=<seed> repeats the run.
 """
 
 import os
@@ -19,7 +19,7 @@ SOAK = "GPU_TENANCY_SOAK"
 
 
 def choose_seed() -> None:
-    """Chooses the seed for this run and for the processes that it starts, unless a seed is given."""
+    """Chooses a seed for this process and its child processes, unless the environment sets one."""
     os.environ.setdefault(SEED, str(secrets.randbelow(10**9)))
 
 
@@ -28,17 +28,17 @@ def seed() -> int:
 
 
 def dice(name: object) -> Random:
-    """Returns the same random numbers for the same seed and name."""
+    """Returns a generator of random numbers that depends only on the seed and the name."""
     return Random(f"{seed()} {name}")  # noqa: S311 (no secret)
 
 
 def cases(quick: int, *, soak: int) -> int:
-    """Returns the number of cases that a search tries now."""
+    """Returns the number of cases that a test tries: `quick`, or `soak` in `make soak`."""
     return soak if os.environ.get(SOAK) else quick
 
 
 def examples(quick: int, *, soak: int) -> Callable[[Test], Test]:
-    """Decorates a test above @given: it runs so many examples of this run's seed, and none of an earlier run."""
+    """Decorates a test with @given: the test runs this number of examples, and none that an earlier run has saved."""
 
     def decorate(test: Test) -> Test:
         settings = hypothesis.settings(

@@ -1,4 +1,4 @@
-"""Runs the shipped exporter as a process, with a cluster that is served over TLS."""
+"""Runs the shipped exporter as a process that connects to a fake cluster over TLS."""
 
 import socket
 import subprocess
@@ -15,7 +15,7 @@ from toolchain.cluster.fake_nvml import FakeNvml
 
 @dataclass(frozen=True)
 class Shipped:
-    """A running exporter."""
+    """Holds the process and the port of a running exporter."""
 
     process: "subprocess.Popen[str]"
     port: int
@@ -23,7 +23,7 @@ class Shipped:
 
 @contextmanager
 def shipped_exporter(served: ServedOverTls, zipapp: Path, nvml: FakeNvml) -> Iterator[Shipped]:
-    """Runs the node's real exporter from its zipapp, on a free port."""
+    """Runs the exporter from its zipapp during the block, on a free port."""
     with socket.create_server(("", 0)) as probe:
         port = probe.getsockname()[1]
     environ = {

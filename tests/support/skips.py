@@ -1,10 +1,11 @@
-"""Lists the reasons for which tests may be skipped in CI. Any other skip fails there, because it would hide a
-missing tool.
+"""Lists the reasons for which tests may be skipped in CI.
+
+In CI, a skip for any other reason is a failure, because it would hide a missing tool.
 """
 
 from collections.abc import Mapping
 
-# Maps the beginning of each reason to the explanation why CI needs the skip.
+# Maps the beginning of a skip's reason to the explanation why this skip is allowed in CI.
 ALLOWED: Mapping[str, str] = {
     "NO NVIDIA GPU": "hosted runners have none",
     "this machine has an NVIDIA driver": "one with a GPU shows what the others cannot, and the reverse",
@@ -24,7 +25,7 @@ def is_ci(environ: Mapping[str, str]) -> bool:
 
 
 def refusal(reason: str) -> str:
-    """Returns the report of the failed test."""
+    """Returns the failure message for a test that was skipped with this reason."""
     return (
         f"{reason}\nIn CI a skip fails unless tests/support/skips.py lists its reason: install what is missing there."
     )

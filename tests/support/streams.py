@@ -1,4 +1,4 @@
-"""Builds engine events as Pulumi writes them."""
+"""Builds the events that Pulumi's engine writes during a preview."""
 
 import json
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ def component(kind: str, name: str) -> str:
 
 
 def step(op: str, at: str, parent: str = STACK, **given: Any) -> Event:
-    """Returns a step of the resource at a URN. A deletion has only the old state."""
+    """Returns the event of a step on the resource with the URN `at`. A deletion has only the old state."""
     state = {"urn": at, "parent": parent}
     states = {"old": state, "new": None} if op.startswith("delete") else {"old": None, "new": state}
     return {"resourcePreEvent": {"metadata": {"op": op, "urn": at, "type": "any", **states, **given}}}

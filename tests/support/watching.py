@@ -1,4 +1,4 @@
-"""Runs a watchdog pass by pass over one or two devices and the pods that use them."""
+"""Runs a watchdog pass by pass on one or two devices and the pods that use these devices."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -67,9 +67,7 @@ Use = tuple[GpuPod, int]
 
 @dataclass
 class Watch:
-    """Runs a watchdog's passes over one T4, 5 s apart. The first pass is at second 105, and the second at second
-    110.
-    """
+    """Runs passes of a watchdog on one T4, one every 5 s. The first pass is at second 105."""
 
     limits: Limits = LIMITS
     recycled: tuple[Recycled, ...] = ()
@@ -81,8 +79,9 @@ class Watch:
     state: PassState = field(default_factory=PassState)
 
     def sample(self, *uses: Use, pods: Iterable[GpuPod] | None = None, **reading: Any) -> Decision:
-        """Runs one pass over the MiB that these pods use. `pods` are the pods that the API shows, by default the
-        same.
+        """Runs one pass. `uses` has the pods that use memory, with their MiB.
+
+        `pods` are the pods that the API server returns, by default the pods in `uses`.
         """
         self.seconds += 5
         found = NodeTelemetry(
@@ -130,7 +129,7 @@ def recycled(decision: Decision) -> list[str]:
 
 
 def second(watch: Watch, *uses: Use, **reading: Any) -> Decision:
-    """Returns the decision on the second of two equal samples."""
+    """Runs two passes with equal samples, and returns the decision of the second pass."""
     watch.sample(*uses, **reading)
     return watch.sample(*uses, **reading)
 
@@ -142,7 +141,10 @@ def entry(at: float, pod: GpuPod, *uids: str) -> Recycled:
 def two_cards(
     watch: Watch, *uses: tuple[GpuPod, int, int], shown: tuple[int, ...] = (0, 1), **reading: Any
 ) -> Decision:
-    """Returns the decision on the second of two equal samples of a node with two devices. One device may be lost."""
+    """Runs two passes with equal samples of a node with two devices, and returns the decision of the second pass.
+
+    `shown` has the indices of the devices that still have readings.
+    """
     devices = tuple(card(15360 - sum(mib for _, mib, at in uses if at == gpu), gpu) for gpu in shown)
     found = tuple(
         PodUse(uid=pod.uid, namespace="", pod="", uuid=f"GPU-{gpu}", used_bytes=mib * MIB) for pod, mib, gpu in uses

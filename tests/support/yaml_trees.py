@@ -1,4 +1,4 @@
-"""Returns the data that a YAML reader gets from a tree that init writes."""
+"""Converts a YAML tree of `init` into the data that a YAML reader would return."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from gpumem.init.yaml_text import Item, Map, Scalar
 
 
 def plain(value: Scalar | Map | tuple[Item, ...]) -> Any:
-    """Returns the data that a YAML reader gets."""
+    """Returns the data that a YAML reader would return for this tree."""
     if isinstance(value, Map):
         return {entry.key: plain(entry.value) for entry in value.entries}
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Runs agents by hand, with Jobs made from their CronJobs as `kubectl create job --from` makes them, or stops them."""
+"""Runs agents by Jobs that it creates from their CronJobs, as `kubectl create job --from` does, or suspends agents."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -20,19 +20,22 @@ from tests.support.e2e.rollout import (
 
 
 def run_once(prod: Rollout, agent: str) -> str:
-    """Creates a Job for one pass of the agent in a real container. Returns the Job's name."""
+    """Creates a Job that runs one pass of the agent in a real container. Returns the Job's name."""
     return start(prod, agent, RUN_SECONDS="0")
 
 
 def start(
     prod: Rollout, agent: str, change: Callable[[dict[str, Any]], object] = lambda pod: None, **environment: str
 ) -> str:
-    """Creates a Job with these variables and returns its name. `change` may edit the pod's spec."""
+    """Creates a Job of the agent with these environment variables, and returns its name.
+
+    `change` may edit the pod's spec.
+    """
     template = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}")["spec"]["jobTemplate"]
     pod = template["spec"]["template"]["spec"]
     give(pod, **environment)
     change(pod)
-    spec = {**template["spec"], "activeDeadlineSeconds": PATIENCE_SECONDS}  # a busy machine starts containers slowly
+    spec = {**template["spec"], "activeDeadlineSeconds": PATIENCE_SECONDS}  # long, for starts on a busy machine
     metadata = {"generateName": f"{agent}-by-hand-", "labels": template["metadata"]["labels"]}
     answer = prod.create(jobs(SYSTEM), {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
     assert answer.refusal is None, answer.refusal
@@ -40,7 +43,7 @@ def start(
 
 
 def give(pod: dict[str, Any], **environment: str) -> None:
-    """Sets these variables in the agent's container."""
+    """Sets these environment variables in the agent's container."""
     (container,) = pod["containers"]
     kept = [variable for variable in container["env"] if variable["name"] not in environment]
     container["env"] = [*kept, *({"name": name, "value": value} for name, value in environment.items())]
@@ -58,7 +61,7 @@ def succeeded(prod: Rollout, job: str) -> bool:
 
 
 def succeeds(prod: Rollout, name: str) -> None:
-    """Waits until the Job ends. Raises ClusterError if the Job does not succeed in time."""
+    """Waits until the Job succeeds. Raises ClusterError if the Job does not succeed in time."""
     eventually(lambda: condition(prod.get(jobs(SYSTEM, name)), "Complete"), f"{name} succeeds")
 
 
@@ -81,8 +84,9 @@ def without_runs(prod: Rollout, agent: str) -> Iterator[None]:
 
 
 def forget_nodes(prod: Rollout) -> None:
-    """Deletes reconcile's record of earlier labels and runs reconcile, which would otherwise wait because of the
-    record.
+    """Deletes reconcile's journal and runs reconcile once.
+
+    With the journal, reconcile would wait before it acts on nodes with new labels.
     """
     with without_runs(prod, names.RECONCILE):
         prod.cluster.api.patch(
@@ -92,7 +96,7 @@ def forget_nodes(prod: Rollout) -> None:
 
 
 def pods_of(prod: Rollout, agent: str) -> list[str]:
-    """Returns the Job's pods that have not ended."""
+    """Returns the names of the agent's pods that have not ended."""
     found = prod.items(f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{agent}")
     return [item["metadata"]["name"] for item in found if item["status"].get("phase") not in ("Succeeded", "Failed")]
 

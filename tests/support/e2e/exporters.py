@@ -1,6 +1,4 @@
-"""Serves exporters on the real node, each on its own port: the agents' HTTP endpoint with readings that a test
-chooses.
-"""
+"""Runs fake exporters on the real node, each on a different port. A test chooses their readings."""
 
 import json
 import subprocess
@@ -61,14 +59,14 @@ print(json.dumps({port: twice(port) for port in sys.argv[1:]}))
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Holds an exporter's answer. The age of the answer grows like a real age, unless the answer is `frozen`."""
+    """Holds the metrics page of a fake exporter. The age of its reading grows in real time, unless it is `frozen`."""
 
     text: str
     frozen: bool = False
 
 
 def pod_of(found: Object) -> NodePod:
-    """Returns the pod as an exporter knows it."""
+    """Returns the pod in the form in which the exporter stores pods."""
     metadata, uid = found["metadata"], found["metadata"]["uid"]
     declared = int(found["spec"]["containers"][0]["resources"]["limits"][GPUMEM].replace("k", "000"))
     return NodePod(
@@ -82,7 +80,7 @@ def pod_of(found: Object) -> NodePod:
 
 
 def shown(ledger: Ledger, uses: Iterable[tuple[NodePod, int]], free_mib: int, *, used_mib: int | None = None) -> str:
-    """Returns an exporter's page for a T4 with these users, in MiB."""
+    """Returns the metrics page of an exporter with one T4. `uses` has the pods with their use in MiB."""
     used = tuple(uses)
     card = Device(
         gpu=0,
@@ -98,7 +96,10 @@ def shown(ledger: Ledger, uses: Iterable[tuple[NodePod, int]], free_mib: int, *,
 
 
 def serve(prod: Rollout, script: Mapping[int, Answer], node: str) -> None:
-    """Runs the exporters in one pod, and gives their address to the pod that stands for the node's exporter."""
+    """Runs all fake exporters in one pod.
+
+    Gives the pod's address to the pod that represents the exporter of the simulated node.
+    """
     code = next(
         found["metadata"]["name"]
         for found in prod.items(f"/api/v1/namespaces/{NODES}/configmaps")
@@ -138,7 +139,7 @@ def _address(prod: Rollout) -> str | None:
 
 
 def served(prod: Rollout, ports: Iterable[int]) -> Mapping[int, list[str]]:
-    """Returns the answers of each port to two requests."""
+    """Sends two requests to each port. Maps each port to its two responses."""
     kubectl = [program("kubectl"), f"--kubeconfig={prod.cluster.kubeconfig}", f"--namespace={NODES}"]
     command = [*kubectl, "exec", NAME, "--", "python", "-c", _FETCH, *map(str, ports)]
     told = subprocess.run(command, capture_output=True, text=True, check=True)

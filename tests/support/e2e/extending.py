@@ -1,6 +1,7 @@
-"""Places pods by device on simulated nodes, with real kube-schedulers and an extender next to each.
+"""Places pods by device on simulated nodes, with real kube-schedulers and real extenders.
 
-A replica is one kube-scheduler and one extender. They have the pod's host name, certificates and account token.
+A replica is one kube-scheduler and one extender. These two processes have the host name, the certificates and the token
+of one pod.
 """
 
 import json
@@ -63,13 +64,13 @@ _ARGS = SchedulerArgs(
     exporter=ExporterSpec(),
 )
 _AGENT = scheduler_agent(_ARGS)
-# Leadership changes within seconds here, instead of a quarter of a minute.
+# With these times, a new leader is elected within 6 s. The default would be 15 s.
 _QUICK = {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1s"}
 
 
 @dataclass
 class Bench:
-    """Holds a cluster with devices on which pods are placed."""
+    """Operates a cluster with simulated nodes. The replicas place pods on the devices of these nodes."""
 
     cluster: HeldCluster
     folder: Path
@@ -78,7 +79,7 @@ class Bench:
     pods: list[SchedulerPod] = field(default_factory=list)
 
     def add_node(self, name: str, *devices_mib: int) -> None:
-        """Adds a simulated node with devices of these sizes, published as the exporter would publish them."""
+        """Adds a simulated node with devices of these sizes, and its ResourceSlice as the exporter would publish it."""
         resources = {NAMES.gpumem: str(sum(devices_mib))}
         self.cluster.add_node(name, labels={"pool": "cards"}, resources=resources)
         self.nodes[name] = devices_mib
@@ -106,7 +107,7 @@ class Bench:
     def create(
         self, name: str, mib: int, *, node: str | None = None, finalizers: Sequence[str] = (), **spec: Any
     ) -> None:
-        """Creates a pod that requests that much on one device. `node` is the node that the pod must use."""
+        """Creates a pod that requests `mib` on one device. With `node`, the pod may only run on that node."""
         container = {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": {NAMES.gpumem: str(mib)}}}
         selector = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
         body = {
@@ -131,7 +132,7 @@ class Bench:
         return self._get(f"/api/v1/namespaces/{TENANT}/pods/{name}")
 
     def await_bound(self, *pods: str) -> list[Object]:
-        """Returns these pods, once each of them has a node."""
+        """Waits until each of these pods has a node, and returns the pods."""
         wanted = set(pods)
 
         def found() -> list[Object]:
@@ -142,8 +143,9 @@ class Bench:
         return result
 
     def waits(self, *pods: str) -> str:
-        """Returns the scheduler's last message about the first of these pods, once it has refused all of them; ""
-        before.
+        """Returns the scheduler's message about the first pod if the scheduler has refused all of these pods.
+
+        Otherwise returns "".
         """
         told = [self._refusal(name) for name in pods]
         return told[0] if all(told) and told else ""
@@ -163,9 +165,10 @@ class Bench:
         self.cluster.api.request("DELETE", path)
 
     def clear(self) -> None:
-        """Deletes all pods, and the waiting pods first.
+        """Deletes all pods. Deletes waiting pods first, because a waiting pod could get the memory of a deleted pod.
 
-        A pod that is placed in freed memory and deleted before its bind would delay the pods of the next test.
+        If a pod is then deleted before it is bound, the extender holds its memory for some time, which would delay the
+        pods of the next test.
         """
         pods = self.all_pods()
         for pod in pods:
@@ -178,7 +181,7 @@ class Bench:
         eventually(lambda: not self.all_pods(), "the pods are gone")
 
     def assert_nothing_is_overfull(self) -> None:
-        """Checks, by the API alone, that every bound pod has devices and that no device is overfull."""
+        """Checks by the API server's objects that every bound pod has devices, and that no device is overfull."""
         used: dict[tuple[str, int], int] = {}
         for pod in self.bound():
             annotations = pod["metadata"].get("annotations", {})
@@ -194,13 +197,13 @@ class Bench:
         return found
 
     def start_pod(self, name: str, *, elected: bool = False) -> SchedulerPod:
-        """Starts a replica, and returns once its extender is ready."""
+        """Starts a replica, and waits until its extender is ready."""
         pod = self.start_extender(name, elected=elected)
         self.start_scheduler(pod, elected=elected)
         return pod
 
     def start_extender(self, name: str, *, elected: bool = False) -> SchedulerPod:
-        """Starts only the extender of a replica, and returns once the extender is ready."""
+        """Starts only the extender of a replica, and waits until the extender is ready."""
         folder = self.folder / name
         folder.mkdir()
         verbs, questions = free_ports(2)
@@ -217,7 +220,10 @@ class Bench:
         return pod
 
     def start_scheduler(self, pod: SchedulerPod, *, elected: bool = False) -> None:
-        """Starts the kube-scheduler of a replica. Two replicas with leader election have different host names."""
+        """Starts the kube-scheduler of a replica.
+
+        With leader election, the process gets the replica's name as its host name, because replicas must differ.
+        """
         (health,) = free_ports(1)
         config, user = pod.folder / "kube-scheduler.json", pod.folder / "kubeconfig"
         verbs = int(pod.environment["VERBS_PORT"])
@@ -251,7 +257,7 @@ class Bench:
         }
 
     def account(self, mount: Path, namespace: str, name: str) -> dict[str, str]:
-        """Returns the environment of an agent with this account, and writes its token into `mount`."""
+        """Writes a token of the account into `mount`. Returns the environment of an agent that uses this token."""
         mount.mkdir()
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         issued = self.cluster.api.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"})
@@ -267,7 +273,7 @@ class Bench:
         }
 
     def _configuration(self, verbs_port: int, folder: Path, elected: bool) -> Object:
-        """Returns the component's configuration with this replica's addresses and paths."""
+        """Returns kube-scheduler's configuration as the component declares it, with this replica's ports and paths."""
         declared = configuration(_ARGS)
         (extender,) = declared["extenders"]
         paths = {key: str(folder / "certificates" / Path(path).name) for key, path in extender["tlsConfig"].items()}
@@ -287,7 +293,7 @@ class Bench:
 
 @contextmanager
 def placement(cluster: HeldCluster, folder: Path) -> Iterator[Bench]:
-    """Gives the cluster the account, the ledger and the priorities, but no node. Removes everything after the block."""
+    """Creates the account, the ledger and the PriorityClasses, but no nodes. Deletes all objects after the block."""
     zipapp = folder / "agents.pyz"
     zipapp.write_bytes(build().content)
     placed = Bench(cluster, folder, zipapp)
@@ -317,7 +323,7 @@ def _objects() -> Iterator[tuple[str, Object]]:
 
 
 def account_objects(account: Account) -> Iterator[tuple[str, Object]]:
-    """Returns the account and its rights, each with the collection that the object is created in."""
+    """Yields the account, its roles and their bindings, each together with the API path of its collection."""
     yield f"/api/v1/namespaces/{account.namespace}/serviceaccounts", service_account(account)
     for where, path in ((None, _RBAC), (SYSTEM, f"{_RBAC}/namespaces/{SYSTEM}")):
         kind = "clusterrole" if where is None else "role"
@@ -333,7 +339,7 @@ def account_objects(account: Account) -> Iterator[tuple[str, Object]]:
 
 
 def quantile(samples: Sequence[Sample], verb: str, share: float) -> float:
-    """Returns the quantile in seconds, estimated like PromQL's histogram_quantile."""
+    """Returns the quantile of a verb's duration in seconds. Estimates it as PromQL's histogram_quantile does."""
     buckets = [
         (math.inf if s.labels["le"] == "+Inf" else float(s.labels["le"]), s.value)
         for s in samples

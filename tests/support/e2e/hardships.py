@@ -1,4 +1,4 @@
-"""Causes faults in an agent's pod by changing its spec, for runs by hand."""
+"""Causes faults in an agent's pod by changing its spec, for Jobs that tests create."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ Change = Callable[[dict[str, Any]], object]
 
 
 def behind_an_api_that_takes(seconds: float) -> Change:
-    """Delays each answer of the API server with a relay in the agent's pod."""
+    """Adds a relay to the agent's pod, which delays each response of the API server."""
 
     def change(pod: dict[str, Any]) -> None:
         (agent,) = pod["containers"]
@@ -67,9 +67,7 @@ def behind_an_api_that_takes(seconds: float) -> Change:
 
 
 def an_hour_ahead(pod: dict[str, Any]) -> None:
-    """Moves the node's time of day by an hour. The agent runs its own code and gets the time from its replaceable
-    clock.
-    """
+    """Starts the agent with a clock that is one hour ahead. The rest of the agent's code is unchanged."""
     (agent,) = pod["containers"]
     agent["command"] = ["python", "-I", "-c", _AHEAD, agent["command"][-1]]
 

@@ -1,4 +1,4 @@
-"""Kills runs of the engine at a moment that the cluster or the state shows."""
+"""Kills runs of Pulumi's engine when the cluster or the state meets a condition."""
 
 import json
 import os
@@ -25,15 +25,16 @@ def is_retiring(stack: Rollout) -> bool:
 
 
 def is_creating(stack: Rollout, kind: str) -> bool:
-    """Returns True if the state has a pending creation of a resource of that kind."""
+    """Returns True if Pulumi's state has a pending creation of a resource of this kind."""
     state = stack.workspace.folder / "state" / ".pulumi" / "stacks" / "gpu-tenancy" / "prod.json"
     pending = json.loads(state.read_text())["checkpoint"]["latest"].get("pending_operations") or []
     return any(each["type"] == "creating" and each["resource"]["type"].endswith(f":{kind}") for each in pending)
 
 
 def kill_amid(stack: Rollout, command: str, moment: Callable[[], object]) -> None:
-    """Kills all processes of an `up` or `destroy` at that moment, as a loss of power does. The processes are stopped
-    during each check, so that the moment cannot pass before the kill.
+    """Runs an `up` or `destroy`, and kills all its processes as soon as `moment` returns True.
+
+    Stops the processes during each call of `moment`, so that the condition is still true when they are killed.
     """
     stack.rolled_out = None
     log = stack.workspace.folder / f"killed-{command}.log"
@@ -69,20 +70,20 @@ def stands_still_at(session: int, moment: Callable[[], object]) -> bool:
 
 
 def signal_session(session: int, number: signal.Signals) -> None:
-    """Signals the whole session, because the CLI's plugins have process groups of their own."""
+    """Signals all processes of the session. A process group is not enough, because the CLI's plugins have others."""
     for pid in _living(session):
         with suppress(OSError):
             os.kill(pid, number)
 
 
 def kill_session(session: int) -> None:
-    """Kills the whole session, and returns once all of its processes have ended."""
+    """Kills all processes of the session, and waits until all of them have ended."""
     signal_session(session, signal.SIGKILL)
     eventually(lambda: not _living(session), "the killed processes have ended", pause_seconds=0.05)
 
 
 def _living(session: int) -> list[int]:
-    """Returns the processes of the session, without those that have ended and wait for their parent."""
+    """Returns the PIDs of the session's processes, except zombies."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Creates objects for the duration of a block."""
+"""Creates objects that exist during a block."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,8 +10,9 @@ from toolchain.cluster.api import ClusterApi
 
 @contextmanager
 def made(api: ClusterApi, objects: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[None]:
-    """Creates each object in its collection, under strict validation. After the block, deletes the objects in reverse
-    order and waits until all of them are gone.
+    """Creates each object in its collection, with strict field validation.
+
+    After the block, deletes the objects in reverse order and waits until all objects are gone.
     """
     paths: list[str] = []
     try:

@@ -1,5 +1,6 @@
-"""Runs a service mesh's webhook. After the policies have judged a pod, the webhook adds a sidecar to it, in every
-namespace that requests sidecars.
+"""Runs a fake webhook of a service mesh. In namespaces that request sidecars, the webhook adds sidecars to each pod.
+
+The API server calls the webhook after our policies have changed the pod.
 """
 
 import base64
@@ -35,12 +36,13 @@ class _Injection(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Writes nothing."""
+        """Logs nothing."""
 
 
 def _patch(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns a patch that inserts the sidecar before the pod's containers, as meshes do. So each container's index
-    changes.
+    """Returns a patch that inserts sidecars before and after the pod's containers, as meshes do.
+
+    So the index of each container changes.
     """
     initial = [NATIVE, *spec.get("initContainers", [])]
     return [
@@ -52,7 +54,7 @@ def _patch(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 @contextmanager
 def mesh(server: ApiServer, folder: Path) -> Iterator[None]:
-    """Keeps the webhook in force during the block, for new pods of the namespaces with the label."""
+    """Registers the webhook during the block, for new pods in namespaces with the mesh's label."""
     pki = folder / "pki"
     certificates.make_authority(pki)
     certificates.issue(pki, "webhook", user="webhook", hosts=("127.0.0.1",))

@@ -1,4 +1,4 @@
-"""Runs `kubectl gpumem` as a user types it."""
+"""Runs `kubectl gpumem` as a user would."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from toolchain.cluster.paths import program
 
 
 def environ() -> dict[str, str]:
-    """Returns this process's environment with the pinned kubectl on PATH."""
+    """Returns the environment variables of this process, with the pinned kubectl first on PATH."""
     return {**os.environ, "PATH": os.pathsep.join((str(Path(program("kubectl")).parent), os.environ["PATH"]))}
 
 
@@ -30,7 +30,7 @@ def gpumem(kubeconfig: Path, *arguments: str) -> "subprocess.CompletedProcess[st
 
 
 def shown(kubeconfig: Path, *arguments: str) -> dict[str, Any]:
-    """Returns the plugin's JSON. Raises AssertionError with the plugin's error output."""
+    """Runs the plugin and returns its JSON output. If the plugin fails, raises AssertionError with its error output."""
     done = gpumem(kubeconfig, *arguments, "-o", "json")
     assert done.returncode in (0, 3), done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -38,5 +38,5 @@ def shown(kubeconfig: Path, *arguments: str) -> dict[str, Any]:
 
 
 def reasons(kubeconfig: Path, target: str, namespace: str) -> list[str]:
-    """Returns the keys of the reasons that `why` prints."""
+    """Returns the key of each reason that `kubectl gpumem why` prints about the target."""
     return [each["reason"] for each in shown(kubeconfig, "why", target, "-n", namespace)["answers"]]

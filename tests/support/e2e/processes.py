@@ -12,7 +12,7 @@ LONGEST_END_SECONDS, TRIES = 2.0, 5
 
 
 def lives(pid: int) -> bool:
-    """Returns True if the process exists and is no zombie. A zombie only waits for its parent."""
+    """Returns True if the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -20,8 +20,9 @@ def lives(pid: int) -> bool:
 
 
 def assert_ends_in_time_by_sigterm(find: Callable[[], int | None], what: str) -> None:
-    """Checks the shortest of a few endings by SIGTERM, since a busy machine delays some. `find` may raise OSError until
-    the process exists.
+    """Checks that SIGTERM ends the process in time. Tries a few times, because a busy machine delays some attempts.
+
+    `find` returns the PID of the process. It may raise OSError until the process exists.
     """
     seconds: list[float] = []
     while not seconds or (min(seconds) >= LONGEST_END_SECONDS and len(seconds) < TRIES):

@@ -1,7 +1,7 @@
-"""Runs a real Prometheus in the real node's network. It scrapes what prod's PodMonitors name, under prod's own rules.
+"""Runs a real Prometheus in the real node's network. It scrapes the pods of prod's PodMonitors and has prod's rules.
 
-The rules also read series of kube-state-metrics; these are made from the API server's objects. The simulated node-4
-runs no agents, so the series of its device and its guard are made here as well.
+The rules also read series of kube-state-metrics. This module makes these series from the objects of the API server. The
+simulated node-4 runs no agents, so this module also makes the series of its device and its guard.
 """
 
 import json
@@ -36,8 +36,10 @@ _PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 
 
 class Prometheus:
-    """Runs the server. `since` maps each firing alert to the time when it was first seen; `seen` has all alerts
-    so far.
+    """Runs a Prometheus server and reads its alerts.
+
+    `since` maps each firing alert to the time when this class first read the alert. `seen` has the names of all alerts
+    that have fired.
     """
 
     def __init__(self, prod: Rollout, folder: Path) -> None:
@@ -80,7 +82,7 @@ class Prometheus:
             self.seen |= firing
 
     def alerts(self) -> list[Object] | None:
-        """Returns the alerts; None while Prometheus does not answer."""
+        """Returns the alerts; None if Prometheus does not respond."""
         command = [*self._enter, sys.executable, "-IS", "-c", _READ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return None if done.returncode else list(json.loads(done.stdout)["data"]["alerts"])
@@ -95,7 +97,11 @@ class Prometheus:
         return {"groups": rule["spec"]["groups"]}
 
     def _configuration(self) -> Object:
-        """Returns the scrapes that the operator makes from each PodMonitor, and the scrape of kube-state-metrics."""
+        """Returns Prometheus' configuration.
+
+        It has a scrape job for each PodMonitor, as the Prometheus Operator would write it, and a job for the series of
+        kube-state-metrics.
+        """
         scrapes: list[Object] = [
             {
                 "job_name": "kube-state-metrics",
@@ -120,13 +126,13 @@ class Prometheus:
         return {"global": times, "rule_files": [str(self._folder / "rules.json")], "scrape_configs": scrapes}
 
     def _show(self) -> None:
-        """Writes the current targets and series."""
+        """Writes the current scrape targets and the current series of kube-state-metrics into files."""
         for monitor in self._monitors:
             self._write(f"targets-{monitor['metadata']['name']}.json", list(self._targets(monitor)))
         self._write("series.txt", "\n".join([*_kube_state(self._prod), *_played(), ""]))
 
     def _targets(self, monitor: Object) -> Iterator[Object]:
-        """Returns the selected pods on the real node. Pods on simulated nodes serve nothing."""
+        """Yields the PodMonitor's targets on the real node. Pods on simulated nodes have no containers to scrape."""
         spec = monitor["spec"]
         (endpoint,), selector = spec["podMetricsEndpoints"], quote(_selector(spec["selector"]))
         for namespace in spec["namespaceSelector"]["matchNames"]:
@@ -180,7 +186,7 @@ def _kube_state(prod: Rollout) -> Iterator[str]:
         yield _line("kube_daemonset_status_desired_number_scheduled", wanted, labels)
     for found in prod.items("/api/v1/nodes"):
         for resource, amount in found["status"].get("allocatable", {}).items():
-            if "/" in resource:  # an extended resource has a whole number
+            if "/" in resource:  # only extended resources, which have whole numbers
                 labels = {"node": found["metadata"]["name"], "resource": sanitised(resource)}
                 yield _line("kube_node_status_allocatable", float(parse(amount)), labels)
     for pod in prod.items("/api/v1/pods"):

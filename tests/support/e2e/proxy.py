@@ -1,4 +1,4 @@
-"""Runs a TLS proxy between an agent and the real API server. The proxy causes faults on demand and records requests."""
+"""Runs a TLS proxy between an agent and the real API server. It causes faults for a test and records all requests."""
 
 import http.client
 import ssl
@@ -19,11 +19,11 @@ _HOP_BY_HOP = {"connection", "content-length", "host", "transfer-encoding"}
 
 @dataclass(kw_only=True)
 class Fault:
-    """Defines a fault of the first `times` requests with that method below that path.
+    """Defines a fault of the first `times` requests with this method and a path below `path`.
 
-    The proxy first calls `meanwhile` and waits `delay_seconds`. With a `status`, the proxy answers in place of the API
-    server, with `headers` and no JSON, as a load balancer would. Without a `status`, the API server answers. With
-    `body_bytes`, the connection ends after so many bytes of the answer.
+    The proxy first calls `meanwhile` and waits `delay_seconds`. If `status` is set, the proxy responds in place of the
+    API server, with `headers` and no JSON, as a load balancer would. Otherwise it forwards the request. If `body_bytes`
+    is set, the proxy closes the connection after this number of bytes of the response.
     """
 
     method: str
@@ -38,7 +38,7 @@ class Fault:
 
 @dataclass
 class Exchange:
-    """Records a request and the status of its answer; None while there is no answer."""
+    """Records a request and the status of its response. The status is None until the response comes."""
 
     method: str
     path: str
@@ -47,8 +47,9 @@ class Exchange:
 
 @dataclass
 class Proxy:
-    """Holds a running proxy. Tests may add `faults` at any time. Events of watches are held back while `flows` is not
-    set.
+    """Holds a running proxy. Tests may add `faults` at any time.
+
+    While `flows` is not set, the proxy delays the events of watches.
     """
 
     port: int
@@ -61,11 +62,11 @@ class Proxy:
         self.flows.set()
 
     def statuses(self, method: str, path: str) -> list[int | None]:
-        """Returns the statuses of all requests with that method below that path, in order."""
+        """Returns the statuses of all requests with this method and a path below `path`, in order."""
         return [each.status for each in self.record if each.method == method and each.path.startswith(path)]
 
     def take(self, method: str, path: str) -> Fault:
-        """Returns the fault for this request, or a fault without effect."""
+        """Returns the fault for this request, or else a Fault that changes nothing."""
         for fault in self.faults:
             if fault.times and fault.method == method and path.startswith(fault.path):
                 fault.times -= 1
@@ -75,7 +76,7 @@ class Proxy:
 
 @contextmanager
 def proxied(folder: Folder, server: str) -> Iterator[Proxy]:
-    """Runs a proxy on 127.0.0.1 before the cluster in `folder`, with a certificate of the cluster's authority."""
+    """Runs a proxy on 127.0.0.1 in front of the cluster's API server. The cluster's CA signs its certificate."""
     certificates.issue(folder.pki, "proxy", user="proxy", hosts=("127.0.0.1",))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder.pki / "proxy.crt", folder.pki / "proxy.key")
@@ -137,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(answer, body_bytes)
 
     def _stream(self, answer: http.client.HTTPResponse, left: int | None) -> None:
-        """Forwards each piece as it comes, because a watch's events must not wait for the end of the answer."""
+        """Forwards each part of the response immediately, because the events of a watch must not be delayed."""
         while piece := answer.read1(_CHUNK):
             shown = piece[:left]
             if "watch=" in self.path:
@@ -157,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *arguments: Any) -> None:
-        """Writes nothing, because `exchanges` already records each request."""
+        """Logs nothing, because `Proxy.record` has each request."""
 
 
 def _kept(headers: Mapping[str, str]) -> dict[str, str]:

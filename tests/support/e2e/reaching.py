@@ -1,4 +1,4 @@
-"""Builds requests that reach for a GPU, and waits until the API server judges all of them."""
+"""Builds requests of tenants that try to get a GPU, and checks whether all policies against them are in force."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from toolchain.cluster.api import ApiAnswer
 
 HIDDEN = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 RESOURCE_API = "/apis/resource.k8s.io/v1"
-# This account belongs to no tenant, like the account of a cluster's agent.
+# A namespace that belongs to no tenant, for instance that of a monitoring agent.
 SOMEWHERE = "monitoring"
 
 
 def in_force(server: ApiServer) -> bool:
-    """Returns True once all policies are in force: the API server loads each of them after a different delay."""
+    """Returns True if all policies are in force. The API server loads each policy after a different delay."""
     return (
         environments(create(server, "immich", pod())) == [[HIDDEN]]
         and create(server, SOMEWHERE, pod(priorityClassName="system-node-critical")).refusal is not None

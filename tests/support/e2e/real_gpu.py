@@ -16,7 +16,10 @@ SLICE = f"/apis/resource.k8s.io/v1/resourceslices/gpumem.viktorbarzin.me-{node.N
 
 @contextmanager
 def real_gpu(prod: Rollout) -> Iterator[Path]:
-    """Yields the file with the figures of the node's NVML. At first the file shows an unused device."""
+    """Puts the real node into the pool t4 during the block, and yields the input file of its fake NVML.
+
+    At first, the file describes an unused device.
+    """
     api, libraries = prod.cluster.api, node.gpu_libraries(prod.cluster.folder)
     if not fake_nvml.can_build():
         pytest.skip("NO C COMPILER: placement is not tested on the real node")

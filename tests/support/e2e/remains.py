@@ -1,4 +1,4 @@
-"""Lists the objects that a `destroy` must not leave, and the namespaces that a `destroy` does leave."""
+"""Lists the objects that `destroy` must delete, and the namespaces that `destroy` keeps."""
 
 from tenancy import names
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, Object, Rollout
@@ -18,9 +18,9 @@ _OF_NO_NAMESPACE = {
     "rbac.authorization.k8s.io/v1": ("clusterroles", "clusterrolebindings"),
     "scheduling.k8s.io/v1": ("priorityclasses",),
 }
-# A namespace of one test, which no `up` creates or deletes.
+# A namespace that one test creates and deletes itself.
 SOMEBODYS = "somebodys"
-# These namespaces belong to the throw-away cluster or exist in every cluster.
+# These objects belong to the local cluster, or exist in every cluster.
 _CLUSTERS_OWN = {
     "mutatingadmissionpolicies gpu-tenancy-real-pods",
     "mutatingadmissionpolicybindings gpu-tenancy-real-pods",
@@ -36,7 +36,7 @@ _OF_TENANTS = {
 
 
 def kept(rollout: Rollout) -> set[str]:
-    """Returns the names of namespaces that a stack made for its tenants and that stayed or are still in use."""
+    """Returns the names of existing namespaces that belong to tenants of a stack."""
     found = rollout.items("/api/v1/namespaces")
     return {each["metadata"]["name"] for each in found if _is_a_tenants(each)}
 
@@ -53,8 +53,10 @@ def _may_stay(namespace: Object) -> bool:
 
 
 def left_behind(rollout: Rollout) -> set[str]:
-    """Returns prod's capacity keys and objects that are left after a `destroy`. A tenant's namespace may stay, without
-    prod's objects. An exempt namespace may stay, without the label.
+    """Returns the objects of prod, and its capacity keys on nodes, that still exist after a `destroy`.
+
+    A tenant's namespace may still exist, but without objects of prod. An exempt namespace may still exist, but without
+    prod's label.
     """
     objects = {
         f"{kind} {name}"

@@ -1,4 +1,4 @@
-"""Rolls a stack out for real: tests run the CLI and read the cluster's objects."""
+"""Rolls prod out on a real cluster with the Pulumi CLI, and reads the cluster's objects."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,10 +14,10 @@ from toolchain.workspace import Outcome, Workspace
 SYSTEM = "gpu-tenancy-system"
 GPUMEM, GPU_COUNT = "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
 SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
-# This limits the wait for what happens sooner or later: a CronJob's next run begins within a minute and lasts as
-# long, and a busy machine starts containers slowly.
+# The longest time that a test waits for an event. A CronJob's next run begins within a minute and takes up to a minute,
+# and a busy machine starts containers slowly.
 PATIENCE_SECONDS = 240
-# The pause between two checks: each check is a request or more, and five test lanes wait side by side.
+# The pause between two checks. It limits the load, because each check sends requests and five lanes wait at once.
 BETWEEN_SECONDS = 0.5
 
 Object = Mapping[str, Any]
@@ -25,12 +25,12 @@ Change = Callable[[dict[str, Any]], object]
 
 
 def unchanged(_: dict[str, Any]) -> None:
-    """Changes nothing: the configuration of prod stays as it is."""
+    """Leaves prod's configuration unchanged."""
 
 
 @dataclass
 class Rollout:
-    """Holds prod in a workspace and on a cluster."""
+    """Holds the workspace of prod and the cluster on which prod is rolled out."""
 
     cluster: HeldCluster
     workspace: Workspace
@@ -40,15 +40,18 @@ class Rollout:
         self._succeed("stack", "init", "prod")
 
     def gated_up(self) -> Outcome:
-        """Runs `up` under the policy pack, as `make up` does. Raises AssertionError with its output."""
+        """Runs `up` with the policy pack, as `make up` does. If `up` fails, raises AssertionError with its output."""
         return self._succeeded(self._attempt(*_UP, *_GATED))
 
     def up(self) -> Outcome:
-        """Runs `up` without the pack and without saving each step. Raises AssertionError with its output."""
+        """Runs `up` without the policy pack. Pulumi saves its state only at the end.
+
+        If `up` fails, raises AssertionError with its output.
+        """
         return self._succeeded(self._attempt(*_UP, **_STATE_AT_THE_END))
 
     def attempt_up(self) -> Outcome:
-        """Runs `up` and saves the state at each step. The `up` may also fail."""
+        """Runs `up`, which may fail. Pulumi saves its state after each step."""
         return self._attempt(*_UP)
 
     def _attempt(self, *arguments: str, **env: str) -> Outcome:
@@ -57,18 +60,18 @@ class Rollout:
         return outcome
 
     def settle(self, change: Change = unchanged) -> None:
-        """Makes sure that prod is rolled out with that change alone. Runs an `up` if something else is rolled out."""
+        """Rolls prod out with only this change. Does nothing if exactly this stack file is rolled out already."""
         self.workspace.reset()
         self.workspace.change(change)
         if self.rolled_out != self.workspace.stack_file.read_text():
             self.up()
 
     def expect_no_changes(self) -> None:
-        """Checks that a further `up` would change nothing. Raises AssertionError with the changes."""
+        """Checks that another `up` would change nothing. Otherwise raises AssertionError with the changes."""
         self._succeed("preview", "--expect-no-changes", *_PLAIN)
 
     def drift(self) -> Outcome:
-        """Looks for drift under the pack, as .github/workflows/drift.yml does."""
+        """Runs a preview that refreshes the state and expects no changes, as .github/workflows/drift.yml does."""
         return self._run("preview", "--refresh", "--expect-no-changes", *_PLAIN, *_GATED)
 
     def destroy(self) -> Outcome:
@@ -79,11 +82,11 @@ class Rollout:
         return self._succeeded(self._run("destroy", "--preview-only", *_PLAIN))
 
     def recover(self) -> str:
-        """Runs the recovery, as `make up` and `make destroy` do before anything else. Returns the recovery's output."""
+        """Runs the recovery and returns its output. `make up` and `make destroy` begin with this recovery."""
         return self._succeeded(self.command("recover")).text
 
     def command(self, name: str) -> Outcome:
-        """Runs a command of `python -m stacks`. The command may fail."""
+        """Runs a command of `python -m stacks`, which may fail."""
         command = (str(ROOT / ".venv" / "bin" / "python"), "-m", "stacks", name, "--stack", "prod", "--yes")
         return self.workspace.run(*command, cwd=self.workspace.project, KUBECONFIG=str(self.cluster.kubeconfig))
 
@@ -106,7 +109,7 @@ class Rollout:
         return found
 
     def items(self, path: str) -> list[Object]:
-        """Returns the list's objects; an empty list if the kind does not exist."""
+        """Returns the objects of a list; an empty list if the cluster lacks the kind."""
         return list((self.cluster.api.get(path) or {"items": []})["items"])
 
     def create(self, path: str, manifest: Object, *, user: str | None = None) -> ApiAnswer:
@@ -130,7 +133,10 @@ _GATED = ("--policy-pack", str(ROOT / "policy"))
 
 
 def register_anew(prod: Rollout, node: str) -> Object:
-    """Replaces the node by a new object of the same name, as a reimage does. The new object advertises no gpumem."""
+    """Replaces a Node by a new Node with the same name, as if the machine was installed again.
+
+    The new Node does not advertise gpumem.
+    """
     path = f"/api/v1/nodes/{node}"
     old = prod.get(path)
     hardware = {name: amount for name, amount in old["status"]["capacity"].items() if name not in (GPUMEM, GPU_COUNT)}
@@ -145,13 +151,13 @@ def register_anew(prod: Rollout, node: str) -> Object:
 
 
 def changes(outcome: Outcome) -> dict[str, int]:
-    """Returns the engine's counts of "updated", "replaced", "created", "deleted" and "unchanged" resources."""
+    """Returns how many resources the engine has "updated", "replaced", "created", "deleted" and left "unchanged"."""
     counted = re.findall(r"(\d+) (created|updated|replaced|deleted|unchanged)", outcome.text)
     return {what: int(count) for count, what in counted}
 
 
 def condition(found: Object, kind: str) -> Object:
-    """Returns the condition of that type; an empty dict if the object has no such condition."""
+    """Returns the condition of this type; an empty dict if the object has no such condition."""
     conditions = found.get("status", {}).get("conditions", [])
     return next((entry for entry in conditions if entry["type"] == kind), {})
 
@@ -163,12 +169,15 @@ def eventually(
     *,
     pause_seconds: float = BETWEEN_SECONDS,
 ) -> Any:
-    """Waits for a true result of `holds` and returns it. Raises ClusterError with the result of `state`."""
+    """Calls `holds` until its result is true, and returns this result.
+
+    After PATIENCE_SECONDS, raises ClusterError with the result of `state`.
+    """
     return until(holds, PATIENCE_SECONDS, what, state, pause_seconds=pause_seconds)
 
 
 def becomes(read: Callable[[], Any], wanted: object, what: str) -> None:
-    """Waits until `read` returns `wanted`. Raises ClusterError with the last value."""
+    """Waits until `read` returns `wanted`. After PATIENCE_SECONDS, raises ClusterError with the last value."""
     eventually(lambda: read() == wanted, what, read)
 
 
@@ -176,9 +185,9 @@ _NO_LOG = ("unable to retrieve container logs", "failed to try resolving symlink
 
 
 def logged(answer: ApiAnswer) -> str | None:
-    """Returns a container's log; None while there is none.
+    """Returns a container's log; None if there is no log yet.
 
-    The kubelet answers with an error text as if it were a log if the container has just ended (GetContainerLogs in
+    If the container has just ended, the kubelet returns an error text in place of the log (GetContainerLogs in
     pkg/kubelet/kuberuntime/kuberuntime_container.go, ReadLogs in k8s.io/cri-client/pkg/logs).
     """
     said = None if answer.refusal else answer.body.get("message")
@@ -190,7 +199,7 @@ def container(limits: Mapping[str, str]) -> dict[str, Any]:
 
 
 def deployment(app: str, mib: str | None, replicas: int = 1) -> dict[str, Any]:
-    """Returns a Deployment on a simulated node, with a budget on the shared GPU or without any budget."""
+    """Returns a Deployment for simulated nodes. With `mib`, its pods have a budget and run on a shared GPU."""
     labels = {"app": app}
     limits = {} if mib is None else {GPUMEM: mib, "nvidia.com/gpu": "1"}
     node = {"nodeSelector": SHARED} if mib else {}
@@ -248,7 +257,7 @@ def await_running(prod: Rollout, team: str, name: str) -> None:
 
 
 def workload(prod: Rollout, team: str, name: str) -> Object:
-    """Returns the Workload that Kueue keeps for the Job; an empty dict if there is no Workload."""
+    """Returns the Workload object that Kueue has created for the Job; an empty dict if there is none."""
     found = prod.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{team}/workloads")
     return next((item for item in found if item["metadata"]["ownerReferences"][0]["name"] == name), {})
 

@@ -15,7 +15,7 @@ from tenancy import names
 
 @dataclass
 class SchedulerPod:
-    """Holds one replica: its processes, and the port that answers questions."""
+    """Holds the processes of one replica, and the extender's open port."""
 
     name: str
     folder: Path
@@ -38,7 +38,7 @@ class SchedulerPod:
         self.processes[part].wait(30)
 
     def get(self, path: str) -> tuple[int, str]:
-        """Returns the status and the body that the open port answers; the status is 0 if nobody answers."""
+        """Sends a GET to the open port. Returns status and body; the status is 0 if no response comes."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
@@ -52,7 +52,7 @@ class SchedulerPod:
         return exposition.parse(self.get("/metrics")[1])
 
     def value(self, name: str, **labels: str) -> float | None:
-        """Returns the value of the only sample with these labels."""
+        """Returns the value of the first sample with this name and these labels; None if there is no such sample."""
         return next((s.value for s in self.samples() if s.name == name and labels.items() <= s.labels.items()), None)
 
     @property

@@ -1,7 +1,7 @@
-"""Serves HTTP endpoints on the real node with answers that a test can change.
+"""Serves HTTP endpoints on the real node. A test can change their responses at any time.
 
-The node's pods cannot reach this machine. So a pod serves the content of a ConfigMap and reads the ConfigMap for each
-request. The age in an exporter's answer differs each time, like the age of a real reading.
+Pods of the node cannot connect to this machine. So the server is a pod, which reads its responses from a ConfigMap at
+each request. In the metrics of an exporter, the age of the reading differs each time, as with a real exporter.
 """
 
 import json
@@ -45,14 +45,17 @@ http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_fo
 
 @dataclass(frozen=True)
 class Scripted:
-    """Runs a pod `name` in a namespace. /<key> answers the text of that key, or 503 if the key has no text."""
+    """Runs a pod that serves the keys of a ConfigMap.
+
+    The path /<key> returns the text of the key. If the ConfigMap lacks the key, the status is 503.
+    """
 
     cluster: HeldCluster
     namespace: str
     name: str
 
     def start(self, labels: Mapping[str, str], script: Mapping[str, str]) -> str:
-        """Starts the pod and returns its address, once the pod runs."""
+        """Starts the pod, waits until it runs, and returns its IP address."""
         where, core = f"/namespaces/{self.namespace}", "/api/v1"
         rbac = "/apis/rbac.authorization.k8s.io/v1"
         metadata = {"name": self.name}
@@ -69,7 +72,7 @@ class Scripted:
         return address
 
     def change(self, **script: str | None) -> None:
-        """Changes the answers of these keys. None removes an answer."""
+        """Changes the texts of these keys. The value None removes a key."""
         self.cluster.api.patch(f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}", {"data": script})
 
     def _pod(self) -> dict[str, Any]:
@@ -91,5 +94,5 @@ class Scripted:
 
 
 def pending(count: int) -> str:
-    """Returns the answer of a queue with so many pending items."""
+    """Returns the response of a queue's endpoint with `count` pending items."""
     return json.dumps({"pending": count})

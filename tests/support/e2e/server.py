@@ -1,5 +1,6 @@
-"""Starts only the cluster's API server, and sends requests in a user's name. No other program can test our policies,
-and none judges a manifest better.
+"""Starts only an API server with etcd, and sends requests as any user.
+
+Only a real API server can evaluate our admission policies, and it also validates manifests exactly.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from toolchain.cluster.extent import Extent
 __all__ = ["ADMIN", "RECONCILE", "SCHEDULER", "WATCHDOG", "ApiAnswer", "ApiServer", "api_server"]
 
 ADMIN, SCHEDULER = "admin", "system:kube-scheduler"
-# Two accounts of prod's agents: the first may write a node's capacity, and the second may not.
+# Two accounts of prod's agents. Reconcile may write the capacity of nodes, and the watchdog may not.
 RECONCILE, WATCHDOG = (f"system:serviceaccount:gpu-tenancy-system:{name}" for name in (names.RECONCILE, names.WATCHDOG))
 NAMESPACES = "/api/v1/namespaces"
 
@@ -43,19 +44,21 @@ class ApiServer:
         return self.api.request(method, path, body, user=other, content_type=content_type)
 
     def apply(self, manifest: Mapping[str, Any], plural: str) -> None:
-        """Creates a cluster-scoped object under strict field validation. Raises ClusterError with the refusal."""
+        """Creates a cluster-scoped object with strict field validation. Raises ClusterError if it is refused."""
         group = "/api/v1" if manifest["apiVersion"] == "v1" else f"/apis/{manifest['apiVersion']}"
         self.create(f"{group}/{plural}", manifest)
 
     def create(self, collection: str, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Creates any object under strict field validation. Raises ClusterError with the refusal."""
+        """Creates an object with strict field validation. Raises ClusterError if the API server refuses it."""
         found = self.api.create(collection, manifest)
         self.created.append(f"{collection}/{found['metadata']['name']}")
         return found
 
     def clear(self) -> None:
-        """Deletes all created objects in reverse order. Deletes a namespace's pods and its finalizer too, because no
-        controller runs here. Raises AssertionError with the remaining objects.
+        """Deletes all created objects in reverse order.
+
+        No controller runs here, so this method also deletes the pods and the finalizer of each namespace. Raises
+        AssertionError if some objects remain.
         """
         for path in reversed(self.created):
             if path.startswith(f"{NAMESPACES}/") and path.count("/") == NAMESPACES.count("/") + 1:
@@ -77,9 +80,7 @@ class ApiServer:
 
 @contextmanager
 def api_server(folder: Path) -> Iterator[ApiServer]:
-    """Runs a new API server during the block, with only Kubernetes' own objects. The server's data ends with
-    the block.
-    """
+    """Runs a new API server with an empty etcd during the block."""
     with cluster.running(folder, extent=Extent.API_SERVER) as started:
         processes = [Path("/proc", str(started.pid_of(name))) for name in ("etcd", "kube-apiserver")]
         yield ApiServer(started.api, started.kubeconfig)

@@ -1,7 +1,7 @@
-"""Puts pods on the real node under real memory pressure. The pods have a limit of their own, so the machine has enough.
+"""Makes pods on the real node run out of host memory, while the rest of the machine has enough host memory.
 
-The kubelet reserves all but POD_MIB of the machine for the system. So POD_MIB is the limit of the control group of all
-pods, and the node's allocatable memory.
+The kubelet's settings reserve all host memory except POD_MIB for the system. So POD_MIB is the node's allocatable
+memory, and the limit of the control group that contains all pods.
 """
 
 import json
@@ -24,7 +24,8 @@ CRITICAL, DISPOSABLE = "squeezed-critical", "squeezed-disposable"
 _CGROUPS = Path("/sys/fs/cgroup")
 _MIB = 2**20
 STEP_MIB = 16
-# This script holds some MiB. It takes as many more as the file /take says, appends each to /taken, and frees all at 0.
+# This script allocates some MiB. When a number is written into the file /take, the script allocates this many MiB more,
+# or frees them all if the number is 0. Then it appends a line to the file /taken.
 _HOLD = """
 import os, sys, time
 held, more = b"." * (int(sys.argv[1]) << 20), []
@@ -43,7 +44,7 @@ while True:
 
 @dataclass(frozen=True)
 class Squeezed:
-    """Holds the real node of a cluster, while its pods share POD_MIB. The pods are in `namespace`."""
+    """Operates the pods in `namespace` on the real node, while all pods of the node share POD_MIB."""
 
     cluster: HeldCluster
     namespace: str
@@ -53,7 +54,7 @@ class Squeezed:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
     def run(self, name: str, *, holds_mib: int, priority: str, restart: str = "Never", **resources: Any) -> "Running":
-        """Runs a pod that holds so many MiB. Returns once the pod holds them."""
+        """Runs a pod, and waits until the pod uses `holds_mib` of host memory."""
         container = {
             "name": "main",
             "image": agent_image(),
@@ -74,7 +75,10 @@ class Squeezed:
         return running
 
     def left_mib(self) -> int:
-        """Returns the MiB that are left to the pods, by their processes, because their cgroup's figures are late."""
+        """Returns the MiB that the pods have not used.
+
+        Sums up the use of their processes, because the figures of the control group are delayed.
+        """
         below = f"{self._root}/kubepods/"
         held = 0
         for folder in Path("/proc").glob("[0-9]*"):
@@ -84,13 +88,13 @@ class Squeezed:
         return POD_MIB - held // 1024
 
     def has_limit(self) -> bool:
-        """Returns True if the kubelet has set the limit."""
+        """Returns True if the kubelet has set the limit of the control group that contains all pods."""
         name = "memory.max" if (self._cgroup / "memory.max").exists() else "memory.limit_in_bytes"
         return (self._cgroup / name).read_text().strip() == str(POD_MIB * _MIB)
 
     @property
     def _cgroup(self) -> Path:
-        """Returns the control group of all pods."""
+        """The path of the control group that contains all pods."""
         hierarchy = _CGROUPS if (_CGROUPS / "cgroup.controllers").exists() else _CGROUPS / "memory"
         return hierarchy / self._root.strip("/") / "kubepods"
 
@@ -102,7 +106,7 @@ class Squeezed:
 
 @dataclass(frozen=True)
 class Running:
-    """Holds a pod's UID, and finds its process on this machine."""
+    """Identifies a running pod, and finds its processes on this machine."""
 
     on: Squeezed
     name: str
@@ -110,18 +114,18 @@ class Running:
     holds_mib: int
 
     def process(self) -> int | None:
-        """Returns the process that holds the memory; None if no process holds any."""
+        """Returns the PID of the pod's process that uses `holds_mib` or more; None if there is no such process."""
         return next((pid for pid in self.processes() if resident_mib(pid) >= self.holds_mib), None)
 
     def processes(self) -> Iterator[int]:
-        """Returns all processes of the pod."""
+        """Yields the PIDs of all processes of the pod."""
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(FileNotFoundError, ProcessLookupError):
                 if self.uid in (folder / "cgroup").read_text():
                     yield int(folder.name)
 
     def take(self, mib: int) -> None:
-        """Makes the process take `mib` more. Waits until the process has taken them or is killed."""
+        """Makes the process allocate `mib` more, and waits until it has done so or has been killed."""
         pid = self.process()
         if pid is None:
             return
@@ -132,13 +136,13 @@ class Running:
         eventually(lambda: self.process() != pid or _lines(folder / "taken") > before, f"{self.name} takes {mib} MiB")
 
     def take_until_gone(self, victim: "Running") -> None:
-        """Makes the process take all remaining memory and more, until `victim` or the process itself has ended."""
+        """Makes the process allocate more and more host memory until this process or `victim` has ended."""
         self.take(max(STEP_MIB, self.on.left_mib() - 4 * STEP_MIB))
         while victim.process() is not None and self.process() is not None:
             self.take(STEP_MIB)
 
     def give_back(self) -> None:
-        """Makes the process free all the memory that it took."""
+        """Makes the process free all memory that `take` has allocated."""
         self.take(0)
 
     def status(self) -> Object:
@@ -148,7 +152,7 @@ class Running:
         return status
 
     def exit_code(self) -> int | None:
-        """Returns the exit code of the container's last end; None if the container has not ended."""
+        """Returns the exit code of the container, which may be restarted by now; None if it has never ended."""
         for found in self.status().get("containerStatuses", []):
             for state in (found["state"], found["lastState"]):
                 if "terminated" in state:
@@ -158,9 +162,7 @@ class Running:
 
 
 def delete(*pods: Running) -> None:
-    """Deletes the pods. Returns when none of their processes is left, because memory of an ending process still
-    counts.
-    """
+    """Deletes the pods, and waits until all their processes have ended and so have freed their memory."""
     for pod in pods:
         pod.on.cluster.api.request("DELETE", f"{pod.on.pods}/{pod.name}?gracePeriodSeconds=0")
     for pod in pods:
@@ -168,13 +170,13 @@ def delete(*pods: Running) -> None:
 
 
 def resident_mib(pid: int) -> int:
-    """Returns the resident MiB of a process; 0 if it has ended."""
+    """Returns the resident memory of a process in MiB; 0 if the process has ended."""
     told = _read(pid, "status").splitlines()
     return next((int(line.split()[1]) // 1024 for line in told if line.startswith("VmRSS:")), 0)
 
 
 def anonymous_kib(pid: int) -> int:
-    """Returns the anonymous KiB of a process."""
+    """Returns the anonymous memory of a process in KiB; 0 if the process has ended."""
     told = _read(pid, "status").splitlines()
     return next((int(line.split()[1]) for line in told if line.startswith("RssAnon:")), 0)
 
@@ -199,7 +201,10 @@ def _read(pid: int, name: str) -> str:
 
 @contextmanager
 def squeezed(cluster: HeldCluster, namespace: str) -> Iterator[Squeezed]:
-    """Limits the node's memory during the block, where the kubelet evicts nobody. Restores the node afterwards."""
+    """Limits the pods of the node to POD_MIB during the block, and restores the node afterwards.
+
+    The kubelet does not evict pods during the block.
+    """
     path = _configuration(cluster)
     before = path.read_text()
     found = cluster.api.get(f"/api/v1/nodes/{NODE}")
@@ -218,7 +223,7 @@ def squeezed(cluster: HeldCluster, namespace: str) -> Iterator[Squeezed]:
 
 
 def reconfigure(cluster: HeldCluster, **fields: Any) -> None:
-    """Kills the kubelet. The node starts it again with these fields of its configuration changed."""
+    """Changes these fields of the kubelet's configuration, and restarts the kubelet."""
     path = _configuration(cluster)
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
     kubelet = program("kubelet")

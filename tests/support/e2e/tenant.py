@@ -1,5 +1,7 @@
-"""Acts as a tenant's person on the API server. Grants the two roles that `edit` aggregates, as no controller
-runs here.
+"""Gives a tenant's user the rights of the role `edit` on an API server.
+
+Kubernetes' controller aggregates the role `edit` from two other roles. No controller runs here, so this module binds
+those two roles.
 """
 
 from tests.support.e2e.server import ApiServer
@@ -10,7 +12,7 @@ _ROLES = ("system:aggregate-to-edit", "system:aggregate-to-view")
 
 
 def let_edit(server: ApiServer, namespace: str) -> None:
-    """Binds the two roles to TENANT in the namespace."""
+    """Binds the two roles to the user TENANT in the namespace."""
     for role in _ROLES:
         server.create(
             f"/apis/{_GROUP}/v1/namespaces/{namespace}/rolebindings",
@@ -25,7 +27,7 @@ def let_edit(server: ApiServer, namespace: str) -> None:
 
 
 def may_write(server: ApiServer, user: str, resources: list[str], group: str) -> None:
-    """Gives the user the right to write these resources in every namespace."""
+    """Gives a user the right to read and write these resources in every namespace."""
     name = user.replace(":", "-")
     rule = {"apiGroups": [group], "resources": resources, "verbs": ["create", "get", "update", "patch", "delete"]}
     role = {"apiVersion": f"{_GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]}
