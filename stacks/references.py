@@ -56,7 +56,7 @@ def problems(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> list[st
         *_dangling(raw),
         *_lacking(raw, specs),
         *_counted_twice(raw),
-        *_overlapping(raw, "pools", ", and all devices of a node belong to one pool"),
+        *_overlapping(raw, "pools"),
         *_overlapping(raw, "memory_pools"),
         *_shared_wrongly(raw),
         *_unplaced(raw),
@@ -181,8 +181,9 @@ def _beside_claims(raw: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _overlapping(raw: Mapping[str, Any], part: str, why: str = "") -> Iterator[str]:
+def _overlapping(raw: Mapping[str, Any], part: str) -> Iterator[str]:
     """Two pools are apart only if one label must have two values."""
+    whole = _whole_pools(raw) if part == "pools" else set()
     selectors = [
         (path[1], value)
         for path, value in matches(raw, f"{part}.*.node_selector")
@@ -191,10 +192,12 @@ def _overlapping(raw: Mapping[str, Any], part: str, why: str = "") -> Iterator[s
     for index, (name, selector) in enumerate(selectors):
         for other, theirs in selectors[index + 1 :]:
             if not any(label in theirs and theirs[label] != value for label, value in selector.items()):
-                yield (
-                    f"{key(part, other, 'node_selector')}: a node may match {dotted(part, name)} as well{why}; "
-                    "give the two a common label with different values"
-                )
+                why = ", and all devices of a node belong to one pool" if part == "pools" else ""
+                way = "give the two a common label with different values"
+                if (name in whole) != (other in whole):
+                    why += ": a node with shared devices and whole devices is not supported"
+                    way += " on different nodes, or share all devices and declare residents as large as a device"
+                yield f"{key(part, other, 'node_selector')}: a node may match {dotted(part, name)} as well{why}; {way}"
 
 
 def _shared_wrongly(raw: Mapping[str, Any]) -> Iterator[str]:
@@ -247,8 +250,9 @@ def _in_two_pools(raw: Mapping[str, Any]) -> Iterator[str]:
             seat, promised = first.get(tenant, ("", pool))
             if pool != promised:
                 yield (
-                    f"{key(part, name, 'pool')}: must be {promised} as that of {dotted('residents', seat)}, or {name} "
-                    f"have a tenant of its own: the ResourceQuota of {tenant} is one sum for all pools{got(pool)}"
+                    f"{key(part, name, 'pool')}: must be {promised} as that of {dotted('residents', seat)}: a tenant "
+                    f"in several pools is not supported, because the ResourceQuota of {tenant} is one sum for all pools"
+                    f"{got(pool)}; name {promised}, or give {name} a tenant of its own"
                 )
 
 

@@ -48,13 +48,15 @@ REFUSED: dict[str, tuple[Change, str]] = {
     ),
     "a tenant with seats in two pools": (
         put("residents chat", {"tenant": "inference", "pool": "t4", "gpumem_mib": 100}),
-        "residents.chat.pool: must be node-4 as that of residents.inference, or chat have a tenant of its own: the "
-        "ResourceQuota of inference is one sum for all pools (got 't4')",
+        "residents.chat.pool: must be node-4 as that of residents.inference: a tenant in several pools is not "
+        "supported, because the ResourceQuota of inference is one sum for all pools (got 't4'); name node-4, or give "
+        "chat a tenant of its own",
     ),
     "a tenant with a seat in one pool and on record in another": (
         put("unbudgeted android-emulator tenant", "inference"),
-        "unbudgeted.android-emulator.pool: must be node-4 as that of residents.inference, or android-emulator have a "
-        "tenant of its own: the ResourceQuota of inference is one sum for all pools (got 't4')",
+        "unbudgeted.android-emulator.pool: must be node-4 as that of residents.inference: a tenant in several pools "
+        "is not supported, because the ResourceQuota of inference is one sum for all pools (got 't4'); name node-4, or "
+        "give android-emulator a tenant of its own",
     ),
     "residents that nobody advertises for": (
         lambda config: (drop("reconcile")(config), drop("scheduler")(config)),
@@ -239,9 +241,24 @@ def test_a_missing_part_is_told_once_however_many_name_it() -> None:
 
 
 def test_pools_whose_selectors_may_match_one_node_are_refused() -> None:
-    assert refusal(put("pools batch node_selector", {"kubernetes.io/hostname": "k8s-node2"})) == [
-        "gpu-tenancy:pools.batch.node_selector: a node may match pools.t4 as well, and all devices of a node belong to "
-        "one pool; give the two a common label with different values"
+    racks = (put("pools node-4 node_selector", {"rack": "2"}), put("pools batch node_selector rack", "1"))
+    assert refusal(*racks) == [
+        "gpu-tenancy:pools.node-4.node_selector: a node may match pools.t4 as well, and all devices of a node belong "
+        "to one pool; give the two a common label with different values"
+    ]
+
+
+def test_a_node_with_two_shared_and_two_whole_devices_is_not_supported() -> None:
+    def two_pools_on_one_node(config: Raw) -> None:
+        half = {"node_selector": {"kubernetes.io/hostname": "four-cards"}, "device_count": 2, "nodes": 1}
+        config["pools"]["shared"] = {**config["pools"]["t4"], **half}
+        config["pools"]["whole"] = {**half, "sharing": "whole"}
+
+    assert [line for line in refusal(two_pools_on_one_node) if "pools.shared" in line and "pools.whole" in line] == [
+        "gpu-tenancy:pools.whole.node_selector: a node may match pools.shared as well, and all devices of a node "
+        "belong to one pool: a node with shared devices and whole devices is not supported; give the two a common "
+        "label with different values on different nodes, or share all devices and declare residents as large as a "
+        "device"
     ]
 
 
