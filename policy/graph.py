@@ -11,7 +11,7 @@ from policy.objects import Object, from_json, text
 from policy.unknown import UnprovenError, is_unknown, unknown
 from tenancy import names
 from tenancy.decode import DecodeError
-from tenancy.frameworks import framework_of
+from tenancy.frameworks import FrameworkName, framework_of
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger, Pool, Seat
 from tenancy.workload import TEMPLATES, ShapeError, at, containers_of, maps_at, pod_request, pod_template
@@ -322,16 +322,26 @@ def requested(pod_spec: Mapping[str, Any]) -> set[str]:
     return found
 
 
+def framework_in(ledger: Ledger | None, found: Object) -> FrameworkName | None:
+    """Returns the framework by which Kueue queues objects of this kind. Without a ledger, Kueue queues Jobs."""
+    framework = framework_of(found.kind, found.group)
+    return framework if framework in (ledger.frameworks if ledger else (FrameworkName.JOB,)) else None
+
+
 def is_queued(ledger: Ledger, found: Object) -> bool:
     """Returns True if Kueue queues the object: its kind is one of the stack's frameworks, and it has a queue."""
-    framework = framework_of(found.kind, found.group)
-    defaults = (queue for queue in ledger.local_queues if (queue.tenant, queue.name) == (found.namespace, "default"))
-    return framework in ledger.frameworks and (queue_of(found) is not None or any(defaults))
+    return framework_in(ledger, found) is not None and queue_of(ledger, found) is not None
 
 
-def queue_of(job: Object) -> str | None:
-    """Returns the LocalQueue that a Job names. A CronJob names the queue on the Jobs that the CronJob makes."""
-    return text(at(job_of(job), "metadata", "labels"), names.KUEUE_QUEUE_LABEL) or None
+def queue_of(ledger: Ledger | None, work: Object) -> str | None:
+    """Returns the name of the LocalQueue that the work uses, or None. A CronJob names the queue on its Jobs.
+
+    Work without a name uses the LocalQueue `default`.
+    """
+    named = text(at(job_of(work), "metadata", "labels"), names.KUEUE_QUEUE_LABEL)
+    queues = ledger.local_queues if ledger else ()
+    has_default = any((queue.tenant, queue.name) == (work.namespace, names.DEFAULT_QUEUE) for queue in queues)
+    return named or (names.DEFAULT_QUEUE if has_default else None)
 
 
 def job_of(found: Object) -> Mapping[str, Any]:

@@ -192,6 +192,7 @@ class StackSettings(Spec):
                 for n, q in sorted(queues.local_queues.items() if queues else ())
             ),
             frameworks=tuple(sorted(queues.frameworks)) if queues else (FrameworkName.JOB,),
+            workload_priorities={n: p.value for n, p in sorted(queues.workload_priorities.items())} if queues else {},
             admission=_terms(self, self.admission) if self.admission else None,
             claimed=self.claimed,
             observes=self.observes,

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 
@@ -16,7 +16,11 @@ def encode(value: Any) -> dict[str, object]:
 
 def _given(value: Any) -> Iterator[tuple[str, Any]]:
     found = ((field, getattr(value, field.name)) for field in fields(value))
-    return ((field.name, each) for field, each in found if each != field.default)
+    return ((field.name, each) for field, each in found if each != _default(field))
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _data(value: Any) -> Any:

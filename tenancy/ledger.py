@@ -4,7 +4,7 @@ Units: whole MiB of GPU memory.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tenancy.choices import ConsumableShares, Enforce, PodSecurity, Sharing, Source
@@ -245,6 +245,8 @@ class Ledger:
     local_queues: tuple[LocalQueue, ...] = ()
     # The kinds of work that Kueue queues for the queue tenants. Ledgers of version 0.1.0 have no such list.
     frameworks: tuple[FrameworkName, ...] = (FrameworkName.JOB,)
+    # The values of the WorkloadPriorityClasses, by name.
+    workload_priorities: Mapping[str, int] = field(default_factory=dict)
     tenants: tuple[Tenant, ...] = ()
     # Admission changes and refuses nothing in these namespaces.
     exempt_namespaces: tuple[str, ...] = ()

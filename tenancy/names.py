@@ -67,6 +67,7 @@ POD_TEMPLATE_HASH = "pod-template-hash"
 KUEUE_GROUP = "kueue.x-k8s.io"
 KUEUE_API = f"{KUEUE_GROUP}/v1beta2"
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+DEFAULT_QUEUE = "default"  # the LocalQueue of work that names none
 KUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 KUEUE_FEWEST_PODS = "kueue.x-k8s.io/job-min-parallelism"
 # With this namespace label, Kueue manages the Jobs of the namespace. The label does not use the resource domain: while

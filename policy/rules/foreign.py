@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from policy.finding import Finding, each, unproven
-from policy.graph import KUEUE, Graph, is_gpumem, is_queued, runs_pods
+from policy.graph import KUEUE, Graph, framework_in, is_gpumem, is_queued, runs_pods
 from policy.objects import Object, text
 from policy.rule import A_RESIDENT, MAIN, Example, an_object, rule
 from policy.rules.writers import own_namespaces
@@ -14,6 +14,7 @@ from tenancy import names, reach
 from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger
 from tenancy.names import Names
+from tenancy.podsets import pod_sets
 from tenancy.workload import TEMPLATES, at, pod_template
 
 # Components that render other objects. While their input is unknown, those objects are not in the graph.
@@ -117,14 +118,18 @@ def _must_be_whole(graph: Graph, changed: str, patch: Object) -> bool:
 
 
 def _custom(graph: Graph, found: Object) -> Iterator[Finding]:
-    if _names_gpumem(found.manifest):
+    ledger, framework = graph.ledger, framework_in(graph.ledger, found)
+    if ledger is not None and framework is not None and found.namespace in ledger.queue_tenants:
+        queued = is_queued(ledger, found)
+        for pods in pod_sets(found.manifest, framework):
+            yield from _refused(found, PodJudge(ledger, found.namespace, pods.template, queued=queued))
+    elif _names_gpumem(found.manifest):
         kinds = ", ".join(sorted(TEMPLATES))
         yield unproven(found, f"it asks for gpumem in a way that is not counted; only {kinds} are: {_HOW}")
     elif runs := _runs_another(graph, found):
         yield unproven(found, f"it runs the pods of {runs} (workloadRef), which are not counted; {_HOW}")
     elif graph.ledger is not None and any((pod := _pod_of(found.manifest)).values()) and _is_in_a_namespace(found):
-        queued = is_queued(graph.ledger, found)
-        yield from _refused(found, PodJudge(graph.ledger, _lands_in(found), {"spec": pod}, queued=queued))
+        yield from _refused(found, PodJudge(graph.ledger, _lands_in(found), {"spec": pod}))
 
 
 def _refused(found: Object, judge: PodJudge) -> Iterator[Finding]:

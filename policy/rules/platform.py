@@ -76,6 +76,19 @@ def _priority_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Fin
         )
 
 
+def _workload_priority_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
+    """Reports a class that changes the order of the platform's queues."""
+    ours = ledger.workload_priorities
+    if found.name in ours:
+        yield _own(found)
+    elif ours and (value := whole(given(found.manifest, "value", 0))) > (most := max(ours.values())):
+        yield Finding(
+            f"{found}: value {value} is above {most}, the platform's highest, so that its work goes first and preempts "
+            f"others; write {most} or less, or name {' or '.join(sorted(ours))}",
+            found.urn,
+        )
+
+
 def _taken(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
     if is_taken(graph, found):
         yield _own(found)
@@ -216,6 +229,8 @@ _JUDGES: Mapping[str, Callable[[Graph, Ledger, Object], Iterator[Finding]]] = {
     "ResourceQuota": _taken,
     f"LocalQueue.{KUEUE}": _local_queue,
     f"ClusterQueue.{KUEUE}": _taken,
+    f"Cohort.{KUEUE}": _taken,
+    f"WorkloadPriorityClass.{KUEUE}": _workload_priority_class,
     f"ResourceFlavor.{KUEUE}": _flavor,
     "Node": _node,
     "NodePatch": _node,

@@ -1,32 +1,22 @@
 """Rules over Kueue's objects: quotas compared with the hardware, and Jobs that would never run."""
 
-import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Any
-
-import yaml
+from collections.abc import Iterator
 
 from policy.finding import UNREADABLE, Finding, each, unproven
-from policy.graph import KUEUE, Graph, job_of, queue_of, requested
-from policy.objects import Object, text, texts
+from policy.graph import KUEUE, Graph
+from policy.objects import Object, text
+from policy.queued import CLUSTER_QUEUE, LOCAL_QUEUE, PRIORITY, has_a_class, quotas_of, starts
 from policy.rule import MAIN, Example, rule
 from policy.rules.platform import is_taken
-from policy.unknown import is_unknown
 from tenancy import names, sums
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger
 from tenancy.names import GPU
 from tenancy.quantity import whole
-from tenancy.workload import ShapeError, at, given, maps_at, pod_request, pod_template, pods_of
+from tenancy.workload import at, given, maps_at
 
-CLUSTER_QUEUE, COHORT = f"ClusterQueue.{KUEUE}", f"Cohort.{KUEUE}"
-LOCAL_QUEUE, FLAVOR = f"LocalQueue.{KUEUE}", f"ResourceFlavor.{KUEUE}"
-_PRIORITY = f"WorkloadPriorityClass.{KUEUE}"
-_CONFIGURATION = "kueue-manager-config"  # the ConfigMap of Kueue's own manifests
-_LONGEST = 2**16  # characters of Kueue's configuration; its chart's own has 3000
-# The default of our own Kueue, if its configuration is not in the graph.
-_UNCOUNTED = ("cpu", "memory", "ephemeral-storage")
+COHORT, FLAVOR = f"Cohort.{KUEUE}", f"ResourceFlavor.{KUEUE}"
 
 
 @rule("gpu-quota", Example("queues.cluster_queues.gpu-cq.quotas.gpu-any", {GPU: {"nominal": 2}}, {GPU: {"nominal": 1}}))
@@ -43,7 +33,7 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
             if is_taken(graph, queue):
                 continue  # The rule on the platform's own objects reports this queue.
             yield from _of_memory(ledger, queue)
-            for flavor, quota in _quotas(queue, GPU):
+            for flavor, quota in quotas_of(queue, GPU):
                 pool = ledger.pool(flavors.get(flavor, ""))
                 if pool is None:
                     yield Finding(f"{queue}: the ledger knows no pool behind flavor {flavor}", queue.urn)
@@ -79,7 +69,7 @@ def _of_memory(ledger: Ledger, queue: Object) -> Iterator[Finding]:
     """Reports gpumem in a quota outside the ledger. Only the ledger's queues hand out gpumem, and the ledger adds their
     gpumem to the seats."""
     for resource in (ledger.names.gpumem, ledger.names.gpu_count):
-        for flavor, quota in _quotas(queue, resource):
+        for flavor, quota in quotas_of(queue, resource):
             held = (_holder(queue), flavor, resource)
             entries = [q for q in ledger.quotas if (q.holder, q.flavor, q.resource) == held]
             promised = sum(entry.nominal for entry in entries)
@@ -99,15 +89,6 @@ def _promised(graph: Graph, ledger: Ledger) -> Iterator[Finding]:
     yield from (Finding(line) for line in lines)
 
 
-def _quotas(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields the quotas of a resource, each with its flavor."""
-    for group in maps_at(queue.manifest, "spec", "resourceGroups"):
-        for flavor in maps_at(group, "flavors"):
-            for quota in maps_at(flavor, "resources"):
-                if quota.get("name") == resource:
-                    yield text(flavor, "name"), quota
-
-
 @rule(
     "queue-coverage",
     Example(f"{MAIN}.resources.limits", {GPU: "1", "example.com/fpga": "1"}, {GPU: "1"}, of="Job team-a/train"),
@@ -118,8 +99,8 @@ def coverage(graph: Graph) -> Iterator[Finding]:
     ledger = graph.ledger
     for queue in sorted({quota.queue for quota in ledger.quotas if not quota.cohort}) if ledger else ():
         yield from _covers_its_pools(ledger, queue) if ledger else ()
-    yield from each(graph.of("Job.batch", "CronJob.batch"), lambda job: _is_covered(graph, job))
-    yield from each(graph.of(LOCAL_QUEUE), lambda door: _leads_somewhere(graph, door))
+    yield from each(graph.objects, lambda found: starts(graph, found))
+    yield from each(graph.of(LOCAL_QUEUE), lambda queue: _leads_somewhere(graph, queue))
 
 
 def _covers_its_pools(ledger: Ledger, queue: str) -> Iterator[Finding]:
@@ -135,125 +116,10 @@ def _covers_its_pools(ledger: Ledger, queue: str) -> Iterator[Finding]:
             )
 
 
-def _is_covered(graph: Graph, job: Object) -> Iterator[Finding]:
-    name = queue_of(job)
-    door = graph.named(LOCAL_QUEUE, name, job.namespace) if name is not None else None
-    target = graph.named(CLUSTER_QUEUE, text(at(door.manifest, "spec"), "clusterQueue")) if door else None
-    if target is None:
-        yield from _elsewhere(graph, job, name, door)  # The queue belongs to another stack.
-        return
-    covered = {
-        resource
-        for group in maps_at(target.manifest, "spec", "resourceGroups")
-        for resource in texts(group, "coveredResources")
-    }
-    uncounted = tuple(_uncounted(graph))
-    pod_spec = at(pod_template(job.manifest) or {}, "spec")
-    for resource in sorted(requested(pod_spec)):
-        if resource.startswith(uncounted):
-            continue
-        if resource not in covered:
-            yield Finding(
-                f"{job}: asks for {resource}, which {target} does not cover; cover it or add it to "
-                "kueue.exclude_resource_prefixes",
-                job.urn,
-            )
-        elif "/" in resource:  # An extended resource is counted in whole units.
-            yield from _is_within_reach(job, pod_spec, target, resource)
-
-
-def _elsewhere(graph: Graph, job: Object, name: str | None, door: Object | None) -> Iterator[Finding]:
-    """Judges a Job for a queue that is in the ledger and not in the graph."""
-    ledger = graph.ledger
-    if ledger is None or name is None or door is not None or job.namespace not in ledger.queue_tenants:
-        return
-    doors = {queue.name: queue for queue in ledger.local_queues if queue.tenant == job.namespace}
-    if not doors:
-        return  # An older ledger holds no queues.
-    if name not in doors:
-        yield Finding(
-            f"{job}: there is no LocalQueue {name} in {job.namespace}: it would wait for ever; name one of "
-            f"{', '.join(sorted(doors))}",
-            job.urn,
-        )
-        return
-    queue, pods = doors[name].queue, _pods_at_once(job)
-    pod_spec = at(pod_template(job.manifest) or {}, "spec")
-    for resource in sorted(requested(pod_spec)):
-        most = [quota.most for quota in ledger.quotas if (quota.holder, quota.resource) == (queue, resource)]
-        asked = pods * pod_request(pod_spec, resource)
-        if most and asked > max(most):
-            yield _never_starts(job, f"{asked} {resource} at once ({pods} x {asked // pods})", queue, max(most))
-
-
-def _never_starts(job: Object, asked: str, queue: str, most: float) -> Finding:
-    return Finding(
-        f"{job}: asks for {asked}, ClusterQueue {queue} may hand out {most} at most: it would never start; lower its "
-        f"parallelism or requests, or raise queues.cluster_queues.{queue}.quotas",
-        job.urn,
-    )
-
-
-def _is_within_reach(job: Object, pod_spec: Mapping[str, Any], queue: Object, resource: str) -> Iterator[Finding]:
-    """Kueue admits a Job whole, within one flavor."""
-    pods, each_asks = _pods_at_once(job), pod_request(pod_spec, resource)
-    most = max((_most(queue, quota) for _, quota in _quotas(queue, resource)), default=0)
-    if pods * each_asks > most:
-        asked = f"{pods * each_asks} {resource} at once ({pods} x {each_asks})"
-        yield _never_starts(job, asked, queue.name, most)
-
-
-def _pods_at_once(job: Object) -> int:
-    """Returns the number of pods with which Kueue starts the Job. An annotation allows Kueue to start fewer pods than
-    the Job's parallelism."""
-    manifest = job_of(job)
-    fewest = text(at(manifest, "metadata", "annotations"), names.KUEUE_FEWEST_PODS)
-    return whole(fewest) if fewest else pods_of(manifest, nodes=0)
-
-
-def _most(queue: Object, quota: Mapping[str, Any]) -> float:
-    """Returns the most that the queue may hand out of a quota. A queue in a cohort without a borrowing limit is
-    unbounded."""
-    spec = at(queue.manifest, "spec")
-    in_cohort = bool(text(spec, "cohortName") or text(spec, "cohort"))  # v1beta2, v1beta1
-    borrowing = given(quota, "borrowingLimit", None)
-    if borrowing is None and in_cohort:
-        return math.inf
-    return whole(given(quota, "nominalQuota", 0)) + whole(borrowing or 0)
-
-
-def _uncounted(graph: Graph) -> list[str]:
-    """Returns the excludeResourcePrefixes of the Kueue in the graph, from a Helm release or a ConfigMap."""
-    for configuration in _configurations(graph):
-        return texts(
-            at({"configuration": _from_yaml(configuration)}, "configuration", "resources"), "excludeResourcePrefixes"
-        )
-    return list(_UNCOUNTED)
-
-
-def _from_yaml(written: str) -> object:
-    if len(written) > _LONGEST:
-        raise ShapeError(f"Kueue's configuration has {len(written)} characters, {_LONGEST} at most are read")
-    try:
-        return yaml.safe_load(written)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ShapeError(f"Kueue's configuration is no YAML: {error}") from None
-
-
-def _configurations(graph: Graph) -> Iterator[str]:
-    for release in graph.of("Release.helm.sh"):
-        configuration = text(at(release.manifest, "values", "managerConfig"), "controllerManagerConfigYaml")
-        if configuration:
-            yield configuration
-    for found in graph.of("ConfigMap"):
-        if not is_unknown(found.name) and found.name.endswith(_CONFIGURATION):
-            yield text(at(found.manifest, "data"), "controller_manager_config.yaml")
-
-
-def _leads_somewhere(graph: Graph, door: Object) -> Iterator[Finding]:
-    target = text(at(door.manifest, "spec"), "clusterQueue")
+def _leads_somewhere(graph: Graph, queue: Object) -> Iterator[Finding]:
+    target = text(at(queue.manifest, "spec"), "clusterQueue")
     if graph.of(CLUSTER_QUEUE) and graph.named(CLUSTER_QUEUE, target) is None:
-        yield Finding(f"{door}: there is no ClusterQueue {target}; add queues.cluster_queues.{target}", door.urn)
+        yield Finding(f"{queue}: there is no ClusterQueue {target}; add queues.cluster_queues.{target}", queue.urn)
 
 
 @rule(
@@ -277,19 +143,10 @@ def _namespace_selector(queue: Object) -> Iterator[Finding]:
 @rule("preemption", Example("queues.cluster_queues.gpu-cq.preemption.within_cluster_queue", "Never", "LowerPriority"))
 def preemption(graph: Graph) -> Iterator[Finding]:
     """With several WorkloadPriorityClasses a queue preempts within itself, and Jobs name declared ones."""
-    classes = graph.of(_PRIORITY)
+    classes = graph.of(PRIORITY)
     if len(classes) > 1:
         yield from each(graph.of(CLUSTER_QUEUE), lambda queue: _preempts(queue, len(classes)))
-    if classes:
-        yield from each(graph.of("Job.batch", "CronJob.batch"), lambda job: _has_a_class(graph, job))
-
-
-def _has_a_class(graph: Graph, job: Object) -> Iterator[Finding]:
-    """Reports a Job with an undeclared class. Kueue ignores such a Job, so the Job would never start."""
-    called = text(at(job_of(job), "metadata", "labels"), names.KUEUE_PRIORITY_LABEL)
-    if called and graph.named(_PRIORITY, called) is None:
-        message = f"{job}: there is no WorkloadPriorityClass {called}; add queues.workload_priorities.{called}"
-        yield Finding(message, job.urn)
+    yield from each(graph.objects, lambda found: has_a_class(graph, found))
 
 
 def _preempts(queue: Object, classes: int) -> Iterator[Finding]:

@@ -123,10 +123,12 @@ def empty_queues(prod: Rollout) -> None:
     )
 
 
-def test_a_job_without_a_queue_is_left_alone(queue: Rollout) -> None:
+def test_a_job_without_a_queue_is_held_back_until_it_names_one(queue: Rollout) -> None:
     plain = submit(queue, "team-a", job("plain", None))
+    eventually(lambda: workload(queue, "team-a", plain), "Kueue has a Workload for the Job")
+    assert queue.get(jobs("team-a", plain))["spec"]["suspend"]
+    queue.cluster.api.patch(jobs("team-a", plain), {"metadata": {"labels": {names.KUEUE_QUEUE_LABEL: "team-a-gpu"}}})
     await_running(queue, "team-a", plain)
-    assert workload(queue, "team-a", plain) == {}
 
 
 def test_a_team_cannot_use_the_other_teams_queue(queue: Rollout) -> None:

@@ -1,0 +1,195 @@
+"""Judges work that Kueue queues: Jobs, JobSets, Ray clusters and the other kinds of the stack's frameworks.
+
+Work that its queue could never admit waits without an end, and nothing else reports it before it is submitted.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import yaml
+
+from policy.finding import Finding
+from policy.graph import KUEUE, Graph, framework_in, is_gpumem, job_of, queue_of, requested
+from policy.objects import Object, text, texts
+from policy.unknown import is_unknown
+from tenancy import names, reach
+from tenancy.frameworks import FrameworkName
+from tenancy.ledger import Ledger
+from tenancy.podsets import PodSet, pod_sets
+from tenancy.quantity import whole
+from tenancy.workload import ShapeError, at, given, maps_at
+
+CLUSTER_QUEUE, LOCAL_QUEUE = f"ClusterQueue.{KUEUE}", f"LocalQueue.{KUEUE}"
+PRIORITY = f"WorkloadPriorityClass.{KUEUE}"
+_CONFIGURATION = "kueue-manager-config"  # the ConfigMap of Kueue's own manifests
+_LONGEST = 2**16  # characters of Kueue's configuration; its chart's own has 3000
+# The default of our own Kueue, if its configuration is not in the graph.
+_UNCOUNTED = ("cpu", "memory", "ephemeral-storage")
+
+
+def starts(graph: Graph, work: Object) -> Iterator[Finding]:
+    """Yields the reasons why Kueue would never start the work."""
+    framework = framework_in(graph.ledger, work)
+    if framework is None:
+        return
+    name = queue_of(graph.ledger, work)
+    if name is None:
+        yield from _is_held_back(graph, work, framework)
+        return
+    found = graph.named(LOCAL_QUEUE, name, work.namespace)
+    target = graph.named(CLUSTER_QUEUE, text(at(found.manifest, "spec"), "clusterQueue")) if found else None
+    if target is not None:
+        yield from _of_graph(graph, work, target, _sets(work, framework))
+    elif graph.ledger is not None and found is None and work.namespace in graph.ledger.queue_tenants:
+        yield from _of_ledger(graph.ledger, work, name, framework)
+
+
+def _is_held_back(graph: Graph, work: Object, framework: FrameworkName) -> Iterator[Finding]:
+    """Reports work without a queue and without GPUs. The rule on admission reports work with GPUs."""
+    ledger = graph.ledger
+    if ledger is None or ledger.admission is None or "admission" in ledger.observes:
+        return
+    if work.namespace in ledger.queue_tenants and not any(_uses_gpus(ledger, each) for each in _sets(work, framework)):
+        yield Finding(
+            f"{work}: names no queue, and Kueue holds back all work of {work.namespace}; give it the label "
+            f"{names.KUEUE_QUEUE_LABEL}, or declare a LocalQueue there with name: default",
+            work.urn,
+        )
+
+
+def _uses_gpus(ledger: Ledger, pods: PodSet) -> bool:
+    spec = at(pods.template, "spec")
+    return any(reach.routes(spec, ledger.names)) or any(map(is_gpumem, requested(spec)))
+
+
+def _sets(work: Object, framework: FrameworkName) -> list[PodSet]:
+    """Returns the pods with which Kueue starts the work. An annotation allows fewer pods than a Job's parallelism."""
+    manifest = job_of(work)
+    sets = pod_sets(manifest, framework)
+    fewest = text(at(manifest, "metadata", "annotations"), names.KUEUE_FEWEST_PODS)
+    return [replace(each, count=whole(fewest)) for each in sets] if fewest else sets
+
+
+def _of_graph(graph: Graph, work: Object, queue: Object, sets: Sequence[PodSet]) -> Iterator[Finding]:
+    covered = {
+        resource
+        for group in maps_at(queue.manifest, "spec", "resourceGroups")
+        for resource in texts(group, "coveredResources")
+    }
+    uncounted = tuple(_uncounted(graph))
+    for resource in _resources(sets):
+        if resource.startswith(uncounted):
+            continue
+        if resource not in covered:
+            yield Finding(
+                f"{work}: asks for {resource}, which {queue} does not cover; cover it or add it to "
+                "kueue.exclude_resource_prefixes",
+                work.urn,
+            )
+        elif "/" in resource:  # An extended resource is counted in whole units.
+            most = [_most(queue, quota) for _, quota in quotas_of(queue, resource)]
+            yield from _is_within_reach(work, sets, queue.name, resource, most)
+
+
+def _of_ledger(ledger: Ledger, work: Object, name: str, framework: FrameworkName) -> Iterator[Finding]:
+    """Judges work for a queue that is in the ledger and not in the graph. An older ledger holds no queues."""
+    queues = {queue.name: queue.queue for queue in ledger.local_queues if queue.tenant == work.namespace}
+    if queues and name not in queues:
+        yield Finding(
+            f"{work}: there is no LocalQueue {name} in {work.namespace}: it would wait for ever; name one of "
+            f"{', '.join(sorted(queues))}",
+            work.urn,
+        )
+    elif queues:
+        sets = _sets(work, framework)
+        for resource in _resources(sets):
+            held = (queues[name], resource)
+            most = [quota.most for quota in ledger.quotas if (quota.holder, quota.resource) == held]
+            if most:
+                yield from _is_within_reach(work, sets, queues[name], resource, most)
+
+
+def _is_within_reach(
+    work: Object, sets: Sequence[PodSet], queue: str, resource: str, most: Sequence[float]
+) -> Iterator[Finding]:
+    """Kueue admits work whole. Each pod set gets one flavor; `most` has the most of each."""
+    asked = {each.name: each.request(resource) for each in sets}
+    if sum(asked.values()) <= sum(most, 0) and max(asked.values()) <= max(most, default=0):
+        return
+    shown = f"{sum(asked.values())} {resource} at once"
+    if len(sets) == 1:
+        shown += f" ({sets[0].count} x {asked[sets[0].name] // max(sets[0].count, 1)})"
+    else:
+        shown += f" ({', '.join(f'{name} {amount}' for name, amount in asked.items() if amount)})"
+    yield Finding(
+        f"{work}: asks for {shown}, ClusterQueue {queue} may hand out {max(most, default=0)} at most: it would never "
+        f"start; lower its parallelism or requests, or raise queues.cluster_queues.{queue}.quotas",
+        work.urn,
+    )
+
+
+def _resources(sets: Sequence[PodSet]) -> list[str]:
+    return sorted({resource for each in sets for resource in requested(at(each.template, "spec"))})
+
+
+def quotas_of(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields the quotas of a resource, each with its flavor."""
+    for group in maps_at(queue.manifest, "spec", "resourceGroups"):
+        for flavor in maps_at(group, "flavors"):
+            for quota in maps_at(flavor, "resources"):
+                if quota.get("name") == resource:
+                    yield text(flavor, "name"), quota
+
+
+def _most(queue: Object, quota: Mapping[str, Any]) -> float:
+    """Returns the most that the queue may hand out of a quota. A queue in a cohort without a borrowing limit is
+    unbounded."""
+    spec = at(queue.manifest, "spec")
+    in_cohort = bool(text(spec, "cohortName") or text(spec, "cohort"))  # v1beta2, v1beta1
+    borrowing = given(quota, "borrowingLimit", None)
+    if borrowing is None and in_cohort:
+        return math.inf
+    return whole(given(quota, "nominalQuota", 0)) + whole(borrowing or 0)
+
+
+def _uncounted(graph: Graph) -> list[str]:
+    """Returns the excludeResourcePrefixes of the Kueue in the graph, from a Helm release or a ConfigMap."""
+    for configuration in _configurations(graph):
+        return texts(
+            at({"configuration": _from_yaml(configuration)}, "configuration", "resources"), "excludeResourcePrefixes"
+        )
+    return list(_UNCOUNTED)
+
+
+def _from_yaml(written: str) -> object:
+    if len(written) > _LONGEST:
+        raise ShapeError(f"Kueue's configuration has {len(written)} characters, {_LONGEST} at most are read")
+    try:
+        return yaml.safe_load(written)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ShapeError(f"Kueue's configuration is no YAML: {error}") from None
+
+
+def _configurations(graph: Graph) -> Iterator[str]:
+    for release in graph.of("Release.helm.sh"):
+        configuration = text(at(release.manifest, "values", "managerConfig"), "controllerManagerConfigYaml")
+        if configuration:
+            yield configuration
+    for found in graph.of("ConfigMap"):
+        if not is_unknown(found.name) and found.name.endswith(_CONFIGURATION):
+            yield text(at(found.manifest, "data"), "controller_manager_config.yaml")
+
+
+def has_a_class(graph: Graph, work: Object) -> Iterator[Finding]:
+    """Reports work with an undeclared WorkloadPriorityClass. Kueue ignores such work, so it would never start."""
+    if framework_in(graph.ledger, work) is None:
+        return
+    called = text(at(job_of(work), "metadata", "labels"), names.KUEUE_PRIORITY_LABEL)
+    known = sorted(graph.ledger.workload_priorities) if graph.ledger else []
+    if not called or called in known or not (known or graph.of(PRIORITY)) or graph.named(PRIORITY, called):
+        return
+    instead = f"name {' or '.join(known)}, or " if known else ""
+    message = f"{work}: there is no WorkloadPriorityClass {called}; {instead}add queues.workload_priorities.{called}"
+    yield Finding(message, work.urn)

@@ -1,0 +1,80 @@
+"""The pack judges every kind of work that Kueue queues, also in programs beside the platform."""
+
+from dataclasses import replace
+
+import pytest
+
+from policy.rule import an_object
+from tenancy.frameworks import FrameworkName
+from tenancy.ledger import Ledger, LocalQueue
+from tenancy.names import KUEUE_PRIORITY_LABEL
+from tests.support.consumers import CONFIG, FULL
+from tests.support.graphs import Manifest, judge
+from tests.support.queued_work import work
+
+LEDGER = replace(FULL, frameworks=tuple(FrameworkName), workload_priorities={"gpu-batch": 100, "gpu-urgent": 1000})
+WIDE = [each for each in FrameworkName if each not in (FrameworkName.POD, FrameworkName.DEPLOYMENT)]
+
+
+@pytest.mark.parametrize("framework", FrameworkName)
+def test_a_queued_kind_within_its_quota_passes(framework: FrameworkName) -> None:
+    quotas = tuple(replace(quota, nominal=2) for quota in LEDGER.quotas)
+    pools = tuple(replace(pool, nodes=2) for pool in LEDGER.pools)
+    assert _lines(work(framework), replace(LEDGER, quotas=quotas, pools=pools)) == []
+
+
+@pytest.mark.parametrize("framework", WIDE)
+def test_work_that_asks_for_more_than_its_queue_has_would_never_start(framework: FrameworkName) -> None:
+    (line,) = _lines(work(framework))
+    assert "asks for 2 nvidia.com/gpu at once" in line
+    assert "may hand out 1 at most: it would never start" in line
+
+
+@pytest.mark.parametrize("framework", FrameworkName)
+def test_gpu_work_without_a_queue_is_refused(framework: FrameworkName) -> None:
+    lines = _lines(work(framework, queue=None))
+    assert lines
+    assert all("GPUs of team-a are handed out by its queue" in line for line in lines)
+
+
+@pytest.mark.parametrize("framework", FrameworkName)
+def test_other_work_without_a_queue_is_reported_or_uses_the_default(framework: FrameworkName) -> None:
+    plain = work(framework, queue=None, gpus=0)
+    if framework is FrameworkName.TRAIN_JOB:
+        plain["spec"]["trainer"]["resourcesPerNode"] = {"limits": {"cpu": "1"}}
+    (line,) = _lines(plain)
+    assert "names no queue, and Kueue holds back all work of team-a" in line
+    default = LocalQueue(name="default", tenant="team-a", queue="gpu-cq")
+    assert _lines(plain, replace(LEDGER, local_queues=(*LEDGER.local_queues, default))) == []
+
+
+def test_a_kind_that_kueue_does_not_queue_is_refused() -> None:
+    lines = judge({"x": work(FrameworkName.JOBSET)}, CONFIG)
+    assert any("make it a Job with the label" in line for line in lines), lines
+
+
+def test_work_names_a_priority_class_of_the_platform() -> None:
+    job = work(FrameworkName.POD)
+    job["metadata"]["labels"][KUEUE_PRIORITY_LABEL] = "gpu-urgnet"
+    (line,) = _lines(job)
+    assert line.endswith(
+        "there is no WorkloadPriorityClass gpu-urgnet; name gpu-batch or gpu-urgent, or add "
+        "queues.workload_priorities.gpu-urgnet"
+    )
+    job["metadata"]["labels"][KUEUE_PRIORITY_LABEL] = "gpu-urgent"
+    assert _lines(job) == []
+
+
+def test_nobody_changes_the_order_of_the_platforms_queues() -> None:
+    assert "is the platform's own" in _lines(_priority("gpu-batch", 9_999_999))[0]
+    assert "value 1000000 is above 1000, the platform's highest" in _lines(_priority("mine", 1_000_000))[0]
+    assert _lines(_priority("mine", 1000)) == []
+    assert _lines(_priority("mine", 1_000_000), FULL) == []  # A ledger of version 0.1.0 lists no classes.
+
+
+def _priority(name: str, value: int) -> Manifest:
+    return an_object("kueue.x-k8s.io/v1beta2", "WorkloadPriorityClass", name, value=value)
+
+
+def _lines(manifest: Manifest, ledger: Ledger = LEDGER) -> list[str]:
+    return judge({"x": manifest}, {"ledger": ledger.to_data()})
