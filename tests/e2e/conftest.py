@@ -1,6 +1,7 @@
-"""Starts one cluster for all tests of a lane, and rolls prod out on it once for the tests that need prod.
+"""Provides the clusters of the e2e tests.
 
-If a part of the cluster cannot be started, the tests that need this part are skipped with the reason.
+All tests of a lane share one cluster. Prod is rolled out once on this cluster. If a part of the cluster cannot start,
+the tests that need this part are skipped, and pytest prints the reason.
 """
 
 from collections.abc import Generator, Iterator
@@ -19,8 +20,9 @@ from toolchain.cluster.extent import Extent
 from toolchain.cluster.prod import OPERATOR_NAMESPACE
 from toolchain.workspace import workspace
 
-# The modules in their order, in lanes that run in parallel, each on a cluster of its own, because tests wait more than
-# they compute. The lanes should end together, so some modules are in another's lane. Without workers there is one lane.
+# The test modules in order, divided into lanes. The lanes run in parallel, each on its own cluster, because tests spend
+# most of their time waiting. The modules are divided so that all lanes take about the same time. If pytest runs without
+# workers, the lanes run one after the other on one cluster.
 LANES = {
     "life": (
         "prod/test_interrupted_up",
@@ -37,7 +39,7 @@ LANES = {
 ORDER = [part for lane in LANES.values() for part in lane]
 HERE = Path(__file__).parent
 CLUSTER = pytest.StashKey[HeldCluster]()
-# The namespaces of a new cluster.
+# The namespaces that a new cluster has.
 OWN = {"default", "kube-node-lease", "kube-public", "kube-system", OPERATOR_NAMESPACE}
 
 
@@ -66,7 +68,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the cluster's state to the report of a failure."""
+    """Adds the state of the cluster to the report of a failed test."""
     report = yield
     running = item.config.stash.get(CLUSTER, None)
     if report.failed and running is not None:
@@ -76,7 +78,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def installed() -> None:
-    """Skips the tests if the programs of a control plane are missing."""
+    """Skips the tests if programs of the control plane are not installed."""
     if lacking := paths.missing(paths.CONTROL_PLANE):
         pytest.skip(f"{', '.join(lacking)} not installed: make cluster-toolchain")
 
@@ -85,7 +87,7 @@ def installed() -> None:
 def real_cluster(
     installed: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[HeldCluster]:
-    """Starts a whole cluster with a real node, on which the agents run."""
+    """Starts a cluster with a real node, on which the agents run."""
     if reason := node.why_not():
         pytest.skip(reason)
     with cluster.running(tmp_path_factory.mktemp("cluster"), extent=Extent.REAL_NODE) as running:
@@ -96,8 +98,10 @@ def real_cluster(
 
 @pytest.fixture(scope="session")
 def stack(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -> Rollout:
-    """Prepares prod on a cluster without other namespaces. The rollout ends with the cluster, and no test has to use
-    it."""
+    """Prepares a workspace for prod, on a cluster that only has its own namespaces.
+
+    No test has to destroy prod, because the cluster is deleted after the tests.
+    """
 
     def is_empty() -> bool:
         found = (real_cluster.api.get("/api/v1/namespaces") or {})["items"]
@@ -111,6 +115,6 @@ def stack(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def prod(stack: Rollout) -> Rollout:
-    """Rolls prod out as it is configured, and undoes the changes of other modules."""
+    """Rolls prod out with its unchanged configuration, which reverts the changes of other modules."""
     stack.settle()
     return stack

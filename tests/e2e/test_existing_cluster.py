@@ -1,4 +1,4 @@
-"""Rolls out on a cluster with objects of its own, by an operator's commands. None of these objects is lost."""
+"""Rolls a stack out, with an operator's commands, on a cluster that already has objects. No existing object is lost."""
 
 import os
 import secrets
@@ -36,7 +36,7 @@ LEDGER = f"{SYSTEM}/configmaps/{names.LEDGER}"
 
 @dataclass(frozen=True)
 class Lab:
-    """Makes a stack `lab` in a workspace, and a cluster for the stack."""
+    """Holds a workspace with the stack `lab`, and the cluster of this stack."""
 
     cluster: HeldCluster
     space: Workspace
@@ -70,7 +70,10 @@ class Lab:
         return found
 
     def versions(self) -> set[tuple[str, str]]:
-        """Returns the version of each namespace and class. Any change gives another version."""
+        """Returns the UID and the resourceVersion of each namespace and PriorityClass.
+
+        Any change of an object changes these values.
+        """
         lists = [self.found(path)["items"] for path in (NAMESPACES, CLASSES)]
         return {(each["metadata"]["uid"], each["metadata"]["resourceVersion"]) for found in lists for each in found}
 
@@ -82,7 +85,7 @@ def lab(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
 
 
 def put_there(lab: Lab, value: int) -> None:
-    """Creates a namespace with a ConfigMap, and a class."""
+    """Creates a namespace with a ConfigMap, and a PriorityClass."""
     lab.cluster.api.create(NAMESPACES, {"metadata": {"name": "immich", "labels": {"owner": "me"}}})
     lab.cluster.api.create(f"{IMMICH}/configmaps", {"metadata": {"name": "photos"}, "data": {"a": "b"}})
     lab.cluster.api.create(CLASSES, {"metadata": {"name": "gpu-workload"}, "value": value, "description": "mine"})
@@ -127,8 +130,10 @@ def test_what_is_there_is_refused_named_and_used_and_left_as_it_was(lab: Lab) ->
 
 
 def test_an_up_that_was_killed_goes_on_and_a_namespace_that_stayed_is_used_again(lab: Lab) -> None:
-    """Rolls out twice, with another level the second time. The namespace's labels keep the first rollout's field
-    manager."""
+    """Rolls the stack out twice. The second rollout changes the Pod Security level of a namespace.
+
+    The field manager of the first rollout still owns the namespace's labels.
+    """
     lab.write()
     delay_seconds = secrets.randbelow(2000) / 1000
     kill_after_the_first_object(lab, delay_seconds)
@@ -160,7 +165,7 @@ def test_an_up_that_was_killed_goes_on_and_a_namespace_that_stayed_is_used_again
 
 
 def test_a_second_stack_is_refused_and_its_engine_alone_changes_no_object_but_namespaces_of_tenants(lab: Lab) -> None:
-    """The mark of the first stack is a conflict for the second stack, also if no `up` compares."""
+    """The second stack conflicts with the annotation of the first stack, even if the engine runs without our checks."""
     for name in ("other", "lab"):
         lab.write(name=name)
     lab.succeed("up")
@@ -175,14 +180,14 @@ def test_a_second_stack_is_refused_and_its_engine_alone_changes_no_object_but_na
 
 
 def remove_claim(lab: Lab, path: str) -> None:
-    """Deletes a claim at once, without its finalizer: no pod uses the claim."""
+    """Deletes a claim immediately by removing its finalizer. No pod uses the claim."""
     lab.cluster.api.request("DELETE", path)
     lab.cluster.api.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
     eventually(lambda: lab.cluster.api.get(path) is None, "the claim is gone")
 
 
 def kill_after_the_first_object(lab: Lab, delay_seconds: float) -> None:
-    """Kills all processes of an `up` this many seconds after its first namespace exists."""
+    """Runs an `up`, and kills all its processes this many seconds after its first namespace exists."""
     log = lab.space.folder / "killed.log"
     with (
         log.open("wb") as output,

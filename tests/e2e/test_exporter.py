@@ -1,6 +1,7 @@
-"""The exporter as its DaemonSet's container on the real node: real pods' processes, found by their control groups.
+"""Tests the exporter as a container of its DaemonSet on the real node.
 
-The devices are the fake NVML's, put where NVIDIA's runtime would mount the driver's libraries.
+The exporter finds the processes of real pods by their control groups. The fake NVML provides the devices. Its library
+is at the path at which NVIDIA's runtime would mount the driver's libraries.
 """
 
 import json
@@ -40,11 +41,11 @@ LEDGER = Ledger(
     domain="viktorbarzin.me", pools=(POOL,), seats=(Seat(name="chat", tenant=TENANT, pool="t4", gpumem_mib=3000),)
 )
 MIB = 2**20
-LIFE_SECONDS = 600_613  # Marks the process.
+LIFE_SECONDS = 600_613  # An unusual number, by which the test finds the process.
 CARD = f"0\ndevice GPU-real 16106127360 {5360 * MIB} {10000 * MIB}\n"
 SLICE = f"{SLICES}/{LEDGER.names.device_driver}-{node.NODE}"
 READ = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9401/metrics', timeout=5).read().decode())"
-# Posts a slice from the exporter's pod, with its token, and prints the answer.
+# A script for the exporter's pod: creates a ResourceSlice with the pod's token, and prints the response.
 WRITE = """
 import os, pathlib, ssl, sys, urllib.error, urllib.request as r
 mount = pathlib.Path('/var/run/secrets/kubernetes.io/serviceaccount')
@@ -67,7 +68,7 @@ _STATUS = f"/api/v1/nodes/{node.NODE}/status"
 
 @pytest.fixture(scope="module")
 def card(real_cluster: HeldCluster) -> Path:
-    """Returns the file with the figures of the node's fake library."""
+    """Returns the input file of the node's fake NVML."""
     libraries = node.gpu_libraries(real_cluster.folder)
     if not fake_nvml.can_build():
         pytest.skip("NO C COMPILER: the exporter is not tested on the real node")
@@ -78,7 +79,7 @@ def card(real_cluster: HeldCluster) -> Path:
 
 @pytest.fixture(scope="module")
 def exporter(real_cluster: HeldCluster, card: Path) -> Iterator[str]:
-    """Returns the pod's name, after the pod is ready."""
+    """Runs the exporter's DaemonSet, and yields the name of its pod when the pod is ready."""
     code = build_for_nodes()
     agent = exporter_agent(
         ExporterArgs(
@@ -120,7 +121,7 @@ def exporter(real_cluster: HeldCluster, card: Path) -> Iterator[str]:
             api.request("DELETE", path)
         api.patch(_STATUS, {"status": {"capacity": {GPUMEM: None}, "allocatable": {GPUMEM: None}}})
         eventually(lambda: not any(map(api.get, made)), "all is gone")
-        api.request("DELETE", SLICE)  # This is the last step, because nothing publishes the slice again.
+        api.request("DELETE", SLICE)  # This comes last, because a running exporter would publish the slice again.
 
 
 def ready_pod(cluster: HeldCluster) -> str | None:
@@ -132,7 +133,7 @@ def ready_pod(cluster: HeldCluster) -> str | None:
 
 @pytest.fixture
 def tenant(real_cluster: HeldCluster, exporter: str) -> Iterator[tuple[str, int]]:
-    """Returns the UID of a tenant's pod with a budget of 3000 MiB, and the PID of its process on the node."""
+    """Yields the UID of a tenant's pod with a budget of 3000 MiB, and the PID of the pod's process on the node."""
     path = f"/api/v1/namespaces/{TENANT}/pods"
     uid = real_cluster.api.create(path, tenant_pod())["metadata"]["uid"]
     yield uid, eventually(lambda: process_of(uid), "the tenant's process runs")
@@ -159,7 +160,7 @@ def tenant_pod() -> dict[str, object]:
 
 
 def process_of(pod_uid: str) -> int | None:
-    """Returns the PID of the pod's model in the PID namespace of the node."""
+    """Returns the PID that the pod's process has in the node's PID namespace."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if (
@@ -175,13 +176,16 @@ def process_of(pod_uid: str) -> int | None:
 
 
 def scraped(cluster: HeldCluster, pod: str) -> list[exposition.Sample]:
-    """Returns the exporter's samples; none if it answers with an error."""
+    """Returns the exporter's samples; an empty list if the exporter responds with an error."""
     told = output(cluster, pod, READ)
     return list(exposition.parse(told.rstrip("\n") + "\n")) if told else []
 
 
 def output(cluster: HeldCluster, pod: str, code: str, *arguments: str) -> str:
-    """Runs Python code in the exporter's container. Returns its output; "" if it fails or the kubelet is away."""
+    """Runs Python code in the exporter's container and returns its output.
+
+    Returns "" if the code fails or the kubelet does not respond.
+    """
     kubectl = [program("kubectl"), f"--kubeconfig={cluster.kubeconfig}", f"--namespace={NODES}"]
     command = [*kubectl, "exec", pod, "--", "python", "-c", code, *arguments]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -241,7 +245,7 @@ def test_an_ailing_device_is_tainted_until_it_is_well(real_cluster: HeldCluster,
 
 
 def test_a_slice_at_rest_is_not_written_again(real_cluster: HeldCluster, exporter: str) -> None:
-    """The exporter recognizes its slice in the API server's own form."""
+    """The exporter recognizes its ResourceSlice in the form in which the API server returns it."""
     before = eventually(lambda: published(real_cluster), "the slice is there")
     began = time.monotonic()
     eventually(lambda: time.monotonic() > began + LOOKS, "the exporter has compared it a few times, each second")
@@ -251,7 +255,7 @@ def test_a_slice_at_rest_is_not_written_again(real_cluster: HeldCluster, exporte
 def test_a_kubelet_that_restarts_takes_the_slice_away_and_it_comes_back(
     real_cluster: HeldCluster, exporter: str
 ) -> None:
-    """The kubelet knows of no driver that still runs (pkg/kubelet/cm/dra/plugin)."""
+    """A restarted kubelet does not know running drivers, so it deletes their slices (pkg/kubelet/cm/dra/plugin)."""
     before = eventually(lambda: published(real_cluster), "the slice is there")
     kubelet = program("kubelet")
     old = real_cluster.pid_on_node(kubelet)
@@ -266,7 +270,7 @@ def test_a_kubelet_that_restarts_takes_the_slice_away_and_it_comes_back(
 
 
 def refused(cluster: HeldCluster, **changes: object) -> str:
-    """Returns the API server's message when the exporter writes its slice with these changes of the spec."""
+    """Creates a slice as the exporter, with these changes of the spec, and returns the API server's message."""
     live = eventually(lambda: published(cluster), "the slice is there")
     spec = {**live["spec"], **changes}
     body = {"apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": {"name": "other"}, "spec": spec}

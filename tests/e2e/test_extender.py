@@ -1,4 +1,4 @@
-"""Tests the extender on the real control plane, where the real kube-scheduler asks it."""
+"""Tests the extender on a real control plane with a real kube-scheduler, which calls the extender."""
 
 import socket
 import ssl
@@ -16,11 +16,11 @@ from tests.support.e2e.rollout import becomes, eventually
 from tests.support.e2e.scheduler_pod import SchedulerPod
 from toolchain.cluster.cluster import HeldCluster
 
-# The node of record 0003.
+# The sizes in MiB of the four devices of the node in record 0003.
 UNLIKE = (12207, 8138, 4069, 16276)
-# Far less than the scheduler's own five minutes, and enough for a busy machine.
+# The time limit for a retry. It is much shorter than the scheduler's five minutes, and long enough for a busy machine.
 RETRY_SECONDS = 150
-# A placement takes 3 to 6 s. The best time of several counts, because a busy machine delays each.
+# A burst of placements takes 3 to 6 s. The test uses the best time of several bursts, because a busy machine is slow.
 BURST_SECONDS, BURSTS = 30, 3
 
 
@@ -39,7 +39,7 @@ def scheduler(placed: Bench) -> SchedulerPod:
 
 @pytest.fixture
 def proxy(placed: Bench, scheduler: SchedulerPod) -> Iterator[Proxy]:
-    """A proxy between the extender and the API server."""
+    """Runs a proxy between the extender and the API server."""
     with proxied(placed.cluster.folder, placed.cluster.api.server) as running:
         direct = scheduler.environment
         behind = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(running.port)}
@@ -62,7 +62,7 @@ def _cleared(placed: Bench) -> Iterator[None]:
 
 
 def offered_mib(scheduler: SchedulerPod, node: str, gpu: str) -> float | None:
-    """Returns the memory of a device that the extender may give away."""
+    """Returns the MiB of a device that the extender may give to pods."""
     offered = scheduler.value(names.METRIC_EXTENDER_OFFERED, node=node, gpu=gpu)
     return None if offered is None else offered / MIB
 
@@ -103,14 +103,17 @@ def test_a_pod_that_the_nodes_sum_would_take_waits_for_a_device(placed: Bench, s
     placed.await_bound("half")
     placed.create("whole", 16276, node="cards-0")
     placed.await_bound("whole")
-    placed.create("late", 12300, node="cards-0")  # 16,276 MiB are free, on two devices.
+    placed.create("late", 12300, node="cards-0")  # Two devices together have 16,276 MiB free.
     message = eventually(lambda: placed.waits("late"), "the pod waits")
     assert "its largest GPU has 12207 MiB free, not 12300" in message
 
 
 def test_of_two_nodes_with_room_the_device_decides(placed: Bench, scheduler: SchedulerPod) -> None:
-    """There are emptier nodes, and the pod prefers one of them: kube-scheduler's scores once overruled the device."""
-    placed.create("filler", 8207, node="cards-2")  # This leaves 4000 MiB of the device with 12207 MiB.
+    """Other nodes are emptier, and the pod prefers one of these nodes.
+
+    In an earlier version, kube-scheduler's scores outweighed the extender's score for the device.
+    """
+    placed.create("filler", 8207, node="cards-2")  # The device of 12,207 MiB then has 4000 MiB left.
     placed.await_bound("filler")
     preferred = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["cards-1"]}]}
     weighed = [{"weight": 100, "preference": preferred}]
@@ -122,8 +125,11 @@ def test_of_two_nodes_with_room_the_device_decides(placed: Bench, scheduler: Sch
 
 
 def test_what_a_preemption_freed_is_not_given_to_a_lower_pod(placed: Bench, scheduler: SchedulerPod) -> None:
-    """Once the pod took the device, so the node's sum was enough, nothing was evicted again, and the preemptor
-    waited."""
+    """In an earlier version, the lower pod took the device.
+
+    The node's devices together still had enough memory, so the scheduler evicted no further pod, and the preemptor
+    waited.
+    """
     preempt_one_that_stays(placed)
     placed.create("thief", 15000, node="cards-0", priorityClassName="low")
     eventually(lambda: placed.waits("thief"), "the lower pod waits")
@@ -136,7 +142,7 @@ def test_what_a_preemption_freed_is_not_given_to_a_lower_pod(placed: Bench, sche
 def test_nor_where_kube_scheduler_hears_of_the_end_before_the_extender(
     placed: Bench, scheduler: SchedulerPod, proxy: Proxy
 ) -> None:
-    """Once a refusal removed the preemptor's nomination."""
+    """kube-scheduler retries before the extender knows that the memory is free. The refusal removes the nomination."""
     preempt_one_that_stays(placed)
     proxy.flows.clear()
     placed.release("victim")
@@ -150,7 +156,7 @@ def test_nor_where_kube_scheduler_hears_of_the_end_before_the_extender(
 
 
 def preempt_one_that_stays(placed: Bench) -> None:
-    """Nominates `urgent` to the node of `victim`, which still terminates."""
+    """Makes kube-scheduler nominate the pod `urgent` for the node of `victim`, which is still terminating."""
     for name, mib in (("a", 12207), ("b", 8138), ("c", 4069)):
         placed.create(name, mib, node="cards-0", priorityClassName="high")
     spec = {"priorityClassName": "low", "terminationGracePeriodSeconds": 0}
@@ -167,7 +173,7 @@ def test_preemption_evicts_who_frees_a_device_and_nobody_else(placed: Bench, sch
     placed.await_bound("a", "b", "c", "d")
     placed.create("urgent", 8000, node="cards-0", priorityClassName="high")
     (pod,) = placed.await_bound("urgent")
-    # By the sum, the scheduler may evict a or b. The device of each is large enough.
+    # kube-scheduler only sees the sum of the devices, so it may evict a or b. Both their devices are large enough.
     left = {found["metadata"]["name"] for found in placed.bound()}
     (evicted,) = {"a", "b", "c", "d"} - left
     assert pod["metadata"]["annotations"][NAMES.device_index] == {"a": "0", "b": "1"}[evicted]
@@ -181,7 +187,7 @@ def test_nobody_is_evicted_for_a_pod_that_would_still_fit_on_no_device(placed: B
     placed.await_bound("large", "a", "b", "c")
     placed.create("hopeful", 14000, node="cards-0", priorityClassName="high")
     eventually(lambda: placed.waits("hopeful"), "the pod waits")
-    # Its preemption was tried with its refusal; a second pod that is placed afterwards shows that the attempt is over.
+    # kube-scheduler tried the preemption when it refused the pod. A pod that is placed later proves that this is over.
     placed.create("witness", 300, node="cards-1")
     placed.await_bound("witness")
     assert {"large", "a", "b", "c"} <= {found["metadata"]["name"] for found in placed.bound()}
@@ -190,7 +196,7 @@ def test_nobody_is_evicted_for_a_pod_that_would_still_fit_on_no_device(placed: B
 def test_a_pod_that_was_refused_just_before_memory_is_released_is_placed_within_seconds(
     placed: Bench, scheduler: SchedulerPod
 ) -> None:
-    """In gpushare-scheduler-extender#187 the pod waited for five minutes."""
+    """In a similar project, the pod waited for five minutes (gpushare-scheduler-extender#187)."""
     for turn in range(3):
         placed.create(f"first-{turn}", 16276, node="cards-0")
         placed.await_bound(f"first-{turn}")
@@ -206,13 +212,13 @@ def test_a_pod_that_was_refused_just_before_memory_is_released_is_placed_within_
 def test_memory_that_no_event_of_the_cluster_releases_is_given_out_within_seconds(
     placed: Bench, scheduler: SchedulerPod
 ) -> None:
-    """kube-scheduler does not watch the ledger. Our own Event makes it try again."""
+    """kube-scheduler does not watch the ledger. The extender makes kube-scheduler try the pod again."""
     placed.set_ledger(replace(POOL, reserve_mib=16000))
     eventually(lambda: offered_mib(scheduler, "cards-0", "3") == 276, "the extender has seen it")
     placed.create("large", 16276, node="cards-0")
     eventually(lambda: placed.waits("large"), "the pod waits")
-    placed.create("witness", 200, node="cards-1")  # 276 MiB are left on this device.
-    placed.await_bound("witness")  # Nothing of the refusal is still in progress after this.
+    placed.create("witness", 200, node="cards-1")  # The device of this node has 276 MiB left.
+    placed.await_bound("witness")  # Then kube-scheduler has finished its work on the refused pod.
     placed.set_ledger(POOL)
     started = time.monotonic()
     placed.await_bound("large")
@@ -262,7 +268,7 @@ def test_the_verbs_are_for_clients_of_the_pods_own_authority(placed: Bench, sche
 
 
 def test_when_the_lease_changes_hands_in_a_burst_nothing_is_misplaced(placed: Bench, scheduler: SchedulerPod) -> None:
-    placed.stop(scheduler)  # A single replica elects no leader.
+    placed.stop(scheduler)  # This replica runs without leader election.
     first, second = (placed.start_pod(f"replica-{number}", elected=True) for number in range(2))
     becomes(lambda: [each.leads for each in (first, second)].count(True), 1, "one of the two leads")
     leader, other = (first, second) if first.leads else (second, first)

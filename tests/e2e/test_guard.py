@@ -1,7 +1,7 @@
-"""Runs inference and microVM pods on the real node, until its pods have no more host memory.
+"""Runs the pods of record 0001 on the real node until the node's pods have used up their host memory.
 
-If root lacks CAP_SYS_RESOURCE on this machine, the guard's manifest is used without this capability. All other parts
-are as prod declares them.
+If root lacks CAP_SYS_RESOURCE on this machine, the guard runs without this capability. Everything else is as prod
+declares it.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ ROUNDS = 5
 KILLED = 137
 SYS_RESOURCE = 24
 REQUEST_MIB, LIMIT_MIB, STEADY_MIB, VICTIM_MIB, SPARE_MIB = 96, 640, 64, 64, 40
-# A third pod runs next to inference and the microVM. This pod stays within its request.
+# The host memory of a third pod next to inference and the microVM. The third pod uses less than it requests.
 NEIGHBOUR_MIB = 160
 GUARDED = guarded_oom_score_adj(LIMIT_MIB, POD_MIB)
 THRESHOLD_MIB = 128
@@ -81,7 +81,7 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @pytest.fixture(scope="module")
 def tenant(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
-    """Makes a namespace and the two classes."""
+    """Creates a namespace and two PriorityClasses, one for critical pods and one for disposable pods."""
     api = real_cluster.api
     never = PreemptionPolicy.NEVER
     api.create("/api/v1/namespaces", namespace(TENANT, "baseline"))
@@ -96,7 +96,7 @@ def tenant(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
 
 @pytest.fixture(scope="module")
 def short(tenant: HeldCluster) -> Iterator[Squeezed]:
-    """Makes a node short of memory on which the kubelet evicts no pod: only the kernel acts."""
+    """Limits the host memory of the node's pods. The kubelet does not evict pods, so that only the kernel acts."""
     with squeezed(tenant, TENANT) as found:
         neighbour = found.run(
             "neighbour",
@@ -111,7 +111,7 @@ def short(tenant: HeldCluster) -> Iterator[Squeezed]:
 
 @pytest.fixture(scope="module")
 def guard(short: Squeezed) -> Iterator[Squeezed]:
-    """Runs the guard's DaemonSet on the node until it is Ready."""
+    """Creates the guard's DaemonSet, and waits until its pod is Ready."""
     code, api = build(), short.cluster.api
     agent = guard_agent(GuardArgs(cluster=CLUSTER, code=code, pools=(POOL,)), POOL)
     workload = allowed_here(daemon_set(agent, POOL))
@@ -138,7 +138,7 @@ def guard(short: Squeezed) -> Iterator[Squeezed]:
 
 
 def allowed_here(workload: dict[str, Any]) -> dict[str, Any]:
-    """Returns the workload without the capability if root lacks it on this machine."""
+    """Removes CAP_SYS_RESOURCE from the workload if root lacks this capability on this machine."""
     status = Path("/proc/self/status").read_text()
     bounding = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapBnd:"))
     if not bounding >> SYS_RESOURCE & 1:
@@ -169,7 +169,7 @@ def micro_vm(on: Squeezed, name: str, holds_mib: int = VICTIM_MIB) -> Running:
 
 
 def test_without_the_guard_inference_dies_at_its_peak(short: Squeezed) -> None:
-    """Tests record 0001's invariant without the guard: the memory above the request counts, and the class does not."""
+    """Without the guard, the kernel kills the pod that exceeds its request most. The PriorityClass does not matter."""
     llm, vm = inference(short, "unguarded"), micro_vm(short, "vm-unguarded")
     try:
         llm.take_until_gone(llm)
@@ -180,8 +180,10 @@ def test_without_the_guard_inference_dies_at_its_peak(short: Squeezed) -> None:
 
 
 def test_with_the_guard_the_microvm_dies_and_inference_lives_on(guard: Squeezed) -> None:
-    """Uses two disposable pods, because the kernel sometimes kills a second process before the first frees its
-    memory."""
+    """Uses two disposable pods, because the kernel sometimes kills a second process too early.
+
+    The memory of the first victim is then not free yet.
+    """
     llm, spare = inference(guard, "guarded"), micro_vm(guard, "spare", SPARE_MIB)
     pid = llm.process()
     assert pid is not None
@@ -204,7 +206,10 @@ def test_with_the_guard_the_microvm_dies_and_inference_lives_on(guard: Squeezed)
 
 
 def test_under_pressure_the_microvm_is_evicted_and_inference_is_not(guard: Squeezed) -> None:
-    """The kubelet evicts before the kernel must kill: at its next check, more than its threshold is free again."""
+    """The kubelet evicts the microVM before the kernel has to kill a process.
+
+    At the kubelet's next check, more host memory than its threshold is available again.
+    """
     reconfigure(guard.cluster, evictionHard={"memory.available": f"{THRESHOLD_MIB}Mi"})
     llm, vm = inference(guard, "pressing"), micro_vm(guard, "vm-evicted")
     pid = llm.process()

@@ -1,4 +1,7 @@
-"""Rolls a stack out next to a Kueue of somebody else, which has another namespace, other frameworks and settings."""
+"""Rolls a stack out on a cluster where somebody else has installed Kueue.
+
+That Kueue has a different namespace, different frameworks and different settings than ours.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -31,7 +34,7 @@ k8s.helm.v3.Release("kueue", name="kueue", namespace={HOME!r}, chart={str(CHART)
 
 
 def others_values() -> dict[str, Any]:
-    """Returns the chart's own configuration: its default frameworks, and namespaces chosen by a label."""
+    """Returns chart values with the chart's default frameworks. Kueue manages only namespaces with a label."""
     chart = yaml.safe_load((CHART / "values.yaml").read_text())
     configuration = yaml.safe_load(chart["managerConfig"]["controllerManagerConfigYaml"])
     assert {"batch/job", "pod", "deployment"} <= set(configuration["integrations"]["frameworks"])
@@ -42,7 +45,10 @@ def others_values() -> dict[str, Any]:
 
 
 def settings(installed: dict[str, Any]) -> dict[str, Any]:
-    """Declares only prod's queues. This Kueue counts CPU and memory, so the quotas have both."""
+    """Returns a configuration with prod's queues.
+
+    The installed Kueue counts CPU and host memory, so the quotas include both resources.
+    """
     prod = raw()
     queues = prod["queues"]
     (quota,) = (queue["quotas"]["gpu-any"] for queue in queues["cluster_queues"].values())
@@ -60,7 +66,7 @@ def settings(installed: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def others(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
-    """Makes a cluster with a Kueue of somebody else, and a workspace for the stack `lab`."""
+    """Runs a cluster with an installed Kueue, and makes a workspace for the stack `lab`."""
     with cluster.running(tmp_path_factory.mktemp("others"), extent=Extent.SIMULATED) as running:
         space = workspace(tmp_path_factory.mktemp("lab"))
         project = tmp_path_factory.mktemp("kueue")
@@ -76,7 +82,7 @@ def others(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def run(others: Rollout, *arguments: str) -> str:
-    """Runs an operator's command, which must succeed, and returns its output."""
+    """Runs an operator's command and returns its output."""
     command = [sys.executable, "-m", *arguments]
     environment = {"KUBECONFIG": str(others.cluster.kubeconfig)}
     outcome = others.workspace.run(*command, cwd=others.workspace.project, **environment)
@@ -110,7 +116,7 @@ def test_a_job_of_a_queue_tenant_is_admitted_and_nothing_bypasses_the_queue(othe
     def refusal() -> str:
         return str(others.cluster.api.request("POST", f"{rollout.pods(TEAM)}?dryRun=All", bare).refusal)
 
-    # The API server picks each policy up in its own time.
+    # The API server loads each policy after a different delay.
     denied = "GPUs of this namespace are handed out by its queue"
     rollout.eventually(lambda: denied in refusal(), "a pod past the queue is denied", refusal)
     rollout.submit(others, TEAM, train)

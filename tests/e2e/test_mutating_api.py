@@ -1,4 +1,4 @@
-"""The two versions of the API for policies that change pods, and the way from one to the other."""
+"""Tests both API versions of MutatingAdmissionPolicy (v1beta1 and v1), and the change from v1beta1 to v1."""
 
 import sys
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def server(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def stack(version: str) -> dict[str, Any]:
-    """Prod's pool with one tenant, which needs no agents."""
+    """Returns a configuration with one pool of prod and one tenant. It declares no agents."""
     prod = raw()
     return {
         "cluster": prod["cluster"],
@@ -53,7 +53,7 @@ def stamped(server: ApiServer) -> bool:
 
 
 def policies(server: ApiServer, version: str) -> dict[str, str]:
-    """The uid of each policy by its name."""
+    """Maps the name of each policy to its UID."""
     found = server.api.get(POLICIES.format(version=version)) or {"items": []}
     return {item["metadata"]["name"]: item["metadata"]["uid"] for item in found["items"]}
 

@@ -1,7 +1,7 @@
-"""Seats as claims on the devices of NVIDIA's DRA driver, on the real scheduler: slices in the form that it publishes.
+"""Tests seats that are claims on devices of NVIDIA's DRA driver, with the real scheduler.
 
-The nodes are simulated and their slices written here. That NVIDIA's kubelet plugin prepares a device for two claims is
-its own to show (validateNoOverlappingPreparedDevices in its device_state.go).
+The nodes are simulated, and the test creates their slices as NVIDIA's driver would. No test here shows that NVIDIA's
+kubelet plugin prepares a device for two claims (validateNoOverlappingPreparedDevices in its device_state.go).
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ LEDGER = Ledger(
     ),
     claimed=ConsumableShares.MEMORY,
 )
-# The driver's default: one claim takes a whole device.
+# With the driver's default, each claim takes a whole device.
 ALONE = replace(LEDGER, claimed=ConsumableShares.DISABLED)
 # deployments/helm/dra-driver-nvidia-gpu/templates/deviceclass-gpu.yaml
 WHOLE_GPUS = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
@@ -58,7 +58,7 @@ def of_namespace(tenant: str, plural: str) -> str:
 
 @pytest.fixture(scope="module")
 def cluster(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
-    """Makes a node of the pool, a node with GPUs outside the pool, and all objects that the component declares."""
+    """Creates a node in the pool, a node with GPUs outside the pool, and all objects that the component declares."""
     api = real_cluster.api
     real_cluster.add_node(NODE, labels=LABELS, resources={})
     real_cluster.add_node(STRANGE, labels={}, resources={})
@@ -112,7 +112,7 @@ def items(cluster: HeldCluster, path: str) -> list[Object]:
 
 
 def pod_of(resident: str, name: str) -> dict[str, Any]:
-    """Returns a pod with the stanza of the stack's output."""
+    """Returns a pod with the fields that the stack's output has for the resident."""
     stanza = STANZAS[resident]
     spec = {
         "nodeSelector": stanza["nodeSelector"],
@@ -127,7 +127,7 @@ def start(cluster: HeldCluster, resident: str, name: str) -> None:
 
 
 def given(cluster: HeldCluster, resident: str, name: str) -> tuple[str, dict[str, str]]:
-    """Returns the device of the pod's claim and the claim's share of it, after the pod is bound."""
+    """Waits until the pod is bound. Returns the device of the pod's claim, and the capacity that the claim uses."""
     tenant = STANZAS[resident]["namespace"]
 
     def pod() -> Object:
@@ -152,7 +152,10 @@ def waits(cluster: HeldCluster, resident: str, name: str) -> None:
 
 
 def test_seats_share_a_device_and_leave_it_its_reserve_though_the_slice_shows_all_of_it(devices: HeldCluster) -> None:
-    """Two seats of 7000 MiB fill a device that offers 14000. A third seat of 1000 waits, although memory is left."""
+    """Two seats of 7000 MiB fill a device that offers 14,000 MiB.
+
+    A third seat of 1000 MiB waits, although the device has memory left.
+    """
     publish(devices, Gpu(shares="memory"))
     for name in ("chat-0", "chat-1"):
         start(devices, "chat", name)
@@ -192,7 +195,10 @@ def test_a_seat_that_takes_a_whole_device_has_it_alone(devices: HeldCluster) -> 
 
 
 def test_the_exporter_sees_every_device_though_seats_fill_one_and_another_is_lost(devices: HeldCluster) -> None:
-    """The pod uses a claim with admin access, which takes nothing (KEP-5018) and needs a label on its namespace."""
+    """The exporter has a claim with admin access, which takes no capacity (KEP-5018).
+
+    Its namespace needs a label for such claims.
+    """
     lost = ({"key": "gpu.nvidia.com/gpu-lost", "effect": "NoSchedule"},)
     publish(devices, Gpu(), Gpu(minor=1, taints=lost))
     start(devices, "whole", "whole-0")
@@ -212,7 +218,10 @@ def test_the_exporter_sees_every_device_though_seats_fill_one_and_another_is_los
 
 
 def test_who_asks_for_none_of_nvidias_devices_by_name_needs_no_node_that_has_some(devices: HeldCluster) -> None:
-    """Tests the amount of 0, by which NVIDIA's operator sees a pod with gpumem (docs/operations.md)."""
+    """Tests a pod that requests 0 of nvidia.com/gpu. NVIDIA's operator recognizes a GPU pod by this resource.
+
+    docs/operations.md explains why pods with gpumem have this request.
+    """
     container = {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": {"nvidia.com/gpu": "0"}}}
     spec = {"nodeSelector": LABELS, "containers": [container]}
     devices.api.create(pods(CHAT), {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "none"}, "spec": spec})
@@ -234,7 +243,7 @@ def claim(**exactly: Any) -> dict[str, Any]:
 
 
 def write(cluster: HeldCluster, tenant: str, manifest: Mapping[str, Any]) -> str:
-    """Returns the reason of the refusal. Returns an empty text if the object is accepted."""
+    """Tries to create the object, and returns the reason of the refusal; "" if the API server accepts the object."""
     plural = f"{manifest['kind'].lower()}s"
     path = pods(tenant) if plural == "pods" else of_namespace(tenant, plural)
     return cluster.api.request("POST", f"{path}?dryRun=All&fieldValidation=Strict", dict(manifest)).refusal or ""
@@ -289,7 +298,7 @@ def test_the_seats_own_pod_and_claims_on_what_is_no_seat_pass(cluster: HeldClust
 
 
 def test_a_tenant_claims_no_more_seats_than_it_has(devices: HeldCluster) -> None:
-    """The third pod is created without its claim: the quota also limits the controller."""
+    """The third pod gets no claim, because the quota also limits the controller that creates claims."""
     publish(devices, Gpu(shares="memory"), Gpu(minor=1, shares="memory"))
     for name in ("chat-0", "chat-1", "chat-2"):
         start(devices, "chat", name)

@@ -1,4 +1,4 @@
-"""Starts one API server for all tests of this folder. Each module begins with an empty server."""
+"""Starts one API server for all tests of this folder. Each module begins without objects of other modules."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,7 @@
-"""The damage that a stolen agent's token can do: a real API server with prod's roles and policies.
+"""Tests the damage that a stolen token of an agent can do, on a real API server with prod's roles and policies.
 
-Each line of docs/choosing/security.md is tried here. tests/e2e/prod/test_rights.py
-shows that no agent has further rights.
+These tests try each possible act that docs/choosing/security.md lists. tests/e2e/prod/test_rights.py shows that no
+agent has further rights.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ def account(agent: str) -> str:
 
 @dataclass(frozen=True)
 class Act:
-    """Sends one request under the account of an agent."""
+    """Describes a request with the account of an agent."""
 
     agent: str
     method: str
@@ -65,7 +65,7 @@ def scaled(namespace: str, name: str) -> str:
 
 
 def false_event(namespace: str) -> dict[str, Any]:
-    """Returns an Event about a pod to which nothing happened."""
+    """Returns a false Event: it reports the recycle of a pod that was not recycled."""
     regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": "pod"}
     said = {"reason": names.EVENT_RECYCLED, "action": "Recycle", "type": "Warning", "note": "never happened"}
     who = {"reportingController": "gpu-tenancy", "reportingInstance": "anybody"}
@@ -82,7 +82,7 @@ DEVICE = "device.viktorbarzin.me/uuid"
 REPLICAS = {"spec": {"replicas": 3}}
 
 REWRITE = Act(names.RECONCILE, "PATCH", LEDGER, {"data": {names.LEDGER_KEY: "{}"}})
-# These requests are possible with a stolen token.
+# The requests that a stolen token makes possible.
 POSSIBLE: dict[str, Act] = {
     "reconcile advertises any amount of ours": Act(
         names.RECONCILE,
@@ -127,7 +127,7 @@ POSSIBLE: dict[str, Act] = {
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Puts prod with its scheduler into force, and creates an object for each request."""
+    """Puts prod's policies and roles into force, and creates the objects that the requests need."""
     put_into_force(server, *CHANGES)
     grant(server)
     for namespace in ("immich", "tts"):
@@ -150,7 +150,7 @@ def cluster(server: ApiServer) -> ApiServer:
 
 
 def grant(server: ApiServer) -> None:
-    """Creates every role of the stack and the role's binding."""
+    """Creates all roles of the stack and their bindings."""
     config = raw()
     for change in CHANGES:
         change(config)

@@ -1,4 +1,7 @@
-"""Tests caps in a real API server: the variables of containers in a pool with enforce: driver, and the refusals."""
+"""Tests the admission of caps in a real API server: the variables that containers get, and the refusals.
+
+Containers get the variables in a pool with `enforce: driver`.
+"""
 
 from typing import Any
 
@@ -36,7 +39,7 @@ def cluster(server: ApiServer) -> ApiServer:
         put("pools t4 enforce", "driver"),
         put("pools other", OTHER_POOL),
     )
-    # Until all policies are in force, a pod may be refused, and the answer then has no containers.
+    # Until all policies are in force, the API server may refuse a pod. The response then contains no containers.
     eventually(
         lambda: said(create_in(server, "immich", pod(asking()))) == [held(3000)],
         "containers say what they are held to",
@@ -61,7 +64,7 @@ def own(value: str, name: str = LIMIT) -> list[dict[str, str]]:
 
 
 def said(spec: dict[str, Any], containers: str = "containers") -> list[dict[str, str]]:
-    """Returns the value of each container's variable, by the variable's name."""
+    """Returns the variables of the cap that each container has, with their values."""
     return [
         {each["name"]: each["value"] for each in found.get("env", []) if each["name"] in (LIMIT, REQUEST)}
         for found in spec.get(containers, [])
@@ -86,7 +89,7 @@ def test_each_container_says_its_own_gpumem_in_whole_mib(cluster: ApiServer) -> 
 
 
 def test_it_says_so_in_whatever_order_the_stamps_are_taken(cluster: ApiServer) -> None:
-    """Another stamp sends a pod of a tenant with seats to its pool. That stamp may come after the stamp of the cap."""
+    """A second policy adds the node selector of the tenant's pool. The API server may apply both in either order."""
     for number in range(6):
         reorder(cluster, number)
         answer = create(cluster, "immich", pod(asking()))
@@ -125,7 +128,7 @@ def test_a_tenants_own_values_are_refused(cluster: ApiServer, manifest: Pod) -> 
 
 
 def test_nothing_is_said_in_another_pool_nor_may_be(cluster: ApiServer) -> None:
-    """Tests a node that cannot hold a cap: a container with the variables would not start there."""
+    """Tests a pool in which the driver does not enforce caps. A container with the variables would not start there."""
     elsewhere = {"nodeSelector": OTHER_NODES}
     answer = create(cluster, SEATLESS, pod(asking(), **elsewhere))
     assert answer.refusal is None

@@ -1,4 +1,7 @@
-"""Tests placement by device in a real API server: the stamps on a pod with a budget, and the scheduler's rights."""
+"""Tests the admission for placement by device in a real API server.
+
+The policies change pods with a budget. Only the scheduler may write a pod's device.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +40,7 @@ ASKED = {GPUMEM: "3k"}
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Puts prod's policies into force, with a scheduler that places by device on nodes with two devices."""
+    """Puts prod's policies into force, with placement by device and with two devices on each node."""
     scheduler = {"placement": "extender"}
     put_into_force(server, put("scheduler", scheduler), put("pools t4 device_count", 2))
     other = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "other"}, "handler": "other"}
@@ -54,7 +57,7 @@ def cluster(server: ApiServer) -> ApiServer:
 
 
 def variables(spec: dict[str, Any], containers: str = "containers") -> list[list[dict[str, Any]]]:
-    """Returns the environment of each container."""
+    """Returns the environment variables of each container."""
     return [each.get("env", []) for each in spec.get(containers, [])]
 
 
@@ -70,15 +73,20 @@ SEEN, UNSEEN = [described(ITS_DEVICE)], [NO_DEVICE]
 
 
 def is_seen_by_a_driver_upgrade(spec: dict[str, Any]) -> bool:
-    """Returns True if NVIDIA's operator counts the pod as a pod with a GPU, whatever the amount. Follows
-    gpuPodSpecFilter in cmd/gpu-operator/main.go and podUsesGPU of k8s-driver-manager, which ignore init containers."""
+    """Returns True if NVIDIA's operator counts the pod as a GPU pod. An amount of 0 is enough.
+
+    Source: gpuPodSpecFilter in cmd/gpu-operator/main.go and podUsesGPU of k8s-driver-manager. Both ignore init
+    containers.
+    """
     asked = [name for each in spec["containers"] for part in each["resources"].values() for name in part]
     return any(name.startswith(("nvidia.com/gpu", "nvidia.com/mig-")) for name in asked)
 
 
 def test_a_pod_with_a_budget_that_asks_for_no_gpu_by_name_is_seen_by_a_driver_upgrade(cluster: ApiServer) -> None:
-    """If the operator does not see the pod, it does not evict the pod, and cannot unload the driver
-    (docs/operations.md)."""
+    """NVIDIA's operator evicts only pods that it recognizes as GPU pods.
+
+    If another pod still uses the GPU, the operator cannot unload the driver (docs/operations.md).
+    """
     alone, named = (
         spec_of(create(cluster, "immich", pod(container(limits=limits)))) for limits in (ASKED, {**ASKED, GPU: "0"})
     )
@@ -99,7 +107,7 @@ def test_a_pod_with_a_budget_goes_to_the_scheduler_and_sees_the_device_that_it_w
 def test_every_container_of_such_a_pod_has_the_variable_so_that_no_image_shows_it_all_devices(
     cluster: ApiServer,
 ) -> None:
-    """CUDA's images set NVIDIA_VISIBLE_DEVICES to all, and a runtime class applies to all containers of a pod."""
+    """CUDA's images set NVIDIA_VISIBLE_DEVICES to all. A RuntimeClass applies to every container of a pod."""
     own = {"name": "A", "value": "b"}
     manifest = pod(
         container("budget", limits=ASKED, env=[own]),
@@ -150,7 +158,7 @@ def test_a_container_may_keep_its_device_out_of_sight(cluster: ApiServer, value:
 
 
 SETS = "this pod sets NVIDIA_VISIBLE_DEVICES: remove it"
-CHOOSES = "NVIDIA_VISIBLE_DEVICES: remove"  # Two policies refuse this pod, and the API server names one of the two.
+CHOOSES = "NVIDIA_VISIBLE_DEVICES: remove"  # Two policies refuse this pod. The API server reports only one refusal.
 EVENLY = "is shared evenly by the pod's"
 
 REFUSED: dict[str, tuple[Pod, str]] = {
@@ -240,7 +248,7 @@ def test_only_the_schedulers_own_account_writes_the_device_and_nobody_changes_it
 
 
 def cluster_role_binding(server: ApiServer) -> None:
-    """Tests the role of Kubernetes that the stack also binds to the scheduler's account."""
+    """Binds the role system:kube-scheduler to the scheduler's account, as the stack does."""
     group = "rbac.authorization.k8s.io"
     subject = {"kind": "ServiceAccount", "namespace": "gpu-tenancy-system", "name": names.SCHEDULER}
     server.apply(
@@ -267,7 +275,10 @@ def test_another_scheduler_by_its_name_gets_no_pod_with_a_budget(cluster: ApiSer
     "resources", [{"requests": ASKED}, {"requests": {GPUMEM: "1"}, "limits": ASKED}], ids=["alone", "below its limit"]
 )
 def test_a_request_is_its_limit(cluster: ApiServer, resources: dict[str, Any]) -> None:
-    """Tests why our policies read only the limits (components/admission/cel.py)."""
+    """The request of an extended resource must equal its limit.
+
+    So our policies read only limits (components/admission/cel.py).
+    """
     asking = {**container(), "resources": resources}
     refusal = create(cluster, "immich", pod(asking)).refusal or ""
     assert "must be equal to" in refusal or "Limit must be set" in refusal

@@ -1,4 +1,4 @@
-"""Tests init against a real API server with the cluster of the records: its file passes the policy pack."""
+"""Tests `init` on a real API server with the cluster of record 0000. The policy pack accepts the proposed stack."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from tests.support.given_clusters import GPU, NAMESPACE_OF, STEADY, Cluster, of_
 from tests.support.paths import ROOT
 from toolchain.workspace import workspace
 
-# The limit for the time from a kubeconfig to an accepted stack file, with this many workloads.
+# With this number of workloads, `init` and the policy pack together must need less than this time.
 MOST_SECONDS, WORKLOADS = 120, 50
 LISTED = [
     "nodes",
@@ -32,7 +32,7 @@ LISTED = [
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> Cluster:
-    """Creates the records' cluster, and adds workloads without a GPU."""
+    """Creates the cluster of record 0000 with additional workloads that use no GPU."""
     found = record_0000()
     found.runtime_classes = [{"metadata": {"name": "nvidia"}, "handler": "nvidia"}]
     found.priorities.append({"metadata": {"name": "tier-2-gpu"}, "value": 600000})

@@ -1,5 +1,7 @@
-"""Tests that a tenant cannot forge the mirror pod of a static pod. Its annotation would name a control group to
-agents."""
+"""Tests that a tenant cannot forge the mirror pod of a static pod.
+
+By the annotation of a mirror pod, agents find the control group of its static pod.
+"""
 
 from typing import Any
 
@@ -27,7 +29,7 @@ def cluster(server: ApiServer) -> ApiServer:
 
 
 def forged(server: ApiServer) -> dict[str, Any]:
-    """Returns a pod with everything that a kubelet writes on a mirror."""
+    """Returns a pod with all metadata that a kubelet writes into a mirror pod."""
     node = server.request("GET", "/api/v1/nodes/node").body["metadata"]["uid"]
     made = pod(nodeName="node")
     made["metadata"] |= mirror(VICTIM, "node", node)
@@ -46,7 +48,7 @@ def test_a_tenant_makes_no_mirror_of_a_static_pod(cluster: ApiServer) -> None:
 
 
 def test_a_hash_and_an_owner_alone_are_admitted_and_believed_by_nobody(cluster: ApiServer) -> None:
-    """A restored backup has both annotations. A refusal would surprise the owner of the backup."""
+    """A pod from a restored backup may have this annotation and this owner. The policy admits such a pod."""
     manifest = forged(cluster)
     del manifest["metadata"]["annotations"]["kubernetes.io/config.mirror"]
     answer = posted(cluster, manifest)
@@ -73,8 +75,7 @@ def test_a_kubelet_mirrors_its_static_pod_and_agents_know_it(cluster: ApiServer)
 
 
 def test_a_tenant_writes_no_status_and_so_no_containers_id(cluster: ApiServer) -> None:
-    """The exporter finds memory by a container's id, but a pod is created without a status and so without such
-    an id."""
+    """The exporter identifies containers by the ids in the pod's status. Nobody can create a pod with a status."""
     manifest = pod()
     manifest["metadata"]["name"] = "stated"
     stated = {"phase": "Running", "containerStatuses": [{"name": "main", "containerID": "containerd://aaa"}]}
@@ -86,7 +87,7 @@ def test_a_tenant_writes_no_status_and_so_no_containers_id(cluster: ApiServer) -
 
 
 def test_a_pods_uid_is_the_api_servers_and_not_its_authors(cluster: ApiServer) -> None:
-    """Tests the UID of a mirror pod, because agents identify pods by their UID."""
+    """A tenant cannot choose the UID of a pod. Agents identify pods by their UID."""
     manifest = pod()
     manifest["metadata"] |= {"uid": VICTIM, "ownerReferences": owner("ReplicaSet", "somebody")}
     assert posted(cluster, manifest).body["metadata"]["uid"] != VICTIM

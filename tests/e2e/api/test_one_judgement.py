@@ -1,14 +1,15 @@
-"""One judgement: the policy pack (tenancy/admitted.py) and the API server with prod's policies agree on each pod.
+"""Tests that the policy pack (tenancy/admitted.py) and an API server with prod's policies judge each pod alike.
 
-Both judge generated pods, and must reach the same verdict. Some cases need the cluster and may differ:
+Both judge the same generated pods and must reach the same verdict. The generated pods avoid these known differences:
 
-- The account that creates the pod. Here the Job controller's account creates a queue tenant's GPU pods.
-- Admission's stamps. It replaces the PriorityClass of a GPU pod before it judges the pod, so the generated GPU pods
-  name no class. The policy pack still refuses a system class on a GPU pod.
-- Objects outside the graph. These are the handlers of RuntimeClasses (given to both here), labels of namespaces without
-  a tenant, and the sum of a namespace's pods (ResourceQuota). A pod may also name ConfigMaps, Secrets and claims.
-- Controls that the generated pods do not use. These are Pod Security's profiles, ports and sysctls, and a memory pool's
-  PriorityClass.
+- The account that creates a pod. Only the API server knows this account. Here the Job controller's account creates the
+  GPU pods of queue tenants.
+- The PriorityClass of a GPU pod. The API server replaces the class before it judges the pod. So the generated GPU pods
+  name no class. The policy pack refuses a GPU pod with a system class.
+- Objects outside the policy pack's program. Examples are labels of namespaces without a tenant, and ConfigMaps that a
+  pod names. The test gives the handlers of RuntimeClasses to the policy pack.
+- Fields that only Pod Security judges, such as ports and sysctls. The generated pods lack these fields. They also lack
+  the PriorityClass of a memory pool.
 """
 
 import json
@@ -29,8 +30,9 @@ from tests.support.e2e.server import ApiServer
 from tests.support.prod import Change, Raw, drop, put
 
 HANDLERS = {"nvidia-cdi": "nvidia-cdi", "fast": "nvidia-experimental", "gvisor": "runsc"}
-# Tenants with seats (one of them with a queue), on demand, unbudgeted, with a queue, and without workloads. Then a
-# privileged namespace, one without a tenant, and an exempt one.
+# Namespaces of each kind. Some tenants have seats, and one of these has a queue. Other tenants have on-demand
+# workloads, unbudgeted workloads, a queue, or no workloads. The last namespaces are a privileged namespace, a namespace
+# without a tenant, and an exempt namespace.
 NAMESPACES = (
     "immich",
     "llama-swap",
@@ -46,7 +48,7 @@ NAMESPACES = (
 
 
 def changes(config: Raw) -> None:
-    """Declares two devices on each node, a seat of both devices, a resident with two seats, and a queue tenant."""
+    """Changes prod: two devices on each node, a seat on both devices, a resident with two seats, and a queue tenant."""
     put("pools t4 device_count", 2)(config)
     put("residents immich-server replicas", 2)(config)
     put("residents llama-swap devices_per_pod", 2)(config)
@@ -57,12 +59,12 @@ def changes(config: Raw) -> None:
 
 
 def by_plugin(config: Raw) -> None:
-    """Declares a stack in which the device plugin chooses devices, not our scheduler."""
+    """Changes prod further: NVIDIA's device plugin chooses the devices, not our scheduler."""
     changes(config)
     drop("scheduler")(config)
 
 
-# Only `make soak` uses the second stack: the change of the stack takes as long as judging all pods.
+# Only `make soak` uses the second stack, because changing the stack takes as long as judging all pods.
 @pytest.fixture(scope="module", params=[changes, by_plugin][: search.cases(1, soak=2)], ids=lambda p: p.__name__)
 def stack(request: pytest.FixtureRequest) -> Change:
     chosen: Change = request.param
@@ -90,7 +92,7 @@ def ledger(stack: Change) -> Ledger:
 
 
 def policies(server: ApiServer) -> set[str]:
-    """Returns the names of the policies in force. The API server has no policy for refusals with other names."""
+    """Returns the names of the validating policies in the API server."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
     return {policy["metadata"]["name"] for policy in (server.api.get(path) or {})["items"]}
 

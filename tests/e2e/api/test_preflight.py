@@ -1,6 +1,7 @@
-"""preflight and the API server judge the same pods alike: each workload's pod is made again under the stack's policies.
+"""Tests that `preflight` and the API server judge the same pods alike.
 
-The stack is the one that init proposes for the records' cluster, so both commands are tried as a newcomer types them.
+The stack is the stack that `init` proposes for the cluster of record 0000. After the stack's policies are in force, the
+test creates each workload's pod again, and compares the API server's verdict with the report of `preflight`.
 """
 
 import json
@@ -27,7 +28,7 @@ GPUMEM = "example.com/gpumem"
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> Cluster:
-    """Creates the records' cluster, with pods that admission judges in many ways."""
+    """Creates the cluster of record 0000 with additional pods, for which the policies reach different verdicts."""
     found = record_0000(
         *of_deployment("budgeted", "frigate", limits={GPU: "1", GPUMEM: "1"}),
         *of_deployment("host", "frigate", hostNetwork=True),
@@ -43,7 +44,7 @@ def cluster(server: ApiServer) -> Cluster:
 
 @pytest.fixture(scope="module")
 def folder(server: ApiServer, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the folder with the proposed stack file."""
+    """Returns a folder with the stack file that `init` proposes, changed to the mode enforce."""
     assert cluster.pods
     made = tmp_path_factory.mktemp("stack")
     done = gpumem(server, made, "init", "--stack", "mine")
@@ -55,7 +56,7 @@ def folder(server: ApiServer, cluster: Cluster, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="module")
 def report(server: ApiServer, folder: Path) -> Mapping[str, Any]:
-    """Returns preflight's report from before the policies are in force."""
+    """Returns the report of `preflight` before the policies are in force."""
     done = gpumem(server, folder, "preflight", "--stack", "mine", "-o", "json")
     assert done.returncode == 1, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -65,7 +66,7 @@ def report(server: ApiServer, folder: Path) -> Mapping[str, Any]:
 
 @pytest.fixture(scope="module")
 def enforced(server: ApiServer, folder: Path, report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the same report, after the stack's classes, labels and policies are in force."""
+    """Creates the stack's PriorityClasses, namespace labels and policies. Returns the report from before."""
     declared = settings.load_file(folder / "Pulumi.mine.yaml")
     for manifest in build(lambda: platform.build(declared)).objects():
         metadata, namespace = manifest["metadata"], f"{NAMESPACES}/{manifest['metadata']['name']}"
@@ -91,7 +92,7 @@ def gpumem(server: ApiServer, folder: Path, *arguments: str) -> "subprocess.Comp
 
 
 def again(server: ApiServer, found: Mapping[str, Any]) -> ApiAnswer:
-    """Returns the API server's answer to the pod as the pod's controller would create it now."""
+    """Creates the pod again as its controller would, without persisting it. Returns the API server's response."""
     metadata = {key: found["metadata"][key] for key in ("namespace", "labels", "annotations", "ownerReferences")}
     spec = {key: value for key, value in found["spec"].items() if key != "nodeName"}
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "again", **metadata}, "spec": spec}
@@ -111,7 +112,7 @@ def test_preflight_denies_the_pods_that_the_api_server_denies(
                 found[each["metadata"]["namespace"], name] = refusal
         return found
 
-    # The API server loads each policy at a different time.
+    # The API server loads each policy after a different delay.
     eventually(lambda: denied <= refusals().keys(), "the policies are in force", lambda: str(refusals()))
     refused = refusals().keys()
     assert refused == denied

@@ -1,5 +1,7 @@
-"""Tests a tenant's attempts to reach another tenant's GPU, with prod's policies in a real API server. The numbers (T2,
-T3) are those of docs/choosing/security.md."""
+"""Tests a tenant's attempts to use the GPU of another tenant, with prod's policies in a real API server.
+
+The numbers of the attempts, such as T2, are those in docs/choosing/security.md.
+"""
 
 from typing import Any
 
@@ -108,7 +110,7 @@ def test_who_asks_for_no_device_sees_none_whatever_the_image_says(cluster: ApiSe
 
 
 def test_a_network_card_of_nvidias_shows_no_gpu(cluster: ApiServer) -> None:
-    """Tests a node whose device plugin does not set the variable: the variable of an image would count there."""
+    """The device plugin of a network card does not set NVIDIA_VISIBLE_DEVICES, so the image's variable would count."""
     assert environments(create_queued(cluster, "team-a", pod(container(limits={"nvidia.com/hostdev": "1"})))) == [
         [HIDDEN]
     ]
@@ -181,7 +183,7 @@ def test_a_class_of_devices_that_is_asked_for_as_a_resource_needs_a_budget(clust
     assert "without a budget" in (create(cluster, "immich", pod(container(limits=asked))).refusal or "")
 
 
-# T7: a tenant uses a PriorityClass of Kubernetes' own.
+# T7: a tenant uses one of Kubernetes' PriorityClasses.
 
 
 @pytest.mark.parametrize("priority", ["system-node-critical", "system-cluster-critical"])

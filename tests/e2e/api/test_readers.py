@@ -1,4 +1,4 @@
-"""Tests what a tenant can read with kubectl gpumem and the role gpumem-viewer, in a real API server."""
+"""Tests what a tenant can read with `kubectl gpumem` and the role gpumem-viewer, from a real API server."""
 
 import json
 from subprocess import CompletedProcess
@@ -19,7 +19,7 @@ VIEWERS = "team-immich"
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Creates a device with two pods of two tenants."""
+    """Creates a node with one device and two pods of two tenants, and the role gpumem-viewer."""
     for name in ("immich", "llama-swap", SYSTEM):
         server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, "namespaces")
     data = {names.LEDGER_KEY: json.dumps(LEDGER_OF_PROD.to_data())}

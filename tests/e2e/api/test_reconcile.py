@@ -1,5 +1,4 @@
-"""Runs the real reconcile agent as a process under its own account. The real API server behind a proxy answers
-badly."""
+"""Runs reconcile as a process with its own account, against a real API server. A proxy between them causes faults."""
 
 import json
 import signal
@@ -44,7 +43,7 @@ ENDS_SECONDS = 120
 
 
 def reconcile_identity(ledger: Ledger) -> Account:
-    """Creates reconcile's account with the rights for this ledger."""
+    """Returns reconcile's account, with the rights that reconcile needs for this ledger."""
     cluster = ClusterSpec(resource_domain=NAMES.domain, system_namespace=SYSTEM, agent_image="python:3.13.9")
     args = CapacityArgs(cluster=cluster, code=zipapp.build(), ledger=ledger, reconcile=ReconcileSpec())
     return reconcile_agent(args, ReconcileSpec(), run_seconds=0)
@@ -52,7 +51,10 @@ def reconcile_identity(ledger: Ledger) -> Account:
 
 @pytest.fixture(scope="module")
 def account(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Makes the folder that a pod of reconcile mounts: code, token and CA. Prod's rights and policies are in force."""
+    """Makes the folder that a pod of reconcile mounts, with code, token and CA certificate.
+
+    Also creates reconcile's account, roles and admission policies.
+    """
     ledger, code = Ledger(domain=NAMES.domain, pools=(POOL,)), zipapp.build()
     agent = reconcile_identity(ledger)
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}, "namespaces")
@@ -77,7 +79,7 @@ def account(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def node(server: ApiServer, account: Path) -> Iterator[ApiServer]:
-    """Starts the API server with one node of the pool. The node does not advertise gpumem yet."""
+    """Creates a node of the pool. The node does not advertise gpumem yet."""
     manifest = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "k8s-node1", "labels": LABELS}}
     server.api.create("/api/v1/nodes", manifest)
     server.api.patch(f"{NODE}/status", {"status": {"capacity": HARDWARE, "allocatable": HARDWARE}})
@@ -93,7 +95,7 @@ def proxy(node: ApiServer) -> Iterator[Proxy]:
 
 @pytest.fixture
 def by_slices(node: ApiServer) -> Iterator[ApiServer]:
-    """Starts the same without feature discovery's labels, and with a pool that uses slices."""
+    """Changes the pool so that reconcile reads ResourceSlices, and removes feature discovery's labels from the node."""
     ledger = Ledger(domain=NAMES.domain, pools=(replace(POOL, source=Source.SLICES),))
     path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{names.RECONCILE}"
     role = node.request("GET", path).body
@@ -107,7 +109,7 @@ def by_slices(node: ApiServer) -> Iterator[ApiServer]:
 
 
 def start(proxy: Proxy, account: Path, *, run_seconds: int = 0, interval_seconds: int = 1) -> "subprocess.Popen[str]":
-    """Starts the agent behind the proxy. With `run_seconds` 0 the agent ends as soon as all nodes are up to date."""
+    """Starts reconcile behind the proxy. If `run_seconds` is 0, it ends as soon as all nodes are up to date."""
     environment = {
         "KUBERNETES_SERVICE_HOST": "127.0.0.1",
         "KUBERNETES_SERVICE_PORT": str(proxy.port),
@@ -122,7 +124,7 @@ def start(proxy: Proxy, account: Path, *, run_seconds: int = 0, interval_seconds
 
 
 def end(agent: "subprocess.Popen[str]") -> tuple[int, list[dict[str, Any]]]:
-    """Returns the exit status and the log."""
+    """Waits until the agent ends. Returns its exit code and its log entries."""
     try:
         said, _ = agent.communicate(timeout=ENDS_SECONDS)
     finally:
@@ -131,11 +133,11 @@ def end(agent: "subprocess.Popen[str]") -> tuple[int, list[dict[str, Any]]]:
 
 
 def stop(agent: "subprocess.Popen[str]") -> None:
-    """Ends the agent by SIGTERM, as the kubelet does."""
+    """Ends the agent with SIGTERM, as the kubelet does."""
     agent.send_signal(signal.SIGTERM)
     code, log = end(agent)
     assert code == 143
-    assert log[-1]["message"].startswith("stopped by SIGTERM")  # On a busy machine, a call may be running.
+    assert log[-1]["message"].startswith("stopped by SIGTERM")  # On a busy machine, a request may be in progress.
 
 
 def shown(server: ApiServer) -> tuple[dict[str, str], dict[str, str]]:
@@ -143,7 +145,7 @@ def shown(server: ApiServer) -> tuple[dict[str, str], dict[str, str]]:
     return status["capacity"], status["allocatable"]
 
 
-# Each case has a fault of one request, and the statuses that this request gets.
+# Each case has a fault of one request, and the expected statuses of all attempts of this request.
 FAULTS: dict[str, tuple[Fault, list[int | None]]] = {
     "too many requests": (
         Fault(method="PATCH", path=NODE, times=2, status=429, headers={"Retry-After": "1"}),
@@ -212,7 +214,7 @@ def test_a_run_that_is_stopped_while_it_waits_ends_at_once(node: ApiServer, prox
     stop(agent)
 
 
-# Each case has the interval, and the fault of the nodes' watch.
+# Each case has the seconds between two polls, and a fault of the watch of nodes.
 WATCHES: dict[str, tuple[int, Fault]] = {
     "answered": (3600, Fault(method="GET", path=WATCH, times=0)),
     "refused": (1, Fault(method="GET", path=WATCH, times=1000, status=500)),
@@ -240,8 +242,7 @@ def test_a_node_that_loses_its_keys_gets_them_back_where_the_watch_is(
 def test_a_node_without_labels_is_advertised_by_nvidias_slices_for_as_long_as_they_show_it(
     by_slices: ApiServer, proxy: Proxy, account: Path
 ) -> None:
-    """Tests slices under the rights that the ledger gives reconcile, in the form in which the API server stores
-    them."""
+    """Reconcile reads the slices with the rights that this ledger gives it, in the form of the real API server."""
     agent = start(proxy, account, run_seconds=3600, interval_seconds=3600)
     eventually(lambda: proxy.statuses("GET", f"{SLICES}?watch=1"), "it watches")
     assert shown(by_slices) == (HARDWARE, HARDWARE)

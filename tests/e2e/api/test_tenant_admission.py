@@ -1,5 +1,7 @@
-"""Tests the limits of tenants besides their budgets, on a real API server: attacks, and similar pods that are
-admitted."""
+"""Tests the limits of tenants other than budgets, on a real API server.
+
+Policies refuse the attacks of a tenant, and admit similar pods that are allowed.
+"""
 
 from typing import Any
 
@@ -31,7 +33,7 @@ from tests.support.e2e.tenant import may_write
 from tests.support.prod import declared, drop, put, raw
 from toolchain.cluster.api import MERGE
 
-EVE = "eve"  # This user has every right on namespaces.
+EVE = "eve"  # A user with all rights on namespaces.
 REPLICA_SETS = "system:serviceaccount:kube-system:replicaset-controller"
 NAMESPACES = "/api/v1/namespaces"
 BASELINE = {names.POD_SECURITY_ENFORCE: "baseline"}
@@ -39,8 +41,10 @@ BASELINE = {names.POD_SECURITY_ENFORCE: "baseline"}
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Puts prod's policies into force, with an existing namespace, a seat on two devices, and a queue tenant with a
-    seat."""
+    """Puts prod's policies into force.
+
+    The stack also has an existing namespace as a tenant, a seat on two devices, and a queue tenant with a seat.
+    """
     for name, labels in (("found", {}), ("nobodys", {})):
         server.apply(namespace(name, labels), "namespaces")
     put_into_force(
@@ -227,7 +231,7 @@ def test_it_is_refused(cluster: ApiServer, attack: str) -> None:
     where, manifest = ATTACKS[attack]
     answer = create(cluster, where, manifest)
     assert answer.code == 422
-    # The API server names only one of the policies that refuse this pod.
+    # Several policies may refuse this pod. The API server reports only one refusal.
     assert any(said in (answer.refusal or "") for said in (SAID[where], COUNT, BUDGET, DEVICES))
 
 
@@ -246,7 +250,7 @@ def test_a_queue_tenants_pods_are_the_job_controllers(cluster: ApiServer) -> Non
 
 
 def counted(server: ApiServer, tenant: str) -> None:
-    """Creates prod's ResourceQuota of the tenant, with the sums that the quota controller would write."""
+    """Creates the tenant's ResourceQuota, with the status that the quota controller would write."""
     (quota,) = (
         each
         for each in declared(raw()).values()
@@ -304,7 +308,7 @@ def test_finalizing_a_namespace_sets_no_exemption(cluster: ApiServer) -> None:
 
 @pytest.mark.parametrize("name", ["nvidia", "nobodys"])
 def test_an_administrator_exempts_a_namespace_while_the_policies_are_in_force(cluster: ApiServer, name: str) -> None:
-    """Adds a label as the stack does for a namespace that is listed later."""
+    """Changes the label of a namespace, as the stack does when an operator exempts the namespace later."""
     for labels, is_exempt in ((NOT_EXEMPT, False), (exemption(name)["metadata"]["labels"], True)):
         assert label(cluster, name, labels) is None
         eventually(

@@ -70,7 +70,7 @@ def change(server: ApiServer, spec: dict[str, Any], *, user: str = "admin", name
         (job(GPUS, suspend=False), "team-a", QUEUED),
         (job({GPUMEM: "500"}), "team-b", QUEUED),
         (job({}), "team-a", QUEUED),
-        (job(GPUS, suspend=True), "team-a", None),  # Kueue's webhook leaves the Job in this state.
+        (job(GPUS, suspend=True), "team-a", None),  # Kueue's webhook suspends each new Job.
         (job(GPUS), "tts", None),
     ],
     ids=["not queued", "not suspended", "a seat", "no GPU", "queued", "another tenant"],
@@ -84,7 +84,7 @@ def test_every_job_of_a_queue_tenant_waits_for_its_queue(
 
 @pytest.fixture
 def waiting(cluster: ApiServer) -> Iterator[ApiServer]:
-    """Creates a Job that waits in the queue."""
+    """Creates a suspended Job, which waits in the queue."""
     with made(cluster, job(GPUS, suspend=True, parallelism=2)):
         yield cluster
 
@@ -114,7 +114,7 @@ def test_a_job_that_runs_takes_no_more_than_its_queue_gave_it(waiting: ApiServer
 
 
 def running(server: ApiServer, name: str, manifest: Pod, where: str = "team-a") -> str:
-    """Creates a pod of a Job on the Job's node, and returns the pod's path."""
+    """Creates a pod of a Job that is bound to a node, and returns the pod's path."""
     counted = {"batch.kubernetes.io/controller-uid": "1", names.KUEUE_POD_SET_LABEL: "main"}
     bound = queued({**manifest, "spec": {**manifest["spec"], "nodeName": "node"}})
     bound["metadata"] |= {"name": name, "labels": counted}
@@ -190,7 +190,7 @@ def orphaning(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def selecting(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Tests a Job whose pods are found by a label: a tenant can remove the label from the pods."""
+    """Returns the Job with a selector that a tenant has written. A tenant could then remove the label from its pods."""
     selected = {"manualSelector": True, "selector": {"matchLabels": {"known": "as"}}}
     template = {**manifest["spec"]["template"], "metadata": {"labels": {"known": "as"}}}
     return {**manifest, "spec": {**manifest["spec"], **selected, "template": template}}

@@ -1,4 +1,4 @@
-"""Kills the agents' pods at random moments: no work is left half done, and the next run completes."""
+"""Kills the agents' pods at random times. No work is left incomplete, and the next run completes."""
 
 import os
 import signal
@@ -22,10 +22,10 @@ from toolchain.cluster.api import JSON_PATCH
 
 NODE = "/api/v1/nodes/k8s-node1"
 WHOLE, NOTHING = ("14k", "1"), (None, None)
-DEAD = "dead"  # This node has no kubelet, and kwok does not manage it.
+DEAD = "dead"  # A node without a kubelet, which kwok does not simulate either.
 KILLS = 4
 STOPPED = 143
-LONGEST_RUN_SECONDS = 4.0  # from the Job's creation to the end of its only pass
+LONGEST_RUN_SECONDS = 4.0  # The time from the Job's creation to the end of its only pass.
 
 
 @pytest.fixture
@@ -35,14 +35,13 @@ def nobody_else_reconciles(prod: Rollout) -> Iterator[Rollout]:
 
 
 def shown(prod: Rollout) -> set[tuple[str | None, str | None]]:
-    """Returns gpumem and gpu-count of the node, both as capacity and as allocatable."""
+    """Returns the pairs of gpumem and gpu-count in the node's capacity and allocatable."""
     status = prod.get(NODE)["status"]
     return {(status[field].get(GPUMEM), status[field].get(GPU_COUNT)) for field in ("capacity", "allocatable")}
 
 
 def kill_reconcile(prod: Rollout) -> None:
-    """Kills the container's process if the process runs on this machine. Otherwise deletes the pod without a grace
-    period."""
+    """Kills reconcile's process if it runs. Otherwise deletes reconcile's pods without a grace period."""
     with suppress(ProcessLookupError):
         os.kill(prod.cluster.pid_on_node("reconcile"), signal.SIGKILL)
         return
@@ -85,7 +84,7 @@ def test_an_up_whose_reconcile_job_loses_its_pod_waits_for_the_next_pod(prod: Ro
 
 
 def rollout_jobs(prod: Rollout) -> list[str]:
-    """Returns the rollout's own Jobs of reconcile."""
+    """Returns the names of reconcile's Jobs that the rollout has created. Jobs of the CronJob are not included."""
     return [
         found["metadata"]["name"]
         for found in prod.items(f"{jobs(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{names.RECONCILE}")
@@ -103,7 +102,7 @@ def test_the_run_after_a_killed_one_completes(prod: Rollout, agent: str) -> None
 
 @pytest.mark.parametrize("program", ["reconcile", "watchdog", "gate"])
 def test_sigterm_ends_a_run_in_its_container_within_two_seconds(prod: Rollout, program: str) -> None:
-    """Returns a run of the CronJob itself, at any point of its minute. A run that was about to end does not count."""
+    """Stops a run of the CronJob at a random time. If the run ended by itself, the test tries the next run."""
     codes = {0}
     while codes == {0}:
         before = exit_codes(prod, program)
@@ -114,7 +113,10 @@ def test_sigterm_ends_a_run_in_its_container_within_two_seconds(prod: Rollout, p
 
 
 def listening(prod: Rollout, program: str) -> int | None:
-    """Returns the agent's PID once it handles SIGTERM. A container's first process ignores unhandled signals."""
+    """Returns the agent's PID if the agent handles SIGTERM already; otherwise None.
+
+    The kernel ignores signals to a container's first process that this process does not handle.
+    """
     pid = prod.cluster.pid_on_node(program, "-I")
     status = Path(f"/proc/{pid}/status").read_text()
     (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
@@ -126,7 +128,7 @@ def fresh_codes(prod: Rollout, program: str, before: Mapping[str, int]) -> set[i
 
 
 def exit_codes(prod: Rollout, program: str) -> dict[str, int]:
-    """Returns the ended containers of the program, by pod."""
+    """Maps each pod with an ended container of the program to the container's exit code."""
     return {
         pod["metadata"]["name"]: status["state"]["terminated"]["exitCode"]
         for pod in prod.items(pods(SYSTEM))
@@ -137,7 +139,7 @@ def exit_codes(prod: Rollout, program: str) -> dict[str, int]:
 
 @contextmanager
 def runs_on_a_dead_node(prod: Rollout, agents: Collection[str]) -> Iterator[list[str]]:
-    """Binds the CronJobs' next runs to a node without a kubelet. Later runs are normal, and have one pass each."""
+    """Binds the next run of each CronJob to a node without a kubelet. Later runs are normal, with one pass each."""
     declared = {agent: prod.get(cron_job(agent))["spec"]["jobTemplate"]["spec"] for agent in agents}
 
     def have(agent: str, change: Callable[[dict[str, Any]], object]) -> None:
@@ -175,7 +177,10 @@ def runs_on_a_dead_node(prod: Rollout, agents: Collection[str]) -> Iterator[list
 
 
 def test_a_run_on_a_node_that_died_holds_up_no_other(prod: Rollout) -> None:
-    """The pod stays Terminating, so its Job never ends (delayTerminalCondition of the Job controller)."""
+    """The pod on the dead node stays Terminating, so its Job never ends.
+
+    Source: delayTerminalCondition in the Job controller.
+    """
     agents = (names.RECONCILE, names.WATCHDOG)
 
     def last(agent: str) -> str | None:

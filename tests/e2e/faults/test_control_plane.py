@@ -30,7 +30,7 @@ KUEUE = "/apis/apps/v1/namespaces/kueue-system/deployments/kueue-controller-mana
 CLUSTER_QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/gpu-cq"
 AGENTS = (names.RECONCILE, names.WATCHDOG, names.GATE)
 GUESTS = [f"guest-{number}" for number in range(10)]
-ETCD_PAUSE_SECONDS = 12  # Longer than an agent waits for an answer.
+ETCD_PAUSE_SECONDS = 12  # Longer than an agent waits for a response.
 
 
 def seats(prod: Rollout, tenant: str) -> str:
@@ -40,7 +40,10 @@ def seats(prod: Rollout, tenant: str) -> str:
 
 
 def test_an_up_whose_api_server_restarts_fails_with_its_address_and_the_next_one_goes_on(prod: Rollout) -> None:
-    """The provider repeats no request. Still, no object is lost and no object is created twice."""
+    """Pulumi's Kubernetes provider does not retry requests. The next `up` still completes the stack.
+
+    No object is lost, and none is created twice.
+    """
 
     def change(config: Any) -> None:
         config["tenants"].update({name: {} for name in GUESTS})
@@ -89,7 +92,7 @@ def test_an_up_and_the_agents_outlast_an_etcd_that_stalls(prod: Rollout) -> None
 
 @contextmanager
 def without_kueue(prod: Rollout) -> Iterator[None]:
-    """Stops Kueue's controller and its webhooks in the block. Afterwards Kueue answers again."""
+    """Stops Kueue's controller and its webhooks during the block. Waits afterwards until Kueue responds again."""
 
     def refused() -> bool:
         return prod.create(f"{jobs('team-a')}?dryRun=All", job("asks", "team-a-gpu")).refusal is not None

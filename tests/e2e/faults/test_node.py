@@ -25,7 +25,8 @@ from toolchain.cluster.image import agent_image
 from toolchain.cluster.node import TAINT
 from toolchain.cluster.paths import program
 
-# Not a tenant's namespace: a seat's pod has a nodeSelector, and fails on a node that returns without its labels.
+# This namespace belongs to no tenant. A seat's pod would get a nodeSelector, and the kubelet would refuse it when the
+# node returns without its labels.
 NAMESPACE = "kube-system"
 REAL = "/api/v1/nodes/localhost"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -39,8 +40,10 @@ T4 = {
 
 @pytest.fixture(scope="module")
 def real_gpu_node(prod: Rollout) -> Iterator[Rollout]:
-    """Puts the real node into the pool t4, with a pod of 5000 MiB. The test writes the record of the device, because
-    the node's taint keeps the exporter away. The kubelet removes the taint when it restarts."""
+    """Puts the real node into the pool t4, and creates a pod of 5000 MiB on this node.
+
+    This fixture publishes the node's device, because the node's taint keeps the exporter away.
+    """
     devices = simulated.devices(NODE, "viktorbarzin.me")
     prod.cluster.api.create(SLICES, devices)
     label(prod, T4)
@@ -67,7 +70,7 @@ def advertised(prod: Rollout) -> tuple[str | None, str | None]:
 
 
 def run(prod: Rollout, name: str, limits: Mapping[str, str]) -> None:
-    """Creates a pod on the real node, and returns when the pod's container runs."""
+    """Creates a pod on the real node, and waits until the pod's container runs."""
     command = ["python", "-IS", "-c", "import signal; signal.pause()"]
     spec = {
         "nodeSelector": {"kubernetes.io/hostname": NODE},
@@ -81,16 +84,16 @@ def run(prod: Rollout, name: str, limits: Mapping[str, str]) -> None:
 
 
 def started(prod: Rollout, name: str) -> Object:
-    """Returns the state of the pod's container. The state is empty before the kubelet has reported it."""
+    """Returns the state of the pod's container; an empty dict if the kubelet has not reported the state yet."""
     statuses = prod.get(pods(NAMESPACE, name))["status"].get("containerStatuses", [{"state": {}}])
     state: Object = statuses[0]["state"]
     return state
 
 
 def restart_kubelet(prod: Rollout, *, probe: str) -> None:
-    """Kills the kubelet and waits until the next kubelet has started the new pod `probe`.
+    """Kills the kubelet, and waits until the new kubelet has started the new pod `probe`.
 
-    The kubelet handles its oldest pods first. So it has handled all other pods before `probe`.
+    The kubelet processes its oldest pods first. So it has then processed all other pods.
     """
     kubelet = program("kubelet")
     old = prod.cluster.pid_on_node(kubelet)
@@ -101,9 +104,10 @@ def restart_kubelet(prod: Rollout, *, probe: str) -> None:
 
 @pytest.mark.parametrize("registrations", ["kept", "wiped"])
 def test_a_pod_with_gpu_memory_outlives_its_kubelet(real_gpu_node: Rollout, registrations: str) -> None:
-    """If a kubelet finds the folder empty, it sets all extended resources to 0 and refuses running pods.
+    """If a kubelet finds its device-plugins folder empty, it sets all extended resources to 0 and refuses running pods.
 
-    A reimage empties the folder. The kubelet of 1.36 creates its own socket in the folder before it registers.
+    The folder is empty after the machine was installed again. The kubelet of 1.36 creates a socket in this folder
+    before it registers its node, so the folder is not empty then.
     """
     prod = real_gpu_node
     folder = prod.cluster.folder.path / "node" / "kubelet" / "device-plugins"
@@ -121,8 +125,7 @@ def test_a_pod_with_gpu_memory_outlives_its_kubelet(real_gpu_node: Rollout, regi
 
 
 def test_a_pod_with_gpu_memory_outlives_its_nodes_object(real_gpu_node: Rollout) -> None:
-    """The kubelet registers its node again when it starts. The new node has the kubelet's labels, and lacks our
-    resources."""
+    """The kubelet creates its Node again when it starts. The new Node lacks our labels and gpumem."""
     prod = real_gpu_node
     before = prod.get(pods(NAMESPACE, "resident"))
     node = prod.get(REAL)
@@ -137,7 +140,7 @@ def test_a_pod_with_gpu_memory_outlives_its_nodes_object(real_gpu_node: Rollout)
 
 
 def test_what_a_kubelet_sets_to_0_is_advertised_again_and_what_runs_goes_on(real_gpu_node: Rollout) -> None:
-    """Sets the resources to 0, as a kubelet with an empty folder does (pkg/kubelet/kubelet_node_status.go)."""
+    """The test sets the resources to 0, as a kubelet with an empty folder does (pkg/kubelet/kubelet_node_status.go)."""
     prod = real_gpu_node
     before = prod.get(pods(NAMESPACE, "resident"))
     nothing = {GPUMEM: "0", GPU_COUNT: "0"}

@@ -1,8 +1,8 @@
-"""Causes each fault around an agent that runs in its own container with its own token. The agent does nothing wrong,
-and an alert fires in time.
+"""Causes faults around agents that run in real containers. With each fault, no agent acts wrongly, and an alert fires.
 
-A pod keeps a device below its floor, and the gate would close a Deployment. With each fault, the runs do neither act.
-Without a fault, they do both.
+A device is below its floor, because a pod exceeds its budget. Without a fault, the watchdog would evict the pod, and
+the gate would scale a Deployment to 0. With each fault, the agents do neither. The last tests run without a fault, and
+the agents do both.
 """
 
 import json
@@ -36,7 +36,7 @@ from tests.support.e2e.rollout import (
 )
 
 NODE, ASIDE = "k8s-node1", "node-4"
-RUNAWAY, NEIGHBOUR = ("immich", "immich-ml"), ("frigate", "frigate")  # Each entry is a namespace and an app.
+RUNAWAY, NEIGHBOUR = ("immich", "immich-ml"), ("frigate", "frigate")  # Each is a namespace and an app.
 OPEN, CLOSED = "ytdlp", "ebook2audiobook"
 APPS = "/apis/apps/v1/namespaces"
 MONITORING = "/apis/monitoring.coreos.com/v1/namespaces"
@@ -48,9 +48,10 @@ QUICK = {"MINIMUM_AGE_SECONDS": "1", "COOL_DOWN_SECONDS": "1"}
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A fault: the words that each agent logs, the agents that still complete, and the alert.
+    """Describes a fault and its expected effects.
 
-    `answer` makes the exporter's answer. It is None for an exporter that does not run.
+    `words` maps each agent to words in its log. `completes` has the agents that still complete. `alert` is the alert
+    that fires. `answer` returns the exporter's metrics; it is None if the exporter does not run.
     """
 
     words: Mapping[str, str]
@@ -62,12 +63,12 @@ class Fault:
     demand_by_name: bool = False
 
     def start(self, card: "Card", agent: str, port: int) -> str:
-        """Starts a run of the agent under this fault, and returns the run's Job."""
+        """Starts a run of the agent with this fault, and returns the name of the run's Job."""
         given = {"GATES": json.dumps(gates(card.prod))} if self.demand_by_name else {}
         return card.run(agent, port, change=self.change, seconds=self.run_seconds, **given)
 
     def met(self, card: "Card", agent: str, job: str) -> bool:
-        """Returns True if the run logged the words and ended as it should."""
+        """Returns True if the run's log has the expected words, and the run succeeded or failed as expected."""
         return self.words[agent] in said(card, job) and succeeded(card.prod, job) is (agent in self.completes)
 
 
@@ -84,7 +85,7 @@ FAULTS = {
         alert=FROZEN,
         completes=(names.GATE, names.WATCHDOG),
         answer=lambda card: Answer(text=card.pressed, frozen=True),
-        run_seconds=80,  # The answer is fresh for 30 s, and for 30 s more after an answer that came too late.
+        run_seconds=80,  # A reading counts as fresh for 30 s, and after one late response for 30 s more.
     ),
     "exporter lying about the device": Fault(
         words=dict.fromkeys((names.WATCHDOG, names.GATE), "used and free are far less than the device has"),
@@ -103,7 +104,7 @@ FAULTS = {
     ),
     "no DNS": Fault(
         words={names.GATE: "name resolution"},
-        alert=None,  # Only the probe fails.
+        alert=None,  # Only the gate's probe fails, for which there is no alert.
         answer=lambda card: Answer(text=card.shows(3000, free_mib=9000)),
         completes=(names.GATE,),
         demand_by_name=True,
@@ -115,7 +116,7 @@ PORTS = {fault: 9510 + number if FAULTS[fault].answer else REFUSED for number, f
 
 @dataclass(frozen=True)
 class Card:
-    """The T4 of prod, while the device is below its floor."""
+    """Operates the T4 of prod, which is below its floor."""
 
     prod: Rollout
     ledger: Ledger
@@ -131,7 +132,7 @@ class Card:
         return self.shows(RUNAWAY_MIB)
 
     def state(self) -> Object:
-        """Returns everything that no agent may change under a fault."""
+        """Returns the state that no agent may change while there is a fault."""
         api = f"/api/v1/namespaces/{SYSTEM}/configmaps"
         return {
             "pods": {found["metadata"]["uid"] for found in self.prod.items(pods(RUNAWAY[0]))},
@@ -150,7 +151,7 @@ class Card:
 
 
 def wanted(prod: Rollout) -> list[Object]:
-    """Returns the gates, with demand at this hour."""
+    """Returns the settings of the gates, changed so that each workload has demand now."""
     now = datetime.now(UTC)
     between = "-".join(f"{now + timedelta(hours=hours):%H:00}" for hours in (-1, 3))
     demand = {"kind": "window", "between": between, "time_zone": "Etc/UTC"}
@@ -158,7 +159,7 @@ def wanted(prod: Rollout) -> list[Object]:
 
 
 def gates(prod: Rollout) -> list[Object]:
-    """Returns prod's gates of the Deployments that this module has."""
+    """Returns prod's gate settings for the two Deployments of this module."""
     cron_job = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.GATE}")
     (container,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     (declared,) = (variable["value"] for variable in container["env"] if variable["name"] == "GATES")
@@ -170,7 +171,7 @@ def card(prod: Rollout) -> Iterator[Card]:
     apps = (RUNAWAY, NEIGHBOUR, (OPEN, OPEN), (CLOSED, CLOSED))
     for (namespace, app), mib, replicas in zip(apps, ("3000", "2000", None, None), (1, 1, 1, 0), strict=True):
         manifest = deployment(app, mib, replicas)
-        manifest["spec"]["template"]["spec"]["nodeSelector"] = SHARED  # the node that the gate judges
+        manifest["spec"]["template"]["spec"]["nodeSelector"] = SHARED  # The gate reads the device of this node.
         prod.cluster.api.create(f"{APPS}/{namespace}/deployments", manifest)
     runaway, neighbour = (
         pod_of(eventually(lambda a=app: running(prod, *a), f"{app[1]}'s pod runs")) for app in (RUNAWAY, NEIGHBOUR)
@@ -195,7 +196,7 @@ def running(prod: Rollout, namespace: str, app: str) -> Object | None:
 
 @dataclass(frozen=True)
 class Runs:
-    """Returns the last Job of each fault and agent after all have ended, and the state before and after these Jobs."""
+    """Holds the name of the last Job for each fault and agent, and the state before and after all Jobs."""
 
     jobs: Mapping[str, Mapping[str, str]]
     before: Object
@@ -204,8 +205,11 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(card: Card) -> Runs:
-    """Runs a few Jobs at a time, the longest first, because each must get its answers within seconds. A run that a busy
-    machine delayed is tried again."""
+    """Runs a Job for each fault and agent, a few at a time, the longest first.
+
+    More Jobs at once would be too slow, because each Job must get its responses within seconds. A Job that a busy
+    machine has delayed is repeated.
+    """
     before, jobs = card.state(), {name: dict[str, str]() for name in FAULTS}
     by_length = sorted(FAULTS.items(), key=lambda named: -named[1].run_seconds)
     lacking = [(name, agent) for name, fault in by_length for agent in fault.words]
@@ -240,7 +244,7 @@ def test_the_agent_reports_what_is_wrong(card: Card, runs: Runs, fault: str, age
 
 
 def test_without_dns_it_is_reported_on_the_deployment(card: Card, runs: Runs) -> None:
-    """The real node has no DNS at all: all other parts of these tests work without DNS."""
+    """The real node has no DNS. So the gate's probe fails, which an Event on the Deployment reports."""
     assert card.prod.events(OPEN, names.EVENT_GATE_UNANSWERED)
 
 
@@ -250,7 +254,7 @@ Scrapes = Mapping[int, list[dict[str, float]]]
 
 @pytest.fixture(scope="module")
 def scrapes(card: Card, runs: Runs) -> Scrapes:
-    """Returns two real answers of each exporter, by port."""
+    """Maps the port of each fake exporter to the samples of two responses."""
     ports = {ROOMY, HONEST, *PORTS.values()} - {REFUSED}
     answers = exporters.served(card.prod, sorted(ports))
     return {REFUSED: [{}, {}]} | {port: [by_series(text) for text in texts] for port, texts in answers.items()}
@@ -260,7 +264,7 @@ def scrapes(card: Card, runs: Runs) -> Scrapes:
 def test_an_alert_reports_it_within_three_minutes(
     card: Card, runs: Runs, scrapes: Scrapes, tmp_path: Path, fault: str
 ) -> None:
-    """Judges the cluster's rules by the answers of its exporters and by the results of its runs."""
+    """Evaluates the cluster's alerting rules with the real responses of the exporters and the results of the runs."""
     after = HONEST if FAULTS[fault].change is not nothing else PORTS[fault]
     (rule,) = card.prod.items(f"{MONITORING}/{SYSTEM}/prometheusrules")
     series = time_line(scrapes[ROOMY], scrapes[after]) | others(card, runs.jobs[fault])
@@ -270,7 +274,10 @@ def test_an_alert_reports_it_within_three_minutes(
 
 
 def time_line(before: list[dict[str, float]], after: list[dict[str, float]]) -> dict[str, At]:
-    """Returns the scraped series: two answers in turn, and from the fault on two others."""
+    """Returns the series that Prometheus would have scraped.
+
+    Two responses alternate until the fault, and two different responses alternate after the fault.
+    """
 
     def of(series: str) -> At:
         def at(second: int) -> float | None:
@@ -282,7 +289,7 @@ def time_line(before: list[dict[str, float]], after: list[dict[str, float]]) -> 
 
 
 def by_series(text: str) -> dict[str, float]:
-    """Returns the samples by series, with the labels that the PodMonitor adds."""
+    """Maps each series of a metrics page, with the labels that the PodMonitor adds, to its value."""
     found = {}
     for sample in exposition.parse(text):
         labels = {"node": NODE, **sample.labels}
@@ -293,9 +300,9 @@ def by_series(text: str) -> dict[str, float]:
 
 
 def others(card: Card, jobs: Mapping[str, str]) -> dict[str, At]:
-    """Returns the series of kube-state-metrics, and the series of healthy parts: scheduler, guard, the other exporter.
+    """Returns the series of kube-state-metrics, and those of the healthy scheduler, guard and second exporter.
 
-    A failed run has no heartbeat.
+    An agent with a failed run has no heartbeat after the fault.
     """
     system = f'namespace="{SYSTEM}"'
     found: dict[str, At] = {
@@ -325,15 +332,14 @@ def constant(value: float) -> At:
 
 
 def recycled(card: Card) -> set[str]:
-    """Returns the pods with an Event about their recycle."""
+    """Returns the names of the pods with an Event about their recycle."""
     return {event["regarding"]["name"] for event in card.prod.events(RUNAWAY[0], names.EVENT_RECYCLED)}
 
 
 def test_without_a_fault_the_runaway_goes_and_the_gate_closes_also_over_a_slow_api(card: Card, runs: Runs) -> None:
-    """Runs as the last test, because it evicts the pod of the other tests. The device and the containers are the
-    same."""
-    slow, before = behind_an_api_that_takes(0.5), recycled(card)  # made by earlier modules
-    # The gates come first: no gate closes while the runaway pod terminates.
+    """Runs the same agents on the same device, but without a fault. This test runs late, because it evicts the pod."""
+    slow, before = behind_an_api_that_takes(0.5), recycled(card)  # Earlier modules may have recycled pods.
+    # The gate runs before the watchdog, because no gate closes while the evicted pod terminates.
     card.run(names.GATE, HONEST, seconds=30)
     becomes(card.replicas, {OPEN: 0, CLOSED: 0}, "the gate has closed")
     card.run(names.WATCHDOG, HONEST, change=slow, seconds=60)
@@ -345,7 +351,7 @@ def test_without_a_fault_the_runaway_goes_and_the_gate_closes_also_over_a_slow_a
 
 
 def test_what_the_agents_wrote_is_no_drift_and_what_somebody_else_changes_is(card: Card) -> None:
-    """Runs after the acts: they have written journals, Events and capacity, and replaced pods."""
+    """Runs after the agents have acted. They have written journals, Events and capacity, and replaced pods."""
     prod = card.prod
     for agent in (names.WATCHDOG, names.GATE):
         assert prod.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(agent)}")["data"]

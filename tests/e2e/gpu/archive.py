@@ -1,4 +1,7 @@
-"""Writes the exporter's zipapp for a machine without the toolchain: `python -m tests.e2e.gpu.archive exporter.pyz`."""
+"""Writes the exporter's zipapp, for use on a machine without the toolchain.
+
+Call it by `python -m tests.e2e.gpu.archive exporter.pyz`.
+"""
 
 import sys
 from pathlib import Path

@@ -1,8 +1,9 @@
-"""Whether a node's driver really holds a control group to its GPU memory: `python -m tests.e2e.gpu.caps`, as root.
+"""Tests whether the driver of a node limits the GPU memory of a control group: `python -m tests.e2e.gpu.caps`, as root.
 
-It needs Python 3.11, NVIDIA's driver and nothing else, so that the file alone runs on a bare machine (`python3 -I
-caps.py [limit in MiB]`). It makes a control group, has NVML limit it on the first device, and allocates in it by the
-CUDA driver API. One verdict a line; it ends with 1 unless all that a pool with enforce: driver rests on holds.
+This file needs only Python 3.11 and NVIDIA's driver, so it also runs alone on a GPU machine (`python3 -I caps.py [limit
+in MiB]`). It creates a control group, sets its limit on the first device through NVML, and allocates GPU memory in the
+group through the CUDA driver API. It prints a line for each check. The exit code is 1 if a check fails on which a pool
+with `enforce: driver` depends.
 """
 
 import contextlib
@@ -16,13 +17,13 @@ from pathlib import Path
 MIB = 2**20
 LIMIT_MIB = 2048
 ROOT = Path("/sys/fs/cgroup")
-OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
-NO_LIMIT = (3, 6)  # NVML's NOT_SUPPORTED and NOT_FOUND
+OUT_OF_MEMORY = 2  # The value of CUDA_ERROR_OUT_OF_MEMORY.
+NO_LIMIT = (3, 6)  # The values of NVML's NOT_SUPPORTED and NOT_FOUND.
 NOBODY = 65534
 
 
 class Limits(ctypes.Structure):
-    """The struct nvmlGetMemoryLimits_v1_t. Its first three fields are the struct nvmlSetMemoryLimits_v1_t."""
+    """NVML's struct nvmlGetMemoryLimits_v1_t. Its first three fields are also the struct nvmlSetMemoryLimits_v1_t."""
 
     _fields_ = (
         ("directory", ctypes.c_char_p),
@@ -33,7 +34,7 @@ class Limits(ctypes.Structure):
 
 
 class Verdicts:
-    """Prints each verdict as soon as it is known."""
+    """Prints the result of each check immediately, and records whether a check has failed."""
 
     def __init__(self) -> None:
         self.failed = False
@@ -78,7 +79,7 @@ def has_limits(nvml: ctypes.CDLL, verdicts: Verdicts) -> bool:
 
 
 def held(nvml: ctypes.CDLL, device: ctypes.c_void_p, directory: Path, limit_mib: int, verdicts: Verdicts) -> None:
-    """Checks a group before and after it gets its limit."""
+    """Checks a control group before and after its limit is set."""
     print(f"        the backend: {'dmem' if (directory / 'dmem.max').exists() else 'misc, or accounting is off'}")
     status, before = get(nvml, device, directory)
     total = unlimited(directory, verdicts)
@@ -105,7 +106,7 @@ def held(nvml: ctypes.CDLL, device: ctypes.c_void_p, directory: Path, limit_mib:
 
 
 def unlimited(directory: Path, verdicts: Verdicts) -> int:
-    """Returns the device's memory as an unlimited process in the group sees it."""
+    """Returns the device's total memory in bytes, as CUDA reports it to a process in the group without a limit."""
     total = run(directory, "total", 0)
     verdicts.say("CUDA works in a group without a limit", total > 0, f"{total} bytes")
     return total
@@ -117,8 +118,7 @@ def get(nvml: ctypes.CDLL, device: ctypes.c_void_p, directory: Path) -> tuple[in
 
 
 def as_nobody(device: ctypes.c_void_p, directory: Path) -> int:
-    """Returns the limit that a process without privileges reads, as the exporter does; 0 if it may not read the
-    limit."""
+    """Returns the limit that an unprivileged process, such as the exporter, reads; 0 if it cannot read the limit."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.setgid(NOBODY)
@@ -145,7 +145,7 @@ def group() -> Iterator[Path]:
 
 
 def run(directory: Path, way: str, mib: int) -> int:
-    """Returns the result of a process that joined the group before it opened the device."""
+    """Runs a child process that joins the group before it opens the device, and returns the child's result."""
     command = [sys.executable, "-I", __file__, "--child", way, str(mib)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         (directory / "cgroup.procs").write_text(str(process.pid))
@@ -174,7 +174,7 @@ def child(way: str, mib: int) -> int:
         code = code or cuda.cuMemAllocManaged(ctypes.byref(pointer), size, 1)
         print(code or cuda.cuMemsetD8_v2(pointer, 1, size) or cuda.cuCtxSynchronize())
     else:
-        # CUmemAllocationProp: type pinned, no handles, on this device; the rest is 0.
+        # The struct CUmemAllocationProp: pinned memory without handles, on this device. The other fields are 0.
         prop = (ctypes.c_uint32 * 8)(1, 0, 1, device.value)
         print(code or cuda.cuMemCreate(ctypes.byref(pointer), size, ctypes.byref(prop), ctypes.c_uint64(0)))
     return 0

@@ -1,9 +1,9 @@
-"""Compares the exporter with nvidia-smi, under real allocations: `python3 -I tests/e2e/gpu/compare.py exporter.pyz`.
+"""Compares the figures of the exporter and of nvidia-smi: `python3 -I tests/e2e/gpu/compare.py exporter.pyz`.
 
-It needs only Python 3.11 and an NVIDIA driver, so it runs on a bare GPU machine. `python -m tests.e2e.gpu.archive
-exporter.pyz` makes the archive on a machine with the toolchain. Child processes allocate device memory through the CUDA
-driver. If they run as root, each has a control group with a pod's name. The exporter's figures are compared with
-nvidia-smi's. The script prints a table, and ends with 1 if they differ by more than nvidia-smi's rounding.
+This script needs only Python 3.11 and NVIDIA's driver, so it runs on any GPU machine. On a machine with the toolchain,
+`python -m tests.e2e.gpu.archive exporter.pyz` makes the archive. The script starts child processes that allocate GPU
+memory through the CUDA driver. If it runs as root, each child gets a control group with a pod's name. The script prints
+a table. The exit code is 1 if the figures differ by more than nvidia-smi's rounding.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 @dataclass(frozen=True)
 class Child:
-    """A process that holds device memory, and the UID of the pod in its control group's name, if there is a UID."""
+    """A child process that holds GPU memory. `pod_uid` is the UID in the name of its control group, or None."""
 
     process: "subprocess.Popen[str]"
     asked_mib: int
@@ -42,7 +42,7 @@ class Child:
 
 @dataclass(frozen=True)
 class Row:
-    """One figure in MiB, from the exporter and from nvidia-smi."""
+    """A figure in MiB, as the exporter and as nvidia-smi report it."""
 
     what: str
     exporter_mib: float
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def allocate(mib: int) -> int:
-    """Holds this much memory of device 0 until standard input ends."""
+    """Allocates memory of device 0, and holds it until standard input ends."""
     cuda = ctypes.CDLL("libcuda.so.1")
     device, context, pointer = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
     for status in (
@@ -105,7 +105,10 @@ def child(mib: int) -> Iterator[Child]:
 
 @contextlib.contextmanager
 def pod_group(pid: int) -> Iterator[str | None]:
-    """Moves the process into a control group, as a kubelet would. Returns None if this account may not do so."""
+    """Moves the process into a control group during the block, as a kubelet would, and yields the pod's UID.
+
+    Yields None if this account may not create control groups.
+    """
     root = Path("/sys/fs/cgroup")
     hierarchy = root if (root / "cgroup.controllers").exists() else root / "pids"
     pod, container = str(uuid.uuid4()), uuid.uuid4().hex * 2
@@ -121,13 +124,13 @@ def pod_group(pid: int) -> Iterator[str | None]:
         yield pod
     finally:
         for folder in (group, group.parent, group.parent.parent):
-            with contextlib.suppress(OSError):  # the group still has a process
+            with contextlib.suppress(OSError):  # a process is still in the group
                 folder.rmdir()
 
 
 @contextlib.contextmanager
 def exporter(archive: Path, folder: Path) -> Iterator[int]:
-    """Starts the exporter on the port that it prints. There is no API server, so pods have only a UID."""
+    """Runs the exporter during the block, and yields its port. There is no API server, so pods have only a UID."""
     certificates = ssl.get_default_verify_paths().cafile or "/etc/ssl/certs/ca-certificates.crt"
     (folder / "ca.crt").symlink_to(certificates)
     (folder / "token").write_text("none")
@@ -152,8 +155,10 @@ def exporter(archive: Path, folder: Path) -> Iterator[int]:
 
 
 def settled(port: int, children: Sequence[Child]) -> list[Row]:
-    """Returns the figures once both sources agree, or else the last figures: the two are not read at the same
-    moment."""
+    """Reads both sources until their figures agree, because they cannot be read at the same time.
+
+    Returns the last figures. They may still differ after PATIENCE_SECONDS.
+    """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         served = scrape(port)
@@ -167,7 +172,8 @@ def compare(served: Sequence[tuple[str, dict[str, str], float]], children: Seque
     devices = [line.split(", ") for line in smi("--query-gpu=uuid,memory.total,memory.used,memory.free").splitlines()]
     rows = []
     for gpu, total, _, free in devices:
-        # `used` is left out: nvidia-smi leaves the driver's reserve out of it, NVML's first version counts it.
+        # The figure `used` is not compared. It includes the driver's memory in NVML's first version, but not in
+        # nvidia-smi.
         for name, told in (("total", total), ("free", free)):
             value = sum(
                 v for n, labels, v in served if n == f"gpu_device_memory_{name}_bytes" and labels["uuid"] == gpu
@@ -191,8 +197,7 @@ def compare(served: Sequence[tuple[str, dict[str, str], float]], children: Seque
 
 
 def scrape(port: int) -> list[tuple[str, dict[str, str], float]]:
-    """Returns name, labels and value of each sample. Returns none if the exporter answers with another status
-    than 200."""
+    """Returns the name, the labels and the value of each sample; an empty list if the exporter does not return 200."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             text = answer.read().decode()
