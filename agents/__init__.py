@@ -1,4 +1,4 @@
 """Contains the programs that run in the cluster, shipped as one zipapp.
 
-They use the standard library and tenancy only.
+They import only the standard library and tenancy/.
 """

@@ -1,6 +1,7 @@
-"""`python -m agents <agent>`: runs one agent until its work is done, SIGTERM comes or an error ends it.
+"""`python -m agents <agent>`: runs one agent until its work is done, until SIGTERM, or until an error.
 
-Exit status: 0 done, 1 an error that the log names, 2 no such agent, 143 stopped by SIGTERM before the work was done.
+The exit status is 0 when the work is done, 1 after an error (see the log), 2 if there is no such agent, and 143 if
+SIGTERM stopped the agent.
 """
 
 import importlib
@@ -17,10 +18,10 @@ from types import FrameType
 from agents.runtime.errors import AgentError, StoppedError
 from agents.runtime.log import Log
 
-_CERTIFY = "certify"  # run by the init container of the extender's pod
+_CERTIFY = "certify"  # the init container of the extender's pod runs certify
 
 STOPPED = 128 + signal.SIGTERM
-GRACE_SECONDS = 1.0  # a run ends within 2 s of SIGTERM
+GRACE_SECONDS = 1.0  # with this delay, an agent ends within 2 s of SIGTERM
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -30,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"name one agent of {', '.join(programs())} (got {' '.join(arguments) or 'nothing'})", file=sys.stderr)
         return 2
     log = Log(arguments[0], sys.stdout)
-    try:  # the try block includes the handler itself, because SIGTERM may already come there
+    try:  # SIGTERM may come while the handler is being installed
         _handle_sigterm(log)
         return _run(arguments[0], log)
     except StoppedError:
@@ -39,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def programs() -> Sequence[str]:
-    """Returns the names of the agents: the packages next to this module that have a main, and certify."""
+    """Returns the names of the agents: the packages of agents/ with a module main, and certify."""
     found = pkgutil.iter_modules(importlib.import_module("agents").__path__)
     packages = (each.name for each in found if each.ispkg)
     return [*(name for name in sorted(packages) if find_spec(f"agents.{name}.main")), _CERTIFY]
@@ -47,7 +48,7 @@ def programs() -> Sequence[str]:
 
 def _run(agent: str, log: Log) -> int:
     try:
-        # The module is imported by name, so that an exporter loads no modules of other agents.
+        # Importing only this agent's module keeps the other agents' modules out of memory.
         module = "agents.extender.certs" if agent == _CERTIFY else f"agents.{agent}.main"
         status: int = importlib.import_module(module).start(os.environ, log)
     except AgentError as error:
@@ -59,7 +60,8 @@ def _run(agent: str, log: Log) -> int:
 def _handle_sigterm(log: Log) -> None:
     """Makes SIGTERM raise StoppedError in the main thread.
 
-    A call that blocks outside Python for too long, such as the resolution of a name, ends with the process.
+    Ends the process after GRACE_SECONDS if the main thread is still in a call that Python cannot interrupt, such as a
+    DNS lookup.
     """
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
@@ -82,5 +84,5 @@ def _stop(number: int, frame: FrameType | None) -> None:
 if __name__ == "__main__":
     status = main()
     if status == STOPPED:
-        os._exit(status)  # an orderly end of Python may abort on a thread that hangs in a connection
+        os._exit(status)  # Python's normal exit may abort if a thread hangs in a connection
     raise SystemExit(status)

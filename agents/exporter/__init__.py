@@ -1,1 +1,1 @@
-"""exporter: serves GPU memory by device, by container and by budget, and publishes the node's devices."""
+"""exporter: serves the use of GPU memory by device and by container, and publishes the node's devices."""

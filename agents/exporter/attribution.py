@@ -1,4 +1,4 @@
-"""Attributes device memory to containers. Pure functions; units: bytes."""
+"""Adds up the device memory that each container uses, in bytes. All functions are pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ from agents.telemetry.device import Device, Occupancy, Scan, Survey, Uncapped
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceUse:
-    """The memory of one device, by container.
+    """The bytes of one device's memory that each container uses.
 
-    NVML does not report the use of some processes (`unknown_processes`). Their containers are left out, so that a part
-    is never taken for the whole.
+    NVML does not report the use of some processes (`unknown_processes`). `used_bytes` leaves out the containers of
+    these processes, because a partial sum would look like their whole use.
     """
 
     device: Device
@@ -22,15 +22,17 @@ class DeviceUse:
 
     @property
     def unattributed_bytes(self) -> int:
-        """Returns the memory that belongs to no container: of the driver, the host's processes and unknown
-        processes.
+        """Returns the bytes that no container in `used_bytes` uses: memory of the driver, of the host's processes, and
+        of unknown processes.
         """
         return max(self.device.used_bytes - sum(self.used_bytes.values()), 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CapReading:
-    """The limit of a container on one device. `uncapped` is the reason why the limit is not the budget, else None."""
+    """A container's memory limit on one device. `uncapped` is the reason why this limit differs from the budget, or
+    None if they are equal.
+    """
 
     container: Container
     uuid: str
@@ -40,7 +42,7 @@ class CapReading:
 
 @dataclass(frozen=True)
 class NodeUse:
-    """The node's devices by container. `unreadable` maps the index of each unreadable device to the reason."""
+    """The memory use of a node's devices. `unreadable` maps the index of each unreadable device to the reason."""
 
     uses: tuple[DeviceUse, ...] = ()
     unreadable: Mapping[int, str] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class NodeUse:
 def attribute(scan: Scan, container_of: Callable[[int], Container | None]) -> NodeUse:
     """Adds up each device's memory by container.
 
-    If `container_of` raises AgentError for a device, its use is unknown.
+    If `container_of` raises AgentError for a process, the process counts as unknown.
     """
     return NodeUse(tuple(_device_use(each, container_of) for each in scan.occupancies), scan.unreadable)
 

@@ -1,6 +1,6 @@
-"""Compares the limit that NVML reports for each container with the container's budget. Pure functions.
+"""Compares the limit that NVML reports for each container with the container's budget.
 
-A container counts as capped only if NVML's limit for its own control group equals its budget.
+A container counts as capped only if the limit of its own control group equals its budget.
 
 Source: memacct.c of NVIDIA's open kernel modules, R615; https://docs.nvidia.com/deploy/mps/mpsv3-memory-partitioning.html
 """
@@ -16,13 +16,14 @@ from agents.telemetry.device import Uncapped
 from tenancy.caps import Cap
 from tenancy.units import MIB
 
-# Returns the limit of a control group on a device in bytes, or why there is no cap. Takes UUID and directory.
+# Takes a device's UUID and a control group's directory. Returns the group's limit on the device in bytes, or why the
+# group has no cap.
 LimitOf = Callable[[str, str], int | Uncapped]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Budget:
-    """A container that must be capped on these devices. If `cap` is None, `without` is the reason."""
+    """A container, and the UUIDs of the devices on which it must be capped. If `cap` is None, `without` is the reason."""
 
     container: Container
     uuids: tuple[str, ...]
@@ -32,13 +33,15 @@ class _Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class CapReader:
-    """Reads the caps on a node of a pool with `enforce: driver`."""
+    """Reads the containers' caps on a node of a pool with `enforce: driver`."""
 
     limit_of: LimitOf
     groups: Groups
 
     def of(self, found: NodeUse, registry: Registry) -> NodeUse:
-        """Adds to each device if it can cap, and to each container its cap. Changes nothing on nodes of other pools."""
+        """Returns `found` with each container's cap and the devices that cannot cap. Returns `found` unchanged if the
+        node's pool does not have `enforce: driver`.
+        """
         if not registry.caps:
             return found
         uses = tuple(replace(use, device=replace(use.device, cannot_cap=self._ability(use))) for use in found.uses)
@@ -61,7 +64,9 @@ class CapReader:
                 yield CapReading(container=budget.container, uuid=uuid, limit_bytes=limit, uncapped=uncapped)
 
     def _judge(self, budget: _Budget, uuid: str, directory: str | None) -> tuple[int | None, Uncapped | None]:
-        """Returns the container's limit on the device, and why this limit is not the container's budget."""
+        """Returns the container's limit on the device, and the reason if this limit differs from the container's
+        budget.
+        """
         cap = budget.cap
         if budget.without is Uncapped.BUDGETLESS:
             return None, Uncapped.BUDGETLESS
@@ -80,7 +85,7 @@ class CapReader:
             return Uncapped.UNKNOWN
         if limit != cap.mib * MIB:
             return Uncapped.OTHER
-        # A group without a limit of its own reports the limit of the nearest group above it.
+        # For a group without a limit, NVML reports the limit of the nearest parent group with one.
         above = self.limit_of(uuid, os.path.dirname(directory))
         if isinstance(above, Uncapped):
             return None if above is Uncapped.UNLIMITED else above
@@ -88,7 +93,7 @@ class CapReader:
 
 
 def _budgets(uses: Sequence[DeviceUse], registry: Registry) -> Iterator[_Budget]:
-    """Yields the containers with a budget, and the containers on a device that have no budget or are not known yet."""
+    """Yields the containers with a budget, and the containers without a known budget that use a device."""
     used: dict[Container, tuple[str, ...]] = {}
     for use in uses:
         for container in use.used_bytes:
@@ -99,7 +104,7 @@ def _budgets(uses: Sequence[DeviceUse], registry: Registry) -> Iterator[_Budget]
         for identity, name in pod.containers.items():
             container = Container(pod.group_uid, identity)
             if name in caps and (identity in pod.running or container in used):
-                # A pod may lack the annotation. Its devices are then unknown, so it must be capped on every device of
+                # Without its annotation, a pod's devices are unknown. The pod must then be capped on every device of
                 # the node.
                 uuids = tuple(dict.fromkeys((*(pod.uuids or every), *used.get(container, ()))))
                 yield _Budget(container=container, cap=caps[name], uuids=uuids)

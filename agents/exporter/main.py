@@ -1,10 +1,12 @@
-"""exporter: serves GPU memory by device, by container and by budget to Prometheus, the watchdog and the gates.
+"""exporter: serves the use of GPU memory by device and by container to Prometheus, the watchdog, the gate and the
+extender.
 
-GET /metrics answers 200 only with a fresh NVML reading of some device, else 503 with the reason. An empty success would
-look like an idle device. If it is asked to, it also publishes the devices as the node's ResourceSlice.
+GET /metrics returns 200 only with a fresh NVML reading of at least one device. Otherwise it returns 503 with the
+reason, because an empty page would look like an idle device. With PUBLISH_DEVICES, the exporter also publishes the
+devices as the node's ResourceSlice.
 """
 
-# Nvml is imported first. So the 12 MiB for compiling its bindings are free again for the modules below.
+# The NVML bindings come first: compiling them takes 12 MiB of host memory, which the modules below can then reuse.
 from agents.exporter.nvml import Nvml  # isort: split
 
 import ctypes
@@ -32,13 +34,13 @@ from agents.runtime.settings import PORT, SECONDS, flag, read, text, variable
 from agents.telemetry.device import Survey
 from tenancy.names import CGROUPS
 
-# A reading older than this many intervals is stale: NVML hangs, or the driver is being removed.
+# A reading older than this number of intervals is stale. NVML then hangs, or the driver is being removed.
 STALE_INTERVALS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """INTERVAL_SECONDS is the time between two NVML readings, and between two comparisons with the slice."""
+    """The exporter reads NVML every INTERVAL_SECONDS, and compares the devices with the ResourceSlice as often."""
 
     port: int = variable(PORT)
     interval_seconds: int = variable(SECONDS)
@@ -50,7 +52,7 @@ class Settings:
 def start(environ: Mapping[str, str], log: Log) -> int:
     """Serves until SIGTERM, then returns 0. Raises AgentError."""
     settings = read(Settings, environ)
-    ctypes.CDLL(None).malloc_trim(0)  # otherwise glibc would keep the memory that compiling NVML's bindings used
+    ctypes.CDLL(None).malloc_trim(0)  # without this call, glibc keeps the memory that compiling the bindings used
     clock = Clock()
     registry = RegistryInformer(
         api=Api(in_cluster(environ), clock=clock),
@@ -78,7 +80,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         problem = ProblemLog(log=log, failing=failing, recovered=recovered)
         return partial(keep_running, step, problem, partial(clock.sleep, settings.interval_seconds))
 
-    # NVML may hang. Then only the thread of this loop hangs.
+    # Each loop has a thread, because NVML may hang.
     loops = [registry.informer.run, keep(gauge.step, "some devices cannot be read", "NVML answers again")]
     if settings.publish_devices:
         failing, recovered = "the node's ResourceSlice stays as it is", "the node's ResourceSlice can be written again"
@@ -96,9 +98,9 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 @dataclass(frozen=True)
 class NvmlReading:
-    """The last reading, taken `at` monotonic seconds.
+    """One reading of all devices. `at` is its time in monotonic seconds.
 
-    `problem` is the reason why some or all devices could not be read.
+    `problem` is the reason if NVML could not read some or all devices.
     """
 
     at: float
@@ -108,7 +110,7 @@ class NvmlReading:
 
 @dataclass(kw_only=True)
 class Gauge:
-    """Reads the devices and serves the last reading. One thread writes the reading, and all threads read it."""
+    """Reads the devices and serves the last reading. One thread calls `step`; any thread may call the other methods."""
 
     read: Callable[[], NodeUse]
     registry: RegistryInformer
@@ -120,7 +122,7 @@ class Gauge:
         self.last = NvmlReading(self.clock.monotonic())
 
     def sample(self) -> NvmlReading:
-        """Reads the devices; the new reading replaces the last one."""
+        """Reads the devices, and replaces the last reading."""
         try:
             found = self.read()
         except AgentError as error:
@@ -159,7 +161,7 @@ class Gauge:
     def health(self) -> tuple[int, str]:
         """Returns the status and the body of GET /healthz.
 
-        The status is an error if NVML hangs, because only a restart helps.
+        The status is 503 if NVML hangs, so that the kubelet restarts the exporter.
         """
         age_seconds = self.age_seconds
         if age_seconds <= self._limit_seconds:
@@ -169,7 +171,7 @@ class Gauge:
 
     @property
     def age_seconds(self) -> float:
-        """Returns the seconds since the last reading, whether that reading succeeded or failed."""
+        """Returns the seconds since the last reading, including a failed one."""
         return self.clock.monotonic() - self.last.at
 
     @property

@@ -1,4 +1,4 @@
-"""Serves measurements and the ledger as metrics. Units: bytes and seconds."""
+"""The exporter's metrics of devices, containers and the ledger, in bytes and seconds."""
 
 import sys
 from collections import Counter, defaultdict
@@ -118,7 +118,7 @@ def _caps(node: NodeUse, roster: Roster) -> Iterator[Sample]:
 
 
 def _one_or_reason(name: str, labels: Mapping[str, str], why_not: Uncapped | None) -> Sample:
-    """Returns a sample of value 1 without a reason, or a sample of value 0 with the reason as a label."""
+    """Returns the value 0 with the label `reason` if there is a reason, else the value 1."""
     return Sample(name=name, labels={**labels, "reason": str(why_not)} if why_not else labels, value=int(not why_not))
 
 
@@ -142,7 +142,7 @@ def _recycles(recycled: Sequence[Recycle]) -> Iterator[Sample]:
 
 
 def _ledger(ledger: Ledger, pool: Pool) -> Iterator[Sample]:
-    """Yields the ledger's metrics of the node's own pool. The nodes of other pools serve the metrics of theirs."""
+    """Yields the ledger's figures of the pool of the node. Each node serves only its own pool's figures."""
     if pool.sharing is not Sharing.MEMORY:
         return
     for name, mib in (

@@ -1,7 +1,7 @@
-"""Reads the memory of each device and of its processes, by NVML. Needs a driver from R510 on.
+"""Reads from NVML the memory of each device and of each process on it. NVIDIA's driver must be R510 or later.
 
-It uses nvidia-ml-py, the only foreign code in the agents. Only the exporter's zipapp has it, so only the exporter may
-import this module. Source: https://docs.nvidia.com/deploy/nvml-api/
+Only the exporter may import this module: no other agent's zipapp contains nvidia-ml-py. This package is the agents'
+only third-party code. Source: https://docs.nvidia.com/deploy/nvml-api/
 """
 
 from collections.abc import Callable
@@ -15,37 +15,37 @@ from tenancy.names import GPU_RUNTIME_CLASS, VISIBLE_DEVICES
 
 T = TypeVar("T")
 
-# In MIG mode, NVML reports a whole device's memory and processes to privileged callers only. The exporter is not
+# In MIG mode, NVML reports a whole device's memory and processes only to privileged callers. The exporter is not
 # privileged.
 _MIG = (
     "is in MIG mode, where NVML gives a whole device's figures to privileged callers alone; turn MIG off for its pool"
 )
-# NVML returns these errors for a group without a limit. A driver that knows limits may
-# return NOT_SUPPORTED: memacctGetLimits in NVIDIA's open kernel modules does so for any group without a limit.
+# NVML returns these errors for a control group without a limit. NOT_SUPPORTED does not always mean that the driver
+# cannot cap. In NVIDIA's open kernel modules, memacctGetLimits returns this error for every group without a limit.
 _UNCAPPED = {
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Uncapped.DRIVER,
     pynvml.NVML_ERROR_NOT_SUPPORTED: Uncapped.UNLIMITED,
     pynvml.NVML_ERROR_NOT_FOUND: Uncapped.UNLIMITED,
 }
-# NVML returns these errors if the device or the driver lacks this kind of processes or faults.
+# NVML returns these errors for a kind of process or fault that the device or its driver does not have.
 _NONE_OF_THIS_KIND = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
 class NvmlError(AgentError):
-    """The library is missing or a call failed; nothing is known of any device."""
+    """The NVML library is missing, or an NVML call failed. No device could be read."""
 
 
 class Nvml:
-    """Keeps NVML open after the first reading. Without a client, the driver would start each device for each reading.
+    """Keeps NVML open between readings. Otherwise the driver would initialize every device for each reading.
 
-    A failure closes NVML, so that a device can be reset before the next reading.
+    Closes NVML after a failure, so that an administrator can reset the device.
     """
 
     def __init__(self) -> None:
         self._opened = False
 
     def read(self) -> Scan:
-        """Returns each device of the node, or the reason why it cannot be read.
+        """Returns the node's devices with their processes, and the reason for each device that NVML cannot read.
 
         Raises NvmlError if the node has no device.
         """
@@ -62,8 +62,7 @@ class Nvml:
         return self._scan(count)
 
     def limit(self, uuid: str, directory: str) -> int | Uncapped:
-        """Returns the bytes that the directory's control group may use of the device, or the reason why there is no
-        cap.
+        """Returns the bytes of the device that a control group may use, or the reason why the group has no cap.
 
         NVML must be open: call `read` before.
         """
@@ -95,7 +94,7 @@ class Nvml:
             try:
                 pynvml.nvmlShutdown()
             except pynvml.NVMLError:
-                return  # a lost device cannot be closed either; the next reading opens NVML again
+                return  # NVML cannot close a lost device; the next reading opens NVML again
 
 
 def _is_divided(index: int) -> bool:
@@ -109,7 +108,7 @@ def _divided(handle: Any) -> bool:
     try:
         current, _ = pynvml.nvmlDeviceGetMigMode(handle)
     except pynvml.NVMLError:
-        return False  # this device has no MIG mode
+        return False  # the device does not support MIG
     return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
@@ -128,7 +127,7 @@ def _occupancy(index: int) -> Occupancy:
 
 
 def _fault(handle: Any) -> Fault | None:
-    """Returns the memory fault that the device cannot repair while it runs, or None.
+    """Returns the device's memory fault that only a reset repairs, or None.
 
     Source: https://docs.nvidia.com/deploy/dynamic-page-retirement/ (up to Turing) and
     https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/ (from Ampere on).
@@ -140,7 +139,9 @@ def _fault(handle: Any) -> Fault | None:
 
 
 def _processes(handle: Any) -> tuple[Process, ...]:
-    """Returns each process once. NVML lists a process that computes and draws twice, each time with all its memory."""
+    """Returns each process once. NVML lists a process with compute and graphics contexts twice, each time with its
+    whole use.
+    """
     used: dict[int, int | None] = {}
     listed = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
     listed += _optional(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, handle, [])

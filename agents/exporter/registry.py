@@ -1,6 +1,6 @@
 """Follows the API objects that concern the exporter's node: pods, ledger, recycles and ResourceSlices.
 
-While the API is away, the last answer stays. The exporter serves the age of this answer with the measurements.
+While the API server does not answer, the last objects stay valid. A metric shows their age.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,9 +46,9 @@ class OwnNode:
 
 @dataclass(frozen=True)
 class Registry:
-    """The last answers of the API. None means that the API has not answered yet.
+    """The objects that the API server reported last. None means that the API server has not answered yet.
 
-    `recycled` is also None without a journal.
+    `recycled` is None also if there is no readable journal.
     """
 
     roster: Roster = field(default_factory=Roster)
@@ -73,11 +73,11 @@ class Registry:
 
 @dataclass(kw_only=True)
 class RegistryInformer:
-    """Watches the objects that concern the node.
+    """Watches the API objects that concern the node.
 
-    One thread runs the informer and writes `last`; all threads read `last`.
+    One thread runs the informer and writes `last`. Any thread may read `last`.
 
-    The informer does not poll: polls from hundreds of nodes would be most of the API server's work.
+    The informer watches instead of polling, because polls from hundreds of nodes would load the API server.
     """
 
     api: Api
@@ -143,7 +143,7 @@ class RegistryInformer:
     def _ledger(self, stored: Object | None) -> Ledger | None:
         """Returns the stored ledger, or None while the ledger is being deleted.
 
-        Keeps the last ledger if the new one is unreadable.
+        If the stored ledger is unreadable, returns the last ledger.
         """
         if stored is None:
             return None
@@ -162,7 +162,7 @@ def _own_node(item: Object) -> OwnNode:
 def _recycled(stored: Object | None) -> tuple[Recycle, ...] | None:
     """Returns the recycles in the watchdog's journal, or None if the journal is unreadable.
 
-    The watchdog has an alert for that.
+    An alert of the watchdog reports an unreadable journal.
     """
     if stored is None:
         return None
