@@ -1,7 +1,7 @@
 """`python -m agents <agent>`: runs one agent until its work is done, until SIGTERM, or until an error.
 
-The exit status is 0 when the work is done, 1 after an error (see the log), 2 if there is no such agent, and 143 if
-SIGTERM stopped the agent.
+The exit status is 0 when the work is done, and 1 after an error, which the log shows. The status is 2 if there is no
+such agent, and 143 after SIGTERM.
 """
 
 import importlib

@@ -23,7 +23,7 @@ LimitOf = Callable[[str, str], int | Uncapped]
 
 @dataclass(frozen=True, kw_only=True)
 class _Budget:
-    """A container, and the UUIDs of the devices on which it must be capped. If `cap` is None, `without` is the reason."""
+    """A container that must be capped on the devices `uuids`. If `cap` is None, `without` is the reason."""
 
     container: Container
     uuids: tuple[str, ...]

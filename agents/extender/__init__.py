@@ -1,1 +1,1 @@
-"""extender: kube-scheduler's extender, which places pods by device."""
+"""extender: a scheduler extender that chooses a device for each pod."""

@@ -1,7 +1,8 @@
-"""Binds pods: writes a pod's node and its devices in one request, so that every bound pod has devices.
+"""Binds pods to nodes. One request writes a pod's node and devices, so that no pod is bound without devices.
 
-The API server merges the Binding's annotations into the pod as it sets the node (assignPod in
-pkg/registry/core/pod/storage). If a request gets no answer, the pod stays assumed until the API shows if it was bound.
+When the API server sets the pod's node, it also copies the Binding's annotations into the pod (assignPod in
+pkg/registry/core/pod/storage). If the API server does not answer a request, the pod stays assumed until the API shows
+whether the pod was bound.
 """
 
 import time
@@ -24,26 +25,28 @@ from tenancy.ledger import Ledger
 from tenancy.names import Names
 from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
 
-# The limit of one request to the API.
+# The timeout of one request to the API server.
 TIMEOUT_SECONDS = 2.0
 ATTEMPTS = 2
-# A bind must end this long before the scheduler stops waiting for its answer.
+# A bind must end this many seconds before kube-scheduler's timeout.
 _ANSWER_SECONDS = 0.5
-# The wait before the second attempt, unless the API server names another wait.
+# The wait before the second attempt, unless the API server sends Retry-After.
 _BACKOFF_SECONDS = 0.25
-# The API server may close a connection that was idle for a longer time.
+# The API server may close a connection that is idle for longer than this time.
 _IDLE_SECONDS = 30.0
 SETTLE_SECONDS = 5.0
-# After this time, a request can no longer take effect.
+# A request cannot take effect later than this time after it was sent.
 _LOST_SECONDS = 60.0
 
 
 class BindingError(AgentError):
-    """The extender did not try to bind the pod, or the time for it ended. A refusal by the API is an ApiError."""
+    """The extender did not try to bind the pod, or had no time left for another attempt. If the API server refuses the
+    Binding, the error is an ApiError instead.
+    """
 
 
 class Connections:
-    """A pool of API clients, one for each bind at a time."""
+    """A pool of idle API clients. Each bind takes one client."""
 
     def __init__(self, new: Callable[[], Api], clock: Clock) -> None:
         self._new = new
@@ -70,7 +73,7 @@ class Connections:
 
 @dataclass(frozen=True)
 class Unsettled:
-    """A bind with an unknown result; `at` is the time of the request in monotonic seconds."""
+    """A bind whose result is not known. `at` is the time of the request in monotonic seconds."""
 
     binding: PodBinding
     assumed_at: str
@@ -79,7 +82,7 @@ class Unsettled:
 
 @dataclass(kw_only=True)
 class Binder:
-    """Binds pods, from any thread."""
+    """Binds pods. Any thread may call the methods."""
 
     connections: Connections
     cache: Cache
@@ -93,7 +96,7 @@ class Binder:
     def bind(self, binding: PodBinding, names: Names) -> None:
         """Binds the pod within the time that the scheduler waits. Raises AgentError if the pod is not bound.
 
-        Begins no attempt after the scheduler lost the lead, because another extender may then give away the same
+        Makes no attempt after this pod's scheduler lost its Lease: the new leader's extender may already use the same
         devices.
         """
         deadline = self.clock.monotonic() + EXTENDER_TIMEOUT_SECONDS - _ANSWER_SECONDS
@@ -109,7 +112,7 @@ class Binder:
             self._post(api, annotations, Unsettled(binding, assumed_at, self.clock.monotonic()), deadline)
 
     def settle(self, names: Names) -> None:
-        """Asks the API for the result of each bind that got no answer."""
+        """Reads from the API the result of each bind that the API server did not answer."""
         for uid, unsettled in [*self.unsettled.items()]:
             try:
                 with self.connections.one() as api:
@@ -120,17 +123,15 @@ class Binder:
             now = self.clock.monotonic()
             done = _is_done(pod, unsettled, names)
             if not done and pod and not pod.node and now - unsettled.at < _LOST_SECONDS:
-                continue  # the request may still be on its way
-            del self.unsettled[uid]  # first, because the pod may be bound again as soon as it is forgotten
+                continue  # the request may still reach the API server
+            del self.unsettled[uid]  # before `forget`, after which another bind of this pod may begin
             if done:
                 self.cache.finish_binding(uid, now)
             else:
                 self.cache.forget(uid)
 
     def _requested(self, api: Api, binding: PodBinding, names: Names) -> Request:
-        """Returns the request of a pod that another extender filtered, or that this extender filtered before
-        a restart.
-        """
+        """Reads the pod's request from the API, for a pod that this process did not filter."""
         pod = _pod(api, binding)
         request = request_of(pod.item, names, self.ledger()) if pod else None
         if request is None:
@@ -158,7 +159,8 @@ class Binder:
                     if not (error.retried and left and self._waited(error, deadline)):
                         raise
         except AgentError:
-            # A conflict may come from an earlier attempt of our own that got no answer.
+            # This bind's first attempt may have bound the pod without an answer. The second attempt then gets a
+            # conflict.
             if unanswered:
                 self.unsettled[binding.uid] = unsettled
             else:
@@ -174,9 +176,8 @@ class Binder:
             raise BindingError(f"the API was too slow: kube-scheduler waits for {EXTENDER_TIMEOUT_SECONDS} s")
 
     def _waited(self, error: ApiError, deadline: float) -> bool:
-        """Sleeps until the next attempt and returns True.
-
-        Returns False at once if that attempt could not end in time.
+        """Sleeps until the next attempt, and returns True. If that attempt could not end before the deadline, returns
+        False at once.
         """
         wait = _BACKOFF_SECONDS if error.retry_after_seconds is None else error.retry_after_seconds
         if self.clock.monotonic() + wait + TIMEOUT_SECONDS > deadline:
@@ -205,5 +206,5 @@ def _pod(api: Api, binding: PodBinding) -> Pod | None:
 
 
 def _is_done(pod: Pod | None, unsettled: Unsettled, names: Names) -> bool:
-    """Returns True if this bind, and no other, bound the pod."""
+    """Returns True if this bind set the pod's node."""
     return pod is not None and pod.annotations.get(names.device_assumed_at) == unsettled.assumed_at

@@ -1,1 +1,1 @@
-"""The extender's cache: nodes, their devices, and which pod holds how much of each."""
+"""The extender's cache of the nodes, their devices, and the MiB that each pod holds on each device."""

@@ -8,10 +8,10 @@ from agents.extender.cache.node_info import Shortage
 
 @dataclass(frozen=True)
 class Fits:
-    """The answer to a filter: the one best node, or the reasons why no node fits.
+    """The answer to a filter request: the best node, or the reasons why no node fits.
 
     `refused` has the nodes that lack memory now. `hopeless` has the nodes that would lack memory even if they were
-    empty. `short` lists the devices where only memory in use keeps a seat out.
+    empty. `short` lists the devices that a seat could have if other pods did not use their memory.
     """
 
     nodes: tuple[str, ...]

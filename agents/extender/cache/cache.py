@@ -1,6 +1,6 @@
 """The scheduler cache: the devices that each pod holds, and the nodes that pods are nominated to.
 
-A pod is reserved, assumed, bound and terminating, in this order, as in kube-scheduler's cache. Everything except the
+A pod's states are reserved, assumed, bound and terminating, as in kube-scheduler's cache. Everything except the
 reservations can be rebuilt from the API. One lock guards the cache, and no method does I/O. Units: MiB of GPU memory,
 monotonic seconds.
 """
@@ -20,31 +20,33 @@ from agents.extender.cache.snapshot import Drift, NodeUsage, drift_of, usage_of
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import MemoryRequest, Scoring
 
-# The most time from filter to bind. In between, a pod may have to wait for its volumes.
+# The longest time between filter and bind. During this time, a pod may wait for its volumes.
 RESERVE_SECONDS = 30.0
-# The most time from a nomination to the bind. It includes the grace periods of the victims.
+# The longest time between a nomination and the bind. This time includes the grace periods of the victims.
 NOMINATED_SECONDS = 300.0
-# A measurement counts for this long, which is four refreshes of the exporter.
+# A reading is valid for this time: four of the exporter's intervals.
 MEASURED_SECONDS = 60.0
-# Two readings less than this apart are one reading that was fetched twice (agents/telemetry/client.py).
+# If the times of two readings differ by less than this, the cache fetched one reading twice
+# (agents/telemetry/client.py).
 _STEP_SECONDS = 1.0
 _UNKNOWN = PodRecord()
-# Stands for each node that the cache does not know.
+# Replaces each node that the cache does not know.
 _NOWHERE = NodeInfo("")
 
 
 class Cache:
-    """Holds all nodes and pods. For an unknown node or pod, a method returns an answer and raises no error.
+    """Stores all nodes and pods. No method raises an error for an unknown node or pod.
 
-    With Scoring.FRAGMENTATION the usual pods are the pods that were bound at the last `replace` or `compare`.
+    With Scoring.FRAGMENTATION, the bound pods at the last `replace` or `compare` count as the usual pods.
     """
 
     def __init__(self, scoring: Scoring = Scoring.BEST_FIT) -> None:
         self._lock = threading.Lock()
         self._ranking = Ranking(scoring)
         self._pods: dict[str, PodRecord] = {}
-        self._nodes: dict[str, NodeInfo] = {}  # the pods of a node follow from the records: see `_set`
-        self._due: list[tuple[float, str]] = []  # the time at which something on a node ends
+        self._nodes: dict[str, NodeInfo] = {}  # `_set` keeps the nodes equal to `_pods`
+        # the times at which a reservation, a reading or a nomination ends, each with the node
+        self._due: list[tuple[float, str]] = []
 
     def update_node(self, devices: NodeDevices) -> bool:
         """Sets the devices of a node, and returns True if they changed. The node's pods keep their devices."""
@@ -57,7 +59,7 @@ class Cache:
             return True
 
     def remove_node(self, name: str) -> None:
-        """Forgets a node's devices. The node's pods are removed one by one, by `remove_pod`."""
+        """Removes a node's devices. The informer removes the node's pods one by one with `remove_pod`."""
         with self._lock:
             node = self._node(name)
             node.inventory = node.reading = None
@@ -71,7 +73,7 @@ class Cache:
                 self._set(pod.uid, record)
 
     def remove_pod(self, uid: str) -> None:
-        """Forgets a pod that is gone or has ended. A terminating pod keeps its devices."""
+        """Removes a pod that has ended or no longer exists. A terminating pod keeps its devices."""
         with self._lock:
             held = self._record(uid).held
             if held is not None:
@@ -79,21 +81,22 @@ class Cache:
             self._set(uid, _UNKNOWN)
 
     def nominate(self, pod: Nomination, now: float) -> None:
-        """Keeps for the pod the memory that its victims free, for NOMINATED_SECONDS from the first call."""
+        """Keeps the memory that the pod's victims free for this pod, for NOMINATED_SECONDS after the first call."""
         with self._lock:
             self._nominate(pod.confirmed(self._record(pod.uid).nomination, now + NOMINATED_SECONDS))
 
     def renew(self, uid: str, nodes: Collection[str], now: float) -> None:
-        """Prolongs a nomination to one of these nodes. More pods are evicted there, and the API reports no change."""
+        """Prolongs the pod's nomination to one of these nodes, where more pods are being evicted. The API reports no
+        change in this case.
+        """
         with self._lock:
             known = self._record(uid).nomination
             if known and known.until and known.node in nodes:
                 self._nominate(replace(known, until=now + NOMINATED_SECONDS))
 
     def withdraw(self, uid: str, now: float) -> bool:
-        """Ends a nomination, and returns True if there was one. Retains the memory for RESERVE_SECONDS.
-
-        kube-scheduler removes a nomination when a filter or a bind fails, and tries the pod again.
+        """Ends a nomination, and returns True if there was one. Keeps the memory for RESERVE_SECONDS more, because
+        kube-scheduler removes a nomination after a failed filter or bind and then retries the pod.
         """
         with self._lock:
             known = self._record(uid).nomination
@@ -104,10 +107,11 @@ class Cache:
             return True
 
     def retain(self, pod: Nomination, now: float) -> None:
-        """Retains memory for RESERVE_SECONDS for a pod that was refused on its nominated node.
+        """Keeps memory for RESERVE_SECONDS for a pod that its nominated node refused.
 
-        kube-scheduler may learn of the victims' end before this cache, try the pod too early and drop its nomination.
-        Does not prolong a nomination that has lapsed.
+        Otherwise the pod could lose the memory that its victims free: kube-scheduler may see the victims' end before
+        this cache, retry the pod too early, and drop its nomination. A nomination whose time has passed is not
+        prolonged.
         """
         with self._lock:
             self._expire(now)
@@ -128,15 +132,15 @@ class Cache:
         *,
         unknown: Iterable[str] = (),
     ) -> None:
-        """Records the measured free MiB by device index, and the pods that use the devices, at the time `at`.
+        """Stores a node's reading from the time `at`: the free MiB by device index, and the pods that use the devices.
 
-        The reading counts for MEASURED_SECONDS. `unknown` has the UUIDs of devices with unknown users. A device without
-        a reading is judged by the ledger alone.
+        The reading is valid for MEASURED_SECONDS. `unknown` has the UUIDs of the devices whose processes are not all
+        known. Without a reading, only the ledger limits a device.
         """
         with self._lock:
             info = self._nodes.get(node)
             if info is None or (info.reading and at + MEASURED_SECONDS - info.reading.until < _STEP_SECONDS):
-                return  # keeps the known reading, which does not include the pods that ended since
+                return  # the stored reading no longer counts the pods that have ended since
             info.reading = MeasuredMemory(dict(free), at + MEASURED_SECONDS, uses, frozenset(unknown))
             heapq.heappush(self._due, (info.reading.until, node))
             info.recount()
@@ -152,10 +156,11 @@ class Cache:
         by_ledger: bool = False,
         until: float | None = None,
     ) -> Fits:
-        """Chooses the best node with unused memory, and reserves its devices for the pod.
+        """Chooses the best node with enough unused memory, and reserves its devices for the pod.
 
-        If no node has unused memory and `by_ledger` is set, a seat is judged by the ledger alone. The reservation ends
-        after RESERVE_SECONDS, at `until`, or with the pod's next filter.
+        With `by_ledger`, a seat that fits no unused memory may get memory that other pods use, if the ledger has it
+        free. The reservation ends at `until`, or after RESERVE_SECONDS if `until` is None. The pod's next filter also
+        ends the reservation.
         """
         with self._lock:
             self._expire(now)
@@ -182,7 +187,7 @@ class Cache:
     def shortages(
         self, uid: str, request: MemoryRequest, nodes: Iterable[str], now: float, entitlement: Entitlement
     ) -> tuple[Shortage, ...]:
-        """Returns the `short` that a `fit` would return, and reserves nothing."""
+        """Returns the `short` that `fit` would return. Does not reserve anything."""
         with self._lock:
             self._expire(now)
             left = [self._left(name, uid, entitlement, now) for name in nodes]
@@ -197,7 +202,7 @@ class Cache:
         *,
         by_ledger: bool = False,
     ) -> frozenset[str]:
-        """Returns all nodes that a `fit` could choose, and reserves nothing."""
+        """Returns all nodes that `fit` could choose. Does not reserve anything."""
         with self._lock:
             self._expire(now)
             left = [self._left(name, uid, entitlement, now) for name in self._nodes]
@@ -213,7 +218,7 @@ class Cache:
             return self._record(uid).nomination is not None
 
     def retained(self, uid: str, now: float) -> str | None:
-        """Returns the node that retains memory for the pod after a refusal there, or None."""
+        """Returns the node that refused the pod and keeps memory for it (`retain`), or None."""
         with self._lock:
             self._expire(now)
             nomination = self._record(uid).nomination
@@ -222,7 +227,9 @@ class Cache:
     def assume(
         self, uid: str, request: MemoryRequest, node: str, now: float, entitlement: Entitlement = NO_SEAT
     ) -> PodInfo | NotAssumed:
-        """Gives the pod devices of the node. The pod keeps them until `update_pod`, `remove_pod` or `forget`."""
+        """Chooses devices of the node for the pod. The pod holds these devices until `update_pod`, `remove_pod` or
+        `forget`.
+        """
         with self._lock:
             self._expire(now)
             self._unreserve(uid)
@@ -236,19 +243,21 @@ class Cache:
             return pod
 
     def finish_binding(self, uid: str, now: float) -> None:
-        """Records that the API accepted the binding. A list that begins later shows the pod, unless the pod is gone."""
+        """Records that the API accepted the binding. A later list contains the pod, unless the pod was deleted."""
         with self._lock:
             if assumed := self._record(uid).assumed:
                 self._hold(uid, replace(assumed, accepted_at=now))
 
     def forget(self, uid: str) -> None:
-        """Takes the devices back from an assumed pod after its binding has certainly failed."""
+        """Frees the devices of an assumed pod that was not bound."""
         with self._lock:
             if self._record(uid).assumed:
                 self._hold(uid, None)
 
     def node(self, name: str) -> NodeInfo:
-        """Returns a copy of the node, which no longer changes. The copy is empty if the node is unknown."""
+        """Returns a copy of the node. Later changes of the cache do not change the copy. An unknown node gives an empty
+        copy.
+        """
         with self._lock:
             return self._nodes.get(name, _NOWHERE).copy()
 
@@ -264,10 +273,11 @@ class Cache:
         seated: Collection[str] = (),
         server_now: datetime | None = None,
     ) -> tuple[str, ...] | None:
-        """Returns the candidates that must leave the node so that the request fits, by falling priority.
+        """Returns the candidates to evict from the node so that the request fits, the highest priority first.
 
-        Returns () if all may stay, and None if leaving would not help. For a seat, only the ledger counts. The pods
-        of `seated` keep within a seat themselves. A terminating pod counts as gone until it is due at `server_now`.
+        Returns () if no eviction is needed, and None if evictions would not help. For a seat, only the ledger counts.
+        The requests of the pods in `seated` are within a seat. A terminating pod counts as ended, unless its deadline
+        `due` is before `server_now`.
         """
         with self._lock:
             self._expire(now)
@@ -281,10 +291,10 @@ class Cache:
         return tuple(usage_of(node) for node in sorted(nodes, key=lambda node: node.node))
 
     def compare(self, pods: Iterable[PodInfo], since: float) -> Drift:
-        """Compares the cache with the bound pods of a list that began at `since`, and with measurements.
+        """Compares the cache with the readings, and with the bound pods of a list that began at `since`.
 
-        A pod that comes or goes between list and cache is reported once. An assumed pod that was bound before `since`
-        and is not listed is forgotten: the pod came and went while no watch was open.
+        Removes an assumed pod that was bound before `since` and is not in the list: the pod was deleted while no watch
+        was open. A pod that appears or ends between the list and the comparison makes one false difference.
         """
         listed = {pod.uid: pod for pod in pods}
         with self._lock:
@@ -300,7 +310,8 @@ class Cache:
     ) -> None:
         """Rebuilds the cache from lists of the API that began at `since`.
 
-        Measurements, reservations and retained memory stay. Assumed pods that the list may not show yet stay, too.
+        Keeps the readings, the reservations and the retained memory. Keeps also each assumed pod that may have been
+        bound too late for the list.
         """
         with self._lock:
             records = {uid: record.unlisted(since) for uid, record in self._pods.items()}
@@ -331,7 +342,7 @@ class Cache:
         return self._pods.get(uid, _UNKNOWN)
 
     def _set(self, uid: str, record: PodRecord) -> None:
-        """Replaces a pod's record. Every change of the memory that a pod has on a node goes through here."""
+        """Replaces a pod's record. Every change of the memory that a pod holds on a node uses this method."""
         before = self._pods.pop(uid, _UNKNOWN)
         if record.parts:
             self._pods[uid] = record
@@ -363,7 +374,7 @@ class Cache:
         return self._nodes[name]
 
     def _left(self, name: str, uid: str, entitlement: Entitlement, now: float) -> NodeInfo:
-        """Returns the node with the memory that this pod finds there."""
+        """Returns the node as this pod may use it."""
         return self._nodes.get(name, _NOWHERE).left_to(uid, entitlement, now)
 
     def _changed(self, node: NodeInfo) -> None:

@@ -1,4 +1,4 @@
-"""Compares the cache with a fresh list of the API and with the readings."""
+"""Compares the cache with a new list from the API and with the readings."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -13,15 +13,16 @@ from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog, keep_running
 
 INTERVAL_SECONDS = 120.0
-# A relist corrects these differences.
+# A relist corrects these kinds of differences.
 _CURED_BY_LISTS = ("missing", "stale", "moved")
 
 
 @dataclass(kw_only=True)
 class Comparer:
-    """Compares again and again. One thread runs `keep`; all threads read the result.
+    """Compares the cache every INTERVAL_SECONDS. One thread runs `keep`; any thread may read the result.
 
-    `bound` lists the pods, and raises AgentError. `renew` relists everything. `lost` reports a pod without its device.
+    `bound` lists the bound pods; it may raise AgentError. `renew` relists all objects. `lost` reports a pod whose
+    device is gone.
     """
 
     bound: Callable[[], Iterable[PodInfo]]
@@ -33,7 +34,7 @@ class Comparer:
     last: Drift | None = None
 
     def pass_once(self) -> None:
-        """Compares once, and reports differences that the last comparison found as well. Raises AgentError."""
+        """Compares once, and logs the differences that the last comparison found too. Raises AgentError."""
         since = self.clock.monotonic()
         pods = {pod.uid: pod for pod in self.bound()}
         found = self.cache.compare(pods.values(), since)
@@ -50,7 +51,7 @@ class Comparer:
         self.last = found
 
     def keep(self) -> NoReturn:
-        """Compares without end, for the first time after an interval."""
+        """Compares until the process ends, first after INTERVAL_SECONDS."""
         pause = partial(self.clock.sleep, INTERVAL_SECONDS)
         pause()
         keep_running(

@@ -1,7 +1,6 @@
-"""Informers of nodes, ResourceSlices and pods, which keep the cache up to date.
+"""Keeps the cache up to date with watches on nodes, ResourceSlices and pods.
 
-If one watch is lost, all collections are relisted. The ledger is polled, because without a ledger nothing may be
-placed.
+If one watch fails, the informer relists all three collections. The ledger is polled.
 """
 
 import json
@@ -32,7 +31,7 @@ LEDGER_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class StoredSlice:
-    """A ResourceSlice with its spec as JSON, which takes a sixth of the memory of Python objects."""
+    """A ResourceSlice whose spec is kept as JSON. Python objects would take six times as much host memory."""
 
     node: str
     name: str
@@ -49,10 +48,10 @@ class StoredSlice:
 
 @dataclass(kw_only=True)
 class Informers:
-    """Fills the cache from the API. One thread runs `informer`; all threads read.
+    """Fills the cache from the API. One thread runs `informer`; any thread may read the fields.
 
-    `problem` is the reason why nothing may be placed, or None. `listed_at` is the time at which the lists behind the
-    cache began, in monotonic seconds. Before the first list it is None.
+    `problem` is the reason why no pod may be placed, or None. `listed_at` is the start of the last relist in monotonic
+    seconds, or None before the first relist.
     """
 
     api: Api
@@ -62,9 +61,9 @@ class Informers:
     log: Log
     problem: str | None = "the API has not been read yet"
     listed_at: float | None = None
-    grown: Callable[[], None] = lambda: None  # called when there may be more free memory than before
+    grown: Callable[[], None] = lambda: None  # called when more memory may be free than before
     ledger_seconds: float = LEDGER_SECONDS
-    ledger: Ledger | None = None  # the last ledger that could be read
+    ledger: Ledger | None = None  # the last readable ledger
     _ledger_due: float = 0.0
     informer: Informer = field(init=False)
     _nodes: dict[str, Object] = field(default_factory=dict)
@@ -78,7 +77,7 @@ class Informers:
 
     @property
     def server_now(self) -> datetime:
-        """Returns the API server's time of day at its last answer, which is a few seconds old."""
+        """Returns the API server's time of day in its last answer, a few seconds ago."""
         return self.api.time or self.clock.now()
 
     @property
@@ -92,18 +91,20 @@ class Informers:
         return tuple(Node(name=name, labels=node["metadata"].get("labels") or {}) for name, node in known)
 
     def renew(self) -> None:
-        """Reads the ledger and lists everything again soon. `listed_at` changes when that has happened."""
+        """Requests a new read of the ledger and a relist. `listed_at` changes after the relist."""
         self._ledger_due = 0.0
         self.informer.relist()
 
     def _ready(self) -> bool:
-        """Reads the ledger if the next read is due. Returns False without a ledger, so that nothing is listed."""
+        """Reads the ledger if the next read is due. Returns False if there is no ledger: the informer then lists
+        nothing.
+        """
         if self.clock.monotonic() >= self._ledger_due:
             self._read_ledger()
         return self.ledger is not None
 
     def list_all(self) -> Sequence[WatchSource]:
-        """Lists everything into the cache, and returns the places to watch from. Raises AgentError."""
+        """Rebuilds the cache from new lists, and returns the sources for the watches. Raises AgentError."""
         since, known = self.clock.monotonic(), self.ledger
         if known is None:
             raise LedgerError("no ledger has been read")
@@ -146,7 +147,7 @@ class Informers:
         elif gone or Pod(found).node or Pod(found).ended:
             self.cache.remove_pod(uid)
             self.grown()
-        elif self.cache.withdraw(uid, self.clock.monotonic()):  # the reservation stays: the API shows none
+        elif self.cache.withdraw(uid, self.clock.monotonic()):  # ends the nomination and keeps the reservation
             self.grown()
 
     def _pod(self, item: Object) -> PodInfo | Bystander | Nomination | None:
@@ -175,14 +176,14 @@ class Informers:
             self.grown()
 
     def _read_ledger(self) -> None:
-        """Reads the ledger. A missing or unreadable ledger stops all placement."""
+        """Reads the ledger. No pod is placed while the ledger is missing or unreadable."""
         self._ledger_due = self.clock.monotonic() + self.ledger_seconds
         found, problem = None, None
         try:
             found = _ledger(self.api, self.ledger_namespace)
         except (LedgerError, ApiError) as error:
             if self.ledger is not None and isinstance(error, ApiError):
-                return  # the last ledger stays valid: without the API, no pod can be bound either
+                return  # the last ledger stays valid: while the API server does not answer, no pod can be bound
             problem = str(error)
         if problem != self.problem:
             self.log.error(problem) if problem else self.log.info("the ledger is read")
@@ -190,7 +191,7 @@ class Informers:
         if found is None or found == self.ledger:
             return
         if self.ledger is not None and found.domain != self.ledger.domain:
-            self.listed_at = None  # nothing is counted under the new names yet
+            self.listed_at = None  # nothing has been listed under the new domain yet
             self.informer.relist()
         self.ledger = found
         for name in [*self._nodes]:

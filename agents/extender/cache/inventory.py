@@ -1,6 +1,7 @@
-"""Finds the devices that a node offers to pods, from its ResourceSlices (slices.py) and the ledger's pools.
+"""Computes the devices that a node offers to pods, from the node's ResourceSlices and the ledger's pools.
 
-A node that cannot be read takes no new pod, and records the reason. Units: whole MiB of GPU memory.
+If a node's ResourceSlices are unreadable, the node takes no new pod and `unusable` has the reason. Units: whole MiB of
+GPU memory.
 """
 
 import math
@@ -18,17 +19,19 @@ from tenancy.quantity import QuantityError, parse, whole
 from tenancy.units import MIB
 from tenancy.workload import ShapeError, at, maps_at
 
-# The effects of a device's taint that keep new pods off it (KEP-5055).
+# A device taint with one of these effects keeps new pods off the device (KEP-5055).
 _REPELLENT = ("NoSchedule", "NoExecute")
 
 
 class InventoryError(AgentError):
-    """The node cannot be used; the message has the reason."""
+    """The node takes no new pod. The message has the reason."""
 
 
 @dataclass(frozen=True)
 class NodeDevice:
-    """A device, and the MiB that it offers to all pods together. An unhealthy or excluded device takes no new pod."""
+    """A device. `mib` is the memory that all pods together may request. An unhealthy or excluded device takes no new
+    pod.
+    """
 
     index: int
     uuid: str
@@ -45,8 +48,8 @@ class NodeDevice:
 class NodeDevices:
     """The devices of a node. `unusable` is the reason why the node takes no new pod.
 
-    `floor_mib` stays measurably free on each device. `cpu_milli` is the CPU that all pods of the node may request, in
-    thousandths. It is None if the Node does not show it.
+    `floor_mib` is the pool's floor. `cpu_milli` is the node's allocatable CPU in millicores, or None if the Node does
+    not show this value.
     """
 
     node: str
@@ -90,7 +93,7 @@ def _cpu_milli(node: Object) -> int | None:
 
 
 def _published(node: str, slices: Iterable[Object], names: Names) -> Sequence[Object]:
-    """Returns the devices of the node's one pool of slices."""
+    """Returns the devices in the node's ResourceSlices."""
     specs = [at(found, "spec") for found in slices]
     mine = [spec for spec in specs if spec.get("driver") == names.device_driver and spec.get("nodeName") == node]
     if not mine:
@@ -109,7 +112,8 @@ def _excluded(annotations: Object, names: Names) -> Collection[int]:
 
 
 def _uncapped(devices: Sequence[Object], pool: Pool) -> Collection[int]:
-    """Returns the indices of devices with a driver that cannot enforce budgets. Empty if the pool does not require it.
+    """Returns the indices of the devices on which the driver cannot enforce budgets. Returns () if the pool does not
+    require enforcement by the driver.
 
     Raises InventoryError if no device of the node can enforce budgets.
     """

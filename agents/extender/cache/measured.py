@@ -1,4 +1,4 @@
-"""Brings the exporters' readings to the cache, so that memory in use is not given to a new pod."""
+"""Copies the exporters' readings to the cache, so that no new pod gets memory that another pod uses."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -13,15 +13,15 @@ from agents.telemetry.client import NodeTelemetry
 from tenancy.units import MIB
 
 INTERVAL_SECONDS = 5.0
-_SOON_SECONDS = 0.2  # the wait until the exporters are known
+_SOON_SECONDS = 0.2  # the interval while the exporters are not known
 
 
 @dataclass(kw_only=True)
 class Measured:
-    """Refreshes the readings. One thread runs `keep`; all threads read.
+    """Refreshes the readings. One thread runs `keep`; any thread may read the fields.
 
-    `read` asks the exporters, and returns None while the exporters are not known yet. `read` raises AgentError. `tried`
-    is True after the exporters were asked once.
+    `read` scrapes the exporters. It returns None while the exporters are not known, and may raise AgentError. `tried`
+    is True after the first scrape.
     """
 
     read: Callable[[], Iterable[NodeTelemetry] | None]
@@ -34,7 +34,7 @@ class Measured:
     _problems: frozenset[str] = frozenset()
 
     def ages(self) -> dict[str, float]:
-        """Returns the seconds since the devices of each node were last measured."""
+        """Returns the age of each node's last reading in seconds."""
         now = self.clock.monotonic()
         return {node: now - at for node, at in self._read_at.items()}
 
@@ -61,14 +61,14 @@ class Measured:
         self.grown()
 
     def keep(self) -> NoReturn:
-        """Refreshes without end. Readings that cannot be renewed expire."""
+        """Refreshes the readings until the process ends. A reading that cannot be renewed expires."""
         problem = ProblemLog(
             log=self.log, failing="the devices are not measured", recovered="the devices are measured again"
         )
         keep_running(self.attempt, problem, lambda: self.clock.sleep(INTERVAL_SECONDS if self.tried else _SOON_SECONDS))
 
     def attempt(self) -> None:
-        """Calls `refresh`, and counts a failure as tried. Raises AgentError."""
+        """Calls `refresh`. Sets `tried` also after an error. Raises AgentError."""
         try:
             self.refresh()
         except AgentError:

@@ -1,4 +1,4 @@
-"""NodeInfo: one node's devices, and the MiB that each pod holds on each device. Units: whole MiB of GPU memory."""
+"""Computes the free memory of one node's devices from the pods that hold it. Units: whole MiB of GPU memory."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,17 +17,16 @@ from tenancy.devices.waiting import DeviceMemory, lack_of
 from tenancy.names import REFUSED_AS_MEASURED
 from tenancy.units import MIB
 
-# The cost of a shortage. It is above the cost of any choice of devices with enough memory.
+# The cost of devices with too little unused memory. Any devices with enough unused memory cost less.
 _SHORT_COST = 1 << 40
 
 
 @dataclass(frozen=True)
 class MeasuredMemory:
-    """The measured free MiB by device index, and the pods that use the devices.
+    """A node's reading: the free MiB by device index, and the pods that use the devices. The reading is valid until the
+    monotonic time `until`.
 
-    Valid until a time in monotonic seconds.
-
-    `unknown` has the UUIDs of devices with unknown users.
+    `unknown` has the UUIDs of the devices whose processes are not all known.
     """
 
     free: Mapping[int, int]
@@ -38,7 +37,7 @@ class MeasuredMemory:
 
 @dataclass(frozen=True)
 class UndeclaredUse:
-    """A pod that uses `mib` of a device beyond its request. The name is empty if the exporter does not know the pod."""
+    """A pod that uses `mib` of a device beyond its request. `name` is empty if the exporter does not know the pod."""
 
     namespace: str
     name: str
@@ -51,10 +50,10 @@ class UndeclaredUse:
 
 @dataclass(frozen=True, kw_only=True)
 class Shortage:
-    """A device with memory for a seat by the ledger, while pods in fact use this memory.
+    """A device with enough memory for a seat by the ledger, but not by measurement: other pods use the memory.
 
-    `mib` must be freed so that the seat can load and the floor stays free. `holders` are the pods over their budgets
-    there, the furthest over first.
+    The seat's pod can load above the floor after other pods free `mib` MiB. `holders` are the pods over their budgets
+    on the device, the largest overshoot first.
     """
 
     node: str
@@ -66,10 +65,10 @@ class Shortage:
 
 
 class NodeInfo:
-    """One node: its devices, the pods that hold devices, and the MiB that are left. Call `recount` after each change.
+    """One node with its devices and pods. Call `recount` after each change.
 
-    The MiB left of a device are the MiB that it offers, minus the MiB that pods hold. With a reading, they are at most
-    the measured free memory minus the floor. `changed` is called with the node's name at each change.
+    `unheld` is the MiB that a device offers minus the MiB that pods hold. `free` is at most `unheld`, and at most the
+    measured free memory minus the floor. `recount` calls `changed` with the node's name.
     """
 
     def __init__(self, node: str, changed: Callable[[str], object] = lambda node: None) -> None:
@@ -84,7 +83,7 @@ class NodeInfo:
 
     @property
     def is_idle(self) -> bool:
-        """Returns True for an unknown node that has no pod."""
+        """Returns True if the node is unknown and has no pod."""
         return self.inventory is None and not (self.pods or self.bystanders or self.nominated)
 
     def add(self, part: PodInfo | Bystander | Nomination) -> None:
@@ -99,18 +98,17 @@ class NodeInfo:
         return self.bystanders if isinstance(part, Bystander) else self.nominated
 
     def copy(self) -> "NodeInfo":
-        """Returns a copy that can be read without the lock: `recount` replaces the sums and never changes them."""
+        """Returns a copy that needs no lock: `recount` makes new mappings and does not change the old ones."""
         seen = copy(self)
         seen.pods, seen.bystanders, seen.nominated = {**self.pods}, {**self.bystanders}, {**self.nominated}
         return seen
 
     def left_to(self, uid: str, entitlement: Entitlement, now: float) -> "NodeInfo":
-        """Returns the node as one pod finds it: without the pod's own reservation, and without memory kept for other
-        pods.
+        """Returns the node as this pod may use it.
 
-        Memory is kept for nominated pods of a higher priority, and for earlier nominated pods of the same priority.
-        Their devices are not known yet. So each nominated pod counts where it fits after all terminating pods have
-        ended.
+        The copy does not count the pod's own reservation as held. It counts memory as held for nominated pods with a
+        higher priority, and for earlier nominated pods with the same priority. The devices of a nominated pod are not
+        known. Each such pod counts on the devices that best fit chooses for it, as if all terminating pods had ended.
         """
         own = self.pods.get(uid)
         is_reserved = own is not None and own.state is PodState.RESERVED
@@ -139,9 +137,8 @@ class NodeInfo:
         return seen
 
     def seats(self, entitlement: Entitlement) -> bool:
-        """Returns True if the pod keeps within a seat of the node's pool.
-
-        Then the ledger decides, and not the reading.
+        """Returns True if the pod's request is within a seat of the node's pool. For such a pod, only the ledger counts
+        and not the reading.
         """
         return self.inventory is not None and self.inventory.pool in entitlement.pools
 
@@ -156,16 +153,14 @@ class NodeInfo:
         held = sum(pod.request.cpu_milli for pod in self.pods.values()) + sum(
             b.cpu_milli for b in self.bystanders.values()
         )
-        self.cpu_milli = None if whole is None else whole - held  # the free CPU, in thousandths
+        self.cpu_milli = None if whole is None else whole - held  # the free CPU in millicores
         self._changed(self.node)
 
     def _without_held(self, by_uuid: Mapping[str, int]) -> dict[int, int]:
-        """Returns the MiB of each device that no pod holds.
+        """Returns the MiB of each device that no pod holds, and sets `places`, the devices that each pod holds.
 
-        The value is below 0 if pods hold more than the device offers.
-
-        Sets `places`, the devices on which each pod counts. A pod with unknown devices counts on the device where it
-        would be placed. Such pods count last, the largest first.
+        The MiB of a device are negative if pods hold more than the device offers. A pod whose devices are not known
+        counts on the devices that best fit chooses for it. Such pods are placed last, the largest first.
         """
         left = dict(self.offered)
         self.places: dict[str, tuple[int, ...]] = {}
@@ -185,7 +180,7 @@ class NodeInfo:
         return left
 
     def _as_measured(self, left: Mapping[int, int]) -> dict[int, int]:
-        """Returns the MiB of each device that are free for a pod without a seat; never below 0."""
+        """Returns the MiB of each device that a pod without a seat may still request, at least 0."""
         free = self.reading.free if self.reading else {}
         floor_mib = self.inventory.floor_mib if self.inventory else 0
         return {i: max(min(mib, free[i] - floor_mib) if i in free else mib, 0) for i, mib in left.items()}
@@ -194,12 +189,10 @@ class NodeInfo:
         return len(self.freest) >= request.count and self.freest[request.count - 1] >= request.mib
 
     def choice(self, request: MemoryRequest, choose: Chooser, seated: bool = False) -> DeviceChoice | None:
-        """Returns the devices that `choose` picks by unused memory.
+        """Returns the devices that `choose` selects by unused memory.
 
-        If there are none, a seat gets devices that are free by the ledger.
-
-        Of the devices that are free by the ledger, the one that lacks least is best, then the fullest. They cost more
-        than any device with unused memory.
+        If no devices have enough unused memory, a seat gets devices that are free by the ledger: first those with the
+        smallest shortage, then the fullest. Their cost is higher than any cost by unused memory.
         """
         chosen = choose(request, self.free, self.cpu_milli)
         if chosen is not None or not seated:
@@ -214,7 +207,7 @@ class NodeInfo:
         return DeviceChoice(tuple(sorted(index for *_, index in fitting)), _SHORT_COST + sum(f[0] for f in fitting))
 
     def assumed(self, uid: str, request: MemoryRequest, choose: Chooser, entitlement: Entitlement) -> PodInfo | None:
-        """Returns the pod as assumed on the devices that suit it best, or None if no devices fit.
+        """Returns the pod as assumed on the best devices, or None if the pod does not fit.
 
         Does not change the node.
         """
@@ -234,8 +227,8 @@ class NodeInfo:
         return self.seats(entitlement) and sum(mib >= request.mib for mib in self.unheld.values()) >= request.count
 
     def shortages(self, request: MemoryRequest) -> tuple[Shortage, ...]:
-        """Returns the devices that the seat would get and that have too little measured memory; () if the
-        seat does not fit.
+        """Returns a shortage for each device that the seat would get although its measured free memory is too small.
+        Returns () if the seat does not fit.
         """
         memory = self._memory()
         lack = lack_of(request, memory)
@@ -262,13 +255,12 @@ class NodeInfo:
         *,
         measured: bool,
     ) -> tuple[str, ...] | None:
-        """Returns the candidates that must leave so that the request fits, by falling priority.
+        """Returns the candidates to evict so that the request fits, the highest priority first.
 
-        Returns None if leaving would not help.
-
-        Terminating pods count as gone until they are due. A pod with unknown devices stays, because its end might free
-        another device. If `measured`, a victim frees the memory that it uses, not its request. A pod of `seated` frees
-        only its use beyond the request, because the pod comes back.
+        Returns None if evictions would not help. A terminating pod counts as ended until its deadline `due`. A pod
+        whose devices are not known is never a victim, because its end might free another device. If `measured`, a
+        victim frees the memory that it uses, not its request. A victim in `seated` frees only its use beyond its
+        request, because the pod comes back.
         """
         if self.never(request):
             return None
@@ -290,14 +282,14 @@ class NodeInfo:
         return fewest(request, free, occupants)
 
     def by_priority(self, uids: Iterable[str]) -> tuple[str, ...]:
-        """Returns these pods by falling priority, the order in which the scheduler expects victims."""
+        """Returns these pods in kube-scheduler's order of victims: the highest priority first."""
         known: dict[str, PodInfo | Bystander] = {**self.bystanders, **self.pods}
         priorities = {uid: pod.priority for uid, pod in known.items()}
         return tuple(sorted(uids, key=lambda uid: (-priorities.get(uid, 0), uid)))
 
     def _used_mib(self, pod: PodInfo, index: int) -> int:
-        """Returns the measured MiB that the pod uses of a device, or its request if the device's users are
-        not known.
+        """Returns the measured MiB that the pod uses of a device. If the reading is missing or incomplete, returns the
+        pod's request.
         """
         uuid = self._uuid(index)
         if self.reading is None or index not in self.reading.free or uuid in self.reading.unknown:
@@ -316,7 +308,7 @@ class NodeInfo:
         }
 
     def _holders(self, index: int) -> tuple[UndeclaredUse, ...]:
-        """Returns the pods that use more of the device than they requested, the furthest over first."""
+        """Returns the pods that use more of the device than they requested, the largest overshoot first."""
         uuid = self._uuid(index)
         uses = self.reading.uses if self.reading else ()
         used: dict[str, dict[str, int]] = {}
@@ -336,7 +328,7 @@ class NodeInfo:
         return tuple(sorted((each for each in found if each.mib), key=lambda each: (-each.mib, str(each))))
 
     def ended(self, uid: str) -> None:
-        """Corrects the reading: counts the memory of a pod that ended as free before the next measurement."""
+        """Adds the memory of a pod that has ended to the free memory of the reading."""
         if self.reading is None or self.inventory is None:
             return
         by_uuid = {device.uuid: device.index for device in self.inventory.devices}
@@ -348,7 +340,7 @@ class NodeInfo:
         self.reading = replace(self.reading, free=free, uses=rest)
 
     def never(self, request: MemoryRequest) -> str | None:
-        """Returns why the node could not take the request even if the node were empty, or None if it could."""
+        """Returns the reason if the request would not fit even on the empty node, or None if it would."""
         if self.inventory is None:
             return "has no GPU memory to share that is known"
         if self.inventory.unusable:
@@ -360,7 +352,7 @@ class NodeInfo:
         return None
 
     def not_now(self, request: MemoryRequest) -> str:
-        """Returns why a request does not fit now, although it would fit the empty node."""
+        """Returns the reason why the request does not fit now, although it would fit on the empty node."""
         by_ledger = sorted(self.unheld.values(), reverse=True)
         measured = "" if by_ledger[request.count - 1] < request.mib else f", {REFUSED_AS_MEASURED}"
         return _shortage(request, self.freest, "free") + measured
@@ -371,7 +363,7 @@ def _spare_mib(memory: DeviceMemory) -> int | None:
 
 
 def _shortage(request: MemoryRequest, largest_first: Sequence[int], what: str) -> str:
-    """Returns a reason that names the GPU with the most free memory: a smaller request could get that much."""
+    """Returns a reason that names the memory of the largest GPU, so that the user can request less."""
     if request.count == 1:
         return f"its largest GPU has {largest_first[0]} MiB {what}, not {request.mib}"
     fitting = sum(mib >= request.mib for mib in largest_first)
@@ -384,9 +376,8 @@ def _deduct(left: dict[int, int], mib: int, indices: tuple[int, ...]) -> None:
 
 
 def _likely(request: MemoryRequest, left: Mapping[int, int]) -> tuple[int, ...]:
-    """Returns the devices that the request would get.
-
-    If it fits nowhere, returns the devices with the most memory left.
+    """Returns the devices that best fit chooses for the request. If the request does not fit, returns the devices with
+    the most free memory.
     """
     choice = best_fit(request, left)
     if choice is not None:
@@ -396,5 +387,5 @@ def _likely(request: MemoryRequest, left: Mapping[int, int]) -> tuple[int, ...]:
 
 
 def shortages_on(nodes: Iterable[NodeInfo], request: MemoryRequest, entitlement: Entitlement) -> tuple[Shortage, ...]:
-    """Returns the devices of these nodes that a seat lacks only because their memory is in use."""
+    """Returns the devices of these nodes that a seat cannot have now only because other pods use their memory."""
     return tuple(each for node in nodes if node.seats(entitlement) for each in node.shortages(request))

@@ -1,6 +1,6 @@
-"""Records for each pod what it requests, which devices it holds on its node, and where it is nominated.
+"""A pod's request, the devices that the pod holds, and the node that the pod is nominated to.
 
-The Binding writes a pod's devices into annotations on the Pod (bind.py). This module reads the annotations again.
+The Binding writes the pod's devices into annotations of the Pod (bind.py). This module reads these annotations.
 """
 
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ from tenancy.workload import Manifest
 
 
 class MemoryRequestError(AgentError):
-    """A pod requests an amount that no scheduler can give; the message is for the pod's owner."""
+    """A pod's request is invalid, for example not a whole number of MiB. The pod's author reads the message."""
 
 
 class PodState(StrEnum):
-    """The states of a pod that holds devices, in the order in which a pod passes through them."""
+    """The states of a pod that holds devices, in their order."""
 
-    RESERVED = "reserved"  # between filter and bind
+    RESERVED = "reserved"  # the filter chose devices, and the bind has not begun
     ASSUMED = "assumed"  # the bind has begun
     BOUND = "bound"
     TERMINATING = "terminating"
@@ -31,12 +31,12 @@ class PodState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class PodInfo:
-    """A pod that holds devices of a node. The pod's namespace and name are known after the bind.
+    """A pod that holds devices of a node. `namespace` and `name` are empty until the pod is bound.
 
-    `indices` and `uuids` are None if the annotations do not name the devices. UUIDs count before indices, because a
-    UUID stays when a device gets another index. `expires_at` is the end of a reservation. `accepted_at` is the time at
-    which the API accepted the binding of an assumed pod. Both are monotonic seconds. `due` is the time by which a
-    terminating pod should have ended.
+    `indices` and `uuids` are None if the annotations do not name the devices. If both are set, `uuids` counts, because
+    a device keeps its UUID when its index changes. `expires_at` is the end of a reservation, in monotonic seconds.
+    `accepted_at` is the monotonic time when the API accepted the binding of an assumed pod. `due` is the time by which
+    a terminating pod should have ended.
     """
 
     uid: str
@@ -61,7 +61,9 @@ class PodInfo:
         return self.state in (PodState.BOUND, PodState.TERMINATING)
 
     def is_going(self, server_now: datetime | None) -> bool:
-        """Returns True if the pod terminates and is not late. Later, its node is gone or its process hangs."""
+        """Returns True if the pod terminates and its deadline `due` has not passed. After this deadline, the node has
+        probably failed or a process hangs.
+        """
         on_time = self.due is None or server_now is None or server_now < self.due
         return self.state is PodState.TERMINATING and on_time
 
@@ -71,7 +73,7 @@ class PodInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Bystander:
-    """A bound pod without GPU memory, which takes CPU (in thousandths) from its node."""
+    """A bound pod without a GPU request. `cpu_milli` is its CPU request in millicores."""
 
     uid: str
     node: str
@@ -81,10 +83,10 @@ class Bystander:
 
 @dataclass(frozen=True, kw_only=True)
 class Nomination:
-    """A pod for which others were evicted from a node. Only this pod may use the memory that they free.
+    """A pod for which victims were evicted from a node. Only this pod may use the memory that the victims free.
 
-    `until` is the end of a nomination that the API shows, else 0. The memory stays reserved after a
-    refusal there, or after a lost nomination: `retained_until` is the end of this, else 0. Both are monotonic seconds.
+    `until` is the end of a nomination that the API shows, or 0. After a refusal or a removed nomination, the memory is
+    kept until `retained_until`, which is otherwise 0. Both are monotonic seconds.
     """
 
     uid: str
@@ -99,7 +101,7 @@ class Nomination:
         return max(self.until, self.retained_until)
 
     def confirmed(self, known: "Nomination | None", until: float) -> "Nomination":
-        """Returns the nomination that the API shows. Does not prolong a known nomination to the same node."""
+        """Returns this nomination with the end `until`. A known nomination to the same node keeps its end."""
         if known is None or known.node != self.node:
             return replace(self, until=until)
         return known if known.until else replace(known, until=until)
@@ -123,12 +125,16 @@ class PodRecord:
         return self.held if isinstance(self.held, PodInfo) and self.held.state is PodState.ASSUMED else None
 
     def was_accepted_before(self, since: float) -> bool:
-        """Returns True if the pod was bound before `since`, so that a list that began then shows the pod."""
+        """Returns True if the API accepted the pod's binding before `since`. A list that began at `since` then contains
+        the pod, unless the pod was deleted.
+        """
         at = self.assumed.accepted_at if self.assumed else None
         return at is not None and at < since
 
     def unlisted(self, since: float) -> "PodRecord":
-        """Returns the part of the nomination that a list of the API cannot show, if the list began at `since`."""
+        """Returns the parts of this record that a list from the time `since` cannot contain: a reservation, an assumed
+        pod or retained memory.
+        """
         is_ours = self.is_reserved or (self.assumed and not self.was_accepted_before(since))
         nomination = self.nomination
         is_retained = nomination is not None and nomination.retained_until
@@ -140,7 +146,7 @@ class PodRecord:
 
 @dataclass(frozen=True)
 class Entitlement:
-    """The priority of a pod that is to be placed, and the pools in which it keeps within a seat."""
+    """The priority of a pod that waits for a node, and the pools where its request is within a seat."""
 
     priority: int = 0
     pools: frozenset[str] = frozenset()
@@ -150,15 +156,17 @@ NO_SEAT = Entitlement()
 
 
 def memory_request_of(spec: Manifest, names: Names) -> MemoryRequest | None:
-    """Returns the devices that a pod with that spec requests; None without GPU memory. Raises MemoryRequestError."""
+    """Returns the GPU memory that a pod with this spec requests, or None if it requests none. Raises
+    MemoryRequestError.
+    """
     try:
         return MemoryRequest.of_pod(spec, names)
-    except ValueError as error:  # also QuantityError and ShapeError
+    except ValueError as error:  # QuantityError and ShapeError are ValueErrors
         raise MemoryRequestError(f"{names.gpumem}: {error}") from None
 
 
 def holder(item: Object, names: Names) -> PodInfo | Bystander | Nomination | None:
-    """Returns the devices that a Pod holds or is nominated for, or None without either. Raises PodError."""
+    """Returns what a Pod holds on its node, or its nomination. Returns None for a Pod without both. Raises PodError."""
     pod = Pod(item)
     if pod.ended:
         return None
@@ -168,7 +176,8 @@ def holder(item: Object, names: Names) -> PodInfo | Bystander | Nomination | Non
     total, count = pod.request(names.gpumem), max(pod.request(names.gpu_count), 1)
     if total <= 0:
         return Bystander(uid=pod.uid, node=pod.node, cpu_milli=cpu_milli, priority=pod.priority)
-    # A request that cannot be split equally is rounded up: somebody bound the pod by hand.
+    # Somebody may have bound the pod by hand. A request that is not divisible by the number of devices is then rounded
+    # up.
     request = MemoryRequest(-(-total // count), count, cpu_milli)
     return PodInfo(
         uid=pod.uid,

@@ -1,4 +1,4 @@
-"""Chooses the best node for a request. Judges a node once for each request, until the node changes."""
+"""Chooses the best node for a request. A node's cost is computed again only after the node has changed."""
 
 import math
 from collections.abc import Callable, Collection, Iterable
@@ -7,12 +7,12 @@ from agents.extender.cache.node_info import NodeInfo
 from tenancy.devices.allocate import Chooser, MemoryRequest, Scoring, best_fit
 from tenancy.devices.fragmentation import Mix
 
-# The number of requests for which the costs are remembered. Each takes about 80 bytes a node.
+# The number of different requests whose costs are cached. Each request takes about 80 bytes per node.
 _MOST = 32
 
 
 class Ranking:
-    """Remembers the costs by request and node. Code that changes a node calls `changed`."""
+    """Caches the cost of each request on each node. Code that changes a node must call `changed`."""
 
     def __init__(self, scoring: Scoring) -> None:
         self.choose: Chooser = best_fit
@@ -21,9 +21,9 @@ class Ranking:
         self._changed: set[str] = set()
 
     def learn(self, usual: Iterable[MemoryRequest]) -> None:
-        """Takes these requests as the usual ones, with Scoring.FRAGMENTATION.
+        """Sets the usual requests for Scoring.FRAGMENTATION. Other scorings ignore this call.
 
-        Before the first call, best fit chooses.
+        Until the first call, devices are chosen by best fit.
         """
         if self._scoring is Scoring.FRAGMENTATION:
             self.choose = Mix(usual).choice
@@ -36,10 +36,9 @@ class Ranking:
         self._costs.clear()
 
     def best(self, request: MemoryRequest, names: Collection[str], left: Callable[[str], NodeInfo]) -> NodeInfo | None:
-        """Returns the node of least cost with unused memory for the request, or None if no node has enough.
-
-        Of nodes with equal costs, the first by name is chosen, so that nodes fill one by one. `left` returns a node as
-        the pod finds it.
+        """Returns the node with the lowest cost for the request, or None if no node has enough unused memory. Of nodes
+        with equal costs, returns the first by name, so that nodes fill one by one. `left` returns a node as the pod may
+        use it.
         """
         costs = self._remembered(request)
         for name in names:
@@ -49,7 +48,7 @@ class Ranking:
         return None if least == math.inf else left(min(name for name in names if costs[name] == least))
 
     def best_by_ledger(self, request: MemoryRequest, nodes: Iterable[NodeInfo]) -> NodeInfo | None:
-        """Returns the best of these nodes for a seat, even if other pods use the memory."""
+        """Returns the best of these nodes for a seat, even if other pods use the seat's memory."""
 
         def order(node: NodeInfo) -> tuple[float, str]:
             choice = node.choice(request, self.choose, seated=True)
@@ -58,7 +57,7 @@ class Ranking:
         return min(nodes, key=order, default=None)
 
     def _remembered(self, request: MemoryRequest) -> dict[str, float]:
-        """Returns the remembered costs by node. Nodes that changed are missing, and the caller adds them."""
+        """Returns the cached costs of the request by node, without the nodes that have changed."""
         for known in self._costs.values():
             for node in self._changed:
                 known.pop(node, None)
@@ -69,9 +68,8 @@ class Ranking:
         return costs
 
     def _cost(self, node: NodeInfo, request: MemoryRequest) -> float:
-        """Returns the cost of the request on the node; infinite if the request does not fit.
-
-        A node with nominations is judged again each time, because its free memory depends on the pod that asks.
+        """Returns the cost of the request on the node, or infinity if the request does not fit. The cost on a node with
+        nominations is not cached, because it depends on the pod.
         """
         if node.nominated:
             self.changed(node.node)

@@ -1,4 +1,4 @@
-"""A snapshot of the cache: the pods on each device, and the differences from the API and the devices."""
+"""A snapshot of the cache with the pods on each device, and the cache's differences from the API and the readings."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ from agents.extender.cache.pod_info import PodInfo
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceUsage:
-    """One device. `mib` is what the device offers, `free_mib` what a new pod could get.
+    """One device. `mib` is the memory that the device offers; `free_mib` is the memory that a new pod without a seat
+    could get.
 
     `measured_free_mib` is None without a fresh reading.
     """
@@ -31,9 +32,8 @@ class DeviceUsage:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeUsage:
-    """One node. `adrift` are pods on no known device of the node.
-
-    `cpu_milli` is the free CPU in thousandths, None if unknown.
+    """One node. `adrift` are the node's pods whose device is not known. `cpu_milli` is the free CPU in millicores, or
+    None if unknown.
     """
 
     node: str
@@ -53,24 +53,15 @@ class DeviceDrift:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """The differences between the cache, the API and the devices. Pods are named by UID.
+    """The differences between the cache, the API and the devices. Each pod is named by its UID."""
 
-    missing    bound by the API, unknown to the cache
-    stale      bound in the cache, not by the API
-    moved      on another node or other devices than the API shows
-    unplaced   bound without a device in the annotations
-    adrift     their device is no longer on the node
-    over       pods hold more of a device than it offers
-    outside    more of a device is in use than its pods request and the reserve covers
-    """
-
-    missing: tuple[str, ...] = ()
-    stale: tuple[str, ...] = ()
-    moved: tuple[str, ...] = ()
-    unplaced: tuple[str, ...] = ()
-    adrift: tuple[str, ...] = ()
-    over: tuple[DeviceDrift, ...] = ()
-    outside: tuple[DeviceDrift, ...] = ()
+    missing: tuple[str, ...] = ()  # pods that are bound in the API and not in the cache
+    stale: tuple[str, ...] = ()  # pods that are bound in the cache and not in the API
+    moved: tuple[str, ...] = ()  # pods with a different node or different devices in the API
+    unplaced: tuple[str, ...] = ()  # bound pods whose annotations name no device
+    adrift: tuple[str, ...] = ()  # pods whose device is no longer on the node
+    over: tuple[DeviceDrift, ...] = ()  # devices whose pods hold more than the device offers
+    outside: tuple[DeviceDrift, ...] = ()  # devices with more memory in use than the pods' requests and the reserve
 
 
 def usage_of(node: NodeInfo) -> NodeUsage:
@@ -106,7 +97,7 @@ def usage_of(node: NodeInfo) -> NodeUsage:
 
 
 def drift_of(nodes: Iterable[NodeInfo], listed: Mapping[str, PodInfo]) -> Drift:
-    """Compares the pods of the nodes with the bound pods of a list, by uid."""
+    """Compares the nodes' pods with `listed`, the bound pods of a list by UID."""
     nodes = sorted(nodes, key=lambda node: node.node)
     bound = {pod.uid: pod for node in nodes for pod in node.pods.values() if pod.is_bound}
     both = listed.keys() & bound.keys()
