@@ -1,4 +1,4 @@
-"""Binds pods to nodes. One request writes a pod's node and devices, so that no pod is bound without devices.
+"""Binds pods to nodes. One request writes a pod's node and devices, so that every bound pod has devices.
 
 When the API server sets the pod's node, it also copies the Binding's annotations into the pod (assignPod in
 pkg/registry/core/pod/storage). If the API server does not answer a request, the pod stays assumed until the API shows
@@ -40,8 +40,8 @@ _LOST_SECONDS = 60.0
 
 
 class BindingError(AgentError):
-    """The extender did not try to bind the pod, or had no time left for another attempt. If the API server refuses the
-    Binding, the error is an ApiError instead.
+    """The extender made no attempt to bind the pod, or its time ended. If the API server refuses the Binding, the error
+    is an ApiError instead.
     """
 
 
@@ -73,7 +73,7 @@ class Connections:
 
 @dataclass(frozen=True)
 class Unsettled:
-    """A bind whose result is not known. `at` is the time of the request in monotonic seconds."""
+    """A bind with an unknown result. `at` is the time of the request in monotonic seconds."""
 
     binding: PodBinding
     assumed_at: str

@@ -110,8 +110,7 @@ class Cache:
         """Keeps memory for RESERVE_SECONDS for a pod that its nominated node refused.
 
         Otherwise the pod could lose the memory that its victims free: kube-scheduler may see the victims' end before
-        this cache, retry the pod too early, and drop its nomination. A nomination whose time has passed is not
-        prolonged.
+        this cache, retry the pod too early, and drop its nomination. A nomination that has ended stays ended.
         """
         with self._lock:
             self._expire(now)
@@ -134,8 +133,8 @@ class Cache:
     ) -> None:
         """Stores a node's reading from the time `at`: the free MiB by device index, and the pods that use the devices.
 
-        The reading is valid for MEASURED_SECONDS. `unknown` has the UUIDs of the devices whose processes are not all
-        known. Without a reading, only the ledger limits a device.
+        The reading is valid for MEASURED_SECONDS. `unknown` has the UUIDs of the devices with unknown processes.
+        Without a reading, only the ledger limits a device.
         """
         with self._lock:
             info = self._nodes.get(node)
@@ -293,8 +292,9 @@ class Cache:
     def compare(self, pods: Iterable[PodInfo], since: float) -> Drift:
         """Compares the cache with the readings, and with the bound pods of a list that began at `since`.
 
-        Removes an assumed pod that was bound before `since` and is not in the list: the pod was deleted while no watch
-        was open. A pod that appears or ends between the list and the comparison makes one false difference.
+        Removes an assumed pod that was bound before `since` if the list does not contain the pod. The pod was then
+        deleted while the watch was broken. A pod that appears or ends between the list and the comparison makes one
+        false difference.
         """
         listed = {pod.uid: pod for pod in pods}
         with self._lock:

@@ -21,8 +21,8 @@ _CURED_BY_LISTS = ("missing", "stale", "moved")
 class Comparer:
     """Compares the cache every INTERVAL_SECONDS. One thread runs `keep`; any thread may read the result.
 
-    `bound` lists the bound pods; it may raise AgentError. `renew` relists all objects. `lost` reports a pod whose
-    device is gone.
+    `bound` lists the bound pods; it may raise AgentError. `renew` relists all objects. `lost` reports a pod that lost
+    its device.
     """
 
     bound: Callable[[], Iterable[PodInfo]]

@@ -31,7 +31,7 @@ LEDGER_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class StoredSlice:
-    """A ResourceSlice whose spec is kept as JSON. Python objects would take six times as much host memory."""
+    """A ResourceSlice with its spec as JSON. Python objects would take six times as much host memory."""
 
     node: str
     name: str
@@ -96,9 +96,7 @@ class Informers:
         self.informer.relist()
 
     def _ready(self) -> bool:
-        """Reads the ledger if the next read is due. Returns False if there is no ledger: the informer then lists
-        nothing.
-        """
+        """Reads the ledger if the next read is due. Returns False if there is no ledger yet."""
         if self.clock.monotonic() >= self._ledger_due:
             self._read_ledger()
         return self.ledger is not None
@@ -183,7 +181,7 @@ class Informers:
             found = _ledger(self.api, self.ledger_namespace)
         except (LedgerError, ApiError) as error:
             if self.ledger is not None and isinstance(error, ApiError):
-                return  # the last ledger stays valid: while the API server does not answer, no pod can be bound
+                return  # the last ledger stays valid while the API server does not answer
             problem = str(error)
         if problem != self.problem:
             self.log.error(problem) if problem else self.log.info("the ledger is read")

@@ -26,7 +26,7 @@ class MeasuredMemory:
     """A node's reading: the free MiB by device index, and the pods that use the devices. The reading is valid until the
     monotonic time `until`.
 
-    `unknown` has the UUIDs of the devices whose processes are not all known.
+    `unknown` has the UUIDs of the devices with unknown processes.
     """
 
     free: Mapping[int, int]
@@ -108,7 +108,7 @@ class NodeInfo:
 
         The copy does not count the pod's own reservation as held. It counts memory as held for nominated pods with a
         higher priority, and for earlier nominated pods with the same priority. The devices of a nominated pod are not
-        known. Each such pod counts on the devices that best fit chooses for it, as if all terminating pods had ended.
+        known. Best fit chooses them as if all terminating pods had ended.
         """
         own = self.pods.get(uid)
         is_reserved = own is not None and own.state is PodState.RESERVED
@@ -159,8 +159,8 @@ class NodeInfo:
     def _without_held(self, by_uuid: Mapping[str, int]) -> dict[int, int]:
         """Returns the MiB of each device that no pod holds, and sets `places`, the devices that each pod holds.
 
-        The MiB of a device are negative if pods hold more than the device offers. A pod whose devices are not known
-        counts on the devices that best fit chooses for it. Such pods are placed last, the largest first.
+        The MiB of a device are negative if pods hold more than the device offers. For a pod with unknown devices, best
+        fit chooses the devices. Such pods are placed last, the largest first.
         """
         left = dict(self.offered)
         self.places: dict[str, tuple[int, ...]] = {}
@@ -191,8 +191,8 @@ class NodeInfo:
     def choice(self, request: MemoryRequest, choose: Chooser, seated: bool = False) -> DeviceChoice | None:
         """Returns the devices that `choose` selects by unused memory.
 
-        If no devices have enough unused memory, a seat gets devices that are free by the ledger: first those with the
-        smallest shortage, then the fullest. Their cost is higher than any cost by unused memory.
+        If no devices have enough unused memory, a seat gets devices that are free by the ledger. The devices with the
+        smallest shortage come first, then the fullest. Their cost is higher than any cost by unused memory.
         """
         chosen = choose(request, self.free, self.cpu_milli)
         if chosen is not None or not seated:
@@ -257,10 +257,10 @@ class NodeInfo:
     ) -> tuple[str, ...] | None:
         """Returns the candidates to evict so that the request fits, the highest priority first.
 
-        Returns None if evictions would not help. A terminating pod counts as ended until its deadline `due`. A pod
-        whose devices are not known is never a victim, because its end might free another device. If `measured`, a
-        victim frees the memory that it uses, not its request. A victim in `seated` frees only its use beyond its
-        request, because the pod comes back.
+        Returns None if evictions would not help. A terminating pod counts as ended until its deadline `due`. A pod with
+        unknown devices is never a victim, because its end might free other devices. If `measured`, a victim frees the
+        memory that it uses, not its request. A victim in `seated` frees only its use beyond its request, because the
+        pod comes back.
         """
         if self.never(request):
             return None

@@ -7,7 +7,7 @@ from agents.extender.cache.node_info import NodeInfo
 from tenancy.devices.allocate import Chooser, MemoryRequest, Scoring, best_fit
 from tenancy.devices.fragmentation import Mix
 
-# The number of different requests whose costs are cached. Each request takes about 80 bytes per node.
+# The largest number of different requests in the cache of costs. Each request takes about 80 bytes per node.
 _MOST = 32
 
 
@@ -37,8 +37,8 @@ class Ranking:
 
     def best(self, request: MemoryRequest, names: Collection[str], left: Callable[[str], NodeInfo]) -> NodeInfo | None:
         """Returns the node with the lowest cost for the request, or None if no node has enough unused memory. Of nodes
-        with equal costs, returns the first by name, so that nodes fill one by one. `left` returns a node as the pod may
-        use it.
+        with equal costs, returns the first by name, to fill one node after another. `left` returns a node as the pod
+        may use it.
         """
         costs = self._remembered(request)
         for name in names:

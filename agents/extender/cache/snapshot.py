@@ -32,8 +32,8 @@ class DeviceUsage:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeUsage:
-    """One node. `adrift` are the node's pods whose device is not known. `cpu_milli` is the free CPU in millicores, or
-    None if unknown.
+    """One node. `adrift` are the node's pods without a known device. `cpu_milli` is the free CPU in millicores, or None
+    if unknown.
     """
 
     node: str
@@ -55,13 +55,20 @@ class DeviceDrift:
 class Drift:
     """The differences between the cache, the API and the devices. Each pod is named by its UID."""
 
-    missing: tuple[str, ...] = ()  # pods that are bound in the API and not in the cache
-    stale: tuple[str, ...] = ()  # pods that are bound in the cache and not in the API
-    moved: tuple[str, ...] = ()  # pods with a different node or different devices in the API
-    unplaced: tuple[str, ...] = ()  # bound pods whose annotations name no device
-    adrift: tuple[str, ...] = ()  # pods whose device is no longer on the node
-    over: tuple[DeviceDrift, ...] = ()  # devices whose pods hold more than the device offers
-    outside: tuple[DeviceDrift, ...] = ()  # devices with more memory in use than the pods' requests and the reserve
+    # Pods that are bound in the API and not in the cache.
+    missing: tuple[str, ...] = ()
+    # Pods that are bound in the cache and not in the API.
+    stale: tuple[str, ...] = ()
+    # Pods with a different node or different devices in the API.
+    moved: tuple[str, ...] = ()
+    # Bound pods without a device in their annotations.
+    unplaced: tuple[str, ...] = ()
+    # Pods with a device that is no longer on the node.
+    adrift: tuple[str, ...] = ()
+    # Devices with pods that hold more than the device offers.
+    over: tuple[DeviceDrift, ...] = ()
+    # Devices with more memory in use than the pods' requests and the reserve.
+    outside: tuple[DeviceDrift, ...] = ()
 
 
 def usage_of(node: NodeInfo) -> NodeUsage:
