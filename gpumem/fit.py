@@ -1,4 +1,7 @@
-"""fit: finds the place of new pods, or the smallest change that makes room, in the ledger and on the devices. Pure."""
+"""Implements `kubectl gpumem fit`: finds devices for new pods, or the smallest change after which the pods fit.
+
+Judges the promises of the ledger and the pods on the devices. Pure.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,17 +18,22 @@ from tenancy.ledger import Ledger, Pool
 
 @dataclass(frozen=True, kw_only=True)
 class FitChange(Change):
-    """A change of a workload. `used_mib` is the seat's measured use. If it is missing, a lower budget is a guess."""
+    """A change of a workload, with the measured use of its seat.
+
+    Without `used_mib`, the pod may need more than the lowered budget.
+    """
 
     used_mib: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitPart:
-    """The answer of the ledger, or of the devices. `fits` is true if nothing has to change.
+    """The result for the promises of the ledger, or for the pods on the devices.
 
-    `changes` are the smallest found that make room, null if none do; `touched` and `mib` count them. If not `proven`,
-    the search ended early, and at least `least_touched` changes are needed. `places` are the devices of the new pods.
+    `fits` is true if the new pods fit without a change. `changes` are the smallest known changes after which the new
+    pods fit, or null if the search found none. `touched` is the number of changed workloads, and `mib` is the MiB of
+    promises given up. Without `proven`, the search ended early, and at least `least_touched` workloads must change.
+    `places` has the devices of each new pod.
     """
 
     fits: bool = False
@@ -40,10 +48,11 @@ class FitPart:
 
 @dataclass(frozen=True, kw_only=True)
 class FitPool:
-    """The answer of a pool. `never` is the reason why even an empty device is too small, else "".
+    """The result for one pool. `never` is the reason why a new pod does not fit even an empty device, or "".
 
-    With a `seat` of just that size nothing new is promised, and `promises` is null. `devices` is null without a
-    cluster. With `nodes` nodes, and with the floor `floor_mib` if not null, the pods fit without other changes.
+    If the tenant already has a `seat` of exactly this size, the ledger promises nothing new, and `promises` is null.
+    Without a cluster, `devices` is null. With `nodes` nodes in the pool, the pods fit without other changes. If
+    `floor_mib` is set, the pool's floor must also be lowered to that value.
     """
 
     pool: str
@@ -56,14 +65,17 @@ class FitPool:
 
     @property
     def fits(self) -> bool:
-        """Returns True if nothing has to change."""
+        """Returns True if the new pods fit without a change."""
         return not self.never and all(part is None or part.fits for part in (self.promises, self.devices))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """The report. `patch` is the change of the stack file, accepted by the policy pack; else `refusals` has the
-    reasons."""
+    """The report.
+
+    `patch` is a change of the stack file that the policy pack accepts. Without such a patch, `refusals` has the
+    reasons.
+    """
 
     mib: int
     gpu_count: int
@@ -80,7 +92,10 @@ class Fit:
 def fit(
     ledger: Ledger, cluster: ClusterSnapshot | None, wanted: Wanted, pool: str | None = None, tenant: str | None = None
 ) -> Fit:
-    """Judges every pool that shares memory, or one; the best comes first. Raises PoolError."""
+    """Judges every pool that shares memory, or only the named pool.
+
+    Returns the pool that needs the smallest change first. Raises PoolError.
+    """
     shared = [each.name for each in ledger.shared_pools]
     if pool is not None and pool not in shared:
         raise PoolError(f"--pool {pool!r} is no pool that shares memory; these are: {', '.join(shared) or 'none'}")
@@ -125,8 +140,10 @@ def _pool(ledger: Ledger, cluster: ClusterSnapshot | None, pool: Pool, wanted: W
 
 
 def _seat_of(ledger: Ledger, pool: Pool, wanted: Wanted, tenant: str | None) -> str | None:
-    """Returns the tenant's seat of exactly that size, with as many devices for each pod, or with a replica for each
-    new device."""
+    """Returns the name of a tenant's seat with exactly the wanted MiB.
+
+    The seat has the wanted number of devices for each pod, or one replica for each wanted device.
+    """
     return next(
         (
             seat.name
@@ -140,7 +157,10 @@ def _seat_of(ledger: Ledger, pool: Pool, wanted: Wanted, tenant: str | None) -> 
 
 
 def _used(rows: Sequence[NodeRow]) -> dict[str, int]:
-    """Returns the highest use of a pod by seat, for seats with known use."""
+    """Returns, for each seat, the highest measured use of its pods.
+
+    Leaves out a seat if the use of one of its pods is unknown.
+    """
     used: dict[str, list[int | None]] = {}
     for holder in (pod for node in rows for device in node.devices for pod in device.pods):
         if holder.seat is not None:
@@ -171,7 +191,10 @@ def _on_devices(
     wanted: Wanted,
     used: Mapping[str, int],
 ) -> SmallestChange | None:
-    """The smallest change for the pods on a pool's devices now. `gates` are the on-demand workloads by namespace."""
+    """Returns the smallest change for the pods that are on the pool's devices now.
+
+    `gates` has the name of the on-demand workload of each namespace.
+    """
     spread = Counter(pod.uid for node in rows for device in node.devices for pod in device.pods)
     seats = {seat.name: seat for seat in ledger.seats}
     sizes = {name: seat.gpumem_mib for name, seat in seats.items()}
@@ -201,8 +224,10 @@ def _on_devices(
 def _lying(
     row: DeviceRow, device: int, gates: Mapping[str, str], spread: Mapping[str, int], sizes: Mapping[str, int]
 ) -> Iterator[PlacedPod]:
-    """Returns the pods on a device. An on-demand workload counts only as far as its use keeps new pods out of what the
-    ledger has free."""
+    """Yields the pods on a device.
+
+    Counts the use of an on-demand workload only as far as it takes memory that is free by the ledger.
+    """
     on_demand = []
     for pod in row.pods:
         if pod.declared_mib:
@@ -226,7 +251,10 @@ def _lying(
 
 
 def _lack(row: DeviceRow) -> int:
-    """The MiB that the ledger has left on a device, but that are in use. Overshoot is left out: it is recycled."""
+    """Returns the MiB of a device that are free by the ledger but in use.
+
+    Ignores overshoot, because the watchdog recycles pods with an overshoot.
+    """
     if row.measured_free_mib is None:
         return 0
     over = sum(_over(pod) for pod in row.pods)

@@ -1,7 +1,8 @@
-"""Draws the seating chart: every promise of a ledger on the devices that must keep the promise.
+"""Draws the seating chart: every promise of a ledger, on the devices of its pool.
 
-Each device has one bar to scale, with seats, the quota of queues, free memory and the reserve. A label that does not
-fit stands under the bar. If there is no placement of all seats, the seats that fit are drawn, and the others are named.
+The bar of each device shows seats, the quota of queues, free memory and the reserve, all to scale. A label that is too
+long for its part of the bar is printed below the bar. If some seats do not fit, the chart draws the seats that fit and
+lists the names of the rest.
 """
 
 from collections import Counter
@@ -17,9 +18,10 @@ from tenancy.ledger import Ledger, Pool, QueueQuota
 from tenancy.names import GPU
 
 NARROWEST = 40
-# The steps of the search. The policy pack takes 100 times as many, but a chart must be quick.
+# The maximum number of search steps. The policy pack allows 100 times as many steps, but drawing a chart must be fast.
 _STEPS = 10_000
-# The most seats and bars that are drawn. Further ones are only counted.
+# The maximum number of seats and of bars that the chart draws. The chart only counts the seats and bars above these
+# limits.
 _MOST_SEATS, _MOST_BARS = 2000, 32
 _FLOOR = "▲"
 _LEGEND = f"{FREE} free   {RESERVE} reserve   {_FLOOR} floor: with less memory free the watchdog acts"
@@ -29,7 +31,7 @@ _SHOWN_BY = {Source.SLICES: "ResourceSlices", Source.DECLARED: "labels or Resour
 
 @dataclass(frozen=True, kw_only=True)
 class _Seating:
-    """The seats on each device, the number of devices with the same seats, and the seats that no device has."""
+    """The seats that share a device, with the number of such devices, and the seats that fit no device."""
 
     devices: tuple[tuple[tuple[Item, ...], int], ...]
     unplaced: tuple[Item, ...] = ()
@@ -37,7 +39,10 @@ class _Seating:
 
 
 def seating_chart(ledger: Ledger, *, width: int = 100, colour: bool = False) -> str:
-    """Returns the chart as text of at most `width` columns (40 or more). Has ANSI colours only if asked for."""
+    """Returns the chart as text of at most `width` columns (40 or more).
+
+    The text has ANSI colours only with `colour`.
+    """
     chart = _Chart(ledger, max(width, NARROWEST), colour)
     return "\n".join(chart.lines()) + "\n"
 
@@ -137,7 +142,7 @@ class _Chart:
         yield from self._text(text, indent="", alarm=over > 0)
 
     def _beside(self, pool: Pool) -> Iterator[str]:
-        """Yields the lines on seats of several devices, on-demand workloads and queues."""
+        """Yields text lines about seats with several devices, on-demand workloads and queues."""
         several = [s for s in self.ledger.seats_in(pool.name) if s.devices_per_pod > 1]
         if several:
             each = _listed(f"{s.name} {s.devices_per_pod}" for s in several)
@@ -150,7 +155,7 @@ class _Chart:
             yield from self._text(f"queues: {_listed(queued)}")
 
     def _reserve(self, full: FullSeats) -> Iterator[str]:
-        """Yields the use of the reserve by the driver and by unbudgeted workloads."""
+        """Yields a text line about the reserve: its use by the driver and by unbudgeted workloads."""
         pool, short = full.pool, full.reserve_short_mib
         measured = [f"{u.name} {u.measured_mib}{_gpus(u.gpus)}" for u in self.ledger.unbudgeted if u.pool == pool.name]
         used = _listed([f"driver {pool.driver_reserved_mib}", *(f"unbudgeted {each}" for each in measured)])
@@ -158,7 +163,9 @@ class _Chart:
         yield from self._text(f"reserve {pool.reserve_mib}: {used}; {rest}", alarm=short > 0)
 
     def _full(self, full: FullSeats) -> Iterator[str]:
-        """Yields the free memory of the fullest device if every seat uses its whole budget."""
+        """Yields a text line about the memory that stays free on the fullest device while every seat uses its whole
+        budget.
+        """
         pool = full.pool
         above = full.free_mib - pool.floor_mib
         floor = f", {abs(above)} {'under' if above < 0 else 'above'} the floor of {pool.floor_mib}"
@@ -175,7 +182,10 @@ class _Chart:
             yield from self._text(_listed(cut), indent=f"{margin} ")
 
     def _floor(self, pool: Pool) -> Iterator[str]:
-        """Yields a mark under the bars. A device that is used beyond this mark is below its floor."""
+        """Yields a text line that marks the floor below the bars.
+
+        A device is below its floor when its use goes beyond the mark.
+        """
         if not 0 < pool.floor_mib < pool.memory_mib:
             return
         margin = len(_times(pool.gpus, pool.gpus)) + len(EDGE)
@@ -190,7 +200,10 @@ class _Chart:
 
 
 def _seat(items: Sequence[Item], pool: Pool) -> _Seating:
-    """Places the seats. Devices are alike, so at most as many devices as seats are tried; the others are empty."""
+    """Places the seats on the pool's devices.
+
+    All devices are equal, so the search uses at most as many devices as the seats need and leaves the rest empty.
+    """
     nodes = AlikeNodes(nodes=pool.nodes, device_count=pool.device_count, device_mib=pool.device_mib).needed(items)
     outcome = place_on_nodes(items, nodes, steps=_STEPS)
     if isinstance(outcome, Placement):
@@ -211,7 +224,7 @@ def _crammed(items: Sequence[Item], nodes: Sequence[Sequence[Bin]]) -> tuple[lis
     rows: list[list[tuple[Item, ...]]] = [[()] * len(node) for node in nodes]
     unplaced = []
     for item in sorted(items, key=lambda item: (-item.mib * item.devices, item.name)):
-        choices = {}  # the fullest devices with room, by node
+        choices = {}  # the fullest devices with enough free memory, by node
         for number, node in enumerate(free):
             roomy = sorted((mib, index) for index, mib in enumerate(node) if mib >= item.mib)
             if len(roomy) >= item.devices:
@@ -227,7 +240,7 @@ def _crammed(items: Sequence[Item], nodes: Sequence[Sequence[Bin]]) -> tuple[lis
 
 
 def _folded(rows: Sequence[tuple[Item, ...]], gpus: int) -> tuple[tuple[tuple[Item, ...], int], ...]:
-    """Draws devices with the same seats as one row, the fullest first and the empty devices last."""
+    """Groups the devices that have the same seats, with the fullest devices first and the empty devices last."""
     counts = Counter(tuple(sorted(row, key=lambda item: (-item.mib, item.name))) for row in rows)
     counts[()] += gpus - len(rows)
     used = [(row, count) for row, count in counts.items() if count]
@@ -235,12 +248,12 @@ def _folded(rows: Sequence[tuple[Item, ...]], gpus: int) -> tuple[tuple[tuple[It
 
 
 def _listed(labels: Iterable[str]) -> str:
-    """Joins the labels. Lines may break only between labels."""
+    """Joins the labels with commas. A line may break between two labels, never within a label."""
     return ", ".join(label.replace(" ", _TIE) for label in labels)
 
 
 def _counted(items: Sequence[Item]) -> str:
-    """Counts equal items, for instance `llama-swap 7000, frigate 2000 x 3`."""
+    """Lists the items and the number of equal items, for instance `llama-swap 7000, frigate 2000 x 3`."""
     counts = Counter(items)
     return _listed(f"{i.name} {i.amount}{f' x {count}' if count > 1 else ''}" for i, count in counts.items())
 
@@ -260,5 +273,5 @@ def _devices(pool: Pool) -> str:
 
 
 def _times(count: int, gpus: int) -> str:
-    """Returns the number of devices that a bar represents. Empty in a pool with one device."""
+    """Returns the number of devices that one bar represents, as text. Returns "" for a pool with one device."""
     return "" if gpus == 1 else f"{count} x "

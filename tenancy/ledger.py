@@ -1,6 +1,6 @@
-"""Defines the ledger: every pool, and every promise. Components write it, the policy pack judges it, agents enforce it.
+"""Defines the ledger: every pool, and every promise.
 
-Units: whole MiB of GPU memory.
+The components write the ledger, the policy pack judges it, and the agents enforce it. Units: whole MiB of GPU memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,11 @@ from tenancy.frameworks import FrameworkName
 from tenancy.names import GPU, Names, seat_claim_template
 from tenancy.workload import Manifest, given, maps_at, pod_request
 
-# The value of nvmlMemory_v2_t.reserved on a Tesla T4, by kai-scheduler #2212. Other GPUs reserve other amounts.
+# The MiB that NVIDIA's driver reserves on a Tesla T4 (nvmlMemory_v2_t.reserved, from kai-scheduler #2212). The driver
+# reserves other amounts on other GPUs.
 DRIVER_RESERVED_MIB = 450
-# A gate opens with this much free above need and floor, and closes only under the floor.
+# The demand gate starts a workload only if this many MiB would stay free above the floor. For lack of memory, it stops
+# the workload only when the device is below its floor.
 GATE_MARGIN_MIB = 256
 
 
@@ -24,7 +26,7 @@ GATE_MARGIN_MIB = 256
 class Tenant:
     """A tenant with its Pod Security level, and the reason for a level below baseline.
 
-    An `observed` tenant has no quota, and its namespace only warns of pods below the level.
+    A tenant with `observed` has no ResourceQuota, and its namespace only warns about pods that violate the level.
     """
 
     name: str
@@ -34,13 +36,13 @@ class Tenant:
 
     @property
     def is_held(self) -> bool:
-        """Returns True if the level forbids anything."""
+        """Returns True if the Pod Security level forbids anything."""
         return self.pod_security is not PodSecurity.PRIVILEGED
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """Nodes with equal devices. The selector should match `nodes` of them."""
+    """Nodes with equal devices. The selector is expected to match `nodes` nodes."""
 
     name: str
     node_selector: Mapping[str, str]
@@ -51,38 +53,38 @@ class Pool:
     reserve_mib: int = 0
     driver_reserved_mib: int = DRIVER_RESERVED_MIB
     floor_mib: int = 0
-    # True if the numbers are not measured yet. The watchdog recycles nobody in such a pool.
+    # True if nobody has measured the pool's memory figures yet. The watchdog recycles no pod in such a pool.
     assumed: bool = False
     source: Source = Source.LABELS
     enforce: Enforce = Enforce.NONE
-    # True: if the driver enforces, a node with an older driver takes no pod with a budget.
+    # With `enforce: driver` and this field, pods with a budget are kept off nodes whose driver is too old for caps.
     require_cap: bool = True
-    # The declared versions of NVIDIA's driver and container toolkit on the pool's nodes.
+    # The declared versions of NVIDIA's driver and of NVIDIA's container toolkit on the pool's nodes.
     driver_version: str = ""
     toolkit_version: str = ""
-    # The price for `kubectl gpumem bill`.
+    # The price of 1 GiB for one hour, which `kubectl gpumem bill` uses. The stack file names the currency.
     price_per_gib_hour: float | None = None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Returns True for labels that include every label of the selector."""
+        """Returns True if a node with these labels matches the pool's node selector."""
         return all(labels.get(key) == value for key, value in self.node_selector.items())
 
     def offered_mib(self, memory_mib: int) -> int:
-        """Returns the MiB that such a device offers: at most the declared memory, without the reserve.
+        """Returns the MiB that a device with `memory_mib` of memory offers.
 
-        Returns 0 in a pool that does not share memory.
+        Returns 0 if the pool does not share memory.
         """
         offered = min(memory_mib, self.memory_mib) - self.reserve_mib
         return max(offered, 0) if self.sharing is Sharing.MEMORY else 0
 
     @property
     def caps(self) -> bool:
-        """Returns True if the driver must hold each container to its budget."""
+        """Returns True if NVIDIA's driver must hold each container to its budget."""
         return self.enforce is Enforce.DRIVER and self.sharing is Sharing.MEMORY
 
     @property
     def gpus(self) -> int:
-        """Returns the number of physical devices in the pool."""
+        """Returns the number of devices in the pool."""
         return self.nodes * self.device_count
 
     @property
@@ -92,13 +94,11 @@ class Pool:
 
     @property
     def node_mib(self) -> int:
-        """Returns the MiB that reconcile advertises on each node."""
+        """Returns the MiB that reconcile advertises on each complete node."""
         return self.device_count * self.device_mib
 
     def shown_mib(self, devices: Sequence[int]) -> int:
-        """Returns the MiB that a node with these devices advertises, for at most as many devices as the pool
-        declares.
-        """
+        """Returns the MiB that a node with these devices advertises. At most `device_count` devices count."""
         return sum(self.offered_mib(mib) for mib in sorted(devices, reverse=True)[: self.device_count])
 
     @property
@@ -107,7 +107,7 @@ class Pool:
 
 
 class SeveralPoolsError(ValueError):
-    """A node matches several `pools`, so that no pool owns the node."""
+    """Raised when several `pools` match one node, so that no pool owns the node."""
 
     def __init__(self, pools: tuple[Pool, ...]) -> None:
         which = ", ".join(f"pools.{pool.name}" for pool in pools)
@@ -152,9 +152,9 @@ class Seat:
 
 @dataclass(frozen=True, kw_only=True)
 class OnDemand:
-    """A workload without a seat, which the demand gate starts if `need_mib` of memory is free.
+    """A workload without a seat. The demand gate starts the workload when the headroom is at least `need_mib`.
 
-    Its pods ask for `gpus` nvidia.com/gpu together.
+    All its pods together request `gpus` nvidia.com/gpu.
     """
 
     name: str
@@ -166,7 +166,7 @@ class OnDemand:
 
 @dataclass(frozen=True, kw_only=True)
 class Unbudgeted:
-    """A workload with a measured use and no budget. Its pods ask for `gpus` nvidia.com/gpu together."""
+    """A workload with a measured use and without a budget. All its pods together request `gpus` nvidia.com/gpu."""
 
     name: str
     tenant: str
@@ -177,10 +177,10 @@ class Unbudgeted:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueQuota:
-    """The amount of `resource` in a pool that a ClusterQueue hands out: its own quota, and quota borrowed from other
-    queues.
+    """The quota of a ClusterQueue for `resource` in a pool: its own amount, and the amount that it may borrow from
+    other queues.
 
-    With `cohort`, the quota belongs to a Cohort, and `queue` is the name of the Cohort.
+    If `cohort` is set, the quota belongs to a Cohort, and `queue` is the name of that Cohort.
     """
 
     queue: str
@@ -193,18 +193,18 @@ class QueueQuota:
 
     @property
     def holder(self) -> str:
-        """Returns the holder for messages: the name of the ClusterQueue, or the Cohort with its kind."""
+        """Returns the name of the quota's holder for messages. A Cohort's name has the prefix "cohort"."""
         return f"cohort {self.queue}" if self.cohort else self.queue
 
     @property
     def most(self) -> int:
-        """Returns the most that the queue may hand out at once."""
+        """Returns the largest amount that the queue may hand out at one time."""
         return self.nominal + self.borrowing
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalQueue:
-    """A tenant's LocalQueue, which leads to a ClusterQueue."""
+    """A tenant's LocalQueue, and the ClusterQueue to which it belongs."""
 
     name: str
     tenant: str
@@ -213,12 +213,13 @@ class LocalQueue:
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionTerms:
-    """The terms of admission other than promises. Pods are judged by these terms before they exist.
+    """The facts, other than promises, by which the admission policies judge pods.
 
-    `priorities`: the tenants that may use a PriorityClass; `gpu_priority` is for pods that reach a GPU, too.
-    `gpu_priority_value` is None in an old ledger. `exempt_priorities`: classes for pods in exempt namespaces alone.
-    `device_classes`: DeviceClasses that give no GPU. `own`: the stack's own namespaces, the agents' first. `devices`:
-    the most devices of a node if pods are placed by device, else 0.
+    `priorities` has the tenants that may use each PriorityClass. Pods that reach a GPU may also use `gpu_priority`.
+    `gpu_priority_value` is None in a ledger of an older version. Only pods in exempt namespaces may use
+    `exempt_priorities`. `device_classes`: DeviceClasses that give no GPU. `own` are the namespaces of the stack itself,
+    and the agents' namespace is the first. `devices` is the largest number of devices of a node if the stack places
+    pods by device, and 0 otherwise.
     """
 
     gpu_priority: str
@@ -232,7 +233,7 @@ class AdmissionTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """Contains every pool and every promise."""
+    """Every pool and every promise of a stack."""
 
     domain: str
     pools: tuple[Pool, ...]
@@ -240,7 +241,7 @@ class Ledger:
     on_demand: tuple[OnDemand, ...] = ()
     unbudgeted: tuple[Unbudgeted, ...] = ()
     quotas: tuple[QueueQuota, ...] = ()
-    # The namespaces of GPU pods without a budget, which queue for whole devices.
+    # The queue tenants: the namespaces of pods without a budget that wait in a queue for whole devices.
     queue_tenants: tuple[str, ...] = ()
     local_queues: tuple[LocalQueue, ...] = ()
     # The kinds of work that Kueue queues for the queue tenants. Ledgers of version 0.1.0 have no such list.
@@ -248,18 +249,19 @@ class Ledger:
     # The values of the WorkloadPriorityClasses, by name.
     workload_priorities: Mapping[str, int] = field(default_factory=dict)
     tenants: tuple[Tenant, ...] = ()
-    # Admission changes and refuses nothing in these namespaces.
+    # The admission policies neither change nor deny pods in these namespaces.
     exempt_namespaces: tuple[str, ...] = ()
-    # Accounts of these namespaces may have rights beyond the budgets. Their pods are judged.
+    # Service accounts in these namespaces may have rights to change objects on which budgets depend. The admission
+    # policies judge the pods in these namespaces.
     trusted_namespaces: tuple[str, ...] = ()
-    # These people may have such rights as well.
+    # Members of these groups may have the same rights.
     trusted_groups: tuple[str, ...] = ()
-    # None if the stack declares no admission.
+    # None if the stack file declares no admission policies.
     admission: AdmissionTerms | None = None
-    # The shares that seats claim of the devices of NVIDIA's DRA driver (docs/adr/0027). None means that seats use no
+    # The way in which a seat's claim shares a device of NVIDIA's DRA driver (docs/adr/0027). None if seats use no
     # claims.
     claimed: ConsumableShares | None = None
-    # The parts of the stack that only observe.
+    # The parts of the stack in the mode observe.
     observes: tuple[str, ...] = ()
 
     @property
@@ -268,7 +270,7 @@ class Ledger:
 
     @property
     def observed(self) -> str:
-        """Returns a note for people on the parts that only observe; empty if all parts enforce."""
+        """Returns a message that names the parts of the stack in the mode observe. Returns "" if all parts enforce."""
         return (
             f"this stack observes: {', '.join(self.observes)} only report what they would do" if self.observes else ""
         )
@@ -278,16 +280,19 @@ class Ledger:
 
     @property
     def reads_slices(self) -> bool:
-        """Returns True if some pool needs ResourceSlices to advertise."""
+        """Returns True if reconcile needs ResourceSlices to advertise the gpumem of at least one pool."""
         return any(pool.source is not Source.LABELS for pool in self.shared_pools)
 
     @property
     def shared_pools(self) -> tuple[Pool, ...]:
-        """Returns the pools that share memory by budget."""
+        """Returns the pools whose devices are shared by budget."""
         return tuple(pool for pool in self.pools if pool.sharing is Sharing.MEMORY)
 
     def pool_of(self, labels: Mapping[str, str]) -> Pool | None:
-        """Returns the pool that owns a node with these labels, or None if no pool matches. Raises SeveralPoolsError."""
+        """Returns the pool that a node with these labels belongs to, or None if no pool matches.
+
+        Raises SeveralPoolsError.
+        """
         mine = tuple(pool for pool in self.pools if pool.matches(labels))
         if len(mine) > 1:
             raise SeveralPoolsError(mine)
@@ -301,7 +306,7 @@ class Ledger:
         return grouped
 
     def seats_in(self, pool: str) -> tuple[Seat, ...]:
-        """Returns the seats of a pool, the largest total first, then by name."""
+        """Returns the seats of a pool, sorted by total MiB (the largest first), then by name."""
         return tuple(sorted((s for s in self.seats if s.pool == pool), key=lambda s: (-s.total_mib, s.name)))
 
     def seats_of(self, tenant: str) -> tuple[Seat, ...]:
@@ -310,20 +315,21 @@ class Ledger:
 
     @cached_property
     def tenants_by_name(self) -> Mapping[str, Tenant]:
-        """Returns every namespace with a promise or a declaration."""
+        """Returns the tenant of each namespace that has a promise or that the stack file declares."""
         promised = {seat.tenant for seat in self.seats} | self.tenants_without_budget
         return {name: Tenant(name=name) for name in promised} | {tenant.name: tenant for tenant in self.tenants}
 
     @property
     def tenants_without_budget(self) -> frozenset[str]:
-        """Returns the tenants of on-demand and unbudgeted workloads, and the queue tenants."""
+        """Returns the names of all queue tenants and of all tenants with on-demand or unbudgeted workloads."""
         on_record = {each.tenant for each in self.on_demand} | {each.tenant for each in self.unbudgeted}
         return frozenset(on_record.union(self.queue_tenants))
 
     def claim_mib(self, seat: Seat) -> int:
-        """Returns the MiB that a claim on the seat asks for: the budget and its part of the reserve, rounded up.
+        """Returns the MiB that a claim on the seat requests: the budget and a proportional part of the reserve, rounded
+        up.
 
-        Claims that fill a device leave the reserve free.
+        If seats fill a device, their claims therefore cover the device's whole memory.
         """
         pool = self.pool(seat.pool)
         if pool is None or not pool.device_mib:
@@ -331,47 +337,50 @@ class Ledger:
         return -(-seat.gpumem_mib * pool.memory_mib // pool.device_mib)
 
     def taken_mib(self, seat: Seat) -> int:
-        """Returns the MiB that a pod of the seat takes of its device, as the pod's scheduler counts."""
+        """Returns the MiB that a pod of the seat holds on each of its devices, as the scheduler counts."""
         pool = self.pool(seat.pool)
         if self.claimed is None or pool is None:
             return seat.gpumem_mib
         return self.claim_mib(seat) if self.claimed is ConsumableShares.MEMORY else pool.memory_mib
 
     def device_room_mib(self, pool: Pool) -> int:
-        """Returns the MiB of a device that pods of seats may take together."""
+        """Returns the MiB of one device that pods of seats may hold together."""
         return pool.device_mib if self.claimed is None else pool.memory_mib
 
     def quota_mib(self, pool: str) -> int:
-        """Returns the gpumem of all queues in a pool, without borrowing."""
+        """Returns the MiB that all queues of a pool may hand out as gpumem, without borrowing."""
         return sum(q.nominal for q in self.quotas if q.pool == pool and q.resource == self.names.gpumem)
 
     def quota_gpus(self, pool: str) -> int:
-        """Returns the whole devices of all queues in a pool, without borrowing."""
+        """Returns the number of whole devices that all queues of a pool may hand out, without borrowing."""
         return sum(q.nominal for q in self.quotas if q.pool == pool and q.resource == GPU)
 
     def promised_mib(self, pool: str) -> int:
-        """Returns every MiB promised on a pool: all devices of the seats, plus the queues' gpumem."""
+        """Returns the sum of all promises in a pool, in MiB: the budgets of the seats on all their devices, and the
+        queues' gpumem.
+        """
         return sum(seat.total_mib for seat in self.seats_in(pool)) + self.quota_mib(pool)
 
     def budget_mib(self, tenant: str) -> int:
-        """Returns the sum of a tenant's seats, which is the tenant's ResourceQuota."""
+        """Returns the MiB of all seats of a tenant together, which are the limit in the tenant's ResourceQuota."""
         return sum(seat.total_mib for seat in self.seats_of(tenant))
 
     def devices_of(self, tenant: str) -> int:
-        """Returns the number of devices that all replicas of a tenant's seats use together."""
+        """Returns the number of devices of all replicas of a tenant's seats. A device counts once for each replica."""
         return sum(seat.devices for seat in self.seats_of(tenant))
 
     def gpus_of(self, tenant: str) -> int | None:
-        """Returns the nvidia.com/gpu that a tenant's pods may ask for together, or None without such a workload.
+        """Returns the number of nvidia.com/gpu that all pods of a tenant may request together.
 
-        These are the devices of workloads without a budget, and one for each device of a seat.
+        Returns None if no workload of the tenant requests nvidia.com/gpu. The number includes the devices of workloads
+        without a budget, and one nvidia.com/gpu for each device of a seat.
         """
         users: tuple[OnDemand | Unbudgeted, ...] = (*self.on_demand, *self.unbudgeted)
         on_record = [each.gpus for each in users if each.tenant == tenant]
         return sum(on_record) + self.devices_of(tenant) if on_record else None
 
     def declared_mib(self, namespace: str, pod_spec: Manifest) -> int:
-        """Returns the MiB of GPU memory in a pod's limits and in its claims on seats.
+        """Returns the MiB of GPU memory that a pod requests by its limits and by its claims on seats.
 
         Raises QuantityError and ShapeError.
         """
@@ -382,18 +391,19 @@ class Ledger:
         return pod_request(pod_spec, self.names.gpumem) + sum(claimed)
 
     def with_budgets(self, budgets: Mapping[str, int]) -> "Ledger":
-        """Returns a ledger with other MiB for these seats."""
+        """Returns a copy of the ledger in which these seats have new budgets. `budgets` has the MiB by seat."""
         seats = (replace(seat, gpumem_mib=budgets.get(seat.name, seat.gpumem_mib)) for seat in self.seats)
         return replace(self, seats=tuple(seats))
 
     def to_data(self) -> dict[str, object]:
-        """Returns JSON-like data, the inverse of `from_data`."""
+        """Returns the ledger as JSON-like data. `from_data` reads this data."""
         return encode(self)
 
     @staticmethod
     def from_data(data: object, ignored: list[str] | None = None) -> "Ledger":
         """Decodes a ledger. Raises tenancy.decode.DecodeError with every problem and its path.
 
-        An unknown key is a problem. With `ignored`, the key's path is added to `ignored` instead.
+        By default, an unknown key is an error. With `ignored`, the path of an unknown key is added to that list, and
+        decoding continues.
         """
         return decode(Ledger, data, ignored=ignored)

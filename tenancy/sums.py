@@ -1,7 +1,7 @@
-"""Compares the sums of a ledger with its devices. Each contradiction is a line with the amounts and the key to change.
+"""Compares the sums of a ledger with its devices.
 
-The policy pack and the settings report the contradictions. A ledger without some of its promises has no further
-contradictions.
+Each contradiction is a message with the amounts and the key to change. The policy pack and the check of the settings
+report these messages. Removing a promise from a ledger never adds a contradiction.
 """
 
 from collections.abc import Collection, Iterator
@@ -12,12 +12,15 @@ from tenancy.full_seats import FullSeats, full_seats
 from tenancy.ledger import Ledger, Pool, Seat
 from tenancy.names import GPU, NVIDIA_DEVICE_DRIVER
 
-_SHOWN = 2  # the number of promises that a line names; the largest come first
+_SHOWN = 2  # the number of promises that a message names, the largest first
 GPUS = f"{GPU} (nominal and borrowed)"
 
 
 def contradictions(ledger: Ledger) -> Iterator[tuple[str, str]]:
-    """Yields every line with the id of its rule. Leaves out borrowing, which the settings judge."""
+    """Yields each contradiction: the id of the rule, and the message.
+
+    Ignores borrowed quota, because the check of the settings judges borrowing.
+    """
     own = replace(ledger, quotas=tuple(replace(quota, borrowing=0) for quota in ledger.quotas))
     for rule, lines in {
         "budgets": budgets(ledger),
@@ -98,7 +101,7 @@ def seat_sizes(ledger: Ledger) -> Iterator[str]:
 
 
 def whole_devices(ledger: Ledger) -> Iterator[str]:
-    """Reports missing devices where a claim takes a whole device: each replica needs one."""
+    """Reports a pool with more replicas than devices, if each claim takes a whole device."""
     if ledger.claimed is not ConsumableShares.DISABLED:
         return
     for pool in ledger.shared_pools:
@@ -113,10 +116,12 @@ def whole_devices(ledger: Ledger) -> Iterator[str]:
 
 
 def full_pools(ledger: Ledger) -> Iterator[str]:
-    """Reports a device that, with every seat full, has too little memory for driver, unbudgeted workloads and floor."""
+    """Reports a pool in which full seats leave a device too little memory for the driver, unbudgeted workloads and the
+    floor.
+    """
     for pool in ledger.shared_pools:
         if not _leaves_some(pool):
-            continue  # pool_numbers reports this case
+            continue  # pool_numbers reports such a pool
         full = full_seats(ledger, pool)
         if full.reserve_short_mib > 0:
             yield _short(full)
@@ -145,9 +150,9 @@ def _over(full: FullSeats) -> str:
 
 
 def gpu_quotas(ledger: Ledger, but: Collection[str] = (), *, together: bool = True) -> Iterator[str]:
-    """Reports a queue that hands out more devices than its pool has, except queues in `but`.
+    """Reports a queue that may hand out more devices than its pool has. Ignores the queues in `but`.
 
-    With `together`, reports the sum of all queues.
+    With `together`, also reports queues that together have more devices than the pool.
     """
     for pool in ledger.pools:
         entries = [q for q in ledger.quotas if q.pool == pool.name and q.resource == GPU and q.holder not in but]

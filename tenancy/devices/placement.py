@@ -1,7 +1,8 @@
-"""Decides exactly if all items fit at once, each on one device.
+"""Decides whether all items fit on the devices at the same time, each item on one device. The decision is exact.
 
-A node's sum may suffice although no device does (record 0003). First fit may fail although another order succeeds. So
-counting bounds come first, and then a complete depth-first search with a limit of steps. Units: MiB.
+A node may have enough free memory in total while each single device has too little (docs/adr/0003). The first-fit
+method may find no placement although one exists. The module therefore compares sums first and then runs a complete
+depth-first search with a limit of steps. Units: MiB.
 """
 
 from bisect import bisect_left, insort
@@ -10,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-# The search gives up after this many free spaces, which takes one to two seconds. A tenth of the steps makes a proof
-# small.
+# The maximum number of free spaces that the search tries, which takes one to two seconds. A tenth of this limit is used
+# to reduce a contradiction to fewer items.
 STEPS = 1_000_000
 
 
@@ -19,7 +20,7 @@ STEPS = 1_000_000
 class Item:
     """A promise of at least 1 MiB on one device, or on each of several devices (spread.py).
 
-    Replicas have the same name.
+    Items for the replicas of one workload have the same name.
     """
 
     name: str
@@ -40,16 +41,16 @@ class Bin:
 
 @dataclass(frozen=True)
 class Placement:
-    """A placement of everything: the items of each device, in the order in which the devices were given."""
+    """A placement of all items: each device with its items, in the order in which the caller listed the devices."""
 
     assignments: tuple[tuple[Bin, tuple[Item, ...]], ...]
 
 
 @dataclass(frozen=True)
 class Impossible:
-    """`items` do not fit in any order.
+    """A set of `items` that no order of placement makes fit.
 
-    As far as the steps reached, the rest would fit if any one of them were left out.
+    Without any one of these items, the other items fit, unless the search ran out of steps.
     """
 
     items: tuple[Item, ...]
@@ -58,17 +59,17 @@ class Impossible:
 
 @dataclass(frozen=True)
 class Undecided:
-    """The search ended after `steps` steps, without a placement and without a contradiction."""
+    """The result of a search that used up its steps: it found neither a placement nor a proof that none exists."""
 
     steps: int
 
 
 class OutOfWorkError(Exception):
-    """The search has used all its steps."""
+    """Raised when a search has used all its steps."""
 
 
 class Work:
-    """The steps that are left for a search."""
+    """The number of steps that a search may still use."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -81,11 +82,13 @@ class Work:
 
 
 def fits_alike(sizes: Mapping[int, int], device_mib: int, devices: int) -> bool:
-    """Returns True if best fit, the largest items first, places all items on equal devices. False decides nothing.
+    """Returns True if the best-fit method, starting with the largest items, places all items on equal devices.
 
-    `sizes` maps each size to the number of its items. So a million equal items take no longer than one.
+    If the result is False, another method may still place all items. `sizes` has the number of items of each size. The
+    running time depends on the number of different sizes, not on the number of items.
     """
-    free, spaces = {device_mib: devices}, [device_mib]  # devices by free space; free spaces in order
+    # the number of devices with each free space, and these free spaces sorted
+    free, spaces = {device_mib: devices}, [device_mib]
     for size, count in sorted(sizes.items(), reverse=True):
         left, at = count, bisect_left(spaces, size)
         while left:
@@ -116,7 +119,10 @@ def _count(free: dict[int, int], spaces: list[int], space: int, change: int) -> 
 
 
 def place(items: Sequence[Item], devices: Sequence[Bin], *, steps: int = STEPS) -> Placement | Impossible | Undecided:
-    """Returns every item on one device, no device over its MiB; or the smallest contradiction found; or Undecided."""
+    """Places every item on one device so that no device holds more than its MiB.
+
+    Returns the smallest contradiction found if this is impossible, and Undecided if the steps do not suffice.
+    """
     ordered = sorted(items, key=lambda item: (-item.mib, item.name))
     sizes = [device.mib for device in devices]
     budget = Work(steps)
@@ -139,12 +145,15 @@ def fits(items: Sequence[Item], sizes: Sequence[int], work: Work) -> bool:
 
 
 def _room(size: int, free: Counter[int]) -> int:
-    """Returns the most items of `size` that the free spaces hold."""
+    """Returns the maximum number of items of `size` that fit the free spaces."""
     return sum(space // size * count for space, count in free.items())
 
 
 def _crowd(ordered: Sequence[Item], sizes: Sequence[int]) -> Sequence[Item] | None:
-    """Returns the fewest items that break a counting bound: too many of one size or more, or too many MiB in sum."""
+    """Returns the smallest set of items for which counting alone shows that the set does not fit.
+
+    The set has too many items of a certain size or more, or too many MiB in total.
+    """
     free = Counter(sizes)
     crowds = []
     for size, count in {item.mib: count for count, item in enumerate(ordered, 1)}.items():
@@ -160,13 +169,16 @@ def _crowd(ordered: Sequence[Item], sizes: Sequence[int]) -> Sequence[Item] | No
 
 
 def _choices(ordered: Sequence[Item], sizes: Sequence[int], steps: Work) -> list[int] | None:
-    """Returns for each item the free space of its device, or None if there is no placement."""
+    """Returns, for each item, the free space of the device chosen for it, or None if there is no placement."""
     needs = [item.mib for item in ordered]
     return _best_fit(needs, sizes) or _search(needs, sizes, steps)
 
 
 def _best_fit(needs: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
-    """Takes the tightest device for each need in turn. On most inputs this succeeds without a search."""
+    """Places each need in turn on the device with the least free space that suffices.
+
+    This method needs no search and succeeds on most inputs.
+    """
     free = sorted(sizes)
     choices = []
     for need in needs:
@@ -180,10 +192,10 @@ def _best_fit(needs: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
 
 
 def _search(needs: Sequence[int], sizes: Sequence[int], steps: Work) -> list[int] | None:
-    """Searches depth-first over the devices of each need, the largest need first.
+    """Searches depth-first for a device for each need, starting with the largest need.
 
-    Devices with equal free space are one choice, and a state that failed once is not entered again. Free space below
-    the smallest need is lost.
+    The search tries only one of several devices with equal free space, and enters no state again that has failed. It
+    counts free space smaller than the smallest need as lost.
     """
     free = Counter(size for size in sizes if size)
     left = [*accumulate(reversed(needs), initial=0)][::-1]
@@ -216,13 +228,14 @@ def _search(needs: Sequence[int], sizes: Sequence[int], steps: Work) -> list[int
 def _spaces(need: int, free: Counter[int]) -> Iterator[int]:
     """Returns the distinct free spaces to try, the tightest first.
 
-    If a space fits exactly, only this space is tried: any other item there could change places with this item.
+    If a space equals the need, the search tries only this space, because any other item there could swap places with
+    this item.
     """
     return iter((need,) if need in free else sorted(space for space in free if space > need))
 
 
 def _swap(free: Counter[int], gone: int, come: int) -> None:
-    """Changes the free space of one device. Spaces of 0 are not kept."""
+    """Changes the free space of one device from `gone` to `come`. Drops a space of 0 from `free`."""
     for space, change in ((gone, -1), (come, 1)):
         if space:
             free[space] += change
@@ -231,7 +244,7 @@ def _swap(free: Counter[int], gone: int, come: int) -> None:
 
 
 def _replay(ordered: Sequence[Item], devices: Sequence[Bin], choices: Sequence[int]) -> Placement:
-    """Turns choices of free spaces into devices: each choice becomes a device with that much free space."""
+    """Converts each chosen free space into a device that has this free space."""
     by_space: dict[int, list[int]] = {}
     for index in reversed(range(len(devices))):
         by_space.setdefault(devices[index].mib, []).append(index)
@@ -244,7 +257,7 @@ def _replay(ordered: Sequence[Item], devices: Sequence[Bin], choices: Sequence[i
 
 
 def _minimal(items: Sequence[Item], sizes: Sequence[int], steps: Work) -> list[Item]:
-    """Leaves out items without which the rest still does not fit, the smallest first, while steps are left."""
+    """Removes items, the smallest first, as long as the remaining items still do not fit and steps are left."""
     kept = list(items)
     for size in sorted({item.mib for item in items}):
         while fewer := _without_one(kept, size):

@@ -1,1 +1,1 @@
-"""Finds where new pods fit, and the smallest change that makes them fit."""
+"""Finds devices for new pods, and the smallest change after which the pods fit."""

@@ -1,5 +1,6 @@
-"""Computes how much to lower each of some seats so that no device holds too much: the cheapest whole numbers,
-exactly.
+"""Computes by how many MiB to lower each of several seats so that no device holds too much.
+
+The result is exact: the cheapest whole numbers.
 """
 
 from collections.abc import Mapping
@@ -10,8 +11,9 @@ from tenancy.devices.placement import Work
 
 @dataclass(frozen=True, kw_only=True)
 class Lowerable:
-    """A seat: the most MiB by which it may be lowered, the cost of one MiB, and the number of its pods on
-    each device.
+    """A seat that may be lowered by up to `most_mib`.
+
+    `price` is the cost of each MiB, and `pods` has the number of the seat's pods on each device.
     """
 
     most_mib: int
@@ -20,10 +22,12 @@ class Lowerable:
 
 
 def cheapest(needs: Mapping[int, int], seats: Mapping[str, Lowerable], work: Work, below: int | None) -> dict[str, int]:
-    """Returns the MiB by seat that give each device what it needs; empty if nothing cheaper than `below` does.
+    """Returns the MiB to take from each seat so that every device gets the MiB that it needs.
 
-    Uses branch and bound. A bound is the cost for each device alone, in fractions. The seat that helps the worst device
-    most takes either everything that the device lacks, or less. Raises OutOfWorkError.
+    Returns an empty result if no solution costs less than `below`. The method is branch and bound. The lower bound of
+    the cost is the cost of the most expensive device alone, where fractions of a MiB are allowed. Each branch step
+    takes the cheapest seat on that device. The seat gives up all MiB that the device still needs, or fewer. Raises
+    OutOfWorkError.
     """
     best: dict[str, int] = {}
     stack = [(dict.fromkeys(seats, 0), {name: seat.most_mib for name, seat in seats.items()})]
@@ -57,7 +61,7 @@ def _given(device: int, mib: Mapping[str, int], seats: Mapping[str, Lowerable]) 
 def _bound(
     device: int, need: int, low: Mapping[str, int], high: Mapping[str, int], seats: Mapping[str, Lowerable]
 ) -> int | None:
-    """Returns the least cost of the device, or None if even all seats together are too little."""
+    """Returns the lowest cost of the needed MiB on this device, or None if all seats together cannot give up enough."""
     offers = [(seat.price, seat.pods[device], high[n] - low[n]) for n, seat in seats.items() if seat.pods.get(device)]
     cost = 0
     for price, pods, most in sorted(offers, key=lambda offer: offer[0] / offer[1]):

@@ -1,4 +1,7 @@
-"""Defines pods on devices, and the immutable states of a search for free memory there. Units: whole MiB."""
+"""Defines the pods on devices, and the immutable states of a search for free memory on these devices.
+
+Units: whole MiB.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,9 +15,10 @@ from tenancy.fit.smallest_change import Wanted
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceRoom:
-    """A device. `room_mib` is what its pods leave free, below 0 if it holds too much.
+    """A device with its free memory.
 
-    Only an `open` device takes new pods.
+    `room_mib` is the MiB that the pods leave free. It is negative if the pods hold more than the device offers. New
+    pods are placed only on a device that is `open`.
     """
 
     node: str
@@ -25,9 +29,11 @@ class DeviceRoom:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedPod:
-    """A pod with `mib` on the device of that index. `seat` is the seat that may be lowered, or None.
+    """A pod that holds `mib` on the device with the index `device`.
 
-    A pod that `parks` is an on-demand workload, which is parked and not moved. Any other pod that is not movable stays.
+    `seat` is the pod's seat if its budget may be lowered, or None. With `parks`, the pod belongs to an on-demand
+    workload. The search may stop this workload but not move it. Without `parks` and `movable`, the pod must stay on its
+    device.
     """
 
     name: str
@@ -39,13 +45,13 @@ class PlacedPod:
 
     @property
     def leaves(self) -> bool:
-        """Returns True if the pod can leave its device."""
+        """Returns True if the search may remove the pod from its device."""
         return self.movable or self.parks
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The MiB of a seat, the least MiB to which it may be lowered, and its replicas."""
+    """A seat's budget in MiB, the lowest allowed budget, and the number of replicas."""
 
     mib: int
     least_mib: int
@@ -53,13 +59,16 @@ class Budget:
 
     @property
     def gain_mib(self) -> int:
-        """Returns the most MiB by which the seat may be lowered."""
+        """Returns the MiB by which the budget may be lowered at most."""
         return self.mib - self.least_mib
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The pods as they are, and the wanted pods. Everything that a search derives from these is computed once."""
+    """The current pods on the devices, and the wanted pods.
+
+    Values that a search derives from these fields are computed only once.
+    """
 
     devices: Sequence[DeviceRoom]
     pods: Sequence[PlacedPod]
@@ -68,7 +77,7 @@ class Layout:
 
     @cached_property
     def on(self) -> list[tuple[int, ...]]:
-        """Returns the pods of each device."""
+        """Returns the indexes of the pods on each device."""
         found: list[list[int]] = [[] for _ in self.devices]
         for index, pod in enumerate(self.pods):
             found[pod.device].append(index)
@@ -76,7 +85,7 @@ class Layout:
 
     @cached_property
     def nodes(self) -> list[list[int]]:
-        """Returns the open devices of each node."""
+        """Returns the indexes of the open devices of each node."""
         by_node: dict[str, list[int]] = defaultdict(list)
         for index, device in enumerate(self.devices):
             if device.open:
@@ -89,17 +98,23 @@ class Layout:
 
     @cached_property
     def spread(self) -> int:
-        """Returns the most pods of one seat: lowering the seat may help this many devices."""
+        """Returns the number of pods of the seat with the most pods.
+
+        Lowering one seat frees memory on at most this many devices.
+        """
         return max(Counter(pod.seat for pod in self.pods if pod.seat).values(), default=1)
 
     @cached_property
     def fits(self) -> list[int]:
-        """Returns the number of wanted pods that fit each node."""
+        """Returns, for each node, the number of wanted pods that fit without a change."""
         return [State(self, 0).fit(node) for node in self.nodes]
 
     @cached_property
     def too_many(self) -> int:
-        """Returns the number of wanted pods that need a change to fit; 0 or less if all fit now."""
+        """Returns the number of wanted pods that fit only after a change.
+
+        The number is 0 or negative if all wanted pods fit now.
+        """
         return self.wanted.replicas - sum(self.fits)
 
     @cached_property
@@ -108,8 +123,10 @@ class Layout:
 
     @cached_property
     def by_move(self) -> list[tuple[int, int, int]]:
-        """Returns the free MiB of a device after one of its pods has left, the device, and the MiB that go
-        elsewhere.
+        """Returns an entry for each pod that may leave its device.
+
+        The entry has the free MiB of the device after the pod has left, the device's index, and the MiB that another
+        device must then hold.
         """
         return sorted(
             (self.devices[pod.device].room_mib + pod.mib, pod.device, 0 if pod.parks else pod.mib)
@@ -119,32 +136,37 @@ class Layout:
 
     @cached_property
     def gain_on(self) -> dict[int, int]:
-        """Returns the MiB by which the pods of a device may be lowered together."""
+        """Returns, for each device, the MiB that become free if all seats with pods on this device are lowered as far
+        as allowed.
+        """
         return {index: sum(self.gains[pod] for pod in self.on[index]) for index in self.node_of}
 
     @cached_property
     def gains(self) -> list[int]:
-        """Returns the MiB that each pod gives up if its seat is lowered as far as possible."""
+        """Returns, for each pod, the MiB that become free if its seat is lowered as far as allowed."""
         return [self.seats[pod.seat].gain_mib if pod.seat is not None else 0 for pod in self.pods]
 
     @cached_property
     def touchable_mib(self) -> list[int]:
-        """Returns the MiB of each pod that may be touched, and 0 for the others."""
+        """Returns, for each pod, the MiB that the search may free at most: all MiB of the pod, or 0 if the pod cannot
+        change.
+        """
         return [pod.mib if pod.leaves or pod.seat is not None else 0 for pod in self.pods]
 
     @cached_property
     def touchable_on(self) -> list[list[int]]:
-        """Returns `touchable_mib` by device, the largest first."""
+        """Returns the values of `touchable_mib` for each device, largest first."""
         return [sorted((self.touchable_mib[pod] for pod in pods), reverse=True) for pods in self.on]
 
 
 class State(NamedTuple):
-    """A node of the search. `left` workloads may still be touched.
+    """A node of the search tree. `left` is the number of workloads that the search may still change.
 
-    `room` has the devices with changed free memory, `pods` the devices with changed pods. `forced` are the devices
-    where new pods were put and others must give way, in `puts` placements. `moved` has the new device of a moved pod,
-    or None for a parked pod. `settled` are the devices that lowered seats must relieve. It is None while more new pods
-    may be put.
+    `room` has the free MiB of each device where it has changed, and `pods` has the pods of each device where they have
+    changed. `forced` has the devices of each new pod that the search has placed, in `puts` steps, even where other pods
+    must then make room. `moved` has the new device of each moved pod, or None for a pod that is stopped. `settled` has
+    the devices on which lowered seats must free the missing memory. `settled` is None while the search still places new
+    pods.
     """
 
     layout: Layout
@@ -162,45 +184,48 @@ class State(NamedTuple):
         return self.layout.devices[device].room_mib if found is None else found
 
     def on(self, device: int) -> tuple[int, ...]:
-        """Returns the pods of the device."""
+        """Returns the indexes of the pods that are on the device in this state."""
         return self.pods.get(device, self.layout.on[device])
 
     def put(self, choice: tuple[int, ...], times: int) -> "State":
-        """Puts more of the new pods on these devices."""
+        """Places `times` new pods on these devices."""
         mib = self.layout.wanted.mib * times
         room = {**self.room, **{device: self.room_on(device) - mib for device in choice}}
         return self._replace(room=room, forced=(*self.forced, *[choice] * times), puts=self.puts + 1)
 
     def remove(self, pod: int) -> "State":
-        """Touches one pod: the pod has left its device."""
+        """Removes a pod from its device. This counts as the change of one workload."""
         found = self.layout.pods[pod]
         room = {**self.room, found.device: self.room_on(found.device) + found.mib}
         pods = {**self.pods, found.device: tuple(other for other in self.on(found.device) if other != pod)}
         return self._replace(left=self.left - 1, room=room, pods=pods, moved={**self.moved, pod: None})
 
     def move(self, pod: int, target: int) -> "State":
-        """Puts a removed pod on the target, which may then hold too much."""
+        """Places a removed pod on the device `target`, which may then hold too much."""
         room = {**self.room, target: self.room_on(target) - self.layout.pods[pod].mib}
         settled = (self.settled or frozenset()) - {target}
         pods = {**self.pods, target: (*self.on(target), pod)}
         return self._replace(room=room, pods=pods, moved={**self.moved, pod: target}, settled=settled)
 
     def lower(self, seat: str) -> "State":
-        """Touches one seat by lowering it. The end of the search finds by how much."""
+        """Marks a seat as lowered. The search computes the MiB of the change at its end."""
         return self._replace(left=self.left - 1, lowered=self.lowered | {seat})
 
     def settle(self, *devices: int) -> "State":
-        """Ends the placement of new pods. From now on the lowered seats relieve the devices."""
+        """Stops the search from placing more new pods.
+
+        Lowered seats must free the memory that is missing on these devices.
+        """
         return self._replace(settled=(self.settled or frozenset()).union(devices))
 
     @property
     def full(self) -> list[int]:
-        """Returns the devices that hold too much and are not settled."""
+        """Returns the devices that hold too much and are not in `settled`."""
         settled = self.settled or frozenset()
         return sorted(device for device, room in self.room.items() if room < 0 and device not in settled)
 
     def needs(self, device: int, mib: int = 0) -> int:
-        """Returns the least number of the device's pods to touch for `mib` more."""
+        """Returns the minimum number of pods on the device that must change so that `mib` more fit."""
         short = mib - self.room_on(device)
         if short <= 0:
             return 0
@@ -220,12 +245,15 @@ class State(NamedTuple):
         return len(layout.pods) + 1
 
     def bound(self) -> int:
-        """Returns the least number of workloads still to touch. A lowered seat may help several devices."""
+        """Returns a lower bound for the number of workloads that must still change.
+
+        The bound allows for a lowered seat that frees memory on several devices.
+        """
         needs = [self.needs(device) for device in self.room]
         return max(max(needs, default=0), -(-sum(needs) // self.layout.spread))
 
     def free_for(self, device: int) -> int:
-        """Returns how many new pods with one device each fit the device."""
+        """Returns the number of new pods, with one device each, that fit the device."""
         return max(self.room_on(device), 0) // self.layout.wanted.mib
 
     def fit(self, node: Iterable[int]) -> int:
@@ -237,9 +265,10 @@ class State(NamedTuple):
         return most_pods(each, wanted.count)
 
     def free_places(self, count: int) -> Iterator[tuple[int, ...]]:
-        """Yields devices for new pods that need no other change.
+        """Yields the devices of each new pod that fits without a further change.
 
-        These are the devices of a node with the most free memory left, so that every new pod finds some.
+        Pods with several devices get the devices of a node that have the most free memory, so that each later pod still
+        finds enough devices.
         """
         wanted = self.layout.wanted
         room = {index: self.room_on(index) for index in self.layout.node_of}

@@ -1,8 +1,9 @@
-"""Finds the fewest seats to lower so that all promises of a stack file fit. Seats may be on any device of their pool.
+"""Finds the minimum number of seats to lower so that all promises of a stack file fit.
 
-The result is exact within its steps: by the number of seats, then by MiB. Lowering a seat further never harms the other
-seats, except under one rule (a floor above the reserve). That rule is checked again at the end. Each seat may be
-lowered to 1 MiB. Units: whole MiB.
+A seat may be placed on any device of its pool. Unless the search runs out of steps, the result is exact: first the
+fewest seats, then the fewest MiB. If promises fit after a seat is lowered, the same promises fit after the seat is
+lowered further. A floor above the reserve is the only exception. The code therefore checks the floor again at the end.
+The lowest possible budget of a seat is 1 MiB. Units: whole MiB.
 """
 
 from bisect import bisect_left
@@ -19,7 +20,7 @@ from tenancy.full_seats import full_seats
 from tenancy.ledger import Ledger, Pool, Seat
 
 _LEAST_MIB = 1
-_MOST_SEARCHED = 4000  # the most seats, including the wanted seats, for which other orders are tried
+_MOST_SEARCHED = 4000  # the maximum number of seats, including wanted seats, for which the search tries several orders
 _ORDER_STEPS = 20_000
 _GREEDY_WORK = 1_000_000
 _MOST_NODES = 2**16
@@ -34,10 +35,9 @@ def lower(
     used: Mapping[str, int] | None = None,
     work: int = WORK,
 ) -> SmallestChange | None:
-    """Returns the least to lower so that the pool keeps its promises and the wanted ones; None if lowering does not
-    help.
+    """Returns the smallest lowering of seats after which the pool can keep its promises and the wanted ones.
 
-    No seat is lowered below its `used` MiB, if known.
+    Returns None if lowering seats does not help. A seat's budget is never lowered below its measured use in `used`.
     """
     room = _Room(ledger, pool, wanted, Work(work), used or {})
     if room.hopeless:
@@ -59,10 +59,10 @@ def lower(
 
 @dataclass(frozen=True, kw_only=True)
 class Nodes:
-    """The fewest nodes with which everything fits without other changes.
+    """The minimum number of nodes with which all pods fit without other changes.
 
-    `floor_mib` is set if the pool's floor must then be lower, because seats together on one device would leave less
-    free.
+    If `floor_mib` is set, the pool's floor must also be lowered to `floor_mib`. Otherwise the seats on one device would
+    leave less memory free than the floor.
     """
 
     nodes: int
@@ -70,7 +70,10 @@ class Nodes:
 
 
 def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None) -> Nodes | None:
-    """Returns how many nodes the pool needs, as the last resort. None if no number suffices, or too many are needed."""
+    """Returns the number of nodes with which all pods fit, for the case that no smaller change suffices.
+
+    Returns None if no number of nodes suffices, or if the number is above the limit.
+    """
 
     def fits(nodes: int) -> bool:
         more = replace(pool, nodes=nodes)
@@ -91,7 +94,7 @@ def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None) -> No
 
 
 def obstacle(ledger: Ledger, pool: Pool, wanted: Wanted) -> str:
-    """Returns why the wanted pods would not fit even an empty pool; "" if they may fit."""
+    """Returns the reason why the wanted pods would not fit even an empty pool. Returns "" if the pods may fit."""
     offers = pool.device_mib
     if full_seats(_of(ledger, pool), pool).reserve_short_mib > 0:
         return f"pools.{pool.name}.reserve_mib is too small for what has no seat; make preview says by how much"
@@ -103,7 +106,7 @@ def obstacle(ledger: Ledger, pool: Pool, wanted: Wanted) -> str:
 
 
 class _Room:
-    """A pool, and the seats that must fit it. `unsure` is True if a search ended without a decision."""
+    """A pool, and the seats that must fit in the pool. `unsure` is True if a search ended without a result."""
 
     def __init__(
         self, ledger: Ledger, pool: Pool, wanted: Wanted | None, work: Work, used: Mapping[str, int] = _NOTHING
@@ -119,7 +122,7 @@ class _Room:
             self.requests[wanted.mib, wanted.count] += wanted.replicas
         quota_mib = self.ledger.quota_mib(pool.name)
         offered = pool.device_mib
-        if pool.gpus == 1:  # all promises are on the one device, which must keep its floor
+        if pool.gpus == 1:  # the only device holds all promises and must keep its floor
             offered = min(offered, pool.memory_mib - pool.floor_mib)
         total = sum(mib * devices * count for (mib, devices), count in self.requests.items())
         self.device_mib = offered
@@ -130,23 +133,23 @@ class _Room:
 
     @property
     def hopeless(self) -> bool:
-        """Returns True if lowering seats cannot help, because something else is wrong."""
+        """Returns True if lowering seats cannot help, because another value is wrong."""
         if self.pool.gpus < 1 or self.device_mib < 1:
             return True
         short = full_seats(self.ledger, self.pool).reserve_short_mib > 0
         return short or bool(self.wanted and obstacle(self.ledger, self.pool, self.wanted))
 
     def least(self, touched: int) -> tuple[int, int]:
-        """Returns a lower bound of the cost, after all changes of fewer seats were tried."""
+        """Returns a lower bound of the cost, after the search has tried all changes with fewer seats."""
         fewest = int(self.over_mib > 0) if self.unsure else touched
         return fewest, max(self.over_mib, fewest)
 
     def gain(self, seat: Seat) -> int:
-        """Returns the most MiB by which the seat may be lowered."""
+        """Returns the maximum number of MiB by which the seat may be lowered."""
         return max(seat.gpumem_mib - max(self.used.get(seat.name, 0), _LEAST_MIB), 0)
 
     def with_seats(self, touched: int) -> SmallestChange | None:
-        """Returns the cheapest plan that lowers this many seats. Raises OutOfWorkError."""
+        """Returns the cheapest change that lowers exactly `touched` seats. Raises OutOfWorkError."""
         if not touched:
             return self._smallest_change({}) if self.holds({}) else None
         self.work.take(len(self.seats) // 10 + 1)
@@ -170,11 +173,14 @@ class _Room:
         return self.best
 
     def _least(self, seats: Sequence[Seat]) -> int:
-        """Returns the least cost of a set of this many seats."""
+        """Returns the lowest possible cost of lowering as many seats as `seats` has."""
         return sum(sorted(seat.devices for seat in self.seats)[: len(seats)])
 
     def _cheapest(self, seats: Sequence[Seat], lowered: dict[Seat, int]) -> None:
-        """Tries every amount that may still be best for each seat except the last. Finds the last by bisection."""
+        """For each seat except the last, tries every number of MiB that can still give the best result.
+
+        For the last seat, finds the number of MiB by bisection.
+        """
         seat, *rest = seats
         spent = _cost(lowered)
         below = self.best.cost[1] if self.best else None
@@ -200,7 +206,10 @@ class _Room:
             self.best = self._smallest_change({**lowered, seat: mib})
 
     def largest_first(self, touched: int) -> SmallestChange | None:
-        """Returns some seats that suffice, the largest first, each lowered no further than needed."""
+        """Returns a change that suffices but may not be the smallest.
+
+        It lowers the largest seats first, each only as far as needed.
+        """
         most = {seat: self.gain(seat) for seat in self.seats}
         steps = self.work.left
         lowered: dict[Seat, int] = {}
@@ -225,13 +234,16 @@ class _Room:
             return None
 
     def holds(self, lowered: dict[Seat, int]) -> bool:
-        """Returns True if the policy pack would pass the pool's seats after this change."""
+        """Returns True if the pool's seats satisfy the policy pack after this change."""
         if not self.packs(lowered):
             return False
         return not self.pressed or self.pressed_mib(lowered) <= 0
 
     def pressed_mib(self, lowered: dict[Seat, int]) -> int:
-        """Returns the MiB by which a device may be under its floor with every seat full; 0 or less if no device is."""
+        """Returns the MiB that a device may lack to keep its floor while every seat uses its whole budget.
+
+        The result is 0 or negative if every device keeps its floor.
+        """
         seats = [replace(seat, gpumem_mib=seat.gpumem_mib - lowered.get(seat, 0)) for seat in self.seats]
         if self.wanted:
             seats.append(
@@ -248,7 +260,8 @@ class _Room:
         return full_seats(replace(self.ledger, seats=tuple(seats)), self.pool).over_mib
 
     def packs(self, lowered: dict[Seat, int]) -> bool:
-        """Returns True if each seat finds a device after this change, and the queues' sum fits too.
+        """Returns True if, after this change, each seat fits a device, and the sum with the queues' quota fits the
+        pool.
 
         Raises OutOfWorkError.
         """
@@ -266,7 +279,7 @@ class _Room:
         if fits_apart(requests, alike):
             return True
         large = sum(count * devices for (mib, devices), count in requests.items() if 2 * mib > self.device_mib)
-        if large > self.pool.gpus:  # no two of these seats share a device
+        if large > self.pool.gpus:  # each of these seats needs a device that no other of these seats uses
             return False
         if requests.total() > _MOST_SEARCHED:
             self.unsure = True
@@ -303,7 +316,7 @@ class _Room:
 
 
 def _first(fits: Callable[[int], bool], low: int, high: int) -> int:
-    """Returns the first number from `low` on that fits. `high` is known to fit."""
+    """Returns the smallest number from `low` to `high` that fits. The caller knows that `high` fits."""
     return low + bisect_left(range(low, high), True, key=fits)
 
 
@@ -312,7 +325,7 @@ def _cost(lowered: dict[Seat, int]) -> int:
 
 
 def _of(ledger: Ledger, pool: Pool) -> Ledger:
-    """Returns the part of the ledger in the pool."""
+    """Returns a ledger with only this pool, its seats and its quotas."""
     return replace(
         ledger,
         pools=(pool,),

@@ -1,7 +1,8 @@
-"""Finds the fewest pods on devices to touch so that new pods fit. Exact, as far as the steps reach.
+"""Finds the minimum number of pods on devices to change so that new pods fit.
 
-The search deepens by the number of workloads touched. It puts new pods on full devices, then lowers, moves or parks the
-pods there until no device is too full. New pods that fit without a change are only counted. Units: whole MiB.
+The result is exact unless the search runs out of steps. The search first tries changes of one workload, then of two
+workloads, and so on. It places new pods on full devices. Then it lowers seats, moves pods or stops on-demand workloads
+until no device holds too much. It only counts new pods that fit without a change. Units: whole MiB.
 """
 
 from bisect import bisect_left
@@ -16,16 +17,16 @@ from tenancy.fit.amounts import Lowerable, cheapest
 from tenancy.fit.layout import Budget, DeviceRoom, Layout, PlacedPod, State
 from tenancy.fit.smallest_change import WORK, Change, Kind, SmallestChange, Wanted
 
-_NARROW = 3  # the most ways tried at each turn if the steps do not suffice for all
+_NARROW = 3  # the maximum number of choices at each step of a narrow search
 _NARROW_WORK = 200_000
 _DEEPER = 12
-_DEEPEST = 100  # the most workloads touched, and the most new pods put where others must give way
+_DEEPEST = 100  # the maximum number of changed workloads, and of placement steps
 
 
 def rearrange(
     devices: Sequence[DeviceRoom], pods: Sequence[PlacedPod], seats: dict[str, Budget], wanted: Wanted, work: int = WORK
 ) -> SmallestChange | None:
-    """Returns the least change after which the wanted pods also fit, or None if the search found none."""
+    """Returns the smallest change after which the wanted pods fit, or None if the search found none."""
     layout, steps = Layout(devices=devices, pods=pods, seats=seats, wanted=wanted), Work(work)
     for touched in range(_fewest(layout), min(len(pods) + len(seats), _DEEPEST) + 1):
         search = _Search(layout, touched, steps)
@@ -42,7 +43,7 @@ def rearrange(
 
 
 def _narrow(layout: Layout, fewest: int) -> SmallestChange | None:
-    """Returns the first change found by a search that tries only a few ways at each turn."""
+    """Returns the first change that a search finds if it tries only the best few choices at each step."""
     for touched in range(fewest, fewest + _DEEPER):
         search = _Search(layout, touched, Work(_NARROW_WORK), width=_NARROW)
         with suppress(OutOfWorkError):
@@ -53,7 +54,7 @@ def _narrow(layout: Layout, fewest: int) -> SmallestChange | None:
 
 
 def _fewest(layout: Layout) -> int:
-    """Returns a bound by count: the least number to touch for the new pods that need a change to fit."""
+    """Returns a lower bound, found by counting, for the number of workloads that must change."""
     wanted, now = layout.wanted, State(layout, 0)
     if layout.too_many <= 0 or wanted.count > 1:
         return int(layout.too_many > 0)
@@ -69,9 +70,9 @@ def _fewest(layout: Layout) -> int:
 
 
 class _Search:
-    """Searches depth-first for the cheapest change of this many workloads.
+    """Searches depth-first for the cheapest change of at most `touched` workloads.
 
-    A narrow search (`width`) ends with the first change.
+    With `width`, the search tries at most `width` choices at each step and ends with the first change that it finds.
     """
 
     def __init__(self, layout: Layout, touched: int, work: Work, width: int | None = None) -> None:
@@ -81,7 +82,10 @@ class _Search:
         self.mib: int | None = None
 
     def run(self) -> None:
-        """Runs the search. Raises OutOfWorkError; `best` is then the best change so far."""
+        """Runs the search until it ends or has used all its steps.
+
+        Raises OutOfWorkError; `best` is then the best change so far.
+        """
         turns = [iter((State(self.layout, self.most),))]
         while turns:
             state = next(turns[-1], None)
@@ -90,10 +94,10 @@ class _Search:
             else:
                 turns.append(self._put_new(state) if state.settled is None else self._repair(state))
             if self.mib == 0 or (self.width is not None and self.best is not None):
-                return  # no plan is cheaper than moves alone
+                return  # no other change is cheaper than moving pods without lowering a seat
 
     def _put_new(self, state: State) -> Iterator[State]:
-        """Puts one more new pod on devices that are too full."""
+        """Yields the states after one more new pod is placed, and the state in which no further pod is placed."""
         wanted = self.layout.wanted
         more = len(state.forced) < wanted.replicas and state.left > 0
         enough = state.puts >= self.layout.too_many
@@ -104,7 +108,7 @@ class _Search:
         if not enough:
             yield state.settle()
         if more and (self.most > 1 or wanted.replicas > 1):
-            yield from self._put_one_more(state, full=False)  # takes free memory, which a moved pod then lacks
+            yield from self._put_one_more(state, full=False)  # uses free memory that a moved pod could have used
 
     def _put_one_more(self, state: State, *, full: bool) -> Iterator[State]:
         if state.puts == _DEEPEST:
@@ -120,7 +124,10 @@ class _Search:
                 yield after
 
     def _ways(self, state: State, *, full: bool) -> Iterator[tuple[int, ...]]:
-        """Yields devices of one node for a new pod, whether it fits there or not. The fewest to touch come first."""
+        """Yields each choice of devices of one node for a new pod, even if other pods must then make room.
+
+        The choice that changes the fewest other pods comes first.
+        """
         found, wanted = [], self.layout.wanted
         by_count = full and wanted.count == 1
         for node in self.layout.nodes:
@@ -136,7 +143,10 @@ class _Search:
         return (choice for *_, choice in sorted(found))
 
     def _repair(self, state: State) -> Iterator[State]:
-        """Repairs the first device that holds too much: leaves it to lowered seats, or touches a pod there."""
+        """Yields ways to free memory on the first device that holds too much.
+
+        Lowered seats free the memory, or a pod on the device changes.
+        """
         self.work.take(10 + 10 * len(state.room))
         if state.bound() > state.left:
             return
@@ -152,7 +162,7 @@ class _Search:
                 yield from self._touch(state, pod)
 
     def _touch(self, state: State, pod: int) -> Iterator[State]:
-        """Yields every way in which a pod can free memory on its device."""
+        """Yields the state after each change by which this pod can free memory on its device."""
         found = self.layout.pods[pod]
         if found.leaves and pod not in state.moved:
             removed = state.remove(pod)
@@ -165,8 +175,10 @@ class _Search:
             yield state.lower(found.seat)
 
     def _targets(self, state: State, pod: int) -> Iterator[int]:
-        """Yields the devices where a removed pod may go: the fullest that fit first, then those that need
-        other changes.
+        """Yields the devices to which a removed pod may move.
+
+        Devices with enough free memory come first, the fullest before the others. Devices that need a further change
+        follow.
         """
         found, most = self.layout.pods[pod], self.layout.gains[pod]
         mib, is_lowered = found.mib, found.seat in state.lowered
@@ -177,7 +189,7 @@ class _Search:
             if index == found.device or (room + gain < mib and not state.left):
                 continue
             needs = 0 if room + gain >= mib else state.needs(index, mib - gain)
-            if needs > 1 and not is_lowered and most:  # the pod's own seat may be lowered as well
+            if needs > 1 and not is_lowered and most:  # lowering the pod's seat can free memory too
                 needs = min(needs, 1 + state.needs(index, mib - most))
             if needs <= state.left:
                 ways.append((needs, room if room >= mib else mib - room + 2**40, index))
@@ -187,13 +199,14 @@ class _Search:
         if ways and ways[0][0] == 0 and state.room_on(targets[0]) >= mib and not state.full:
             if len(state.forced) == self.layout.wanted.replicas:
                 return iter(targets[:1])
-            if not state.left:  # from here on, only the free memory of each device counts
+            if not state.left:  # no further change follows, so only the free memory of each device matters
                 return iter(self._unlike(state, targets))
         return iter(targets)
 
     def _unlike(self, state: State, devices: Iterable[int]) -> Iterable[int]:
-        """Returns the first of each set of like devices: equal free memory and, for pods with several
-        devices, the same node.
+        """Returns one device of each group of devices with equal free memory.
+
+        For pods with several devices, a group is within one node.
         """
         several = self.layout.wanted.count > 1
         first: dict[tuple[int, int], int] = {}
@@ -202,7 +215,7 @@ class _Search:
         return first.values()
 
     def _near(self, state: State, mib: int, gain: int, most: int) -> Iterable[int]:
-        """Returns the devices that come into question for a pod."""
+        """Returns the devices to which a pod may move, without those that cannot give a better result."""
         layout = self.layout
         if state.left > 1 or (state.left and most):
             self.work.take(2 * len(layout.devices))
@@ -223,7 +236,9 @@ class _Search:
         return near
 
     def _judge(self, state: State) -> None:
-        """Takes the state as the best one if the remaining new pods fit and the lowering costs less."""
+        """Makes the state the best change so far, if the remaining new pods fit and the lowered budgets cost less than
+        before.
+        """
         layout = self.layout
         rest = layout.wanted.replicas - len(state.forced)
         if rest:

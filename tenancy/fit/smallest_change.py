@@ -1,19 +1,20 @@
-"""Defines wanted pods, the changes that make them fit, and the proof that no smaller changes suffice.
+"""Defines wanted pods, and the smallest change after which the pods fit.
 
-Changes are compared by the number of workloads touched, then by the MiB of promises given up. Units: whole MiB of GPU
-memory.
+The smaller of two changes is the one with fewer changed workloads. If both change the same number of workloads, it is
+the one that gives up fewer MiB of promises. Units: whole MiB of GPU memory.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-# The steps of a search. They take about two seconds, and their number is the same on every machine.
+# The maximum number of steps of a search. A search with this limit takes about two seconds, and the limit is the same
+# on every machine.
 WORK = 3_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """`replicas` pods, each with `mib` on each of `count` devices of one node."""
+    """The wanted pods: `replicas` pods, each with `mib` on each of `count` devices of one node."""
 
     mib: int
     count: int = 1
@@ -29,18 +30,19 @@ class Wanted:
 
 
 class Kind(StrEnum):
-    """The kinds of a change."""
+    """The kind of a change."""
 
-    LOWER = "lower"  # lowers a seat's budget
-    MOVE = "move"  # moves a pod of a seat to another device, which costs one restart
+    LOWER = "lower"  # lowers the budget of a seat
+    MOVE = "move"  # moves a seat's pod to another device, which restarts the pod once
     PARK = "park"  # stops an on-demand workload until the new pods are placed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A change of one workload. `from_mib` and `to_mib` concern each device of each replica of a lowered seat.
+    """A change of one workload.
 
-    `source` and `target` are devices. A move has both, and a park only has `source`.
+    `from_mib` and `to_mib` are the old and the new budget of a lowered seat, on each device of each replica. `source`
+    is the pod's old device, and `target` is its new device. Only a move has a `target`.
     """
 
     kind: Kind
@@ -54,16 +56,16 @@ class Change:
 
     @property
     def mib(self) -> int:
-        """Returns the MiB of promises given up."""
+        """Returns the MiB of promises that the change gives up."""
         return ((self.from_mib or 0) - (self.to_mib or 0)) * self.replicas * self.devices_per_pod
 
 
 @dataclass(frozen=True, kw_only=True)
 class SmallestChange:
-    """The changes after which everything fits; none if everything fits now.
+    """The smallest set of changes after which all pods fit. The set is empty if all pods fit now.
 
-    `places` are the devices that each new replica would get. If not `proven`, the search ran out of steps: less than
-    `least` (workloads, then MiB) is impossible.
+    `places` has the devices that each new replica would get. Without `proven`, the search ran out of steps. Every
+    change that suffices then costs at least `least`, which is a number of workloads and a number of MiB.
     """
 
     changes: tuple[Change, ...] = ()
@@ -73,5 +75,5 @@ class SmallestChange:
 
     @property
     def cost(self) -> tuple[int, int]:
-        """Returns the number of workloads touched, and the MiB of promises given up."""
+        """Returns the number of changed workloads, and the MiB of promises that the changes give up."""
         return len(self.changes), sum(change.mib for change in self.changes)
