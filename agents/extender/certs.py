@@ -1,8 +1,8 @@
-"""certify: creates the certificates by which the scheduler and the extender of one pod authenticate each other.
+"""certify: creates the TLS certificates of the scheduler and the extender in one pod.
 
-A certificate authority signs one certificate for the server, which is 127.0.0.1, and one for the client. The
-authority's own key is thrown away, so that nobody can sign another certificate later. It runs once for each pod,
-as an init container, before scheduler and extender start.
+A certificate authority signs a server certificate for the extender and a client certificate for the scheduler. The
+program then deletes the authority's key, so that nobody can sign another certificate. An init container of the pod runs
+the program.
 """
 
 import shutil
@@ -17,8 +17,8 @@ from agents.runtime.log import Log
 from agents.runtime.settings import read, text, variable
 
 AUTHORITY, SERVER, CLIENT = "ca", "server", "client"
-_DAYS = 3650  # longer than a pod lives
-_KEY_MODE, _CERTIFICATE_MODE = 0o640, 0o644  # the files belong to the group of the emptyDir, which fsGroup sets
+_DAYS = 3650  # longer than any pod runs
+_KEY_MODE, _CERTIFICATE_MODE = 0o640, 0o644  # fsGroup sets the group of these files
 _CONFIGURATION = """
 [req]
 distinguished_name = name
@@ -40,7 +40,7 @@ extendedKeyUsage = clientAuth
 
 
 class CertifyError(AgentError):
-    """The certificates cannot be made. The message names the remedy."""
+    """The certificates cannot be created. The message contains the repair."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Settings:
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
-    """Creates the certificates in the directory and returns 0. Raises AgentError if that fails."""
+    """Creates the certificates in the directory CERTIFICATES, and returns 0. Raises AgentError after a failure."""
     folder = Path(read(Settings, environ).certificates)
     make_certificates(folder)
     log.info("created certificates", directory=str(folder), days=_DAYS)
@@ -57,7 +57,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def make_certificates(folder: Path) -> None:
-    """Creates an authority, a server and a client in `folder`; no file is ever visible half-written.
+    """Creates the certificates of the authority, the server and the client in `folder`. Each file appears complete.
 
     Raises CertifyError.
     """

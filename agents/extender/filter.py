@@ -1,4 +1,4 @@
-"""Answers the scheduler's filter and preempt requests from the cache, without I/O."""
+"""Computes the answers to kube-scheduler's filter and preempt requests from the cache. Does no I/O."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,8 @@ from tenancy.workload import at
 class Request:
     """A pod's request, and the result of its last filter.
 
-    `short` has the shortages of a seat that was placed by the ledger alone. `held` is set while a seat is held back.
+    `short` has the shortages of a seat that was placed although other pods use its memory. `held` is set while the seat
+    is held back.
     """
 
     memory: MemoryRequest
@@ -54,7 +55,7 @@ def request_of(pod: Json, names: Names, ledger: Ledger | None) -> Request | None
 
 
 class RequestCache:
-    """Keeps the requests of the pods that were filtered last, because a bind names only the pod."""
+    """Stores the requests of the pods filtered last, because a bind request contains only the pod's name."""
 
     _MOST = 10_000
 
@@ -73,7 +74,7 @@ class RequestCache:
 
 @dataclass(frozen=True, kw_only=True)
 class Verbs:
-    """Answers the verbs filter and preempt. `requests` remembers each pod's request for its bind."""
+    """Computes the answers to filter and preempt. `requests` stores each pod's request for its bind."""
 
     informers: Informers
     cache: Cache
@@ -83,7 +84,7 @@ class Verbs:
     requests: RequestCache = field(default_factory=RequestCache)
 
     def fits(self, query: PodNodes, names: Names) -> Fits:
-        """Chooses the best of the nodes, and reserves devices there."""
+        """Chooses the best of the query's nodes, and reserves devices of this node."""
         try:
             request = request_of(query.pod, names, self.informers.ledger)
         except MemoryRequestError as error:
@@ -104,11 +105,10 @@ class Verbs:
         return fits
 
     def _short(self, query: PodNodes, request: Request, fits: Fits) -> tuple[Fits, Request]:
-        """Judges a seat that fits no node because of memory in use.
+        """Computes the answer for a seat that fits no node because other pods use its memory.
 
-        The seat is held back, and then placed by the ledger.
-
-        While a seat is held back, its memory is reserved, and no pod is evicted.
+        The seat is first held back, with its memory reserved and without evictions. Later, the seat is placed although
+        other pods use its memory.
         """
         pod, before = Pod(query.pod), self.requests.of(query.pod["metadata"]["uid"])
         short = reclaimable(fits.short, self.informers.ledger)
@@ -132,16 +132,16 @@ class Verbs:
         return Fits((), {}, hopeless, short), replace(request, held=held)
 
     def _is_held(self, uid: str) -> bool:
-        """Returns True if the pod is held back. Then no pod is evicted for this pod, on any node."""
+        """Returns True if the pod is held back. The extender then chooses no victims for this pod."""
         last = self.requests.of(uid)
         return last is not None and last.held is not None and self.clock.monotonic() < last.held.until
 
     def victims(self, query: PodVictims, names: Names) -> dict[str, Victims]:
-        """Returns the victims on each node. Leaves out nodes where evictions would not help. Raises MemoryRequestError.
+        """Returns the victims on each node where evictions would help. Raises MemoryRequestError.
 
-        A node has no victims in the result only if the scheduler named none and the pod fits there now. A scheduler
-        from before kubernetes#135486 reports an error for any other such node. While pods terminate for a pod, no other
-        pods are evicted.
+        Returns no nodes while earlier victims of this pod terminate. The list of a node's victims is empty only if the
+        scheduler named no victim and the pod fits now. For any other empty list, a scheduler without kubernetes#135486
+        reports an error.
         """
         request, uid = request_of(query.pod, names, self.informers.ledger), query.pod["metadata"]["uid"]
         if request is None:
@@ -168,27 +168,26 @@ class _Preemption:
     def victims(self, name: str, given: Victims) -> Victims | None:
         """Returns the victims on a node, or None if the node is not a candidate.
 
-        The scheduler's own victims free what the pod lacks there: the sum of gpumem, CPU, or another resource. The
-        scheduler's victims are kept if their eviction also frees a device. Otherwise more victims are added. The
-        scheduler's victims are replaced only if the pod lacks nothing but gpumem: a free device then also frees the
-        sum.
+        The scheduler's victims free enough of the node's resources, such as CPU and the sum of gpumem. If they also
+        free a device, the result is these victims. Otherwise, more victims are added. If the node lacks only gpumem,
+        other victims replace the scheduler's victims, because freeing a device also frees enough of the sum.
         """
         if given.uids and self._needed(name, given.uids) is not None:
             return given
         node = self.verbs.cache.node(name)
         priority = self.request.entitlement.priority
         lower = {pod.uid for pod in node.pods.values() if pod.state is PodState.BOUND and pod.priority < priority}
-        needed = self._needed(name, {*lower, *given.uids})  # the scheduler may name a pod that is still assumed here
+        needed = self._needed(name, {*lower, *given.uids})  # the scheduler's victim may be assumed in the cache
         if needed is None or (given.uids and not needed):
-            return None  # the pod fits by now, and the scheduler would report an empty list of victims as an error
+            return None  # the pod fits now, and for an empty list the scheduler would report an error
         if given.uids and not (self._lacks_gpumem(node) and self._has_cpu(node, needed)):
             needed = node.by_priority({*given.uids, *needed})
         return Victims(needed, given.pdb_violations)
 
     def is_under_way(self, given: Mapping[str, Victims]) -> bool:
-        """Returns True if the pod was refused on a node where it fits after all terminating pods have ended.
+        """Returns True if a node refused the pod, but the pod will fit there after all terminating pods have ended.
 
-        kube-scheduler already counts terminating pods as gone; otherwise it would name victims there.
+        kube-scheduler names no victims on this node, because it already counts terminating pods as gone.
         """
         node = self.verbs.cache.retained(self.uid, self.verbs.clock.monotonic())
         return node is not None and node not in given and self._needed(node, ()) == ()
@@ -207,7 +206,7 @@ class _Preemption:
         )
 
     def _seated(self, name: str) -> Collection[str]:
-        """Returns the pods of the node that keep within a seat of the node's pool."""
+        """Returns the node's pods with a request within a seat of the node's pool."""
         ledger, node = self.verbs.informers.ledger, self.verbs.cache.node(name)
         if ledger is None or node.inventory is None:
             return ()
@@ -217,7 +216,7 @@ class _Preemption:
         }
 
     def _lacks_gpumem(self, node: NodeInfo) -> bool:
-        """Returns True if the node's sum of gpumem keeps the pod out, as kube-scheduler adds it up."""
+        """Returns True if the pod does not fit into the node's sum of gpumem, which kube-scheduler checks."""
         held_mib = sum(pod.request.total_mib for pod in node.pods.values())
         return held_mib + self.request.memory.total_mib > sum(node.offered.values())
 

@@ -1,4 +1,4 @@
-"""HTTP handlers: the scheduler's verbs (POST, mutual TLS), and the status pages (GET)."""
+"""HTTP handlers for the scheduler's verbs (POST with mutual TLS) and for the status pages (GET)."""
 
 import http.client
 import json
@@ -20,24 +20,26 @@ from agents.runtime.http_message import SAMPLES, HttpRequest, HttpResponse, sent
 from agents.runtime.metrics import Counter, Histogram
 from tenancy.names import METRIC_EXTENDER_OVERCROWDED, METRIC_EXTENDER_REFUSALS, METRIC_EXTENDER_SECONDS, Names
 
-# The informers' thread is active several times a second. If the thread hangs, the container needs a restart.
+# After this time without activity of the informers' thread, /healthz fails and the kubelet restarts the container.
 ALIVE_SECONDS = 60.0
 
 
 class NotReadyError(AgentError):
-    """Nothing may be placed now; the message has the reason."""
+    """No pod may be placed now. The message has the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """Decides if this extender may answer for its scheduler. `measured` is True once the exporters were asked."""
+    """Decides whether this extender may answer its scheduler. `measured` returns True after the first scrape of the
+    exporters.
+    """
 
     informers: Informers
     leadership: LeaderCheck
     measured: Callable[[], bool]
 
     def names(self) -> Names:
-        """Returns the ledger's names. Raises NotReadyError if nothing may be placed."""
+        """Returns the ledger's names. Raises NotReadyError if no pod may be placed."""
         if problem := self.problem():
             raise NotReadyError(problem)
         since, listed_at = self.leadership.since, self.informers.listed_at
@@ -50,7 +52,7 @@ class Readiness:
         return self.informers.names
 
     def serves(self) -> bool:
-        """Returns True if the scheduler's requests are answered."""
+        """Returns True if the extender answers the scheduler's requests."""
         try:
             self.names()
         except NotReadyError:
@@ -58,7 +60,7 @@ class Readiness:
         return True
 
     def problem(self) -> str | None:
-        """Returns why even a leader could place nothing, or None if it could."""
+        """Returns the reason why this extender could place no pod even as the leader, or None if it could."""
         if self.informers.problem:
             return self.informers.problem
         if self.informers.listed_at is None:
@@ -66,7 +68,7 @@ class Readiness:
         return None if self.measured() else "the devices are being measured"
 
 
-# The metrics that the answers to kube-scheduler increase.
+# The metrics of the answers to kube-scheduler.
 COUNTED: Mapping[str, Metric] = {
     METRIC_EXTENDER_SECONDS: Metric(
         text="Latency of the answers to kube-scheduler, by verb.", labels=("verb",), kind=MetricType.HISTOGRAM
@@ -81,7 +83,7 @@ COUNTED: Mapping[str, Metric] = {
 
 
 class VerbHandler:
-    """Answers the scheduler."""
+    """Answers kube-scheduler's requests."""
 
     def __init__(self, readiness: Readiness, placing: Verbs, binder: Binder, waiting: PendingPods) -> None:
         self.seconds = Histogram(METRIC_EXTENDER_SECONDS, COUNTED[METRIC_EXTENDER_SECONDS].text, "verb")
@@ -98,9 +100,9 @@ class VerbHandler:
         }
 
     def answer(self, request: HttpRequest) -> HttpResponse:
-        """Returns the protocol's answer.
+        """Returns the answer to a request of the scheduler.
 
-        Errors go into its field Error; an answer without that field has status 503.
+        An error is in the answer's field Error. An answer to preempt has no such field, so an error gives status 503.
         """
         verb = request.path.rpartition("/")[2]
         if verb not in self._verbs or request.method != "POST":
@@ -151,7 +153,7 @@ def _reason(error: AgentError, verb: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StatusHandler:
-    """Answers GET /metrics, /healthz and /readyz for everybody. The pages are read-only and do not name pods."""
+    """Answers GET /metrics, /healthz and /readyz to any client. These pages contain no names of pods."""
 
     readiness: Readiness
     families: Callable[[], tuple[Family, ...]]

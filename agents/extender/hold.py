@@ -1,9 +1,9 @@
-"""Holds seats back for a bounded time, while other pods give back memory beyond their budgets.
+"""Holds a seat back for a limited time, while other pods free the memory that they use beyond their budgets.
 
-A pod within its seat is placed whenever the ledger has free memory. A reading never refuses such a pod. If the seat's
-pod could not load now, gates close and the watchdog recycles. Meanwhile the seat is held back for some seconds, and
-then placed anyway. If the pod could load below the floor and no pod is over a budget, the seat is placed at once. A
-wait would change nothing.
+The extender always places a pod within its seat if the seat's memory is free by the ledger. If other pods use this
+memory, the pod could not load now. The gate then stops workloads, and the watchdog recycles pods. During this time, the
+seat is held back for some seconds. Then the extender places the pod anyway. The seat is not held back if the pod could
+load below the floor and no pod is over its budget, because waiting would not free memory.
 """
 
 import threading
@@ -17,13 +17,14 @@ from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
 from tenancy.ledger import Ledger
 
-# The scheduler tries each pod within 5 minutes. A seat without a try for longer has ended, or does not fit.
+# The scheduler retries each pod within 5 minutes. After this time without a retry, the seat's pod has ended or no
+# longer fits.
 _GONE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class HeldSeat:
-    """The hold on one seat; times in monotonic seconds."""
+    """A seat that is held back. Times are in monotonic seconds."""
 
     since: float
     until: float
@@ -33,7 +34,9 @@ class HeldSeat:
 
 @dataclass(kw_only=True)
 class SeatHolds:
-    """The holds on all seats, for any thread. `led_since` returns the monotonic time since which this process leads."""
+    """The seats that are held back. Any thread may call the methods. `led_since` returns the start of this process'
+    leadership in monotonic seconds, or None.
+    """
 
     seconds: float
     led_since: Callable[[], float | None]
@@ -42,7 +45,7 @@ class SeatHolds:
     _held: dict[str, HeldSeat] = field(default_factory=dict)
 
     def hold(self, pod: Pod, short: tuple[Shortage, ...], server_now: datetime) -> HeldSeat | None:
-        """Returns the hold on a seat with these shortages, or None if the seat is to be placed now.
+        """Returns the held seat, or None if the seat must be placed now.
 
         `server_now` is the API server's time of day.
         """
@@ -54,11 +57,11 @@ class SeatHolds:
             known = self._held.get(pod.uid)
             since = self._began(pod, now, server_now) if known is None else known.since
             held = HeldSeat(since, since + self.seconds, now, short[0].pool)
-            self._held[pod.uid] = held  # an ended hold is kept too, because a seat is held back only once
+            self._held[pod.uid] = held  # kept after its end too, because a seat is held back only once
             return held if now < held.until else None
 
     def release(self, uid: str) -> None:
-        """Ends the hold on a seat that is placed."""
+        """Ends the hold on a seat after its pod was placed."""
         with self._lock:
             if uid in self._held:
                 self._held[uid] = replace(self._held[uid], until=self._held[uid].since)
@@ -71,10 +74,10 @@ class SeatHolds:
         return {pool: counts[pool] for pool in {*pools, *counts}}
 
     def _began(self, pod: Pod, now: float, server_now: datetime) -> float:
-        """Returns the start of the hold: now, unless an earlier leader may have held the pod back.
+        """Returns the time when the hold on the pod began.
 
-        A pod that is older than this leadership may have been held back before, for an unknown time. Its hold counts
-        from its creation, so that restarts never prolong it. At worst such a seat is placed too early.
+        An earlier leader may already have held back a pod that is older than this leadership. For such a pod, the hold
+        begins at the pod's creation, so that restarts never prolong the hold. The pod may then be placed too early.
         """
         created = pod.metadata.get("creationTimestamp")
         if not created:
@@ -85,9 +88,10 @@ class SeatHolds:
 
 
 def crowded(short: Iterable[Shortage]) -> bool:
-    """Returns True if each node lacks memory for the seat, or has a pod over its budget that should give memory back.
+    """Returns True if all nodes are crowded.
 
-    A node where the seat would load below the floor, with all pods within their budgets, is not crowded.
+    On a crowded node, the shortage exceeds the floor or a pod is over its budget. On any other node, the seat's pod can
+    load below the floor.
     """
     by_node: dict[str, bool] = {}
     for each in short:
@@ -96,10 +100,10 @@ def crowded(short: Iterable[Shortage]) -> bool:
 
 
 def reclaimable(short: Iterable[Shortage], ledger: Ledger | None) -> tuple[Shortage, ...]:
-    """Removes from the shortages the holders on record that keep within their recorded use."""
+    """Returns the shortages without those holders that are unbudgeted workloads within their measured use on record."""
     if ledger is None:
         return tuple(short)
-    # Of a tenant's records the largest counts, because a pod does not show its own record.
+    # A pod does not show its record, so the largest record of its tenant counts.
     by_size = sorted(ledger.unbudgeted, key=lambda each: each.measured_mib)
     recorded = {(each.tenant, each.pool): each.measured_mib for each in by_size}
 

@@ -1,7 +1,7 @@
-"""Leader election: an informer on the Lease shows if this pod's kube-scheduler leads.
+"""Watches the Lease of kube-scheduler's leader election.
 
-Two schedulers never schedule at once, and each asks the extender of its own pod. Only the extender of the leader
-answers, so that two extenders never give away the same memory.
+Only the leading scheduler schedules pods, and each scheduler uses the extender in its own pod. An extender answers only
+while its scheduler leads. So two extenders never give the same memory to different pods.
 """
 
 import threading
@@ -19,7 +19,7 @@ _DEFAULT_SECONDS = 15  # kube-scheduler's own default for leaseDurationSeconds
 
 
 class LeaderCheck(Protocol):
-    """Shows if this process leads. `since` is the start of its leadership in monotonic seconds, or None."""
+    """Shows whether this pod's scheduler leads. `since` is the start of leadership in monotonic seconds, or None."""
 
     @property
     def since(self) -> float | None: ...
@@ -27,22 +27,22 @@ class LeaderCheck(Protocol):
 
 @dataclass(frozen=True)
 class AlwaysLeader:
-    """Stands for a single scheduler without leader election, which always leads."""
+    """Replaces the Lease for a single scheduler without leader election. This scheduler always leads."""
 
     since: float
 
 
 @dataclass(kw_only=True)
 class LeaseWatcher:
-    """Watches the Lease. One thread runs `informer`; all threads read.
+    """Watches the Lease. One thread runs `informer`; any thread may read `since`.
 
-    `gained` is called each time that leadership begins.
+    `gained` is called each time the leadership begins.
     """
 
     api: Api
     namespace: str
     name: str
-    holder: str  # the pod that leads; kube-scheduler's identity is its host name, "_" and a UUID
+    holder: str  # this pod's name; kube-scheduler's identity is the pod's name, "_" and a UUID
     gained: Callable[[], None]
     clock: Clock
     log: Log
@@ -58,18 +58,18 @@ class LeaseWatcher:
 
     @property
     def since(self) -> float | None:
-        """Returns None also if the Lease was not renewed within its duration, because another process may then lead."""
+        """Returns None also if the Lease has expired, because another scheduler may then lead."""
         with self._lock:
             return self._since if self.clock.monotonic() < self._until else None
 
     def see(self, lease: Object | None) -> None:
-        """Takes the current Lease, or None if the Lease is gone."""
+        """Stores the current Lease, or None if the Lease was deleted."""
         spec = (lease or {}).get("spec") or {}
         ours = str(spec.get("holderIdentity") or "").startswith(f"{self.holder}_")
         now = self.clock.monotonic()
         with self._lock:
             led = self._since is not None and now < self._until
-            if spec.get("renewTime") != self._renewed:  # otherwise the same Lease was only read again
+            if spec.get("renewTime") != self._renewed:  # if equal, the Lease has not been renewed
                 self._renewed = spec.get("renewTime")
                 self._until = now + (spec.get("leaseDurationSeconds") or _DEFAULT_SECONDS)
             self._since = (self._since if led else now) if ours else None

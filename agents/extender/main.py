@@ -1,8 +1,9 @@
-"""extender: places pods by device for the kube-scheduler in the same pod, over mutual TLS on the loopback.
+"""extender: chooses devices for the kube-scheduler in the same pod, which sends its requests over mutual TLS on
+127.0.0.1.
 
-The extender answers only while its scheduler leads, and uses only data that it has read from the API since then. When
-in doubt, the pod waits. Another port serves /metrics, /healthz and /readyz. One thread does this with a bounded share
-of the CPU.
+The extender answers only while its scheduler leads, and only after it has relisted the cluster as the leader. When the
+extender does not answer, pods wait. Another port serves /metrics, /healthz and /readyz from one thread, with a limited
+share of the CPU.
 """
 
 import ssl
@@ -43,17 +44,17 @@ from tenancy.devices.allocate import Scoring
 from tenancy.names import RETRY_ANNOTATION, SCHEDULER
 
 LOOPBACK = "127.0.0.1"
-_IDLE_SECONDS = 120.0  # longer than kube-scheduler keeps a connection, which would otherwise be closed under a request
-_BODY_BYTES = 16 * 2**20  # enough for a pod and the names of the nodes or of their victims
+_IDLE_SECONDS = 120.0  # longer than kube-scheduler keeps an idle connection
+_BODY_BYTES = 16 * 2**20  # enough for a request with a pod and all nodes or victims
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """VERBS_PORT listens on the loopback, HTTP_PORT on every address.
+    """VERBS_PORT listens on 127.0.0.1, and HTTP_PORT on every address.
 
-    CERTIFICATES is the directory that certify writes.
+    CERTIFICATES is the directory with the certificates that certify creates.
 
-    LEASE is the namespace/name of the scheduler's Lease. It is empty for a scheduler without leader election.
+    LEASE is the scheduler's Lease as namespace/name. LEASE is empty for a scheduler without leader election.
     """
 
     verbs_port: int = variable(PORT)
@@ -104,9 +105,9 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def _run(part: Callable[[], None], verbs: Server) -> None:
-    """Runs a part that should not return.
+    """Runs a loop that should never end.
 
-    If the part returns, the verbs end too: half an extender would look healthy.
+    If the loop ends, this function stops the server of the verbs, so that the whole extender exits.
     """
     try:
         part()
@@ -115,11 +116,11 @@ def _run(part: Callable[[], None], verbs: Server) -> None:
 
 
 def server_tls(folder: Path) -> ssl.SSLContext:
-    """Returns TLS 1.3 for clients with a certificate that the authority in `folder` signed. Raises AgentError."""
+    """Returns a TLS 1.3 context for clients with a certificate of the authority in `folder`. Raises AgentError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
-    context.num_tickets = 0  # kube-scheduler resumes no session
+    context.num_tickets = 0  # kube-scheduler does not resume TLS sessions
     try:
         context.load_cert_chain(folder / f"{SERVER}.crt", folder / f"{SERVER}.key")
         context.load_verify_locations(folder / f"{AUTHORITY}.crt")
@@ -131,9 +132,9 @@ def server_tls(folder: Path) -> ssl.SSLContext:
 
 
 class Extender:
-    """Joins the parts of the extender.
+    """Creates and connects the parts of the extender.
 
-    `connect` makes an API client with this timeout in seconds and this many attempts.
+    `connect` takes a timeout in seconds and a number of attempts, and returns an API client.
     """
 
     def __init__(
@@ -215,7 +216,7 @@ class Extender:
         self.open_desk = StatusHandler(readiness=readiness, families=series.families, monotonic=clock.monotonic)
 
     def threads(self) -> Iterable[Callable[[], None]]:
-        """Returns the loops that never return, each for a thread of its own."""
+        """Yields the extender's endless loops. The caller runs each loop in a separate thread."""
         yield from (
             self.informers.informer.run,
             self.waiting.keep,
@@ -251,7 +252,7 @@ class Extender:
         return self._readiness.serves()
 
     def _nudge(self) -> None:
-        """Makes an event for kube-scheduler that changes nothing."""
+        """Changes an annotation of an unused ResourceClaim, so that kube-scheduler retries the pending pods."""
         path = f"/apis/resource.k8s.io/v1/namespaces/{self._namespace}/resourceclaims/{SCHEDULER}"
         moment = self._clock.now().isoformat()
         self._claims.merge_patch(path, {"metadata": {"annotations": {RETRY_ANNOTATION: moment}}})

@@ -44,7 +44,7 @@ METRICS: Mapping[str, Metric] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ExtenderMetrics:
-    """Collects every metric of a scrape."""
+    """Collects the values of all metrics for a scrape."""
 
     readiness: Readiness
     verbs: VerbHandler
@@ -68,7 +68,7 @@ class ExtenderMetrics:
         yield Sample(name=METRIC_EXTENDER_UNSETTLED, value=self.unsettled())
         yield Sample(name=METRIC_EXTENDER_WAITING, value=self.waiting())
         for pool, number in self.held().items():
-            self.verbs.overcrowded.add(pool, 0)  # exists from the start, so that a first increase is visible
+            self.verbs.overcrowded.add(pool, 0)  # creates the series at 0, so that its first increase is visible
             yield Sample(name=METRIC_EXTENDER_HELD_SEATS, labels={"pool": pool}, value=number)
         for kind, number in self.drift().items():
             yield Sample(name=METRIC_EXTENDER_DRIFT, labels={"kind": kind}, value=number)

@@ -1,8 +1,8 @@
-"""Makes kube-scheduler retry pending pods, which found no free memory.
+"""Makes kube-scheduler retry a pending pod as soon as the pod fits.
 
-kube-scheduler retries a refused pod at the next event of the cluster, or after five minutes. It may learn of a pod's
-end before the extender, and the end of a reservation is no event to kube-scheduler (gpushare-scheduler-extender#187,
-kubernetes#122019). If a refused pod would fit by now, the extender makes an event: it changes one ResourceClaim that no
+kube-scheduler retries a refused pod at the next cluster event, or after five minutes. It may notice a pod's end before
+the extender does, and it cannot notice the end of the extender's reservation (gpushare-scheduler-extender#187,
+kubernetes#122019). So when a refused pod would fit, the extender causes an event: it changes one ResourceClaim that no
 pod uses.
 """
 
@@ -20,17 +20,21 @@ from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog, keep_running
 from tenancy.ledger import Ledger
 
-# The scheduler may retry by itself after its shortest back-off, of 1 s.
+# The extender causes no event for this time after a refusal, because the scheduler may retry after its shortest
+# back-off of 1 s.
 GRACE_SECONDS = 1.5
-# The interval between two checks, because reservations and readings end without an event.
+# The longest time between two checks. Reservations and readings end without an event, so waiting for events is not
+# enough.
 _LOOK_SECONDS = 5.0
-# A pod that the scheduler has not tried for so long is gone. The scheduler tries each pod within 5 minutes.
+# The scheduler retries each pod within 5 minutes. After this time without a retry, the pod no longer exists.
 _GONE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class PendingPod:
-    """A refused pod, with the nodes and the monotonic time of the refusal. `reported`: an event was made after that."""
+    """A refused pod, with the nodes and the monotonic time of the refusal. `reported` is True after the extender caused
+    an event for this pod.
+    """
 
     request: Request
     nodes: tuple[str, ...]
@@ -40,10 +44,10 @@ class PendingPod:
 
 @dataclass(kw_only=True)
 class PendingPods:
-    """Remembers refused pods. Any thread reports pods; one thread runs `keep`.
+    """Stores the refused pods. One thread runs `keep`; any thread may call `refuse`, `forget` and `grown`.
 
-    `nudge` makes the event, and raises AgentError. `serves` returns True while this process answers the scheduler. Pods
-    that another process refused are not known here. So an event is made whenever this process begins to answer.
+    `nudge` causes the event; it may raise AgentError. `serves` returns True while this process answers the scheduler.
+    When this process begins to answer, `nudge` is called once, because other processes may have refused pods before.
     """
 
     cache: Cache
@@ -61,8 +65,8 @@ class PendingPods:
         return len(self._refused)
 
     def refuse(self, uid: str, request: Request, nodes: Iterable[str]) -> None:
-        """Adds a pod that found no free memory on these nodes."""
-        shared = tuple(map(sys.intern, nodes))  # each request has its own copy of every name
+        """Adds a pod that fits none of these nodes now."""
+        shared = tuple(map(sys.intern, nodes))  # each parsed request has new strings for the same names
         with self._lock:
             self._refused[uid] = PendingPod(request, shared, self.clock.monotonic())
 
@@ -71,11 +75,11 @@ class PendingPods:
             self._refused.pop(uid, None)
 
     def grown(self) -> None:
-        """Checks again soon, because there may be more free memory."""
+        """Starts a check soon, because more memory may be free."""
         self.more_room.set()
 
     def look(self) -> bool:
-        """Makes an event if refused pods would fit now, and returns True in this case. Raises AgentError."""
+        """Causes an event and returns True if a refused pod would fit now. Raises AgentError."""
         if self._begins():
             return True
         now = self.clock.monotonic()
@@ -111,7 +115,7 @@ class PendingPods:
         return begins
 
     def _fitting(self, waiting: Mapping[str, PendingPod], now: float) -> Mapping[str, PendingPod]:
-        """Returns the pods that a filter would now place, or begin to hold back. Equal requests are judged once."""
+        """Returns the pods for which the next filter would have another result than the last one."""
         rooms: dict[object, frozenset[str]] = {}
         fitting = {}
         for uid, pod in waiting.items():
@@ -120,7 +124,7 @@ class PendingPods:
                 if pod.request.held.until <= now or not self._is_crowded(uid, pod, now):
                     fitting[uid] = pod
                 continue
-            nominee = uid if self.cache.is_nominated(uid) else ""  # a nominated pod has memory that is kept for it
+            nominee = uid if self.cache.is_nominated(uid) else ""  # memory may be kept for this pod
             key = memory, entitlement, nominee
             if key not in rooms:
                 rooms[key] = self.cache.feasible_nodes(memory, now, nominee, entitlement, by_ledger=True)
@@ -129,12 +133,12 @@ class PendingPods:
         return fitting
 
     def _is_crowded(self, uid: str, pod: PendingPod, now: float) -> bool:
-        """Returns True if a filter would still hold the seat back."""
+        """Returns True if the next filter would still hold the seat back."""
         short = self.cache.shortages(uid, pod.request.memory, pod.nodes, now, pod.request.entitlement)
         return crowded(reclaimable(short, self.ledger()))
 
     def _pause(self) -> None:
-        """Waits until there may be more free memory, or until the interval has passed."""
+        """Waits until more memory may be free, for at most the interval."""
         if self.more_room.wait(_LOOK_SECONDS):
             self.more_room.clear()
             self.clock.sleep(GRACE_SECONDS)

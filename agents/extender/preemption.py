@@ -1,6 +1,7 @@
-"""Chooses the pods to evict so that devices become free for another pod. Pure functions.
+"""Chooses the pods to evict so that a request fits on a node's devices. Units: MiB.
 
-kube-scheduler's own preemption knows only the node's sum. It may evict pods without freeing a device. Units: MiB.
+kube-scheduler's preemption sees only the node's sum of gpumem. Its victims may all leave, and still no device has
+enough free memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,9 +12,9 @@ from tenancy.devices.allocate import MemoryRequest
 
 @dataclass(frozen=True, kw_only=True)
 class Occupant:
-    """A pod that may be evicted, with its request on each device and its measured use by device index.
+    """A pod that may be evicted. `mib` is its request on each device, and `used_mib` its measured use by device index.
 
-    A `seated` pod has a promise in the ledger: it comes back and loads its request again.
+    A `seated` pod has a promise in the ledger. After an eviction, it comes back and loads its request again.
     """
 
     uid: str
@@ -23,40 +24,40 @@ class Occupant:
     seated: bool = False
 
     def frees_mib(self, index: int) -> int:
-        """Returns the measured MiB that the pod's eviction frees on a device, if the ledger keeps the pod's memory."""
+        """Returns the measured MiB of the device that are free for other pods after the pod's eviction."""
         used_mib = self.used_mib[index]
         return max(used_mib - self.mib, 0) if self.seated else used_mib
 
 
 @dataclass(frozen=True)
 class Room:
-    """The MiB left of a device, by the ledger and as measured minus the floor.
+    """The free MiB of a device. `mib` is free by the ledger.
 
-    The second is None if it does not count.
+    `spare_mib` is measured free memory minus the floor, or None if measurements do not count.
     """
 
     mib: int
     spare_mib: int | None = None
 
     def more(self, mib: int, used_mib: int) -> "Room":
-        """Returns the memory left after a pod with this request and this use has ended."""
+        """Returns the free MiB after a pod with this request and this measured use has ended."""
         return Room(self.mib + mib, None if self.spare_mib is None else self.spare_mib + used_mib)
 
     def lacks_mib(self, request: MemoryRequest) -> tuple[int, int]:
-        """Returns the MiB that the request lacks on this device, by the ledger and as measured.
+        """Returns the MiB that the request lacks on this device, first by the ledger and then by measurement.
 
-        At most 0 if it fits.
+        Both values are at most 0 if the request fits.
         """
         return request.mib - self.mib, 0 if self.spare_mib is None else request.mib - self.spare_mib
 
 
 def fewest(request: MemoryRequest, room: Mapping[int, Room], occupants: Sequence[Occupant]) -> tuple[str, ...] | None:
-    """Returns the UIDs of the pods that must leave, by falling priority; None if evictions would not help.
+    """Returns the UIDs of the pods to evict, the highest priority first. Returns None if evictions would not help.
 
-    `room` has each device that could take the request. For one device, the fewest pods leave. Of equally few pods,
-    those of the lowest priorities leave. More pods leave if the first use less than they requested and measured memory
-    is still short. For a request of several devices, the easiest devices are cleared first. Then each pod that no
-    longer needs to leave stays.
+    `room` has the devices that are large enough for the request. On each device, as few pods as possible are evicted,
+    and of equally many pods those with the lowest priorities. If measured memory is still short, more pods are evicted.
+    A request for several devices takes the devices with the easiest evictions. At last, each pod stays if the request
+    also fits without its eviction.
     """
     plans = []
     for index, left in room.items():
@@ -78,7 +79,9 @@ def fewest(request: MemoryRequest, room: Mapping[int, Room], occupants: Sequence
 def _clear_both(
     request: MemoryRequest, index: int, left: Room, occupants: Sequence[Occupant]
 ) -> Sequence[Occupant] | None:
-    """Returns the occupants that must leave one device: first for memory by the ledger, then for measured memory."""
+    """Returns the occupants to evict from one device: first those for memory by the ledger, then those for measured
+    memory.
+    """
     leaving = _clear(left.lacks_mib(request)[0], occupants)
     if leaving is None:
         return None
@@ -91,7 +94,7 @@ def _clear_both(
 
 
 def _clear(need_mib: int, occupants: Sequence[Occupant]) -> Sequence[Occupant] | None:
-    """Returns the occupants that must leave one device so that `need_mib` more become free."""
+    """Returns the occupants to evict from one device, so that `need_mib` more are free."""
     count = _count(need_mib, occupants)
     if count is None:
         return None
@@ -100,8 +103,7 @@ def _clear(need_mib: int, occupants: Sequence[Occupant]) -> Sequence[Occupant] |
         left = [each for each in occupants if each not in chosen]
         highest = next(p for p in sorted({each.priority for each in left}) if _covers(need_mib, count, left, p))
         sizes = sorted((each for each in left if each.priority == highest), key=lambda each: (each.mib, each.uid))
-        # The last occupant to leave is only as large as needed. Each earlier one is the largest, so that less remains
-        # to free.
+        # Each chosen occupant is the largest, so that less remains to free. Only the last one is as small as possible.
         pick = sizes[-1] if count > 1 else next(each for each in sizes if each.mib >= need_mib)
         chosen.append(pick)
         need_mib -= pick.mib
@@ -110,7 +112,7 @@ def _clear(need_mib: int, occupants: Sequence[Occupant]) -> Sequence[Occupant] |
 
 
 def _count(need_mib: int, occupants: Sequence[Occupant]) -> int | None:
-    """Returns the least number of occupants that must leave, or None if even all together are too few."""
+    """Returns the smallest number of occupants that free `need_mib`, or None if all occupants together free less."""
     for count, mib in enumerate(sorted((each.mib for each in occupants), reverse=True)):
         if need_mib <= 0:
             return count
@@ -119,7 +121,7 @@ def _count(need_mib: int, occupants: Sequence[Occupant]) -> int | None:
 
 
 def _covers(need_mib: int, count: int, occupants: Sequence[Occupant], highest: int) -> bool:
-    """Returns True if `count` of the occupants up to a priority have `need_mib`."""
+    """Returns True if `count` occupants of at most the priority `highest` can free `need_mib`."""
     sizes = sorted((each.mib for each in occupants if each.priority <= highest), reverse=True)
     return sum(sizes[:count]) >= need_mib
 

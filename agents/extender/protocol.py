@@ -1,7 +1,8 @@
-"""Reads and writes kube-scheduler's extender protocol, as JSON from and to plain types.
+"""Reads the JSON of kube-scheduler's extender requests, and makes the JSON of the answers.
 
-Source: k8s.io/kube-scheduler/extender/v1 types.go (its fields have no JSON tags), and HTTPExtender in
-pkg/scheduler/extender.go. The scheduler has nodeCacheCapable: true, so requests name nodes and victims.
+Source: k8s.io/kube-scheduler/extender/v1 types.go, where the fields have no JSON tags, and HTTPExtender in
+pkg/scheduler/extender.go. The scheduler's setting `nodeCacheCapable` is true, so requests contain only the names of
+nodes.
 """
 
 import json
@@ -24,7 +25,7 @@ class VerbError(AgentError):
 
 @dataclass(frozen=True)
 class PodNodes:
-    """A filter request: a pod, and the nodes to judge (ExtenderArgs)."""
+    """A filter request: a pod, and the names of its candidate nodes (ExtenderArgs)."""
 
     pod: Json
     nodes: tuple[str, ...]
@@ -32,7 +33,7 @@ class PodNodes:
 
 @dataclass(frozen=True)
 class Victims:
-    """The victims on one node by UID, and how many a PodDisruptionBudget would rather keep (MetaVictims)."""
+    """The UIDs of one node's victims, and the number of victims that violate a PodDisruptionBudget (MetaVictims)."""
 
     uids: tuple[str, ...]
     pdb_violations: int = 0
@@ -40,7 +41,7 @@ class Victims:
 
 @dataclass(frozen=True)
 class PodVictims:
-    """A preempt request: a pod, and by node the pods that the scheduler would evict (ExtenderPreemptionArgs)."""
+    """A preempt request: a pod, and the scheduler's victims by node (ExtenderPreemptionArgs)."""
 
     pod: Json
     victims: Mapping[str, Victims]
@@ -83,12 +84,12 @@ def read_binding(body: bytes) -> PodBinding:
 
 
 def filter_result(nodes: Iterable[str], refused: Mapping[str, str], hopeless: Mapping[str, str]) -> Json:
-    """Returns an ExtenderFilterResult. Evicting pods would not help on the `hopeless` nodes."""
+    """Returns an ExtenderFilterResult. On the `hopeless` nodes, evictions would not help."""
     return {"NodeNames": list(nodes), "FailedNodes": refused, "FailedAndUnresolvableNodes": hopeless}
 
 
 def preemption_result(victims: Mapping[str, Victims]) -> Json:
-    """Returns an ExtenderPreemptionResult. A node that is left out is no candidate."""
+    """Returns an ExtenderPreemptionResult. The scheduler drops each node that the result does not contain."""
     return {
         "NodeNameToMetaVictims": {
             node: {"Pods": [{"UID": uid} for uid in each.uids], "NumPDBViolations": each.pdb_violations}
@@ -109,9 +110,9 @@ BOUND: Json = {"Error": ""}
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Turns a wrong shape into a VerbError.
+    """Raises VerbError for a request of the wrong shape.
 
-    Only the pod's own scheduler can ask, so its version or settings are wrong.
+    Only this pod's scheduler can send requests, so the scheduler's version or settings are then wrong.
     """
     try:
         yield

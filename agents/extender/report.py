@@ -1,6 +1,4 @@
-"""Writes Events on pods: for a seat that waits for memory in use, for a seat placed despite such use, for a
-lost device.
-"""
+"""Makes the Events on pods: for a seat that is held back, for a seat placed on memory in use, and for a lost device."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,7 +7,7 @@ from agents.extender.cache.pod_info import PodInfo
 from agents.kube.events import Event, Reference
 from tenancy.names import EVENT_DEVICE_LOST, EVENT_SEAT_HELD, EVENT_SEAT_OVERCROWDED
 
-_NAMED = 3  # the most devices in a note, and the most pods of each device
+_NAMED = 3  # the largest number of devices in an Event, and of pods for each device
 
 
 def held_event(pod: Reference, short: Sequence[Shortage], hold_seconds: float) -> Event:
