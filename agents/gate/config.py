@@ -1,4 +1,4 @@
-"""The gates as the stack declares them."""
+"""The gates that the stack file declares."""
 
 import json
 from dataclasses import dataclass
@@ -9,9 +9,10 @@ from tenancy.decode import DecodeError, decode
 
 @dataclass(frozen=True, kw_only=True)
 class GateConfig:
-    """Declares one gate: its Deployment, and when it opens. It needs demand, and free memory on every device.
+    """One gate: a Deployment, and the conditions for scaling it between 0 and 1.
 
-    The free memory must cover need, floor and margin. Only `samples` in a row that agree change anything.
+    The gate opens while there is demand, and while every device has enough free memory for the need, the floor and the
+    margin. The gate acts only after `samples` samples in a row with the same result.
     """
 
     name: str
@@ -27,7 +28,7 @@ class GateConfig:
 
     @property
     def longest_idle_seconds(self) -> int:
-        """Returns the idle time after which the gate closes the Deployment; 0 at the end of a window."""
+        """Returns the idle time after which the gate closes. For a window, this time is 0."""
         return 0 if isinstance(self.demand, Window) else self.idle_seconds
 
 

@@ -1,4 +1,4 @@
-"""Decides which gates to open and to close: the pure half of the gate (record 0000)."""
+"""Decides which gates to open (scale to 1) and which to close (scale to 0). All functions are pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,19 +10,20 @@ from agents.gate.probes import FreeMemory
 from agents.gate.types import Action, Cause, GateState, Intent, Signal
 from agents.telemetry.client import NodeTelemetry
 
-# Samples in a row under the floor. A single sample may be the moment in which one model replaces another.
+# A gate closes after this number of samples in a row below the floor. A single such sample may be normal, while one
+# model replaces another.
 PRESSED_SAMPLES = 2
 
-# These causes rest on a reading, which counts once however often it is read.
+# These causes depend on a reading, so a sample counts only if its reading is new.
 _MEASURED = (Cause.ROOM, Cause.NO_ROOM, Cause.PRESSURE)
 
 
 def decide(
     states: Sequence[GateState], readings: Sequence[NodeTelemetry], seating: Seating, now: int
 ) -> tuple[Intent, ...]:
-    """Returns the intents after one sample, in the order of the gates. An earlier gate gets the headroom first.
+    """Returns one intent for each gate after a sample, in the order of the gates. An earlier gate gets headroom first.
 
-    After a failed probe a gate closes only for a seat or under pressure.
+    After a failed probe, a gate closes only for a seat or because a device is below its floor.
     """
     gates: dict[str, list[GateState]] = {}
     for state in states:
@@ -48,10 +49,7 @@ def decide(
 
 
 def entry_after(intent: Intent, now: int, *, acts: bool) -> JournalEntry | None:
-    """Returns the gate's journal entry after the intent was carried out.
-
-    If `acts` is False, the intent is only reported.
-    """
+    """Returns the gate's journal entry for an intent. `acts` is False if the gate only reports the intent."""
     found, answer, entry = intent.state.deployment, intent.state.answer, intent.state.ownership.entry
     if entry is None or not intent.state.ownership.own:
         return entry
@@ -66,7 +64,10 @@ def entry_after(intent: Intent, now: int, *, acts: bool) -> JournalEntry | None:
 
 
 def _counted(state: GateState, signal: Signal, pool: Headroom, pressure: Pressure | None) -> Intent:
-    """Returns the signal with its samples in a row. A reading that the last sample also used does not count again."""
+    """Returns the intent: the signal, and the number of samples in a row with this signal.
+
+    A sample with the same reading as the last sample is not counted.
+    """
     before = state.agreed
     in_a_row = before is not None and (before.act, before.cause) == (signal.act, signal.cause)
     repeated = pressure.device.repeated if pressure else any(device.repeated for device in pool.devices)
@@ -85,7 +86,7 @@ def _signal(state: GateState, pool: Headroom, pressure: Pressure | None, now: in
     if not state.open:
         return _of_closed(state, pool, now)
     if pressure is not None:
-        # A failed probe keeps no gate open under pressure. A waiting pod of a seat waits for no second sample.
+        # Under pressure, the gate closes even after a failed probe. For a waiting pod of a seat, one sample is enough.
         waits = pressure.for_seats and bool(pool.waiting)
         cause, needed = (Cause.SEAT, 1) if waits else (Cause.PRESSURE, PRESSED_SAMPLES)
         return Signal(act=Action.CLOSE, cause=cause, why=why(pool, pressure), needed=needed)

@@ -1,4 +1,4 @@
-"""Reads and scales the Deployments behind gates, and finds what else scales these Deployments."""
+"""Reads and scales the gates' Deployments, and finds the autoscalers of these Deployments."""
 
 import http.client
 from collections.abc import Iterator, Mapping
@@ -15,9 +15,9 @@ _KIND = "Deployment"
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """A Deployment. `scaled_by` is the field manager that owns spec.replicas; None after a scale to 0.
+    """A Deployment. `scaled_by` is the field manager that owns spec.replicas, or None after a scale to 0.
 
-    `seats` are the resources named …/gpumem that its pods request. `pods` is its label selector.
+    `seats` are the gpumem resources that its pods request, of any domain. `pods` is its label selector.
     """
 
     namespace: str
@@ -42,14 +42,16 @@ def read(api: Api, namespace: str, name: str) -> Deployment | None:
 
 
 def read_pods(api: Api, deployment: Deployment) -> Mapping[str, str | None]:
-    """Returns the Deployment's pods that are not ending: the UID, and the node if the pod is bound. Raises ApiError."""
+    """Returns the node of each running or pending pod of the Deployment by UID, or None for an unbound pod. Raises
+    ApiError.
+    """
     path = f"/api/v1/namespaces/{deployment.namespace}/pods"
     found = map(Pod, api.items(path, labelSelector=deployment.pods))
     return {pod.uid: pod.node for pod in found if not (pod.terminating or pod.ended)}
 
 
 def read_scalers(api: Api, namespace: str) -> Mapping[str, str]:
-    """Returns the autoscalers of a namespace, by the name of the Deployment that they scale. Raises ApiError."""
+    """Returns the namespace's autoscalers by the name of their Deployment. Raises ApiError."""
     found = {}
     for kind, path in (
         ("HorizontalPodAutoscaler", f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"),
@@ -57,22 +59,24 @@ def read_scalers(api: Api, namespace: str) -> Mapping[str, str]:
     ):
         for item in _items(api, path):
             target = at(item, "spec", "scaleTargetRef")
-            # Deployment is KEDA's default, https://keda.sh/docs/latest/reference/scaledobject-spec/
+            # KEDA's default kind is Deployment: https://keda.sh/docs/latest/reference/scaledobject-spec/
             if target.get("kind", _KIND) == _KIND:
                 found[str(target.get("name"))] = f"{kind} {item['metadata']['name']}"
     return found
 
 
 def scale(api: Api, deployment: Deployment, replicas: int) -> None:
-    """Scales the Deployment. Raises ApiError, which is `outdated` if the Deployment changed since it was read."""
-    # A merge patch of the subresource takes the version of the whole object (ScaleREST in
+    """Scales the Deployment. Raises ApiError. The error is `outdated` if the Deployment has changed since `deployment`
+    was read.
+    """
+    # For a merge patch of the subresource scale, the resourceVersion is the Deployment's (ScaleREST in
     # pkg/registry/apps/deployment/storage/storage.go).
     body = {"metadata": {"resourceVersion": deployment.resource_version}, "spec": {"replicas": replicas}}
     api.merge_patch(f"{_path(deployment.namespace, deployment.name)}/scale?fieldManager={GATE}", body)
 
 
 def _items(api: Api, path: str) -> Iterator[Object]:
-    """Yields the objects; nothing if the cluster lacks the kind."""
+    """Yields the objects of a kind, or nothing if the kind is unknown to the API server."""
     try:
         yield from api.items(path)
     except ApiError as error:
@@ -123,7 +127,7 @@ def _seats(pod_spec: Object) -> set[str]:
 
 
 def _requirements(selector: Object) -> Iterator[str]:
-    """Yields a selector's requirements, written as in a list request.
+    """Yields the requirements of a label selector in the syntax of a list request.
 
     Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#list-and-watch-filtering
     """

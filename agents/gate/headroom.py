@@ -1,4 +1,4 @@
-"""Computes a pool's headroom: the memory that on-demand workloads may take. Chooses the gates to close if it is short.
+"""Computes a pool's headroom, and chooses the gates to close if the headroom is too small.
 
 Units: whole MiB of GPU memory, whole seconds.
 """
@@ -16,13 +16,14 @@ from agents.telemetry.client import NodeTelemetry
 from tenancy.devices.waiting import DeviceMemory, WaitingSeat, to_free_mib
 from tenancy.units import MIB
 
-# The most waiting seats that a log line names.
+# The largest number of waiting seats in a log line.
 _NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolDevice:
-    """One device. Pods behind open gates may still load `loading_mib`; just closed gates give `closing_mib` back.
+    """One device. Pods of open gates may still load `loading_mib`. Pods of gates that closed just now will free
+    `closing_mib`.
 
     `repeated` is True if the last sample used the same reading.
     """
@@ -41,13 +42,15 @@ class PoolDevice:
 
     @property
     def newcomers_mib(self) -> int:
-        """Returns the memory left for gates that open."""
+        """Returns the free memory that opening gates may use."""
         return self.free_mib - self.loading_mib - self.need.kept_mib
 
 
 @dataclass(frozen=True, kw_only=True)
 class Headroom:
-    """The devices of a pool, and the waiting seats in their order. `problem` is empty if every device was measured."""
+    """The devices of a pool, and the waiting seats by priority and age. `problem` is empty if every device was
+    measured.
+    """
 
     problem: str
     floor_mib: int
@@ -61,14 +64,18 @@ class Headroom:
 
 @dataclass(frozen=True)
 class Pressure:
-    """The device for which a gate must close: for pods of seats that still have to load, or for the floor."""
+    """A device that needs the memory of a gate's pods. `for_seats` is True if pods of seats must load, and False if the
+    device is below its floor.
+    """
 
     device: PoolDevice
     for_seats: bool
 
 
 def used_mib(readings: Iterable[NodeTelemetry], pods: Collection[str]) -> dict[str, int]:
-    """Returns the use of the pods with these UIDs, by the device's UUID. Empty if the users are not known."""
+    """Returns the MiB that the pods with these UIDs use, by the device's UUID. The result is empty if the devices'
+    processes are not known.
+    """
     held: dict[str, int] = {}
     for reading in readings:
         for use in reading.uses:
@@ -106,16 +113,19 @@ def headroom_of(readings: Sequence[NodeTelemetry], states: Sequence[GateState], 
 
 
 def with_opened(pool: Headroom, gate: GateConfig) -> Headroom:
-    """Returns the headroom after the gate has opened. The gate's pod may come to any device."""
+    """Returns the headroom after the gate has opened. Its pod may start on any device, so the need counts on every
+    device.
+    """
     return replace(
         pool, devices=tuple(replace(each, loading_mib=each.loading_mib + gate.need_mib) for each in pool.devices)
     )
 
 
 def pressures(pool: Headroom, states: Sequence[GateState]) -> Mapping[str, Pressure]:
-    """Returns the names of the gates that must close: the last started first, and no more than needed.
+    """Returns the pressure on each gate that must close, by the gate's name. No more gates close than needed, and the
+    last declared closes first.
 
-    Gates with pods that use no memory yet are included, because these pods are about to load.
+    A gate may close although its pods use no memory yet, because these pods will load soon.
     """
     found: dict[str, Pressure] = {}
     for_seats = _to_free_mib(pool)
@@ -147,9 +157,9 @@ def why(pool: Headroom, pressure: Pressure) -> str:
 
 
 def refusal(pool: Headroom, gate: GateConfig) -> str | None:
-    """Returns why the gate cannot open, or None if it can.
+    """Returns the reason why the gate cannot open, or None if it can.
 
-    The fullest device decides, because the pod may come to any.
+    The gate's pod may start on any device, so even the fullest device must have enough free memory.
     """
     fullest = min(pool.devices, key=lambda each: each.newcomers_mib)
     if fullest.newcomers_mib >= pool.needed_mib(gate):
@@ -164,7 +174,8 @@ def refusal(pool: Headroom, gate: GateConfig) -> str | None:
 def asked_back(pool: Headroom, states: Sequence[GateState], gate: GateConfig) -> frozenset[str]:
     """Returns the gates to close so that a gate with demand can open. Only gates without a demand signal close.
 
-    The last gates close first, and no more than needed. No gate closes if all together would not free enough memory.
+    The last declared gate closes first, and no more gates close than needed. If all of them together would free too
+    little memory, all stay open.
     """
     missing = {each: pool.needed_mib(gate) - each.newcomers_mib for each in pool.devices}
     leaving = []
@@ -193,9 +204,9 @@ def _to_free_mib(pool: Headroom) -> Mapping[str, int]:
 
 
 def _may_use(state: GateState, device: PoolDevice, devices: Iterable[PoolDevice]) -> bool:
-    """Returns True if the gate's pods use the device, or may still be placed there.
+    """Returns True if the gate's pods use the device, or may still use it.
 
-    Pods without use may come to any device of their node, or of the pool.
+    A pod without measured use may still use any device of its node. An unbound pod may use any device of the pool.
     """
     if any(each.uuid in state.used_mib for each in devices):
         return device.uuid in state.used_mib
@@ -203,6 +214,6 @@ def _may_use(state: GateState, device: PoolDevice, devices: Iterable[PoolDevice]
 
 
 def _is_closing(state: GateState, now: int) -> bool:
-    """Returns True if the gate was just closed. The gate waits 60 s for its pods to end."""
+    """Returns True if the gate closed within the last 60 s. Its pods may not have ended yet."""
     since = state.unchanged_for(now)
     return state.ownership.own and not state.open and since is not None and since < UNDER_WAY_SECONDS

@@ -1,8 +1,8 @@
-"""gate: scales on-demand workloads from 0 to 1 while a device has enough free memory, and back (record 0000).
+"""gate: scales on-demand workloads from 0 to 1 replica while there is headroom, and back to 0.
 
-A pass reads the journal, the devices, the pods, the Deployments and their demand, decides, writes the journal and then
-acts. If two runs overlap, one writes and the other does nothing. An error of one gate's namespace or probe is reported
-on its Deployment, and the other gates go on.
+A pass reads the journal, the devices, the pods, the Deployments and their demand. Then the pass decides, writes the
+journal, and scales Deployments. If two runs overlap, only the run that wrote the journal scales. If one gate's
+namespace or probe causes an error, the gate writes an Event on its Deployment and continues with the next gates.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -35,15 +35,15 @@ from tenancy.decode import DecodeError, decode
 from tenancy.ledger import Ledger
 from tenancy.seconds import FRESH_SECONDS
 
-# The most probes that run at once. So a probe without an answer does not delay the others.
+# The largest number of probes at the same time. A probe that waits for its timeout does not delay these other probes.
 PROBES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(sampling.Settings):
-    """The settings of a run. The first of GATES with demand gets the headroom.
+    """The settings of a run.
 
-    For STARTING_SECONDS after its start a pod may still load.
+    The gate that comes first in GATES gets headroom first. A pod may still load for STARTING_SECONDS after its start.
     """
 
     gates: tuple[GateConfig, ...] = variable(declared)
@@ -65,9 +65,9 @@ def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
 
 @dataclass(kw_only=True)
 class GateRun:
-    """One run. `agreed` has for each gate the last samples that agree.
+    """One run of the gate. `agreed` has, for each gate, the last samples in a row with the same result.
 
-    `readings`, `seating` and `moment` belong to the last sample. `reported` are the Events of this run.
+    `readings`, `seating` and `moment` are those of the last sample. `reported` has the Events that this run wrote.
     """
 
     settings: Settings
@@ -83,13 +83,12 @@ class GateRun:
     reported: set[Event] = field(default_factory=set)
 
     def take(self) -> None:
-        """Takes one sample: closes gates for others first, because no probe may delay this.
-
-        Then judges all gates by demand.
+        """Makes one pass. First closes gates for seats or for the floor, because probes must not delay this. Then
+        decides on all gates by demand.
 
         Raises AgentError.
         """
-        before, self.agreed = self.agreed, {}  # a sample that fails agrees with none
+        before, self.agreed = self.agreed, {}  # after a failed sample, counting starts again
         record = self._journal.read()
         began, now = self.clock.monotonic(), int(self._now().timestamp())
         ledger = sampling.read_ledger(self.settings, self.api, self.log)
@@ -114,7 +113,7 @@ class GateRun:
         self.agreed = {intent.gate.name: intent.agreed for intent in intents}
 
     def _measure(self, ledger: Ledger) -> tuple[NodeTelemetry, ...]:
-        """Reads the exporters and the pods, and returns the headroom by pool. Raises AgentError."""
+        """Reads the nodes and the exporters. Marks the readings that the last sample also used. Raises AgentError."""
         before, self.readings = self.readings, {}
         nodes = read_nodes(self.api)
         readings = sampling.read_telemetry(
@@ -124,7 +123,7 @@ class GateRun:
         return tuple(replace(each, repeated=not each.is_new(before.get(each.node))) for each in readings)
 
     def _now(self) -> datetime:
-        """Returns the time for idle times, cool-down and windows. Raises UnsoundError if the clocks disagree."""
+        """Returns the time of day. Raises UnsoundError if the local clock and the API server's clock disagree."""
         before, now = self.moment, self.clock.now()
         self.moment = Moment(at=self.clock.monotonic(), server=self.api.time or now, local=now)
         problem = self.moment.problem(before)
@@ -139,7 +138,9 @@ class GateRun:
         agreed: Mapping[str, Streak],
         now: int,
     ) -> list[GateState]:
-        """Returns the state of each gate, without its demand. Raises ApiError if the API does not answer."""
+        """Returns the state of each gate without the result of its probe. Raises ApiError if the API server does not
+        answer.
+        """
         scalers = cache(partial(deployments.read_scalers, self.api))
         states = []
         for gate in self.settings.gates:
@@ -169,7 +170,7 @@ class GateRun:
             self.log.warning("there is no Deployment of that name", gate=gate.name, deployment=gate.deployment)
             return None
         if self.settings.dry_run and entry is not None:
-            entry = follow(found, entry, now)  # while it observes, the gate owns the replicas that others set
+            entry = follow(found, entry, now)  # a gate that observes follows the replicas that others set
         pods = deployments.read_pods(self.api, found)
         return GateState(
             gate=gate,
@@ -180,7 +181,7 @@ class GateRun:
         )
 
     def _answered(self, states: Sequence[GateState], done: Collection[str]) -> list[GateState]:
-        """Returns the states with the answers of their probes. Gates in `done` are not asked."""
+        """Returns the states with the results of their probes. Skips the gates in `done`."""
         now = self.clock.now()
 
         def answered(state: GateState) -> GateState:
@@ -195,9 +196,9 @@ class GateRun:
             return list(probes.map(answered, states))
 
     def _carry_out(self, record: Record, intents: Sequence[Intent], now: int, began: float) -> Record | None:
-        """Writes the intents to the journal, reports the intents and acts.
+        """Writes the intents to the journal, reports them, and scales the Deployments.
 
-        Returns the journal, or None if another run wrote the journal in the meantime. Raises ApiError.
+        Returns the journal, or None if another run changed the journal after it was read. Raises ApiError.
         """
         written = self._write(record, intents, now)
         if written is None:
@@ -209,7 +210,7 @@ class GateRun:
         return self._act(written, [intent for intent in intents if intent.act is not Action.KEEP], now, began)
 
     def _write(self, record: Record, intents: Sequence[Intent], now: int) -> Record | None:
-        """Writes the journal. Returns None if another run wrote since the record was read. Raises ApiError."""
+        """Writes the journal. Returns None if another run changed the journal after it was read. Raises ApiError."""
         declared_gates = {gate.name for gate in self.settings.gates}
         content = {name: entry for name, entry in record.content.items() if name in declared_gates}
         for intent in intents:
@@ -229,7 +230,9 @@ class GateRun:
                 self._record(report.act_event(intent, dry_run=True))
 
     def _act(self, record: Record, intents: Sequence[Intent], now: int, began: float) -> Record:
-        """Scales what is due. Reports a refusal on the refused gate. Raises ApiError if the API does not answer."""
+        """Scales the Deployments of these intents. Writes an Event for each refused request. Raises ApiError if the API
+        server does not answer.
+        """
         for intent in intents:
             name = intent.gate.name
             if self.clock.monotonic() - began > FRESH_SECONDS:
@@ -241,7 +244,7 @@ class GateRun:
             except ApiError as error:
                 if error.status is None:
                     raise
-                # The API may have scaled the Deployment. The journal shows that the act was begun.
+                # The API server may have scaled the Deployment, so the journal keeps the act.
                 self.log.error(f"could not {intent.act}: {error}", gate=name)
                 self._record(report.refused_event(intent, error))
                 continue
@@ -254,20 +257,20 @@ class GateRun:
         return record
 
     def _scale(self, intent: Intent) -> bool:
-        """Scales one Deployment. Returns False if the Deployment changed since it was read. Raises ApiError."""
+        """Scales one Deployment. Returns False if the Deployment changed after it was read. Raises ApiError."""
         found, replicas = intent.state.deployment, 1 if intent.act is Action.OPEN else 0
         try:
             deployments.scale(self.api, found, replicas)
         except ApiError as error:
             if not error.outdated:
                 raise
-            # An earlier attempt may have succeeded although its answer was lost.
+            # The answer to an earlier, successful attempt may have been lost.
             now = deployments.read(self.api, found.namespace, found.name)
             return now is not None and now.replicas == replicas
         return True
 
     def _undo(self, record: Record, intent: Intent, now: int) -> Record:
-        """Removes an act that did not happen from the journal."""
+        """Removes from the journal an act that was not carried out."""
         entry = entry_after(intent, now, acts=False)
         if entry is None:
             return record
@@ -286,9 +289,9 @@ class GateRun:
 
 
 def _unreadable(gate: GateConfig, entry: JournalEntry | None, why: str) -> GateState | None:
-    """Returns the Deployment as the gate left it, so that its memory is not given away.
+    """Returns the state that the gate last gave its Deployment, so that no other gate takes its memory.
 
-    None without a journal entry.
+    Returns None if the gate has no journal entry.
     """
     if entry is None:
         return None

@@ -1,4 +1,4 @@
-"""Finds the owner of a Deployment's replicas: the gate, until something else changes the replicas.
+"""Decides whether the gate owns a Deployment's replicas. The gate owns them until something else changes them.
 
 Times are whole seconds since 1970.
 """
@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 from agents.gate.deployments import Deployment
 
-# The run that began an act has ended after this time (components/base/agent.py).
+# After this time, the run that began an act has ended (components/base/agent.py).
 UNDER_WAY_SECONDS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class JournalEntry:
-    """The state in which a gate left its Deployment, and since when there has been no demand.
+    """The replicas that the gate last gave its Deployment. `changed_at` is the time of this act.
 
-    `generation` is the Deployment's generation when `replicas` was decided. While it is the same, nobody has changed
-    the spec.
+    `idle_since` is the time since which there has been no demand. `generation` is the Deployment's generation before
+    the act. While the generation is the same, the Deployment's spec is unchanged.
     """
 
     uid: str
@@ -28,10 +28,10 @@ class JournalEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class Ownership:
-    """The gate owns the replicas unless `other` names another owner. `entry` is what the journal should hold.
+    """The owner of a Deployment's replicas: the gate, or `other`. `entry` is the new journal entry.
 
-    `under_way` is True while the gate has begun to scale and the result is not visible yet. `unreadable` is the API's
-    error.
+    `under_way` is True while the result of the gate's last act is not visible yet. `unreadable` is the error of the API
+    if the Deployment could not be read.
     """
 
     entry: JournalEntry | None
@@ -45,12 +45,13 @@ class Ownership:
 
 
 def ownership_of(found: Deployment, entry: JournalEntry | None, scaler: str | None, now: int) -> Ownership:
-    """Returns the owner now. `scaler` scales the Deployment by itself.
+    """Returns the current owner of the replicas.
 
-    `entry` is the journal's, None at first sight.
+    `scaler` is an autoscaler of the Deployment. `entry` is the journal entry, or None for a Deployment that the gate
+    sees for the first time.
     """
     if entry is not None and entry.uid != found.uid:
-        entry = None  # the old Deployment was deleted, and a new one has the same name
+        entry = None  # somebody deleted the Deployment and created one with the same name
     other = _other(found, entry, scaler)
     if other is not None:
         return Ownership(entry=entry, other=other)
@@ -64,7 +65,7 @@ def ownership_of(found: Deployment, entry: JournalEntry | None, scaler: str | No
 
 
 def follow(found: Deployment, entry: JournalEntry, now: int) -> JournalEntry:
-    """Returns the entry with the replicas that the Deployment has. If they differ, the entry counts as changed now."""
+    """Returns the entry with the Deployment's current replicas. If the replicas differ, `changed_at` is now."""
     if entry.replicas == found.replicas:
         return entry
     return replace(entry, generation=found.generation, replicas=found.replicas, changed_at=now, idle_since=None)

@@ -1,4 +1,4 @@
-"""Reads the pods that the gate needs: pods on the pools' nodes, pods that are ending, and seats that wait."""
+"""Reads the pods on the pools' nodes, and the waiting pods of seats."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +15,10 @@ from tenancy.workload import at, maps_at
 
 @dataclass(frozen=True, kw_only=True)
 class BoundPod:
-    """A pod on a node. `uuids` are the devices that it was placed on.
+    """A pod on a node. `uuids` are the UUIDs of its devices. Times are seconds since 1970.
 
-    `running_since` is when the last of its containers started, or None until every container has started. `going_since`
-    is when the pod's deletion began, and `grace_seconds` is its grace period. Times are seconds since 1970.
+    `running_since` is the time when its last container started, or None until all containers have started.
+    `going_since` is the time when the pod's deletion began, and `grace_seconds` is its grace period.
     """
 
     uid: str
@@ -33,9 +33,9 @@ class BoundPod:
 
 @dataclass(frozen=True, kw_only=True)
 class Seating:
-    """The ledger's seats, the pods on the pools' nodes, and the pods of seats that wait.
+    """The ledger's seats, the pods on the pools' nodes, and the waiting pods of seats.
 
-    For `starting_seconds` after its start a pod may still load.
+    A pod may still load for `starting_seconds` after its start.
     """
 
     seats: tuple[Seat, ...] = ()
@@ -50,7 +50,7 @@ class Seating:
 def read_seating(
     api: Api, ledger: Ledger, readings: Sequence[NodeTelemetry], log: Log, *, starting_seconds: int
 ) -> Seating:
-    """Reads the seats and the pods, after the readings were taken. Raises ApiError."""
+    """Reads the seats and the pods. The readings must be older than the pods. Raises ApiError."""
     nodes = dict.fromkeys(reading.node for reading in readings)
     return Seating(
         seats=ledger.seats,
@@ -61,9 +61,9 @@ def read_seating(
 
 
 def with_ended(seating: Seating, readings: Iterable[NodeTelemetry], before: Seating, now: int) -> Seating:
-    """Adds the pods that have ended and still use a device. Such a pod counts as going since the first such sample.
+    """Adds the pods that have ended but still use a device in the readings.
 
-    `before` is the result of the last sample.
+    Such a pod counts as ending since the first sample with such a reading. `before` is the result of the last sample.
     """
     there, since = {pod.uid for pod in seating.pods}, {pod.uid: pod.going_since or now for pod in before.pods}
     ended = {
@@ -93,7 +93,7 @@ def _bound(pod: Pod, ledger: Ledger, log: Log) -> BoundPod:
 def _running_since(pod: Pod) -> int | None:
     states = [at(container, "state") for container in maps_at(pod.status, "containerStatuses")]
     going_on = [at(state, "running") for state in states if state.get("terminated") is None]
-    if not any(states) and pod.running and pod.status.get("startTime"):  # the status lists no containers
+    if not any(states) and pod.running and pod.status.get("startTime"):  # a pod with a status that lists no containers
         return _seconds(pod.status["startTime"])
     if not going_on or not all(going_on):
         return None

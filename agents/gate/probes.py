@@ -1,4 +1,4 @@
-"""Demand probes: each asks if an on-demand workload has work. A failed probe changes nothing."""
+"""The kinds of probes, which find out whether an on-demand workload has demand. A failed probe changes nothing."""
 
 import json
 import sys
@@ -13,15 +13,15 @@ from zoneinfo import ZoneInfo
 from agents.runtime.errors import AgentError
 from agents.runtime.http_client import fetch
 
-# The most bytes of a probe's answer, which a tenant writes. As Python objects they take up to 25 times as much memory.
+# The largest size in bytes of a tenant's answer to a probe. The parsed answer takes up to 25 times as much host memory.
 ANSWER_BYTES = 64 * 2**10
-# Every error that a tenant's answer can cause in a probe.
+# The errors that a tenant's answer can cause in a probe.
 PROBE_ERRORS = (AgentError, ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
-_LARGEST = sys.float_info.max  # no larger integer can become a float
+_LARGEST = sys.float_info.max  # a larger integer cannot be converted to a float
 
 
 class ProbeError(AgentError):
-    """The probe gave no answer. In this case nothing changes."""
+    """The probe failed. The gate then keeps the workload as it is."""
 
 
 def fetch_answer(url: str) -> bytes:
@@ -31,7 +31,7 @@ def fetch_answer(url: str) -> bytes:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """A probe's answer. `wanted` is True if there is work. `why` is the figure that the probe read."""
+    """A probe's result. `wanted` is True if there is demand. `why` contains the value that the probe read."""
 
     wanted: bool
     why: str
@@ -39,14 +39,14 @@ class ProbeResult:
 
 @dataclass(frozen=True, kw_only=True)
 class HttpJson:
-    """Reads the number at `field` (a.b.c) of the JSON object at `url`."""
+    """Reads a number from the JSON object at `url`. `field` is its path, such as a.b.c."""
 
     kind: ClassVar = "http_json"
     url: str
     field: str
 
     def answer(self, now: datetime, get: Callable[[str], bytes]) -> ProbeResult:
-        """Fetches and judges the number. Raises ProbeError and FetchError."""
+        """Reads the number; a number of 1 or more is demand. Raises ProbeError and FetchError."""
         value: Any = _json(self.url, get(self.url))
         for part in self.field.split("."):
             if not isinstance(value, Mapping) or part not in value:
@@ -57,14 +57,16 @@ class HttpJson:
 
 @dataclass(frozen=True, kw_only=True)
 class PrometheusQuery:
-    """Reads the single value of an instant query. An empty answer fails: the query should end in `or vector(0)`."""
+    """Reads the value of an instant query. The probe fails if the query has no result, so the query should end in `or
+    vector(0)`.
+    """
 
     kind: ClassVar = "prometheus"
     address: str
     query: str
 
     def answer(self, now: datetime, get: Callable[[str], bytes]) -> ProbeResult:
-        """Runs the query and judges its value. Raises ProbeError and FetchError."""
+        """Runs the query; a value of 1 or more is demand. Raises ProbeError and FetchError."""
         url = f"{self.address.rstrip('/')}/api/v1/query?{urlencode({'query': self.query})}"
         data = _json(url, get(url)).get("data")
         try:
@@ -76,7 +78,7 @@ class PrometheusQuery:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Has demand from the first to the second time of a day, such as 22:00-06:00."""
+    """Has demand during a part of each day, such as 22:00-06:00."""
 
     kind: ClassVar = "window"
     between: str
@@ -96,7 +98,7 @@ class Window:
 
 @dataclass(frozen=True)
 class FreeMemory:
-    """Has always demand, because the workload has no demand signal. Free memory alone decides."""
+    """Always has demand. The gate then opens and closes only by free memory."""
 
     kind: ClassVar = "free_memory"
 

@@ -1,4 +1,4 @@
-"""Makes the gate's log line for each intent, and the gate's Events on the Deployment."""
+"""Makes the log line of each intent, and the Events on the gates' Deployments."""
 
 from agents.gate.types import Action, Cause, Intent
 from agents.kube.errors import ApiError
@@ -37,9 +37,9 @@ def log_line(intent: Intent, log: Log) -> None:
 
 
 def act_event(intent: Intent, *, dry_run: bool) -> Event:
-    """Returns the Event of an act, with its numbers.
+    """Returns the Event of an act with the numbers behind it.
 
-    While the gate observes, the text stays the same, so that it is written once.
+    While the gate observes, the text has no numbers, so that repeated acts make one Event.
     """
     signal, version = intent.signal, intent.state.deployment.resource_version
     note = f"would {signal.act}: {signal.cause}" if dry_run else f"{signal.cause}: {signal.why}"
@@ -48,7 +48,7 @@ def act_event(intent: Intent, *, dry_run: bool) -> Event:
 
 
 def keep_event(intent: Intent) -> Event | None:
-    """Returns the Event of a gate that stays as it is although its tenant might expect a change."""
+    """Returns the Event for a gate that the tenant may expect to change, but that stays as it is."""
     gate, cause, why = intent.gate, intent.signal.cause, intent.signal.why
     notes = {
         Cause.OTHER: (EVENT_GATE_LEFT_ALONE, f"the gate leaves it alone: {why}"),

@@ -1,7 +1,7 @@
-"""Computes the memory that seats need on each device of a pool, and the memory that ending pods are about to free.
+"""Computes the memory that seats need on each device of a pool, and the memory that ending pods will free soon.
 
-A pod may take its seat at any time. So the gate keeps memory free for seats without a pod, and for pods that start.
-Gates close for seats that wait or start. The gate lends the memory that running seats leave unused.
+A seat's pod may start at any time, so the gate keeps memory free for seats without a pod and for starting pods. Gates
+close when a seat's pod waits or starts. On-demand workloads may use the memory that running pods of seats leave unused.
 
 Units: whole MiB of GPU memory, whole seconds.
 """
@@ -14,22 +14,21 @@ from agents.gate.pods import BoundPod, Seating
 from agents.telemetry.client import NodeTelemetry
 from tenancy.units import MIB
 
-# The memory of an ending pod counts as being freed for its grace period, at most 60 s, until its end is measured. A pod
-# that takes longer has a process that hangs.
+# An ending pod's memory counts as soon free during its grace period, but for at most 60 s. After this time, a process
+# of the pod probably hangs.
 LONGEST_GRACE_SECONDS = 60
 MEASURED_SECONDS = 15
-# A waiting seat waits at most this long for an ending pod with a budget. The pod has no right
-# to memory beyond its budget.
+# A waiting seat waits at most this time for an ending pod with a budget.
 SOON_SECONDS = 15
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeatNeed:
-    """One device, and the memory that seats need there.
+    """The memory that seats need on one device.
 
-    `room_mib` is free by the ledger. Starting pods may still load `starting_mib`. `kept_mib` includes these, unoccupied
-    seats, and pods that use no memory yet. Ending pods free `going_mib`, of which `soon_mib` come early enough for a
-    waiting seat.
+    `room_mib` is free by the ledger. Starting pods may still load `starting_mib`. `kept_mib` is `starting_mib`, plus
+    the memory of seats without a pod and of pods that use no memory yet. Ending pods will free `going_mib`. The part
+    `soon_mib` is free early enough for a waiting seat.
     """
 
     room_mib: int
@@ -41,7 +40,7 @@ class SeatNeed:
 
 @dataclass(frozen=True, kw_only=True)
 class _Share:
-    """One pod's share of a device: the MiB that the pod holds by the ledger, and the MiB that it still has to load."""
+    """The MiB of a device that one pod holds by the ledger, and the MiB that the pod may still load there."""
 
     uuid: str
     held_mib: int
@@ -50,7 +49,7 @@ class _Share:
 
 
 def seat_needs(readings: Sequence[NodeTelemetry], seating: Seating, now: int) -> Mapping[str, SeatNeed]:
-    """Returns the needs by the device's UUID. All `readings` are of one pool."""
+    """Returns the need of each device by its UUID. All `readings` must belong to one pool."""
     pods: defaultdict[str, dict[str, BoundPod]] = defaultdict(dict)
     for pod in seating.pods:
         pods[pod.node][pod.uid] = pod
@@ -80,9 +79,9 @@ def _stays(pod: BoundPod) -> bool:
 
 
 def _shares(pod: BoundPod, reading: NodeTelemetry, seating: Seating, now: int) -> Iterator[_Share]:
-    """Yields the pod's share of each device that it was given or uses.
+    """Yields the pod's share of each device that the extender chose for it or that it uses.
 
-    If neither is known, any device of its node counts.
+    If these devices are not known, yields a share of every device of the node.
     """
     devices = [device.uuid for device in reading.devices]
     used = {use.uuid: use.used_bytes // MIB for use in reading.uses if use.uid == pod.uid}
@@ -103,7 +102,8 @@ def _shares(pod: BoundPod, reading: NodeTelemetry, seating: Seating, now: int) -
 def _is_going(pod: BoundPod, now: int, seconds: int, grace_seconds: int) -> bool:
     """Returns True while the pod is within its grace period plus `seconds`.
 
-    At most `grace_seconds` of the grace period count; for a pod without a budget, at most 60 s.
+    The grace period counts for at most `grace_seconds`. For a pod without a budget, the grace period counts for at most
+    60 s.
     """
     if pod.going_since is None:
         return False
@@ -112,7 +112,7 @@ def _is_going(pod: BoundPod, now: int, seconds: int, grace_seconds: int) -> bool
 
 
 def _absent_mib(pools: set[str], seating: Seating, staying: Iterable[BoundPod]) -> int:
-    """Returns the MiB that seats without a pod, and waiting pods of queues, may load in the pool."""
+    """Returns the MiB that may still be loaded in the pool by seats without a pod and by waiting pods of queues."""
     left: defaultdict[str, int] = defaultdict(int)
     for seat in seating.seats:
         left[seat.tenant] += seat.total_mib if seat.pool in pools else 0

@@ -1,4 +1,4 @@
-"""Defines the observed state of gates, and the intents. Units: whole MiB of GPU memory, whole seconds."""
+"""The types of a gate's observed state, and of the gate's intents. Units: whole MiB of GPU memory, whole seconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class Action(StrEnum):
 
 
 class Cause(StrEnum):
-    """The reason for a signal. Its text stays the same as long as the cause does."""
+    """The reason for a signal. Each cause has a fixed text."""
 
     ROOM = "there is demand, and room"
     NO_ROOM = "there is demand, but no room"
@@ -37,7 +37,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Signal:
-    """The outcome of one sample for a gate. After `needed` equal outcomes in a row the gate acts."""
+    """The result of one sample for a gate. The gate acts after `needed` equal results in a row."""
 
     act: Action
     cause: Cause
@@ -47,7 +47,7 @@ class Signal:
 
 @dataclass(frozen=True, kw_only=True)
 class Streak:
-    """The last samples of a gate that agree, and the number of these samples."""
+    """The result of a gate's last samples, and the number of samples in a row with this result."""
 
     act: Action
     cause: Cause
@@ -56,11 +56,10 @@ class Streak:
 
 @dataclass(frozen=True, kw_only=True)
 class GateState:
-    """A gate as it was found. `used_mib` is the use of its pods by the device's UUID.
+    """A gate's observed state. `used_mib` is the use of its pods by the device's UUID, and `nodes` are the nodes of its
+    pods.
 
-    `nodes` are the nodes of its pods.
-
-    Terminating pods are not counted. If `answer` is None, the probe failed and `problem` is the reason.
+    Terminating pods are not counted. If the probe failed, `answer` is None and `problem` is the reason.
     """
 
     gate: GateConfig
@@ -79,26 +78,26 @@ class GateState:
 
     @property
     def to_load_mib(self) -> int:
-        """Returns the MiB that the gate's pods may still load. A pod may load its whole need from its start."""
+        """Returns the MiB that the gate's pods may still load: their need minus their use."""
         replicas, entry = self.deployment.replicas, self.ownership.entry
         if self.ownership.under_way and entry is not None:
             replicas = max(replicas, entry.replicas)
         return max(0, self.gate.need_mib * replicas - sum(self.used_mib.values()))
 
     def unchanged_for(self, now: int) -> int | None:
-        """Returns the seconds since the gate last scaled the Deployment; None if it never did."""
+        """Returns the seconds since the gate last scaled the Deployment, or None if it never did so."""
         entry = self.ownership.entry
         return None if entry is None or entry.changed_at is None else _elapsed(entry.changed_at, now)
 
     def idle_for(self, now: int) -> int:
-        """Returns the seconds without demand; 0 if there is demand, or if the demand is not known."""
+        """Returns the seconds since the demand ended, or 0 if there is demand or the demand is not known."""
         entry = self.ownership.entry
         return 0 if entry is None or entry.idle_since is None else _elapsed(entry.idle_since, now)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Intent:
-    """A gate with the signal of a sample, and the number of samples in a row that gave this signal."""
+    """The signal of the last sample for a gate, and the number of samples in a row with this signal."""
 
     state: GateState
     signal: Signal
@@ -114,7 +113,7 @@ class Intent:
 
     @property
     def act(self) -> Action:
-        """Returns the act that is due now."""
+        """Returns the action to take now."""
         return self.signal.act if self.ripe else Action.KEEP
 
     @property
@@ -123,5 +122,5 @@ class Intent:
 
 
 def _elapsed(since: int, now: int) -> int:
-    """Returns the seconds since a time, never negative: after a clock was set back, a gate waits."""
+    """Returns the seconds since `since`, or 0 if the clock was set back."""
     return max(0, now - since)
