@@ -374,6 +374,7 @@ def alerts_args(settings: StackSettings, spec: AlertsSpec, ledger: Ledger) -> Al
         advertised=ledger.claimed is None,
         guards=[names.guard(pool.name) for pool in _guarded(settings)],
         host_memory=host_memory_pools(settings.memory_pools).pools,
+        kueue_namespace=settings.kueue_namespace if settings.queues else None,
     )
 
 

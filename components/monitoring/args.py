@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -35,6 +35,11 @@ class AlertsSpec(Spec):
         description="Address at which your people read docs/operations.md, for the links of alerts and dashboard.",
         examples=["https://wiki.example.com/gpus"],
     )
+    queue_wait_minutes: Annotated[int, Field(ge=1, le=10_080)] = Field(
+        default=60,
+        description="Minutes that queued work waits, with idle quota, before an alert reports it.",
+        examples=[30],
+    )
     digest: DigestSpec | None = Field(default=None, description="A Slack channel for our alerts; default: none.")
 
     @field_validator("digest")
@@ -58,6 +63,7 @@ class AlertsArgs:
     advertised: bool = True  # nodes advertise gpumem; False if seats are claimed
     guards: Sequence[str] = ()  # DaemonSets
     host_memory: Sequence[HostMemoryPool] = ()
+    kueue_namespace: str | None = None  # None without queues
 
     @property
     def namespace(self) -> str:

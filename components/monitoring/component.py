@@ -6,7 +6,7 @@ from components.base.manifest import Manifest, component_type, register
 from components.monitoring import alertmanager, usage
 from components.monitoring.args import AlertsArgs
 from components.monitoring.dashboard import dashboard
-from components.monitoring.pod_monitors import pod_monitor, scheduler_monitor
+from components.monitoring.pod_monitors import kueue_monitor, pod_monitor, scheduler_monitor
 from components.monitoring.rules import alerts
 from tenancy import names
 
@@ -50,6 +50,8 @@ class Alerts(pulumi.ComponentResource):
             register(pod_monitor(args), f"{name}-pod-monitor", parent=self)
         if args.spec.operator and args.places_by_device:
             register(scheduler_monitor(args), f"{name}-scheduler-monitor", parent=self)
+        if args.spec.operator and args.kueue_namespace is not None:
+            register(kueue_monitor(args, args.kueue_namespace), f"{name}-kueue-monitor", parent=self)
         register(dashboard(args.namespace, args.run_book), f"{name}-dashboard", parent=self)
         if args.spec.digest is not None:
             register(alertmanager.alertmanager_config(args.spec.digest, args.metadata()), f"{name}-digest", parent=self)

@@ -11,6 +11,8 @@ from tenancy import names
 
 SCRAPE_SECONDS = 15
 _META = "__meta_kubernetes_"
+_KUEUE_METRICS = "metrics-service"  # the component of the Service in Kueue's chart
+_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 (a path)
 _NODE_AGENTS = (names.EXPORTER, names.GUARD)
 
 
@@ -33,6 +35,28 @@ def scheduler_monitor(args: AlertsArgs) -> Manifest:
     return _monitor(args.metadata(names.SCHEDULER), args.cluster.system_namespace, selector)
 
 
+def kueue_monitor(args: AlertsArgs, namespace: str) -> Manifest:
+    """Returns the scrape of Kueue's own metrics, as its chart declares the scrape. Kueue's certificate is its own, and
+    it asks the API server whether Prometheus' account may read /metrics."""
+    endpoint = {
+        "port": "https",
+        "scheme": "https",
+        "interval": f"{SCRAPE_SECONDS}s",
+        "bearerTokenFile": _TOKEN,
+        "tlsConfig": {"insecureSkipVerify": True},
+    }
+    return {
+        "apiVersion": names.PROMETHEUS_OPERATOR_API,
+        "kind": "ServiceMonitor",
+        "metadata": args.metadata(names.KUEUE),
+        "spec": {
+            "namespaceSelector": {"matchNames": [namespace]},
+            "selector": {"matchLabels": {"app.kubernetes.io/component": _KUEUE_METRICS}},
+            "endpoints": [endpoint],
+        },
+    }
+
+
 def scrape_configs(args: AlertsArgs) -> Manifest:
     """Returns the same scrapes as a file of Prometheus' `scrape_config_files`."""
     system = args.cluster.system_namespace
@@ -41,7 +65,21 @@ def scrape_configs(args: AlertsArgs) -> Manifest:
     )
     own = {"namespace": f"{_META}namespace", "pod": f"{_META}pod_name", "container": f"{_META}pod_container_name"}
     scheduler = _scrape(names.SCHEDULER, system, [names.SCHEDULER], own)
-    return {"scrape_configs": [node_agents, *([scheduler] if args.places_by_device else [])]}
+    kueue = [_kueue_scrape(args.kueue_namespace)] if args.kueue_namespace else []
+    return {"scrape_configs": [node_agents, *([scheduler] if args.places_by_device else []), *kueue]}
+
+
+def _kueue_scrape(namespace: str) -> Manifest:
+    component = f"{_META}service_label_app_kubernetes_io_component"
+    return {
+        "job_name": names.KUEUE,
+        "scheme": "https",
+        "scrape_interval": f"{SCRAPE_SECONDS}s",
+        "authorization": {"credentials_file": _TOKEN},
+        "tls_config": {"insecure_skip_verify": True},
+        "kubernetes_sd_configs": [{"role": "endpoints", "namespaces": {"names": [namespace]}}],
+        "relabel_configs": [{"source_labels": [component], "regex": _KUEUE_METRICS, "action": "keep"}],
+    }
 
 
 def _scrape(job: str, namespace: str, agents: Sequence[str], labels: Manifest) -> Manifest:

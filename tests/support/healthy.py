@@ -17,7 +17,7 @@ CRON_JOBS = ("gpumem-reconcile", "gpu-vram-watchdog")
 CAPPED = replace(T4, enforce=Enforce.DRIVER)
 # With these settings, the stack has every alert.
 ARGS = AlertsArgs(
-    spec=AlertsSpec(labels={"release": "prometheus"}),
+    spec=AlertsSpec(labels={"release": "prometheus"}, queue_wait_minutes=10),
     cluster=CLUSTER,
     ledger=replace(
         LEDGER,
@@ -30,6 +30,7 @@ ARGS = AlertsArgs(
     places_by_device=True,
     guards=("memory-guard-node-4", "memory-guard-node-5"),
     host_memory=(NODE_4,),
+    kueue_namespace="kueue-system",
 )
 
 
@@ -37,7 +38,7 @@ def last_success(cron_job: str) -> str:
     return named("kube_cronjob_status_last_successful_time", namespace=SYSTEM, cronjob=cron_job, instance="ksm")
 
 
-def named(name: str, **labels: str) -> str:
+def named(name: str, /, **labels: str) -> str:
     return name + "{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "}"
 
 
@@ -130,6 +131,28 @@ def guarding(node: str) -> Series:
     }
 
 
+def queueing() -> Series:
+    """Returns the series of a Kueue with one ClusterQueue, which has two GPUs, and one LocalQueue."""
+    queue = {"cluster_queue": "gpu", "replica_role": "standalone", "instance": "kueue:8443"}
+    quota = {**queue, "cohort": "", "flavor": "any", "resource": "nvidia.com/gpu"}
+    local = {"namespace": "team-a", "name": "team-a-gpu", "instance": "kueue:8443"}
+    manager = {"namespace": "kueue-system", "deployment": "kueue-controller-manager", "instance": "ksm"}
+    failed = {"error_type": "calling_webhook_error", "name": "mjob.kb.io"}
+    return {
+        named("kube_deployment_status_replicas_available", **manager): "1x30",
+        named("apiserver_admission_webhook_rejection_count", **failed): "0x30",
+        named("kueue_cluster_queue_status", **queue, status="active"): "1x30",
+        named("kueue_cluster_queue_status", **queue, status="pending"): "0x30",
+        named("kueue_cluster_queue_nominal_quota", **quota): "2x30",
+        named("kueue_cluster_queue_borrowing_limit", **quota): "0x30",
+        named("kueue_cluster_queue_resource_reservation", **quota): "1x30",
+        named("kueue_cluster_queue_resource_pending", **queue, resource="nvidia.com/gpu"): "0x30",
+        named("kueue_local_queue_pending_workloads", **local, status="active"): "0x30",
+        named("kueue_local_queue_admitted_active_workloads", **local): "1x30",
+        named("kueue_admitted_workloads_total", **queue): "4x30",
+    }
+
+
 def desired(daemon_set: str, nodes: int) -> Series:
     labels = {"namespace": NODES, "daemonset": daemon_set, "instance": "ksm"}
     return {named("kube_daemonset_status_desired_number_scheduled", **labels): f"{nodes}x30"}
@@ -141,6 +164,7 @@ BEATING = {
     **placing(),
     **desired("memory-guard-node-4", 2),
     **desired("memory-guard-node-5", 0),
+    **queueing(),
     **guarding("x"),
     **guarding("y"),
 }

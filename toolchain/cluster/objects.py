@@ -10,7 +10,12 @@ from toolchain.cluster.node import TAINT
 Manifest = dict[str, Any]
 
 _MONITORING = "monitoring.coreos.com"
-_MONITORING_KINDS = {"PrometheusRule": "v1", "PodMonitor": "v1", "AlertmanagerConfig": "v1alpha1"}
+_MONITORING_KINDS = {
+    "PrometheusRule": "v1",
+    "PodMonitor": "v1",
+    "ServiceMonitor": "v1",
+    "AlertmanagerConfig": "v1alpha1",
+}
 
 
 def objects() -> Iterator[tuple[str, Manifest]]:

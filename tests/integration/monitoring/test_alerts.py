@@ -103,11 +103,12 @@ def test_the_operator_may_add_a_digest_and_leave_out_the_scheduler() -> None:
         "alerts-rule",
         "alerts-pod-monitor",
         "alerts-scheduler-monitor",
+        "alerts-kueue-monitor",
         "alerts-dashboard",
     }
     digest = DigestSpec(slack_webhook=SlackWebhook(secret="alerts-webhook"))
     spec = AlertsSpec(digest=digest)
-    graph = declared(Alerts, "alerts", replace(ARGS, spec=spec, places_by_device=False))
+    graph = declared(Alerts, "alerts", replace(ARGS, spec=spec, places_by_device=False, kueue_namespace=None))
     children = graph.children(graph.one("Alerts"))
     assert names(children) == {"alerts-rule", "alerts-pod-monitor", "alerts-dashboard", "alerts-digest"}
 

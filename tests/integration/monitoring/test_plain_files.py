@@ -43,8 +43,9 @@ def test_prometheus_accepts_the_scrapes(project: Path, tmp_path: Path, capsys: p
     for scrape in scrapes["scrape_configs"]:
         (discovery,) = scrape.pop("kubernetes_sd_configs")
         namespaces += discovery.pop("namespaces")["names"]
-        assert discovery == {"role": "pod"}
+        assert discovery == {"role": "endpoints" if scrape["job_name"] == "kueue" else "pod"}
+        scrape.pop("authorization", None)  # promtool wants the token's file, which only a pod has
         scrape["static_configs"] = [{"targets": ["127.0.0.1:1"]}]
-    assert namespaces == ["gpu-tenancy-system-nodes", "gpu-tenancy-system"]
+    assert namespaces == ["gpu-tenancy-system-nodes", "gpu-tenancy-system", "kueue-system"]
     (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(scrapes))
     judge("config", tmp_path / "prometheus.yaml")

@@ -5,7 +5,7 @@ from typing import Any
 
 from components.monitoring.args import AlertsSpec
 from components.monitoring.component import Alerts
-from components.monitoring.pod_monitors import pod_monitor, scheduler_monitor, scrape_configs
+from components.monitoring.pod_monitors import kueue_monitor, pod_monitor, scheduler_monitor, scrape_configs
 from tests.support.engine import names
 from tests.support.given import declared
 from tests.support.healthy import ARGS
@@ -24,7 +24,9 @@ def test_a_digest_without_the_operator_is_refused() -> None:
 
 
 def test_each_scrape_selects_the_pods_of_its_monitor() -> None:
-    scrapes = scrape_configs(ARGS)["scrape_configs"]
+    *scrapes, kueue = scrape_configs(ARGS)["scrape_configs"]
+    (service,) = kueue_monitor(ARGS, "kueue-system")["spec"]["selector"]["matchLabels"].values()
+    assert service in {each.get("regex") for each in kueue["relabel_configs"]}
     for scrape, monitor in zip(scrapes, (pod_monitor(ARGS), scheduler_monitor(ARGS)), strict=True):
         (endpoint,), selector = monitor["spec"]["podMetricsEndpoints"], monitor["spec"]["selector"]
         assert scrape["scrape_interval"] == endpoint["interval"]
@@ -41,5 +43,6 @@ def selected(selector: dict[str, Any]) -> list[str]:
 
 
 def test_only_a_stack_that_places_by_device_has_a_scrape_of_the_scheduler() -> None:
-    (scrape,) = scrape_configs(replace(ARGS, places_by_device=False))["scrape_configs"]
+    scrape, kueue = scrape_configs(replace(ARGS, places_by_device=False))["scrape_configs"]
+    assert kueue["job_name"] == "kueue"
     assert {"source_labels": ["__meta_kubernetes_pod_node_name"], "target_label": "node"} in scrape["relabel_configs"]

@@ -1,0 +1,149 @@
+"""Alerts on Kueue and its queues. They read Kueue's own metrics, kube-state-metrics and the API server's metrics."""
+
+from collections.abc import Iterator
+
+from components.monitoring.alert import Alert
+from components.monitoring.args import AlertsArgs
+from tenancy.names import GPU
+
+_STOPPED_HOLD = "15m"
+# The webhooks of Kueue. Other programs built with the same framework have webhooks with such names too.
+_WEBHOOKS = (
+    "[mv](job|jobset|pod|deployment|statefulset|leaderworkerset|rayjob|raycluster|trainjob|mpijob|workload).kb.io"
+)
+_FAILED = "apiserver_admission_webhook_rejection_count"
+
+
+def rules(args: AlertsArgs) -> Iterator[Alert]:
+    if args.kueue_namespace is None:
+        return
+    minutes = args.spec.queue_wait_minutes
+    yield _down(args.kueue_namespace)
+    yield _webhook_failing(args.kueue_namespace)
+    yield _stopped()
+    yield _waits(minutes)
+    yield _starves(minutes)
+
+
+def _down(namespace: str) -> Alert:
+    ready = f'kube_deployment_status_replicas_available{{namespace="{namespace}", deployment=~".*controller-manager"}}'
+    return Alert(
+        "GpuKueueDown",
+        f"max(sum by (instance) ({ready})) == 0",
+        hold="5m",
+        severity="critical",
+        summary="No pod of Kueue is available",
+        description=(
+            "Work of queue tenants does not start, and the API server refuses new work there, because Kueue's webhooks "
+            f"do not answer. Running work continues. Check: kubectl -n {namespace} get pods, and its logs."
+        ),
+        fires={f'kube_deployment_status_replicas_available{{namespace="{namespace}"}}': "0x30"},
+        silent={f'kube_deployment_status_replicas_available{{namespace="{namespace}"}}': "1x12 0 0 1x16"},
+    )
+
+
+def _webhook_failing(namespace: str) -> Alert:
+    failed = f'{_FAILED}{{error_type="calling_webhook_error", name=~"{_WEBHOOKS}"}}'
+    example = f'{_FAILED}{{error_type="calling_webhook_error", name="mjob.kb.io"}}'
+    return Alert(
+        "GpuKueueWebhookFailing",
+        f"sum by (name) (increase({failed}[10m])) > 0",
+        hold="2m",
+        severity="critical",
+        summary="The API server cannot call Kueue's webhook {{ $labels.name }}",
+        description=(
+            "It refuses work of queue tenants meanwhile. A wrong certificate, a NetworkPolicy or an overloaded Kueue "
+            f"does this. Check: kubectl -n {namespace} logs deployment/kueue-controller-manager."
+        ),
+        fires={example: "0+1x30"},
+        silent={example: "7x30"},
+    )
+
+
+def _stopped() -> Alert:
+    return Alert(
+        "GpuQueueStopped",
+        'max by (cluster_queue) (kueue_cluster_queue_status{status="active"}) == 0',
+        hold=_STOPPED_HOLD,
+        severity="warning",
+        summary="ClusterQueue {{ $labels.cluster_queue }} admits nothing",
+        description=(
+            "It has a stop_policy, or names a flavor, a topology or an admission check that does not exist. Its "
+            "condition Active has the reason: kubectl describe clusterqueue {{ $labels.cluster_queue }}."
+        ),
+        fires={'kueue_cluster_queue_status{status="active"}': "0x30"},
+        silent={'kueue_cluster_queue_status{status="active"}': "0x10 1x20"},
+    )
+
+
+def _waits(minutes: int) -> Alert:
+    """Compares all that waits with the room. So it is silent while a part of what waits cannot have room."""
+    pending = f'max by (cluster_queue) (kueue_cluster_queue_resource_pending{{resource="{GPU}"}})'
+    return Alert(
+        "GpuQueueWaits",
+        f"{pending} > 0 and {_own_room()} >= {pending} and {_cohort_room()} >= {pending}",
+        hold=f"{minutes}m",
+        severity="warning",
+        summary="Work for {{ $value }} GPUs waits in ClusterQueue {{ $labels.cluster_queue }} while quota is idle",
+        description=(
+            f"It waits for {minutes} minutes although its queue may hand out as much. Its Workloads have the reason in "
+            "their condition QuotaReserved: kubectl get workloads -A, and kubectl gpumem why."
+        ),
+        fires={f'kueue_cluster_queue_resource_pending{{resource="{GPU}"}}': "1x30"},
+        silent={
+            f'kueue_cluster_queue_resource_pending{{resource="{GPU}"}}': "1x30",
+            f'kueue_cluster_queue_resource_reservation{{resource="{GPU}"}}': "2x30",
+        },
+    )
+
+
+def _own_room() -> str:
+    """PromQL: the GPUs that a ClusterQueue may still hand out by its own quota and its borrowing limit."""
+    parts = [_of_queue(each) for each in ("nominal_quota", "borrowing_limit", "resource_reservation")]
+    return f"(sum by (cluster_queue) ({parts[0]} + {parts[1]} - {parts[2]}))"
+
+
+def _cohort_room() -> str:
+    """PromQL: the idle GPUs of each ClusterQueue's cohort. A queue without a cohort is a cohort of its own."""
+    joined, alone = (_idle(chosen) for chosen in ('cohort!=""', 'cohort=""'))
+    idle = f'({joined} or label_replace({alone}, "cohort", "$1/", "cluster_queue", "(.*)"))'
+    queues = f"group by (cluster_queue, cohort) ({idle})"
+    return f"(max by (cluster_queue) ({queues} * on (cohort) group_left () sum by (cohort) ({idle})))"
+
+
+def _idle(chosen: str) -> str:
+    return f"({_of_queue('nominal_quota', chosen)} - {_of_queue('resource_reservation', chosen)})"
+
+
+def _of_queue(metric: str, chosen: str = "") -> str:
+    """PromQL: the metric by flavor, once for all replicas of Kueue."""
+    labels = ", ".join(filter(None, (f'resource="{GPU}"', chosen)))
+    return f"max by (cluster_queue, cohort, flavor) (kueue_cluster_queue_{metric}{{{labels}}})"
+
+
+def _starves(minutes: int) -> Alert:
+    waits = "max by (namespace, name) (kueue_local_queue_pending_workloads) > 0"
+    runs = "max by (namespace, name) (kueue_local_queue_admitted_active_workloads) > 0"
+    window = f"{2 * minutes}m"
+    others = f"sum(increase(kueue_admitted_workloads_total[{window}])) > 0"
+    return Alert(
+        "GpuQueueStarves",
+        f"({waits} unless {runs}) and on () ({others})",
+        hold=f"{minutes}m",
+        severity="warning",
+        summary="LocalQueue {{ $labels.namespace }}/{{ $labels.name }} gets nothing, and others do",
+        description=(
+            f"{{{{ $value }}}} workloads wait for {minutes} minutes, none of this queue runs, and Kueue admits work of "
+            "other queues. Give teams weights or an admission_scope, or a ClusterQueue each: kubectl gpumem who."
+        ),
+        fires={
+            "kueue_local_queue_pending_workloads": "3x30",
+            "kueue_local_queue_admitted_active_workloads": "0x30",
+            "kueue_admitted_workloads_total": "0+1x30",
+        },
+        silent={
+            "kueue_local_queue_pending_workloads": "3x30",
+            "kueue_local_queue_admitted_active_workloads": "1x30",
+            "kueue_admitted_workloads_total": "0+1x30",
+        },
+    )
