@@ -1,4 +1,4 @@
-"""Tests prod's two policies on nodes/status in a real API server. They limit who may write a node's capacity."""
+"""Tests prod's two policies on nodes/status in a real API server. They limit which users may write capacity."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,8 +1,11 @@
-"""Rolls out examples/enforced.yaml on a node with NVIDIA's container toolkit 1.20.1 (runtime and hook), a kubelet,
-containerd and cgroup v2. The driver's library is a fake. A real Prometheus judges the rules.
+"""Tests caps with examples/enforced.yaml on a real node with NVIDIA's container toolkit 1.20.1.
 
-Each test continues from the test before it. They take some minutes. `make caps` also prints the path of one budget, and
-for each fault its metric and the seconds until the metric shows it.
+The node has a kubelet, containerd, NVIDIA's runtime and hook, and cgroup v2. Only the driver's library is a fake. A
+real Prometheus evaluates the alerting rules.
+
+Each test continues from the state after the previous test. The tests take some minutes. `make caps` runs these tests.
+It prints one budget at each step from the stack file to the driver. It also prints each fault with its reason, and the
+seconds until the exporter serves the reason.
 """
 
 import json
@@ -101,13 +104,13 @@ def test_several_containers_and_several_devices_have_each_their_own(caps: Caps) 
 
 
 def alone(caps: Caps) -> tuple[str, str, str]:
-    """Returns the one row of the namespace llm."""
+    """Returns pod, container and device of the only container with a cap in the pod `llm`."""
     (key,) = (key for key in caps.reasons() if key[0] == "llm")
     return key
 
 
 def restarted(caps: Caps, namespace: str, name: str, old: str) -> str:
-    """Returns the id of the container that follows `old`, after this container has started."""
+    """Waits until a new container has replaced the container `old`, and returns the id of the new container."""
     other = lambda: next((x for x in caps.started(namespace, name).values() if x != old), None)  # noqa: E731
     return str(eventually(other, "the container runs again"))
 
@@ -191,7 +194,7 @@ def test_a_limit_that_is_lost_on_one_of_several_devices_is_named_on_that_one(cap
 
 
 def test_a_container_of_which_the_api_knows_nothing_is_named(caps: Caps) -> None:
-    """The control group has the same limit as another container's budget."""
+    """The control group of the unknown container has a limit. The limit equals the budget of a different container."""
     directory = f"{caps.limits()[-1][1].partition('/kubepods/')[0]}/kubepods/pod{uuid4()}/{'f' * 64}"
     with (caps.libraries / "limits").open("a") as limits:
         limits.write(f"set GPU-1 {directory} {4096 * MIB} {4096 * MIB}\n")
@@ -211,7 +214,7 @@ def test_a_container_of_which_the_api_knows_nothing_is_named(caps: Caps) -> None
 
 
 def test_a_new_container_before_the_api_has_it_is_named(caps: Caps) -> None:
-    """The node cannot reach the API server during the test."""
+    """During this test, the node has no connection to the API server."""
     caps.create("photos", pod("race", model("race", "4096")))
     old = caps.started("photos", "race")["race"]
     uuid = caps.stack.get(pods("photos", "race"))["metadata"]["annotations"][UUIDS]
@@ -255,7 +258,10 @@ def test_a_container_whose_group_is_gone_is_named_while_the_kubelet_says_that_it
 
 
 def refusal(caps: Caps, name: str) -> str:
-    """Returns the kubelet's message about a container that does not start, from its status and from an Event."""
+    """Waits for the kubelet's message about a container that cannot start, and returns the message.
+
+    The message must be in the pod's status and in an Event.
+    """
 
     def said() -> str:
         for each in caps.state("photos", name).get("containerStatuses", []):
@@ -279,7 +285,7 @@ REFUSALS: Mapping[str, tuple[Callable[[Caps], None], str]] = {
 def test_a_node_that_cannot_refuses_the_pod_in_words_and_starts_it_once_it_can(
     caps: Caps, fault: Callable[[Caps], None], words: str
 ) -> None:
-    """A scheduler cannot know of these faults before it binds the pod."""
+    """The scheduler cannot detect these faults before it binds the pod."""
     fault(caps)
     try:
         caps.create("photos", pod("refused", model("refused", "4096")))
@@ -348,7 +354,7 @@ def test_an_older_driver_refuses_the_pod_in_words_and_its_node_takes_no_more(cap
     key = alone(caps)
     (caps.libraries / fake_nvml.LIBRARY).unlink()
     fake_nvml.build(caps.libraries, old_driver=True)
-    caps.create("photos", pod("refused", model("refused", "4096")))  # The exporter still has the old library open.
+    caps.create("photos", pod("refused", model("refused", "4096")))  # The exporter still uses the old library.
     assert "undefined symbol: nvmlDeviceSetMemoryLimits_v1" in refusal(caps, "refused")
     caps.delete("photos", "refused")
     began = time.monotonic()

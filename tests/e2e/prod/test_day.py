@@ -1,8 +1,9 @@
-"""Plays the day of record 0000 on the real node, with prod's own settings and a real Prometheus.
+"""Simulates the day of record 0000 on the real node, with prod's unchanged settings and a real Prometheus.
 
-The fake NVML shows the memory of the tenants' processes. A process that asks for more than the free memory is killed.
+The fake NVML returns the GPU memory of the tenants' processes. A process that should use more memory than is free is
+killed.
 
-Each test is an hour of the day and continues from the test before it. The day takes a quarter of an hour: `make day`.
+Each test continues from the state after the previous test. All tests (`make day`) take about 15 minutes.
 """
 
 import os
@@ -40,17 +41,20 @@ pytestmark = pytest.mark.day
 
 T4 = "/api/v1/nodes/k8s-node1"
 FLOOR_MIB = 1536
-# A leak grows by this much a turn, or at once.
+# The growth of a leak at each call of `Card.turn`, and the growth of a sudden leak.
 LEAK_MIB, BURST_MIB = 50, TOTAL_MIB
-# The agents know the new use after this many seconds: the exporter reads every 5 s.
+# After this many seconds, the agents have read the new use, because the exporter reads the device every 5 s.
 READING_SECONDS = 8
-LENT_SECONDS = 30  # The seconds from a seat's creation to its placement, if our own gates had lent the seat's memory.
+LENT_SECONDS = 30  # The time limit for the placement of a seat's pod if the gate has lent the memory of the seat.
 ALERT_SECONDS = 240
 
 
 @dataclass(kw_only=True)
 class Day(Card):
-    """The device, prod and its alerts. `table` has each cause, its effect, and the seconds between the two."""
+    """Operates prod with the simulated device, and reads the alerts.
+
+    `table` has each cause, its effect, and the seconds from the cause to the effect.
+    """
 
     prod: Rollout
     alerts: Prometheus
@@ -58,18 +62,18 @@ class Day(Card):
     table: list[tuple[str, str, float]] = field(default_factory=list)
 
     def pod(self, app: str) -> Object | None:
-        """Returns the app's pod that does not terminate."""
+        """Returns the app's pod that is not terminating; None if there is none."""
         for found in self.prod.items(f"{pods(tenant_of(app))}?labelSelector=app%3D{app}"):
             if "deletionTimestamp" not in found["metadata"]:
                 return found
         return None
 
     def uids(self) -> dict[str, str]:
-        """Returns the residents' pods that do not terminate."""
+        """Maps each resident to the UID of its pod that is not terminating; to "" if there is none."""
         return {app: found["metadata"]["uid"] if (found := self.pod(app)) else "" for app in STEADY_MIB}
 
     def all_hold(self) -> bool:
-        """Returns True if every resident uses its steady amount."""
+        """Returns True if each resident uses its usual amount of memory."""
         return all(self.holds(app) == mib for app, mib in STEADY_MIB.items())
 
     def replicas(self, app: str) -> int:
@@ -81,14 +85,14 @@ class Day(Card):
     def took(
         self, cause: str, cure: str, cured: Callable[[], Any], *, since: float, seconds: float = ALERT_SECONDS
     ) -> Any:
-        """Waits for the effect and returns it. Writes the seconds since the cause into the table."""
+        """Waits for the effect of a cause, and returns the result of `cured`. Adds a row to the table."""
         found = until(cured, seconds, f"{cause}: {cure}", lambda: (self.held, self.died, self.alerts.since))
         self.table.append((cause, cure, time.monotonic() - since))
         print(f"\n{cause} | {cure} | {self.table[-1][2]:.1f}", flush=True)
         return found
 
     def fires(self, cause: str, alert: str, *, since: float) -> None:
-        """Waits until the alert fires in Prometheus."""
+        """Waits until the alert fires in Prometheus. Adds a row to the table."""
         until(lambda: alert in self.alerts.since, ALERT_SECONDS, f"{cause}: {alert} fires", lambda: self.alerts.since)
         self.table.append((cause, f"`{alert}` fires", self.alerts.since[alert] - since))
         print(f"\n{cause} | {alert} fires | {self.table[-1][2]:.1f}", flush=True)
@@ -96,7 +100,7 @@ class Day(Card):
 
 @pytest.fixture(scope="module")
 def day(prod: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
-    """Takes simulated nodes out of the pool: no exporter would report what their devices hold."""
+    """Puts the real node into the pool t4 in place of the simulated node, because no exporter runs on that node."""
     played = prod.get(T4)
     with real_gpu(prod) as script:
         prod.delete(T4)
@@ -122,7 +126,7 @@ def day(prod: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day
 
 @contextmanager
 def residing(day: Day) -> Iterator[None]:
-    """Creates the five residents, and tts with its gate."""
+    """Creates the Deployments of the five residents, and of tts, which has a gate."""
     api, made = day.prod.cluster.api, []
     try:
         for app, mib in (budgets() | {"tts": None}).items():
@@ -144,7 +148,7 @@ def test_the_five_residents_load_to_their_steady_use(day: Day) -> None:
 
 
 def test_tts_is_let_in_by_night(day: Day) -> None:
-    """Waits until the residents have had time to load."""
+    """The gate starts tts only after it has given the residents time to load their models."""
     left = GateSpec().starting_seconds - (time.monotonic() - day.began)
     assert day.replicas("tts") == 0
     time.sleep(max(left, 0))
@@ -157,7 +161,7 @@ def test_tts_is_let_in_by_night(day: Day) -> None:
 
 
 def test_llama_swap_comes_back_while_tts_is_in_and_all_others_are_at_their_budgets(day: Day) -> None:
-    """All pods keep to their budgets, so only the memory that the gate lent can be freed."""
+    """No pod exceeds its budget, so only the memory that the gate has lent can become free."""
     cause = "llama-swap comes back while tts is in and the others are at their budgets"
     day.scale("llama-swap", 0)
     eventually(lambda: day.holds("llama-swap") == 0, "its old process has ended")
@@ -229,7 +233,7 @@ def test_a_leak_that_may_not_be_evicted_is_reported_and_a_seat_is_placed_all_the
     day.prod.delete(f"{path}/always")
     day.took(cause, "immich-ml is recycled", lambda: day.uids()["immich-ml"] != before["immich-ml"], since=began)
     day.took(cause, "all hold their steady use", day.all_hold, since=began)
-    assert set(day.died) <= {"portal-stt"}  # The pod was placed on a device without enough free memory.
+    assert set(day.died) <= {"portal-stt"}  # Its pod was placed on a device without enough free memory.
     day.died.clear()
     kept = {"frigate", "llama-swap", "immich-server"}
     assert {app: day.uids()[app] for app in kept} == {app: before[app] for app in kept}
@@ -237,7 +241,7 @@ def test_a_leak_that_may_not_be_evicted_is_reported_and_a_seat_is_placed_all_the
 
 @contextmanager
 def frozen(day: Day) -> Iterator[None]:
-    """Stops every process of the node. A stopped process keeps its memory."""
+    """Stops every process of the node with SIGSTOP during the block. A stopped process keeps its memory."""
     stopped: set[int] = set()
     try:
         while more := set(below(day.prod.cluster.pid_of("node"))) - stopped:

@@ -1,4 +1,4 @@
-"""Runs each verb of kubectl gpumem as a user types it, on a cluster with prod and the real API server."""
+"""Runs each command of `kubectl gpumem` as a user would, on a cluster with prod and a real API server."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -48,8 +48,11 @@ def reasons(prod: Rollout, target: str, namespace: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def used(prod: Rollout) -> Iterator[Rollout]:
-    """Creates a resident of two replicas with quota for one, a closed gate, and a Job of a queue that waits for
-    another."""
+    """Creates workloads for the reports: a resident, an on-demand workload and queued Jobs.
+
+    The resident has two replicas, but quota for only one. The gate of the on-demand workload is closed. One Job waits
+    in the queue behind another Job.
+    """
     ml = deployment("immich-ml", "3000", replicas=2)
     tts = deployment("tts", None, replicas=0)
     made = {"immich": ml, "tts": tts}
@@ -100,7 +103,7 @@ def test_why_says_what_the_api_server_the_gate_and_kueue_say(used: Rollout) -> N
 
 
 def test_fit_asks_the_promises_and_the_devices(used: Rollout) -> None:
-    """488 MiB may be promised while the floor stays free. Only the resident's 3000 MiB are held."""
+    """Another 488 MiB could be promised without using the floor. The pods hold only the resident's 3000 MiB."""
     fits = shown(used, "fit", "450", "--pool", "t4", "--tenant", "tts")
     assert fits["fits"], fits
     (pool,) = shown(used, "fit", "4000", "--pool", "t4", "--tenant", "tts")["pools"]
@@ -113,7 +116,7 @@ def test_fit_asks_the_promises_and_the_devices(used: Rollout) -> None:
 
 
 def admins(name: str, mib: str = "100", cpu: str = "10m", **spec: Any) -> dict[str, Any]:
-    """Creates an administrator's pod on a simulated node. Admission does not judge this pod."""
+    """Returns a pod for simulated nodes. An administrator creates it in a namespace that our policies do not judge."""
     asks = container({GPUMEM: mib})
     asks["resources"]["requests"] = {"cpu": cpu}
     chosen = {"schedulerName": names.SCHEDULER_NAME, "nodeSelector": SHARED, "containers": [asks]}
@@ -121,7 +124,7 @@ def admins(name: str, mib: str = "100", cpu: str = "10m", **spec: Any) -> dict[s
 
 
 def started(name: str, code: str, restart: str = "Never", **fields: Any) -> dict[str, Any]:
-    """Creates a pod that a real kubelet starts."""
+    """Returns a pod that is bound to the real node, so that a real kubelet starts it."""
     main = {"name": "main", "image": agent_image(), "command": ["python", "-ISc", code], **fields}
     volumes = [{"name": each["name"], "configMap": {"name": "not-there"}} for each in fields.get("volumeMounts", ())]
     spec = {"nodeName": control_plane.NODE, "restartPolicy": restart, "terminationGracePeriodSeconds": 0}
@@ -144,7 +147,7 @@ def paused(name: str) -> dict[str, Any]:
 BARE = {"nodeSelector": SHARED, "containers": [container({"nvidia.com/gpu": "1"})]}
 NO_SECRET = {"envFrom": [{"secretRef": {"name": "not-there"}}]}
 MOUNTED = {"volumeMounts": [{"name": "settings", "mountPath": "/settings"}]}
-# Each entry has the object that leads to the reason, and the object's collection.
+# Maps a reason to the API path of a collection, and to an object. `why` reports the reason about this object.
 MADE: dict[str, tuple[str, dict[str, Any]]] = {
     "runs": (pods("kube-system"), admins("fills", "10000")),
     "node-sum": (pods("kube-system"), admins("waits", "5000")),
@@ -206,7 +209,7 @@ def test_a_node_that_takes_no_pod_is_reported(made: Rollout, reason: str, spec: 
 
 
 def test_a_pod_that_was_preempted_is_reported(made: Rollout) -> None:
-    """Runs as the last test that creates pods: it takes the memory for which other pods wait."""
+    """This is the last test that creates pods, because its pod takes the memory for which other pods wait."""
     place = pods("kube-system")
     made.create(place, admins("urgent", "10001", priorityClassName="system-node-critical"))
     try:

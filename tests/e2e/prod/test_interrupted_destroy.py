@@ -1,5 +1,7 @@
-"""Runs as prod's last module on a cluster. A `destroy` is killed and undone. Another `destroy` keeps the tenants'
-namespaces."""
+"""Kills a `destroy` of prod, and rolls prod out again. A second `destroy` keeps the namespaces of tenants.
+
+This module runs after all other modules that need prod on its cluster.
+"""
 
 from typing import Any
 
@@ -15,7 +17,7 @@ QUEUE_TENANTS = {"team-a", "team-b"}
 
 def test_up_makes_again_what_a_destroy_that_was_killed_had_asked_to_go(prod: Rollout) -> None:
     before = prod.get(LEDGER)["metadata"]["uid"]
-    with without_runs(prod, names.RECONCILE):  # Without this, the ledger might be gone before the kill.
+    with without_runs(prod, names.RECONCILE):  # Otherwise the ledger might be deleted before the kill.
         kill_amid(prod, "destroy", lambda: is_retiring(prod))
     run_once(prod, names.RECONCILE)
     assert f"\n  ConfigMap {SYSTEM}/{names.LEDGER}: not there\n" in prod.recover()
@@ -25,8 +27,10 @@ def test_up_makes_again_what_a_destroy_that_was_killed_had_asked_to_go(prod: Rol
 
 
 def test_destroy_leaves_the_namespaces_of_tenants_but_those_that_may_go_though_a_job_holds_quota(prod: Rollout) -> None:
-    """A namespace with `delete: true` is deleted with its Jobs, before the queue whose quota these Jobs hold. In a
-    namespace that stays, such a Job would keep the queue, so the command refuses."""
+    """`destroy` deletes namespaces with `delete: true` and their Jobs. It deletes Kueue's queues after these Jobs.
+
+    A Job in a namespace that `destroy` keeps would block the deletion of its queue. So the command refuses.
+    """
     await_running(prod, "team-a", submit(prod, "team-a", job("holds-quota", "team-a-gpu")))
     refused = prod.command("destroy")
     assert refused.code == 1

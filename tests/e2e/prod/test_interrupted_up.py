@@ -1,5 +1,7 @@
-"""Runs as prod's first module on a cluster. An `up` is killed at several moments, and the next `up` continues from
-there."""
+"""Kills an `up` of prod at several moments. The next `up` completes the rollout.
+
+This module is the first module on its cluster that rolls prod out.
+"""
 
 from typing import Any
 
@@ -25,8 +27,10 @@ def test_destroy_leaves_nothing_after_an_up_that_was_killed_amid_kueues_install(
 
 
 def test_up_goes_on_after_ups_that_were_killed_amid_the_quotas_and_while_the_reconcile_job_ran(stack: Rollout) -> None:
-    """The budgets differ from the budgets of the killed runs. If an object had another field manager, it would refuse
-    the change as a conflict."""
+    """The last `up` has other budgets than the killed runs.
+
+    If the recovery had recorded a wrong field manager, the API server would refuse these changes as conflicts.
+    """
     stack.workspace.change(lambda config: give_each(config, 1000))
     kill_amid(stack, "up", lambda: is_creating(stack, "ResourceQuota"))
     assert "creating ResourceQuota" in stack.recover()

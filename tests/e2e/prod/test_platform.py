@@ -1,6 +1,6 @@
-"""Rolls out a program made from the template: the whole platform as one component, on the real cluster.
+"""Rolls out a program that `pulumi new` has made from our template. In this program, the platform is one component.
 
-The kubeconfig's current context leads nowhere. The stack's configuration names the cluster.
+The current context of the kubeconfig is not the cluster. The stack's configuration names the cluster's context.
 """
 
 import json
@@ -26,7 +26,7 @@ LEDGER = "/api/v1/namespaces/gpu-tenancy-system/configmaps/gpu-tenancy-ledger"
 
 @pytest.fixture(scope="module")
 def cluster(stack: Rollout) -> Iterator[Rollout]:
-    """Prepares a cluster without prod, and with a node for the template."""
+    """Checks that the cluster has no objects of prod, and adds a node with the labels of the template's pool."""
     assert left_behind(stack) == set(), "a module before has taken prod away"
     stack.cluster.add_node(NODE, labels={**LABEL, **SHOWN}, resources={})
     yield stack
@@ -36,7 +36,7 @@ def cluster(stack: Rollout) -> Iterator[Rollout]:
 
 @pytest.fixture(scope="module")
 def space(cluster: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """Makes the folder of `pulumi new`, with the node selector and the context filled in."""
+    """Makes a project by `pulumi new`, and sets the node selector and the context in its stack file."""
     space = workspace(tmp_path_factory.mktemp("template"))
     new = ("new", str(ROOT / "examples" / "template"), "--dir", str(made(space)), "--generate-only", "--yes")
     assert space.pulumi(*new, "--name", "my-gpus", "--description", "Ours", cwd=space.folder).code == 0
@@ -59,7 +59,7 @@ def edit(space: Workspace, old: str, new: str) -> None:
 
 
 def elsewhere(path: Path) -> dict[str, Any]:
-    """Returns the kubeconfig with another current context: no server listens at its address."""
+    """Returns the kubeconfig with an additional context, which is current. No server listens at its address."""
     document: dict[str, Any] = json.loads(path.read_text())
     document["clusters"].append({"name": "elsewhere", "cluster": {"server": "https://127.0.0.1:1"}})
     document["contexts"].append({"name": "elsewhere", "context": {**document["contexts"][0]["context"]}})
@@ -88,7 +88,7 @@ def test_it_is_rolled_out_and_advertises_where_the_configuration_says(cluster: R
 def test_a_changed_budget_changes_the_ledger_and_a_changed_priority_is_a_new_class(
     cluster: Rollout, space: Workspace
 ) -> None:
-    """The preview of the class is no dry run: a dry run would fail for a value that cannot change (docs/adr/0009)."""
+    """The preview sends no dry run for the PriorityClass, because its value is immutable (docs/adr/0009)."""
     before = cluster.get(LEDGER)["metadata"]
     edit(space, "gpumem_mib: 4096", "gpumem_mib: 6144")
     edit(space, "value: 1000000", "value: 1000001")

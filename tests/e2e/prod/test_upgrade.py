@@ -1,4 +1,4 @@
-"""Upgrades in place from the last release to this checkout, while residents and a Job run."""
+"""Upgrades prod from the last release to this checkout, while residents and a Job run."""
 
 import re
 from collections.abc import Iterator
@@ -10,21 +10,21 @@ from tests.support.e2e.remains import kept
 from tests.support.e2e.rollout import Rollout, await_running, deployment, eventually, job, jobs, pods, submit
 from tests.support.paths import ROOT
 
-# These objects are replaced before the old objects are deleted.
+# For these objects, Pulumi creates the new object before it deletes the old object.
 NAMED_BY_CONTENT = {
     "v1:ConfigMap scheduler-config",
     "v1:ConfigMap system-code",
     "v1:ConfigMap system-node-code",
     "v1:Job capacity-job",
 }
-# The watchdog no longer needs these rights: it does not act in a pool with assumed numbers.
+# The upgrade deletes these rights, because the watchdog no longer acts in this pool.
 NO_LONGER_GIVEN = {"v1:Role watchdog-identity-inference-role", "v1:RoleBinding watchdog-identity-inference-binding"}
 RESIDENTS = {"llama-swap": "5000", "frigate": "2000"}
 
 
 @contextmanager
 def of_the_release(stack: Rollout) -> Iterator[None]:
-    """Replaces the workspace's program by the last release's program, within the block."""
+    """Replaces the program in the workspace by the program of the last release, during the block."""
     program = stack.workspace.project / "__main__.py"
     program.unlink()
     program.write_text(f"import sys\n\nsys.path.append({str(ROOT)!r})\nimport tests.support.released.program\n")
@@ -36,7 +36,7 @@ def of_the_release(stack: Rollout) -> Iterator[None]:
 
 
 def no_namespace_would_go(stack: Rollout) -> bool:
-    """In the state of the last release, no namespace of a tenant is retained."""
+    """Returns True if a `destroy` would keep the namespaces of all tenants."""
     tenants = kept(stack)
     said = stack.preview_destroy().text
     return bool(tenants) and all(f"{tenant}-namespace delete[retain]" in said for tenant in tenants)
@@ -48,13 +48,13 @@ def run(stack: Rollout, resident: str, mib: str) -> None:
 
 
 def running(stack: Rollout, namespace: str) -> set[str]:
-    """Returns the UIDs of the running pods."""
+    """Returns the UIDs of the running pods in the namespace."""
     found = stack.items(pods(namespace))
     return {pod["metadata"]["uid"] for pod in found if pod["status"].get("phase") == "Running"}
 
 
 def test_up_over_the_last_release_touches_nobody_who_runs(stack: Rollout) -> None:
-    """The cluster has no namespaces of later versions: the release cannot change their labels."""
+    """The test first deletes the namespaces of this version, because the last release cannot change their labels."""
     stack.workspace.reset()
     if stack.cluster.api.get("/api/v1/namespaces/gpu-tenancy-system") is not None:
         stack.destroy()

@@ -1,4 +1,4 @@
-"""Runs the watchdog in its CronJob's container, with its own token, on prod. The exporter's figures are scripted."""
+"""Runs the watchdog on prod, in its CronJob's container with its real token. The test sets the exporter's metrics."""
 
 import time
 from collections.abc import Iterator
@@ -33,10 +33,10 @@ from toolchain.cluster.turning import turning
 NODE = "k8s-node1"
 NODES = names.node_agent_namespace(SYSTEM)
 TURN_SECONDS = 0.7
-# The seconds of two runs that must overlap, and of a single run.
+# The duration of two runs that must overlap, and of a single run, in seconds.
 TOGETHER_SECONDS, ALONE_SECONDS = "30", "10"
 DRIVER_MIB, STEADY_MIB, FREE_MIB = 450, 1800, 610
-RESIDENTS = (("immich", "immich-ml", "3000"), ("frigate", "frigate", "2000"))  # each with a namespace, an app and MiB
+RESIDENTS = (("immich", "immich-ml", "3000"), ("frigate", "frigate", "2000"))  # Namespace, app and budget in MiB.
 COOL_DOWN = "COOL_DOWN_SECONDS"
 CRON_JOB = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.WATCHDOG}"
 JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.WATCHDOG)}"
@@ -44,7 +44,7 @@ WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
 
 
 def quick(config: dict[str, Any]) -> None:
-    """Sets a watchdog without waiting times, and adds a queue for GPU memory to prod's queue for whole devices."""
+    """Shortens the waiting times of prod's watchdog, and adds a queue for GPU memory."""
     config["watchdog"] = {
         "armed": True,
         "interval_seconds": 2,
@@ -61,8 +61,10 @@ def quick(config: dict[str, Any]) -> None:
 
 @dataclass
 class Card:
-    """The T4 of prod: `mib` maps the UIDs of some pods to their use. Every other pod with a budget uses its steady
-    amount."""
+    """Sets the metrics of prod's T4.
+
+    `mib` maps UIDs of pods to their use. All other pods with a budget use STEADY_MIB.
+    """
 
     prod: Rollout
     script: Scripted
@@ -70,7 +72,7 @@ class Card:
     turns: int = 0
 
     def show(self) -> None:
-        """Makes the exporter show the present figures of the device."""
+        """Updates the exporter's metrics, with the pods that are on the node now."""
         self.turns += 1
         found = self.prod.items(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}")
         uses = [
@@ -84,20 +86,23 @@ class Card:
         return self.mib.get(pod["metadata"]["uid"], STEADY_MIB)
 
     def pod(self, namespace: str, app: str) -> str | None:
-        """Returns the UID of the app's running pod, which does not terminate."""
+        """Returns the UID of the app's running pod that is not terminating; None if there is none."""
         for found in self.prod.items(f"{pods(namespace)}?labelSelector=app%3D{app}"):
             if found["status"].get("phase") == "Running" and "deletionTimestamp" not in found["metadata"]:
                 return str(found["metadata"]["uid"])
         return None
 
     def runs_away(self, namespace: str, app: str, *, beside: int = 1) -> str:
-        """Makes the app's pod use all memory that the pods in `beside` leave, except 610 MiB."""
+        """Makes the app's pod use so much memory that 610 MiB are free.
+
+        `beside` is the number of other pods that use the device. Returns the pod's UID.
+        """
         uid = str(eventually(lambda: self.pod(namespace, app), f"{app} runs"))
         self.mib[uid] = T4_MIB - DRIVER_MIB - beside * STEADY_MIB - FREE_MIB
         return uid
 
     def told(self, namespace: str, reason: str, uid: str) -> list[str]:
-        """Returns the notes of the Events on a pod. The Events come after the act."""
+        """Waits for Events with this reason about a pod, and returns their notes."""
 
         def notes() -> list[str]:
             found = self.prod.events(namespace, reason)
@@ -112,7 +117,7 @@ class Card:
 
 @pytest.fixture(scope="module")
 def prod(stack: Rollout) -> Iterator[Rollout]:
-    """Rolls prod out with a watchdog that may act on a device again after a second."""
+    """Rolls prod out with the settings of `quick`, and with a watchdog that may act on a device again after 1 s."""
     stack.settle(quick)
     given = stack.get(CRON_JOB)["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["env"]
     usual = next(each["value"] for each in given if each["name"] == COOL_DOWN)
@@ -122,7 +127,7 @@ def prod(stack: Rollout) -> Iterator[Rollout]:
 
 
 def cool_down(prod: Rollout, seconds: str) -> None:
-    """Sets the cool-down of the watchdog's runs, beginning with the next run."""
+    """Sets the watchdog's cool-down from its next run on."""
     pod = prod.get(CRON_JOB)["spec"]["jobTemplate"]["spec"]["template"]
     give(pod["spec"], **{COOL_DOWN: seconds})
     prod.cluster.api.patch(
@@ -148,7 +153,7 @@ def card(prod: Rollout) -> Iterator[Card]:
 
 
 def measuring(prod: Rollout) -> str | None:
-    """Returns the exporter's pod on the node, with the present configuration, after the pod has an address."""
+    """Returns the name of the node's exporter pod, if it has the new port and an IP address; otherwise None."""
     for pod in prod.items(f"{pods(NODES)}?fieldSelector=spec.nodeName%3D{NODE}"):
         ports = {port["containerPort"] for each in pod["spec"]["containers"] for port in each.get("ports", ())}
         if PORT in ports and "deletionTimestamp" not in pod["metadata"] and pod["status"].get("podIP"):
@@ -162,7 +167,7 @@ def quota_used(prod: Rollout) -> str:
 
 
 def last_words(prod: Rollout, name: str) -> str | None:
-    """Returns "succeeded" or the last log line of a run; None until it has ended."""
+    """Returns "succeeded" or the last log line of a run; None if the run has not ended."""
     found = job_pods(prod, SYSTEM, name)
     for state in (status["state"] for pod in found for status in pod["status"].get("containerStatuses", ())):
         if "terminated" in state:
@@ -208,7 +213,7 @@ def test_a_queued_job_gives_its_quota_back(card: Card) -> None:
     becomes(lambda: quota_used(card.prod), "0", "the queue shows it")
     (note,) = card.told("lab", names.EVENT_RECYCLED, uid)
     assert note.startswith("its Workload was deactivated (spec.active false; true queues it again) because GPU 0")
-    # The Job runs again after it is queued again.
+    # The operator queues the Job again, and it runs again.
     card.prod.cluster.api.patch(path, {"spec": {"active": True}})
     eventually(lambda: card.pod("lab", "train"), "it runs again")
     card.prod.delete(jobs("lab", "train"))
@@ -244,6 +249,6 @@ def test_without_the_right_to_evict_in_one_namespace_a_run_reports_it_on_the_pod
     assert card.pod("immich", "immich-ml") == uid
     metadata = {key: binding["metadata"][key] for key in ("name", "labels", "annotations")}
     card.prod.cluster.api.create(path.rpartition("/")[0], {**binding, "metadata": metadata})
-    # The watchdog tries a pod again only a minute after a refusal, unless its journal is empty.
+    # After a refused eviction, the watchdog waits for a minute before it tries again, unless its journal is empty.
     card.prod.cluster.api.patch(JOURNAL, {"data": None})
     card.await_replaced("immich", "immich-ml", uid)

@@ -1,4 +1,4 @@
-"""Replaces the ledger on a live cluster: reconcile first removes the old keys from the nodes."""
+"""Replaces the ledger on a running cluster. Reconcile first removes the old capacity keys from the nodes."""
 
 from tenancy import names
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, becomes, changes, container, pods
@@ -15,7 +15,7 @@ def ledger(prod: Rollout) -> Object:
 
 
 def keys(prod: Rollout) -> dict[str, str]:
-    """Returns our capacity keys of the node, under any domain."""
+    """Returns the node's capacity keys gpumem and gpu-count, under any domain."""
     suffixes = (names.GPUMEM_SUFFIX, names.GPU_COUNT_SUFFIX)
     return {key: amount for key, amount in prod.capacity(NODE).items() if key.endswith(suffixes)}
 
@@ -31,13 +31,14 @@ def test_a_changed_domain_takes_the_old_keys_off_and_advertises_the_new_next_to_
     prod.workspace.change(lambda config: config["cluster"].update(resource_domain=DOMAIN))
     outcome = prod.up()
 
-    # These are the ledger, the Job that advertises it, and kube-scheduler's file, which has a hash in its name.
+    # The replaced objects are the ledger, the Job that advertises it, and the ConfigMap with kube-scheduler's
+    # configuration. The name of this ConfigMap has a hash of its content.
     assert changes(outcome)["replaced"] == 3, outcome.text
     after = ledger(prod)
     assert (after["uid"] != before["uid"], after["finalizers"]) == (True, [NEW.capacity_finalizer])
     assert keys(prod) == {NEW.gpumem: "14k", NEW.gpu_count: "1"}
     quota = prod.get(f"/api/v1/namespaces/immich/resourcequotas/{names.SEATS}")
     assert quota["spec"]["hard"] == {NEW.requests_gpumem: "4800", NEW.requests_gpu_count: "2"}
-    assert "kueue-release" not in outcome.text  # A restarted Kueue would start Jobs in another order.
+    assert "kueue-release" not in outcome.text  # A restart of Kueue could change the order of Jobs.
     assert prod.get(pods("immich", "runs"))["status"]["phase"] == "Running"
     prod.delete(pods("immich", "runs"))
