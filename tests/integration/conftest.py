@@ -1,4 +1,4 @@
-"""Serves a cluster over TLS to clients in any process."""
+"""Serves a fake cluster over TLS, so that clients in any process can use the cluster."""
 
 from collections.abc import Iterator
 from pathlib import Path

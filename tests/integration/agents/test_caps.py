@@ -1,4 +1,7 @@
-"""Reads limits of control groups through NVML's own bindings, for both ways in which the driver accounts for memory."""
+"""Tests that the exporter reads the GPU memory limits of control groups through NVML's bindings.
+
+The driver accounts for memory with the cgroup controller misc or with dmem. The test covers both.
+"""
 
 import os
 import subprocess
@@ -13,7 +16,7 @@ from toolchain.cluster.fake_nvml import FakeNvml
 
 GIB = 2**30
 DEVICE = f"device GPU-0 {16 * GIB} {16 * GIB} 0"
-# Each case runs in a process of its own, because a library that NVML's bindings load stays loaded.
+# Each case runs in a new process, because NVML's bindings never unload a library.
 _PROGRAM = """
 import ctypes, sys
 from agents.exporter.nvml import Nvml

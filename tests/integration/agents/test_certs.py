@@ -1,4 +1,4 @@
-"""The real openssl makes the certificates of the scheduler's pod, and a real handshake tests them."""
+"""Tests the certificates of the scheduler's pod. The real openssl makes these, and a real TLS handshake checks them."""
 
 import io
 import ssl
@@ -23,7 +23,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def handshake(folder: Path, client: str) -> None:
-    """Connects a client to a server in this process. Raises SSLError."""
+    """Performs a TLS handshake between a client and a server in this process. Raises SSLError."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.verify_mode = ssl.CERT_REQUIRED
     caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -1,4 +1,4 @@
-"""The API client talks to a server over real TLS."""
+"""Tests the API client with a server over real TLS."""
 
 import shutil
 import ssl

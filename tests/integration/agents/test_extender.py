@@ -1,4 +1,4 @@
-"""The extender runs as a process, as it is shipped."""
+"""Tests the extender as a process of the shipped zipapp."""
 
 import socket
 import ssl
@@ -24,7 +24,7 @@ MIB = 2**20
 def test_it_places_by_the_rule_of_its_environment(
     served: ServedOverTls, zipapp: Path, tmp_path: Path, scoring: str, best: str
 ) -> None:
-    """While pods of 4000 MiB are usual, 2000 free MiB on a device are worth nothing."""
+    """With the scoring `fragmentation`, 2000 MiB that remain free have no value, because most pods need 4000 MiB."""
     served.cluster.add_ledger(T4)
     for node, mib in (("tight", 6000), ("even", 8000), ("other", 8000)):
         served.cluster.add_node(node)
@@ -35,8 +35,9 @@ def test_it_places_by_the_rule_of_its_environment(
 
 
 def refusal(extender: Extender, mib: int) -> str | None:
-    """Returns the reason why the node refuses the pod, or None. Each call places the same pod, so its memory is
-    free again.
+    """Filters the node for a pod, and returns the reason of the refusal; None if the pod fits.
+
+    Each call uses the same pod, so the pod of an earlier call takes no memory.
     """
     answer = extender.filter(mib)
     assert not answer["FailedAndUnresolvableNodes"]
@@ -47,9 +48,7 @@ def refusal(extender: Extender, mib: int) -> str | None:
 def test_free_as_measured_and_less_the_floor_is_what_a_pod_can_have(
     served: ServedOverTls, zipapp: Path, node_zipapp: Path, nvml: FakeNvml, tmp_path: Path
 ) -> None:
-    """The exporter publishes the device, and the extender reads the exporter. The device is in use although it has
-    no pod.
-    """
+    """A process outside any pod uses the device. The extender reads this use from the exporter."""
 
     def use(mib: int) -> None:
         nvml.show(f"device GPU-11 {15360 * MIB} {(15360 - mib) * MIB} {mib * MIB}")
@@ -74,7 +73,10 @@ def test_free_as_measured_and_less_the_floor_is_what_a_pod_can_have(
 
 
 def test_where_one_of_its_threads_ends_the_process_does(served: ServedOverTls, zipapp: Path, tmp_path: Path) -> None:
-    """Otherwise the extender would refuse every pod and look healthy. Here the answer about the Lease is no list."""
+    """If the process continued, the extender would refuse every pod but look healthy.
+
+    The response for the Lease has the wrong form, which ends the thread of the leader election.
+    """
     served.cluster.add_ledger(T4)
     served.cluster.objects[f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"] = {"kind": "LeaseList"}
     with running(served, zipapp, tmp_path, LEASE=f"{SYSTEM}/scheduler") as extender:
@@ -82,7 +84,10 @@ def test_where_one_of_its_threads_ends_the_process_does(served: ServedOverTls, z
 
 
 def answer_to_a_bind(port: int, context: ssl.SSLContext | None) -> bytes:
-    """Returns the first bytes of the answer; none if the server ends the connection without an answer."""
+    """Sends a bind request and returns the first bytes of the response.
+
+    Returns no bytes if the server closes the connection without a response.
+    """
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS) as plain:
         client = plain if context is None else context.wrap_socket(plain, server_hostname="127.0.0.1")
         with client:
@@ -92,7 +97,7 @@ def answer_to_a_bind(port: int, context: ssl.SSLContext | None) -> bytes:
 
 
 def test_only_the_pods_own_scheduler_may_call_bind(served: ServedOverTls, zipapp: Path, tmp_path: Path) -> None:
-    """Another scheduler's certificate is refused, and no other host reaches the port."""
+    """The extender refuses the certificate of a different scheduler. Other hosts cannot connect to the port."""
     served.cluster.add_ledger(T4)
     own_folder, other_folder = tmp_path / "own", tmp_path / "other"
     for folder in (own_folder, other_folder):

@@ -1,4 +1,4 @@
-"""The client sends a GET over a real connection and reports its errors."""
+"""Tests the agents' HTTP client over real connections: its GET requests, and the errors that it reports."""
 
 import socket
 import threading
@@ -16,7 +16,7 @@ from tests.support.exporters import card, gauge
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """Returns the address of an exporter."""
+    """Runs an exporter's HTTP server, and yields its URL."""
     with MetricsServer(0, gauge(card(1024))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
@@ -64,7 +64,7 @@ def test_an_answer_over_the_limit_is_refused(address: str, monkeypatch: pytest.M
 
 
 def answer_once(answer: bytes) -> tuple[int, threading.Thread]:
-    """Serves one client with this answer. Returns the server's port and its thread."""
+    """Runs a server that sends these bytes to one client. Returns the server's port and thread."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -82,8 +82,9 @@ REDIRECT = b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n"
 
 @pytest.mark.parametrize("to", [b"http://[bad", b"/healthz", b"http://127.0.0.1:%d/healthz"])
 def test_no_redirect_is_followed(to: bytes, address: str) -> None:
-    """Otherwise a tenant's endpoint could make the gate send requests to any address. A malformed address ended
-    the gate's run.
+    """If the client followed redirects, a tenant's endpoint could make the gate send requests to any address.
+
+    In an earlier version, a malformed address in a redirect ended the gate's run.
     """
     target = to % int(address.rpartition(":")[2]) if b"%d" in to else to
     port, thread = answer_once(REDIRECT % target)

@@ -1,4 +1,4 @@
-"""An agent's memory stays small while a tenant makes pods as large as the API server accepts."""
+"""Tests that an agent's host memory stays small if a tenant creates the largest pods that the API server accepts."""
 
 import json
 import subprocess
@@ -9,7 +9,8 @@ import pytest
 from components.base.agent import Agent
 from tests.support.paths import ROOT
 
-# The largest agents hold this much more than a page and an event: a pod list, readings, NVML's bindings.
+# The MiB of host memory that the largest agent needs, for instance for its modules and its list of pods. The memory for
+# a page of a list and for one event comes on top.
 OWN_MIB = 32
 
 

@@ -1,4 +1,4 @@
-"""No client can block the server of open ports for long. The connections are real."""
+"""Tests over real connections that no client can block the HTTP server of open ports for long."""
 
 import http.client
 import itertools
@@ -54,7 +54,7 @@ def is_open(client: socket.socket) -> bool:
 
 
 def answered(client: socket.socket) -> bytes:
-    """Returns all bytes that come until the server closes the connection."""
+    """Returns all bytes that the server sends before it closes the connection."""
     found = b""
     while chunk := client.recv(2**16):
         found += chunk
@@ -72,7 +72,7 @@ def test_a_client_with_too_many_connections_loses_only_its_own() -> None:
         other = stack.enter_context(connected(port, "127.0.0.2"))
         other.sendall(BEGUN)
         held = [stack.enter_context(connected(port)) for _ in range(3 * CONNECTIONS_A_SOURCE)]
-        assert PAGE in asked(port)  # other clients may come from the same address, because networks translate addresses
+        assert PAGE in asked(port)  # a good client may have the same address, because networks translate addresses
         open_ones = [is_open(each) for each in held]
         assert open_ones == sorted(open_ones), "the oldest go first"
         assert sum(open_ones) == CONNECTIONS_A_SOURCE - 1
@@ -141,7 +141,7 @@ def test_a_page_that_cannot_be_made_leaves_the_others(capfd: pytest.CaptureFixtu
 
 
 def test_a_client_that_is_being_answered_when_the_server_ends_has_its_answer() -> None:
-    """An extender that stops under a flood ends its threads without a traceback."""
+    """If an extender stops during a flood, its threads end without a traceback."""
     asked_for = threading.Event()
 
     def slow(request: HttpRequest) -> HttpResponse:
@@ -157,7 +157,7 @@ def test_a_client_that_is_being_answered_when_the_server_ends_has_its_answer() -
         assert PAGE in answered(client)
 
 
-# the process has so few descriptors left that a few clients use all of them
+# A server in a process that has only a few free file descriptors. A few clients use all of these.
 SHORT = """
 import resource, sys
 from agents.runtime.http_message import HttpResponse

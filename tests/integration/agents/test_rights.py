@@ -1,6 +1,6 @@
-"""An agent's role allows exactly the calls that the agent makes. The test reads the roles and records the calls.
+"""Tests that the roles of each agent allow exactly the requests that the agent sends.
 
-The agents run against a recording API server with the environment that their manifests give them.
+The agents run with the environment of their manifests. A fake API server records their requests.
 """
 
 import json
@@ -60,7 +60,7 @@ FROM_FIELDS = {"NODE_NAME": "node", "POD_NAME": "pod"}
 
 @dataclass(frozen=True)
 class Call:
-    """Holds a request as RBAC sees it. `namespace` and `name` are empty if the request has none."""
+    """Holds the attributes of a request that RBAC checks. `namespace` and `name` are empty if the request has none."""
 
     verb: str
     resource: str
@@ -70,7 +70,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Right:
-    """Holds a rule of a role. `reach` is a namespace or *; an empty `name` allows any name."""
+    """Holds a right that a role gives. `reach` is a namespace or *. An empty `name` allows all names."""
 
     reach: str
     resource: str
@@ -86,13 +86,15 @@ class Right:
 
 
 def call(method: str, url: str) -> Call:
-    """Parses /api/v1/… or /apis/<group>/<version>/…, then
+    """Returns the RBAC attributes of a request.
+
+    The path begins with /api/v1 or /apis/<group>/<version>. The rest of the path has the form
     [namespaces/<namespace>/]<resource>[/<name>[/<subresource>]].
     """
     split = urlsplit(url)
     _, root, *parts = split.path.split("/")
     group = "" if root == "api" else parts.pop(0)
-    parts.pop(0)  # the first part is the version
+    parts.pop(0)  # removes the version
     namespace = ""
     if parts[0] == "namespaces" and len(parts) > 2:
         namespace = parts[1]
@@ -101,7 +103,7 @@ def call(method: str, url: str) -> Call:
     verb, query = VERBS[method], parse_qs(split.query)
     if verb == "get" and not name:
         verb = "watch" if "watch" in query else "list"
-        # NewFilteringRequestInfo: if a field selector leaves only one object, RBAC sees a request for that object.
+        # If a field selector selects a single name, RBAC checks this name (NewFilteringRequestInfo in the API server).
         (selector,) = query.get("fieldSelector", [""])
         name = selector.removeprefix("metadata.name=") if selector.startswith("metadata.name=") else ""
     return Call(verb, f"{group}/{resource}{f'/{subresource}' if subresource else ''}", namespace, name)
@@ -120,20 +122,23 @@ def calls(busy: ServedOverTls) -> set[Call]:
 
 
 def environ(busy: ServedOverTls, graph: Graph, **changes: str) -> dict[str, str]:
-    """Returns the CronJob's environment for one pass against the served cluster."""
+    """Returns the environment of the CronJob's container, changed for one pass on the fake cluster."""
     given = environment(dict(graph.one("CronJob").inputs))
     return {**given, "POD_NAME": "pod", "RUN_SECONDS": "0", **busy.environ(), **changes}
 
 
 @pytest.fixture
 def busy(served: ServedOverTls) -> Iterator[ServedOverTls]:
-    """Returns a cluster with work for every agent: a node to advertise, telemetry, and a Deployment of the gate."""
+    """Yields a fake cluster with work for every agent: a node, an exporter, and an on-demand workload."""
     with measured(served, card(FREE_MIB)):
         yield served
 
 
 def reconciled(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Makes reconcile read slices, write its journal, watch, and retire the ledger."""
+    """Runs reconcile so that it reads slices, writes its journal, watches nodes, and retires the ledger.
+
+    Returns the component's graph and the recorded requests.
+    """
     kept = f"/api/v1/namespaces/{CLUSTER.system_namespace}/configmaps/{names.journal(names.RECONCILE)}"
     busy.cluster.objects[kept] = {"metadata": {"resourceVersion": busy.cluster.next_version()}}
     by_slices = replace(LEDGER, pools=tuple(replace(pool, source=Source.DECLARED) for pool in LEDGER.pools))
@@ -153,8 +158,9 @@ def reconciled(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
 
 
 def watched(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Runs the armed watchdog: a pod that a disruption budget protects uses too much memory, and then a queued Job
-    does.
+    """Runs the armed watchdog with two offenders, one after the other.
+
+    The first offender has a PodDisruptionBudget. The second offender is a pod of a queued Job.
     """
     args = WatchdogArgs(
         cluster=CLUSTER,
@@ -205,7 +211,7 @@ def gated(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
 
 
 def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Runs the exporter's program, which never ends: it publishes a device, and then the device fails."""
+    """Runs the exporter as a process until it has created its ResourceSlice, and has patched it after a fault."""
     spec = ExporterSpec(interval_seconds=1)
     args = ExporterArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, spec=spec, publish_devices=True)
     graph = declared(Exporter, "e", args)
@@ -224,7 +230,7 @@ def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
         "NODE_NAME": "k8s-node1",
     }
     asked: set[Call] = set()
-    busy.cluster.watches_last = True  # otherwise the exporter sees its own slice through a list, seconds later
+    busy.cluster.watches_last = True  # otherwise the exporter would list its own slice some seconds later
     with subprocess.Popen([sys.executable, "-m", "agents", "exporter"], cwd=ROOT, env=given) as process:
         deadline = time.monotonic() + 60
         while "patch" not in {each.verb for each in asked} and time.monotonic() < deadline:
@@ -238,7 +244,7 @@ def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
 
 
 def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Runs a pass of the guard that finds a process of a protected pod with a value that is too high."""
+    """Runs a pass of the guard. The oom_score_adj of a process in a protected pod is too high."""
     graph = declared(Guard, "g", GuardArgs(cluster=CLUSTER, code=CODE, pools=(NODE_4,)))
     settings = read(guard.Settings, {**environment(dict(graph.one("DaemonSet").inputs)), **FROM_FIELDS})
     labels = {"namespace": "inference", "name": "llm", "uid": "uid-llm"}
@@ -286,14 +292,12 @@ def test_an_agent_may_do_what_it_does_and_does_what_it_may(agent: str, busy: Ser
 
 
 def of_the_gate(held: set[Right]) -> set[tuple[str, str, bool]]:
-    """Returns the rights as the policy pack lists them: resource, verb, and whether the right covers named objects
-    only.
-    """
+    """Returns the rights in the form of the policy pack: resource, verb, and True if the right is limited to names."""
     return {(right.resource, right.verb, bool(right.name)) for right in held}
 
 
 def test_the_gate_allows_the_scheduler_what_its_component_gives_it() -> None:
-    """tests/e2e/prod checks the scheduler's requests, with the audit log of a real control plane."""
+    """Compares only the roles. tests/e2e/prod checks the scheduler's requests, with a real API server's audit log."""
     spec = SchedulerSpec(placement=PlacementMode.EXTENDER)
     args = SchedulerArgs(spec=spec, cluster=CLUSTER, code=CODE, ledger=LEDGER, exporter=ExporterSpec())
     held = granted(declared(Scheduler, "s", args))

@@ -1,4 +1,4 @@
-"""Importing a module has no effects."""
+"""Tests that importing a module has no side effects."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Tracked files contain nothing of one developer's machine."""
+"""Searches tracked files for paths of a developer's machine and for notes about unfinished work."""
 
 import subprocess
 
@@ -15,7 +15,7 @@ TRACKED = subprocess.run(
 
 
 def test_no_file_speaks_of_the_machine_it_was_written_on() -> None:
-    """Paths of a developer's machine and unfinished work mean nothing to a user."""
+    """Users cannot use such paths and notes."""
     words = ["/".join(("", "work", "")), "/".join(("", "root", "")), "TO" + "DO", "FIX" + "ME"]
     texts = {name: ROOT / name for name in TRACKED if (ROOT / name).is_file() and not name.endswith(GENERATED)}
     found = [(name, word) for name, path in texts.items() for word in words if word in path.read_text(errors="ignore")]

@@ -1,4 +1,4 @@
-"""The installed tools have the pinned versions."""
+"""Tests that the installed tools have the pinned versions."""
 
 import subprocess
 

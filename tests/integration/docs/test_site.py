@@ -1,4 +1,4 @@
-"""The site is built, served on loopback, and opened at the width of a desktop and of a phone."""
+"""Builds the site, serves it on loopback, and opens its pages with the width of a desktop and of a phone."""
 
 import os
 import subprocess
@@ -28,7 +28,8 @@ PAGES = (
     "docs/operations.html",
     "docs/adr/index.html",
 )
-# Returns the pictures that failed to load, how many pixels the page is wider than its window, and its navigation links.
+# A script that returns the state of a page: the pictures that failed to load, the navigation links, and by how many
+# pixels the page is wider than its window.
 STATE = """(async () => {
   const pictures = [...document.querySelectorAll("article img")];
   pictures.forEach(each => each.loading = "eager");
@@ -66,7 +67,7 @@ def build(config: Path, into: Path) -> "subprocess.CompletedProcess[str]":
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Returns the address of the site."""
+    """Builds and serves the site, and yields its URL."""
     folder = tmp_path_factory.mktemp("site")
     done = build(ROOT / "mkdocs.yml", folder)
     assert done.returncode == 0, done.stderr
@@ -81,7 +82,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 class QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Writes nothing."""
+        """Logs nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +135,7 @@ def test_the_search_finds_an_alert(served: str, tab: Browser, size: tuple[int, i
     ids=["page", "anchor", "picture"],
 )
 def test_a_broken_link_fails_the_build(tmp_path: Path, text: str, complaint: str) -> None:
-    """The test builds a small project with our rules, because building the whole site takes seconds."""
+    """The test builds a small site with our validation rules, because building the whole site takes seconds."""
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "index.md").write_text(f"# Home\n\n{text} and [start](start.md)\n")

@@ -1,4 +1,4 @@
-"""advise --host-memory reads a real Prometheus."""
+"""Tests `advise --host-memory` with a real Prometheus."""
 
 import re
 import time
@@ -23,12 +23,13 @@ MINUTES = 180
 
 
 def cadvisor(namespace: str, pod: str, container: str, mib: int) -> Iterator[tuple[str, int]]:
-    """Returns a container's series with its value, and the series of the whole pod. A kubelet serves both."""
+    """Yields the series of a container and of its whole pod, with their values. A kubelet serves both series."""
     for name in (container, ""):
         yield f'{WORKING_SET}{{namespace="{namespace}",pod="{pod}",container="{name}"}}', mib * 2**20
 
 
-# inference has two containers, and a second pod at its peak for five minutes. A foreign pod has a similar name.
+# The workload inference has two pods. The first pod has two containers, one of which is at its peak for five minutes.
+# Pods of different workloads have similar names.
 USUAL = dict(
     (
         *cadvisor("inference", "inference-7d9-x", "main", 3000),
@@ -45,7 +46,7 @@ PEAK = dict(cadvisor("inference", "inference-7d9-x", "main", 18_000))
 
 @pytest.fixture(scope="module")
 def remembering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Returns the address of a real Prometheus that holds three hours of samples."""
+    """Runs a real Prometheus with three hours of samples, and yields its URL."""
     first = (int(time.time()) - MINUTES * 60) // 60 * 60
     lines = [f"# TYPE {WORKING_SET} gauge"]
     for series, usual in USUAL.items():

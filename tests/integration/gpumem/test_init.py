@@ -1,4 +1,4 @@
-"""init reads measured peaks from a real Prometheus, through our exporter's series and through the DCGM exporter's."""
+"""Tests that `init` reads measured peaks from a real Prometheus: from series of our exporter and of DCGM's exporter."""
 
 import time
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ ALONE_MIB = 9000
 
 
 def cluster() -> Cluster:
-    """Returns the records' cluster with one more workload that has an L4 of its own."""
+    """Returns the cluster of record 0000 with one more workload, which alone uses an L4."""
     alone = of_deployment("llm", "chat", on="k8s-node5", limits={GPU: "1"})
     found = record_0000(*alone)
     found.nodes.append(labelled("k8s-node5", "NVIDIA-L4", 23034))
@@ -35,7 +35,7 @@ def cluster() -> Cluster:
 
 
 def series(pod: Object, exporter: str) -> str:
-    """Returns our exporter's series of a pod, as a scrape that adds its own labels stores the series."""
+    """Returns our exporter's series about a pod, with the renamed labels that a scrape without relabeling stores."""
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     renamed = f'exported_namespace="{namespace}",exported_pod="{name}"'
     return f'{OURS}{{namespace="nvidia",pod="{exporter}",{renamed},container="main",uuid="GPU-0"}}'
@@ -48,8 +48,9 @@ def dcgm(pod: Object) -> str:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Returns Prometheus' address. The exporter was replaced during a spike of immich-ml, so both exporters have
-    its series.
+    """Runs a real Prometheus with two days of samples, and yields its URL.
+
+    A new exporter pod replaced the old pod during a peak of immich-ml. So both exporter pods have series of this peak.
     """
     lines: dict[str, list[str]] = {OURS: [], DCGM: []}
     pods = {
@@ -88,7 +89,7 @@ def test_budgets_are_the_measured_peaks(address: str, tmp_path: Path) -> None:
     }
     assert seats["immich-ml"].source == f"measured peak 10700 of 2 days, {OURS}"
     assert seats["llm"].source == f"measured peak {ALONE_MIB} of 2 days, {DCGM}"
-    # the device is shared, so DCGM's figure covers more than this pod
+    # The device is shared, so DCGM's series includes the use of other pods.
     assert seats["android-emulator"].is_assumed
 
 

@@ -1,4 +1,4 @@
-"""The file that `make plugin` writes runs with a kubectl of a few lines of Python, without a cluster."""
+"""Tests the file that `make plugin` writes, with a fake kubectl and without a cluster."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tests.support.given_clusters import record_0000
 from tests.support.kubectl import SYSTEM, FakeApi, api, pod
 from toolchain import plugin
 
-# This kubectl answers `proxy` from a JSON file by path, and prints the arguments of each call.
+# A fake kubectl. `proxy` serves the objects of a JSON file by their paths. Other commands print their arguments.
 KUBECTL = """#!{python}
 import http.server, json, os, pathlib, socketserver, sys
 from urllib.parse import urlsplit
@@ -61,7 +61,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def install(folder: Path, found: FakeApi) -> Path:
-    """Returns a folder with the plugin and a kubectl that has these objects."""
+    """Writes the plugin into the folder, and a fake kubectl that serves these objects. Returns the folder."""
     plugin.main(folder)
     kubectl = folder / "kubectl"
     kubectl.write_text(KUBECTL.format(python=sys.executable))
@@ -74,7 +74,7 @@ def install(folder: Path, found: FakeApi) -> Path:
 def run(
     installed: Path, *arguments: str, program: str = plugin.NAME, folder: Path | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs the plugin. PATH has only this kubectl, and Python is the one that runs the tests."""
+    """Runs the plugin. PATH has the fake kubectl and the Python that runs the tests."""
     path = os.pathsep.join((str(installed), str(Path(sys.executable).parent), "/usr/bin", "/bin"))
     return subprocess.run(
         [installed / program, *arguments],
@@ -88,7 +88,7 @@ def run(
 
 
 def test_what_no_verb_was_typed_for_is_not_imported(installed: Path) -> None:
-    """Each module costs milliseconds. kubectl already starts while the modules of a report are imported."""
+    """Each import takes milliseconds. So the plugin starts kubectl first, and imports the modules of a report then."""
     code = "import sys, gpumem.cli; print(*(name for name in sys.modules if name.startswith('gpumem.')))"
     env = {"PYTHONPATH": str(installed / plugin.NAME)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Our sums of pods and quantities equal those of Kubernetes' own code, on random nodes, pods and texts."""
+"""Tests that our quantities and sums of requests equal those of Kubernetes' code, for random nodes, pods and texts."""
 
 import math
 from collections import defaultdict
@@ -25,7 +25,8 @@ from tests.integration.judge import oracle
 from tests.support import random_pods, search
 
 CASES = search.cases(3000, soak=100_000)
-# This case differed once: PodRequests adds the overhead into the pod, so that the kubelet's ranking counted it twice.
+# In this case, our result once differed. Kubernetes' PodRequests modifies the pod: it adds the overhead to the pod's
+# requests. So the kubelet's ranking counted the overhead twice.
 ALIASED = {
     "memory_bytes": 2**36,
     "pods": [
@@ -49,7 +50,10 @@ NANO = 10**9
 
 @dataclass
 class Comparison:
-    """Holds the number of comparisons, and the differences by subject: (question, our answer, Kubernetes' answer)."""
+    """Counts the compared pods and nodes, and collects the differences.
+
+    `differences` maps a subject to tuples of case, our result and Kubernetes' result.
+    """
 
     pods: int = 0
     nodes: set[int] = field(default_factory=set)
@@ -91,7 +95,7 @@ def _compare_pods(made: Comparison, asked: dict[str, Any], answer: dict[str, Any
 
 
 def _state(position: int, running: dict[str, Any]) -> PodState:
-    """Returns the state in bytes, because the order knows no unit."""
+    """Returns the state of a pod, with bytes in the fields for MiB. The order of pods does not depend on the unit."""
     spec = running["pod"]["spec"]
     return PodState(
         name=str(position),
@@ -102,16 +106,16 @@ def _state(position: int, running: dict[str, Any]) -> PodState:
 
 
 def _is_critical(spec: dict[str, Any]) -> bool:
-    """Returns True for pods that the node needs. The kubelet gives such pods a fixed value, whatever they request."""
+    """Returns True for pods that are critical for the node. The kubelet gives these pods a fixed oom_score_adj."""
     return spec.get("priorityClassName") == NODE_CRITICAL
 
 
 def _eviction_request(spec: dict[str, Any]) -> Fraction:
-    """Returns the bytes with which the kubelet compares a pod's use: GetResourceRequestQuantity,
-    pkg/api/v1/resource/helpers.go.
+    """Returns the requested bytes with which the kubelet compares a pod's use.
 
-    It leaves the overhead out if nothing else is requested. A pod with pod-level resources but no memory request counts
-    as 0, whatever its containers request.
+    If the pod requests no memory, the kubelet also ignores the overhead. If the pod has pod-level resources without a
+    memory request, the kubelet ignores the requests of its containers. Source: GetResourceRequestQuantity in
+    pkg/api/v1/resource/helpers.go.
     """
     if any(at(spec, "resources", part) for part in ("requests", "limits")):
         request = pod_level_request(spec, "memory") or Fraction(0)

@@ -1,4 +1,4 @@
-"""Kubernetes' own schemas and Kueue's own CRDs accept every manifest of the prod stack, strictly."""
+"""Tests that the schemas of Kubernetes and of Kueue's CRDs accept every manifest of prod, without unknown fields."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,8 +17,8 @@ from tests.support.paths import ROOT
 
 KUBERNETES = "1.36"
 CRDS = ROOT / ".toolchain" / "charts" / "kueue" / "templates" / "crd"
-# The toolchain lacks the operator's CRDs. promtool judges their rules, and amtool judges the digest
-# (tests/integration/monitoring).
+# The toolchain does not contain the CRDs of the Prometheus Operator. tests/integration/monitoring checks these objects
+# with promtool and amtool.
 JUDGED_ELSEWHERE = {"monitoring.coreos.com/v1", "monitoring.coreos.com/v1alpha1"}
 
 
@@ -30,12 +30,10 @@ def prod() -> Graph:
 
 @cache
 def kueue_schema(kind: str, version: str) -> dict[str, Any]:
-    """Returns the schema of a custom resource, from the chart's template of the CRD. The schema refuses unknown
-    fields.
-    """
+    """Returns the schema of a custom resource of Kueue, from the CRD in the chart. It refuses unknown fields."""
     for path in CRDS.glob("*.yaml"):
         text = path.read_text()
-        if f"    kind: {kind}\n" not in text:  # parsing all templates takes long
+        if f"    kind: {kind}\n" not in text:  # parsing all templates would take long
             continue
         text = re.sub(r"{{-? ?/\*.*?\*/ ?-?}}", "", text, flags=re.DOTALL)
         crd = yaml.safe_load("\n".join(line for line in text.splitlines() if "{{" not in line))
@@ -49,7 +47,7 @@ def kueue_schema(kind: str, version: str) -> dict[str, Any]:
 
 
 def closed(schema: Any) -> Any:
-    """Returns the schema closed to unknown fields wherever it lists fields, like the API server's strict validation."""
+    """Returns a copy of the schema that refuses unknown fields, as the API server's strict validation does."""
     if isinstance(schema, list):
         return [closed(item) for item in schema]
     if not isinstance(schema, dict):
@@ -63,7 +61,7 @@ def closed(schema: Any) -> Any:
 
 
 def judge(manifest: Mapping[str, Any]) -> None:
-    """Judges a manifest. Raises the schema's error."""
+    """Validates a manifest. Raises an error if the schema refuses it."""
     if manifest["apiVersion"].startswith("kueue.x-k8s.io/"):
         schema = kueue_schema(manifest["kind"], manifest["apiVersion"].partition("/")[2])
         jsonschema.Draft202012Validator(schema).validate(dict(manifest))

@@ -1,4 +1,7 @@
-"""The engine and an editor read a stack file as the settings do: `pulumi config` accepts what the settings accept."""
+"""Tests that Pulumi's engine and the JSON schema read a stack file in the same way as our settings.
+
+If our settings accept a file, `pulumi config` accepts the file too.
+"""
 
 import json
 import subprocess
@@ -39,7 +42,7 @@ def test_the_engine_and_an_editor_read_what_the_settings_accept(engine: Workspac
     ours = stackfile.read(path).values
     assert [error.message for error in VALIDATOR.iter_errors({"config": ours})] == []
     theirs = _theirs(engine, path)
-    said = {name for name, value in ours.items() if value != {}}  # the engine adds empty maps
+    said = {name for name, value in ours.items() if value != {}}  # the engine may add empty maps
     assert {name: theirs.get(name) for name in said} == {name: ours[name] for name in said}
     assert _in_a_file_of_its_own(path, text).model_copy(update={"files": []}) == declared
 
@@ -65,7 +68,10 @@ def _json(text: str) -> Any:
 
 
 def _in_a_file_of_its_own(path: Path, text: str) -> settings.StackSettings:
-    """Moves the project's keys into a file that the stack file names. A provider's key stays in the stack file."""
+    """Moves our keys into a second file, which the stack file names, and returns the settings.
+
+    Keys of providers stay in the stack file.
+    """
     lines = [line[2:] for line in text.splitlines() if line.startswith("  ")]
     stays = [line for line in lines if line.startswith("kubernetes:")]
     path.with_name("parts.yaml").write_text("\n".join(line for line in lines if line not in stays))

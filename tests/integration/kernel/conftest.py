@@ -1,4 +1,4 @@
-"""Makes memory cgroups for the tests. Without the right to make cgroups the tests are skipped, which fails in CI."""
+"""Makes memory cgroups for the tests. Without the necessary rights, the tests are skipped, which is a failure in CI."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @pytest.fixture(scope="module")
 def group() -> Iterator[Path]:
-    """Makes a memory cgroup for the module. Removes it afterwards, together with the cgroups below it."""
+    """Makes a memory cgroup for the tests of a module. Removes it afterwards, together with its child cgroups."""
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("only root on Linux makes memory cgroups")
     unified = (CGROUPS / "cgroup.controllers").exists()
@@ -28,5 +28,5 @@ def group() -> Iterator[Path]:
         yield path
     finally:
         for folder, _, _ in os.walk(path, topdown=False):
-            with suppress(OSError):  # a process is still on its way out
+            with suppress(OSError):  # a process of the cgroup has not ended completely
                 Path(folder).rmdir()

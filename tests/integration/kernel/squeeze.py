@@ -1,7 +1,8 @@
-"""Exhausts the memory of a cgroup with several processes, and prints which of them the kernel killed.
+"""Exhausts the memory of a cgroup with several processes, and prints which processes the kernel has killed.
 
-Usage: `python -I -S squeeze.py <cgroup> <limit in MiB> <[[oom_score_adj, MiB], ...]>`. One more process then takes the
-remaining memory and OVER_MIB more. The output has each process's KiB before that, and the positions of the killed ones.
+Usage: `python -I -S squeeze.py <cgroup> <limit in MiB> <[[oom_score_adj, MiB], ...]>`. After these processes have their
+memory, one more process allocates the remaining memory and OVER_MIB more. The output has the KiB of each process before
+that, and the positions of the killed processes.
 """
 
 import json
@@ -13,20 +14,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MIB = 2**20
-# This is more than the remaining memory, and less than any process frees by its death.
+# With this excess, the allocation exceeds the limit. The death of any process frees more than this excess.
 OVER_MIB = 2
 
 
 def main(group: Path, limit_mib: int, sizes: list[tuple[int, int]]) -> None:
     _limit(group, limit_mib * MIB)
-    alive, held = os.pipe()  # when this pipe end closes, the processes end, even if this process is killed
+    alive, held = os.pipe()  # the processes end when `held` is closed, so they also end if this process is killed
     members = [_member(group, alive, held, adj, mib) for adj, mib in sizes]
     states = [state(pid) for pid in members]
     left_kib = limit_mib * 1024 - _usage(group) // 1024
     members.append(_member(group, alive, held, 0, left_kib // 1024 + OVER_MIB))
     os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
     for pid in members:
-        os.kill(pid, signal.SIGTERM)  # a process that the kernel has killed stays killed
+        os.kill(pid, signal.SIGTERM)  # has no effect on processes that the kernel has killed
     killed = [position for position, pid in enumerate(members) if _was_killed(pid)]
     print(json.dumps({"states": states, "left_kib": left_kib, "killed": killed}))
 
@@ -46,7 +47,7 @@ def _usage(group: Path) -> int:
 
 
 def _member(group: Path, alive: int, held: int, adj: int, mib: int) -> int:
-    """Starts a process with this much memory in the group. Returns once the process has the memory or was killed."""
+    """Starts a process in the group, and waits until it has allocated its memory or was killed. Returns its PID."""
     ready, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -66,7 +67,7 @@ def _member(group: Path, alive: int, held: int, adj: int, mib: int) -> int:
 
 
 def state(pid: int) -> dict[str, int]:
-    """Returns the KiB that mm/oom_kill.c counts, how many of these KiB are in swap, and the kernel's score."""
+    """Returns the memory of a process that mm/oom_kill.c counts in KiB, the part in swap, and the kernel's score."""
     told = dict(_pairs(Path(f"/proc/{pid}/status").read_text()))
     counted = {name: int(told.get(name, "0 kB").split()[0]) for name in ("VmRSS", "VmSwap", "VmPTE")}
     return {

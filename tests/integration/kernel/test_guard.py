@@ -1,4 +1,4 @@
-"""The shipped guard works on real processes in real control groups. Only the API server is a fake."""
+"""Tests the shipped guard on real processes in real control groups. Only the API server is a fake."""
 
 import socket
 import statistics
@@ -33,7 +33,7 @@ SYS_RESOURCE = 24
 
 @dataclass
 class Pod:
-    """Holds a pod as the API and the node know it. The test starts and ends the pod's processes."""
+    """Describes a pod that exists in the API server and on the node. The test starts and ends the pod's processes."""
 
     name: str
     group: Path
@@ -41,8 +41,9 @@ class Pod:
 
     @contextmanager
     def process(self, adj: int, user: int = 0) -> Iterator[int]:
-        """Starts a process in a new container of the pod as a runtime does: moves it into the group, then sets its
-        value.
+        """Starts a process in a new container of the pod.
+
+        Moves the process into the container's group, and then sets its oom_score_adj, as a container runtime does.
         """
         container = self.group / f"pod{self.uid}" / (uuid.uuid4().hex * 2)
         container.mkdir(parents=True)
@@ -79,7 +80,7 @@ class Scene:
     port: int
 
     def metric(self, name: str) -> float | None:
-        """Returns the protected pod's metric; None while the guard does not serve it."""
+        """Returns the guard's metric about the protected pod; None if the guard does not serve it."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
                 samples = exposition.parse(answer.read().decode())
@@ -116,7 +117,7 @@ def scene(group: Path, served: ServedOverTls, zipapp: Path) -> Iterator[Scene]:
 
 
 def until(read: Callable[[], float | None], wanted: float) -> float:
-    """Returns the seconds until the metric has this value."""
+    """Waits until `read` returns the wanted value, and returns the seconds that this took."""
     began = time.monotonic()
     while (found := read()) != wanted:
         assert time.monotonic() - began < PATIENCE_SECONDS, f"{found}, not {wanted}"
@@ -125,7 +126,7 @@ def until(read: Callable[[], float | None], wanted: float) -> float:
 
 
 def until_held(pid: int) -> float:
-    """Returns the seconds until the guard has lowered the process."""
+    """Waits until the guard has lowered the oom_score_adj of the process. Returns the seconds that this took."""
     return until(partial(adj, pid), GUARDED)
 
 
@@ -134,7 +135,7 @@ def adj(pid: int) -> int:
 
 
 def test_a_protected_pod_is_held_within_a_second_of_each_start(scene: Scene) -> None:
-    """The test takes the median, because a busy machine delays some starts."""
+    """The test uses the median delay, because a busy machine delays some starts."""
     delays = []
     for _ in range(RESTARTS):
         with scene.protected.process(BY_REQUEST) as pid:
@@ -194,7 +195,7 @@ lower_adj(Path("/proc"), pid, container_in(Path(f"/proc/{pid}/cgroup").read_text
     [("sys_resource dac_override", True), ("dac_override", False), ("sys_resource", False), ("", False)],
 )
 def test_the_guard_needs_its_two_capabilities_and_no_other(group: Path, capabilities: str, lowered: bool) -> None:
-    """The process belongs to another user. The test sets its value with CAP_SYS_RESOURCE, as a runtime does."""
+    """The process belongs to a different user. The test sets its oom_score_adj with CAP_SYS_RESOURCE."""
     if not has(SYS_RESOURCE):
         pytest.skip("root lacks CAP_SYS_RESOURCE on this machine: what the guard needs of it is NOT tested")
     bounds = ",".join(["-all", *(f"+{name}" for name in capabilities.split())])

@@ -1,7 +1,7 @@
-"""tenancy/host_memory/oom.py predicts which of several real processes in a memory cgroup the kernel kills.
+"""Tests that tenancy/host_memory/oom.py predicts the process that the kernel kills in a memory cgroup.
 
-Everything happens within LIMIT_MIB, so that the machine is never short of memory. The size of an interpreter varies by
-MARGIN_MIB. So the test skips cases in which the two highest scores are closer than that.
+All processes together use at most LIMIT_MIB, so that the machine never runs out of host memory. The size of a Python
+process varies by up to MARGIN_MIB. So the test skips cases in which the two highest scores differ by less.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from tests.support.oom_killer import kernel_victim
 SQUEEZE = squeeze.__file__
 LIMIT_MIB = 256
 MARGIN_MIB = 6
-# The memory of an interpreter, and the least memory that a case adds, so that one kill is enough.
+# The memory of a Python process, and the least memory that a case adds to the process. So one kill frees enough memory.
 INTERPRETER_MIB, LEAST_MIB = 9, 4
 PAGES_PER_MIB = 256
 KIB_PER_MIB = 1024
@@ -32,14 +32,15 @@ CASES = 48
 SWAPPING_MIB = 128
 ATTEMPTS = 5
 
-# Record 0001 on a node of 61 GiB, in proportion: inference requests 8 GiB, peaks at 20 and is limited to 32.
+# Record 0001: on a node of 61 GiB, inference requests 8 GiB, has a peak of 20 GiB, and has a limit of 32 GiB. The tests
+# use the same proportions within LIMIT_MIB.
 NODE_GIB, REQUEST_GIB, SAFE_REQUEST_GIB, PEAK_GIB, MOST_GIB = 61, 8, 19.5, 20, 32
 GUARDED_ADJ = guarded_oom_score_adj(MOST_GIB * 1024, NODE_GIB * 1024)
 
 
 @dataclass(frozen=True)
 class Member:
-    """Holds a process with its oom_score_adj and its memory."""
+    """Describes a process by its oom_score_adj and its memory."""
 
     adj: int
     mib: int
@@ -47,8 +48,9 @@ class Member:
 
 @dataclass(frozen=True)
 class Squeezed:
-    """Holds the processes at the moment when memory ran out, the process that took the rest last, and the killed
-    position.
+    """Holds the result of a case: the states of all processes when memory ran out, and the position of the victim.
+
+    The last state is that of the process that allocated the remaining memory.
     """
 
     states: list[PodState]
@@ -59,10 +61,10 @@ MICRO_VM = Member(1000, LEAST_MIB)
 
 
 def squeezed(group: Path, *members: Member) -> Squeezed:
-    """Starts one more process, of oom_score_adj 0, which takes the remaining memory and 2 MiB more.
+    """Runs the processes, and one more process with oom_score_adj 0 that allocates the remaining memory and 2 MiB more.
 
-    A victim's memory becomes free only a moment after the kernel may choose again (MMF_OOM_SKIP, exit_mmap in
-    mm/mmap.c). If the kernel killed two, the order is not known, and everything is repeated.
+    The kernel may choose a second victim shortly before the first victim's memory is free (MMF_OOM_SKIP, exit_mmap in
+    mm/mmap.c). If two processes were killed, their order is unknown, and the case is repeated.
     """
     for _ in range(ATTEMPTS):
         told = run(group, *members)
@@ -85,8 +87,9 @@ def state(position: int, mib: Fraction, adj: int) -> PodState:
 
 
 def generated() -> Iterator[list[Member]]:
-    """Makes two to four processes that leave some memory over, with adjustments as the kubelet and the guard set
-    them.
+    """Makes random cases of two to four processes that leave some memory free.
+
+    Their oom_score_adj are values that the kubelet and the guard set.
     """
     chance = random.Random(1)  # noqa: S311
     while True:
@@ -99,7 +102,10 @@ def generated() -> Iterator[list[Member]]:
 
 
 def lead_mib(members: list[Member]) -> float:
-    """Returns by how much the highest score exceeds the next one. The process that takes the rest has a score too."""
+    """Returns the difference between the two highest scores, in MiB.
+
+    The scores include the process that allocates the remaining memory.
+    """
     last = Member(0, LIMIT_MIB - sum(member.mib for member in members))
     scores = sorted(badness_pages(m.mib + INTERPRETER_MIB, m.adj, LIMIT_MIB) for m in [*members, last])
     return (scores[-1] - scores[-2]) / PAGES_PER_MIB
@@ -126,7 +132,7 @@ def test_the_kernel_kills_whom_the_model_names(group: Path, members: list[Member
     ],
 )
 def test_inference_outlives_a_microvm(group: Path, adj: int, resident_gib: int, killed: int) -> None:
-    """Or does not: 0 is inference, 1 the microVM. Record 0001's request alone kills inference."""
+    """The kernel kills inference (0) or the microVM (1). With only the request of record 0001, it kills inference."""
     inference = Member(adj, resident_gib * LIMIT_MIB // NODE_GIB - INTERPRETER_MIB)
     assert squeezed(group, inference, MICRO_VM).killed == killed
 
@@ -166,7 +172,7 @@ def test_what_is_swapped_out_counts_as_held(group: Path) -> None:
 
 
 def shown(kib: int, adj: int) -> int:
-    """Returns the score in /proc, which relates to the whole machine: (1000 + 1000 x badness / total) x 2/3."""
+    """Returns the score in /proc: (1000 + 1000 x badness / total) x 2/3. The total is the memory of the machine."""
     total_mib = sum(kib for name, kib in memory_kib() if name in ("MemTotal", "SwapTotal")) // KIB_PER_MIB
     badness = badness_pages(Fraction(kib, KIB_PER_MIB), adj, total_mib)
     return (1000 + badness * 1000 // (total_mib * PAGES_PER_MIB)) * 2 // 3

@@ -1,4 +1,4 @@
-"""Alertmanager's own check accepts the route to Slack, translated as the Prometheus Operator translates it."""
+"""Tests that Alertmanager's own check accepts our route to Slack in the form that the Prometheus Operator writes."""
 
 import json
 import re
@@ -15,8 +15,9 @@ SPEC = DigestSpec(slack_webhook=SlackWebhook(secret="alerts-webhook"))
 
 
 def translated(value: Any) -> Any:
-    """Translates as the operator does: keys in snake case, matchers as text, the Secret's key in place of the
-    Secret's name.
+    """Translates an AlertmanagerConfig as the Prometheus Operator does.
+
+    Keys become snake case, and matchers become text. The value in a Secret replaces the reference to the Secret.
     """
     if isinstance(value, list):
         return [translated(each) for each in value]
@@ -33,7 +34,7 @@ def translated(value: Any) -> Any:
 
 @pytest.fixture
 def configuration(tmp_path: Path) -> Path:
-    """Returns an Alertmanager configuration with only our route below its root route."""
+    """Returns the path of an Alertmanager configuration. Our route is the only route below the root route."""
     config = translated(alertmanager_config(SPEC, {"name": "gpu-tenancy"})["spec"])
     config["route"] = {"receiver": "default", "routes": [config["route"]]}
     config["receivers"].append({"name": "default"})

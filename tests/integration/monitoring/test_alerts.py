@@ -1,5 +1,6 @@
-"""Each alert fires in its own examples in Prometheus' rule tests, has its run-book entry, and is left out where it
-must.
+"""Tests each alert: it fires in its examples in Prometheus' rule tests, and has an entry in the run book.
+
+A stack only has alerts about parts that it declares.
 """
 
 import json

@@ -1,6 +1,7 @@
-"""A real Prometheus answers the dashboard's and the alerts' queries. It scrapes the real exporter by our PodMonitor.
+"""Tests the queries of the dashboard and of the alerts on a real Prometheus, which scrapes the real exporter.
 
-The exporter's readings are given here. tests/integration/agents has a fake NVML, and tests/e2e a node.
+The scrape uses our PodMonitor. The test sets the exporter's readings. tests/integration/agents tests the exporter with
+a fake NVML, and tests/e2e tests it on a node.
 """
 
 import json
@@ -49,7 +50,7 @@ QUERIES = {(panel["title"], each["legendFormat"]): each["expr"] for panel in PAN
 
 
 class KubeStateMetrics(BaseHTTPRequestHandler):
-    """Serves the part of kube-state-metrics that the dashboard shows."""
+    """Serves those series of kube-state-metrics that the dashboard shows."""
 
     def do_GET(self) -> None:
         labels = f'namespace="{SYSTEM}",cronjob="{names.WATCHDOG}"'
@@ -66,19 +67,19 @@ class KubeStateMetrics(BaseHTTPRequestHandler):
 
 
 def relabel_configs() -> list[dict[str, Any]]:
-    """Returns the PodMonitor's relabelings as the Prometheus Operator translates them."""
+    """Returns the relabelings of our PodMonitor in the form that the Prometheus Operator writes."""
     (endpoint,) = pod_monitor(ARGS)["spec"]["podMetricsEndpoints"]
     spelled = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
     return [{spelled.get(key, key): value for key, value in each.items()} for each in endpoint["relabelings"]]
 
 
 def configuration(exporter: int, state: int) -> dict[str, Any]:
-    """Returns the configuration. Before the relabelings, the target has the labels that the operator gives a pod."""
+    """Returns Prometheus' configuration. The target has the labels that the Prometheus Operator gives to a pod."""
     pod = {"namespace": "nodes", "pod": "gpu-memory-exporter-x", "container": "exporter", "endpoint": "metrics"}
     labels = {**pod, "__meta_kubernetes_pod_node_name": "k8s-node1"}
     target = {"targets": [f"127.0.0.1:{exporter}"], "labels": labels}
     return {
-        # A scrape may take as long as the interval, on a busy machine too.
+        # On a busy machine, a scrape may take as long as the interval.
         "global": {"scrape_interval": "3s", "scrape_timeout": "3s", "evaluation_interval": "1s"},
         "rule_files": ["rules.yaml"],
         "scrape_configs": [
@@ -90,7 +91,7 @@ def configuration(exporter: int, state: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Returns the address of a Prometheus that has scraped both targets."""
+    """Runs Prometheus, and yields its URL after it has scraped both targets."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("prometheus is not installed: the dashboard is NOT tested (Debian: apt install prometheus)")
@@ -142,7 +143,7 @@ def query(address: str, expression: str) -> list[dict[str, Any]]:
 
 
 def with_all(expression: str) -> str:
-    """Fills in the dashboard's variables as Grafana does while all of their values are chosen."""
+    """Replaces the dashboard's variables by the pattern that Grafana uses for the choice All."""
     return re.sub(r"\$\w+", ".*", expression)
 
 
@@ -172,7 +173,7 @@ def test_samples_bear_the_labels_of_whom_they_measure_and_of_the_node(prometheus
 def test_every_alert_is_evaluated_without_an_error_and_fires_for_what_is_there(prometheus: str) -> None:
     samples_since = datetime.now(UTC)
     deadline = time.monotonic() + 60
-    while True:  # the group's first evaluation may have preceded the first samples
+    while True:  # the first evaluation of the group may have been before the first samples
         groups = answer(prometheus, "rules")["groups"]
         (group,) = (each for each in groups if each["name"] == names.ALERTS)
         evaluated = datetime.fromisoformat(f"{group['lastEvaluation'][:19]}+00:00")

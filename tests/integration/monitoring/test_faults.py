@@ -1,4 +1,4 @@
-"""Each alert fires within its time after a fault, on a time line in Prometheus' own rule tests."""
+"""Tests with Prometheus' rule tests that each alert fires in time after its fault."""
 
 import re
 from collections.abc import Callable
@@ -30,7 +30,7 @@ ABLE = 'gpu_device_memory_cap_able{node="a",gpu="0",uuid="GPU-a"}'
 
 
 def steady(series: dict[str, str]) -> dict[str, Values]:
-    """Returns the series as constants at their first value. Ages differ a little at each scrape."""
+    """Returns the series with constant values, except that ages of readings differ slightly at each scrape."""
     line: dict[str, Values] = {}
     for name, values in series.items():
         value = float(re.split("[x+]", values)[0])
@@ -55,12 +55,12 @@ NORMAL = steady(changed(HEALTHY, {USER: f"{100 * MIB}x30", RUNNING: "1x30", HELD
 
 
 def before(value: float | None, after: float | None, *, seconds: int = 10**6) -> Values:
-    """Returns one value until the fault, and another value for so many seconds after it."""
+    """Returns values of a series: `value` before the fault, and `after` for `seconds` after the fault."""
     return lambda second: after if FAULT < second <= FAULT + seconds else value
 
 
 def ends(series: str) -> Values:
-    """Returns the usual value until the fault. Afterwards the series is not exposed any more."""
+    """Returns values of a series: the normal values before the fault, and no values after it."""
     return lambda second: NORMAL[series](second) if second <= FAULT else None
 
 
@@ -68,7 +68,7 @@ def because(series: str, reason: str) -> str:
     return series.replace("}", f',reason="{reason}"}}')
 
 
-# Each fault has the series that change, the alert, and the seconds within which the alert must fire.
+# Each fault has the series that it changes, the alert, and the seconds within which the alert must fire.
 FAULTS: dict[str, tuple[dict[str, Values], str, int]] = {
     "a watchdog that stops completing runs": ({WATCHED: beats(until=FAULT + 3)}, "GpuAgentSilent", 175),
     "an API server whose clock is an hour ahead": (
@@ -106,7 +106,7 @@ FAULTS: dict[str, tuple[dict[str, Values], str, int]] = {
         "GpuMemoryBelowFloor",
         175,
     ),
-    # The scrape is up to 15 s after the reading, which is up to 5 s after the fault.
+    # The reading is up to 5 s after the fault, and the scrape is up to 15 s after the reading.
     "a container that is no longer held": (
         {HELD: before(1, None), because(HELD, "no-limit"): before(None, 0)},
         "GpuCapMissing",
@@ -133,7 +133,7 @@ def test_the_alert_is_there_in_time_after(tmp_path: Path, fault: str) -> None:
 
 
 def test_an_idle_card_is_not_a_frozen_one(tmp_path: Path) -> None:
-    """The figures of an unused device never change, but the ages of its readings do."""
+    """The memory figures of an unused device never change, but the age of its readings changes."""
     idle = measured("a", 14910, unattributed_mib=450)
     alone = {name: values for name, values in idle.items() if not name.startswith("gpu_pod_")}
     found = line(steady({**BEATING, **alone, **allocatable(14000, "a")}), tmp_path)

@@ -1,4 +1,4 @@
-"""Without the Prometheus Operator, the stack writes what the operator would read as files of Prometheus."""
+"""Tests the files that `python -m stacks` writes for a Prometheus without the Prometheus Operator."""
 
 import subprocess
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_the_rule_file_has_the_rules_of_the_operators_object(
 
 
 def test_prometheus_accepts_the_scrapes(project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Debian builds Prometheus without discovery in Kubernetes, so the test replaces the discovery."""
+    """Debian's Prometheus lacks service discovery in Kubernetes, so the test replaces it by a static target."""
     scrapes = yaml.safe_load(printed("scrapes", project, capsys))
     namespaces = []
     for scrape in scrapes["scrape_configs"]:

@@ -1,4 +1,4 @@
-"""Prometheus' own rule tests and `kubectl gpumem bill` judge the recordings of seats and use."""
+"""Tests the recording rules of seats and use, with Prometheus' rule tests and with `kubectl gpumem bill`."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ def floor(node: str, pool: str, mib: int) -> dict[str, str]:
     return {named("gpu_pool_memory_floor_bytes", node=node, pool=pool): f"{mib * MIB}x10"}
 
 
-# One pool has two nodes, each of which serves its seats. Another pool has one node and no floor.
+# The pool t4 has two nodes, and the exporters of both nodes serve the seats. A second pool has one node and no floor.
 SERIES = {
     **seat("a", "t4", "immich", "immich-ml", 3000),
     **seat("b", "t4", "immich", "immich-ml", 3000),
@@ -44,7 +44,7 @@ SERIES = {
     **use("b", "immich", "immich-server", "main", 1200),
     **use("b", "tts", "tts", "main", 2048, values=f"_x2 {2048 * MIB}x8"),
     **use("c", "immich", "visitor", "main", 50),
-    **use("a", "", "", "", 77),  # this use belongs to no pod that the API has named
+    **use("a", "", "", "", 77),  # the use of an unknown pod
 }
 RECORDED = {
     RECORDED_SEATS: {("immich", "t4"): 4800, ("chat", "l4"): 9000},
@@ -67,12 +67,15 @@ def test_seats_count_once_and_use_counts_where_it_is(tmp_path: Path) -> None:
 
 THIS = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 MONTH = (THIS - timedelta(days=1)).replace(day=1)
-MEASURED_HOURS = 6  # these hours are on the month's second day, and the last of them is a half hour
+MEASURED_HOURS = 6  # the hours with samples, on the month's second day; the last hour has samples for 30 minutes
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Returns the address. Samples are at the full hour, so that an hour's first sample is the last hour's end."""
+    """Runs a Prometheus with the recorded samples, and yields its URL.
+
+    The sample at a full hour is both the end of one hour and the start of the next hour.
+    """
     first = int((MONTH + timedelta(days=1)).timestamp())
     moments = range(first, first + MEASURED_HOURS * 3600 - 1800, INTERVAL_SECONDS)
     lines = []

@@ -1,5 +1,6 @@
-"""Programs in other languages use the components: the installed plugin, the SDKs that Pulumi writes, and the
-examples.
+"""Tests our components in programs of other languages.
+
+The tests cover the installed plugin, the SDKs that Pulumi generates, and the examples.
 """
 
 import json
@@ -25,7 +26,7 @@ from toolchain.cluster.paths import TOOLCHAIN
 from toolchain.workspace import Outcome, Workspace, workspace
 
 PLUGIN = Path("gpu_tenancy") / "plugin"
-# The plugin needs these files of a clone, because its requirements.txt names the project itself.
+# The files of a clone that the plugin's installation needs. Its requirements.txt requires the project itself.
 CLONED = (
     *("agents", "components", "gpu_tenancy", "stacks", "tenancy", "toolchain"),
     *("pyproject.toml", "requirements.lock", "README.md", "LICENSE"),
@@ -35,7 +36,7 @@ CACHES = {"PIP_CACHE_DIR": str(Path.home() / ".cache" / "pip"), "npm_config_cach
 
 @dataclass(frozen=True)
 class Installed:
-    """Holds the plugin's folder after the engine has installed the plugin, and the schema that the plugin returned."""
+    """Holds the folder of the installed plugin, and the file with the schema that the plugin returned."""
 
     folder: Path
     schema_file: Path
@@ -47,14 +48,14 @@ class Installed:
 
 
 def beside_the_checkout(folder: Path) -> Workspace:
-    """Returns a workspace in which pip finds the checkout's packages."""
+    """Returns a workspace in which Python finds the packages of the checkout's environment."""
     space = workspace(folder)
     return replace(space, env={**space.env, "PYTHONPATH": str(Path(pulumi.__file__).parents[1])})
 
 
 @pytest.fixture
 def space(tmp_path: Path) -> Iterator[Workspace]:
-    """Ends the processes that a preview in YAML leaves running (pulumi 3.259.0)."""
+    """Yields a workspace. Ends the processes that a preview of a YAML program does not end (Pulumi 3.259.0)."""
     yield beside_the_checkout(tmp_path)
     home = f"HOME={tmp_path}".encode()
     for process in Path("/proc").glob("[0-9]*"):
@@ -65,9 +66,7 @@ def space(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """Installs the plugin in a clone, because the engine makes the plugin's environment in any folder that it is
-    given.
-    """
+    """Installs the plugin from a clone, because the engine creates a Python environment in the plugin's folder."""
     clone, space = tmp_path_factory.mktemp("clone"), beside_the_checkout(tmp_path_factory.mktemp("space"))
     for name in CLONED:
         if (ROOT / name).is_dir():
@@ -90,7 +89,7 @@ def needs(host: str) -> None:
 
 
 def example(space: Workspace, plugin: Installed, name: str) -> Path:
-    """Returns a copy of an example that uses the installed plugin."""
+    """Returns a copy of an example, changed so that it uses the installed plugin."""
     project = Path(shutil.copytree(ROOT / "examples" / name, space.folder / "examples" / name))
     document = yaml.safe_load((project / "Pulumi.yaml").read_text())
     assert (ROOT / "examples" / name / document["packages"]["gputenancy"]).resolve() == ROOT / PLUGIN

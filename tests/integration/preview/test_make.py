@@ -1,4 +1,4 @@
-"""The first commands of a newcomer work in a fresh clone."""
+"""Tests the first `make` commands of a new user in a new clone."""
 
 import os
 import re
@@ -13,14 +13,14 @@ from toolchain.workspace import Outcome, Workspace, workspace
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
-    """Makes a clone of the last commit, with the machine's cache of tools and no cluster."""
+    """Makes a clone of the last commit. The clone uses this machine's cache of tools, and has no cluster."""
     folder = tmp_path_factory.mktemp("newcomer")
     subprocess.run(["git", "clone", "--quiet", ROOT, folder / "clone"], check=True)
     return workspace(folder)
 
 
 def make(space: Workspace, *arguments: str, **env: str) -> Outcome:
-    """Runs make in a shell without the project's variables."""
+    """Runs make in the clone, without the environment variables of this checkout."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PULUMI_", "MAKE", "PYTEST"))}
     shell = Workspace(space.folder, {**kept, "KUBECONFIG": str(space.folder / "no-kubeconfig")})
     return shell.run("make", *arguments, cwd=space.folder / "clone", **env)
@@ -103,6 +103,6 @@ def test_up_without_a_cluster_changes_nothing_and_reports_why(clone: Workspace) 
 
 
 def test_the_clone_is_as_clean_as_before(clone: Workspace) -> None:
-    """A preview writes nothing that git would see. The new stack of the test above belongs to its user."""
+    """Previews write no untracked files. The only new file is the stack file that the previous test has created."""
     status = clone.run("git", "status", "--porcelain", cwd=clone.folder / "clone").text
     assert status.strip() in ("", "?? Pulumi.lab.yaml")

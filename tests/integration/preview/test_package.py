@@ -1,4 +1,4 @@
-"""The wheel works in an environment of its own, for programs in folders that have nothing else."""
+"""Tests the wheel in a separate Python environment, with programs outside the checkout."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ Queue("team-a-gpu", platform="organization/gpu-tenancy/prod")
 
 @dataclass(frozen=True)
 class Environment:
-    """Holds a virtual environment with the wheel and with the checkout's packages."""
+    """Holds a virtual environment that contains the wheel. It can also import the packages that the checkout uses."""
 
     folder: Path
 
@@ -48,7 +48,7 @@ class Environment:
         return self.folder / "bin" / "python"
 
     def project(self, folder: Path, program: str) -> Path:
-        """Makes a new project as a newcomer begins one."""
+        """Makes a Pulumi project with this program, as a new user would."""
         folder.mkdir()
         (folder / "venv").symlink_to(self.folder)
         (folder / "__main__.py").write_text(program)
@@ -96,7 +96,7 @@ def test_it_has_one_import_name(installed: Environment) -> None:
 
 
 def test_an_empty_folder_previews_the_whole_platform_under_the_pack(installed: Environment, space: Workspace) -> None:
-    """The folder gets prod's settings, but no cluster and no network, because the wheel contains Kueue's chart."""
+    """The project has prod's settings. The preview works offline, because the wheel contains Kueue's chart."""
     project = installed.project(space.folder / "mine", PLATFORM)
     (project / "stack.yaml").write_text(PROD.read_text())
     outcome = space.preview(project=project, stack="dev")

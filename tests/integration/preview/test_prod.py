@@ -1,6 +1,6 @@
-"""The real engine with its real provider previews prod with mistakes under the policy pack.
+"""Previews prod with mistakes, with the real engine, the real provider and the policy pack.
 
-`make preview` previews prod without mistakes (test_make.py).
+test_make.py previews prod without mistakes.
 """
 
 import json
@@ -13,7 +13,7 @@ from toolchain.workspace import Workspace
 
 
 def into_files(config: dict[str, Any], space: Workspace) -> None:
-    """Writes every part into a file of its own."""
+    """Moves each part of the configuration into a separate file."""
     folder = space.project / "stacks.d"
     folder.mkdir()
     for part in list(config):
@@ -22,8 +22,9 @@ def into_files(config: dict[str, Any], space: Workspace) -> None:
 
 
 def test_the_engine_refuses_mistakes_by_the_rules_that_name_them(space: Workspace) -> None:
-    """The parts are in files, and no cluster can be reached. The provider then takes every kind for a namespaced
-    one.
+    """The configuration is divided into several files, and the provider cannot connect to a cluster.
+
+    The provider then assumes that every kind is namespaced.
     """
     space.change(with_mistakes)
     space.change(lambda config: into_files(config, space))

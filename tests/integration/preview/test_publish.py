@@ -1,4 +1,4 @@
-"""`pulumi policy publish` accepts the pack that stands alone, by Pulumi's own checks and the request to a service."""
+"""Tests that `pulumi policy publish` accepts the standalone policy pack and uploads it to a fake service."""
 
 import gzip
 import io
@@ -18,8 +18,9 @@ from toolchain.workspace import Workspace
 
 
 class Service(BaseHTTPRequestHandler):
-    """Plays the part of Pulumi Cloud that the command calls, and keeps each request (PublishPolicyPack in
-    backend/httpstate).
+    """Simulates the endpoints of Pulumi Cloud that the command calls, and stores each request.
+
+    Source: PublishPolicyPack in Pulumi's backend/httpstate.
     """
 
     sent: dict[str, bytes]
@@ -60,7 +61,7 @@ class Service(BaseHTTPRequestHandler):
 
 @contextmanager
 def service() -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Yields the address of the service, and the requests by path."""
+    """Runs the fake service. Yields its URL, and a map from paths to the bodies of the requests."""
     sent: dict[str, bytes] = {}
     handler = type("Bound", (Service,), {"sent": sent})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -1,4 +1,4 @@
-"""A new user types `pulumi new` with the template, and previews the new project."""
+"""Tests our template. Runs `pulumi new` with the template, and previews the new project."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`python -m stacks` runs as an operator runs it, with a script in Pulumi's place."""
+"""Tests the commands of `python -m stacks`. A script replaces the Pulumi CLI."""
 
 import io
 import json
@@ -54,7 +54,7 @@ def test_output_can_be_cut_short_by_its_reader() -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Serves the current cluster, which answers requests."""
+    """Listens as the cluster of the kubeconfig's current context, and yields its URL."""
     config = tmp_path / "kubeconfig"
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = f"https://127.0.0.1:{listening.getsockname()[1]}"
@@ -67,7 +67,10 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def engine(project: Path, script: str, select: str = "", state: Sequence[object] = ()) -> None:
-    """Puts a program in Pulumi's place that records each call. Its state is clean and has these resources."""
+    """Writes a script in place of the Pulumi CLI, which records each call.
+
+    It exports a clean state with these resources.
+    """
     deployment = json.dumps({"deployment": {"resources": state}})
     path = project / ".toolchain" / "bin" / "pulumi"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -173,7 +176,7 @@ HOLDS_ONE = {"type": "kubernetes:core/v1:Namespace", "inputs": namespace("immich
 def test_nothing_is_changed_where_the_cluster_cannot_be_read(
     project: Path, cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The cluster could hold objects that the rollout would take over, or that the removal would lose."""
+    """The cluster might have objects that `up` would take over, or that `destroy` would lose."""
     monkeypatch.setenv("PATH", str(project))
     engine(project, f"[ $1 = preview ] && echo '{ACCEPTED}\n{CREATES}'; exit 0")
     assert main(["up", "--stack", "prod", "--yes"], project) == 1
@@ -211,7 +214,7 @@ def test_a_pipeline_is_not_asked_and_the_cluster_is_still_named(
 def test_the_question_names_the_cluster_of_the_stacks_own_context(
     project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Pulumi's provider follows the same key. Once the question named kubectl's current context instead."""
+    """Pulumi's provider uses the same key. In an earlier version, the question named the current context of kubectl."""
     engine(project, "exit 0")
     change(project, "config:\n", "config:\n  kubernetes:context: other\n")
     assert main(["destroy", "--stack", "prod", "--yes"], project) == 1
@@ -225,7 +228,7 @@ def test_the_question_names_the_cluster_of_the_stacks_own_context(
 def test_the_question_names_the_cluster_of_the_stacks_own_kubeconfig(
     inline: bool, project: Path, cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The key holds a path or a text. Once the question named the cluster of KUBECONFIG instead."""
+    """The key is the path or the text of a kubeconfig. An earlier version named the cluster of $KUBECONFIG instead."""
     engine(project, "exit 0")
     path = Path(os.environ["KUBECONFIG"])
     monkeypatch.setenv("KUBECONFIG", str(project / "none"))
@@ -250,10 +253,8 @@ def test_nothing_is_applied_that_was_refused_or_without_a_cluster(
     assert main(["destroy", "--stack", "prod", "--yes"], project) == 5
     config = Path(os.environ["KUBECONFIG"])
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]  # on which nothing listens after this
-    config.write_text(
-        re.sub(r"127.0.0.1:\d+", f"127.0.0.1:{port}", config.read_text())
-    )  # nothing listens there any more
+        port = listening.getsockname()[1]  # after this block, no server listens on this port
+    config.write_text(re.sub(r"127.0.0.1:\d+", f"127.0.0.1:{port}", config.read_text()))
     for command in ("up", "destroy"):
         assert main([command, "--stack", "prod", "--yes"], project) == 1
         assert capsys.readouterr().err == (
@@ -273,7 +274,7 @@ def test_a_refresh_is_asked_for_by_pulumi_itself(project: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["", "\n"])
 def test_a_new_stack_adds_its_salt_and_leaves_the_rest_of_the_file_alone(ending: str, project: Path) -> None:
-    """Pulumi rewrites the stack file when it creates a stack."""
+    """When Pulumi creates a stack, it rewrites the stack file without its comments."""
     engine(project, "exit 0", f'printf "config: rewritten\\n{SALT}\\n" > "$2/Pulumi.lab.yaml"; echo Created stack')
     text = "config:\n  # a comment\n  gpu-tenancy:pools: {}\n\n  gpu-tenancy:residents: {}"
     (project / "Pulumi.lab.yaml").write_text(text + ending)
@@ -286,8 +287,9 @@ def test_a_new_stack_adds_its_salt_and_leaves_the_rest_of_the_file_alone(ending:
 def test_what_a_killed_run_left_torn_is_removed_before_pulumi_reads_the_state(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Pulumi reported "failed to load checkpoint: EOF" at the first step of a recovery, although the state was
-    whole.
+    """In an earlier version, the first step of a recovery failed with "failed to load checkpoint: EOF".
+
+    The state was complete, but its attribute file was incomplete.
     """
     state = project / ".state" / ".pulumi"
     torn, lock = state / "stacks/gpu-tenancy/prod.json.attrs", state / "locks/organization/gpu-tenancy/prod/1.json"

@@ -1,4 +1,7 @@
-"""The schemas of Kueue's CustomResourceDefinitions, from the pinned chart, accept our objects and show unset fields."""
+"""Compares our Kueue objects with the schemas in the pinned chart's CustomResourceDefinitions.
+
+The schemas accept our objects. The test also finds fields of Kueue that none of our settings sets.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,13 +15,13 @@ from tests.golden.render import FOLDER
 from tests.support.paths import ROOT
 
 CHART = ROOT / ".toolchain" / "charts" / "kueue" / "templates" / "crd"
-# These are all Kueue objects of a stack that has every setting.
+# All Kueue objects of a stack that uses every setting.
 OBJECTS = [
     found["inputs"]
     for found in yaml.load_all((FOLDER / "every.objects.yaml").read_text(), yaml.CSafeLoader)
     if found.get("inputs", {}).get("apiVersion") == KUEUE_API
 ]
-# No setting sets these fields of Kueue. Each has the reason.
+# Maps fields of Kueue that no setting sets to the reason.
 NOT_OFFERED = {
     "ClusterQueue.concurrentAdmissionPolicy": "alpha",
     "ClusterQueue.namespaceSelector.matchLabels": "the tenants are listed by name",
@@ -30,7 +33,7 @@ NOT_OFFERED = {
 
 
 def schema(kind: str) -> dict[str, Any]:
-    """The schema of the kind's spec. Raises KeyError if the pinned version does not serve our API version."""
+    """Returns the schema of the kind's spec. Raises KeyError if the pinned Kueue does not serve our API version."""
     for path in CHART.glob("*.yaml"):
         text = path.read_text()
         if f"\n    kind: {kind}\n" in text:
@@ -43,23 +46,21 @@ def schema(kind: str) -> dict[str, Any]:
 
 
 def closed(node: Any) -> Any:
-    """Returns the schema closed to fields that it does not list, because the API server would drop such fields
-    silently.
-    """
+    """Returns a copy of the schema that refuses unknown fields. The API server would silently drop unknown fields."""
     if isinstance(node, list):
         return [closed(each) for each in node]
     if not isinstance(node, Mapping):
         return node
     made = {key: closed(value) for key, value in node.items()}
     if isinstance(node.get("pattern"), str):
-        made["pattern"] = node["pattern"].replace("^(?i)", "(?i)^")  # Go accepts the flag at any position
+        made["pattern"] = node["pattern"].replace("^(?i)", "(?i)^")  # Python only accepts the flag at the beginning
     if isinstance(node.get("properties"), Mapping) and node.get("type") == "object":
         made.setdefault("additionalProperties", False)
     return made
 
 
 def paths(node: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Returns the fields of a schema, without fields below a map or below a list of plain values."""
+    """Yields the path of each field in a schema. Keys of maps and items of plain lists are not fields."""
     for name, child in node.get("properties", {}).items():
         yield f"{path}.{name}"
         yield from paths(child, f"{path}.{name}")
@@ -83,7 +84,7 @@ def test_kueue_knows_every_field_that_a_stack_declares(found: dict[str, Any]) ->
 
 @pytest.mark.parametrize("kind", sorted({found["kind"] for found in OBJECTS} - {"WorkloadPriorityClass"}))
 def test_a_setting_sets_every_field_of_kueue(kind: str) -> None:
-    """If a new version of Kueue has fields that no setting sets, this test shows them."""
+    """This test fails if a new version of Kueue has fields that no setting sets."""
     declared = {path for found in OBJECTS if found["kind"] == kind for path in used(found["spec"], kind)}
     skipped = tuple(path for path in NOT_OFFERED if path.startswith(f"{kind}."))
     missing = {path for path in paths(schema(kind), kind) if not path.startswith(skipped or ("-",))} - declared

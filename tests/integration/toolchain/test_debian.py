@@ -1,4 +1,4 @@
-"""The installer unpacks Debian's packages without root. Scripts stand in for `apt-get` and `dpkg`."""
+"""Tests that the installer unpacks Debian's packages without root. Scripts replace `apt-get` and `dpkg`."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""The installer runs as a user runs it, in a copy of the checkout, with scripts for tools and without a network."""
+"""Tests the installer in a copy of the checkout, without a network. Scripts replace `go` and `uv`."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ BUILT = ["pulumi-language-python", "pulumi", "pulumi-resource-kubernetes"]
 
 @dataclass(frozen=True)
 class Machine:
-    """Holds a user's machine: a home with a cache, and a PATH with a `go` and a `uv` that reach no network."""
+    """Simulates the machine of a user: a home folder with the cache, and a PATH with fake programs `go` and `uv`."""
 
     folder: Path
 
@@ -43,7 +43,7 @@ class Machine:
         return sorted(path.name for path in (self.folder / "cache" / "gpu-tenancy").iterdir() if path.is_dir())
 
     def builds(self) -> list[str]:
-        """Returns the programs that `go build` was called for, in order."""
+        """Returns the names of the programs that `go build` has built, in order."""
         calls = self.folder / "builds"
         return calls.read_text().split() if calls.exists() else []
 
@@ -63,12 +63,12 @@ class Machine:
         return process.returncode, said, complaint
 
     def hold_builds(self) -> None:
-        """Makes `go build` wait, from now on, until build_started() has seen it and let_go() is called."""
+        """Makes each `go build` wait until the test has called build_started() and let_go()."""
         os.mkfifo(self.folder / "started")
         os.mkfifo(self.folder / "go-on")
 
     def build_started(self) -> int:
-        """Waits until a build has begun. Returns the build's process."""
+        """Waits until a build has begun, and returns the PID of its process."""
         return int((self.folder / "started").read_text())
 
     def let_go(self) -> None:
@@ -113,7 +113,10 @@ def checkout(machine: Machine) -> Path:
 
 
 def clone(machine: Machine, name: str) -> Path:
-    """Makes a checkout with the installer and the pins. uv is in the cache, and the Go modules' files are empty."""
+    """Makes a checkout that contains only the installer and the pins.
+
+    A fake uv is in the cache, and the files that come from Go modules are empty.
+    """
     checkout = machine.folder / name
     shutil.copytree(ROOT / "toolchain", checkout / "toolchain", ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("pyproject.toml", "requirements.lock"):
@@ -151,7 +154,7 @@ def test_a_first_run_installs_everything_and_reports_how_and_why(machine: Machin
         "charts/kueue/Chart.yaml",
     ):
         assert (shelf / link).exists(), link
-    assert (shelf / "pulumi-home" / "logs").is_file()  # because of this file, Pulumi keeps no logs
+    assert (shelf / "pulumi-home" / "logs").is_file()  # because of this file, Pulumi writes no logs
     assert "pip sync --require-hashes --python " in (machine.folder / "uv-calls").read_text()
 
 
@@ -251,7 +254,9 @@ def test_every_tool_is_defined_on_every_platform(system: str, architecture: str)
     site = Site(ROOT, system, architecture)
     groups = [group for group in GROUPS if (group, system) != ("node", "darwin")]
     tools = [tool for group in groups for tool in GROUPS[group](site)]
-    assert len({tool.name for tool in tools}) == len({(tool.name, tool.key) for tool in tools})  # uv is in two groups
+    assert len({tool.name for tool in tools}) == len(
+        {(tool.name, tool.key) for tool in tools}
+    )  # several groups have uv
     for release in (tool.release for tool in tools if tool.release):
         assert system in release.url
         assert architecture in release.url.replace("x64", "amd64")

@@ -1,4 +1,4 @@
-"""The recovery finds processes that run or have ended. Pulumi is a script."""
+"""Tests the recovery of stacks with locks of running processes and of ended processes. Pulumi is a script."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from toolchain.recovery.recover import RecoveryError, recover
 
 @pytest.fixture
 def gone() -> int:
-    """Returns the id of a process that has ended."""
+    """Returns the PID of a process that has ended."""
     with subprocess.Popen(["true"]) as process:
         pass
     return process.pid
@@ -35,7 +35,7 @@ def test_of_somebody_elses_process_nothing_is_known(gone: int, elsewhere: dict[s
 
 @pytest.fixture
 def prod(tmp_path: Path) -> Stack:
-    """Makes a stack with a clean state. Its Pulumi records the arguments of each call."""
+    """Makes a stack with a clean state. A script replaces the Pulumi CLI, and records the arguments of each call."""
     (tmp_path / "Pulumi.yaml").write_text("name: gpu-tenancy\n")
     export = json.dumps(deployment(quota(id="tts/seats")))
     pulumi = script(
@@ -74,7 +74,7 @@ def test_a_stale_lock_is_removed(prod: Stack, gone: int, capsys: pytest.CaptureF
 def test_attributes_that_were_being_written_at_the_kill_are_removed(
     prod: Stack, gone: int, holder: str, kept: set[str] | None
 ) -> None:
-    """Pulumi reported "failed to load checkpoint: EOF", although the state was whole."""
+    """With an incomplete attribute file, Pulumi reports "failed to load checkpoint: EOF" for a complete state."""
     folder = prod.folder / ".pulumi" / "stacks" / "gpu-tenancy"
     folder.mkdir(parents=True)
     whole = json.dumps({"user.content_type": "application/json"})

@@ -1,5 +1,6 @@
-"""The installer gets a made-up tool in three ways: a release on a local server, a module in a zip, and a scripted
-`go`.
+"""Tests that the installer gets a fictional tool from each source.
+
+The sources are a release on a local server, a Go module in a zip file, and a build by a fake `go`.
 """
 
 import hashlib
@@ -27,7 +28,7 @@ from toolchain.installer.store import Store
 from toolchain.installer.tool import GoBuild, ModuleFiles, Release, Tool
 from toolchain.installer.ways import Installer
 
-# `go mod download` computed this sum for the zip of module_zip.
+# The checksum that `go mod download` has computed for the zip file of `module_zip`.
 STAGES_H1 = "h1:04C0q4HD33Y9fmmwtzS98avza6mqLa2PnFXh/1o8bjI="
 STAGES = {
     "go.mod": "module example.com/stages\n",
@@ -36,13 +37,13 @@ STAGES = {
     "bin/shim": "#!/bin/sh\necho shim\n",
     "README.md": "stages\n",
 }
-NOWHERE = "http://127.0.0.1:9"  # nobody listens there
+NOWHERE = "http://127.0.0.1:9"  # no server listens at this address
 CLOSED = "127.0.0.1:9 cannot be reached (Connection refused)"
 WRITE = 'echo built > "$out"'
 
 
 def module_zip(file: Path) -> Path:
-    """Returns the zip of example.com/stages v1.0.0, as a module proxy serves it."""
+    """Writes the zip file of the module example.com/stages v1.0.0, as a module proxy would serve it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with ZipFile(file, "w") as archive:
         for name, content in STAGES.items():
@@ -51,7 +52,7 @@ def module_zip(file: Path) -> Path:
 
 
 class Server(ThreadingHTTPServer):
-    """Serves a folder on loopback."""
+    """Serves a folder over HTTP on loopback."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(folder)))
@@ -73,7 +74,7 @@ def served(tmp_path: Path) -> Iterator[Server]:
 
 @dataclass
 class Workshop:
-    """Holds one checkout and one cache, with a PATH that has only what a test puts there."""
+    """Holds a checkout, a cache and a PATH. The PATH has only the programs that a test puts there."""
 
     folder: Path
     output: io.StringIO = field(default_factory=io.StringIO)
@@ -105,7 +106,7 @@ class Workshop:
         )
 
     def release(self, address: str, *, published: str | None = None) -> Release:
-        """Makes an archive with `gauge` and its checksums file, under the folder `served`."""
+        """Writes a release archive with the program `gauge` and a file with checksums into the folder `served`."""
         archive = self.folder / "served" / "gauge.tar.gz"
         with tarfile.open(archive, "w:gz") as tar:
             member = tarfile.TarInfo("gauge-1.2.3/gauge")
@@ -116,7 +117,7 @@ class Workshop:
         return Release(url=f"{address}/gauge.tar.gz", checksums=f"{address}/SHA256SUMS", members=("gauge-1.2.3/gauge",))
 
     def has_go(self, build: str = WRITE) -> None:
-        """Puts a `go` on PATH. `build` is the script that `go build` runs, with the output's path in $out."""
+        """Puts a fake `go` on PATH. `go build` runs the script `build`, with the path of the output in $out."""
         find_output = 'while [ $# -gt 0 ]; do [ "$1" = -o ] && out=$2; shift; done'
         calls = self.folder / "go-calls"
         script(self.folder / "bin" / "go", f'[ "$1" = build ] || exit 3\necho "$@" >> {calls}\n{find_output}\n{build}')
@@ -126,7 +127,7 @@ class Workshop:
         return calls.read_text().splitlines() if calls.exists() else []
 
     def copy(self, **files: str) -> dict[str, int]:
-        """Returns the files that come out of example.com/stages, with their modes."""
+        """Copies files of the module example.com/stages, and maps each copied file to its mode."""
         wanted = ModuleFiles(module=self.module, path="example.com/stages", files=files)
         into = self.folder / "into"
         golang.copy_files(wanted, into, Console(self.output))
