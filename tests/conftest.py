@@ -15,8 +15,8 @@ pytest_plugins = (
     "tests.support.project",
 )
 
-# No deadline, because a busy machine slows any code. No random examples, because a random example could fail on a
-# change that has nothing to do with it. Tests with the mark `search` do use random examples.
+# Hypothesis has no deadline, because a busy machine slows down any code. It always uses the same examples, because a
+# new example could fail after an unrelated change. Only tests with the mark `search` use new random examples.
 hypothesis.settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -25,14 +25,16 @@ hypothesis.settings.load_profile("steady")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "search: tries cases at random, few by default (tests/support/search.py)")
-    search.choose_seed()  # set before the workers start, because they inherit it
-    os.environ.setdefault("GOGC", "400")  # engine, control planes and node use less time, more memory
+    search.choose_seed()  # The workers inherit the seed, so it is chosen before they start.
+    os.environ.setdefault("GOGC", "400")  # Saves CPU time of Go programs, and costs host memory.
     _hear_interrupts()
 
 
 def _hear_interrupts() -> None:
-    """Restores the default for SIGINT, which a shell ignores for background programs and their children. Otherwise
-    programs that the tests interrupt would never end.
+    """Restores the default handler of SIGINT.
+
+    A shell starts background programs with SIGINT ignored, and child processes inherit this. Then programs that tests
+    interrupt would never end.
     """
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,6 +1,6 @@
-"""Counts unclear sentences in docs, docstrings and comments by package. `python -m tests.words [FILE ...]` lists them.
+"""Counts unclear sentences in docs, docstrings and comments, by package. `python -m tests.words [FILE ...]` lists them.
 
-`--lower` lowers the limits to what is there. tests/unit/contract/test_words.py refuses more than the limits.
+tests/unit/contract/test_words.py compares the numbers with limits. `--lower` lowers each limit to the present number.
 """
 
 import json
@@ -16,7 +16,7 @@ from tests.support.paths import ROOT
 
 LIMITS = ROOT / "tests" / "unit" / "contract" / "words.json"
 MOST_WORDS = 25
-# Generated from texts that are counted where they are written, or kept as they were written.
+# These files are not counted. They are generated from texts that are counted elsewhere, or they must not be changed.
 _SKIPPED = (
     "CHANGELOG.md",
     "docs/reference/settings.md",
@@ -45,7 +45,7 @@ _COMMENTS = re.compile(r"(?:^[ \t]*# [^\n]*\n)+|(?<=\S)  # [^\n]*$", re.MULTILIN
 
 @dataclass(frozen=True)
 class Unclear:
-    """A sentence of a file, and the pattern that it matches."""
+    """A sentence of a file, and the name of the pattern that the sentence matches."""
 
     file: str
     reason: str
@@ -57,13 +57,13 @@ class Unclear:
 
 
 def files() -> list[Path]:
-    """The files with prose of ours."""
+    """Returns the files with our prose."""
     found = [*ROOT.glob("*.md"), *(path for name in _FOLDERS for path in (ROOT / name).rglob("*.[mp][dy]"))]
     return sorted(path for path in found if not _name(path).startswith(_SKIPPED))
 
 
 def unclear(path: Path) -> Iterator[Unclear]:
-    """Yields the unclear sentences of a file, each once."""
+    """Yields the unclear sentences of a file. Each sentence is reported once, even if it matches several patterns."""
     text = path.read_text()
     for paragraph in _of_markdown(text) if path.suffix == ".md" else _of_python(text):
         for sentence in re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])", paragraph):
@@ -82,7 +82,7 @@ def _name(path: Path) -> str:
 
 
 def _of_markdown(text: str) -> Iterator[str]:
-    """Paragraphs, items of lists and cells of tables, without code and addresses."""
+    """Yields the paragraphs, list items and table cells of a Markdown text, without code and URLs."""
     for line in _FENCE.sub("", text).splitlines():
         for part in line.split("|") if line.startswith("|") else [line]:
             yield _plain(part)
@@ -101,7 +101,7 @@ def _plain(text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Lists the unclear sentences of the given files, or of all; returns 0."""
+    """Lists the unclear sentences of the given files, or else of all files. Returns the exit code 0."""
     if arguments == ["--lower"]:
         limits, now = json.loads(LIMITS.read_text()), counted([each for path in files() for each in unclear(path)])
         lowered = {package: min(limit, now.get(package, 0)) for package, limit in limits.items()}

@@ -1,7 +1,7 @@
-"""The cost of a preview, as ratios within one run: `make bench`, or `make bench ARGS="--tenants 10 100 --runs 3"`.
+"""Measures the time of a preview: `make bench`, or `make bench ARGS="--tenants 10 100 --runs 3"`.
 
-Every row compares a command with a baseline that ran in turn with it (A B A B ...), so that the machine's drift hits
-both. Quote the ratios; the seconds are this machine's. The table goes into docs/choosing/benchmarks.md.
+Every row compares a command with a baseline. The two commands run alternately, so that changes in the machine's speed
+affect both. Only the ratios are valid on other machines, not the seconds. docs/choosing/benchmarks.md has the table.
 """
 
 import argparse
@@ -28,8 +28,8 @@ from tests.support.paths import ROOT
 from toolchain.workspace import Workspace, workspace
 
 BENCH = Path(__file__).parent
-_PR_SET_CHILD_SUBREAPER = 36  # include/uapi/linux/prctl.h
-SEATS_A_DEVICE = 4  # 3000 MiB of 14000
+_PR_SET_CHILD_SUBREAPER = 36  # Source: include/uapi/linux/prctl.h.
+SEATS_A_DEVICE = 4  # Seats of 3000 MiB on a device that offers 14,000 MiB.
 
 
 def main() -> None:
@@ -48,29 +48,33 @@ def main() -> None:
 
 
 def grow(config: dict[str, Any], tenants: int) -> None:
-    """Returns prod with `tenants` more namespaces, one seat each, on a pool that is large enough."""
+    """Adds `tenants` tenants with one seat each to prod's configuration, and enough nodes for these seats."""
     pool = config["pools"]["t4"]
     pool |= {"nodes": math.ceil(tenants / SEATS_A_DEVICE) + 1, "floor_mib": pool["reserve_mib"]}
     for number in range(tenants):
         name = f"tenant-{number}"
-        config["tenants"][name] = {}  # with people, 1,000 would pass the engine's limit on the configuration (128 KiB)
+        config["tenants"][name] = {}  # With groups of people, 1,000 tenants would exceed the engine's limit of 128 KiB.
         config["residents"][name] = {"tenant": name, "pool": "t4", "gpumem_mib": 3000}
 
 
 class Bench:
-    """Previews one stack after another in a throw-away workspace."""
+    """Measures previews in a temporary workspace."""
 
     def __init__(self, space: Workspace, runs: int) -> None:
         self.space = space
         self.runs = runs
         self.stack_file = space.stack_file.read_text()
-        # The folder has the depth that the path to the environment expects.
+        # This path makes the relative path to the Python environment valid.
         self.bare_project = Path(shutil.copytree(BENCH / "bare", space.folder / "tests" / "benchmarks" / "bare"))
         for name, place in ((".venv", space.folder), (".toolchain", self.bare_project)):
             (place / name).symlink_to(ROOT / name)
 
     def size(self, title: str, change: Callable[[dict[str, Any]], None]) -> None:
-        """Compares our program with the same objects from a plain loop, and our pack with an empty pack."""
+        """Prints two rows for a stack of one size.
+
+        The first row compares our program with a plain loop that declares the same objects. The second row compares
+        our policy pack with an empty pack.
+        """
         self.space.stack_file.write_text(self.stack_file)
         self.space.change(copy.copy(change))
         settings = load_file(self.space.stack_file)
@@ -86,7 +90,7 @@ class Bench:
         self.row(f"{title}, our pack", count, lambda: self.ours(pack), "empty pack", lambda: self.ours(empty))
 
     def row(self, title: str, count: int, ours: Callable[[], None], name: str, baseline: Callable[[], None]) -> None:
-        """Runs the two commands in turn. Prints the medians, and the medians of the pairs' ratios."""
+        """Runs the two commands alternately. Prints the median seconds of each, and the medians of the ratios."""
         pairs = [(timed(ours), timed(baseline)) for _ in range(self.runs + 1)][1:]
         first, second = (statistics.median(each.seconds for each in column) for column in zip(*pairs, strict=True))
         ratio = statistics.median(a.seconds / b.seconds for a, b in pairs)
@@ -104,7 +108,7 @@ class Bench:
         gate: Sequence[str] = ("--policy-pack", str(pack)) if pack else ()
         selected = self.space.pulumi("stack", "select", "--create", "--stack", stack, cwd=project)
         arguments = ("preview", "--stack", stack, "--suppress-outputs", "--suppress-progress", *gate)
-        # The SDK does not flush the port that it prints, so the empty pack needs an unbuffered pipe.
+        # The empty pack's SDK prints a port and does not flush its output, so the output must be unbuffered.
         outcome = self.space.pulumi(*arguments, cwd=project, PYTHONUNBUFFERED="1", **env)
         if selected.code or outcome.code:
             raise SystemExit(f"the preview failed:\n{selected.text}\n{outcome.text[-4000:]}")
@@ -112,7 +116,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Took:
-    """Holds the time of a command. The CPU seconds include all processes that the command started."""
+    """Holds the duration of a command. The CPU seconds include all processes that the command has started."""
 
     seconds: float
     cpu_seconds: float
@@ -126,12 +130,12 @@ def timed(run: Callable[[], None]) -> Took:
 
 
 def adopt() -> None:
-    """Makes orphaned plugins of the engine children of this process, so that their CPU time is counted."""
+    """Makes this process the parent of orphaned plugins of the engine, so that their CPU time is counted."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _cpu_seconds() -> float:
-    """Returns the CPU seconds of all children, after the last one has ended."""
+    """Waits until all child processes have ended, and returns their CPU seconds."""
     with suppress(ChildProcessError):
         while True:
             os.waitpid(-1, 0)

@@ -1,9 +1,10 @@
-"""Times how a large stack is judged, without the engine: `python -m tests.benchmarks.judged`, or `--nodes 200`.
+"""Measures how long our code takes to judge a large stack: `python -m tests.benchmarks.judged`, or `--nodes 200`.
 
-Prod with a pool of so many nodes of eight devices, and seats of ten sizes with four replicas each, ten a tenant, in a
-file of their own. One process reads the settings, draws the chart and runs the rules of the policy pack on every object
-of the program. The work of engine, provider and SDK is left out. The table goes into
-docs/choosing/benchmarks.md.
+The stack is prod with a large pool. Each node of the pool has eight devices. Each tenant has ten residents with four
+replicas each, and there are ten sizes of seats. A second file declares these tenants and residents.
+
+One process reads the settings, draws the seating chart and runs the policy pack's rules on every object of the program.
+The time of Pulumi's engine, provider and SDK is not included. docs/choosing/benchmarks.md has the table.
 """
 
 import argparse
@@ -60,7 +61,7 @@ def main() -> None:
 
 
 def write(folder: Path, nodes: int, seats: int) -> Path:
-    """Writes a stack file, and next to it the file that the stack file names."""
+    """Writes a stack file and a second file, which the stack file names. Returns the path of the stack file."""
     config = raw()
     pool = config["pools"]["t4"]
     pool |= {"nodes": nodes, "device_count": DEVICES, "floor_mib": pool["reserve_mib"]}
@@ -82,12 +83,12 @@ def write(folder: Path, nodes: int, seats: int) -> Path:
 
 
 def chart(declared: settings.StackSettings) -> str:
-    """Draws the chart as `make chart` prints it."""
+    """Returns the seating chart in the form that `make chart` prints."""
     return seating_chart(declared.ledger()) + host_memory_chart(host_memory_pools(declared.memory_pools))
 
 
 def objects(declared: settings.StackSettings) -> list[Object]:
-    """Returns the program's objects, as the policy pack sees them."""
+    """Returns the objects of the program in the form that the policy pack receives."""
     found = []
     for resource in build(lambda: platform.build(declared, ROOT)).resources:
         if resource.type.startswith("kubernetes:"):
@@ -99,7 +100,10 @@ def objects(declared: settings.StackSettings) -> list[Object]:
 
 
 def slowest(graph: Graph) -> list[tuple[str, float]]:
-    """Times each rule alone. The first rule does not pay for what the graph has already read."""
+    """Measures each rule alone, and returns the slowest rules with their seconds.
+
+    The graph has cached its values before, so that the first rule is not measured with this work.
+    """
     seconds = {rule.id: timed(lambda rule=rule: [*rule.check(graph)])[1] for rule in RULES}
     return sorted(seconds.items(), key=lambda each: -each[1])[:_SLOWEST]
 

@@ -1,8 +1,8 @@
-"""Times preflight of many pods against a plain loop: `python -m tests.benchmarks.preflight`, or `--pods 500`.
+"""Compares `preflight` with a plain loop on many pods: `python -m tests.benchmarks.preflight`, or `--pods 500`.
 
-A real API server has the records' cluster and so many more pods, of Deployments with five replicas. The plain loop
-lists the same pods, page by page through the same kubectl, and judges nothing. Both run as processes of their own, as
-an operator starts them. The table goes into docs/choosing/benchmarks.md.
+A real API server has the cluster of record 0000 and many more pods, which belong to Deployments with five replicas. The
+plain loop only lists the same pods, page by page, through the same kubectl. Both programs run as new processes, as an
+operator would start them. docs/choosing/benchmarks.md has the table.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def fill(server: ApiServer, pods: int) -> None:
-    """Creates the records' cluster, then more Deployments. Every tenth Deployment requests a GPU."""
+    """Creates the cluster of record 0000 and the pods of more Deployments. Every tenth Deployment requests a GPU."""
     cluster = record_0000()
     cluster.runtime_classes = [{"metadata": {"name": "nvidia"}, "handler": "nvidia"}]
     cluster.namespaces["many"] = {}
@@ -65,7 +65,7 @@ def fill(server: ApiServer, pods: int) -> None:
 
 
 def seconds(folder: str, *arguments: str) -> float:
-    """Returns the median seconds of some runs."""
+    """Runs the program RUNS times, and returns its median duration in seconds."""
     found = []
     for _ in range(RUNS):
         began = time.monotonic()
@@ -75,7 +75,10 @@ def seconds(folder: str, *arguments: str) -> float:
 
 
 def python(folder: str, *arguments: str) -> None:
-    """Runs Python. Raises SystemExit with the error output. Exit code 1 is allowed: preflight found an obstacle."""
+    """Runs Python with these arguments. Raises SystemExit with the error output if Python fails.
+
+    The exit code 1 is no failure, because `preflight` returns it if it has found an obstacle.
+    """
     command: Sequence[str] = (sys.executable, *arguments)
     env = {**environ(), "PYTHONPATH": os.fspath(ROOT)}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)

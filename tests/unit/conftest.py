@@ -1,4 +1,4 @@
-"""Keeps the unit tests within one process: none of them listens, connects or starts a program."""
+"""Forbids unit tests to open network connections or to start processes."""
 
 import gc
 import os
@@ -13,7 +13,7 @@ import pytest
 REFUSED = (
     (socket.socket, "connect", "connection"),
     (socket.socket, "connect_ex", "connection"),
-    (socket.socket, "listen", "server"),  # and not bind: urllib3 binds a socket to learn whether there is IPv6
+    (socket.socket, "listen", "server"),  # `bind` is allowed, because urllib3 binds a socket to detect IPv6
     (subprocess.Popen, "__init__", "program"),
     (os, "fork", "process"),
     (os, "posix_spawn", "program"),
@@ -23,16 +23,18 @@ REFUSED = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Stops one of two measurements that pytest-cov (7.1) begins in a worker. pytest-cov never stops or reads the
-    first one, so code in a pause would still be traced.
+    """Stops the first of two coverage measurements that pytest-cov (7.1) starts in a worker.
+
+    pytest-cov never stops or reads the first measurement, so it would trace code while the second one pauses.
     """
     if hasattr(session.config, "workerinput") and (first := coverage.Coverage.current()) is not None:
         first.stop()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Measures coverage by examples and not by searches, which would double the cost and reach different code each
-    time.
+    """Excludes tests with random cases from the coverage.
+
+    They would double the time, and reach different code in each run.
     """
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False) or item.get_closest_marker("search"):
@@ -49,8 +51,10 @@ def _one_process() -> Iterator[None]:
 
 @pytest.fixture(scope="package", autouse=True)
 def _seldom_collected() -> None:
-    """Collects garbage seldom. The collector would scan the objects of the SDK and Hypothesis hundreds of times,
-    for a tenth of the total time.
+    """Makes the garbage collector run less often.
+
+    Otherwise the collector would scan the objects of the SDK and of Hypothesis hundreds of times. These scans would
+    take a tenth of the total time.
     """
     gc.set_threshold(100_000, 50, 50)
 

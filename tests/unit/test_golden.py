@@ -1,4 +1,4 @@
-"""The objects of the golden stacks equal the files that a reviewer has seen."""
+"""Tests that the objects of the golden stacks equal the files in tests/golden, which a reviewer has approved."""
 
 from pathlib import Path
 

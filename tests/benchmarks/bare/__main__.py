@@ -1,4 +1,4 @@
-"""Registers the objects in the file that BENCH_OBJECTS names, or none."""
+"""Declares the objects in the file that the variable BENCH_OBJECTS names. Without it, declares no objects."""
 
 import os
 

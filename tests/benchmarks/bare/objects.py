@@ -1,4 +1,4 @@
-"""Declares the objects of another program with the provider's own classes, without components."""
+"""Declares the objects of a different program with the classes of pulumi_kubernetes, without components."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import pulumi_kubernetes as k8s
 
 
 def declare_all(path: str) -> None:
-    """Declares all objects. `path` holds a JSON list of [type token, inputs]."""
+    """Declares all objects. The file has a JSON list of pairs of type token and inputs."""
     for number, (token, inputs) in enumerate(json.loads(Path(path).read_text())):
         declare(f"object-{number}", token, inputs)
 

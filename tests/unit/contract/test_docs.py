@@ -1,4 +1,4 @@
-"""The docs name commands, files and tests that exist, and the workflows pin their actions."""
+"""Tests that commands, files and tests in the docs exist, and that the workflows pin their actions."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.support.prod import drop
 DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 WORKFLOWS = sorted((ROOT / ".github").rglob("*.yml"))
 PAGE = re.compile(r"(?<![\w/.])docs/(?:adr/\d{4}|[\w/-]+\.(?:md|json)\b)")
-# Code in these folders names pages.
+# Files in these folders refer to pages of the docs.
 NAMING = (*PACKAGES, "examples", "tests", "toolchain", ".github")
 PREFIX = "gpu-tenancy:"
 TARGETS = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -27,7 +27,7 @@ def name(path: Path) -> str:
 
 
 def anchors(doc: Path) -> set[str]:
-    """Returns the anchors of the headings, as GitHub and GitLab make them."""
+    """Returns the anchors that GitHub and GitLab make for the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", doc.read_text(), flags=re.M | re.S), re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -51,7 +51,7 @@ def test_every_link_and_every_test_that_is_named_is_there(doc: Path) -> None:
 
 
 def test_every_page_that_the_code_names_is_there() -> None:
-    """Messages, comments, settings and workflows name pages by their path."""
+    """Messages, comments, settings and workflows refer to pages of the docs by their paths."""
     suffixes = {".py", ".yaml", ".yml", ".json", ".toml", ""}
     ours = [*ROOT.glob("*"), *(file for folder in NAMING for file in (ROOT / folder).rglob("*"))]
     texts = {name(file): file.read_text() for file in ours if file.is_file() and file.suffix in suffixes}
@@ -61,7 +61,7 @@ def test_every_page_that_the_code_names_is_there() -> None:
 
 
 def test_every_page_has_its_place_on_the_site() -> None:
-    """`make docs` finds the same mistakes, and broken links too, but takes some seconds."""
+    """`make docs` finds the same mistakes and broken links, but takes some seconds."""
     placed = re.findall(r"[\w./-]+(?:\.md|/)(?=[\s,\]])", (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2])
     pages = {name(doc) for doc in DOCS}
     lost = [page for page in pages if page not in placed and f"{page.rpartition('/')[0]}/" not in placed]
@@ -70,13 +70,13 @@ def test_every_page_has_its_place_on_the_site() -> None:
 
 @pytest.mark.parametrize("doc", DOCS, ids=name)
 def test_a_list_below_a_list_is_indented_by_four(doc: Path) -> None:
-    """GitHub needs an indentation of two or three, and the site needs four."""
+    """GitHub requires two or three spaces before an item of an inner list, and the site requires four spaces."""
     text = re.sub(r"^ *```.*?^ *```", "", doc.read_text(), flags=re.M | re.S)
     assert re.findall(r"^ {1,3}(?:[-*]|\d+\.) .*", text, re.M) == []
 
 
 def blocks(doc: Path) -> list[tuple[dict[str, Any], list[str]]]:
-    """Returns the parts of a stack file that a page shows, each with the keys that a comment in the part leaves out."""
+    """Returns the examples of stack files on a page. Each has the keys that a comment in the example excludes."""
     texts = re.findall(r"^```yaml\n(.*?)^```", doc.read_text(), re.M | re.S)
     shown = [(yaml.safe_load(text), re.findall(rf"^# Leave out {PREFIX}([\w.]*\w)", text, re.M)) for text in texts]
     return [
@@ -116,7 +116,7 @@ def test_every_series_that_is_named_is_served(doc: Path) -> None:
 def test_where_do_i_change_names_symbols_that_are_there() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text().partition("## Where do I change")[2]
     rows = re.findall(r"\| `([^`]+)` \| `(\w+)` \|$", text, re.MULTILINE)
-    assert 20 < len(rows) <= 40  # the docstrings have the other names
+    assert 20 < len(rows) <= 40  # the table has only the most important names
     missing = [row for row in rows if not re.search(rf"^(?:def|class) {row[1]}\b|^{row[1]}\b", source(row[0]), re.M)]
     assert missing == []
 
@@ -141,4 +141,4 @@ def test_workflows_go_through_the_gate_and_a_pipe_does_not_hide_its_verdict(work
     text = (ROOT / ".github" / "workflows" / f"{workflow}.yml").read_text()
     assert command in text
     assert "pulumi " not in text
-    assert yaml.safe_load(text)["defaults"]["run"]["shell"] == "bash"  # a shell with pipefail
+    assert yaml.safe_load(text)["defaults"]["run"]["shell"] == "bash"  # GitHub then sets the option pipefail

@@ -1,4 +1,4 @@
-"""Imports point down only. The test reads the imports themselves."""
+"""Tests that each package imports only packages of lower layers. The tests read the imports from the source."""
 
 import sys
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "simulation": {"agents", "components", "stacks", "tenancy"},
     "gpumem": {"agents", "tenancy"},
 }
-# Agents are independent of one another: no agent is in another's set.
+# The packages of agents that each agent may import. No agent may import a different agent.
 SHARED = {"runtime", "kube", "telemetry"}
 AGENT_LAYERS: dict[str, set[str]] = {
     "runtime": set(),
@@ -33,15 +33,16 @@ AGENT_LAYERS: dict[str, set[str]] = {
     "exporter": {*SHARED, "node"},
     "guard": {*SHARED, "node"},
 }
-# kubectl's plugin lacks these packages. One module of gpumem imports each, in a function or for its types.
+# kubectl's plugin does not contain these packages. The named modules import them in functions, or only for type
+# checkers.
 WHEN_ASKED = {
     "checkout.py": {"components", "policy", "simulation", "stacks", "yaml"},
     "plot.py": {"matplotlib"},
     "replay.py": {"simulation"},
 }
-# The command line of a checkout reads the cluster as kubectl's plugin does.
+# The command line of a checkout reads the cluster with the code of kubectl's plugin.
 OF_THE_COMMAND_LINE = {"stacks/cluster.py": {"agents", "gpumem"}}
-# Parts of agents that kubectl's plugin uses: they count and report, and never act.
+# The modules of agents that kubectl's plugin uses. These modules count and report, but never act.
 OF_AGENTS = (
     "agents.extender.cache.",
     "agents.gate.config.",
@@ -50,13 +51,13 @@ OF_AGENTS = (
     "agents.telemetry.",
 )
 STANDARD_LIBRARY_ONLY = ("tenancy", "agents", "gpumem")
-VENDORED = {"nvml.py": {"pynvml"}}  # only the exporter's zipapp has it
-# pulumi_policy stays at the edge, so that rules run and are tested without an engine.
+VENDORED = {"nvml.py": {"pynvml"}}  # Only the zipapp of the node agents contains pynvml.
+# Only these modules may import pulumi_policy, so that rules can run without Pulumi's engine.
 POLICY_SDK = {"pack.py", "view.py", "__main__.py"}
 
 
 def needed(path: Path) -> set[str]:
-    """Returns the packages that a module needs when it is imported."""
+    """Returns the packages that the import of a module requires."""
     lacking = WHEN_ASKED.get(path.name, set()) if path.parent.name == "gpumem" else set()
     allowed = OF_THE_COMMAND_LINE.get(str(path.relative_to(ROOT)), set())
     return packages(path) - (lacking - packages(path, at_once=True)) - allowed
@@ -79,7 +80,7 @@ def test_a_package_imports_only_the_layers_below_it(package: str) -> None:
 
 @pytest.mark.parametrize("package", [*PACKAGES, "toolchain", "tests"])
 def test_no_module_imports_a_private_name_of_another(package: str) -> None:
-    """ruff's SLF001 finds the private names that are reached through an attribute."""
+    """This test finds imports of private names. ruff's rule SLF001 finds access to private attributes."""
     assert (
         unexpected(
             (path, {name for name in imported(path) if "._" in name.replace("__main__", "")})
@@ -141,7 +142,7 @@ def test_rules_know_nothing_of_the_policy_sdk() -> None:
 
 
 def test_no_test_module_imports_another() -> None:
-    """Shared parts are in tests/support."""
+    """Code that several test modules use belongs into tests/support."""
     others = {path: {name for name in imported(path) if ".test_" in name} for path in modules("tests")}
     assert unexpected(others.items()) == {}
 

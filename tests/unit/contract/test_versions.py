@@ -1,4 +1,4 @@
-"""Each version is pinned in one place, and every other mention agrees."""
+"""Tests that each version is pinned in one place, and that all other places have the same version."""
 
 import json
 import re

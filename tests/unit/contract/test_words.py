@@ -1,4 +1,4 @@
-"""The number of unclear sentences in each package is at most its limit, and the limit is not far above the number."""
+"""Tests that no package has more unclear sentences than its limit, and that the limit is not too high."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.support.paths import ROOT
 FOUND = [each for path in words.files() for each in words.unclear(path)]
 COUNTED = words.counted(FOUND)
 LIMITS: dict[str, int] = json.loads(words.LIMITS.read_text())
-# A limit may be this far above the number, so that two changes at once need not both lower it.
+# A limit may exceed the number by this much, so that two changes at the same time need not both lower the limit.
 LEEWAY = 60
 
 

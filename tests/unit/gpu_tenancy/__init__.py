@@ -1,1 +1,1 @@
-"""Tests of gpu_tenancy/."""
+"""Tests the package gpu_tenancy."""

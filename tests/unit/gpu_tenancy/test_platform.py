@@ -1,4 +1,4 @@
-"""A program of one's own uses the platform as a component."""
+"""Tests the component Platform, with which a user's program declares the whole platform."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,7 +29,7 @@ def graph_of(**given: Any) -> Graph:
 
 
 def refused(**given: Any) -> list[str]:
-    """Returns the lines below the first line of the refusal."""
+    """Declares a Platform with wrong arguments, and returns the error lines below the first line."""
     with pytest.raises(ArgumentError) as error:
         graph_of(**given)
     first, *lines = str(error.value).splitlines()

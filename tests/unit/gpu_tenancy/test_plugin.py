@@ -1,4 +1,4 @@
-"""The plugin reports refused arguments of programs in other languages."""
+"""Tests that the plugin reports wrong arguments to programs in other languages."""
 
 from collections.abc import Mapping
 from typing import Any

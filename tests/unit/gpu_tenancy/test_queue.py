@@ -1,4 +1,4 @@
-"""A queue tenant's Jobs get the queue's labels."""
+"""Tests the component Queue, which provides the labels for the Jobs of a queue tenant."""
 
 from typing import Any
 

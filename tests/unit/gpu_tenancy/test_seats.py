@@ -1,4 +1,4 @@
-"""A program uses a resident's seat in its own workload, or in a SeatedDeployment."""
+"""Tests the components Seat and SeatedDeployment, with which a program uses a resident's seat."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ from tests.support.engine import Graph, build
 from tests.support.prod import drop, put, raw
 
 GPUMEM = "viktorbarzin.me/gpumem"
-# The value 0 shows the pod to NVIDIA's GPU operator.
+# By the request of 0 GPUs, NVIDIA's GPU operator recognizes the pod as a GPU pod.
 BUDGET = {GPUMEM: "3k", "nvidia.com/gpu": "0"}
 IMAGE = "docker.io/library/busybox:1.37.0"
 
 
 def residents(*changes: Any) -> dict[str, Any]:
-    """Returns the output of prod's platform, with changes to its settings."""
+    """Returns the output `residents` of prod's platform after changes to its settings."""
     config = raw()
     for change in changes:
         change(config)
@@ -31,7 +31,7 @@ PROD = residents()
 
 
 def deployed(name: str = "immich-ml", **given: Any) -> dict[str, Any]:
-    """Returns the Deployment as the API server gets it."""
+    """Declares a SeatedDeployment, and returns the manifest of its Deployment."""
     graph = build(lambda: SeatedDeployment(name, **{"residents": PROD, "image": IMAGE, **given}))
     (found,) = graph.objects()
     return dict(found)

@@ -1,6 +1,4 @@
-"""The policy pack that stands alone is complete. tests/integration/preview tests with the engine that the pack
-judges.
-"""
+"""Tests that the standalone policy pack is complete. tests/integration/preview tests the pack with Pulumi's engine."""
 
 import sys
 import tomllib

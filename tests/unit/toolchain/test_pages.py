@@ -1,4 +1,4 @@
-"""The package's pages are up to date, and their examples are right."""
+"""Tests that the generated pages are up to date, and that the examples on pages about the package are valid."""
 
 import re
 from dataclasses import replace

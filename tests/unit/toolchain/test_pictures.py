@@ -1,4 +1,4 @@
-"""Each picture of the docs is drawn from its current source, and shows what the source has."""
+"""Tests that each picture of the docs is drawn from its current source, and contains the data of the source."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Sources are moved below the wheel's one import name."""
+"""Tests that the wheel's sources import our packages below the import name gpu_tenancy."""
 
 import ast
 from pathlib import Path
