@@ -1,7 +1,8 @@
-"""Caps: in a pool with `enforce: driver` each container with a budget carries its cap in its environment.
+"""Caps: in a pool with `enforce: driver`, each container with a budget has environment variables with its cap.
 
-NVIDIA's container toolkit reads the variables and sets the cap before the container's process starts. On a node that
-cannot cap, a container with these variables does not start. So pods of other pools must not have them.
+NVIDIA's container toolkit reads these variables and sets the cap before the container's process starts. On a node
+without support for caps, a container with these variables does not start. So the pods of pools without `enforce:
+driver` must not have the variables.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,8 @@ _LISTS = ("containers", "initContainers")
 
 @dataclass(frozen=True, kw_only=True)
 class CapArgs:
-    """`placed`: by tenant, the node labels that its pods get from another policy, which may run after this one."""
+    """`placed` maps each tenant to the node labels that another policy adds to the tenant's pods. That policy may run
+    after the policies for caps."""
 
     resources: Names
     pools: Sequence[Pool]
@@ -84,7 +86,7 @@ def _goes_to_capped(args: CapArgs) -> str:
 
 
 def _goes_to(pools: Sequence[Pool], placed: Mapping[str, Mapping[str, str]]) -> str:
-    """Returns CEL: the pod's nodeSelector, after all policies, has every label of one of the pools."""
+    """Returns CEL: after all policies, the pod's nodeSelector has every label of at least one of the pools."""
     chosen = (
         " && ".join(f"{_label(key, placed)} == {cel.text(value)}" for key, value in sorted(pool.node_selector.items()))
         for pool in pools
@@ -107,12 +109,13 @@ def _asks(container: str, resources: Names) -> str:
 
 
 def _mib(container: str, resources: Names, devices: str = "variables.devices") -> str:
-    """Returns CEL: the container's gpumem on each of the pod's devices. Another policy denies an uneven share."""
+    """Returns CEL: the container's gpumem on each of the pod's devices. Another policy denies a request that does not
+    divide evenly by the number of devices."""
     return f"quantity({container}.resources.limits[{cel.text(resources.gpumem)}]).asInteger() / {devices}"
 
 
 def _add_missing(field: str, resources: Names) -> str:
-    """Adds both variables to each container of the list that asks for gpumem and has neither variable."""
+    """Adds both variables to each container of the list if the container asks for gpumem and has neither variable."""
     containers, path = f"object.spec.{field}", f"'/spec/{field}/' + string(i)"
     lacks = f"({_asks('c', resources)}) && !(has(c.env) && c.env.exists(e, e.name in {cel.texts(VARIABLES)}))"
     value = f"string({_mib('c', resources, cel.devices_of(resources))})"

@@ -1,7 +1,8 @@
 """CEL over a pod, for admission policies: functions that return an expression as text.
 
-The language and its libraries: https://kubernetes.io/docs/reference/using-api/cel/. Reading an absent optional field is
-an error in CEL, so has() guards each one. Only limits are read: the API server refuses an extended resource without.
+https://kubernetes.io/docs/reference/using-api/cel/ describes the language and its libraries. Reading an absent optional
+field is an error in CEL, so has() guards each one. The expressions read limits only, because the API server refuses a
+request for an extended resource without a limit.
 """
 
 import json
@@ -31,7 +32,7 @@ def account(namespace: str, name: str) -> str:
 
 
 def reaches_gpu(names: Names) -> str:
-    """The pod reaches a device: by resource, environment, mount, runtime class or host path."""
+    """Returns CEL: the pod reaches a device by a resource, its environment, a mount, a runtime class or a host path."""
     given = f"k.startsWith({text(reach.GPU_RESOURCES)}) || k.startsWith({text(reach.CLAIMED_RESOURCES)})"
     resource = _has_limit("c", f"{given} || k == {text(names.gpumem)}")
     environment = f"has(c.env) && c.env.exists(e, {_names_devices('e')})"
@@ -45,17 +46,17 @@ def reaches_gpu(names: Names) -> str:
 
 
 def of_old(expression: str) -> str:
-    """Returns the same expression about the pod before the update."""
+    """Returns the expression for the old object, which is the pod before the update."""
     return expression.replace("object.spec.", "oldObject.spec.")
 
 
 def asks_for_device(names: Names) -> str:
-    """A container of the pod asks for gpumem, or for a device of NVIDIA's device plugin."""
+    """Returns CEL: a container of the pod asks for gpumem, or for a device of NVIDIA's device plugin."""
     return f"{CONTAINERS}.exists(c, {_asks_for_device('c', names)})"
 
 
 def asks_for(condition: str) -> str:
-    """A container of the pod has a limit above zero on a resource `k` that meets the condition."""
+    """Returns CEL: a container of the pod has a limit above zero for a resource `k` that meets the condition."""
     return f"{CONTAINERS}.exists(c, {_has_limit('c', condition)})"
 
 
@@ -71,10 +72,10 @@ def amounts_of(containers: str, resource: str) -> str:
 
 
 def most_at_once(amount: Callable[[str], str]) -> str:
-    """The most that a pod takes at once, as the scheduler counts it (tenancy.workload.at_once).
+    """Returns CEL: the pod's largest total request at any time, as the scheduler counts it (tenancy.workload.at_once).
 
-    That is all containers and sidecars together, or one init container and the sidecars before it. `amount` is the CEL
-    for one container.
+    The total is the sum of all containers and sidecars, or the sum of one init container and the sidecars before it.
+    `amount` is the CEL for one container.
     """
     running = f"object.spec.containers.map(c, {amount('c')}).sum()"
     sidecars = f"{INIT_CONTAINERS}.filter(s, {_is_sidecar('s')}).map(s, {amount('s')}).sum()"
@@ -99,7 +100,7 @@ def whole_devices_of(container: str) -> str:
 
 
 def devices_of(names: Names) -> str:
-    """Returns the number of devices that the pod's gpumem is spread over: its gpu-count, or 1."""
+    """Returns the number of devices that share the pod's gpumem: the pod's gpu-count, or 1."""
     counts = amounts_of("object.spec.containers", names.gpu_count)
     return f"[1, {counts}.sum()].max()"
 
@@ -111,12 +112,13 @@ def requests_of(claim: str) -> str:
 
 
 def chooses_device(container: str, names: Names) -> str:
-    """The container's environment chooses devices, other than by the scheduler's annotation on the pod."""
+    """Returns CEL: the container's environment chooses devices without the scheduler's annotation on the pod."""
     scheduled = text(f"metadata.annotations['{names.device_annotation_prefix}")
     reference = (
         f"has(e.valueFrom) && has(e.valueFrom.fieldRef) && e.valueFrom.fieldRef.fieldPath.startsWith({scheduled})"
     )
-    # envFrom puts its prefix before each key. Prefix and key together may be the variable's name.
+    # envFrom adds its prefix before each key of the ConfigMap or Secret. Prefix and key together may be the variable's
+    # name.
     prefix = f"has(f.prefix) && f.prefix != '' && {text(VISIBLE_DEVICES)}.startsWith(f.prefix)"
     return (
         f"has({container}.env) && {container}.env.exists(e, {_names_devices('e')} && !({reference})) || "
@@ -125,7 +127,8 @@ def chooses_device(container: str, names: Names) -> str:
 
 
 def sees_its_device(container: str, names: Names) -> str:
-    """The container has the variable once, and it shows the device that the scheduler chose, or none."""
+    """Returns CEL: the container has the variable exactly once, and its value is the device that the scheduler chose,
+    or no device."""
     nothing = texts(reach.NO_DEVICES)
     device = (
         "has(e.valueFrom) && has(e.valueFrom.fieldRef) && "
@@ -137,7 +140,7 @@ def sees_its_device(container: str, names: Names) -> str:
 
 
 def add(path: str, value: str) -> str:
-    """JSON Patch: adds a value, given as CEL, at the path."""
+    """JSON Patch: adds a value at the path. The value is a CEL expression."""
     return f"[JSONPatch{{op: 'add', path: {text(path)}, value: {value}}}]"
 
 
@@ -147,7 +150,7 @@ def set_field(field: str, value: str) -> str:
 
 
 def default_field(field: str, value: str) -> str:
-    """JSON Patch: sets a top-level string of the pod's spec if it is absent."""
+    """JSON Patch: sets a top-level string of the pod's spec if the pod lacks the field."""
     return f"(has(object.spec.{field}) ? [] : {set_field(field, value)})"
 
 
@@ -157,19 +160,20 @@ def drop_field(field: str) -> str:
 
 
 def show_device(field: str, names: Names) -> str:
-    """JSON Patch: shows the scheduler's device to each container that asks for one and lacks the variable."""
+    """JSON Patch: makes the scheduler's device visible to each container that asks for a device and lacks the
+    variable."""
     reference = json.dumps({"fieldRef": {"fieldPath": _device_path(names)}})
     device = f"{{'name': dyn({text(VISIBLE_DEVICES)}), 'valueFrom': dyn({reference})}}"
     return _add_variable(field, device, _asks_for_device("c", names))
 
 
 def hide_devices(field: str, names: Names) -> str:
-    """JSON Patch: hides all devices from each container that asks for none."""
+    """JSON Patch: hides all devices from each container that asks for no device."""
     return _add_variable(field, _HIDDEN, f"!({_asks_for_device('c', names)})")
 
 
 def hide_devices_from_new(field: str) -> str:
-    """JSON Patch: hides all devices from each container that an update adds, whatever it asks for."""
+    """JSON Patch: hides all devices from each container that an update adds, also from one that asks for a device."""
     return _add_variable(
         field, _HIDDEN, f"!has(oldObject.spec.{field}) || !oldObject.spec.{field}.exists(o, o.name == c.name)"
     )
@@ -186,7 +190,8 @@ def override_node_selector(node_selector: Mapping[str, str]) -> str:
 
 
 def _add_variable(field: str, variable: str, condition: str) -> str:
-    """Adds the environment variable to the containers `c` of a list that meet the condition and lack the variable."""
+    """Adds the environment variable to each container `c` of a list if `c` meets the condition and lacks the
+    variable."""
     containers, path = f"object.spec.{field}", f"'/spec/{field}/' + string(i)"
     lacks = f"({condition}) && !(has(c.env) && c.env.exists(e, e.name == {text(VISIBLE_DEVICES)}))"
     start = f"transformList(i, c, {lacks} && !has(c.env), JSONPatch{{op: 'add', path: {path} + '/env', value: []}})"
@@ -199,15 +204,16 @@ def _device_path(names: Names) -> str:
 
 
 def _asks_for_device(container: str, names: Names) -> str:
-    """The container asks for gpumem or a device of the plugin.
+    """Returns CEL: the container asks for gpumem or for a device of the device plugin.
 
-    NVIDIA's other resources, such as a network card, show no device: the image's own variable would count.
+    NVIDIA's other resources, such as a network card, set no variable for GPUs. The variable of the container's image
+    would then decide.
     """
     return _has_limit(container, f"k == {text(names.gpumem)} || {is_the_plugins('k')}")
 
 
 def is_the_plugins(resource: str) -> str:
-    """The resource has one of the names under which the device plugin offers a device or a part of a device."""
+    """Returns CEL: the device plugin offers devices, or parts of devices, under this resource name."""
     others = " || ".join(f"{resource}.startsWith({text(prefix)})" for prefix in reach.PLUGIN_RESOURCES)
     return f"({resource} == {text(GPU)} || {others})"
 
@@ -223,7 +229,7 @@ def _has_limit(container: str, condition: str) -> str:
 
 
 def _names_devices(variable: str) -> str:
-    """The environment variable chooses devices, by a value or by a reference."""
+    """Returns CEL: the environment variable chooses devices, by a value or by a reference."""
     nothing = texts(reach.NO_DEVICES)
     value = f"has({variable}.valueFrom) || (has({variable}.value) && !({variable}.value in {nothing}))"
     return f"{variable}.name == {text(VISIBLE_DEVICES)} && ({value})"

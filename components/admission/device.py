@@ -1,4 +1,4 @@
-"""Devices: nobody chooses one; a pod with a budget gets the device that its scheduler chose."""
+"""Devices: no user chooses a device. A pod with a budget gets the device that its scheduler chose."""
 
 from components.admission import cel
 from components.admission.policy import ResourceRule, Scope, mutating, outside, validating
@@ -11,12 +11,13 @@ _DEBUGGING = (ResourceRule("UPDATE", ("pods/ephemeralcontainers",)),)
 
 
 def device_stamps(resources: Names, *, by_device: bool) -> list[Manifest]:
-    """Hides all devices from containers that ask for none; shows its device to each container with a budget.
+    """Hides all devices from containers that ask for no device, and makes the chosen device visible to containers with
+    a budget.
 
-    Many images set NVIDIA_VISIBLE_DEVICES=all, and the runtime treats an image with CUDA_VERSION alone the same way. So
-    each container needs the variable, also a debugger or one that a webhook adds later. In a container `env` comes
-    after `envFrom` and after the device plugin's variables, and the last one counts. So a container that asks for a
-    device of the plugin alone is left as it is.
+    Many images set NVIDIA_VISIBLE_DEVICES=all. The runtime treats an image that sets only CUDA_VERSION in the same way.
+    So each container needs the variable, also a debug container and a container that a webhook adds later. A value in a
+    container's `env` overrides the values of `envFrom` and of the device plugin. So the policies change no container
+    that asks only for a device of the device plugin.
     """
     hide = [cel.hide_devices(field, resources) for field in _FIELDS]
     debugger = [cel.hide_devices_from_new("ephemeralContainers")]
@@ -39,7 +40,8 @@ def _device_shown(resources: Names) -> Manifest:
 
 
 def device_placed(resources: Names, devices: int) -> Manifest:
-    """A pod with a budget has all that `device_stamps` adds and fits a node's devices; no other pod looks like it.
+    """Denies a pod with a budget without the fields of `device_stamps`, or with more devices than a node has. Also
+    denies the scheduler's name in a pod without a budget.
 
     `devices` is the largest number of devices on a node.
     """
@@ -90,9 +92,11 @@ _AS_BEFORE = "k in variables.before && variables.before[k] == variables.after[k]
 
 
 def device_choice(resources: Names) -> Manifest:
-    """Nobody chooses a device: by environment, or by the annotations that a runtime follows.
+    """Denies a pod that chooses a device by an environment variable, or by an annotation that a container runtime
+    obeys.
 
-    An update is judged by its changes, so that a pod from before the policy can still report its status and end.
+    For an update, the policy judges only the changes. So a pod that is older than the policy can still report its
+    status and end.
     """
     no_choice = f"!variables.started.exists(c, {cel.chooses_device('c', resources)})"
     not_injected = f"variables.after.all(k, !k.matches({cel.text(reach.DEVICE_ANNOTATIONS)}) || {_AS_BEFORE})"
@@ -112,7 +116,7 @@ def device_choice(resources: Names) -> Manifest:
 
 
 def device_annotations(resources: Names) -> Manifest:
-    """Nobody writes the scheduler's annotations on a pod, by which the extender counts devices."""
+    """Denies changes to the scheduler's annotations on a pod. The extender counts devices by these annotations."""
     ours = _is_the_schedulers(resources)
     unchanged = (
         f"variables.after.all(k, !{ours} || {_AS_BEFORE}) && variables.before.all(k, !{ours} || k in variables.after)"
@@ -123,10 +127,10 @@ def device_annotations(resources: Names) -> Manifest:
 
 
 def device_binding(resources: Names, account: str) -> Manifest:
-    """Only the scheduler's account may write a Binding that names the pod's device.
+    """Allows only the scheduler's account to write a Binding that names the pod's device.
 
-    A Binding does not show the pod's requests, so the policy cannot deny it to others altogether. Without the
-    annotations the containers of a pod that somebody else bound get no device.
+    A Binding does not show the pod's requests, so the policy cannot deny every Binding of other accounts. A pod that
+    another account bound lacks the annotations, and its containers get no device.
     """
     stranger = {"is-not-the-scheduler": f"request.userInfo.username != {cel.text(account)}"}
     scope = Scope({}, stranger, (ResourceRule("CREATE", ("pods/binding", "bindings")),))

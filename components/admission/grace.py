@@ -1,7 +1,8 @@
 """Grace: a GPU pod without a seat has a short grace period.
 
-Its memory is promised to the next pod: Kueue hands its quota on, and the demand gate counts the memory as coming. A
-seat belongs to its tenant until the pod has ended, so its pod may take longer.
+While such a pod terminates, its memory is already promised to the next pod. Kueue gives its quota to another Job, and
+the demand gate counts its memory as soon free. A pod with a seat may have a longer grace period, because the seat stays
+its tenant's until the pod has ended.
 """
 
 from collections.abc import Iterable
@@ -27,16 +28,17 @@ def grace(seats: Seats, without_budget: Iterable[str]) -> list[Manifest]:
 
 
 def _asked(seats: Seats, tenants: Iterable[str]) -> Manifest:
-    """Returns the grace period in the pod's own spec."""
+    """Denies a pod without a seat if the grace period in its spec is too long."""
     conditions = {"is-long": f"{SECONDS} > {MOST_GRACE_SECONDS}", "reaches-a-gpu": cel.reaches_gpu(seats.names)}
     return validating(GRACE, Scope(within(tenants), conditions), {seats.is_a_seat: TOO_LONG}, seats.variables)
 
 
 def _deletion(seats: Seats, tenants: Iterable[str]) -> Manifest:
-    """The grace period that a deletion or an eviction asks for, which may be longer than the pod's own.
+    """Denies a deletion or an eviction with a long grace period, which may be longer than the one in the pod's spec.
 
-    A deletion without one arrives here with the spec's (CheckGracefulDelete in pkg/registry/core/pod/strategy.go). A
-    long one from before the policies stays allowed. An eviction does not show what its pod asks for.
+    For a deletion without a grace period, the API server fills in the one of the pod's spec (CheckGracefulDelete in
+    pkg/registry/core/pod/strategy.go). A pod that is older than the policies may keep the long grace period of its
+    spec. An eviction does not show the requests of its pod.
     """
     asked = "options.?gracePeriodSeconds.orValue(0)"
     is_long = (

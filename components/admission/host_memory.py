@@ -1,4 +1,4 @@
-"""Memory pools: policies that deny pods which would change the pod that the kernel kills first.
+"""Memory pools: policies that deny each pod that could make the kernel kill another pod than a disposable one first.
 
 components/admission/pods.py decides which tenants may use the pools' classes.
 """
@@ -20,7 +20,7 @@ _BEST_EFFORT = ("cpu", "memory")
 
 
 def policies(pools: HostMemoryPools) -> list[Manifest]:
-    """Returns the policy that changes disposable pods, and one that judges the pods for each namespace."""
+    """Returns the policy that changes disposable pods, and for each namespace a policy that judges the pods."""
     workloads = [w for pool in pools.pools for w in pool.workloads]
     disposable = [d for pool in pools.pools for d in pool.disposable]
     tenants = sorted({w.tenant for w in workloads} | {d.tenant for d in disposable})
@@ -34,7 +34,7 @@ def policies(pools: HostMemoryPools) -> list[Manifest]:
 
 
 def _freed_with_its_processes(disposable: Sequence[Disposable]) -> Manifest:
-    """Sets the sysctl that frees a System V segment with the process that made it."""
+    """Sets the sysctl that makes the kernel free a System V shared memory segment when its last process ends."""
     named, classes = "object.spec.priorityClassName", cel.texts(_classes(disposable))
     is_disposable = f"has({named}) && {named} in {classes}"
     context, path = "object.spec.securityContext", "/spec/securityContext"
@@ -68,7 +68,7 @@ def _policy(tenant: str, workloads: Sequence[Workload], disposable: Sequence[Dis
 
 
 def _bursts(allowed: Sequence[str]) -> dict[str, str]:
-    """Only pods of the pools may hold more memory than they request."""
+    """Allows only pods of the memory pools to use more host memory than they request."""
     limit, request = "r.limits['memory']", "r.requests['memory']"
     bursts = (
         f"{_states('r', 'requests')} && "
@@ -82,17 +82,18 @@ def _bursts(allowed: Sequence[str]) -> dict[str, str]:
 
 
 def _protected(classes: Sequence[str]) -> dict[str, str]:
-    """Keeps a protected pod's memory limit as declared. The preview's proof and the guard both calculate with the
-    limit."""
+    """Requires a limit for host memory on each container of a protected pod. The preview's proof and the guard
+    calculate with this limit."""
     limited = f"{cel.CONTAINERS}.all(c, has(c.resources) && {_states('c.resources', 'limits')})"
     message = f"a pod of class {', '.join(classes)} needs a memory limit on each container"
     return {f"!(variables.priority in {cel.texts(classes)}) || {limited}": message}
 
 
 def _killed_first(disposable: Sequence[Disposable]) -> dict[str, str]:
-    """A disposable pod requests no more than declared, and its memory is freed with its processes.
+    """Denies a disposable pod that requests more than declared, or whose memory would outlive its processes.
 
-    Pages of a tmpfs and remaining shared memory belong to no process. The kernel would go on to kill protected pods.
+    The pages of a tmpfs and of left shared memory belong to no process. If such pages filled the memory, the kernel
+    would kill protected pods next.
     """
     classes = _classes(disposable)
     volumes, sysctls = "object.spec.volumes", "object.spec.securityContext.sysctls"

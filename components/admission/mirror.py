@@ -1,7 +1,8 @@
 """Mirrors of static pods: only a node's kubelet creates mirror pods.
 
-NodeRestriction holds a node to mirrors of its own, and does not judge anybody else: every other creator of pods could
-write the annotation, an owner and any hash. The agents derive the name of the pod's control group from the hash.
+NodeRestriction allows a node to create mirror pods only of its own static pods. It does not judge other accounts. Each
+account that may create pods could write the annotation, an owner and any hash. The agents derive the name of the pod's
+control group from this hash.
 """
 
 from components.admission import cel
@@ -12,9 +13,10 @@ from tenancy.policy_names import MIRROR_PODS
 
 
 def mirror_pods() -> Manifest:
-    """Denies a new pod with the annotation to everybody but nodes; the API server lets nobody add it later.
+    """Denies a new pod with the mirror annotation unless a node creates the pod. The API server lets nobody add the
+    annotation later.
 
-    system:masters is allowed: on some clusters the kubelets are in that group.
+    The policy allows system:masters, because on some clusters the kubelets are in that group.
     """
     annotation = cel.text(MIRROR_ANNOTATION)
     groups = "request.userInfo.?groups.orValue([])"

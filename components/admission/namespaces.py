@@ -1,8 +1,8 @@
 """Namespaces: exempt namespaces, namespaces that may ask for GPUs, and the Pod Security level of each tenant's
 namespace.
 
-A label exempts a namespace, and only the operator's account sets it. The name alone would prove nothing: any account
-that creates namespaces could take a name that is only planned.
+A label exempts a namespace from admission, and only the operator's account may set this label. A name alone would not
+be safe: any account that may create namespaces could create an exempt namespace before the operator does.
 """
 
 from collections.abc import Collection, Iterable
@@ -16,7 +16,8 @@ from tenancy.ledger import Tenant
 from tenancy.names import Names
 from tenancy.reach import COUNTED_RESOURCES, GPU_RESOURCES
 
-# A namespace's labels can be changed through its subresources too (pkg/registry/core/namespace/strategy.go).
+# An account can change a namespace's labels through the namespace's subresources too
+# (pkg/registry/core/namespace/strategy.go).
 _LABELS = (
     ResourceRule("CREATE", ("namespaces",)),
     ResourceRule("UPDATE", ("namespaces", "namespaces/status", "namespaces/finalize")),
@@ -31,10 +32,10 @@ def exemption(namespace: str) -> Manifest:
 
 
 def exemptions() -> Manifest:
-    """Only an account that may change this very policy sets or removes the label.
+    """Allows only accounts that may update this policy to set or remove the label of an exempt namespace.
 
-    Such an account could delete the policies anyway. A list of account names would not do: the stack has to set the
-    label of a new exempt namespace before it changes the policies.
+    Such an account could delete the policies anyway. A list of account names in the policy would not work, because the
+    stack sets the label of a new exempt namespace before it updates the policies.
     """
     label = cel.text(names.EXEMPT)
     may = (
@@ -52,7 +53,8 @@ def exemptions() -> Manifest:
 
 
 def gpu_tenants(resources: Names, tenants: Iterable[str]) -> Manifest:
-    """Only tenants ask for GPUs: other namespaces have no quota, and would take what is promised to tenants."""
+    """Allows only tenants to ask for GPUs. Other namespaces have no quota, so their pods could take the memory that is
+    promised to tenants."""
     ours = " || ".join(f"k == {cel.text(resource)}" for resource in (resources.gpumem, resources.gpu_count))
     asks = cel.asks_for(f"k.startsWith({cel.text(GPU_RESOURCES)}) || {ours}")
     message = (
@@ -64,7 +66,7 @@ def gpu_tenants(resources: Names, tenants: Iterable[str]) -> Manifest:
 
 
 def counted_gpus(tenants: Collection[str]) -> list[Manifest]:
-    """Tenants without budgets ask only for the resources that their ResourceQuota counts."""
+    """Allows tenants without budgets to ask only for the GPU resources that their ResourceQuota counts."""
     others = cel.asks_for(f"{cel.is_the_plugins('k')} && !(k in {cel.texts(COUNTED_RESOURCES)})")
     message = (
         f"the quota of this tenant counts {' and '.join(COUNTED_RESOURCES)}: ask for one of these, or make the tenant "
@@ -75,10 +77,11 @@ def counted_gpus(tenants: Collection[str]) -> list[Manifest]:
 
 
 def pod_security(tenants: Iterable[Tenant]) -> list[Manifest]:
-    """Returns a policy for each level that a tenant has; none for privileged and observed tenants.
+    """Returns a policy for each Pod Security level that a tenant has. Privileged tenants and tenants in the mode
+    observe get no policy.
 
-    The stack labels the namespaces of its tenants. In one without the label no pod starts. A privileged pod could
-    change every budget of its node.
+    The stack labels the namespaces of its tenants. In a tenant's namespace without the label, the policy denies every
+    pod. A privileged pod could change every budget on its node.
     """
     by_level: dict[PodSecurity, list[str]] = {}
     for tenant in tenants:
@@ -89,8 +92,8 @@ def pod_security(tenants: Iterable[Tenant]) -> list[Manifest]:
 
 
 def _held_to(level: PodSecurity, tenants: Iterable[str]) -> Manifest:
-    """Denies all pods of a namespace without the label. In a namespace with the label, Kubernetes itself judges the
-    pods."""
+    """Denies all pods of a namespace without the label of its Pod Security level. In a namespace with the label,
+    Kubernetes' own Pod Security admission judges the pods."""
     lax = labelled(within(tenants), names.POD_SECURITY_ENFORCE, "NotIn", [str(each) for each in level.at_least])
     message = (
         f"this tenant's namespace does not hold its pods to Pod Security {level}: label it "

@@ -1,7 +1,8 @@
-"""Node capacity: only the reconcile agent's account may write the capacity, and that account may write nothing else.
+"""Node capacity: of all agents, only reconcile may write a node's gpumem capacity, and reconcile may write nothing else
+there.
 
 The right to patch nodes/status includes a node's labels, annotations and conditions
-(pkg/registry/core/node/strategy.go). RBAC cannot narrow the right to two keys, so these policies do.
+(pkg/registry/core/node/strategy.go). RBAC cannot limit the right to two keys, so these policies limit it.
 """
 
 from components.admission import cel
@@ -15,8 +16,8 @@ _NODE_STATUS = (ResourceRule("UPDATE", ("nodes/status",)),)  # The API server ha
 
 _MAPS = ("capacity", "allocatable")
 _METADATA = ("labels", "annotations", "ownerReferences", "finalizers")
-# The fields of NodeStatus in Kubernetes 1.36 (k8s.io/api core/v1) without the two maps. A field that both objects lack
-# compares as equal.
+# All fields of NodeStatus in Kubernetes 1.36 (k8s.io/api core/v1) except the maps capacity and allocatable. A field
+# that the old and the new node both lack counts as unchanged.
 STATUS = (
     "addresses",
     "conditions",
@@ -34,9 +35,10 @@ STATUS = (
 
 
 def reconcile_writes(resources: Names, namespace: str) -> Manifest:
-    """The reconcile agent changes a node's two capacity keys, alike in both maps, and nothing else.
+    """Allows reconcile to change a node's gpumem and gpu-count only, with the same values in capacity and in
+    allocatable.
 
-    It may also remove those of another domain, which it retires after a change of domain.
+    reconcile may also remove these keys of another resource domain, which it does after the stack changed the domain.
     """
     keys, agent = _spoken(resources), names.RECONCILE
     unchanged = [*(f"metadata.{field}" for field in _METADATA), *(f"status.{field}" for field in STATUS)]
@@ -60,9 +62,11 @@ def reconcile_writes(resources: Names, namespace: str) -> Manifest:
 
 
 def ledger_writes(namespace: str) -> Manifest:
-    """The reconcile agent may change only the finalizers of the ledger. It removes them when the nodes are clean.
+    """Allows reconcile to change only the finalizers of the ledger. reconcile removes the finalizer when no node has
+    the capacity keys any more.
 
-    Otherwise its right to patch the ConfigMap would let it write budgets, which every agent would believe.
+    Without this policy, reconcile's right to patch the ConfigMap would include the budgets, which all other agents
+    trust.
     """
     same = [f"object.?{field} == oldObject.?{field}" for field in ("data", "binaryData", "immutable")]
     same += [_unchanged(f"metadata.{field}") for field in ("labels", "annotations", "ownerReferences")]
@@ -76,10 +80,11 @@ def ledger_writes(namespace: str) -> Manifest:
 
 
 def capacity_writers(resources: Names, namespace: str) -> Manifest:
-    """Only reconcile, the nodes themselves and kube-system's controllers change the two keys.
+    """Allows only reconcile, the nodes themselves and the controllers of kube-system to change gpumem and gpu-count on
+    a node.
 
-    system:masters is allowed: it is the way in when all else fails, and it could delete this policy anyway. The next
-    run of reconcile would undo anybody else's change.
+    The policy also allows system:masters: this group is the last resort in an emergency, and could delete the policy
+    anyway. Without the policy, the next run of reconcile would undo a change by another account.
     """
     allowed = (
         f"request.userInfo.username == {cel.account(namespace, names.RECONCILE)}",
@@ -109,7 +114,7 @@ def _spoken(resources: Names) -> str:
 
 
 def _keeps_foreign_keys(field: str) -> str:
-    """Returns CEL: the map changed only in our keys, or lost keys that end like our keys."""
+    """Returns CEL: only our keys changed in the map, or keys with the same suffix as ours were removed."""
     new, old = f"variables.{field}New", f"variables.{field}Old"
     retired = " || ".join(f"k.endsWith({cel.text(suffix)})" for suffix in (names.GPUMEM_SUFFIX, names.GPU_COUNT_SUFFIX))
     return (

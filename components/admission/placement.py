@@ -12,7 +12,7 @@ _LONGEST_JOINED = 200
 
 @dataclass(frozen=True, kw_only=True)
 class PoolPlacement:
-    """Groups the tenants that have devices in the same pools, with the labels that all nodes of these pools have."""
+    """A group of tenants with devices in the same pools, and the labels that all nodes of these pools have."""
 
     name: str
     tenants: Sequence[str]
@@ -20,8 +20,8 @@ class PoolPlacement:
 
 
 def queue_tenant_placements(ledger: Ledger) -> list[PoolPlacement]:
-    """Groups the queue tenants by the pools of their queues' whole devices, with the labels that these pools share. If
-    a queue spans pools, Kueue adds the labels of the flavor that Kueue chose."""
+    """Groups the queue tenants by the pools from which their queues hand out whole devices. If a queue has several
+    pools, Kueue adds the node labels of the flavor that it chose."""
     selectors = {pool.name: pool.node_selector for pool in ledger.pools if pool.sharing is Sharing.WHOLE}
     reached: dict[str, set[str]] = {}
     for quota in ledger.quotas:
@@ -33,8 +33,8 @@ def queue_tenant_placements(ledger: Ledger) -> list[PoolPlacement]:
 
 
 def other_tenant_placements(ledger: Ledger) -> list[PoolPlacement]:
-    """Groups the other tenants by the pools of their workloads. Queue tenants are left out: their pods may belong to
-    another pool."""
+    """Groups the tenants without a queue by the pools of their workloads. Queue tenants are left out, because their
+    pods may run in another pool."""
     pools: dict[str, set[str]] = {}
     users: Iterable[Seat | OnDemand | Unbudgeted] = (*ledger.seats, *ledger.on_demand, *ledger.unbudgeted)
     for user in users:
@@ -55,8 +55,8 @@ def _grouped(pools: Mapping[str, Collection[str]], selectors: Mapping[str, Mappi
 
 
 def _joined(pools: Sequence[str]) -> str:
-    """Returns a unique name for several pools. A pool's own name has no dot. A policy's name has at most 253
-    characters."""
+    """Returns a unique name for several pools. Dots separate the pools, because no pool's name has a dot. A long name
+    is shortened, because a policy's name has at most 253 characters."""
     joined = ".".join(pools)
     if len(joined) <= _LONGEST_JOINED:
         return joined

@@ -41,46 +41,52 @@ from tenancy.names import (
 from tenancy.policy_names import GPU_BUDGET, PLACE_QUEUED, PLACE_SEATED, PRIORITY_SYSTEM, PRIORITY_USE, STAMP_PRIORITY
 from tenancy.seat_sizes import SeatSizes
 
-# These policies judge pods after the mutating policies. Without the mutating policies they would warn of every pod with
-# a GPU.
+# These policies judge the fields that the mutating policies add. Without the mutating policies they would warn about
+# every pod with a GPU.
 _AFTER_STAMPS = (policy_names.DEVICE_PLACED, policy_names.DEVICE_CAPPED)
 
 
 class AdmissionSpec(Spec):
-    """Admission policies, by which the API server changes and denies pods. Needs Kubernetes 1.36, or mutating_api."""
+    """Admission policies, with which the API server changes and denies pods. Needs Kubernetes 1.36 or later, or
+    mutating_api: v1beta1."""
 
     mode: Mode | None = Field(
         default=None,
-        description="observe or enforce for this part alone; default: the stack's mode.",
+        description="Mode of this part alone: observe or enforce. Default: the stack's mode.",
         examples=["enforce"],
     )
-    gpu_priority: PriorityKey = Field(description="Key of priorities: stamped on every pod that reaches a GPU.")
+    gpu_priority: PriorityKey = Field(
+        description="Key of priorities: the PriorityClass that admission sets on every pod that reaches a GPU."
+    )
     tenant_priorities: dict[DnsLabel, DnsLabel] = Field(
         default_factory=dict,
-        description="Key of tenants to key of priorities: stamped there instead.",
+        description="Maps a key of tenants to a key of priorities: the PriorityClass that admission sets on this "
+        "tenant's GPU pods instead of gpu_priority.",
         examples=[{"batch": "gpu-later"}],
     )
     exempt_namespaces: list[DnsLabel] = Field(
         default_factory=list,
         description="Namespaces of the driver, the device plugin and similar programs, such as gpu-operator. The "
-        "stack labels them, and admission stamps and refuses nothing there. kube-system is always exempt.",
+        "stack labels these namespaces, and admission changes and denies no pod there. kube-system is always exempt.",
         examples=[["gpu-operator"]],
     )
     trusted_namespaces: list[DnsLabel] = Field(
         default_factory=list,
         description="Namespaces of programs that may write objects on which budgets depend, such as "
-        "node-problem-detector. The policy pack permits their rights. Their pods are judged like all others.",
+        "node-problem-detector. The policy pack permits these programs' rights. Admission judges their pods like "
+        "all other pods.",
         examples=[["node-problem-detector"]],
     )
     trusted_groups: list[PeopleName] = Field(
         default_factory=list,
-        description="Groups of the identity provider that may have such rights. A tenant's group is refused.",
+        description="Groups of the identity provider that may write objects on which budgets depend. The settings "
+        "refuse a tenant's group.",
         examples=[["platform-admins"]],
     )
     exempt_priorities: list[ObjectName] = Field(
         default_factory=list,
         description="PriorityClasses above gpu_priority that other programs declare, such as a storage system's. "
-        "Only pods in exempt namespaces may have them, because they preempt seats.",
+        "Only pods in exempt namespaces may use these classes, because such pods preempt seats.",
         examples=[["storage-critical"]],
     )
     mutating_api: MutatingApi = Field(
@@ -97,9 +103,10 @@ class AdmissionSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionArgs:
-    """Holds the arguments of admission. `terms` are those of the ledger. `kueue` is Kueue's user name.
+    """Holds the arguments of admission. `terms` are the admission terms in the ledger. `kueue` is the user name of
+    Kueue's account.
 
-    `frameworks` are the kinds of work that Kueue queues.
+    `frameworks` are the kinds of objects that Kueue queues.
     """
 
     spec: AdmissionSpec
@@ -115,7 +122,7 @@ class AdmissionArgs:
 
     @property
     def without_budget(self) -> list[str]:
-        """Returns the tenants whose GPU pods carry no gpumem."""
+        """Returns the tenants that have GPU pods without gpumem."""
         return sorted(self.ledger.tenants_without_budget)
 
     @property
@@ -164,7 +171,7 @@ def _policies(args: AdmissionArgs) -> list[Manifest]:
 
 
 def priority_stamps(args: AdmissionArgs) -> list[Manifest]:
-    """Gives each pod that reaches a GPU the GPU class, or its tenant's own class."""
+    """Sets the PriorityClass of each pod that reaches a GPU: gpu_priority, or the class in tenant_priorities."""
     own: dict[str, list[str]] = {}
     for tenant, priority in args.spec.tenant_priorities.items():
         own.setdefault(priority, []).append(tenant)
@@ -179,23 +186,24 @@ def priority_stamps(args: AdmissionArgs) -> list[Manifest]:
 
 
 def _priority_stamp(name: str, priority: str, scope: Scope) -> Manifest:
-    """Sets the class and removes the old class's value and policy, so that the Priority plugin fills them in again.
+    """Sets the PriorityClass, and removes the value and the preemption policy of the old class, so that the Priority
+    plugin fills in both again.
 
-    With the old ones the plugin would refuse the pod (plugin/pkg/admission/priority/admission.go).
+    If the pod kept the old values, the plugin would refuse the pod (plugin/pkg/admission/priority/admission.go).
     """
     operations = [
         cel.set_field("priorityClassName", priority),
         cel.drop_field("priority"),
         cel.drop_field("preemptionPolicy"),
     ]
-    # A second run would come after the Priority plugin, and leave the pod without a priority.
+    # A second run of this policy would come after the Priority plugin, and the pod would have no priority.
     return mutating(name, scope, operations, again=False)
 
 
 def queued_placement(args: AdmissionArgs, placed: PoolPlacement) -> Manifest:
-    """Sends whole-device pods of queue tenants to their queue's devices.
+    """Adds the nodeSelector of the queue's devices to queue tenants' pods that ask for whole devices.
 
-    A flavor without node labels would otherwise let a queued Job take nvidia.com/gpu of a shared pool.
+    Otherwise, a queued Job with a flavor without node labels could take nvidia.com/gpu of a pool that shares memory.
     """
     conditions = {**_reaches_gpu(args), "has-no-budget": f"!{cel.asks_for_gpumem(args.names)}"}
     scope = Scope(within(placed.tenants), conditions)
@@ -204,9 +212,9 @@ def queued_placement(args: AdmissionArgs, placed: PoolPlacement) -> Manifest:
 
 
 def seated_placement(args: AdmissionArgs, placed: PoolPlacement) -> Manifest:
-    """Sends GPU pods of a tenant to its seats' pool.
+    """Adds the nodeSelector of the tenant's pools to the tenant's GPU pods.
 
-    On other nodes they would take what is promised to others, or host memory that a memory pool counts on.
+    On other nodes, these pods could take GPU memory that is promised to other tenants, or host memory of a memory pool.
     """
     operations = [cel.override_node_selector(placed.node_selector)]
     scope = Scope(within(placed.tenants), _reaches_gpu(args))
@@ -214,7 +222,7 @@ def seated_placement(args: AdmissionArgs, placed: PoolPlacement) -> Manifest:
 
 
 def gpu_budget(args: AdmissionArgs) -> Manifest:
-    """A pod that reaches a GPU has a budget, which fits one device."""
+    """Denies a pod that reaches a GPU without a budget, or with a budget larger than a device."""
     gpumem, most = args.names.gpumem, max(pool.device_mib for pool in args.ledger.pools)
     scope = Scope(outside(args.without_budget), _reaches_gpu(args))
     has_budget = (
@@ -236,7 +244,7 @@ def gpu_budget(args: AdmissionArgs) -> Manifest:
 
 
 def priority_uses(args: AdmissionArgs) -> list[Manifest]:
-    """Only GPU pods use the GPU class, and only its tenants use a tenant's class."""
+    """Allows only GPU pods to use the class gpu_priority, and only its tenants to use a class of tenant_priorities."""
     tenants = {**dict.fromkeys(args.terms.exempt_priorities, ()), **args.terms.priorities}
     uses = [_priority_use(args, priority, allowed) for priority, allowed in sorted(tenants.items())]
     return [*uses, _no_system_class(args)]
@@ -254,9 +262,10 @@ def _priority_use(args: AdmissionArgs, priority: str, tenants: Sequence[str]) ->
 
 
 def _no_system_class(args: AdmissionArgs) -> Manifest:
-    """Only the stack's own pods use the system's classes.
+    """Allows only the stack's own pods to use Kubernetes' system classes (system-*).
 
-    Such a pod could preempt every seat and every agent. The kernel would also kill it last when host memory runs out.
+    A pod with a system class could preempt every seat and every agent. The kernel would also kill that pod last when
+    host memory runs out.
     """
     named = f"object.spec.priorityClassName.startsWith({cel.text(SYSTEM_PRIORITIES)})"
     has_class = f"has(object.spec.priorityClassName) && {named}"
@@ -274,7 +283,8 @@ class Admission(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: AdmissionArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Admission"), name, {"spec": args.spec.model_dump(mode="json")}, opts)
-        # The labels come first, so that no pod of an exempt namespace is denied before the namespace has its label.
+        # The stack sets the labels before the policies. Otherwise, a policy could deny pods of an exempt namespace that
+        # has no label yet.
         exempt = [
             register(exemption(namespace), f"{name}-exempt-{namespace}", parent=self, patch=True)
             for namespace in args.spec.exempt_namespaces

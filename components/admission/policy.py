@@ -22,7 +22,7 @@ _COMPONENT = "admission"
 
 
 class MutatingApi(StrEnum):
-    """The versions of the API for policies that change objects."""
+    """The API versions of MutatingAdmissionPolicy that the stack can write."""
 
     V1 = "v1"
     V1BETA1 = "v1beta1"
@@ -30,7 +30,7 @@ class MutatingApi(StrEnum):
 
 @dataclass(frozen=True)
 class ResourceRule:
-    """Names an operation on resources of a group's version."""
+    """Names an operation, such as CREATE, on resources in one version of an API group."""
 
     operation: str
     resources: Sequence[str]
@@ -43,7 +43,7 @@ _POD_CREATION = (ResourceRule("CREATE", ("pods",)),)
 
 @dataclass(frozen=True)
 class Scope:
-    """Selects the requests that a policy judges. Every condition (name to CEL) must hold."""
+    """Selects the requests that a policy judges. `conditions` maps names to CEL, and every condition must be true."""
 
     namespaces: Mapping[str, Any]
     conditions: Mapping[str, str]
@@ -67,19 +67,21 @@ class Scope:
 
 
 def within(namespaces: Iterable[str]) -> dict[str, Any]:
-    """Selects these namespaces, at least one, by the label that Kubernetes sets itself."""
+    """Selects these namespaces by the label that Kubernetes itself sets on each namespace. At least one namespace is
+    needed."""
     return {"matchExpressions": [{"key": LABEL_NAMESPACE, "operator": "In", "values": sorted(set(namespaces))}]}
 
 
 def outside(namespaces: Iterable[str] = ()) -> dict[str, Any]:
-    """Selects all other namespaces, except kube-system and those that are exempt by their label."""
+    """Selects all namespaces except these, kube-system, and namespaces with the label of an exempt namespace."""
     values = sorted({EXEMPT_BY_NAME, *namespaces})
     by_name = [{"key": LABEL_NAMESPACE, "operator": "NotIn", "values": values}]
     return labelled({"matchExpressions": by_name}, EXEMPT, "NotIn", [EXEMPT_VALUE])
 
 
 def labelled(selector: Mapping[str, Any], key: str, operator: str, values: Iterable[str]) -> dict[str, Any]:
-    """Narrows the selector to namespaces with one of the values in their label (In), or with none of them (NotIn)."""
+    """Narrows the selector to namespaces where the label `key` has one of the values (In), or none of the values
+    (NotIn)."""
     expressions = selector.get("matchExpressions", [])
     return {"matchExpressions": [*expressions, {"key": key, "operator": operator, "values": list(values)}]}
 
@@ -87,11 +89,11 @@ def labelled(selector: Mapping[str, Any], key: str, operator: str, values: Itera
 def mutating(
     name: str, scope: Scope, operations: Sequence[str], *, again: bool = True, component: str = _COMPONENT
 ) -> Manifest:
-    """Returns a policy that changes the object by JSON Patch; each of `operations` is CEL for a list of patches.
+    """Returns a policy that changes the object by JSON Patch. Each of `operations` is CEL for a list of patches.
 
-    With `again` it runs once more if another policy or a webhook changed the object after it, such as a service mesh
-    that adds a container. The API server runs policies in any order, and evaluates their conditions only once. So a
-    condition must never depend on another policy's change.
+    With `again`, the policy runs once more if another policy or a webhook changed the object later. For example, a
+    service mesh adds a container. The API server runs policies in any order, and evaluates their conditions only once.
+    So a condition must never depend on another policy's change.
     """
     expression = " + ".join(operations)
     spec = {
@@ -112,10 +114,11 @@ def validating(
     message_key: str = "message",
     component: str = _COMPONENT,
 ) -> Manifest:
-    """Returns a policy that denies the object unless every expression holds; `validations` are messages by expression.
+    """Returns a policy that allows an object only if every expression is true. `validations` maps each expression to
+    its message.
 
-    With `params`, a kind, the policy judges the object once for each object of that kind, as the variable `params`.
-    `message_key` is messageExpression if the messages are CEL.
+    `params` is a kind of parameter objects: the policy judges the object once with each of them, as the CEL variable
+    `params`. If the messages are CEL, `message_key` is messageExpression.
     """
     spec = {
         **({"paramKind": dict(params)} if params else {}),
@@ -127,13 +130,15 @@ def validating(
 
 
 def served_as(version: MutatingApi, policies: Iterable[Manifest]) -> list[Manifest]:
-    """The policies, with those that change objects in a version of the API. The two versions have the same fields."""
+    """Returns the policies, with each MutatingAdmissionPolicy in this API version. Both API versions have the same
+    fields."""
     api = {"apiVersion": f"{_GROUP}/{version}"}
     return [{**policy, **api} if policy["kind"] == _MUTATING else policy for policy in policies]
 
 
 def binding(policy: Manifest, mode: Mode = Mode.ENFORCE) -> Manifest:
-    """Puts a policy into force, everywhere in its own scope. A policy that observes warns and writes to the audit log
+    """Returns the binding that puts a policy into force. In the mode observe, a policy only warns and writes to the
+    audit log
     (https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/#validation-actions)."""
     spec: dict[str, Any] = {"policyName": policy["metadata"]["name"]}
     if policy["kind"] == "ValidatingAdmissionPolicy":
@@ -154,8 +159,8 @@ def put_into_force(
 ) -> pulumi.Resource:
     """Registers the policy and its binding. Returns the object registered last.
 
-    A policy that would change pods has no binding while it observes, and so no effect. The same holds for one that
-    judges `stamped` pods, because nothing stamps them.
+    In the mode observe, a policy that changes pods gets no binding, and so has no effect. A policy that judges the
+    fields that such policies add (`stamped`) gets no binding either.
     """
     group, _, version = policy["apiVersion"].partition("/")
     others = [f"{group}/{each}" for each in MutatingApi if each != version] if policy["kind"] == _MUTATING else ()

@@ -1,12 +1,13 @@
-"""Queue tenants: every pod of a queue tenant that reaches a GPU has come through Kueue.
+"""Queue tenants: a queue tenant's pod reaches a GPU only after Kueue has admitted it.
 
-Kueue holds all work of these namespaces back, with or without a queue's name (manageJobsWithoutQueueName): it suspends
-Jobs and similar objects, and gates pods. These policies are the backstop. Anybody can write a pod's labels and owners,
-but nobody can fake the account that sends a request. So a GPU pod has Kueue's gate, or the controller of a suspended
-kind made it; and only Kueue removes the gate and ends the suspension.
+In these namespaces, Kueue suspends each Job and similar object, and adds a scheduling gate to each pod. It does so with
+or without a queue's name (manageJobsWithoutQueueName). These policies prevent that anybody bypasses Kueue. Anybody can
+write a pod's labels and owners, but nobody can fake the account that sends a request. So a GPU pod must have Kueue's
+scheduling gate, or a controller of a kind that Kueue suspends must create the pod. Only Kueue may remove the gate and
+end the suspension.
 
-Kueue frees the quota once it counts no pod. So a tenant must keep a running pod's owners and the labels by which it is
-counted, and delete the owner only together with its pods.
+Kueue frees the quota of a Job once it counts none of the Job's pods. So a tenant must not change a running pod's
+owners, or the labels by which Kueue counts the pod. A tenant must also delete the owner only together with its pods.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,8 @@ from tenancy.names import GARBAGE_COLLECTOR, JOB_CONTROLLERS, KUEUE_QUEUE_LABEL
 from tenancy.policy_names import QUEUED_OWNERS, QUEUED_PODS, QUEUED_PODS_KEPT
 
 _ORPHAN = "orphan"  # FinalizerOrphanDependents
-# Labels by which Kueue and the controllers know their pods, and two that older versions of Kubernetes set.
+# The API groups of the labels by which Kueue and the controllers find their pods. Older versions of Kubernetes set the
+# two labels below.
 _LABEL_GROUPS = (
     *("kueue.x-k8s.io", "batch.kubernetes.io", "jobset.sigs.k8s.io", "leaderworkerset.sigs.k8s.io"),
     *("ray.io", "trainer.kubeflow.org", "training.kubeflow.org"),
@@ -31,9 +33,10 @@ _OLD_JOB_LABELS = ("controller-uid", "job-name")
 
 @dataclass(frozen=True, kw_only=True)
 class Queued:
-    """Names the queue tenants. `tenants` may use their `seats` without queueing. `account` is Kueue's user name.
+    """Names the queue tenants. Pods on the `seats` of these `tenants` need no queue. `account` is the user name of
+    Kueue's account.
 
-    `frameworks` are the kinds that Kueue queues.
+    `frameworks` are the kinds of objects that Kueue queues.
     """
 
     seats: Seats
@@ -90,7 +93,8 @@ def _has_gate(pod: str, gate: str = GATES[0]) -> str:
 
 
 def _kept_pods(args: Queued) -> Manifest:
-    """Controllers may change both: the garbage collector removes owners, and the Job controller releases pods."""
+    """Denies changes to a GPU pod's owners, to the labels by which it is counted, and the removal of Kueue's gates.
+    Controllers may make these changes: the garbage collector removes owners, and the Job controller releases pods."""
     controllers = {account for each in args.frameworks for account in each.accounts}
     accounts = cel.texts(sorted({*JOB_CONTROLLERS, GARBAGE_COLLECTOR, args.account, *controllers}))
     groups = [f"{group}/" for group in _LABEL_GROUPS]
@@ -120,9 +124,9 @@ def _kept_pods(args: Queued) -> Manifest:
 
 
 def _owners(args: Queued) -> Manifest:
-    """Returns the policy on the objects that Kueue suspends: they wait suspended until Kueue starts them.
+    """Returns the policy that keeps objects suspended until Kueue starts them.
 
-    A controller may make and start the objects of an object that Kueue suspends, such as the Jobs of a JobSet.
+    A controller may create and start objects that belong to a suspended object, such as the Jobs of a JobSet.
     """
     suspended = [each for each in args.frameworks if each.is_suspended]
     controllers = sorted({account for each in suspended for account in each.accounts})
@@ -163,7 +167,7 @@ def _owners(args: Queued) -> Manifest:
     return validating(QUEUED_OWNERS, Scope(within(args.tenants), {}, rules), validations, variables)
 
 
-# A deletion of a Job of batch/v1 that names no policy leaves the pods (pkg/registry/batch/job/strategy.go).
+# A deletion of a batch/v1 Job without a propagationPolicy leaves the pods running (pkg/registry/batch/job/strategy.go).
 _LEAVES_ITS_PODS = (
     "request.options.?orphanDependents.hasValue() ? request.options.orphanDependents : "
     "request.options.?propagationPolicy.orValue(request.resource.resource == 'jobs' ? 'Orphan' : '') == 'Orphan'"
@@ -171,7 +175,7 @@ _LEAVES_ITS_PODS = (
 
 
 def _belongs_to(frameworks: Iterable[Framework]) -> str:
-    """Returns CEL for: the object's controller is of one of these kinds."""
+    """Returns CEL: the object's controller is of one of these kinds."""
     kinds = " || ".join(
         f"o.kind == {cel.text(each.kind)} && o.apiVersion.startsWith({cel.text(f'{each.group}/')})"
         for each in frameworks
@@ -180,7 +184,7 @@ def _belongs_to(frameworks: Iterable[Framework]) -> str:
 
 
 def _is_suspended(owner: str) -> str:
-    """Returns CEL for: the object is suspended. An MPIJob has the field in its runPolicy."""
+    """Returns CEL: the object is suspended. An MPIJob has the field suspend in its runPolicy."""
     spec = f"dyn({owner}).spec"
     return f"{spec}.?suspend.orValue({spec}.?runPolicy.?suspend.orValue(false))"
 

@@ -1,7 +1,7 @@
 """ResourceSlices: an exporter may write only the ResourceSlices of its own node and of our driver.
 
-The right to write ResourceSlices is the right to invent devices on any node, for any driver. RBAC cannot narrow it.
-Kubernetes' own example bounds DRA drivers alike (kubernetes-sigs/dra-example-driver, deployments/helm,
+An account that may write ResourceSlices can invent devices on any node and for any driver. RBAC cannot limit this
+right. Kubernetes' own example limits DRA drivers in the same way (kubernetes-sigs/dra-example-driver, deployments/helm,
 validatingadmissionpolicy.yaml).
 """
 

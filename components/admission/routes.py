@@ -1,6 +1,7 @@
-"""Routes to a GPU other than a resource: a runtime, a claim of another driver, a ConfigMap (tenancy/reach.py).
+"""Other ways to a GPU than a resource: a runtime, a claim on another driver's devices, a ConfigMap (tenancy/reach.py).
 
-Each needs a budget or is denied. Pod Security judges paths of the node (namespaces.py).
+A pod that uses one of these ways needs a budget; otherwise it is denied. Pod Security judges host paths
+(namespaces.py).
 """
 
 from collections.abc import Sequence
@@ -16,9 +17,9 @@ _ENVIRONMENTS = tuple(ResourceRule(operation, ("configmaps", "secrets")) for ope
 
 
 def runtimes(resources: Names, budgetless: Sequence[str]) -> Manifest:
-    """Only a pod that asks for a device runs under NVIDIA's runtime, whatever the RuntimeClass is called.
+    """Allows NVIDIA's runtime only to a pod that asks for a device, under any name of the RuntimeClass.
 
-    The handler of the class decides. `gpu_budget` judges the classes that have NVIDIA's name.
+    The policy judges the handler of the RuntimeClass. `gpu_budget` judges the classes that have NVIDIA's name.
     """
     named = f"object.spec.runtimeClassName.contains({cel.text(reach.RUNTIME)})"
     conditions = {
@@ -38,9 +39,11 @@ def runtimes(resources: Names, budgetless: Sequence[str]) -> Manifest:
 
 
 def environments(without_budget: Sequence[str], *, by_device: bool) -> list[Manifest]:
-    """No ConfigMap or Secret has the variable, which envFrom would put over the device plugin's choice.
+    """Denies a ConfigMap or Secret with the variable NVIDIA_VISIBLE_DEVICES. By envFrom, this variable would override
+    the device plugin's choice.
 
-    This is judged only where the plugin's choice counts. An object that has the variable already may keep it.
+    The policy covers only namespaces in which the device plugin chooses devices. An object that has the variable
+    already may keep it.
     """
     if by_device and not without_budget:
         return []
@@ -56,9 +59,9 @@ def environments(without_budget: Sequence[str], *, by_device: bool) -> list[Mani
 
 
 def claims(resources: Names, device_classes: Sequence[str]) -> Manifest:
-    """A claim asks for a seat or for one of `device_classes`, which give no GPU.
+    """Allows a claim only on a seat or on one of `device_classes`, which give no GPU.
 
-    This covers the claims that kube-scheduler makes for a class that is requested as an extended resource.
+    The policy also judges the claims that kube-scheduler makes if a pod requests a DeviceClass as an extended resource.
     """
     allowed = cel.texts(sorted(device_classes))
     suffix = cel.text(resources.device_class(""))

@@ -1,7 +1,7 @@
 """Seats: a pod with gpumem is as large as one of its tenant's seats.
 
-A quota bounds the sum alone. Pods of 1 MiB on each device would leave no device with room for a seat, and gpu-count
-alone would keep pods from devices that nobody uses.
+A quota limits only the sum. With one pod of 1 MiB on each device, no device would have enough memory for a seat. A pod
+with gpu-count and no gpumem would keep other pods off devices that it does not use.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ class Seats:
 
     @property
     def message(self) -> str:
-        """Returns CEL for a refusal that lists the namespace's seat sizes."""
+        """Returns CEL for the message of a denial, with the seat sizes of the namespace."""
         literal = ", ".join(map(self._listed, sorted(self.sizes)))
         ask = f"a pod with {self.names.gpumem} is as large as a seat: ask for "
         by_device = (
@@ -67,7 +67,7 @@ class Seats:
 
     @property
     def _several(self) -> bool:
-        """Returns True if some seat has several devices."""
+        """Returns True if at least one seat has several devices."""
         return any(sizes.several for sizes in self.sizes.values())
 
     def _by_tenant(self, literal_of: Callable[[str], str]) -> str:
@@ -87,16 +87,17 @@ class Seats:
 
 
 def seat_sizes(seats: Seats, queued: Iterable[str]) -> list[Manifest]:
-    """Returns the policy for tenants with seats; other policies judge the tenants of `queued`."""
+    """Returns the policy for tenants with seats. Other policies judge the queue tenants (`queued`)."""
     return in_parts(seats, sorted(seats.sizes.keys() - set(queued)), lambda part, _: [_sizes(part)])
 
 
 def in_parts(
     seats: Seats, tenants: Iterable[str], policies: Callable[[Seats, Sequence[str]], list[Manifest]]
 ) -> list[Manifest]:
-    """Returns the policies for all tenants, repeated where their sizes exceed the limit of one expression.
+    """Returns the policies for all tenants, several times if the seat sizes exceed the length limit of one CEL
+    expression.
 
-    The repetitions have the policies' names with a number behind.
+    Each further policy has the first policy's name with a number at the end.
     """
     found = []
     for number, part in enumerate(_parts(seats, tenants), 1):
@@ -128,7 +129,7 @@ def _sizes(seats: Seats) -> Manifest:
 
 
 def gpu_count_use(names: Names) -> Manifest:
-    """A pod with gpu-count has gpumem too; otherwise it would block devices that it does not use."""
+    """Denies a pod with gpu-count and without gpumem, because it would block devices that it does not use."""
     counts = cel.asks_for(f"k == {cel.text(names.gpu_count)}")
     alone = f"{counts} && !({cel.asks_for_gpumem(names)})"
     message = f"{names.gpu_count} spreads a pod's {names.gpumem} over devices: add {names.gpumem}, or remove it"
@@ -136,7 +137,8 @@ def gpu_count_use(names: Names) -> Manifest:
 
 
 def whole_devices(names: Names) -> Manifest:
-    """A pod with a budget asks for no more whole devices than it is on; the plugin gives those to nobody else."""
+    """Denies a pod with a budget that asks for more whole devices than its gpumem is on. The device plugin would give
+    these devices to no other pod."""
     asked, spread = cel.most_at_once(cel.whole_devices_of), cel.devices_of(names)
     message = (
         f"a pod with {names.gpumem} is on one device, or on as many as its {names.gpu_count} says: it asks for more "
