@@ -81,6 +81,20 @@ def test_a_pod_is_bound_with_the_device_that_fits_best(placed: Bench, scheduler:
     assert annotations[NAMES.device_assumed_at].isdigit()
 
 
+def test_a_pod_with_two_devices_gets_different_devices_of_one_node_or_waits(
+    placed: Bench, scheduler: SchedulerPod
+) -> None:
+    placed.create("pair", 8138, devices=2, node="cards-0")
+    (pod,) = placed.await_bound("pair")
+    annotations = pod["metadata"]["annotations"]
+    assert sorted(annotations[NAMES.device_uuid].split(",")) == ["GPU-cards-0-0", "GPU-cards-0-1"]
+    assert annotations[NAMES.device_mib] == "8138"
+    placed.create("second", 12000, devices=2, node="cards-0")  # 24,414 MiB are free, 16,276 of them on one device.
+    message = eventually(lambda: placed.waits("second"), "the pod waits")
+    assert "has 1 of 2 GPUs with 12000 MiB free" in message
+    placed.assert_nothing_is_overfull()
+
+
 def test_a_hundred_pods_to_one_node_are_placed_within_seconds(placed: Bench, scheduler: SchedulerPod) -> None:
     burst = [f"burst-{number}" for number in range(100)]
     seconds: list[float] = []

@@ -80,7 +80,7 @@ class Bench:
 
     def add_node(self, name: str, *devices_mib: int) -> None:
         """Adds a simulated node with devices of these sizes, and its ResourceSlice as the exporter would publish it."""
-        resources = {NAMES.gpumem: str(sum(devices_mib))}
+        resources = {NAMES.gpumem: str(sum(devices_mib)), NAMES.gpu_count: str(len(devices_mib))}
         self.cluster.add_node(name, labels={"pool": "cards"}, resources=resources)
         self.nodes[name] = devices_mib
         self.publish(name)
@@ -105,10 +105,18 @@ class Bench:
         self.cluster.api.patch(path, {"data": data})
 
     def create(
-        self, name: str, mib: int, *, node: str | None = None, finalizers: Sequence[str] = (), **spec: Any
+        self,
+        name: str,
+        mib: int,
+        *,
+        devices: int = 1,
+        node: str | None = None,
+        finalizers: Sequence[str] = (),
+        **spec: Any,
     ) -> None:
-        """Creates a pod that requests `mib` on one device. With `node`, the pod may only run on that node."""
-        container = {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": {NAMES.gpumem: str(mib)}}}
+        """Creates a pod that requests `mib` on each device. With `node`, the pod may only run on that node."""
+        limits = {NAMES.gpumem: str(mib * devices)} | ({NAMES.gpu_count: str(devices)} if devices > 1 else {})
+        container = {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": limits}}
         selector = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
         body = {
             "apiVersion": "v1",
