@@ -266,6 +266,7 @@ def test_an_extender_killed_in_a_burst_loses_and_doubles_nothing(placed: Bench, 
 
 
 def test_the_verbs_are_for_clients_of_the_pods_own_authority(placed: Bench, scheduler: SchedulerPod) -> None:
+    becomes(lambda: scheduler.get("/readyz")[0], 200, "the extender is ready")  # the test before killed it
     port = int(scheduler.environment["VERBS_PORT"])
     context = ssl.create_default_context(cafile=scheduler.folder / "certificates" / "ca.crt")
 
