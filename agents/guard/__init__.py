@@ -1,1 +1,1 @@
-"""guard: keeps protected pods' oom_score_adj so low that the kernel kills a disposable pod first."""
+"""guard: lowers the oom_score_adj of protected workloads, so that the kernel kills a disposable workload first."""

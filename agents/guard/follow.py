@@ -1,6 +1,6 @@
-"""Follows the pods that the guard protects on its node.
+"""Watches the protected pods on the guard's node.
 
-Finds the highest oom_score_adj that their processes may have.
+Computes the highest oom_score_adj that the processes of each pod may have.
 """
 
 import math
@@ -25,9 +25,11 @@ _MEMORY = "memory"
 
 @dataclass(frozen=True, kw_only=True)
 class Protected:
-    """A pod with the highest oom_score_adj that its processes may have, `adj`. `group_uid`: see agents/kube/pods.py.
+    """A protected pod. `adj` is the highest oom_score_adj that its processes may have. `group_uid` is the UID in the
+    name of its control group.
 
-    `problem` is why the pod's limit is not known. Such a pod is protected like a pod without a limit.
+    If the pod's memory limit is unreadable, `problem` is the reason. The guard then protects the pod like one without a
+    limit.
     """
 
     namespace: str
@@ -44,11 +46,11 @@ class Protected:
 
 @dataclass(frozen=True, kw_only=True)
 class AdjustmentRule:
-    """`members` are the protected pods' namespaces and PriorityClasses, as <namespace>/<class>.
+    """Decides which pods are protected, and computes their oom_score_adj.
 
-    `total_mib` is the least memory that the kernel may rank by. `victim_adj` is the lowest oom_score_adj of a pod that
-    is to be killed first. `swap_mib` is added to a limit, because the kernel counts swapped memory and the limit does
-    not.
+    `members` are the protected namespaces and PriorityClasses, as <namespace>/<class>. `total_mib` is the smallest host
+    memory of the pool's nodes. `victim_adj` is the lowest oom_score_adj of disposable workloads. `swap_mib` is added to
+    each limit, because the kernel also counts swapped memory.
     """
 
     members: frozenset[str]
@@ -77,7 +79,7 @@ class AdjustmentRule:
 
 
 def limit(pod_spec: Manifest) -> int | None:
-    """Returns the most MiB that the containers of a pod may use at once. None if a container has no limit.
+    """Returns the host memory in MiB that a pod's containers may use together, or None if a container has no limit.
 
     Source: PodLimits in k8s.io/component-helpers/resource/helpers.go. Raises QuantityError, ShapeError.
     """
@@ -99,12 +101,11 @@ def _mib(size: Fraction) -> int:
 
 @dataclass(kw_only=True)
 class Follower:
-    """An informer on the node's pods. One thread writes `last`, and all threads read it.
+    """Watches the node's pods. One thread runs `informer`; any thread may read `last`.
 
-    `last` is None before the first list.
-
-    `last` has the pods by the UID in the name of their control group. A pod is stored by the UID that the API server
-    gave it, so that its annotation cannot displace another pod.
+    `last` has the protected pods by the UID in the name of their control group, or is None before the first list. If
+    two pods claim the same group, the pod with this UID in the API server wins, and not a pod with this UID in an
+    annotation.
     """
 
     api: Api

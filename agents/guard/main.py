@@ -1,7 +1,7 @@
-"""guard: keeps the oom_score_adj of protected pods' processes so low that the kernel kills a disposable pod first.
+"""guard: lowers the oom_score_adj of protected workloads, so that the kernel kills a disposable workload first.
 
-The guard checks the node's processes twice a second, and so finds a restarted container within half a second. The guard
-only lowers values. A lowered value stays when the guard ends, and the children of a process inherit it.
+The guard checks the node's processes twice a second, so that a restarted container is protected within half a second.
+The guard never raises a value. A lowered value stays after the guard has ended, and child processes inherit the value.
 """
 
 import http.client
@@ -28,7 +28,7 @@ from agents.runtime.settings import PORT, listed, read, text, variable, whole
 from tenancy import names
 
 PASS_SECONDS = 0.5
-# A pass takes milliseconds. An older pass is stuck in the kernel.
+# A pass takes milliseconds. If the last pass is older than this time, a pass hangs in the kernel.
 STALE_SECONDS = 15.0
 
 METRICS: Mapping[str, Metric] = {
@@ -49,7 +49,7 @@ METRICS: Mapping[str, Metric] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """PROTECTED lists <namespace>/<PriorityClass>; TOTAL_MIB and VICTIM_OOM_SCORE_ADJ: see follow.py."""
+    """PROTECTED lists <namespace>/<PriorityClass>. For TOTAL_MIB and VICTIM_OOM_SCORE_ADJ, see AdjustmentRule."""
 
     port: int = variable(PORT)
     node_name: str = variable(text)
@@ -91,7 +91,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def rule_of(settings: Settings, proc: Path) -> AdjustmentRule:
-    """Returns the rule for this node. If the machine has less memory than its pool declares, its own memory counts."""
+    """Returns the rule for this node. If the node's host memory is less than TOTAL_MIB, it counts instead."""
     lines = (line.split() for line in (proc / "meminfo").read_text(encoding="ascii").splitlines())
     mib = {line[0]: int(line[1]) // 1024 for line in lines}
     return AdjustmentRule(
@@ -104,9 +104,10 @@ def rule_of(settings: Settings, proc: Path) -> AdjustmentRule:
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """A protected pod's processes after a pass. `lowered` are the ids of containers in which a value was lowered.
+    """The numbers of a protected pod's processes after a pass: `held` at or below the value, and `unheld` above it.
 
-    `problem` is why the guard could not lower some processes.
+    `lowered` has the ids of the containers where the guard lowered a value. `problem` is the reason if the guard could
+    not lower a value.
     """
 
     pod: Protected
@@ -118,7 +119,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class GuardPass:
-    """The result of the last pass; `at` is monotonic time in seconds."""
+    """The result of the last pass. `at` is its time in monotonic seconds."""
 
     at: float
     tallies: tuple[Tally, ...] = ()
@@ -127,7 +128,10 @@ class GuardPass:
 
 @dataclass(kw_only=True)
 class ProcessGuard:
-    """Checks the node's processes in passes. One thread writes, all threads read. Its `threads` must all be alive."""
+    """Checks the node's processes. One thread runs `keep_passing`; any thread may call the other methods.
+
+    If one of `threads` has ended, `health` returns an error.
+    """
 
     scan: Callable[[], Mapping[int, Container]]
     hold: Callable[[int, Container, int], AdjOutcome]
@@ -149,8 +153,8 @@ class ProcessGuard:
             self.clock.sleep(PASS_SECONDS)
 
     def pass_once(self) -> GuardPass:
-        """Lowers every process of a protected pod where needed, reports what changed, and keeps the result in
-        `last`.
+        """Lowers the oom_score_adj of all processes of protected pods where it is too high. Reports the changes, and
+        stores the result in `last`.
         """
         known = {tally.pod.uid: tally for tally in self.last.tallies}
         try:
@@ -165,7 +169,7 @@ class ProcessGuard:
     def metrics(self) -> tuple[int, str]:
         """Returns the status and the body of GET /metrics.
 
-        The status is 200 only after a complete, fresh pass over known pods.
+        The status is 200 only if the last pass is recent and had no error, and if the pods are known.
         """
         status, body = self.health()
         if status != http.client.OK:
@@ -214,7 +218,9 @@ class ProcessGuard:
         return Tally(pod=pod, held=held, unheld=unheld, lowered=lowered_before & there | lowered, problem=problem)
 
     def _report(self, before: Mapping[str, Tally]) -> None:
-        """Reports a container once. A program that raises its own value, or an exec probe, needs lowering often."""
+        """Reports each container only once, because the guard must lower some containers often: after each exec probe,
+        or because a program raises its value.
+        """
         for tally in self.last.tallies:
             pod, former = tally.pod, before.get(tally.pod.uid)
             fields = {"namespace": pod.namespace, "pod": pod.name, "oom_score_adj": pod.adj}

@@ -1,4 +1,4 @@
-"""Lowers the oom_score_adj of a process while the process is in the expected container. Never raises the value.
+"""Lowers the oom_score_adj of a process if the process is still in the expected container.
 
 Source: https://man7.org/linux/man-pages/man5/proc_pid_oom_score_adj.5.html
 """
@@ -23,14 +23,14 @@ class OomScoreError(AgentError):
 
 
 def lower_adj(proc: Path, pid: int, container: Container, adj: int) -> AdjOutcome:
-    """Lowers the process' oom_score_adj to `adj` if it is higher. Raises OomScoreError.
+    """Lowers the process' oom_score_adj to `adj` if the value is higher. Raises OomScoreError.
 
-    Only a process with CAP_SYS_RESOURCE may go below the value that such a process wrote last.
+    After this, only a process with CAP_SYS_RESOURCE can lower the value below `adj`.
     """
     with suppress(FileNotFoundError, ProcessLookupError):
         if int((proc / str(pid) / "oom_score_adj").read_bytes()) <= adj:
             return AdjOutcome.LOW
-        # An open folder belongs to this process, even after another process gets the same id.
+        # The open directory still belongs to this process after another process has taken its id.
         folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY)
         try:
             return _lower(folder, container, adj)

@@ -1,4 +1,4 @@
-"""Maps the node's processes to their containers, cheaply enough for many scans a minute."""
+"""Maps the node's processes to their containers. Caches the result, because the guard scans twice a second."""
 
 import os
 from dataclasses import dataclass, field
@@ -8,9 +8,10 @@ from agents.node import cgroup
 from agents.node.cgroup import Container
 from agents.runtime.clock import Clock
 
-# A container's first process joins its control group only after its start, so a young process is read every time.
+# A container's first process joins its control group only after its start. So a process younger than this is read in
+# every scan.
 YOUNG_SECONDS = 3.0
-# The index notices after this time that another process has taken a process id.
+# After this time, the process is read again, because another process may have taken its id.
 STALE_SECONDS = 10.0
 
 
@@ -26,14 +27,14 @@ class _Seen:
 
 @dataclass
 class ProcessIndex:
-    """Finds the containers of the processes below `proc`. Only one thread may scan."""
+    """Finds the container of each process in the directory `proc`. Only one thread may call `scan`."""
 
     clock: Clock
     proc: Path = Path("/proc")
     _seen: dict[int, _Seen] = field(default_factory=dict)
 
     def scan(self) -> dict[int, Container]:
-        """Returns the containers by process id. Raises ProcError, or OSError if `proc` does not exist."""
+        """Returns the containers by process id. Raises ProcError. Raises OSError if `proc` does not exist."""
         now = self.clock.monotonic()
         before, self._seen = self._seen, {}
         for name in os.listdir(self.proc):

@@ -1,1 +1,1 @@
-"""The Kubernetes API: the client, watches, and the objects that more than one agent reads or writes."""
+"""The Kubernetes API: a client, watches, and the objects that several agents use."""

@@ -1,4 +1,4 @@
-"""A small client of the Kubernetes API. It re-reads the token, retries a few times and lists by page."""
+"""A small client of the Kubernetes API, with retries and paged lists."""
 
 import http.client
 import json
@@ -21,16 +21,20 @@ __all__ = ["PAGE", "Api", "ApiError", "Endpoint", "Lister", "Object", "Stream", 
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 ATTEMPTS = 4
-BACKOFF_SECONDS = 0.25  # the wait doubles with each attempt, with full jitter
+BACKOFF_SECONDS = 0.25  # the wait doubles with each attempt, plus jitter
 LONGEST_WAIT_SECONDS = 30.0
-# The most objects of a page and its most bytes. As Python objects a page takes up to 25 times as much memory.
+# The largest number of objects in a page, and the largest size of a page in bytes. A parsed page takes up to 25 times
+# as much host memory.
 PAGE = 100
 PAGE_BYTES = 2**20
 _TOO_LARGE = "TooLarge"
 
 
 def in_cluster(environ: Mapping[str, str]) -> Endpoint:
-    """Returns the endpoint that Kubernetes gives every pod. SERVICE_ACCOUNT_DIRECTORY replaces the mount's path."""
+    """Returns the API server's endpoint from the environment of a pod.
+
+    SERVICE_ACCOUNT_DIRECTORY is the directory of the token and of the CA certificate, if it is not the default.
+    """
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port.isdigit():
         raise AgentError(
@@ -41,19 +45,19 @@ def in_cluster(environ: Mapping[str, str]) -> Endpoint:
 
 
 def below(path: str, *parts: str) -> str:
-    """Appends parts to the path. Each part is quoted, since a name that a tenant wrote may have any characters."""
+    """Appends parts to the path. Quotes each part, because a name from a tenant may contain any characters."""
     return "/".join((path, *(quote(part, safe="") for part in parts)))
 
 
 class Lister(Protocol):
-    """Anything that lists objects of the API."""
+    """An object that can list API objects."""
 
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
         """Yields the objects of a list. Raises ApiError."""
 
 
 class Api:
-    """A client for one thread; any thread may call `open`. Every method raises ApiError."""
+    """An API client for one thread. Any thread may call `open`. Every method may raise ApiError."""
 
     def __init__(
         self,
@@ -68,14 +72,14 @@ class Api:
         self._attempts = attempts
         self._clock = clock
         self._jitter = jitter
-        # The server's time of day at its last answer, in whole seconds; None before the first answer.
+        # The API server's time of day in its last response, or None before the first response.
         self.time: datetime | None = None
         self._transport = transport or Https(endpoint)
         self._page = PAGE
         self._read_bytes = 0
 
     def close(self) -> None:
-        """Ends the connection. The next request opens a new one."""
+        """Closes the connection. The next request opens a new connection."""
         self._transport.close()
 
     def get(self, path: str) -> Object:
@@ -91,13 +95,15 @@ class Api:
             raise
 
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
-        """Yields the objects of a list, page by page. Raises ApiError 410 when the list expires between two pages."""
+        """Yields the objects of a list, page by page. Raises ApiError with status 410 if the list expires between two
+        pages.
+        """
         for page in self.pages(path, **parameters):
             yield from page.get("items") or ()
-            del page  # frees the page before the next one is read, as in `pages`
+            del page  # frees the page's memory before the next page is read
 
     def pages(self, path: str, **parameters: str) -> Iterator[Object]:
-        """Yields the pages of a list. Each page has the version of the whole list, from which a watch can start."""
+        """Yields the pages of a list. Each page has the list's resourceVersion, from which a watch can start."""
         query = {**parameters}
         while True:
             page = self._read_page(path, query)
@@ -105,13 +111,14 @@ class Api:
             token = page.get("metadata", {}).get("continue")
             if not token:
                 return
-            del page  # frees the page before the next one is read, so that a list holds one page in memory
+            del page  # frees the page's memory before the next page is read
             query["continue"] = token
 
     def _read_page(self, path: str, query: Mapping[str, str]) -> Object:
-        """Reads the next page. If the page is too large, asks again for half as many objects.
+        """Reads the next page. If the page is too large, requests half as many objects, because a tenant may create
+        very large pods.
 
-        Any tenant may make very large pods. Later pages have few objects until the objects are small again.
+        The number of objects per page grows again after a small page.
         """
         while True:
             url = f"{path}?{urlencode({'limit': self._page, **query})}"
@@ -130,17 +137,17 @@ class Api:
         return self._request("POST", path, body, "application/json")
 
     def merge_patch(self, path: str, body: Object) -> Object:
-        """Sends a merge patch (RFC 7386): null removes a key.
+        """Sends a merge patch (RFC 7386), where null removes a key.
 
-        With a resourceVersion, a concurrent change is a conflict.
+        With a resourceVersion in the body, the patch fails with a conflict if the object has changed.
         """
         return self._request("PATCH", path, body, "application/merge-patch+json")
 
     def evict(self, *, namespace: str, pod: str, uid: str, grace_seconds: int | None = None) -> None:
-        """Evicts the pod with this UID, within its disruption budgets: see ApiError.held_by_budget.
+        """Evicts the pod with this UID. If a PodDisruptionBudget refuses the eviction, ApiError.held_by_budget is True.
 
-        If the pod terminates already, the eviction shortens the grace period, whatever the disruption budgets
-        (canIgnorePDB in pkg/registry/core/pod/storage/eviction.go, BeforeDelete in apiserver's
+        If the pod is terminating, the eviction only shortens its grace period, and no PodDisruptionBudget can refuse
+        this (canIgnorePDB in pkg/registry/core/pod/storage/eviction.go, BeforeDelete in apiserver's
         registry/rest/delete.go).
         """
         grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
@@ -153,7 +160,7 @@ class Api:
         self.create(below("/api/v1/namespaces", namespace, "pods", pod, "eviction"), body)
 
     def open(self, path: str) -> Stream:
-        """Returns the unread answer to a GET, which the caller closes. Does not retry."""
+        """Sends a GET request once, and returns the response as a stream. The caller must close the stream."""
         request = self._prepare("GET", path)
         try:
             opened = self._transport.open(request)
@@ -184,7 +191,7 @@ class Api:
         raise AssertionError("the last attempt returns or raises")
 
     def exchange(self, method: str, path: str, body: Object | None, content_type: str, most_bytes: int) -> Object:
-        """Makes one attempt at a request. All requests pass here, except the requests of `open`."""
+        """Sends a request once. All methods except `open` use this method."""
         request = replace(self._prepare(method, path, body, content_type), most_bytes=most_bytes)
         try:
             response = self._transport.send(request)
@@ -202,7 +209,7 @@ class Api:
         headers = {
             "Accept": "application/json",
             "Authorization": f"Bearer {self._token()}",
-            "User-Agent": PROJECT,  # also the name of the field manager, and the name in the audit log
+            "User-Agent": PROJECT,  # also the field manager's name, and the user agent in the audit log
         }
         if body is None:
             return ApiRequest(method=method, path=path, headers=headers)
@@ -210,7 +217,7 @@ class Api:
         return ApiRequest(method=method, path=path, headers=headers, body=json.dumps(body))
 
     def _token(self) -> str:
-        """Reads the token for each request, because the kubelet rotates the token under a running pod."""
+        """Reads the token from its file for each request, because the kubelet rotates the token."""
         try:
             return self._token_file.read_text(encoding="ascii").strip()
         except (OSError, ValueError) as error:

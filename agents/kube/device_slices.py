@@ -1,8 +1,8 @@
 """Reads a node's devices from the ResourceSlices of NVIDIA's DRA driver and of our exporter. Units: MiB.
 
-Both drivers publish a device's whole memory. NVIDIA's driver also publishes MIG and VFIO devices, under other types; a
-divided GPU is not published as a whole one. Sources: cmd/gpu-kubelet-plugin/deviceinfo.go of dra-driver-nvidia-gpu
-(v0.5), agents/telemetry/resourceslice.py.
+Both publish a device's whole memory. NVIDIA's driver also publishes MIG and VFIO devices, with different values of the
+attribute `type`. It does not publish a GPU in MIG mode as a whole GPU. Sources: cmd/gpu-kubelet-plugin/deviceinfo.go of
+dra-driver-nvidia-gpu (v0.5), agents/telemetry/resourceslice.py.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ from tenancy.workload import ShapeError, at, maps_at
 class DeviceSlice:
     """One ResourceSlice: the UUID and MiB of each whole GPU.
 
-    An unreadable slice has a `problem` in place of a `head`.
+    For an unreadable ResourceSlice, `head` is None and `problem` is the reason.
     """
 
     node: str
@@ -39,9 +39,9 @@ class DeviceSlice:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """The MiB of each device of a node, the largest first. None if the devices are not known.
+    """The MiB of each device of a node, the largest first.
 
-    In this case `problem` is the reason, if anything was published.
+    If the devices are not known, `devices` is None. `problem` is then the reason, or None if nothing was published.
     """
 
     devices: tuple[int, ...] | None = None
@@ -52,7 +52,7 @@ UNPUBLISHED = Published()
 
 
 def slice_of(item: Object, names: Names) -> DeviceSlice | None:
-    """Reads a node's ResourceSlice. Returns None if the slice is of another driver, or of no node."""
+    """Reads a node's ResourceSlice. Returns None if the ResourceSlice has a different driver or no node."""
     spec = item["spec"]
     driver, node = spec.get("driver"), spec.get("nodeName")
     if driver not in (NVIDIA_DEVICE_DRIVER, names.device_driver) or not node:
@@ -66,7 +66,10 @@ def slice_of(item: Object, names: Names) -> DeviceSlice | None:
 
 
 def published(slices: Iterable[DeviceSlice]) -> Published:
-    """Adds up the slices of one node. If both drivers publish, only common devices count, for the smaller memory."""
+    """Returns the devices in one node's ResourceSlices.
+
+    If both drivers publish ResourceSlices, only devices in both count, each with the smaller of its two sizes.
+    """
     of_driver: dict[str, list[DeviceSlice]] = {}
     for found in slices:
         of_driver.setdefault(found.driver, []).append(found)
@@ -97,15 +100,15 @@ def _inventory(driver: str, slices: list[DeviceSlice]) -> Mapping[str, int]:
 
 
 def _is_whole(device: Object, driver: str) -> bool:
-    """Returns True for a whole GPU. Our exporter publishes only whole GPUs."""
+    """Returns True for a whole GPU. All devices of our exporter are whole GPUs."""
     kind = at(device, "attributes", NVIDIA_DEVICE_TYPE).get("string")
     return driver != NVIDIA_DEVICE_DRIVER or kind == NVIDIA_WHOLE_GPU
 
 
 def _memory(device: Object) -> tuple[str, int]:
-    """Returns UUID and MiB.
+    """Returns the device's UUID and MiB.
 
-    Raises SlicesError for a device without memory, such as one that shares the host's memory.
+    Raises SlicesError for a device without a size, such as an integrated GPU that uses host memory.
     """
     uuid = at(device, "attributes", DEVICE_UUID).get("string")
     value = at(device, "capacity", DEVICE_MEMORY).get("value")

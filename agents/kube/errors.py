@@ -1,4 +1,4 @@
-"""Turns failures of the API into errors: a Status that reports a failure, or no answer at all."""
+"""Makes an ApiError of a failed request, or of a request without a response."""
 
 import http.client
 import json
@@ -12,14 +12,16 @@ from agents.runtime.errors import AgentError
 Object = Mapping[str, Any]
 
 _RETRIED = frozenset({429, 500, 502, 503, 504})
-# The cause that marks a 429 as a refusal and not as throttling (policy/v1, DisruptionBudgetCause).
+# With this cause, status 429 means that a PodDisruptionBudget refused, and not throttling (policy/v1,
+# DisruptionBudgetCause).
 _DISRUPTION_BUDGET = "DisruptionBudget"
-# This text is in the 500 for an eviction that several budgets concern (pkg/registry/core/pod/storage/eviction.go).
+# The API server returns status 500 with this text if several PodDisruptionBudgets select the pod
+# (pkg/registry/core/pod/storage/eviction.go).
 _SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
 
 
 class ApiError(AgentError):
-    """A request failed. `status` is the HTTP status; None if no answer came."""
+    """A request failed. `status` is the HTTP status, or None if there was no response."""
 
     def __init__(self, request: str, status: int | None, reason: str, message: str) -> None:
         super().__init__(f"{request}: {f'{status} ' if status else ''}{reason}: {message}")
@@ -31,42 +33,42 @@ class ApiError(AgentError):
 
     @property
     def held_by_budget(self) -> bool:
-        """Returns True if a PodDisruptionBudget refuses this eviction, for minutes or for good."""
+        """Returns True if a PodDisruptionBudget refused this eviction."""
         return _DISRUPTION_BUDGET in self.causes or _SEVERAL_BUDGETS in self.message
 
     @property
     def retried(self) -> bool:
-        """Returns True if the same request may succeed in a moment."""
+        """Returns True if the client should retry the request."""
         if self.status is None:
             return self.reason == "NoAnswer"
         return self.status in _RETRIED and not self.held_by_budget
 
     @property
     def undecided(self) -> bool:
-        """Returns True if the request may have succeeded: no answer came, or only an answer of a proxy."""
+        """Returns True if the request may have succeeded, because no response came, or only one from a proxy."""
         return self.reason == "NoAnswer" or self.status == http.client.GATEWAY_TIMEOUT
 
     @property
     def transient(self) -> bool:
-        """Returns True if a new pass may succeed. This includes an expired list (410)."""
+        """Returns True if the next pass may succeed, also after an expired list (410)."""
         return self.retried or self.expired
 
     @property
     def expired(self) -> bool:
-        """Returns True for 410 Gone: the version is too old to list or watch from."""
+        """Returns True for 410 Gone: the resourceVersion is too old for a list or a watch."""
         return self.status == http.client.GONE
 
     @property
     def outdated(self) -> bool:
-        """Returns True if the object changed or was deleted since it was read.
+        """Returns True if the object was changed or deleted after it was read.
 
-        Then the caller reads and decides again.
+        The caller must then read the object again and decide again.
         """
         return self.status in (http.client.CONFLICT, http.client.NOT_FOUND)
 
 
 def unanswered(request: str, error: Exception) -> ApiError:
-    """Returns the error for a connection without a complete answer. `error` is an OSError or an HTTPException."""
+    """Returns the ApiError of a request without a complete response. `error` is an OSError or an HTTPException."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return ApiError(request, None, "Untrusted", f"the server's certificate: {error.verify_message}")
     return ApiError(request, None, "NoAnswer", str(error) or type(error).__name__)
@@ -82,7 +84,9 @@ def refusal(request: str, status: Object) -> ApiError:
 
 
 def refusal_in(request: str, response: ApiResponse) -> ApiError:
-    """Returns the error of an answer of status 400 or above. The answer of a proxy may be no Status."""
+    """Returns the ApiError of a response with status 400 or above. The body may not be a Status, for example from a
+    proxy.
+    """
     try:
         status = json.loads(response.body)
     except ValueError:

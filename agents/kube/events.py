@@ -1,4 +1,4 @@
-"""Kubernetes Events (events.k8s.io/v1): reports what an agent did or refused to do to an object, and why."""
+"""Writes Kubernetes Events (events.k8s.io/v1) about an agent's acts and refusals."""
 
 import hashlib
 import http.client
@@ -16,12 +16,12 @@ from agents.runtime.loop import ProblemLog
 # Events on cluster-scoped objects are in this namespace (ValidateEventCreate in pkg/apis/core/validation/events.go).
 _CLUSTER_SCOPED = "default"
 _NOTE_BYTES = 1024
-_MOST = 1000  # the most events that wait to be written while the API is away
+_MOST = 1000  # the longest queue of Events while the API server does not answer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """The object of an event; `namespace` is None if it is cluster-scoped."""
+    """The object of an Event. `namespace` is None for a cluster-scoped object."""
 
     api_version: str
     kind: str
@@ -32,7 +32,9 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """An event. The same note is written once an hour, unless `occasion` differs."""
+    """An Event. It is written again only after the API server has deleted it, usually after an hour, or with a
+    different `occasion`.
+    """
 
     regarding: Reference
     reason: str
@@ -44,14 +46,14 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Recorder:
-    """Writes events. `controller` is a workload, and `instance` is its pod."""
+    """Writes Events. `controller` is the agent's name, and `instance` is the name of its pod."""
 
     api: Api
     controller: str
     instance: str
 
     def record(self, event: Event, now: datetime) -> None:
-        """Writes an event, unless the same event exists: its name is a hash of its content. Raises ApiError."""
+        """Writes an Event unless it exists. The Event's name is a hash of its content. Raises ApiError."""
         regarding = event.regarding
         namespace = regarding.namespace or _CLUSTER_SCOPED
         content = "\0".join((self.controller, regarding.uid, event.reason, event.note, event.occasion))
@@ -76,7 +78,7 @@ class Recorder:
                 raise
 
     def try_record(self, event: Event, now: datetime, log: Log) -> None:
-        """Writes an event, or logs why it could not be written. A missing Event must not stop the act."""
+        """Writes an Event, or logs the error."""
         try:
             self.record(event, now)
         except ApiError as error:
@@ -85,9 +87,9 @@ class Recorder:
 
 @dataclass(kw_only=True)
 class EventWriter:
-    """Writes events in the background. Any thread puts, one thread runs `keep`.
+    """Writes Events in the background. One thread runs `keep`; any thread may call `put`.
 
-    An event that cannot be written is logged, and delays no other event.
+    If an Event cannot be written, the writer logs the error and continues with the next Event.
     """
 
     recorder: Recorder
@@ -102,7 +104,7 @@ class EventWriter:
         )
 
     def put(self, event: Event) -> None:
-        """Adds an event to those that wait, and returns at once."""
+        """Adds an Event to the queue, and returns at once."""
         try:
             self._queue.put_nowait(event)
         except Full:

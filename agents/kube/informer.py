@@ -1,6 +1,6 @@
-"""An informer like client-go's.
+"""An informer like client-go's: lists collections, then watches them from the lists' resourceVersions.
 
-It lists collections, watches from the versions of the lists, and relists after a loss.
+Relists all collections when a watch fails.
 """
 
 import random
@@ -16,20 +16,22 @@ from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.loop import ProblemLog
 
-# A watch on a connection that died silently misses events for at most this long.
+# The longest duration of one watch. If a connection fails unnoticed, events are missing for at most this time.
 WATCH_SECONDS = 300.0
-# A watch that ends sooner, without an event, is not resumed: such a watch might end again and again.
+# If a watch ends before this time without an event, the informer relists instead of resuming the watch.
 SHORTEST_SECONDS = 1.0
-# The wait between two relists. It doubles, with jitter, because all nodes lose their watches at once.
+# The wait after the first failure. The wait doubles after each further failure. It has jitter, because the watches of
+# all nodes may fail at once.
 BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 5.0
-# An informer that watched for so long without an error has recovered.
+# After watching for this time without an error, the informer has recovered.
 STEADY_SECONDS = 30.0
 _TAKE_SECONDS = 0.5
-# The wait for each thread. All waits together end within the second that SIGTERM leaves.
+# The longest wait for the end of each thread. All threads together must end within one second after SIGTERM.
 _JOIN_SECONDS = 0.3
 _BOOKMARK = "BOOKMARK"
-# The most bytes of events that wait to be applied. As Python objects they take up to 25 times as much memory.
+# The largest size in bytes of the events that are read but not yet applied. Parsed events take up to 25 times as much
+# host memory.
 BACKLOG_BYTES = 256 * 2**10
 
 Kept = TypeVar("Kept")
@@ -37,7 +39,7 @@ Kept = TypeVar("Kept")
 
 @dataclass(frozen=True, kw_only=True)
 class WatchSource:
-    """A collection, and the version from which to watch."""
+    """A collection, and the resourceVersion from which to watch it."""
 
     path: str
     resource_version: str
@@ -46,7 +48,7 @@ class WatchSource:
 
 @dataclass(frozen=True)
 class Listed(Generic[Kept]):
-    """The kept parts of a list, and the version from which to watch."""
+    """The kept parts of a list, and the source for the watch."""
 
     items: tuple[Kept, ...]
     source: WatchSource
@@ -55,7 +57,7 @@ class Listed(Generic[Kept]):
 def read_list(
     api: Api, path: str, keep: Callable[[Object], Kept | None], parameters: Mapping[str, str] | None = None
 ) -> Listed[Kept]:
-    """Reads a consistent list. Only one page of whole objects is in memory at once.
+    """Reads a consistent list. Only one page of whole objects is in memory at the same time.
 
     `keep` returns the part of an object to keep, or None. Raises ApiError and the errors of `keep`.
     """
@@ -65,29 +67,29 @@ def read_list(
     for page in api.pages(path, **given):
         version = page["metadata"]["resourceVersion"]
         items += [kept for item in page.get("items") or () if (kept := keep(item)) is not None]
-        del page  # frees the page before the next one is read
+        del page  # frees the page's memory before the next page is read
     return Listed(tuple(items), WatchSource(path=path, resource_version=version, parameters=given))
 
 
 def keep_whole(item: Object) -> Object:
-    """Keeps the whole object; for `keep` of `read_list`."""
+    """Returns the whole object. An argument `keep` for `read_list`."""
     return item
 
 
 def name_selector(name: str) -> Mapping[str, str]:
-    """Returns the field selector that RBAC's resourceNames need for a list and a watch."""
+    """Returns the field selector for one object. With this selector, RBAC allows lists and watches by resourceNames."""
     return {"fieldSelector": f"metadata.name={name}"}
 
 
 def backoff_seconds(failures: int, jitter: float) -> float:
-    """Returns the wait after a number of failures in a row. `jitter` is between 0 and 1."""
+    """Returns the wait in seconds after a number of failures in a row. `jitter` is between 0 and 1."""
     return float(min(BACKOFF_SECONDS * 2 ** min(failures - 1, 10), LONGEST_BACKOFF_SECONDS)) * (0.5 + jitter)
 
 
 class Backlog:
-    """A limit on the bytes of events that are decoded and not applied yet. One event always fits.
+    """A limit on the bytes of the events that are decoded but not yet applied. One event is always allowed.
 
-    A reader above the limit waits. So the API server waits too, and ends a watch that falls behind.
+    At the limit, the reading thread waits. The API server may then end the watch.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -97,7 +99,9 @@ class Backlog:
         self._changed = threading.Condition()
 
     def enter(self, size: int) -> None:
-        """Waits until the event fits. Raises AgentError after `close`, so that no more events are decoded."""
+        """Waits until the event is within the limit. Raises AgentError after `close`, so that the thread decodes no
+        more events.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not self._bytes or self._bytes + size <= self._most_bytes)
             if self._closed:
@@ -110,14 +114,14 @@ class Backlog:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Ends all waits. From now on no event may enter."""
+        """Ends all waits. Each later call of `enter` raises AgentError."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
 
 class Watches:
-    """Watches several collections, each in its own thread. A watch that ended normally is resumed."""
+    """Watches several collections, each in a separate thread. Resumes a watch that ended normally."""
 
     def __init__(self, api: Api, clock: Clock, sources: Sequence[WatchSource]) -> None:
         self._api = api
@@ -135,10 +139,10 @@ class Watches:
             thread.start()
 
     def take(self, seconds: float) -> list[Object]:
-        """Returns the events since the last call; empty after that many seconds without an event.
+        """Returns the events since the last call, or an empty list after `seconds` without an event.
 
-        The caller must have applied the events of the last call. An opened watch yields a BOOKMARK of its version.
-        Raises AgentError if a watch is lost, with `expired` set after a 410.
+        The caller must first apply the events of the last call. Each opened watch gives a BOOKMARK event. Raises
+        AgentError if a watch failed. After status 410, the error is an ApiError with `expired`.
         """
         events: list[Object] = []
         self._backlog.leave(self._taken)
@@ -156,9 +160,9 @@ class Watches:
             return events
 
     def close(self) -> None:
-        """Ends every watch and its thread. A thread that still waits for an answer is left behind.
+        """Ends the watches and their threads. A thread that still waits for a response continues.
 
-        A thread that ends together with Python may fail the run: pthread_exit aborts without libgcc_s.
+        If a thread ends at the same time as Python, the process may abort, because pthread_exit needs libgcc_s.
         """
         self._closed = True
         self._backlog.close()
@@ -179,7 +183,7 @@ class Watches:
             self._happened.put(lost)
 
     def _watch(self, source: WatchSource, version: str) -> str:
-        """Reads one watch to its end, and returns the version to resume from. Raises AgentError."""
+        """Reads one watch to its end. Returns the resourceVersion for the next watch. Raises AgentError."""
         began, watched = self._clock.monotonic(), version
         with Watch(
             self._api,
@@ -192,11 +196,11 @@ class Watches:
         ) as watch:
             self._watches.append(watch)
             self._happened.put((0, {"type": _BOOKMARK, "object": {"metadata": {"resourceVersion": version}}}))
-            if not self._closed:  # the watch was opened before `close` could stop it
+            if not self._closed:  # `close` may have been called while the watch was being opened
                 for event in watch:
                     version = event["object"]["metadata"]["resourceVersion"]
                     self._happened.put((watch.size, event))
-                    del event  # frees the event before the next one is decoded
+                    del event  # frees the event's memory before the next event is decoded
             self._watches.remove(watch)
         if version == watched and self._clock.monotonic() - began < SHORTEST_SECONDS:
             raise AgentError(f"WATCH {source.path}: the server ended it at once")
@@ -205,14 +209,14 @@ class Watches:
 
 @dataclass(kw_only=True)
 class Informer:
-    """One thread runs `run`, which calls the other functions. Any thread may call `relist` and `stop`.
+    """Lists and watches collections. One thread runs `run`; any thread may call `relist` and `stop`.
 
-    `lists` lists everything, keeps the objects and returns the sources to watch. `apply` takes an ADDED, MODIFIED or
-    DELETED event. If `lists` or `apply` raises AgentError, everything is listed again after a backoff. `ready` is
-    called several times a second; nothing is listed before it returns True.
+    `lists` lists the collections, stores the objects and returns the sources for the watches. `apply` gets each ADDED,
+    MODIFIED or DELETED event. If `lists` or `apply` raises AgentError, the informer relists after a backoff. The
+    informer lists nothing until `ready` returns True.
 
-    `alive_at` is the time at which the thread was last active, and `heard_at` the time of the API server's last event.
-    Both are monotonic seconds.
+    `alive_at` is the time when the thread was last active. `heard_at` is the time of the API server's last event. Both
+    are monotonic seconds.
     """
 
     api: Api
@@ -233,15 +237,15 @@ class Informer:
 
     @property
     def age_seconds(self) -> float:
-        """Returns the seconds since the API server last sent anything, or since the start."""
+        """Returns the seconds since the API server's last event, or since the start."""
         return self.clock.monotonic() - self.heard_at
 
     def relist(self) -> None:
-        """Lists everything again soon, with lists that begin after this call."""
+        """Requests a relist, which begins after this call."""
         self.relist_wanted.set()
 
     def stop(self) -> None:
-        """Ends `run` soon."""
+        """Requests the end of `run`."""
         self._stopped = True
         self.relist_wanted.set()
 
@@ -254,7 +258,7 @@ class Informer:
                     self.clock.sleep(_TAKE_SECONDS)
             except AgentError as error:
                 self._failures += 1
-                if not (isinstance(error, ApiError) and error.expired):  # a 410 is a normal end of a watch
+                if not (isinstance(error, ApiError) and error.expired):  # a watch may normally end with status 410
                     self.problem.report(str(error))
                 self.alive_at = self.clock.monotonic()
                 self.clock.sleep(backoff_seconds(self._failures, self.jitter()))
@@ -264,7 +268,7 @@ class Informer:
         return self.ready()
 
     def _follow(self) -> None:
-        """Lists, then watches until a relist is wanted or an error ends the watch."""
+        """Lists, then watches until somebody requests a relist. Raises AgentError if a watch fails."""
         self.relist_wanted.clear()
         watches = Watches(self.api, self.clock, self.lists())
         began = self.heard_at = self.clock.monotonic()

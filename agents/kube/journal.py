@@ -1,6 +1,7 @@
-"""Journals keep the state of a CronJob across its runs, in a ConfigMap that the CronJob's component declares empty.
+"""Reads and writes journals, which keep the state of a CronJob between its runs. A journal is a ConfigMap, which the
+component creates empty.
 
-If two runs read the same version and write, one succeeds. The run that failed must not act on its outdated reading.
+If two runs read the same version and both write, only one write succeeds. The other run must not act.
 """
 
 import json
@@ -20,7 +21,7 @@ class JournalError(AgentError):
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """The JSON content, and the version of the ConfigMap. A new journal is empty."""
+    """A journal's JSON content, and the resourceVersion of its ConfigMap. A new journal is empty."""
 
     version: str
     content: Mapping[str, Any] = field(default_factory=dict)
@@ -28,7 +29,7 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Journal:
-    """The journal of one agent. The agent needs get and patch on the ConfigMap."""
+    """The journal of one agent. The agent needs the verbs get and patch on the ConfigMap."""
 
     api: Api
     namespace: str
@@ -44,9 +45,10 @@ class Journal:
         return None if stored is None else self._record(stored)
 
     def write(self, content: Mapping[str, Any], *, after: Record) -> Record | None:
-        """Replaces the content. Returns None if another run wrote since `after` was read; then the caller must not act.
+        """Replaces the content. Returns None if another run wrote the journal after `after` was read. The caller must
+        then not act.
 
-        Raises ApiError, after which it is unknown if the content was written.
+        Raises ApiError. The content may have been written even then.
         """
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         data = {JOURNAL_KEY: text, JOURNAL_WRITE_KEY: secrets.token_hex(8)}
@@ -56,7 +58,7 @@ class Journal:
         except ApiError as error:
             if not error.outdated:
                 raise
-        # The answer to an earlier attempt may have been lost. In that case, our own write caused the conflict.
+        # If the response to the first attempt was lost, this client's first write caused the conflict.
         stored = self.api.find(self._path)
         return self._record(stored) if stored is not None and stored.get("data") == data else None
 

@@ -1,4 +1,4 @@
-"""Reads the ledger through the API, so that agents notice its deletion."""
+"""Reads the ledger from the API server."""
 
 import json
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tenancy.names import LEDGER, LEDGER_KEY
 
 
 class LedgerError(AgentError):
-    """The ConfigMap contains no valid ledger; the message names every problem."""
+    """The ConfigMap contains no valid ledger. The message lists every problem."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,14 +29,11 @@ class StoredLedger:
         return self.path.rpartition("/")[0]
 
     def ledger(self) -> Ledger:
-        """Returns the ledger without keys that these agents do not know (docs/adr/0022). Raises LedgerError."""
+        """Returns the ledger without the keys that this version does not know (docs/adr/0022). Raises LedgerError."""
         return _decoded(self._given())[0]
 
     def unknown_keys(self) -> tuple[str, ...]:
-        """Returns the paths of the keys that `ledger` leaves out. Another version wrote these keys.
-
-        Raises LedgerError.
-        """
+        """Returns the paths of the keys that this version does not know. Raises LedgerError."""
         return _decoded(self._given())[1]
 
     def _given(self) -> str:
@@ -47,7 +44,8 @@ class StoredLedger:
 
 @lru_cache(maxsize=1)
 def _decoded(text: str) -> tuple[Ledger, tuple[str, ...]]:
-    """Decodes the ledger and its unknown keys once, because agents read the same text every few seconds.
+    """Decodes the ledger, and finds its unknown keys. Caches the result, because agents read the same text every few
+    seconds.
 
     Raises LedgerError.
     """
@@ -61,7 +59,7 @@ def _decoded(text: str) -> tuple[Ledger, tuple[str, ...]]:
 
 
 def read(api: Api, namespace: str) -> StoredLedger | None:
-    """Returns the stored ledger, or None if there is none. Raises ApiError."""
+    """Returns the stored ledger, or None if its ConfigMap does not exist. Raises ApiError."""
     stored = api.find(_path(namespace))
     return None if stored is None else stored_ledger(stored, namespace)
 

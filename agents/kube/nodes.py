@@ -1,4 +1,4 @@
-"""Reads nodes for the agents."""
+"""Reads the cluster's nodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ NODES = "/api/v1/nodes"
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A Node object, with quantities as the API spells them. Comparisons ignore its version and its annotations."""
+    """A Node. Its quantities are strings, as in the API. Comparisons ignore its resourceVersion and annotations."""
 
     name: str
     uid: str = ""
@@ -28,7 +28,7 @@ class Node:
 
 
 def excluded(annotations: Mapping[str, str], names: Names) -> frozenset[int]:
-    """Returns the indices of the devices that take no new pod. Raises ValueError."""
+    """Returns the indices of the devices that the node's annotation excludes. Raises ValueError."""
     text = annotations.get(names.device_excluded, "")
     return frozenset(int(part) for part in str(text).split(",") if part.strip())
 

@@ -1,4 +1,4 @@
-"""Lists pods and decodes Pod objects, for all agents. Each agent derives its own view."""
+"""Lists pods and decodes Pod objects for all agents."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,25 +18,25 @@ from tenancy.reach import MOST_GRACE_SECONDS
 from tenancy.workload import at, maps_at, pod_request
 
 PODS = "/api/v1/pods"
-# The field selectors of pods: pods of our scheduler without a node; pods that have not ended; bound pods that have not
-# ended.
+# Field selectors for pods. UNSCHEDULED selects unbound pods of our scheduler. LIVE selects pods that have not ended.
+# BOUND selects bound pods that have not ended.
 UNSCHEDULED = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={SCHEDULER_NAME}"}
 LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 _ENDED = ("Succeeded", "Failed")
-_LATE_SECONDS = 60  # after its grace period a pod counts as going for so long
+_LATE_SECONDS = 60  # a terminating pod may take this much longer than its grace period
 _DEFAULT_GRACE_SECONDS = 30  # pkg/apis/core/v1/defaults.go
-# A tenant may write any grace period. The API server adds the period to a time as nanoseconds of 63 bits. Beyond 292
-# years the sum, deletionTimestamp, overflows to some other time.
+# The longest grace period for which deletionTimestamp is correct. A tenant may write any grace period. For more than
+# 292 years, the API server's sum overflows 63 bits of nanoseconds.
 _MOST_GRACE_SECONDS = 2**63 // 10**9
-# With fewer nodes, the pods are always listed node by node.
+# For fewer nodes than this, `bound_to` always lists the pods of each node separately.
 _MANY_NODES = 10
-# A static pod's mirror has this annotation: the UID of the pod's control group (pkg/kubelet/types).
+# On the mirror of a static pod, this annotation has the UID in the pod's control group (pkg/kubelet/types).
 _STATIC_POD_UID = "kubernetes.io/config.hash"
 
 
 class PodError(AgentError):
-    """A field of the pod cannot be read; the message names it."""
+    """A field of the pod is unreadable. The message names this field."""
 
 
 def on_node(node: str) -> str:
@@ -47,7 +47,7 @@ def on_node(node: str) -> str:
 def bound_to(api: Api, nodes: Collection[str]) -> Iterator[Object]:
     """Yields the pods that are bound to these nodes and have not ended. Raises ApiError.
 
-    Lists node by node, or lists all pods if that takes at most half as many requests.
+    Sends one request for each node. If a list of all pods needs at most half as many requests, lists all pods instead.
     """
     if len(nodes) >= _MANY_NODES and 2 * _pages(api) <= len(nodes):
         wanted = frozenset(nodes)
@@ -58,8 +58,8 @@ def bound_to(api: Api, nodes: Collection[str]) -> Iterator[Object]:
 
 
 def _pages(api: Api) -> float:
-    """Returns the approximate number of requests for a list of all pods; infinite if the server does not send
-    a count.
+    """Returns the approximate number of requests for a list of all pods. Returns infinity if the API server sends no
+    count.
     """
     metadata = api.get(f"{PODS}?limit=1")["metadata"]
     left: float | None = metadata.get("remainingItemCount")
@@ -79,7 +79,7 @@ class Controller:
 
 @dataclass(frozen=True)
 class Pod:
-    """A Pod object of the API. A null field counts as absent. Requests are read on demand."""
+    """A Pod object of the API. A null field counts as absent."""
 
     item: Object
 
@@ -116,16 +116,18 @@ class Pod:
     def group_uid(self) -> str:
         """Returns the UID in the name of the pod's control group.
 
-        The UID of a static pod differs from that of its mirror.
+        For a static pod, this UID differs from the UID of its mirror in the API.
         """
         return self.annotations.get(_STATIC_POD_UID, self.uid) if self.static else self.uid
 
     @property
     def static(self) -> bool:
-        """Returns True for the mirror of a static pod, made by its node's kubelet (pkg/kubelet/pod/mirror_client.go).
+        """Returns True for the mirror of a static pod, which the node's kubelet creates
+        (pkg/kubelet/pod/mirror_client.go).
 
-        A tenant may write the owner or the annotation, but not both. The annotation cannot be added later, and
-        no kubelet runs a pod with it. Admission allows the annotation only to nodes (components/admission/mirror.py).
+        A tenant cannot create a pod with both the owner and the annotation: an admission policy allows the annotation
+        only to nodes (components/admission/mirror.py). Nobody can add the annotation to an existing pod, and the
+        kubelet does not run a pod with this annotation.
         """
         owner = self.controller
         owned = owner is not None and owner.kind == "Node" and owner.name == self.node
@@ -158,19 +160,19 @@ class Pod:
 
     @property
     def ended(self) -> bool:
-        """Returns True if the pod's containers have stopped for good. Such a pod holds nothing of its node."""
+        """Returns True if all containers of the pod have ended for good. Such a pod holds no resources of its node."""
         return self.status.get("phase") in _ENDED
 
     @property
     def terminating(self) -> bool:
-        """Returns True if the pod's deletion began. The pod holds its devices until it has ended."""
+        """Returns True if the pod's deletion has begun. The pod still holds its devices until it has ended."""
         return bool(self.metadata.get("deletionTimestamp"))
 
     @property
     def gone_by(self) -> datetime | None:
-        """Returns the end of a terminating pod's grace period, else None.
+        """Returns the end of a terminating pod's grace period, or None for any other pod.
 
-        A grace period that the API server cannot add up counts from the pod's creation.
+        If deletionTimestamp has overflowed, the grace period counts from the pod's creation.
         """
         moment = self.metadata.get("deletionTimestamp")
         if not moment:
@@ -181,9 +183,9 @@ class Pod:
 
     @property
     def due(self) -> datetime | None:
-        """Returns the time by which the devices of a terminating pod should be free, else None.
+        """Returns the time by which a terminating pod should have freed its devices, or None for any other pod.
 
-        A grace period counts at most as long as the longest of a pod with a GPU and without a seat.
+        A grace period counts for at most MOST_GRACE_SECONDS, the limit for GPU pods without a seat.
         """
         if self.gone_by is None:
             return None
@@ -192,12 +194,12 @@ class Pod:
 
     @property
     def going_seconds(self) -> int:
-        """Returns the grace period of the pod's deletion; 0 if the pod does not terminate."""
+        """Returns the grace period of the pod's deletion in seconds, or 0 if the pod does not terminate."""
         return _seconds(self.metadata.get("deletionGracePeriodSeconds"), 0)
 
     @property
     def grace_seconds(self) -> int:
-        """Returns the grace period that a deletion uses by default."""
+        """Returns the pod's default grace period in seconds."""
         return _seconds(self.spec.get("terminationGracePeriodSeconds"), _DEFAULT_GRACE_SECONDS)
 
     @property
@@ -206,20 +208,20 @@ class Pod:
 
     @property
     def started(self) -> datetime:
-        """Returns the time at which the node started the pod; before that, the pod's creation."""
+        """Returns the time when the kubelet accepted the pod, or the pod's creation before that."""
         started = self.status.get("startTime")
         return datetime.fromisoformat(started) if started else self.created
 
     @property
     def waiting(self) -> bool:
-        """Returns True if our scheduler still has to place the pod, and only memory keeps the pod waiting."""
+        """Returns True if the pod waits for our scheduler and lacks only free memory."""
         ours = self.spec.get("schedulerName") == SCHEDULER_NAME
         held = self.node or self.terminating or self.ended or self.spec.get("schedulingGates") or self._lacks_more
         return ours and not held
 
     @property
     def _lacks_more(self) -> bool:
-        """Returns True if at our scheduler's last try, free memory alone would not have made the pod schedulable."""
+        """Returns True if our scheduler last refused the pod for another reason than memory in use."""
         last: Object = next((c for c in maps_at(self.status, "conditions") if c.get("type") == "PodScheduled"), {})
         return last.get("reason") == "Unschedulable" and REFUSED_AS_MEASURED not in (last.get("message") or "")
 
@@ -232,9 +234,7 @@ class Pod:
 
     @property
     def containers(self) -> Mapping[str, str]:
-        """Returns the names of the pod's containers by the runtime's id (of `containerd://<id>`), including
-        ended containers.
-        """
+        """Returns the names of the pod's containers by the id in `containerd://<id>`. Includes ended containers."""
         return {_id(status): status["name"] for status in self._statuses}
 
     @property
@@ -251,17 +251,17 @@ class Pod:
         return Reference(api_version="v1", kind="Pod", namespace=self.namespace, name=self.name, uid=self.uid)
 
     def request(self, resource: str, *, per_unit: int = 1) -> int:
-        """Returns the pod's request of a resource, as tenancy.workload.pod_request counts it. Raises PodError."""
+        """Returns the pod's request of a resource, computed by tenancy.workload.pod_request. Raises PodError."""
         with self.reading(resource):
             return pod_request(self.spec, resource, per_unit=per_unit)
 
     def declared_mib(self, ledger: Ledger) -> int:
-        """Returns the MiB that the pod declares, by its request or by ResourceClaims on seats. Raises PodError."""
+        """Returns the MiB that the pod requests as gpumem or by ResourceClaims for seats. Raises PodError."""
         with self.reading(ledger.names.gpumem):
             return ledger.declared_mib(self.namespace, self.spec)
 
     def budget_mib(self, ledger: Ledger, log: Log) -> int:
-        """Returns `declared_mib`, or 0 with a log line if the request cannot be read."""
+        """Returns `declared_mib`. If the request is unreadable, logs the error and returns 0."""
         try:
             return self.declared_mib(ledger)
         except PodError as error:
@@ -269,25 +269,25 @@ class Pod:
             return 0
 
     def uuids(self, ledger: Ledger) -> tuple[str, ...]:
-        """Returns the devices that the pod was placed on, if they are known."""
+        """Returns the UUIDs of the pod's devices, or () if they are not known."""
         return tuple(filter(None, self.annotations.get(ledger.names.device_uuid, "").split(",")))
 
     def memory_request(self, names: Names) -> MemoryRequest | None:
-        """Returns the devices that the pod requests; None if the pod requests no GPU memory. Raises PodError."""
+        """Returns the pod's request of GPU memory, or None if the pod requests none. Raises PodError."""
         with self.reading(names.gpumem):
             return MemoryRequest.of_pod(self.spec, names)
 
     @contextmanager
     def reading(self, field: str) -> Iterator[None]:
-        """Raises PodError if a quantity or a shape cannot be read within the block."""
+        """Raises PodError if the block raises a ValueError, for an unreadable quantity or a field of the wrong type."""
         try:
             yield
-        except ValueError as error:  # also QuantityError and ShapeError
+        except ValueError as error:  # QuantityError and ShapeError are ValueErrors
             raise PodError(f"pod {self}: {field}: {error}") from None
 
 
 def _seconds(given: int | None, otherwise: int) -> int:
-    """Returns a number of seconds that a tenant wrote, limited to what the API server can add up."""
+    """Returns the seconds that a tenant wrote, at most _MOST_GRACE_SECONDS."""
     return otherwise if given is None else min(max(int(given), 0), _MOST_GRACE_SECONDS)
 
 
@@ -296,7 +296,7 @@ def _id(status: Object) -> str:
 
 
 def waiting_seats(api: Api, ledger: Ledger, log: Log) -> Iterator[WaitingSeat]:
-    """Yields the seats that wait, without pods that cannot be read. Raises ApiError."""
+    """Yields the waiting seats. Skips unreadable pods. Raises ApiError."""
     for item in api.items(PODS, **UNSCHEDULED):
         try:
             seat = waiting_seat(item, ledger)
@@ -308,7 +308,7 @@ def waiting_seats(api: Api, ledger: Ledger, log: Log) -> Iterator[WaitingSeat]:
 
 
 def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
-    """Returns the seat of a waiting Pod. None if the pod is placed, or lacks a seat of its size. Raises PodError."""
+    """Returns the seat of a waiting Pod. Returns None for any other Pod. Raises PodError."""
     pod = Pod(item)
     request = pod.memory_request(ledger.names) if pod.waiting else None
     if request is None:
@@ -330,7 +330,9 @@ def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
 
 
 def _quota_seats(pod: Pod, request: MemoryRequest, ledger: Ledger) -> tuple[Seat, ...]:
-    """Returns the seats of a queue's pod. Kueue reserved quota for the pod, which the ledger promises like a seat."""
+    """Returns seats for the pod of a queue tenant. The ledger promises the queue's quota, and Kueue has reserved a part
+    of it for this pod.
+    """
     if pod.namespace not in ledger.queue_tenants:
         return ()
     pools = sorted({quota.pool for quota in ledger.quotas if quota.resource == ledger.names.gpumem})

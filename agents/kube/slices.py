@@ -1,6 +1,7 @@
-"""Finds the ResourceSlices that belong together: those of one driver on one node.
+"""Selects the valid ResourceSlices of one driver on one node.
 
-Source: the rules on ResourcePool in k8s.io/api resource/v1. Only the newest generation counts, and only a complete one.
+Only the newest generation counts, and only if it is complete. Source: the rules of ResourcePool in k8s.io/api
+resource/v1.
 """
 
 from collections.abc import Sequence
@@ -18,12 +19,12 @@ Held = TypeVar("Held")
 
 
 class SlicesError(AgentError):
-    """The devices of a node are not known; the message has the reason."""
+    """The devices of a node are not known. The message has the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SliceHead:
-    """The head of a ResourceSlice. The slice's `pool` has `count` slices of that `generation`."""
+    """The pool of a ResourceSlice. This pool has `count` ResourceSlices of the generation `generation`."""
 
     pool: str
     generation: int
@@ -31,7 +32,7 @@ class SliceHead:
 
 
 def head_of(spec: Object) -> SliceHead:
-    """Returns the head in a ResourceSlice's spec. Raises SlicesError and ShapeError."""
+    """Returns the head of a ResourceSlice with this spec. Raises SlicesError and ShapeError."""
     pool = at(spec, "pool")
     return SliceHead(
         pool=str(pool.get("name")),
@@ -41,9 +42,9 @@ def head_of(spec: Object) -> SliceHead:
 
 
 def whole_pool(slices: Sequence[tuple[SliceHead, Held]]) -> list[Held]:
-    """Returns the values with the heads of the newest generation. Raises SlicesError.
+    """Returns the values with a head of the newest generation. Raises SlicesError.
 
-    `slices` has all slices of one driver on one node, at least one.
+    `slices` has a value for each ResourceSlice of one driver on one node, at least one.
     """
     pools = {head.pool for head, _ in slices}
     if len(pools) > 1:
@@ -57,7 +58,7 @@ def whole_pool(slices: Sequence[tuple[SliceHead, Held]]) -> list[Held]:
 
 
 def integer(mapping: Object, field: str) -> int:
-    """Returns the whole number under the field. Raises SlicesError."""
+    """Returns the whole number in this field. Raises SlicesError."""
     value = mapping.get(field)
     if isinstance(value, bool) or not isinstance(value, int):
         raise SlicesError(f"{field} must be a whole number (got {value!r})")

@@ -1,4 +1,4 @@
-"""Transports to the API server: verified TLS on one kept-alive connection, and a connection for each stream."""
+"""Connections to the API server over verified TLS: one persistent connection for requests, and one for each stream."""
 
 import http.client
 import socket
@@ -12,14 +12,15 @@ from typing import Protocol
 from agents.runtime.errors import AgentError
 
 TIMEOUT_SECONDS = 10.0
-# No object is larger. etcd takes 1.5 MiB, and JSON may write a character as six bytes ("<" is \u003c).
+# No object is larger than this. etcd stores at most 1.5 MiB, and JSON may write a character as six bytes ("<" is
+# \u003c).
 OBJECT_BYTES = 10 * 2**20
 _READ_BYTES = 64 * 2**10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """The API server's address, with the files of our token and of its CA."""
+    """The API server's address, and the files with the agent's token and the API server's CA."""
 
     host: str
     port: int
@@ -29,7 +30,9 @@ class Endpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ApiRequest:
-    """A request; `path` includes the query. Of a response over `most_bytes`, one byte more is read."""
+    """A request. `path` includes the query. If the body of the response is larger than `most_bytes`, one byte more is
+    read.
+    """
 
     method: str
     path: str
@@ -43,7 +46,7 @@ class ApiRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ApiResponse:
-    """A response of any status. The names of its headers are in lower case."""
+    """A response with any status. The names of its headers are in lower case."""
 
     status: int
     reason: str
@@ -53,34 +56,38 @@ class ApiResponse:
 
 class Stream(Protocol):
     def read(self, seconds: float) -> bytes:
-        """Returns some bytes, or b"" at the end and after the timeout. Raises OSError and HTTPException."""
+        """Returns the next bytes, or b"" at the end of the stream or after the timeout. Raises OSError and
+        HTTPException.
+        """
 
     def stop(self) -> None:
-        """Ends the stream, from any thread. The reader then gets the end of the stream or an error."""
+        """Ends the stream. Any thread may call this. The reader then gets the end of the stream or an error."""
 
     def close(self) -> None:
         """Closes the stream. Only the reader may call this."""
 
 
 class Transport(Protocol):
-    """Sends requests, in one thread; any thread may call `open`.
+    """Sends requests to the API server. One thread calls `send` and `close`; any thread may call `open`.
 
-    Every method raises OSError and http.client.HTTPException.
+    Every method may raise OSError and http.client.HTTPException.
     """
 
     def send(self, request: ApiRequest) -> ApiResponse:
-        """Sends a request. Returns the whole response, unless it is larger than the request allows."""
+        """Sends a request. Returns the response with its body, up to one byte more than `most_bytes`."""
 
     def open(self, request: ApiRequest) -> Stream | ApiResponse:
-        """Returns a stream that the caller closes, or the whole response if its status is 400 or above."""
+        """Sends a request. Returns a stream, or the response if its status is 400 or above. The caller must close the
+        stream.
+        """
 
     def close(self) -> None:
-        """Closes the connection. The next request opens a new one."""
+        """Closes the connection. The next request opens a new connection."""
 
 
 @dataclass(frozen=True)
 class HttpsStream:
-    """A stream on its own connection."""
+    """A stream on a separate connection."""
 
     connection: http.client.HTTPSConnection
     socket: socket.socket
@@ -94,8 +101,8 @@ class HttpsStream:
             return b""
 
     def stop(self) -> None:
-        with suppress(OSError):  # the server closed the connection first
-            # SSLSocket's own shutdown would take the session away from a thread that reads.
+        with suppress(OSError):  # the server may have closed the connection
+            # SSLSocket.shutdown would remove the TLS session of a thread that still reads.
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -116,7 +123,7 @@ class Https:
         try:
             response = _whole(_response(self._connection, request), request.most_bytes)
             if len(response.body) > request.most_bytes:
-                self.close()  # closes the connection, and so drops the rest of the body
+                self.close()  # drops the rest of the body
             return response
         except (OSError, http.client.HTTPException):
             self.close()
@@ -152,19 +159,19 @@ def _response(connection: http.client.HTTPSConnection, request: ApiRequest) -> h
 
 def _whole(response: http.client.HTTPResponse, most_bytes: int) -> ApiResponse:
     headers = {name.lower(): value for name, value in response.getheaders()}
-    # A body that breaks off is noticed only if all of the body is read.
+    # Only a full read raises an error for an incomplete body.
     whole = response.length is not None and response.length <= most_bytes
     body = response.read() if whole else response.read(most_bytes + 1)
     return ApiResponse(status=response.status, reason=response.reason, headers=headers, body=body)
 
 
 def tls(ca_file: Path) -> ssl.SSLContext:
-    """Returns the TLS context that trusts only the cluster's CA. Raises AgentError."""
+    """Returns a TLS context that trusts only the cluster's CA. Raises AgentError."""
     try:
         context = ssl.create_default_context(cafile=str(ca_file))
     except (OSError, ssl.SSLError) as error:
         raise AgentError(f"{ca_file}: the cluster's CA certificate cannot be read: {error}") from None
-    # Chain, name and dates stay verified. Python 3.13's strict mode also wants key identifiers, which the CAs of many
-    # clusters lack (kubernetes-client/python#2394).
+    # The context still verifies the chain, the name and the dates. Python 3.13's strict mode also requires key
+    # identifiers, and the CAs of many clusters have none (kubernetes-client/python#2394).
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

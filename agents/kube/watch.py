@@ -1,4 +1,4 @@
-"""One watch request, which yields the events of a collection as the API server sends them."""
+"""Reads the events of one watch request."""
 
 import http.client
 import json
@@ -16,12 +16,14 @@ EVENT_BYTES = OBJECT_BYTES
 
 
 class Watch(Iterator[Object]):
-    """The events at `path` after `resource_version`, for so many seconds: {"type": ..., "object": ...}.
+    """Yields the events at `path` after `resource_version` for `seconds`, as {"type": ..., "object": ...}.
 
-    The type is ADDED, MODIFIED, DELETED or BOOKMARK. The events end without an error after that time, when the server
-    ends the watch, and after `stop`. Opening and reading raise ApiError; after a 410, list again. The watch has its own
-    connection, and is not retried. `admit` is called with an event's size in bytes before it is decoded, and may wait
-    or raise AgentError. `size` is the size of the last event.
+    The type is ADDED, MODIFIED, DELETED or BOOKMARK. The events end when the time has passed, when the server ends the
+    watch, or after `stop`. Opening and reading may raise ApiError. After status 410, the caller must list again. Each
+    watch has a separate connection, and is not retried.
+
+    `admit` gets the size of each event in bytes before the event is decoded. It may wait or raise AgentError. `size` is
+    the size of the last event.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class Watch(Iterator[Object]):
         self._stream.close()
 
     def stop(self) -> None:
-        """Ends the watch, from any thread."""
+        """Ends the watch. Any thread may call this."""
         self._stopped = True
         self._stream.stop()
 
@@ -81,7 +83,7 @@ class Watch(Iterator[Object]):
                 raise ApiError(self._request, None, "TooLarge", f"an event is over {EVENT_BYTES} bytes")
 
     def _read(self, seconds: float) -> bytes:
-        """Returns some bytes, or b"" at the end."""
+        """Returns the next bytes, or b"" at the end."""
         try:
             return self._stream.read(seconds)
         except (OSError, http.client.HTTPException) as error:

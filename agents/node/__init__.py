@@ -1,1 +1,1 @@
-"""Reads the node on which an agent runs: control groups, and the pods that the kubelet runs there."""
+"""The state of an agent's node: control groups and pods."""

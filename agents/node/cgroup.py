@@ -1,7 +1,8 @@
-"""Maps a process to its container, by the names of the process's control groups.
+"""Finds a process' container from the name of its control group.
 
-`/proc/<pid>/cgroup` has one line on cgroup v2, and one for each hierarchy on v1. The kubelet names the pod's group by
-the pod's UID (pkg/kubelet/cm/pod_container_manager_linux.go). containerd and cri-o name the container's group below it.
+`/proc/<pid>/cgroup` has one line with cgroup v2, and one line for each hierarchy with v1. The name of a pod's group
+contains the pod's UID (pkg/kubelet/cm/pod_container_manager_linux.go). The pod's group contains the containers' groups,
+and containerd or cri-o gives these groups their names.
 """
 
 import os
@@ -12,10 +13,11 @@ from pathlib import Path
 
 from agents.runtime.errors import AgentError
 
-# The cgroup driver `cgroupfs` writes pod<uid>, `systemd` …-pod<uid with _>.slice. A static pod's UID is a hash.
+# The name of a pod's group is pod<uid> with the cgroup driver `cgroupfs`, and …-pod<uid with _>.slice with `systemd`.
+# The UID of a static pod is a hash.
 _POD = r"pod(?P<pod>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?"
-# The container's id stands in <id>, crio-<id> or cri-containerd-<id>.scope; in :cri-containerd:<id> if containerd is
-# not configured for systemd.
+# The name of a container's group is <id>, crio-<id> or cri-containerd-<id>.scope. If containerd is not configured for
+# systemd, the name is :cri-containerd:<id>.
 _CONTAINER = r"(?:/(?:[a-z-]+-)?|:[a-z-]+:)(?P<container>[0-9a-f]{64})(?:\.scope)?(?:/|$)"
 _CRIO_GROUP = "container"
 _PATH = re.compile(rf"(?:^|[/-]){_POD}{_CONTAINER}")
@@ -27,7 +29,7 @@ class ProcError(AgentError):
 
 @dataclass(frozen=True, order=True)
 class Container:
-    """A container, named by its control group: the UID of its pod, and its own id at the runtime."""
+    """A container as its control group shows it: the pod's UID and the container's id."""
 
     pod_uid: str
     id: str
@@ -36,7 +38,7 @@ class Container:
 def container_in(text: str) -> Container | None:
     """Returns the container that `/proc/<pid>/cgroup` names, or None for a process outside pods.
 
-    The outermost group counts, since a container can make inner groups with any name.
+    The outermost group counts, because a container can create inner groups with any name.
     """
     for line in text.splitlines():
         found = _PATH.search(line.split(":", 2)[-1])
@@ -47,9 +49,9 @@ def container_in(text: str) -> Container | None:
 
 @dataclass(frozen=True)
 class Groups:
-    """Finds directories of containers' control groups below `root`, the host's whole hierarchy of cgroup v2.
+    """Finds the directories of containers' control groups. `root` is the host's hierarchy of cgroup v2.
 
-    Found directories are kept. The tree is walked only for a container that is not known yet.
+    The directories are cached, and the hierarchy is searched only for an unknown container.
     """
 
     root: Path
@@ -61,7 +63,7 @@ class Groups:
         return (self.root / "cgroup.controllers").is_file()
 
     def find(self, wanted: Collection[Container]) -> dict[Container, str]:
-        """Returns the directories of the containers that have one."""
+        """Returns the directory of each container that has one."""
         if not all(self._is_there(container) for container in wanted):
             self._walk()
         for container in self._known.keys() - wanted:
@@ -75,9 +77,9 @@ class Groups:
         self._known.clear()
         for folder, below, _ in os.walk(self.root):
             if found := container_in(f"0::{folder.removeprefix(str(self.root))}"):
-                # Under cri-o, crun starts the process in a group below this one, where the limit is set.
+                # With cri-o, crun starts the process in an inner group, and sets the limit there.
                 self._known[found] = os.path.join(folder, _CRIO_GROUP) if _CRIO_GROUP in below else folder
-                below.clear()  # the groups below are skipped, because a container may give its own groups any name
+                below.clear()  # inner groups are skipped, because a container may give them any name
 
 
 def container_of(pid: int, proc: Path = Path("/proc")) -> Container | None:

@@ -1,4 +1,4 @@
-"""Keeps the pods of one node, with their containers and budgets."""
+"""The pods of one node, with their containers and budgets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ from tenancy.ledger import Ledger
 
 @dataclass(frozen=True, kw_only=True)
 class NodePod:
-    """A pod that runs or is about to run. `group_uid` is the UID in the name of its control group.
+    """A pod of the node. `group_uid` is the UID in the name of its control group.
 
-    `containers` holds names by container id; `running` has the ids of containers that run. `declared_mib` is 0 without
-    a budget. `caps` limit its containers on each of its devices, `uuids`.
+    `containers` has the names of the containers by id, and `running` the ids of the running containers. `declared_mib`
+    is the budget, or 0. `caps` are the caps of the containers on each of the pod's devices `uuids`.
     """
 
     namespace: str
@@ -33,7 +33,7 @@ class NodePod:
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """The pod and the name of a container. A name is empty until the API shows the pod."""
+    """The pod and the name of a container. The names are empty until the API shows the pod."""
 
     namespace: str = ""
     pod: str = ""
@@ -46,7 +46,7 @@ class Roster:
     pods: tuple[NodePod, ...] = ()
 
     def owner(self, container: Container) -> Owner:
-        """Returns the owner of the container. For an unlisted pod, only the UID in its control group is known."""
+        """Returns the owner of the container. For an unknown pod, only `pod_uid` is set, from the control group."""
         pod = self.pod(container.pod_uid)
         if pod is None:
             return Owner(pod_uid=container.pod_uid)
@@ -54,7 +54,7 @@ class Roster:
         return Owner(namespace=pod.namespace, pod=pod.name, pod_uid=pod.uid, container=name)
 
     def pod(self, group_uid: str) -> NodePod | None:
-        """Returns the pod of the control group with that UID, or None if the pod is not listed."""
+        """Returns the pod by the UID in its control group, or None if the pod is unknown."""
         return self._by_group.get(group_uid)
 
     def without(self, uid: str) -> "Roster":
@@ -62,12 +62,14 @@ class Roster:
 
     @cached_property
     def _by_group(self) -> Mapping[str, NodePod]:
-        """Maps UIDs of control groups to pods. A pod's own UID wins against the annotation of another pod."""
+        """Returns the pods by the UIDs of their control groups. A pod's UID takes precedence over the same UID in
+        another pod's annotation.
+        """
         return {pod.group_uid: pod for pod in self.pods} | {pod.uid: pod for pod in self.pods}
 
 
 def node_pod(item: Object, ledger: Ledger | None, log: Log) -> NodePod:
-    """Returns a Pod with its budget. The budget is 0 without a ledger, or if the request cannot be read."""
+    """Returns the NodePod of a Pod. Its budget is 0 if there is no ledger or the request is unreadable."""
     pod = Pod(item)
     return NodePod(
         namespace=pod.namespace,
@@ -83,7 +85,7 @@ def node_pod(item: Object, ledger: Ledger | None, log: Log) -> NodePod:
 
 
 def _caps(pod: Pod, ledger: Ledger) -> tuple[Cap, ...]:
-    """Returns the caps; empty if they cannot be read. The pod's budget is reported in this case."""
+    """Returns the pod's caps, or () if they are unreadable. `budget_mib` logs the error."""
     try:
         return tuple(caps_of(pod.spec, ledger.names))
     except ValueError:
