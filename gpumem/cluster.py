@@ -5,7 +5,7 @@ An object without the right to read it, or without an answer, is left out, and `
 
 import http.client
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +25,7 @@ from agents.runtime.errors import AgentError
 from agents.telemetry import client as telemetry
 from agents.telemetry.client import NodeTelemetry, Scraper
 from gpumem.kubectl import Kubectl
+from gpumem.measured import measured_devices, on_its_device
 from gpumem.report import row
 from tenancy.decode import DecodeError
 from tenancy.ledger import Ledger, OnDemand
@@ -90,11 +91,14 @@ def read(source: Kubectl, system: str, namespace: Callable[[], str]) -> ClusterS
         items, own = _pods(source, pods, namespace, gaps)
         found_gates = _gates(source, declared, found_ledger, own, threads)
         measured = measuring.result()
-        devices = _devices(known_nodes.values(), slices, found_ledger, gaps)
+        published = _published(slices, gaps)
     if isinstance(measured, str):
         gaps.append(f"what is in use is not known: {measured}")
         measured = {}
+    devices = _devices(known_nodes.values(), published, found_ledger, measured)
     kept, held = _readable(items, found_ledger, gaps)
+    if not found_ledger.places_by_device:
+        held = [on_its_device(each, devices, measured) if isinstance(each, PodInfo) else each for each in held]
     return ClusterSnapshot(
         ledger=found_ledger,
         now=source.now or datetime.now(UTC),
@@ -168,10 +172,8 @@ def _pods(
     return [*source.items(f"/api/v1/namespaces/{own}/pods", **LIVE)], own
 
 
-def _devices(
-    nodes: Iterable[Object], listing: "Future[list[Object]]", ledger: Ledger, gaps: list[str]
-) -> dict[str, NodeDevices]:
-    """Returns the devices of the nodes in the ledger's pools. Raises ApiError."""
+def _published(listing: "Future[list[Object]]", gaps: list[str]) -> Mapping[str, Sequence[Object]]:
+    """Returns the ResourceSlices by node. Raises ApiError."""
     try:
         slices = listing.result()
     except ApiError as error:
@@ -182,10 +184,26 @@ def _devices(
     by_node: dict[str, list[Object]] = {}
     for found in slices:
         by_node.setdefault(found["spec"].get("nodeName", ""), []).append(found)
-    owned = [node for node in nodes if any(pool.matches(node["metadata"].get("labels") or {}) for pool in ledger.pools)]
-    return {
-        node["metadata"]["name"]: devices_of(node, by_node.get(node["metadata"]["name"], ()), ledger) for node in owned
-    }
+    return by_node
+
+
+def _devices(
+    nodes: Iterable[Object],
+    published: Mapping[str, Sequence[Object]],
+    ledger: Ledger,
+    measured: Mapping[str, NodeTelemetry],
+) -> dict[str, NodeDevices]:
+    """Returns the devices of the nodes in the ledger's pools."""
+    found = {}
+    for node in nodes:
+        if any(pool.matches(node["metadata"].get("labels") or {}) for pool in ledger.pools):
+            name = node["metadata"]["name"]
+            slices, reading = published.get(name, ()), measured.get(name)
+            by_reading = not ledger.places_by_device
+            found[name] = (
+                measured_devices(node, slices, ledger, reading) if by_reading else devices_of(node, slices, ledger)
+            )
+    return found
 
 
 def _measured(source: Kubectl, system: str, ledger: Ledger, nodes: Iterable[Object]) -> dict[str, NodeTelemetry] | str:

@@ -275,6 +275,11 @@ class Ledger:
             f"this stack observes: {', '.join(self.observes)} only report what they would do" if self.observes else ""
         )
 
+    @property
+    def places_by_device(self) -> bool:
+        """Returns True if the scheduler extender chooses the devices of each pod."""
+        return self.admission is not None and self.admission.devices > 0
+
     def pool(self, name: str) -> Pool | None:
         return next((pool for pool in self.pools if pool.name == name), None)
 

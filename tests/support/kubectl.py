@@ -11,7 +11,7 @@ from agents.kube.nodes import NODES
 from agents.kube.pods import PODS
 from agents.kube.slices import SLICES
 from tenancy.choices import Sharing
-from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat
+from tenancy.ledger import AdmissionTerms, Ledger, OnDemand, Pool, QueueQuota, Seat
 from tenancy.names import EXPORTER, LABEL_NAME, LEDGER, LEDGER_KEY, node_agent_namespace
 from tests.support.curves import T4_MIB, Use, answer
 from tests.support.fake_cluster import NAMES, SYSTEM, T4
@@ -30,6 +30,7 @@ LEDGER_OF_PROD = Ledger(
     on_demand=(OnDemand(name="tts", tenant="tts", pool="t4", need_mib=2048),),
     quotas=(QueueQuota(queue="gpu-cq", flavor="gpu-any", pool="batch", resource="nvidia.com/gpu", nominal=1),),
     queue_tenants=("team-a",),
+    admission=AdmissionTerms(gpu_priority="gpu-workload", priorities={"gpu-workload": ()}, own=(SYSTEM,), devices=1),
 )
 
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import yaml
@@ -17,7 +18,7 @@ from gpumem.draw import Paper, free_text, who_text
 from gpumem.free import free
 from gpumem.who import Filter, who
 from tenancy.devices.allocate import MemoryRequest
-from tenancy.ledger import Seat
+from tenancy.ledger import AdmissionTerms, Seat
 from tests.support import kubectl
 from tests.support.kubectl import SYSTEM, FakeApi, add_exporter, api, device_slice, node, page, pod
 
@@ -265,3 +266,33 @@ def test_of_a_stack_that_observes_both_begin_with_a_line_that_names_the_parts() 
     first = "this stack observes: admission, watchdog only report what they would do"
     for text in (who_text(who(observing), Paper()), free_text(free(observing), Paper())):
         assert text.splitlines()[0] == first
+
+
+def without_the_extender(*pods: dict[str, Any]) -> FakeApi:
+    """Returns a cluster whose stack has no scheduler: no ResourceSlice of ours, and no annotation on a pod."""
+    admission = AdmissionTerms(gpu_priority="gpu-workload", priorities={}, own=(SYSTEM,))
+    found = api(pods, ledger=replace(kubectl.LEDGER_OF_PROD, admission=admission), slices=[])
+    for each in found.lists[PODS]:
+        each["metadata"]["annotations"] = {}
+    return found
+
+
+def test_without_the_extender_the_exporter_shows_the_devices_and_a_pod_is_on_the_only_one() -> None:
+    """Without slices, a node was reported to take no new pod, and its pods to be on no known device."""
+    found = without_the_extender(pod("ml", 3000, on="k8s-node1"), pod("tts-1", 0, "tts", on="k8s-node1"))
+    uses = {"immich/ml": 2900, "tts/tts-1": 1500}
+    add_exporter(found, "k8s-node1", page("k8s-node1", 10000, uses))
+    report = who(read(found))
+    (row,) = report.nodes
+    (device,) = row.devices
+    assert (row.unusable, row.adrift, report.unknown) == (None, (), ())
+    assert [(p.name, p.declared_mib, p.used_mib) for p in device.pods] == [("ml", 3000, 2900), ("tts-1", 0, 1500)]
+    (pool,) = free(read(found), "t4").pools
+    assert (pool.room_mib, pool.measured_free_mib) == (11000, 10000)
+
+
+def test_without_the_extender_and_without_a_reading_no_node_is_reported_to_take_no_pod() -> None:
+    report = who(read(without_the_extender(pod("ml", 3000, on="k8s-node1"))))
+    (row,) = report.nodes
+    assert (row.unusable, [each.name for each in row.adrift]) == (None, ["ml"])
+    assert report.unknown == ("what is in use is not known: no exporter runs in gpu-tenancy-system-nodes",)
