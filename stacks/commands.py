@@ -84,7 +84,7 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
         return code
     _list_the_loss(engine)
     _confirm(f"Destroy {engine.stack}", cluster, yes=yes, word=engine.stack)
-    return run.attended(engine, "destroy", "--skip-preview", "--yes", *flags)
+    return run.attended(engine, "destroy", "--skip-preview", "--suppress-progress", "--yes", *flags)
 
 
 def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:

@@ -1,5 +1,6 @@
 """Lists what is lost with the namespaces that a run deletes, and refuses a loss that nobody has named."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 from stacks.existing.lookup import Object, Reader
 from stacks.problems import key
 from tenancy import names
+from tenancy.workload import at, maps_at
 
 NAMESPACE_TYPE = "kubernetes:core/v1:Namespace"
+_PATCH_TYPE, _CONFIG_MAP_TYPE = f"{NAMESPACE_TYPE}Patch", "kubernetes:core/v1:ConfigMap"
 _LOCAL_QUEUE = ":LocalQueue"
 _SHOWN = 5
 
@@ -36,12 +39,16 @@ class Contents:
 
 @dataclass(frozen=True)
 class Removal:
-    """The namespaces that leave the cluster, with their contents. `kept` namespaces stay. `waiting` are Workloads, as
-    namespace/name, of queues that go."""
+    """The namespaces that leave the cluster, with their contents. `kept` namespaces stay, and `patched` ones of others
+    lose the stack's labels. `waiting` are Workloads, as namespace/name, of queues that go. `asking` are pods that ask
+    for the `resource` that no node offers any more."""
 
     gone: Mapping[Home, Contents]
     kept: Sequence[str] = ()
     waiting: Sequence[str] = ()
+    patched: Sequence[str] = ()
+    asking: Sequence[str] = ()
+    resource: str = ""
 
     def lines(self) -> Iterator[str]:
         """A line for each namespace that is deleted, and one for all that stay."""
@@ -49,6 +56,13 @@ class Removal:
             yield f"deletes namespace {home.name} with {contents}"
         if self.kept:
             yield f"keeps namespaces {', '.join(self.kept)}"
+        if self.patched:
+            yield f"leaves namespaces {', '.join(self.patched)}, and removes its labels from them"
+        if self.asking:
+            yield (
+                f"leaves {_counted('pod', self.asking)} with a limit of {self.resource}, which no node offers after "
+                "this: a pod keeps running, but its next pod would wait; then remove the limit from its workload"
+            )
 
     def problems(self) -> Iterator[str]:
         """The reasons for which the run is refused."""
@@ -79,16 +93,22 @@ def home(manifest: Mapping[str, Any]) -> Home:
 
 
 def of_state(deployment: Mapping[str, Any], reader: Reader) -> Removal:
-    """The removal of a whole stack; `deployment` has the form of `pulumi stack export`."""
+    """The removal of a whole stack; `deployment` has the form of `pulumi stack export`. Raises the reader's errors."""
     resources = deployment["deployment"].get("resources") or []
     declared = [each for each in resources if each["type"] == NAMESPACE_TYPE and not each.get("delete")]
     gone = [home(each["inputs"]) for each in declared if not each.get("retainOnDelete")]
     kept = sorted(str(each["inputs"]["metadata"]["name"]) for each in declared if each.get("retainOnDelete"))
     queues = [each["inputs"] for each in resources if str(each["type"]).endswith(_LOCAL_QUEUE)]
+    patched = [each["inputs"]["metadata"] for each in resources if each["type"] == _PATCH_TYPE]
+    leaving = {each.name for each in gone}
+    resource = _gpumem(resources)
     return Removal(
         {each: contents(reader, each.name) for each in gone},
         kept,
-        sorted(_waiting(reader, queues, {each.name for each in gone})),
+        sorted(_waiting(reader, queues, leaving)),
+        patched=sorted(str(each["name"]) for each in patched),
+        asking=sorted(_asking(reader, resource, leaving)) if resource else (),
+        resource=resource,
     )
 
 
@@ -109,6 +129,23 @@ def _waiting(reader: Reader, queues: Iterable[Mapping[str, Any]], gone: set[str]
             queue = (namespace, workload["spec"].get("queueName"))
             if queue in ours and namespace not in gone and not _is_finished(workload):
                 yield f"{namespace}/{_name(workload)}"
+
+
+def _gpumem(resources: Iterable[Mapping[str, Any]]) -> str:
+    """The name of gpumem by the ledger in the state; empty if the state has no ledger."""
+    for each in resources:
+        inputs = each.get("inputs") or {}
+        if each["type"] == _CONFIG_MAP_TYPE and inputs["metadata"].get("name") == names.LEDGER:
+            return names.Names(str(json.loads(inputs["data"][names.LEDGER_KEY])["domain"])).gpumem
+    return ""
+
+
+def _asking(reader: Reader, resource: str, gone: set[str]) -> Iterator[str]:
+    """The running pods that ask for the resource, in namespaces that stay."""
+    for pod in reader.items("/api/v1/pods", fieldSelector="status.phase=Running"):
+        limits = [at(each, "resources", "limits") for each in maps_at(pod["spec"], "containers")]
+        if pod["metadata"]["namespace"] not in gone and any(resource in each for each in limits):
+            yield f"{pod['metadata']['namespace']}/{_name(pod)}"
 
 
 def _is_finished(workload: Object) -> bool:

@@ -206,7 +206,7 @@ def test_a_pipeline_is_not_asked_and_the_cluster_is_still_named(
     assert main(["destroy", "--stack", "prod", "--yes", "--", "--target", "urn"], project) == 0
     assert [call for call in calls(project) if not call.startswith("stack")] == [
         "destroy --stack prod --preview-only --suppress-progress --target urn",
-        "destroy --stack prod --skip-preview --yes --target urn",
+        "destroy --stack prod --skip-preview --suppress-progress --yes --target urn",
     ]
     assert capsys.readouterr().out == f"Destroy prod: {cluster} (--yes)\n"
 

@@ -90,3 +90,32 @@ def test_jobs_that_stay_without_their_queue_are_to_end_first() -> None:
     assert line.startswith(
         "Kueue's queues go, and 1 Workload (team-a/train) would keep them from it; let their Jobs end"
     )
+
+
+def patch(name: str) -> dict[str, Any]:
+    return {"type": "kubernetes:core/v1:NamespacePatch", "inputs": namespace(name)}
+
+
+def test_namespaces_of_others_are_listed_though_they_only_lose_labels() -> None:
+    found = removal(patch("tts"), patch("immich"))
+    assert [*found.lines()] == ["leaves namespaces immich, tts, and removes its labels from them"]
+
+
+def test_running_pods_that_ask_for_what_no_node_will_offer_are_listed() -> None:
+    """Before, nothing reported that such a pod waits after its next restart."""
+
+    def pod(home: str, name: str, limits: dict[str, str]) -> dict[str, Any]:
+        containers = [{"name": "main", "resources": {"limits": limits}}]
+        return {"metadata": {"namespace": home, "name": name}, "spec": {"containers": containers}}
+
+    metadata = {"namespace": "gpu-tenancy-system", "name": names.LEDGER}
+    data = {names.LEDGER_KEY: '{"domain": "example.com"}'}
+    ledger = {"type": "kubernetes:core/v1:ConfigMap", "inputs": {"metadata": metadata, "data": data}}
+    asked = {"example.com/gpumem": "100"}
+    running = [pod("immich", "ml-0", asked), pod("web", "web-0", {}), pod("scratch", "goes-with-it", asked)]
+    found = removal(ledger, kept("scratch", retain=False), objects=Objects({"/api/v1/pods": running}))
+    assert [*found.lines()][1:] == [
+        "leaves 1 pod (immich/ml-0) with a limit of example.com/gpumem, which no node offers after this: a pod keeps "
+        "running, but its next pod would wait; then remove the limit from its workload"
+    ]
+    assert [*found.problems()] == []
