@@ -102,9 +102,10 @@ lint:
 	@$(PYTHON) -m mypy
 	@.toolchain/bin/actionlint
 
-bench: toolchain ## Measure previews and the policy pack, and what settings, chart and rules take of 1,000 nodes
+bench: toolchain ## Measure previews, the policy pack, the settings, chart and rules of 1,000 nodes, and preflight of 2,000 pods
 	@$(PYTHON) -m tests.benchmarks $(value ARGS)
 	@$(PYTHON) -m tests.benchmarks.judged
+	@$(INSTALL) cluster && $(PYTHON) -m tests.benchmarks.preflight
 
 memory-report: toolchain ## Compare memory pools with a history of use: make memory-report FROM=http://prometheus:9090
 	@$(PYTHON) -m gpumem advise --host-memory --stack "$$GIVEN_STACK" $(if $(FROM),--from "$$GIVEN_FROM") $(if $(DAYS),--days $(DAYS))

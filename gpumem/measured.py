@@ -1,6 +1,6 @@
 """Finds devices and the device of each pod by the exporters' readings, for a stack that does not place by device.
 
-Its exporters publish no ResourceSlices, and its pods have no annotation with their device. Pure.
+Only such a stack lacks ResourceSlices, and annotations with the device of each pod. Pure.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,5 +1,6 @@
 """Runs Pulumi's real engine and provider, as an operator does, on a copy of prod's stack file and a temporary state."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -61,6 +62,17 @@ class Workspace:
             check=False,
         )
         return Outcome(done.returncode, done.stdout)
+
+    def engine(self, command: str, stack: str) -> tuple[str, ...]:
+        """Returns the pinned CLI's command that applies `up` or `destroy` at once, without a preview."""
+        given = ("--yes", "--skip-preview", "--non-interactive", "--stack", stack)
+        return (str(TOOLCHAIN / "bin" / "pulumi"), command, *given)
+
+    def state(self, stack: str) -> Mapping[str, Any]:
+        """Returns the state that the engine has saved so far: `resources` and `pending_operations`, if it has any."""
+        path = self.folder / "state" / ".pulumi" / "stacks" / "gpu-tenancy" / f"{stack}.json"
+        saved: Mapping[str, Any] = json.loads(path.read_text())["checkpoint"].get("latest") or {}
+        return saved
 
     def preview(
         self,

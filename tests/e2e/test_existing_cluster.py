@@ -1,25 +1,20 @@
 """Rolls a stack out, with an operator's commands, on a cluster that already has objects. No existing object is lost."""
 
-import os
 import secrets
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from tenancy import names
-from tests.support.e2e.interrupting import kill_session
+from tests.support.e2e.interrupting import kill_at
+from tests.support.e2e.lab import CLASSES, NAMESPACES, Lab
 from tests.support.e2e.rollout import eventually
 from toolchain.cluster import cluster
 from toolchain.cluster.api import MERGE
-from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.extent import Extent
-from toolchain.workspace import Outcome, Workspace, workspace
+from toolchain.workspace import workspace
 
 CONFIG = """
 cluster: {resource_domain: example.com, agent_image: "docker.io/library/python:3.13.9-slim-bookworm"}
@@ -28,60 +23,15 @@ pools:
 tenants: {immich: {}, scratch: {delete: true}}
 priorities: {gpu-workload: {value: 1000000}}
 """
-NAMESPACES, CLASSES = "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses"
 IMMICH, PHOTOS = f"{NAMESPACES}/immich", f"{NAMESPACES}/immich/configmaps/photos"
 SYSTEM = f"{NAMESPACES}/gpu-tenancy-system"
 LEDGER = f"{SYSTEM}/configmaps/{names.LEDGER}"
 
 
-@dataclass(frozen=True)
-class Lab:
-    """Holds a workspace with the stack `lab`, and the cluster of this stack."""
-
-    cluster: HeldCluster
-    space: Workspace
-
-    def write(self, change: Callable[[dict[str, Any]], object] = lambda _: None, name: str = "lab") -> None:
-        config = yaml.safe_load(CONFIG)
-        change(config)
-        path = self.space.project / f"Pulumi.{name}.yaml"
-        salt = [line for line in path.read_text().splitlines() if "encryptionsalt" in line] if path.exists() else []
-        stack_file = yaml.safe_dump({"config": {f"gpu-tenancy:{key}": part for key, part in config.items()}})
-        path.write_text(stack_file + "".join(f"{line}\n" for line in salt))
-
-    def command(self, name: str, stack: str = "lab") -> list[str]:
-        return [sys.executable, "-m", "stacks", name, "--stack", stack, "--yes"]
-
-    @property
-    def kubeconfig(self) -> Mapping[str, str]:
-        return {"KUBECONFIG": str(self.cluster.kubeconfig)}
-
-    def run(self, name: str, stack: str = "lab") -> Outcome:
-        return self.space.run(*self.command(name, stack), cwd=self.space.project, **self.kubeconfig)
-
-    def succeed(self, name: str) -> str:
-        outcome = self.run(name)
-        assert outcome.code == 0, outcome.text
-        return outcome.text
-
-    def found(self, path: str) -> Mapping[str, Any]:
-        found = self.cluster.api.get(path)
-        assert found is not None, path
-        return found
-
-    def versions(self) -> set[tuple[str, str]]:
-        """Returns the UID and the resourceVersion of each namespace and PriorityClass.
-
-        Any change of an object changes these values.
-        """
-        lists = [self.found(path)["items"] for path in (NAMESPACES, CLASSES)]
-        return {(each["metadata"]["uid"], each["metadata"]["resourceVersion"]) for found in lists for each in found}
-
-
 @pytest.fixture(scope="module")
 def lab(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with cluster.running(tmp_path_factory.mktemp("existing"), extent=Extent.SIMULATED) as running:
-        yield Lab(running, workspace(tmp_path_factory.mktemp("lab")))
+        yield Lab(running, workspace(tmp_path_factory.mktemp("lab")), config=CONFIG)
 
 
 def put_there(lab: Lab, value: int) -> None:
@@ -188,26 +138,11 @@ def remove_claim(lab: Lab, path: str) -> None:
 
 def kill_after_the_first_object(lab: Lab, delay_seconds: float) -> None:
     """Runs an `up`, and kills all its processes this many seconds after its first namespace exists."""
-    log = lab.space.folder / "killed.log"
-    with (
-        log.open("wb") as output,
-        subprocess.Popen(
-            lab.command("up"),
-            cwd=lab.space.project,
-            env={**os.environ, **lab.space.env, **lab.kubeconfig},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        ) as process,
-    ):
-        try:
-            eventually(
-                lambda: process.poll() is not None or lab.cluster.api.get(IMMICH) is not None,
-                "the first namespace is there",
-                log.read_text,
-                pause_seconds=0.05,
-            )
-            time.sleep(delay_seconds)
-        finally:
-            kill_session(process.pid)
+    seen: list[float] = []
+
+    def is_due() -> bool:
+        if not seen and lab.cluster.api.get(IMMICH) is not None:
+            seen.append(time.monotonic())
+        return bool(seen) and time.monotonic() >= seen[0] + delay_seconds
+
+    kill_at(is_due, lab.command("up"), cwd=lab.space.project, env=lab.environment, log=lab.space.folder / "killed.log")

@@ -1,16 +1,14 @@
 """Kills runs of Pulumi's engine when the cluster or the state meets a condition."""
 
-import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from tenancy import names
 from tests.support.e2e.rollout import SYSTEM, Object, Rollout, eventually
-from toolchain.cluster.paths import TOOLCHAIN
 
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
 
@@ -26,24 +24,34 @@ def is_retiring(stack: Rollout) -> bool:
 
 def is_creating(stack: Rollout, kind: str) -> bool:
     """Returns True if Pulumi's state has a pending creation of a resource of this kind."""
-    state = stack.workspace.folder / "state" / ".pulumi" / "stacks" / "gpu-tenancy" / "prod.json"
-    pending = json.loads(state.read_text())["checkpoint"]["latest"].get("pending_operations") or []
+    pending = stack.workspace.state("prod").get("pending_operations") or []
     return any(each["type"] == "creating" and each["resource"]["type"].endswith(f":{kind}") for each in pending)
 
 
 def kill_amid(stack: Rollout, command: str, moment: Callable[[], object]) -> None:
-    """Runs an `up` or `destroy`, and kills all its processes as soon as `moment` returns True.
-
-    Stops the processes during each call of `moment`, so that the condition is still true when they are killed.
-    """
+    """Runs an `up` or `destroy` of prod, and kills all its processes as soon as `moment` returns True."""
     stack.rolled_out = None
     log = stack.workspace.folder / f"killed-{command}.log"
+    engine = stack.workspace.engine(command, "prod")
+    environment = {**stack.workspace.env, "KUBECONFIG": str(stack.cluster.kubeconfig)}
+    code = kill_at(moment, engine, cwd=stack.workspace.project, env=environment, log=log)
+    assert code == -signal.SIGKILL, log.read_text()
+
+
+def kill_at(
+    moment: Callable[[], object], command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path
+) -> int:
+    """Runs a command, and kills all its processes as soon as `moment` returns True, as a loss of power does.
+
+    Stops the processes during each call of `moment`, so that the condition is still true when they are killed. Returns
+    the exit code. It differs from -SIGKILL if the command ended earlier.
+    """
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            [TOOLCHAIN / "bin" / "pulumi", command, "--yes", "--skip-preview", "--non-interactive", "--stack", "prod"],
-            cwd=stack.workspace.project,
-            env={**stack.workspace.env, "KUBECONFIG": str(stack.cluster.kubeconfig)},
+            command,
+            cwd=cwd,
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -53,12 +61,13 @@ def kill_amid(stack: Rollout, command: str, moment: Callable[[], object]) -> Non
         try:
             eventually(
                 lambda: process.poll() is not None or stands_still_at(process.pid, moment),
-                f"{command} comes to where it is to be killed",
+                f"{' '.join(command)} comes to where it is to be killed",
+                log.read_text,
                 pause_seconds=0.2,
             )
         finally:
-            signal_session(process.pid, signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL, log.read_text()
+            kill_session(process.pid)
+    return process.returncode
 
 
 def stands_still_at(session: int, moment: Callable[[], object]) -> bool:

@@ -1,0 +1,124 @@
+"""Plays an operator's day on the cluster of record 0000: from a kubeconfig to a stack that enforces, and back.
+
+Nobody is restarted, and every object of before is there at the end. The same holds if `up` is killed at random moments.
+docs/howto/from-the-records-cluster.md shows this day with its output.
+"""
+
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+
+import pytest
+import yaml
+
+from tests.support.e2e.history import history
+from tests.support.e2e.interrupted_stack import InterruptedStack
+from tests.support.e2e.lab import Lab
+from tests.support.e2e.records_world import USE_MIB, World, namespace_of, records_world
+from tests.support.e2e.rollout import eventually
+from tests.support.given_clusters import GPU
+from toolchain.cluster.api import MERGE
+from toolchain.cluster.cluster import HeldCluster
+from toolchain.workspace import workspace
+
+GPUMEM = "viktorbarzin.me/gpumem"
+KILLS = 3
+CLAIM = "/api/v1/namespaces/immich/persistentvolumeclaims/photos"
+
+
+@pytest.fixture(scope="module")
+def world(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with records_world(real_cluster, tmp_path_factory.mktemp("files")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def lab(world: World, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """Makes a workspace without stack files, and lets `init` propose one from the cluster and from measured peaks."""
+    found = Lab(world.cluster, workspace(tmp_path_factory.mktemp("mine")), "mine")
+    with history(world) as address:
+        done = found.gpumem("init", "--stack", "mine", "--from", address)
+    assert done.code == 0, done.text
+    edit(found, "example.com # assumed: write a DNS name of yours", "viktorbarzin.me")
+    return found
+
+
+def edit(lab: Lab, old: str, new: str) -> None:
+    text = lab.stack_file().read_text()
+    assert old in text
+    lab.stack_file().write_text(text.replace(old, new))
+
+
+def denied(lab: Lab) -> set[tuple[str, str]]:
+    """Returns the namespace and the name of each workload that enforcement would deny, by the report of preflight."""
+    done = lab.gpumem("preflight", "--stack", "mine", "-o", "json")
+    assert done.code in (0, 1), done.text
+    return {(row["namespace"], row["name"]) for row in json.loads(done.text)["denies"]}
+
+
+def workloads(apps: Sequence[str]) -> set[tuple[str, str]]:
+    return {(namespace_of(app), app) for app in apps}
+
+
+def test_a_day_from_the_records_cluster_to_a_stack_that_enforces_and_back(world: World, lab: Lab) -> None:
+    before = world.snapshot()
+    config = yaml.safe_load(lab.stack_file().read_text())["config"]
+    budgets = {app: seat["gpumem_mib"] for app, seat in config["gpu-tenancy:residents"].items()}
+    assert budgets.keys() == USE_MIB.keys()
+    assert all(mib >= USE_MIB[app] for app, mib in budgets.items())
+
+    said = lab.succeed("up")
+    assert "✅ gpu-tenancy accepts mine" in said
+    assert world.pods() == before.pods
+    assert denied(lab) == workloads([*budgets])
+    assert world.stamp("tts", {GPU: "1"}) == ("tier-2-gpu", True)
+
+    for number, (app, mib) in enumerate(budgets.items(), 1):
+        running = world.pods()
+        world.limit(app, {GPU: "1", GPUMEM: str(mib)})
+        assert {name for name, pod in world.pods().items() if pod != running[name]} == {app}
+        if number in (1, len(budgets)):
+            assert denied(lab) == workloads([*budgets][number:])
+
+    world.retire_the_stand_in()
+    edit(lab, "mode: observe", "mode: enforce")
+    running = world.pods()
+    said = lab.succeed("up")
+    assert "\npolicies begin to change pods: gpu-tenancy-" in said
+    assert "\ntenants get a quota: android-emulator, frigate, immich, llama-swap, portal-stt, tts\n" in said
+    assert world.pods() == running
+    eventually(
+        lambda: "reaches a GPU without a budget" in str(world.created("frigate", {GPU: "1"}).refusal),
+        "a pod without a budget is denied",
+    )
+    world.restart("tts")
+    assert world.stamped("tts") == ("tier-2-gpu", False)
+
+    running = world.pods()
+    said = lab.succeed("destroy")
+    assert "\nmine leaves namespaces android-emulator, frigate, immich, llama-swap, nvidia, portal-stt, tts, " in said
+    assert "\nmine leaves 7 pods (" in said
+    assert before.changes(world.snapshot(pods=before.pods)) == []
+    assert world.pods() == running
+    eventually(lambda: world.stamp("immich", {GPU: "1"}) == ("gpu-workload", True), "the stand-in stamps again")
+    world.limit("tts", {GPU: "1", GPUMEM: None})
+    assert world.stamped("tts") == ("tier-2-gpu", True)
+
+
+def test_nothing_is_lost_if_up_is_killed_at_random_moments_before_destroy(world: World, lab: Lab) -> None:
+    seed = secrets.randbelow(10**6)
+    print(f"seed {seed}: python -m tests.e2e.destroys --rounds 1 --seed {seed}")
+    stack, before = InterruptedStack.seeded(lab, seed), world.snapshot()
+    for _ in range(KILLS):
+        print(stack.kill("up"))
+        assert world.pods() == before.pods
+    done = lab.space.run(*lab.space.engine("destroy", "mine"), cwd=lab.space.project, **lab.kubeconfig)
+    assert done.code == 0, done.text
+    assert before.changes(world.snapshot()) == []
+
+
+def test_the_files_of_a_claim_are_deleted_with_the_claim(world: World) -> None:
+    """Shows that the tests above can fail. Runs last, because it deletes a claim."""
+    world.api.request("DELETE", CLAIM)
+    world.api.request("PATCH", CLAIM, {"metadata": {"finalizers": None}}, content_type=MERGE)  # a pod still uses it
+    eventually(lambda: not (world.files / "photos").exists(), "the files are gone")

@@ -1,0 +1,77 @@
+"""Runs an operator's commands on a stack of its own, and reads the cluster's objects."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from toolchain.cluster.cluster import HeldCluster
+from toolchain.workspace import Outcome, Workspace
+
+NAMESPACES, CLASSES = "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Holds a stack in a workspace, and its cluster. `config` has the settings with which `write` begins, as YAML."""
+
+    cluster: HeldCluster
+    space: Workspace
+    stack: str = "lab"
+    config: str = "{}"
+
+    def write(self, change: Callable[[dict[str, Any]], object] = lambda _: None, name: str | None = None) -> None:
+        config = yaml.safe_load(self.config)
+        change(config)
+        path = self.stack_file(name)
+        salt = [line for line in path.read_text().splitlines() if "encryptionsalt" in line] if path.exists() else []
+        stack_file = yaml.safe_dump({"config": {f"gpu-tenancy:{key}": part for key, part in config.items()}})
+        path.write_text(stack_file + "".join(f"{line}\n" for line in salt))
+
+    def stack_file(self, name: str | None = None) -> Path:
+        return self.space.project / f"Pulumi.{name or self.stack}.yaml"
+
+    def command(self, name: str, stack: str | None = None) -> list[str]:
+        answered = () if name == "preview" else ("--yes",)
+        return [sys.executable, "-m", "stacks", name, "--stack", stack or self.stack, *answered]
+
+    @property
+    def kubeconfig(self) -> Mapping[str, str]:
+        return {"KUBECONFIG": str(self.cluster.kubeconfig)}
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment of a command that `run` does not start."""
+        return {**self.space.env, **self.kubeconfig}
+
+    def run(self, name: str, stack: str | None = None) -> Outcome:
+        return self.space.run(*self.command(name, stack), cwd=self.space.project, **self.kubeconfig)
+
+    def succeed(self, name: str) -> str:
+        outcome = self.run(name)
+        assert outcome.code == 0, outcome.text
+        return outcome.text
+
+    def gpumem(self, *arguments: str) -> Outcome:
+        """Runs a verb of kubectl gpumem in the project's folder."""
+        command = (sys.executable, "-m", "gpumem", *arguments)
+        return self.space.run(*command, cwd=self.space.project, **self.kubeconfig)
+
+    def found(self, path: str) -> Mapping[str, Any]:
+        found = self.cluster.api.get(path)
+        assert found is not None, path
+        return found
+
+    def items(self, path: str) -> list[Mapping[str, Any]]:
+        return list(self.found(path)["items"])
+
+    def versions(self) -> set[tuple[str, str]]:
+        """Returns the UID and the resourceVersion of each namespace and PriorityClass.
+
+        Any change of an object changes these values.
+        """
+        lists = [self.items(path) for path in (NAMESPACES, CLASSES)]
+        return {(each["metadata"]["uid"], each["metadata"]["resourceVersion"]) for found in lists for each in found}
