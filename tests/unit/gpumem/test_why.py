@@ -16,7 +16,7 @@ from gpumem.nodes import NEARNESS, reason_in_message
 from gpumem.reasons import FINE, REASONS
 from gpumem.why import Answer, Why, why
 from tenancy import names, policy_names
-from tenancy.ledger import LocalQueue
+from tenancy.ledger import LocalQueue, Seat
 from tests.support.kubectl import (
     LEDGER_OF_PROD,
     NAMES,
@@ -288,6 +288,17 @@ def test_what_a_reason_sends_people_to_is_in_the_run_book() -> None:
     runbook = (ROOT / "docs" / "operations.md").read_text()
     named = {name for each in REASONS.values() for name in re.findall(r"Gpu[A-Z]\w+", each.do)}
     assert {name for name in named if f"### {name}\n" not in runbook} == set()
+
+
+def test_a_pod_with_two_devices_waits_for_the_second() -> None:
+    pair = Seat(name="pair", tenant="immich", pool="t4", gpumem_mib=6000, devices_per_pod=2)
+    ledger = replace(LEDGER_OF_PROD, seats=(*LEDGER_OF_PROD.seats, pair))
+    mine, other = pod("ml", 12000, devices=(0, 1)), pod("other", 9000, "llama-swap", on="k8s-node1")
+    shown = {"nodes": [node("k8s-node1", mib=28000)], "slices": [device_slice("k8s-node1", 15360, 15360)]}
+    answer = one(with_pods(mine, other, ledger=ledger, **shown))
+    assert answer.reason == "device"
+    assert "asks for 12000 MiB on 2 devices" in answer.text
+    assert "has 1 of 2 GPUs with 6000 MiB free" in answer.text
 
 
 def test_of_several_nodes_the_nearest_says_why_and_each_is_listed() -> None:
