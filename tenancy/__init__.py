@@ -1,1 +1,5 @@
-"""The domain. Pure functions and frozen dataclasses; standard library only; no I/O, clock, environment."""
+"""The domain.
+
+Contains pure functions and frozen dataclasses. The package uses only the standard library, and reads no file, clock or
+environment.
+"""

@@ -1,6 +1,6 @@
-"""Judges a pod's manifest in previews, as admission judges the pod.
+"""Judges a pod's manifest in a preview by the same rules as the admission policies in the cluster.
 
-components/admission has the same judgement in CEL. tests/e2e/api/test_one_judgement.py compares both judgements, and
+components/admission has the same rules in CEL. tests/e2e/api/test_one_judgement.py compares both sets of rules, and
 lists facts that only the cluster knows.
 """
 
@@ -18,7 +18,7 @@ from tenancy.quantity import parse, whole
 from tenancy.seat_sizes import SeatSizes
 from tenancy.workload import Manifest, at, at_once, containers_of, given, maps_at, text, texts
 
-# Pod Security baseline lets a container add these capabilities
+# Pod Security baseline allows a container to add these capabilities
 # (https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline).
 _CAPABILITIES = (
     *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP"),
@@ -28,9 +28,9 @@ _CAPABILITIES = (
 
 @dataclass(frozen=True)
 class Refusal:
-    """The problem of a pod and the change to make. `policy` would refuse the pod.
+    """A violation by a pod, and the change that repairs it. The admission policy `policy` would deny the pod.
 
-    `of_budget` is True if the amount of memory or the number of devices is wrong.
+    `of_budget` is True if the pod asks for a wrong amount of memory or a wrong number of devices.
     """
 
     policy: str
@@ -40,10 +40,10 @@ class Refusal:
 
 @dataclass(frozen=True)
 class PodJudge:
-    """Judges the pod of a `template` (its metadata and spec) in a `namespace`.
+    """Judges a pod with the metadata and spec of `template` in the namespace `namespace`.
 
-    If `queued`, the pod is judged as one that Kueue holds back. `handlers` maps each known RuntimeClass to its
-    handler. Every method raises QuantityError and ShapeError.
+    With `queued`, the pod is judged as a pod that Kueue holds back. `handlers` has the handler of each known
+    RuntimeClass. Every method may raise QuantityError and ShapeError.
     """
 
     ledger: Ledger
@@ -53,7 +53,7 @@ class PodJudge:
     handlers: Mapping[str, str] = field(default_factory=dict)
 
     def refusals(self) -> list[Refusal]:
-        """Returns the reasons why the pod would not be admitted; empty if it would be admitted."""
+        """Returns the reasons why admission would deny the pod, or an empty list if admission would allow the pod."""
         found = [
             *self._seen_of_pod(),
             *self._device_choice(),
@@ -80,7 +80,7 @@ class PodJudge:
 
     @property
     def _devices(self) -> int:
-        """Returns the most devices of a node, if pods are placed by device."""
+        """Returns the largest number of devices of a node, or 0 if the stack does not place pods by device."""
         return self.ledger.admission.devices if self.ledger.admission else 0
 
     @property
@@ -101,7 +101,7 @@ class PodJudge:
 
     @cached_property
     def _said(self) -> set[str]:
-        """Returns the routes to a GPU that are always refused, even for a pod with a budget."""
+        """Returns the descriptions of routes to a GPU that are denied even to a pod with a budget."""
         choosing = (c for c in self._containers if reach.chooses_device(c, self.ledger.names))
         return {reach.by_environment(c) for c in choosing} | (
             {*owns_node_by(self._pod_spec)} if self._is_held else set()
@@ -127,11 +127,11 @@ class PodJudge:
 
     @cached_property
     def _spread(self) -> int:
-        """Returns the number of devices over which the pod's gpumem is spread."""
+        """Returns the number of devices that share the pod's gpumem."""
         return max(1, self._amount(self.ledger.names.gpu_count, "containers"))
 
     def _seen_of_pod(self) -> Iterator[Refusal]:
-        """Yields refusals of the API server itself, and of policies that judge every pod."""
+        """Yields the violations of the API server's checks, and of the admission policies that judge every pod."""
         if maps_at(self._pod_spec, "ephemeralContainers"):
             yield Refusal("", "ephemeralContainers are added to a pod that runs; remove them")
         if names.MIRROR_ANNOTATION in self._annotations:
@@ -159,7 +159,7 @@ class PodJudge:
                 )
 
     def _placed(self) -> Iterator[Refusal]:
-        """Judges a pod that is placed by device."""
+        """Yields the violations of a pod that is placed by device."""
         ours = text(self._pod_spec, "schedulerName") == names.SCHEDULER_NAME
         gpumem, gpu_count = self.ledger.names.gpumem, self.ledger.names.gpu_count
         if not self._has_budget:
@@ -196,7 +196,7 @@ class PodJudge:
         return reach.chooses_device(container, self.ledger.names)
 
     def _budget(self) -> Iterator[Refusal]:
-        """Yields a refusal unless a pod that reaches a device has a budget as large as a seat of its tenant."""
+        """Yields a violation if the pod can reach a device and its budget does not match a seat of its tenant."""
         gpumem, gpu_count = self.ledger.names.gpumem, self.ledger.names.gpu_count
         routes = [route for route in self._routes if route not in self._said]
         if (asked := self._resources()) and self._tenant is None:
@@ -235,7 +235,7 @@ class PodJudge:
 
     @property
     def _runs_under_nvidia(self) -> bool:
-        """Returns True if the pod uses NVIDIA's runtime by a RuntimeClass of another name."""
+        """Returns True if the pod uses NVIDIA's runtime through a RuntimeClass that has another name."""
         handler = self.handlers.get(text(self._pod_spec, "runtimeClassName"), "")
         shown = any(
             reach.resources_asked_for(c, lambda r: reach.shows_device(r, self.ledger.names)) for c in self._containers
@@ -254,7 +254,10 @@ class PodJudge:
             yield from self._not_a_seat()
 
     def _whole_devices(self) -> Iterator[Refusal]:
-        """Refuses whole devices. Otherwise a pod of a seat could get every device of its node."""
+        """Yields a violation if the pod asks for a whole device.
+
+        With a whole device, a pod with a seat could use every device of its node.
+        """
         devices = int(at_once(self._pod_spec, _whole_devices_of))
         if devices > self._spread:
             yield Refusal(
@@ -279,7 +282,7 @@ class PodJudge:
 
     @property
     def is_a_seat(self) -> bool:
-        """Returns True if the pod takes as much of each device as a seat of its tenant has."""
+        """Returns True if the pod takes the same amount of each device as a seat of its tenant."""
         share, rest = divmod(self._taken, self._spread)
         return not rest and self._sizes.have(share, self._spread)
 
@@ -288,7 +291,7 @@ class PodJudge:
         return SeatSizes.of(self.ledger.seats_of(self.namespace))
 
     def _queue(self) -> Iterator[Refusal]:
-        """Yields a refusal unless a queue tenant's pod that reaches a GPU came through its queue, or has a seat."""
+        """Yields a violation if a queue tenant's pod reaches a GPU but did not pass its queue and has no seat."""
         if self._said.issuperset(self._routes) and not self._counts:
             return
         if (
@@ -303,7 +306,7 @@ class PodJudge:
             )
 
     def _without_budget(self) -> Iterator[Refusal]:
-        """Yields refusals by the limits for tenants without budgets."""
+        """Yields the violations of limits for tenants without budgets."""
         uncounted = [
             r
             for c in self._containers
@@ -325,7 +328,10 @@ class PodJudge:
             )
 
     def _owns_its_node(self) -> Iterator[Refusal]:
-        """Refuses fields that give a container every device of its node, which Pod Security baseline forbids."""
+        """Yields a violation for each field that gives a container access to every device of its node.
+
+        Pod Security baseline forbids these fields.
+        """
         wrong = list(owns_node_by(self._pod_spec))
         if wrong and self._is_held and self._tenant is not None:
             yield Refusal(
@@ -370,7 +376,7 @@ def _whole_devices_of(container: Manifest) -> Fraction:
 
 
 def owns_node_by(pod_spec: Manifest) -> Iterator[str]:
-    """Describes each field of a pod that gives the pod access to its node. Raises ShapeError."""
+    """Yields a description of each field of a pod that gives the pod access to its node. Raises ShapeError."""
     yield from (f"{shared} is on" for shared in ("hostNetwork", "hostPID", "hostIPC") if pod_spec.get(shared))
     for volume in maps_at(pod_spec, "volumes"):
         if volume.get("hostPath") is not None:

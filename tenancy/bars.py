@@ -1,4 +1,4 @@
-"""Draws bars to scale, each as one line of text: the promises on a device, or the devices of a pool."""
+"""Draws each bar to scale in one text line. A bar shows the promises on a device, or the devices of a pool."""
 
 import textwrap
 import zlib
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 EDGE, FREE, RESERVE = "┃", "·", "▒"
 _SEPARATOR = "│"
-# Backgrounds of the 256-colour palette on which black text is readable.
+# Background colours of the 256-colour palette on which black text is easy to read.
 _BACKGROUNDS = (79, 110, 114, 117, 120, 144, 146, 150, 152, 173, 175, 180, 181, 183, 186, 208, 213, 216, 221, 222)
 _ALARM, _RESET = "\x1b[1;31m", "\x1b[0m"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A part of a bar: `amount` is in MiB or devices; `tenant` chooses the colour."""
+    """A part of a bar. `amount` is a number of MiB or of devices. `tenant` decides the colour."""
 
     label: str
     amount: int
@@ -23,10 +23,10 @@ class Segment:
 
 
 def bar(segments: Sequence[Segment], width: int, *, colour: bool) -> tuple[str, Sequence[str]]:
-    """Returns the bar in `width` columns, and the tenants' labels that did not fit."""
+    """Returns the bar as text of `width` columns, and the tenants' labels that are too long for the bar."""
     drawn = [segment for segment in segments if segment.amount]
     columns = width - 2 * len(EDGE)
-    separator = _SEPARATOR if len(drawn) * 3 <= columns else ""  # a bar with many segments has only its colours
+    separator = _SEPARATOR if len(drawn) * 3 <= columns else ""  # a bar with many segments has no separators
     gaps = len(separator) * max(len(drawn) - 1, 0)
     widths = apportion([segment.amount for segment in drawn], columns - gaps)
     cells = [_cell(segment, columns, colour=colour) for segment, columns in zip(drawn, widths, strict=True)]
@@ -35,9 +35,9 @@ def bar(segments: Sequence[Segment], width: int, *, colour: bool) -> tuple[str, 
 
 
 def apportion(amounts: Sequence[int], columns: int) -> list[int]:
-    """Splits `columns` in proportion to positive `amounts`, by largest remainder.
+    """Distributes `columns` in proportion to the positive `amounts`, by the method of the largest remainder.
 
-    Each amount gets 2 columns if they suffice.
+    Each amount gets at least 2 columns if there are enough columns.
     """
     if not amounts:
         return []
@@ -53,13 +53,13 @@ def apportion(amounts: Sequence[int], columns: int) -> list[int]:
 
 
 def painted(text: str, tenant: str) -> str:
-    """Returns the text on the tenant's own background."""
+    """Returns the text on the background colour of the tenant."""
     background = _BACKGROUNDS[zlib.crc32(tenant.encode()) % len(_BACKGROUNDS)]
     return f"\x1b[38;5;16;48;5;{background}m{text}{_RESET}"
 
 
 def wrapped(text: str, width: int, indent: str, *, alarm: bool) -> list[str]:
-    """Breaks the text into lines of at most `width` columns, in bold red for an alarm."""
+    """Breaks the text into lines of at most `width` columns. An alarm is printed in bold red."""
     lines = textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
     return [f"{_ALARM}{line}{_RESET}" if alarm else line for line in lines]
 

@@ -1,7 +1,8 @@
-"""Reads caps. NVIDIA's driver holds a container to its cap in whole MiB on each device, if the pool enforces budgets.
+"""Reads the caps of containers from a pod spec.
 
-Source: NVIDIA's container toolkit 1.20.1, cmd/nvidia-cdi-hook/apply-cuda-memory-limits: it reads one value in whole MiB
-for all devices of a container, from these two environment variables.
+If the pool enforces budgets, NVIDIA's driver holds a container to its cap, in whole MiB on each device. Source:
+cmd/nvidia-cdi-hook/apply-cuda-memory-limits in NVIDIA's container toolkit 1.20.1. The toolkit reads one value in whole
+MiB for all devices of a container, from these two environment variables.
 """
 
 import math
@@ -16,7 +17,10 @@ VARIABLES = (MEMORY_LIMIT, MEMORY_REQUEST)
 
 @dataclass(frozen=True, kw_only=True)
 class Cap:
-    """A container's `mib` on each of its devices. `stamped` is True if the container's environment has the cap."""
+    """The `mib` that a container may use on each of its devices.
+
+    `stamped` is True if the cap is already in the container's environment variables.
+    """
 
     container: str
     mib: int
@@ -24,9 +28,9 @@ class Cap:
 
 
 def caps_of(pod_spec: Manifest, names: Names) -> Iterator[Cap]:
-    """Yields the cap of each container that asks for gpumem, also of init containers and sidecars.
+    """Yields the cap of each container that requests gpumem, including init containers and sidecars.
 
-    Raises QuantityError, ShapeError.
+    Raises QuantityError and ShapeError.
     """
     devices = pod_request(pod_spec, names.gpu_count) or 1
     for container in containers_of(pod_spec):

@@ -1,56 +1,61 @@
-"""The values that a stack file chooses from, as the ledger has them."""
+"""Defines the values of settings that have a fixed list of choices, with the spelling of the ledger."""
 
 import enum
 
 
 class Sharing(enum.StrEnum):
-    """The way to share the devices of a pool."""
+    """The way in which the devices of a pool are shared."""
 
-    MEMORY = "memory"  # shared by budget: gpumem is advertised, and many tenants use one device
-    WHOLE = "whole"  # shared by the device: one tenant at a time, queued by Kueue
+    # The devices are shared by budget. Reconcile advertises gpumem, and several tenants use one device.
+    MEMORY = "memory"
+    WHOLE = "whole"  # The devices are shared whole. Each serves one tenant at a time, and Kueue queues the pods.
 
 
 class Source(enum.StrEnum):
-    """The evidence of a node's devices that reconcile needs before it advertises their memory (docs/adr/0026)."""
+    """The source from which reconcile must know a node's devices before it advertises their memory (docs/adr/0026)."""
 
-    LABELS = "labels"  # the labels of NVIDIA's GPU feature discovery
-    SLICES = "slices"  # each device in ResourceSlices of NVIDIA's DRA driver or of our exporter
-    DECLARED = "declared"  # either labels or slices, if they show all devices that the pool declares
+    LABELS = "labels"  # The labels of NVIDIA's GPU feature discovery.
+    SLICES = "slices"  # ResourceSlices of NVIDIA's DRA driver or of our exporter, with an entry for each device.
+    DECLARED = "declared"  # Labels or ResourceSlices, if one of them shows all devices that the pool declares.
 
 
 class PlacementMode(enum.StrEnum):
     """The program that chooses a pod's device."""
 
-    EXTENDER = "extender"  # our scheduler extender places by the gpumem that the node advertises
-    DRA = "dra"  # Kubernetes' own allocator places by claims on the devices of NVIDIA's DRA driver
+    EXTENDER = "extender"  # Our scheduler extender chooses devices by the gpumem that the node advertises.
+    DRA = "dra"  # Kubernetes' allocator chooses devices by claims on the devices of NVIDIA's DRA driver.
 
 
 class ConsumableShares(enum.StrEnum):
-    """The --consumable-shares of NVIDIA's DRA driver. Its other values are refused.
+    """The value of the option --consumable-shares of NVIDIA's DRA driver.
 
-    With the other values, a claim without memory would take none, so nothing would be kept for seats.
+    The stack accepts no other value of the option. With any other value, a claim without memory would hold 0 MiB, and
+    other pods could take the memory of seats.
     """
 
-    DISABLED = "disabled"  # a claim takes a whole device
-    MEMORY = "memory"  # claims take shares of a device's memory
+    DISABLED = "disabled"  # A claim takes a whole device.
+    MEMORY = "memory"  # A claim takes a part of a device's memory.
 
 
 class Enforce(enum.StrEnum):
-    """The way to enforce a budget."""
+    """The way in which a budget is enforced."""
 
-    NONE = "none"  # the watchdog evicts after the fact
-    DRIVER = "driver"  # NVIDIA's driver refuses the allocation, by control group (from R615 on)
+    NONE = "none"  # The watchdog evicts a pod after it has exceeded its budget.
+    DRIVER = "driver"  # NVIDIA's driver (R615 or later) refuses the allocation. It limits each control group.
 
 
 class Mode(enum.StrEnum):
-    """The effect of a stack or of one of its parts: observe only reports what enforce would do."""
+    """The mode of a stack or of one of its parts.
+
+    In the mode observe, a part only reports the acts of the mode enforce.
+    """
 
     OBSERVE = "observe"
     ENFORCE = "enforce"
 
 
 class PodSecurity(enum.StrEnum):
-    """The levels of the Pod Security Standards, the loosest first
+    """The levels of the Pod Security Standards, from the least strict level to the strictest
     (https://kubernetes.io/docs/concepts/security/pod-security-standards/).
     """
 

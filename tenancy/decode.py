@@ -1,7 +1,8 @@
-"""Decodes plain data strictly into frozen dataclasses. Reports every problem at once, each with its path.
+"""Decodes JSON-like data strictly into frozen dataclasses. Reports all errors at once, each with the path of its key.
 
-The agents and the policy pack read the ledger with this module. Agents have only the standard library, so pydantic is
-not available. Stored data that agents of two versions read is decoded with `ignored` (docs/adr/0022).
+The agents and the policy pack read the ledger with this module. The agents use only the standard library, so they
+cannot use pydantic. Agents of two versions may read the same stored data, so such data is decoded with `ignored`
+(docs/adr/0022).
 """
 
 import enum
@@ -17,7 +18,10 @@ T = TypeVar("T")
 
 
 class DecodeError(ValueError):
-    """The data does not have the declared shape. `problems` lists every `path: problem`."""
+    """Raised when the data does not have the declared shape.
+
+    `problems` has one entry for each error: the path and the error.
+    """
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -25,9 +29,10 @@ class DecodeError(ValueError):
 
 
 def decode(kind: type[T], data: object, path: str = "", ignored: list[str] | None = None) -> T:
-    """Returns an instance of the dataclass `kind` from JSON-like data. Raises DecodeError with all problems.
+    """Returns an instance of the dataclass `kind` from JSON-like data. Raises DecodeError with all errors.
 
-    An unknown key is a problem. With `ignored`, the key is left out and its path is added to `ignored`.
+    By default, an unknown key is an error. With `ignored`, an unknown key is skipped, and its path is added to that
+    list.
     """
     notes = _Notes([], ignored)
     value = _value(kind, data, path or kind.__name__.lower(), notes)
@@ -38,7 +43,7 @@ def decode(kind: type[T], data: object, path: str = "", ignored: list[str] | Non
 
 @dataclass(frozen=True)
 class _Notes:
-    """Collects the problems of the data, and the ignored keys. If `ignored` is None, an unknown key is a problem."""
+    """Collects the errors in the data, and the ignored keys. If `ignored` is None, an unknown key is an error."""
 
     problems: list[str]
     ignored: list[str] | None
@@ -61,7 +66,7 @@ def _value(kind: Any, data: object, path: str, notes: _Notes) -> Any:
 
 
 def _tagged(kinds: tuple[Any, ...], data: object, path: str, notes: _Notes) -> Any:
-    """Decodes one of these dataclasses: the one with the class variable `kind` that the data has."""
+    """Decodes the data into one of these dataclasses: the dataclass with the same value of `kind` as the data."""
     by_kind = {each.kind: each for each in kinds}
     given = data.get("kind") if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping) or str(given) not in by_kind:
@@ -96,9 +101,9 @@ def _scalar(kind: Any, data: object, path: str, notes: _Notes) -> Any:
     if kind is datetime:
         return _time(data, path, notes)
     if kind is int and isinstance(data, float) and data.is_integer():
-        data = int(data)  # protobuf turns whole numbers into floats
+        data = int(data)  # protobuf converts whole numbers to floats
     if kind is float and type(data) is int:
-        data = float(data)  # JSON drops the .0 of a float
+        data = float(data)  # JSON may omit the .0 of a float
     if isinstance(data, bool) is not (kind is bool) or not isinstance(data, kind):
         notes.problems.append(f"{path}: must be {_NOUNS.get(kind, kind.__name__)} (got {data!r})")
         return kind()
@@ -118,7 +123,10 @@ _NOUNS = {int: "a whole number", str: "a string", bool: "true or false", float: 
 
 @functools.cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    """Returns the types of a class's fields. They are kept, because evaluating them is most of the cost of decoding."""
+    """Returns the types of a class's fields.
+
+    The types are cached, because evaluating the annotations takes most of the time of decoding.
+    """
     return typing.get_type_hints(kind)
 
 

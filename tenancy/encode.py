@@ -1,4 +1,4 @@
-"""Encodes frozen dataclasses as plain data. This is the inverse of tenancy/decode.py."""
+"""Encodes frozen dataclasses as JSON-like data. tenancy/decode.py decodes this data."""
 
 import enum
 from collections.abc import Iterator, Mapping
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def encode(value: Any) -> dict[str, object]:
-    """Returns JSON-like data of a dataclass. Leaves out a field with its default.
+    """Returns a dataclass as JSON-like data. Omits every field that has its default value.
 
-    So agents of a version that does not know the key read the same data (docs/adr/0022).
+    Agents of an older version can then read the data, although they do not know newer fields (docs/adr/0022).
     """
     return {key: _data(each) for key, each in _given(value)}
 

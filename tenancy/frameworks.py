@@ -1,6 +1,7 @@
-"""The kinds of work that Kueue can queue, and how Kueue holds each kind back.
+"""Defines the kinds of work that Kueue can queue, and how Kueue holds back each kind.
 
-Source: pkg/controller/jobs of sigs.k8s.io/kueue. The names are those of `integrations.frameworks` in its configuration.
+Source: pkg/controller/jobs of sigs.k8s.io/kueue. The names are the values of `integrations.frameworks` in Kueue's
+configuration.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,12 +10,12 @@ from enum import StrEnum
 
 from tenancy.names import JOB_CONTROLLERS, KUEUE_GROUP
 
-# Kueue removes these scheduling gates from a pod once the pod has its quota and its place.
+# Kueue removes these scheduling gates from a pod after it has admitted the pod and chosen its place.
 GATES = (f"{KUEUE_GROUP}/admission", f"{KUEUE_GROUP}/topology")
 
 
 class FrameworkName(StrEnum):
-    """The names by which Kueue switches its frameworks on."""
+    """The names of Kueue's frameworks in Kueue's configuration."""
 
     JOB = "batch/job"
     JOBSET = "jobset.x-k8s.io/jobset"
@@ -30,10 +31,11 @@ class FrameworkName(StrEnum):
 
 @dataclass(frozen=True)
 class Framework:
-    """A kind of work. Kueue suspends an object of the kind, or gates the object's pods.
+    """A kind of work that Kueue can queue.
 
-    `accounts` are the user names of the kind's controller. `makes_pods` is True if this controller creates the pods
-    itself, without a gate.
+    Kueue suspends an object of this kind, or adds a scheduling gate to the object's pods. `accounts` are the user names
+    of the controller of this kind. `makes_pods` is True if this controller creates the pods itself, without a
+    scheduling gate.
     """
 
     name: FrameworkName
@@ -46,12 +48,12 @@ class Framework:
 
 
 def kinds_of(frameworks: Iterable[FrameworkName]) -> str:
-    """Returns the kinds for a sentence, such as `Job or JobSet`."""
+    """Returns the names of the kinds as part of a sentence, such as `Job or JobSet`."""
     return " or ".join(FRAMEWORKS[name].kind for name in frameworks)
 
 
 def framework_of(kind: str, group: str) -> FrameworkName | None:
-    """Returns the framework of a kind. A CronJob makes Jobs."""
+    """Returns the framework of a kind. A CronJob has the framework of the Jobs that it creates."""
     kind = "Job" if (kind, group) == ("CronJob", "batch") else kind
     return next((each.name for each in FRAMEWORKS.values() if (each.kind, each.group) == (kind, group)), None)
 

@@ -1,6 +1,6 @@
-"""Computes the free memory of a pool's fullest device with every seat full.
+"""Computes the free memory of a pool's fullest device while every seat uses its whole budget.
 
-Units: whole MiB of one device. All unbudgeted workloads of a pool may run on one device.
+Units: whole MiB of one device. The computation assumes that all unbudgeted workloads of a pool run on this device.
 """
 
 from collections import Counter
@@ -12,9 +12,9 @@ from tenancy.ledger import Ledger, Pool, Seat
 
 @dataclass(frozen=True, kw_only=True)
 class FullSeats:
-    """The fullest device that a pool may have.
+    """The amounts of memory on the fullest device that a pool may have.
 
-    `promised_mib` belongs to seats and queues; other workloads have no seat.
+    `promised_mib` belongs to seats and queues, and `unbudgeted_mib` is used by workloads without a seat.
     """
 
     pool: Pool
@@ -23,27 +23,30 @@ class FullSeats:
 
     @property
     def beside_mib(self) -> int:
-        """Returns the use of the driver and of unbudgeted workloads, which must fit the reserve."""
+        """Returns the MiB of the driver and of unbudgeted workloads, which the reserve must cover."""
         return self.pool.driver_reserved_mib + self.unbudgeted_mib
 
     @property
     def reserve_short_mib(self) -> int:
-        """Returns the MiB missing from the reserve; 0 or less if it suffices."""
+        """Returns the MiB that the reserve lacks. The result is 0 or negative if the reserve suffices."""
         return self.beside_mib - self.pool.reserve_mib
 
     @property
     def free_mib(self) -> int:
-        """Returns the MiB that are free with every seat full."""
+        """Returns the MiB that stay free while every seat uses its whole budget."""
         return self.pool.memory_mib - self.promised_mib - self.beside_mib
 
     @property
     def over_mib(self) -> int:
-        """Returns the MiB by which promises and floor exceed the device; 0 or less if they fit."""
+        """Returns the MiB by which the promises and the floor exceed the device.
+
+        The result is 0 or negative if the device can hold both.
+        """
         return self.promised_mib + self.pool.floor_mib - self.pool.memory_mib
 
 
 def full_seats(ledger: Ledger, pool: Pool) -> FullSeats:
-    """Returns the fullest device of a pool that shares memory, if its promises fit."""
+    """Returns the amounts on the fullest device of a pool that shares memory, if its promises fit."""
     return FullSeats(
         pool=pool,
         promised_mib=_fullest_mib(ledger, pool),
@@ -51,18 +54,18 @@ def full_seats(ledger: Ledger, pool: Pool) -> FullSeats:
     )
 
 
-_MOST_MIB = 2**24  # 16 TiB: for a larger device no sums are computed, and the device counts as full
+_MOST_MIB = 2**24  # 16 TiB. For a larger device, the code computes no sums and counts the device as full.
 
 
 def _fullest_sum(seats: Iterable[Seat], most_mib: int) -> int:
-    """Returns the largest sum of seats up to `most_mib`.
+    """Returns the largest sum of seats that is not above `most_mib`.
 
-    Equal seats are added by 1, 2, 4 …, which make up every number.
+    Equal seats are added in groups of 1, 2, 4 and so on, because these groups can make up every number.
     """
     alike: Counter[int] = Counter()
     for seat in seats:
         alike[seat.gpumem_mib] += seat.replicas
-    sums, mask = 1, (2 << most_mib) - 1  # bit n is set if seats of n MiB fit together
+    sums, mask = 1, (2 << most_mib) - 1  # bit n is set if some seats have n MiB in total
     for mib, count in alike.items():
         left, step = min(count, most_mib // mib), 1
         while left > 0:
@@ -73,11 +76,12 @@ def _fullest_sum(seats: Iterable[Seat], most_mib: int) -> int:
 
 
 def _fullest_mib(ledger: Ledger, pool: Pool) -> int:
-    """Returns the most promises that one device may hold: a sum of seats, and the queues' quota, which
-    divides freely.
+    """Returns the largest number of promised MiB that one device may hold.
+
+    This is a sum of seats, and the queues' quota, which can be divided freely.
     """
     seats = [seat for seat in ledger.seats_in(pool.name) if 0 < seat.gpumem_mib <= pool.device_mib]
-    together_mib = sum(seat.gpumem_mib * seat.replicas for seat in seats)  # a pod has one of its devices here
+    together_mib = sum(seat.gpumem_mib * seat.replicas for seat in seats)  # a pod has only one of its devices here
     if together_mib > pool.device_mib:
         together_mib = _fullest_sum(seats, pool.device_mib) if pool.device_mib <= _MOST_MIB else pool.device_mib
     return min(together_mib + ledger.quota_mib(pool.name), pool.device_mib)

@@ -1,4 +1,4 @@
-"""Decides if an image is pinned, so that the judged image is the image that runs."""
+"""Decides whether an image reference is pinned, so that the judged image is the image that runs."""
 
 import re
 
@@ -8,5 +8,8 @@ _FULL_VERSION = re.compile(r":v?\d+\.\d+\.\d+[-+._A-Za-z0-9]*$")
 
 
 def is_pinned(image: str) -> bool:
-    """Returns True for an image with a digest, or with a full version, which nobody moves."""
+    """Returns True for an image with a digest.
+
+    Also returns True for an image with a full version, because nobody moves such a tag.
+    """
     return bool(_DIGEST.search(image) or _FULL_VERSION.search(image))

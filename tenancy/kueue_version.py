@@ -1,9 +1,9 @@
-"""Knows the versions of Kueue with quotas that hold (docs/adr/0002)."""
+"""Decides which versions of Kueue enforce their quotas reliably (docs/adr/0002)."""
 
 QUOTAS_HOLD_SINCE = "0.18.6, 0.19.2 or later"
 
 
 def quotas_hold(version: str) -> bool:
-    """Returns False for a version with quotas that can be bypassed, such as 0.18.1."""
+    """Returns False for a version in which pods can bypass the quotas, such as 0.18.1."""
     release = tuple(int(part) for part in version.split("."))
     return not (release < (0, 18, 6) or (0, 19, 0) <= release < (0, 19, 2))

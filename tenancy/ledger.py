@@ -57,7 +57,8 @@ class Pool:
     assumed: bool = False
     source: Source = Source.LABELS
     enforce: Enforce = Enforce.NONE
-    # With `enforce: driver` and this field, pods with a budget are kept off nodes whose driver is too old for caps.
+    # If this is True and the pool has `enforce: driver`, pods with a budget are kept off nodes with a driver without
+    # caps.
     require_cap: bool = True
     # The declared versions of NVIDIA's driver and of NVIDIA's container toolkit on the pool's nodes.
     driver_version: str = ""
@@ -217,9 +218,9 @@ class AdmissionTerms:
 
     `priorities` has the tenants that may use each PriorityClass. Pods that reach a GPU may also use `gpu_priority`.
     `gpu_priority_value` is None in a ledger of an older version. Only pods in exempt namespaces may use
-    `exempt_priorities`. `device_classes`: DeviceClasses that give no GPU. `own` are the namespaces of the stack itself,
-    and the agents' namespace is the first. `devices` is the largest number of devices of a node if the stack places
-    pods by device, and 0 otherwise.
+    `exempt_priorities`. `device_classes`: `device_classes` are DeviceClasses that give access to no GPU. `own` are the
+    namespaces of the stack itself, and the agents' namespace is the first. `devices` is the largest number of devices
+    of a node if the stack places pods by device, and 0 otherwise.
     """
 
     gpu_priority: str
@@ -249,7 +250,7 @@ class Ledger:
     # The values of the WorkloadPriorityClasses, by name.
     workload_priorities: Mapping[str, int] = field(default_factory=dict)
     tenants: tuple[Tenant, ...] = ()
-    # The admission policies neither change nor deny pods in these namespaces.
+    # The admission policies do not change or deny pods in these namespaces.
     exempt_namespaces: tuple[str, ...] = ()
     # Service accounts in these namespaces may have rights to change objects on which budgets depend. The admission
     # policies judge the pods in these namespaces.
@@ -290,7 +291,7 @@ class Ledger:
 
     @property
     def shared_pools(self) -> tuple[Pool, ...]:
-        """Returns the pools whose devices are shared by budget."""
+        """Returns the pools that share the memory of their devices by budget."""
         return tuple(pool for pool in self.pools if pool.sharing is Sharing.MEMORY)
 
     def pool_of(self, labels: Mapping[str, str]) -> Pool | None:

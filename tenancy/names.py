@@ -1,30 +1,32 @@
-"""Contains every string that the cluster sees.
+"""Defines every name that the project uses in the cluster.
 
-Names with the operator's resource domain are properties of `Names`; the others are constants.
+The names that contain the operator's resource domain are properties of `Names`. All other names are constants.
 """
 
 from dataclasses import dataclass
 
 PROJECT = "gpu-tenancy"
 
-# The resources of NVIDIA's device plugin, and the labels of feature discovery.
+# The resources of NVIDIA's device plugin, and names that NVIDIA's software uses.
 GPU = "nvidia.com/gpu"
-GPU_SHARED = "nvidia.com/gpu.shared"  # the name of a time slice, unless the slice is called a GPU (renameByDefault)
+GPU_SHARED = "nvidia.com/gpu.shared"  # the resource of a time slice, if the device plugin runs with renameByDefault
 GPU_RUNTIME_CLASS = "nvidia"
 GPU_TAINT = "nvidia.com/gpu"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 DRIVER_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
-# The variable with a container's cap: whole MiB on each of its devices (container toolkit from 1.20.1 on).
+# The environment variable with a container's cap, in whole MiB on each of its devices (container toolkit 1.20.1 or
+# later).
 MEMORY_LIMIT = "NVIDIA_GPU_MEMORY_LIMIT"
 MEMORY_REQUEST = "NVIDIA_GPU_MEMORY_REQUEST"
-# The driver keeps memory limits by control group. Each container has a directory below this one.
+# NVIDIA's driver sets memory limits for each control group. The control group of each container is a directory below
+# this directory.
 CGROUPS = "/sys/fs/cgroup"
-# GPU feature discovery writes these labels: the MiB of one device, and the number of physical devices of the node.
+# GPU feature discovery sets these labels on a node: the MiB of one device, and the number of physical devices.
 LABEL_GPU_MEMORY = "nvidia.com/gpu.memory"
 LABEL_GPU_COUNT = "nvidia.com/gpu.count"
 LABEL_GPU_REPLICAS = "nvidia.com/gpu.replicas"
 
-# The suffix of the resource that reconcile advertises, under any domain.
+# The suffix of the resource that reconcile advertises. The prefix is the operator's domain.
 GPUMEM_SUFFIX = "/gpumem"
 GPU_COUNT_SUFFIX = "/gpu-count"
 
@@ -34,64 +36,70 @@ LABEL_PART_OF = "app.kubernetes.io/part-of"
 LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 
-# The class of a node's own pods. The kubelet gives them an oom_score_adj of -997, and does not evict them.
+# The PriorityClass of pods that a node cannot run without. The kubelet gives these pods an oom_score_adj of -997 and
+# does not evict them.
 NODE_CRITICAL = "system-node-critical"
-# The class of the cluster's own pods, and of our agents. No tenant's class is above it.
+# The PriorityClass of pods that a cluster cannot run without, and of our agents. No tenant has a PriorityClass with a
+# higher value.
 CLUSTER_CRITICAL = "system-cluster-critical"
-# This sysctl of a pod's own IPC namespace is safe by Kubernetes' list. It frees shared memory that no process has
-# attached.
+# Kubernetes lists this sysctl of a pod's IPC namespace as safe. The sysctl frees shared memory that no process uses any
+# more.
 SHM_RMID_FORCED = "kernel.shm_rmid_forced"
-# The prefix of both names, which Kubernetes reserves.
+# The prefix of both PriorityClasses, which Kubernetes reserves.
 SYSTEM_PRIORITIES = "system-"
 
-# Kubernetes sets this label on every namespace. Admission policies select by it, because nobody can forge it.
+# Kubernetes sets this label on every namespace. Our admission policies select namespaces by this label, because nobody
+# can forge it.
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
 LABEL_HOSTNAME = "kubernetes.io/hostname"
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"
-# Kubernetes judges a workload's template by this level, and warns its author.
+# With these labels, Kubernetes checks a workload's template against a level and warns the user.
 POD_SECURITY_AUDIT = "pod-security.kubernetes.io/audit"
 POD_SECURITY_WARN = "pod-security.kubernetes.io/warn"
 
-# Admission skips a namespace with this label. Only an account that may change our policies may set the label.
+# Our admission policies skip a namespace with this label. Only an account that may change our admission policies may
+# set this label.
 EXEMPT, EXEMPT_VALUE = "gpu-tenancy/exempt", "true"
 # Every object of a stack has this label: the stack's project and name, such as gpu-tenancy/prod.
 STACK = "gpu-tenancy/stack"
 
-# This namespace is exempt by name. It always exists, so no tenant can create it.
+# Our admission policies exempt this namespace by its name. The namespace always exists, so no tenant can create it.
 EXEMPT_BY_NAME = "kube-system"
 
 # The Deployment controller sets this label on ReplicaSets and their pods.
 POD_TEMPLATE_HASH = "pod-template-hash"
 
-# The API group, kinds and labels of Kueue.
+# The API group, labels and annotations of Kueue.
 KUEUE_GROUP = "kueue.x-k8s.io"
 KUEUE_API = f"{KUEUE_GROUP}/v1beta2"
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-DEFAULT_QUEUE = "default"  # the LocalQueue of work that names none
+DEFAULT_QUEUE = "default"  # the LocalQueue of work that names no queue
 KUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 KUEUE_FEWEST_PODS = "kueue.x-k8s.io/job-min-parallelism"
-# With this namespace label, Kueue manages the Jobs of the namespace. The label does not use the resource domain: while
-# Kueue restarted for another label, Jobs would start without waiting for their turn.
+# With this namespace label, Kueue manages the Jobs of the namespace. The label does not contain the resource domain,
+# because a change of the label restarts Kueue. While Kueue restarts, Jobs would start without quota.
 QUEUE_TENANT = "gpu-tenancy/queue-tenant"
-# Every pod that Kueue admitted has this label, and the name of its Workload (apis/kueue/v1beta2/topology_types.go).
+# Kueue adds the first label to every pod that it admits. The annotation has the name of the pod's Workload
+# (apis/kueue/v1beta2/topology_types.go).
 KUEUE_MANAGED_LABEL = "kueue.x-k8s.io/managed"
 KUEUE_POD_SET_LABEL = "kueue.x-k8s.io/podset"
 KUEUE_WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 
-# The ConfigMap of the ledger in the system namespace, which agents and the policy pack read.
+# The ConfigMap with the ledger in the system namespace. The agents and the policy pack read it.
 LEDGER = "gpu-tenancy-ledger"
 LEDGER_KEY = "ledger.json"
 
-# The ConfigMap of the memory pools in the system namespace, which the policy pack reads.
+# The ConfigMap with the memory pools in the system namespace. The policy pack reads it.
 HOST_MEMORY_POOLS = "gpu-tenancy-memory-pools"
 HOST_MEMORY_POOLS_KEY = "memory-pools.json"
 
-# The namespace of the ledger and the agents, unless a stack names another.
+# The default namespace of the ledger and of the agents.
 SYSTEM_NAMESPACE = "gpu-tenancy-system"
-# The port of the exporters, unless a stack names another.
+# The default port of the exporters.
 EXPORTER_PORT = 9401
 
-# The agents' workload, ServiceAccount and roles all have this name.
+# The names of each agent's workload, ServiceAccount and roles. The first name begins the name of the ConfigMap with the
+# agents' code.
 AGENTS = "gpu-tenancy-agents"
 AGENTS_KEY = "agents.pyz"
 RECONCILE = "gpumem-reconcile"
@@ -99,47 +107,50 @@ WATCHDOG = "gpu-vram-watchdog"
 GATE = "gpu-demand-gate"
 EXPORTER = "gpu-memory-exporter"
 GUARD = "memory-guard"
-# The guard's pods have this label with their memory pool.
+# The pods of the guard have this label, with the name of their memory pool.
 LABEL_HOST_MEMORY_POOL = "gpu-tenancy/memory-pool"
 ALERTS = "gpu-tenancy"
 DASHBOARD = "gpu-tenancy-dashboard"
 PROMETHEUS_OPERATOR_API = "monitoring.coreos.com/v1"
-# Each of our alerts has this label with the project's name. The digest of alerts selects by it.
+# Each of our alerts has this label, with the project's name as its value. The digest selects its alerts by this label.
 ALERT_LABEL = "part_of"
 
-# The key of an agent's journal, which lasts across runs. The ConfigMap is named after the agent.
+# The key of an agent's journal in its ConfigMap. The ConfigMap is kept between runs and has the name of the agent.
 JOURNAL_KEY = "journal.json"
-JOURNAL_WRITE_KEY = "write"  # identifies the write of the content: no two writes have the same value
+JOURNAL_WRITE_KEY = "write"  # a value that is different for each write of the journal
 
-# The ClusterRoles for users of kubectl gpumem.
+# The ClusterRoles that let people use kubectl gpumem.
 VIEWER = "gpumem-viewer"
 OPERATOR = "gpumem-operator"
 
-# The directory of the agents' code in every pod, and the annotation with the SHA-256 of the code.
+# The directory with the agents' code in every pod. The annotation has the SHA-256 of the code.
 AGENTS_DIRECTORY = "/opt/gpu-tenancy"
 AGENTS_DIGEST = "gpu-tenancy/sha256"
 
-# With this annotation, Pulumi replaces a failed Job. Otherwise every later `pulumi up` would wait for the failed Job.
+# With this annotation, Pulumi replaces a failed Job. Without the annotation, every later `pulumi up` would wait for the
+# failed Job.
 REPLACE_UNREADY = "pulumi.com/replaceUnready"
-# With this annotation, Pulumi's provider overrules other writers of the fields that it applies.
+# With this annotation, Pulumi's provider overwrites fields that another program has set.
 APPLY_BY_FORCE, APPLY_BY_FORCE_VALUE = "pulumi.com/patchForce", "true"
 
-# A device in a ResourceSlice has these attributes, and a capacity, which is all of its memory.
+# The attributes of a device in a ResourceSlice. The device also has a capacity, which is its whole memory.
 RESOURCE_GROUP = "resource.k8s.io"
 RESOURCE_API = f"{RESOURCE_GROUP}/v1"
 DEVICE_UUID = "uuid"
 DEVICE_INDEX = "index"
 DEVICE_MEMORY = "memory"
-# NVIDIA's own DRA driver. It has this type for whole GPUs, and reports their whole memory as we do.
+# The name of NVIDIA's DRA driver. This driver gives whole GPUs this type and, like our exporter, publishes their whole
+# memory.
 NVIDIA_DEVICE_DRIVER = "gpu.nvidia.com"
-NVIDIA_DEVICE_CLASS = "gpu.nvidia.com"  # the class of every whole GPU in NVIDIA's chart
+NVIDIA_DEVICE_CLASS = "gpu.nvidia.com"  # the DeviceClass of all whole GPUs in NVIDIA's chart
 NVIDIA_DEVICE_TYPE = "type"
 NVIDIA_WHOLE_GPU = "gpu"
-# This attribute of a device in a pool with caps is CAN_CAP, or the reason why the device cannot cap.
+# In a pool with caps, each device has this attribute. Its value is CAN_CAP, or the reason why the driver cannot enforce
+# caps on the device.
 DEVICE_CAP = "memoryCap"
 CAN_CAP = "able"
 
-# The reasons of Kubernetes Events on a Node.
+# The reasons of our Events on a Node.
 EVENT_ADVERTISED = "GpuMemoryAdvertised"
 EVENT_REMOVED = "GpuMemoryRemoved"
 EVENT_WITHHELD = "GpuMemoryWithheld"
@@ -149,7 +160,7 @@ EVENT_SHORT = "GpuMemoryShort"
 EVENT_LABELS_GONE = "GpuMemoryLabelsGone"
 EVENT_SLICES_GONE = "GpuMemorySlicesGone"
 EVENT_UNREADABLE = "GpuMemoryRequestUnreadable"
-# The reasons of the watchdog's Events, on a pod or, for the recycle limit, on the node.
+# The reasons of the watchdog's Events on a pod. An Event about the recycle limit is on the Node.
 EVENT_RECYCLED = "GpuMemoryRecycled"
 EVENT_WOULD_RECYCLE = "GpuMemoryWouldRecycle"
 EVENT_SPARED = "GpuMemoryOverBudget"
@@ -160,7 +171,7 @@ EVENT_UNDECLARED = "GpuMemoryUndeclared"
 EVENT_BLIND = "GpuMemoryNotJudged"
 EVENT_UNCAPPED = "GpuMemoryNotCapped"
 
-# The reasons of Kubernetes Events on a Deployment behind a gate.
+# The reasons of the gate's Events on the Deployment of an on-demand workload.
 EVENT_GATE_OPENED = "GpuGateOpened"
 EVENT_GATE_CLOSED = "GpuGateClosed"
 EVENT_GATE_WOULD_OPEN = "GpuGateWouldOpen"
@@ -170,7 +181,7 @@ EVENT_GATE_LEFT_ALONE = "GpuGateLeftAlone"
 EVENT_GATE_UNANSWERED = "GpuGateUnanswered"
 EVENT_GATE_REFUSED = "GpuGateRefused"
 
-# The reasons of the guard's Events on a pod that the guard protects.
+# The reasons of the guard's Events on a protected pod.
 EVENT_GUARDED = "OomScoreLowered"
 EVENT_UNGUARDED = "OomScoreNotLowered"
 
@@ -179,43 +190,49 @@ EVENT_SEAT_HELD = "GpuSeatHeldBack"
 EVENT_SEAT_OVERCROWDED = "GpuSeatOvercrowded"
 EVENT_DEVICE_LOST = "GpuDeviceLost"
 
-# The exporter's metrics by device; `gpu` is the device's index, `uuid` its identity.
+# The exporter's metrics of each device. The label `gpu` is the device's index, and `uuid` is its UUID.
 METRIC_DEVICE_TOTAL = "gpu_device_memory_total_bytes"
 METRIC_DEVICE_USED = "gpu_device_memory_used_bytes"
 METRIC_DEVICE_FREE = "gpu_device_memory_free_bytes"
-METRIC_UNREADABLE = "gpu_device_unreadable"  # by `gpu` alone, because the UUID cannot be read
-METRIC_UNHEALTHY = "gpu_device_unhealthy"  # only for an unhealthy device; `fault` is the value of its taint
+METRIC_UNREADABLE = "gpu_device_unreadable"  # Has only the label `gpu`, because the UUID cannot be read.
+# Exists only for an unhealthy device. The label `fault` has the value of the device's taint.
+METRIC_UNHEALTHY = "gpu_device_unhealthy"
 METRIC_SAMPLE_AGE = "gpu_memory_sample_age_seconds"
 METRIC_BUILD_INFO = "gpu_memory_exporter_build_info"
-# This metric is by container: namespace, pod, pod_uid, container, gpu, uuid. The names are empty until the API has
-# reported them.
+# The exporter's metric of each container, with the labels namespace, pod, pod_uid, container, gpu and uuid. The names
+# are empty until the exporter has read them from the API.
 METRIC_POD_USED = "gpu_pod_memory_used_bytes"
-# By device: the use outside known containers, and the number of processes with a use that NVML does not report. If
-# there is such a process, the use by pod is partial.
+# Metrics of each device: the use outside of known containers, and the number of processes for which NVML reports no
+# use. If such a process exists, the figures of pods on this device are incomplete.
 METRIC_UNATTRIBUTED = "gpu_memory_unattributed_bytes"
 METRIC_UNKNOWN_PROCESSES = "gpu_memory_unknown_processes"
-# These metrics are by pod (namespace, pod, pod_uid) that declares gpumem. They are sums over all devices.
+# Metrics of each pod that requests gpumem, with the labels namespace, pod and pod_uid. The values are sums over all
+# devices.
 METRIC_POD_DECLARED = "gpu_pod_memory_declared_bytes"
 METRIC_POD_OVER = "gpu_pod_memory_over_bytes"
-# By capped container and device: the limit in NVML; 1 if the limit is the budget, else 0 with the reason.
+# Metrics of each container with a cap, by device. The first is the limit that NVML reports. The second is 1 if this
+# limit equals the budget; otherwise it is 0 and has a label with the reason.
 METRIC_LIMIT = "gpu_container_memory_limit_bytes"
 METRIC_CAPPED = "gpu_container_memory_capped"
-# By device of a pool with caps: 1 if the device's driver can enforce caps, else 0 with the reason.
+# A metric of each device in a pool with caps. It is 1 if the device's driver can enforce caps; otherwise it is 0 and
+# has a label with the reason.
 METRIC_CAN_CAP = "gpu_device_memory_cap_able"
-# The ledger's metrics: by pool; by pool, tenant and seat.
+# Metrics of the ledger. The first three are by pool, and the last is by pool, tenant and seat.
 METRIC_POOL_ADVERTISED = "gpu_pool_memory_advertised_bytes"
 METRIC_POOL_PROMISED = "gpu_pool_memory_promised_bytes"
 METRIC_POOL_FLOOR = "gpu_pool_memory_floor_bytes"
 METRIC_SEAT = "gpu_seat_memory_bytes"
-# Prometheus records these each minute, by tenant and pool: all seats, and the use of the tenant's pods.
+# Prometheus records these two series each minute, by tenant and pool: the MiB of all seats, and the use of the tenant's
+# pods.
 RECORDED_SEATS = "tenant_pool:gpu_seat_memory_bytes:sum"
 RECORDED_USED = "tenant_pool:gpu_pod_memory_used_bytes:sum"
-# The metrics of the watchdog's journal.
+# Metrics from the watchdog's journal.
 METRIC_RECYCLES = "gpu_watchdog_recycles_last_hour"
-METRIC_TENANT_RECYCLES = "gpu_watchdog_tenant_recycles_last_hour"  # by each tenant that has had a recycle
+METRIC_TENANT_RECYCLES = "gpu_watchdog_tenant_recycles_last_hour"  # for each tenant with at least one recycle
 METRIC_API_AGE = "gpu_memory_exporter_api_age_seconds"
 
-# The scheduler extender's metrics: seconds by verb, refusals by reason, drift by kind; by device: node, gpu, uuid.
+# Metrics of the scheduler extender: seconds by verb, refusals by reason, and differences of its cache from the API by
+# kind. Metrics of a device have the labels node, gpu and uuid.
 METRIC_EXTENDER_SECONDS = "gpu_extender_request_seconds"
 METRIC_EXTENDER_REFUSALS = "gpu_extender_refusals_total"
 METRIC_EXTENDER_LEADING = "gpu_extender_leading"
@@ -226,13 +243,14 @@ METRIC_EXTENDER_RESERVATIONS = "gpu_extender_reservations"
 METRIC_EXTENDER_UNSETTLED = "gpu_extender_unsettled_binds"
 METRIC_EXTENDER_WAITING = "gpu_extender_waiting_pods"
 METRIC_EXTENDER_DRIFT = "gpu_extender_ledger_drift"
-# These metrics count by pool the seats that wait for memory used over budget, and the seats placed on such memory.
+# Two metrics by pool: the seats that wait because other pods exceed their budgets, and the seats that were placed on
+# such memory.
 METRIC_EXTENDER_HELD_SEATS = "gpu_extender_held_seats"
 METRIC_EXTENDER_OVERCROWDED = "gpu_extender_overcrowded_seats_total"
 METRIC_EXTENDER_MEASURED_AGE = "gpu_extender_measured_age_seconds"
 
-# The guard's metrics by protected pod (namespace, pod, pod_uid): the highest oom_score_adj that the guard leaves, the
-# number of processes at or below it, and the number of processes that the guard cannot lower.
+# Metrics of the guard for each protected pod, with the labels namespace, pod and pod_uid. They are the highest allowed
+# oom_score_adj, the number of processes that comply, and the number of processes that the guard cannot lower.
 METRIC_GUARD_ADJ = "memory_guard_oom_score_adj"
 METRIC_GUARD_HELD = "memory_guard_held_processes"
 METRIC_GUARD_UNHELD = "memory_guard_unheld_processes"
@@ -240,163 +258,184 @@ METRIC_GUARD_API_AGE = "memory_guard_api_age_seconds"
 
 # The ResourceQuota in the agents' namespaces.
 CRITICAL_PODS = "critical-pods"
-# The exporter's claim on all devices of its node, and the label that the exporter's namespace needs for this
-# (KEP-5018).
+# The exporter's ResourceClaim on all devices of its node. The label is needed on the exporter's namespace for this
+# claim (KEP-5018).
 EXPORTER_CLAIM = "gpu-memory-exporter-devices"
 ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
-# The ResourceQuota in each tenant, and the ResourceQuota for claims on the tenant's seats.
+# The ResourceQuota of each tenant for gpumem, and the ResourceQuota for claims on the tenant's seats.
 SEATS = "gpumem-seats"
 SEAT_CLAIM_QUOTA = "gpumem-seat-claims"
-# The name of a pod's claim on a seat, and of the request in the claim.
+# The name of a pod's claim on a seat, and of the device request in this claim.
 SEAT_CLAIM = "gpumem"
 
-# The ResourceQuotas of a memory pool's classes in a tenant. Each is named after its class.
+# The ResourceQuotas of a tenant for the PriorityClasses of a memory pool. The name of each ResourceQuota ends with its
+# PriorityClass.
 HOST_MEMORY_QUOTA = "memory-pool"
 
 # Kueue's Helm release.
 KUEUE = "kueue"
-KUEUE_SERVICE_ACCOUNT = f"{KUEUE}-controller-manager"  # the chart adds this suffix to the release's name
+KUEUE_SERVICE_ACCOUNT = f"{KUEUE}-controller-manager"  # the chart appends this suffix to the name of the release
 
-# An annotation on the scheduler's ResourceClaim. A change of it makes kube-scheduler try waiting pods again.
+# An annotation on the ResourceClaim of the scheduler. When the annotation changes, kube-scheduler tries waiting pods
+# again.
 RETRY_ANNOTATION = "gpu-tenancy/tried-again"
 
-# The mirror of a static pod has this annotation. Only its node's kubelet writes it (pkg/kubelet/types).
+# The API object of a static pod has this annotation. Only the kubelet of the pod's node sets the annotation
+# (pkg/kubelet/types).
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
-# The accounts that make the pods of Jobs: the account of the Job controller, or the account of all controllers.
+# The accounts that create the pods of Jobs. A cluster uses an account for the Job controller, or one account for all
+# controllers.
 JOB_CONTROLLERS = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")
-# The accounts that make the claims of pods.
+# The accounts that create the ResourceClaims of pods.
 CLAIM_CONTROLLERS = ("system:serviceaccount:kube-system:resource-claim-controller", "system:kube-controller-manager")
-# This account removes deleted owners from the objects that they owned. Without an account of its own, it is the last of
-# those above.
+# The account that removes deleted owners from the ownerReferences of objects. A cluster with one account for all
+# controllers does not use this account.
 GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
-# The cluster's own scheduler, which binds every pod that is not placed by device.
+# The account of the cluster's default scheduler, which binds every pod that is not placed by device.
 SCHEDULER_ACCOUNT = "system:kube-scheduler"
 
-# Placement by device uses a second kube-scheduler. This names its workload, account and Lease, and the schedulerName of
-# its pods.
+# The names of the second kube-scheduler, which places pods by device. The first name is for its workload, account and
+# Lease, and the second is the schedulerName of its pods.
 SCHEDULER = "gpu-tenancy-scheduler"
 SCHEDULER_NAME = "gpu-tenancy"
-# The extender's refusal has this text if only memory in use keeps the pod out. Gate and watchdog read it in the pod's
-# condition.
+# The extender's refusal contains this text if a pod would fit by the ledger but the memory is in use. The gate and the
+# watchdog find this text in the pod's condition.
 REFUSED_AS_MEASURED = "as measured and less the floor"
-# Upstream's name for the program, for its container and for the key of its ConfigMap.
+# The name that Kubernetes uses for this program, and our name for its container and for the key of its ConfigMap.
 KUBE_SCHEDULER = "kube-scheduler"
-# The roles that Kubernetes has for a scheduler (plugin/pkg/auth/authorizer/rbac/bootstrappolicy).
+# The ClusterRoles that Kubernetes defines for a scheduler (plugin/pkg/auth/authorizer/rbac/bootstrappolicy).
 KUBE_SCHEDULER_ROLES = ("system:kube-scheduler", "system:volume-scheduler")
 AUTHENTICATION_READER = "extension-apiserver-authentication-reader"
 
-# The one policy of the policy pack, and the key of `--policy-pack-config`.
+# The name of the only policy in the policy pack, which is also its key in `--policy-pack-config`.
 POLICY_PACK = "gpu-tenancy"
 POLICY = "gpu-tenancy"
 
 
 @dataclass(frozen=True)
 class Names:
-    """Builds the names under the operator's resource domain, for instance `viktorbarzin.me`."""
+    """Builds the names that contain the operator's resource domain, for instance `viktorbarzin.me`."""
 
     domain: str
 
     @property
     def gpumem(self) -> str:
-        """Returns the extended resource for whole MiB of GPU memory."""
+        """Returns the name of the extended resource that counts whole MiB of GPU memory."""
         return f"{self.domain}{GPUMEM_SUFFIX}"
 
     @property
     def gpu_count(self) -> str:
-        """Returns the extended resource for physical devices of the node."""
+        """Returns the name of the extended resource that counts the physical devices of a pod."""
         return f"{self.domain}{GPU_COUNT_SUFFIX}"
 
     @property
     def requests_gpumem(self) -> str:
-        """Returns the only ResourceQuota key for gpumem that Kubernetes enforces
+        """Returns the ResourceQuota key for gpumem, the only spelling that Kubernetes enforces
         (pkg/quota/v1/evaluator/core/pods.go).
         """
         return f"requests.{self.gpumem}"
 
     @property
     def requests_gpu_count(self) -> str:
-        """Returns the only ResourceQuota key for gpu-count that Kubernetes enforces."""
+        """Returns the ResourceQuota key for gpu-count, the only spelling that Kubernetes enforces."""
         return f"requests.{self.gpu_count}"
 
     @property
     def capacity_finalizer(self) -> str:
-        """Returns the ledger's finalizer. reconcile removes it after the capacity keys of every node."""
+        """Returns the finalizer of the ledger's ConfigMap.
+
+        Reconcile first removes the advertised capacity from every node, and then this finalizer.
+        """
         return f"{self.domain}/advertised-capacity"
 
     @classmethod
     def of_capacity_finalizer(cls, finalizer: str) -> "Names | None":
-        """Returns the names behind a capacity finalizer, or None for any other finalizer."""
+        """Returns the names that belong to a capacity finalizer, or None for any other finalizer."""
         names = cls(finalizer.partition("/")[0])
         return names if names.capacity_finalizer == finalizer else None
 
     @property
     def device_driver(self) -> str:
-        """Returns the driver of the ResourceSlices in which the exporter publishes devices; at most 63 characters."""
+        """Returns the driver name in the ResourceSlices in which the exporter publishes devices.
+
+        The name has at most 63 characters.
+        """
         return f"gpumem.{self.domain}"
 
     def device_class(self, seat: str) -> str:
-        """Returns the DeviceClass of a resident's seat."""
+        """Returns the name of the DeviceClass of a resident's seat."""
         return f"{seat}.{self.device_driver}"
 
     @property
     def unhealthy_taint(self) -> str:
-        """Returns the taint of an unhealthy device in a ResourceSlice: no new pods. The taint's value is the fault."""
+        """Returns the key of the taint on an unhealthy device in a ResourceSlice.
+
+        A device with this taint gets no new pods. The value of the taint is the fault.
+        """
         return f"{self.domain}/unhealthy"
 
     @property
     def device_annotation_prefix(self) -> str:
-        """Returns the prefix of pod annotations with the pod's devices. Only the scheduler writes these annotations."""
+        """Returns the prefix of the pod annotations that record the pod's devices.
+
+        Only the scheduler writes these annotations.
+        """
         return f"device.{self.domain}/"
 
     @property
     def device_index(self) -> str:
-        """Returns the pod annotation with the indices of the pod's devices on the node, such as "1" or "0,2"."""
+        """Returns the pod annotation with the indexes of the pod's devices on its node, such as "1" or "0,2"."""
         return f"{self.device_annotation_prefix}index"
 
     @property
     def device_uuid(self) -> str:
-        """Returns the pod annotation with the devices' UUIDs, which become NVIDIA_VISIBLE_DEVICES in the containers."""
+        """Returns the pod annotation with the UUIDs of the pod's devices.
+
+        The containers get them as NVIDIA_VISIBLE_DEVICES.
+        """
         return f"{self.device_annotation_prefix}uuid"
 
     @property
     def device_mib(self) -> str:
-        """Returns the pod annotation with the whole MiB that the pod has on each of its devices."""
+        """Returns the pod annotation with the whole MiB that the pod holds on each of its devices."""
         return f"{self.device_annotation_prefix}mib"
 
     @property
     def device_assumed_at(self) -> str:
-        """Returns the pod annotation with the time at which the devices were chosen, in nanoseconds since 1970."""
+        """Returns the pod annotation with the time of the choice of devices, in nanoseconds since 1970."""
         return f"{self.device_annotation_prefix}assumed-at"
 
     @property
     def device_excluded(self) -> str:
-        """Returns the operator's node annotation with the indices of devices that take no new pod, such as "0,2"."""
+        """Returns the node annotation in which the operator lists the indexes of devices that take no new pod, such as
+        "0,2".
+        """
         return f"{self.device_annotation_prefix}excluded"
 
 
 def journal(agent: str) -> str:
-    """Returns the ConfigMap that holds the journal of the agent of that name."""
+    """Returns the name of the ConfigMap with the journal of an agent."""
     return f"{agent}-journal"
 
 
 def seat_claim_template(seat: str) -> str:
-    """Returns the ResourceClaimTemplate of a resident's seat, in the namespace of its tenant."""
+    """Returns the name of the ResourceClaimTemplate of a resident's seat. The template is in the tenant's namespace."""
     return f"{seat}-{SEAT_CLAIM}"
 
 
 def devices_quota(device_class: str) -> str:
-    """Returns the ResourceQuota key for the devices that claims of the class ask for in a namespace."""
+    """Returns the ResourceQuota key that limits the devices in a namespace's claims on a DeviceClass."""
     return f"{device_class}.deviceclass.{RESOURCE_GROUP}/devices"
 
 
 def guard(host_memory_pool: str) -> str:
-    """Returns the DaemonSet that guards the nodes of the memory pool of that name."""
+    """Returns the name of the guard's DaemonSet for a memory pool."""
     return f"{GUARD}-{host_memory_pool}"
 
 
 def labels(component: str, name: str | None = None) -> dict[str, str]:
-    """Returns the recommended labels of an object that belongs to one of our components."""
+    """Returns the recommended Kubernetes labels for an object of one of our components."""
     return {
         LABEL_NAME: name or component,
         LABEL_COMPONENT: component,
@@ -406,8 +445,8 @@ def labels(component: str, name: str | None = None) -> dict[str, str]:
 
 
 def node_agent_namespace(system_namespace: str) -> str:
-    """Returns the namespace of agents that need the host's process table.
+    """Returns the name of the namespace for agents that must read the node's process table.
 
-    All other agents can be held to `restricted`.
+    Pod Security can restrict all other agents to the level `restricted`.
     """
     return f"{system_namespace}-nodes"

@@ -1,4 +1,4 @@
-"""Defines a pod's recorded use, and finds the workload of a pod by the pod's name."""
+"""Defines the recorded use of a pod, and finds the workload of a pod by the pod's name."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,7 +7,11 @@ from typing import Protocol, TypeVar
 
 @dataclass(frozen=True)
 class PodHistory:
-    """A pod's use of one device: (seconds since 1970, MiB), in the order of time."""
+    """A pod's use of one device over time.
+
+    Each sample is a time in seconds since 1970 and a number of MiB. The samples are sorted by time. (seconds since
+    1970, MiB), in the order of time.
+    """
 
     namespace: str
     pod: str
@@ -24,6 +28,6 @@ _Named = TypeVar("_Named", bound=HasName)
 
 
 def workload_of_pod(pod: str, workloads: Iterable[_Named]) -> _Named | None:
-    """Returns the workload with the longest name that begins the pod's name, or None."""
+    """Returns the workload with the longest name that the pod's name begins with, or None."""
     found = [each for each in workloads if pod == each.name or pod.startswith(f"{each.name}-")]
     return max(found, key=lambda each: len(each.name), default=None)

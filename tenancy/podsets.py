@@ -1,6 +1,6 @@
-"""Returns the pods that Kueue admits together, for each kind of work that it queues.
+"""Finds the pods that Kueue admits together, for each kind of work that Kueue queues.
 
-Manifests are plain JSON-like data in the form of the API, as in tenancy.workload. Source: PodSets in
+Manifests are JSON-like data with the fields of the Kubernetes API, as in tenancy.workload. Source: PodSets in
 pkg/controller/jobs of sigs.k8s.io/kueue.
 """
 
@@ -14,22 +14,22 @@ from tenancy.workload import Manifest, ShapeError, at, given, maps_at, pod_reque
 
 @dataclass(frozen=True)
 class PodSet:
-    """Counts pods of one template. `template` has their metadata and spec."""
+    """A number of pods with the same template. `template` has the metadata and spec of the pods."""
 
     name: str
     count: int
     template: Manifest
 
     def request(self, resource: str) -> int:
-        """Returns what the pods request together. Raises QuantityError and ShapeError."""
+        """Returns the total request of the pods. Raises QuantityError and ShapeError."""
         return self.count * pod_request(at(self.template, "spec"), resource)
 
 
 def pod_sets(manifest: Manifest, framework: FrameworkName) -> list[PodSet]:
-    """Returns the pod sets of one Workload of Kueue. A Deployment has a Workload for each pod.
+    """Returns the pod sets of one Workload object of Kueue. Kueue makes a Workload for each pod of a Deployment.
 
-    Raises ShapeError for a shape that the API refuses or that does not state its pods, QuantityError and
-    UnboundedError.
+    Raises ShapeError if the API would reject the manifest or the manifest does not define its pods. Raises
+    QuantityError and UnboundedError.
     """
     if framework in _SETS:
         return list(_SETS[framework](at(manifest, "spec")))
@@ -46,7 +46,7 @@ def _jobset(spec: Manifest) -> Iterator[PodSet]:
 
 
 def _leader_worker_set(spec: Manifest) -> Iterator[PodSet]:
-    """Yields the pods of one group. Kueue admits the groups one by one."""
+    """Yields the pods of one group of a LeaderWorkerSet. Kueue admits each group separately."""
     group = at(spec, "leaderWorkerTemplate")
     size, workers = whole(given(group, "size", 1)), at(group, "workerTemplate")
     yield PodSet("leader", 1, at(group, "leaderTemplate") or workers)
@@ -63,7 +63,7 @@ def _ray_cluster(spec: Manifest) -> Iterator[PodSet]:
 
 def _ray_job(spec: Manifest) -> Iterator[PodSet]:
     if at(spec, "clusterSelector"):
-        return  # It runs in a RayCluster that is there already.
+        return  # The RayJob uses an existing RayCluster.
     yield from _ray_cluster(at(spec, "rayClusterSpec"))
 
 
@@ -75,7 +75,10 @@ def _mpi_job(spec: Manifest) -> Iterator[PodSet]:
 
 
 def _train_job(spec: Manifest) -> Iterator[PodSet]:
-    """Yields the trainer's pods. The requests are in the runtime, unless the TrainJob replaces them."""
+    """Yields the pods of the trainer of a TrainJob.
+
+    The training runtime defines the requests, unless the TrainJob overrides them.
+    """
     trainer = at(spec, "trainer")
     resources = at(trainer, "resourcesPerNode")
     if not resources:

@@ -1,4 +1,7 @@
-"""Names the ValidatingAdmissionPolicies and MutatingAdmissionPolicies. A binding has the name of its policy."""
+"""Defines the names of the ValidatingAdmissionPolicies and MutatingAdmissionPolicies.
+
+A policy's binding has the same name as the policy.
+"""
 
 STAMP_PRIORITY = "gpu-tenancy-stamp-priority"
 PLACE_QUEUED = "gpu-tenancy-place-queued"
@@ -41,8 +44,8 @@ RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
 LEDGER_WRITES = "gpu-tenancy-ledger-writes"
 
-# These policies guard the agents' data and the nodes' status. A cluster without the stack
-# makes none of the requests that they deny. So they deny even while the stack observes.
+# These policies protect the agents' data and the nodes' status. A cluster without the stack makes none of the requests
+# that they deny. So these policies deny requests even while the stack observes.
 GUARDS = frozenset(
     {
         CAPACITY_WRITERS,

@@ -1,7 +1,7 @@
-"""Reads Kubernetes quantities in every spelling, and writes only the canonical one.
+"""Reads Kubernetes quantities in every spelling, and writes them in the canonical spelling.
 
-Source: k8s.io/apimachinery pkg/api/resource/quantity.go. The API server turns 5000 into "5k". So a reader
-that takes only digits loses tenants, and a writer that is not canonical shows drift on every refresh.
+Source: k8s.io/apimachinery pkg/api/resource/quantity.go. The API server changes 5000 to "5k". So code that reads only
+digits would miss tenants. Code that writes another spelling would show a difference on every refresh.
 """
 
 import math
@@ -14,34 +14,34 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SCALES = {suffix: Fraction(f"1e{exponent}") for suffix, exponent in _DECIMAL.items()} | {
     suffix: Fraction(2**exponent) for suffix, exponent in _BINARY.items()
 }
-# An exponent of four digits is refused.
+# The code rejects an exponent of four digits.
 _FORM = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)(?:[eE]([+-]?0*[0-9]{1,3})|([A-Za-z]{0,2}))")
-_MOST_DIGITS = 1000  # Python reads at most 4300 digits
-# The finest unit. A finer amount is rounded away from 0.
+_MOST_DIGITS = 1000  # Python reads at most 4300 digits.
+# The smallest unit. A smaller amount is rounded up, away from 0.
 _NANO = 10**9
 _MOST_BINARY = Fraction(2**63 - 1)
-# Kubernetes reads a suffix without digits as 0, except these suffixes and suffixes below nano.
+# Kubernetes reads a suffix without digits as 0, except for these suffixes and for suffixes below nano.
 _NEED_DIGITS = ("Pi", "Ei")
 
 
 class QuantityError(ValueError):
-    """The text is not a Kubernetes quantity, or is a fraction."""
+    """Raised when the text is not a Kubernetes quantity, or is a fraction where a whole number is needed."""
 
 
 def parse(value: object) -> Fraction:
     """Returns the exact value of a quantity in any spelling: 5000, 5000.0, "5000", "5k", "5e3", "4.8828125Ki",
     "5000000m".
 
-    Raises QuantityError for everything else: a bool, NaN, an empty string, an unknown suffix.
+    Raises QuantityError for all other values, such as a bool, NaN, an empty string or an unknown suffix.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        value = repr(value)  # takes a float by its digits, as JSON spells it: 0.1 is a tenth
+        value = repr(value)  # uses the digits of a float as in JSON, so that 0.1 is exactly a tenth
     if not isinstance(value, str) or not value:
         raise QuantityError(f"{value!r} is not a quantity")
     return _exact(value)
 
 
-@lru_cache(maxsize=4096)  # the quantities of a pod are read again and again
+@lru_cache(maxsize=4096)  # the same quantities are read many times
 def _exact(text: str) -> Fraction:
     match = _FORM.fullmatch(text)
     if match is None:
@@ -62,7 +62,10 @@ def _representable(amount: Fraction) -> Fraction:
 
 
 def whole(value: object) -> int:
-    """Parses a quantity of whole units (extended resources, MiB). Raises QuantityError also for fractions."""
+    """Parses a quantity that must be a whole number, such as MiB of an extended resource.
+
+    Raises QuantityError, also for a fraction.
+    """
     exact = parse(value)
     if exact.denominator != 1:
         raise QuantityError(f"{value!r} is not a whole number")

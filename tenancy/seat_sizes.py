@@ -1,4 +1,7 @@
-"""The sizes of a tenant's seats, with which admission compares its pods. Units: whole MiB of one device."""
+"""Computes the sizes of a tenant's seats, with which admission compares the tenant's pods.
+
+Units: whole MiB of one device.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,8 +13,9 @@ from tenancy.ledger import Seat
 class SeatSizes:
     """The sizes that a tenant's pods may have.
 
-    `spreads` has, by size, the number of devices that a pod may use with seats of one device. `several` has, by size,
-    the numbers of devices of seats with several devices. Each size of `several` is in `spreads` too, perhaps with 0.
+    For each size, `spreads` has the number of devices that a pod may use with seats of one device. For each size,
+    `several` has the numbers of devices of seats with several devices. `spreads` has each size of `several` too, with 0
+    if no seat of one device has this size.
     """
 
     spreads: Mapping[int, int] = field(default_factory=dict)
@@ -30,7 +34,7 @@ class SeatSizes:
         return SeatSizes(spreads=spreads, several={mib: tuple(sorted(found)) for mib, found in several.items()})
 
     def have(self, mib: int, devices: int) -> bool:
-        """Returns True if a pod with `mib` on each device is as large as a seat, or as several seats of one device."""
+        """Returns True if a pod with `mib` on each device matches one seat, or several seats of one device."""
         return devices in self.several.get(mib, ()) or devices <= self.spreads.get(mib, 0)
 
     @property

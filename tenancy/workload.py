@@ -1,7 +1,8 @@
-"""Counts the pods of a workload, and the requests of each pod, as the scheduler does.
+"""Counts the pods of a workload and the requests of each pod, in the same way as kube-scheduler.
 
-Manifests are plain JSON-like data in the form of the API. A null counts as an absent field. Numbers may be floats,
-because they travel through protobuf. Every function raises ShapeError if a map or a list is in a wrong place.
+Manifests are JSON-like data with the fields of the Kubernetes API. A field with the value null counts as absent. Whole
+numbers may be floats, because protobuf converts them. Every function raises ShapeError if a value has a wrong type
+where a map or a list is expected.
 """
 
 import math
@@ -13,7 +14,7 @@ from tenancy.quantity import parse, whole
 
 Manifest = Mapping[str, Any]
 
-# The path of the pod template in each built-in kind that runs pods.
+# The path of the pod template in the manifest of each built-in kind that runs pods.
 TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "Pod": (),
     "Deployment": ("spec", "template"),
@@ -24,27 +25,28 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "Job": ("spec", "template"),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
-_DEFAULT_SURGE = "25%"  # the default of a Deployment, pkg/apis/apps/v1/defaults.go
+_DEFAULT_SURGE = "25%"  # the default for a Deployment (pkg/apis/apps/v1/defaults.go)
 
 
 class ShapeError(ValueError):
-    """A manifest does not have the shape that the API takes."""
+    """Raised when a manifest does not have the shape that the API expects."""
 
 
 class UnboundedError(ValueError):
-    """No field of the manifest limits how many pods run at once."""
+    """Raised when no field of the manifest limits the number of pods that run at the same time."""
 
 
 def pod_template(manifest: Manifest) -> Manifest | None:
-    """Returns the metadata and spec of the pods that a built-in workload runs; None for a kind without pods."""
+    """Returns the metadata and spec of the pods of a built-in workload, or None for a kind without pods."""
     path = TEMPLATES.get(manifest["kind"])
     return None if path is None else at(manifest, *path)
 
 
 def pods_of(manifest: Manifest, *, nodes: int) -> int:
-    """Returns the most pods that a workload runs at once outside a rollout. A DaemonSet runs one on each of `nodes`.
+    """Returns the maximum number of pods that a workload runs at the same time outside a rollout.
 
-    Raises UnboundedError for a CronJob with runs that may pile up, and QuantityError.
+    Counts one pod on each of `nodes` for a DaemonSet. Raises QuantityError. Raises UnboundedError for a CronJob if the
+    number of its overlapping Jobs has no limit.
     """
     kind = manifest["kind"]
     spec = at(manifest, "spec")
@@ -62,10 +64,10 @@ def pods_of(manifest: Manifest, *, nodes: int) -> int:
 
 
 def surge_of(manifest: Manifest, *, nodes: int) -> int:
-    """Returns the pods that a rollout runs beyond `pods_of`. A workload that is scaled to 0 counts as one replica.
+    """Returns the number of additional pods that a rollout runs beyond `pods_of`.
 
-    Source: ResolveFenceposts in pkg/controller/deployment/util/deployment_util.go: a percentage is rounded up.
-    Raises QuantityError.
+    Counts a workload with 0 replicas as one with one replica. Source: ResolveFenceposts in
+    pkg/controller/deployment/util/deployment_util.go, where a percentage is rounded up. Raises QuantityError.
     """
     spec = at(manifest, "spec")
     if manifest["kind"] == "Deployment" and given(at(spec, "strategy"), "type", "RollingUpdate") == "RollingUpdate":
@@ -77,9 +79,10 @@ def surge_of(manifest: Manifest, *, nodes: int) -> int:
 
 
 def pod_request(pod_spec: Manifest, resource: str, *, per_unit: int = 1) -> int:
-    """Returns the request of one pod, rounded up to 1/`per_unit` of the unit, as the scheduler counts it.
+    """Returns the request of one pod as kube-scheduler counts it.
 
-    Source: PodRequests in k8s.io/component-helpers/resource/helpers.go. Raises QuantityError.
+    The result is in 1/`per_unit` of the unit, rounded up. Source: PodRequests in
+    k8s.io/component-helpers/resource/helpers.go. Raises QuantityError.
     """
     level = _pod_level(pod_spec, resource)
     request = containers_request(pod_spec, resource) if level is None else level
@@ -87,17 +90,20 @@ def pod_request(pod_spec: Manifest, resource: str, *, per_unit: int = 1) -> int:
 
 
 def containers_request(pod_spec: Manifest, resource: str) -> Fraction:
-    """Returns the sum of the containers' requests. Raises QuantityError.
+    """Returns the request that kube-scheduler computes from the pod's containers. Raises QuantityError.
 
-    Source: AggregateContainerRequests in k8s.io/component-helpers/resource/helpers.go. Containers and sidecars (init
-    containers that restart) add up. An init container adds up with the sidecars declared before it. The larger of both
-    sums counts.
+    Source: AggregateContainerRequests in k8s.io/component-helpers/resource/helpers.go. The first sum adds the
+    containers and the sidecars (init containers that restart). The second sum adds an init container and the sidecars
+    declared before it. The larger sum counts.
     """
     return at_once(pod_spec, lambda container: container_request(container, resource))
 
 
 def at_once(pod_spec: Manifest, amount: Callable[[Manifest], Fraction]) -> Fraction:
-    """Returns the most that the containers of a pod take together; `amount` returns the share of one container."""
+    """Returns the largest amount that the containers of a pod take at the same time.
+
+    `amount` returns the amount of one container.
+    """
     running = sum(map(amount, containers_of(pod_spec, "containers")), Fraction(0))
     sidecars = peak = Fraction(0)
     for container in containers_of(pod_spec, "initContainers"):
@@ -117,7 +123,7 @@ def container_request(container: Manifest, resource: str) -> Fraction:
 
 
 def pod_level_request(pod_spec: Manifest, resource: str) -> Fraction | None:
-    """Returns the request in the pod's own resources after the API server's defaults; None without a request.
+    """Returns the pod-level request after the API server has set defaults, or None if there is none.
 
     Source: defaultPodRequests in pkg/apis/core/v1/defaults.go. Raises QuantityError.
     """
@@ -142,22 +148,22 @@ def restarts(init_container: Manifest) -> bool:
 
 
 def containers_of(pod_spec: Manifest, *lists: str) -> Iterator[Manifest]:
-    """Yields the containers under `lists` (containers, initContainers), in their order.
+    """Yields the containers of the fields `lists` (containers, initContainers), in their order.
 
-    Without `lists`, yields both.
+    Without `lists`, yields the containers of both fields.
     """
     for name in lists or ("containers", "initContainers"):
         yield from maps_at(pod_spec, name)
 
 
 def given(mapping: Manifest, field: str, default: Any) -> Any:
-    """Returns the field, or the default if the field is absent."""
+    """Returns the value of the field, or the default if the field is absent or null."""
     value = mapping.get(field)
     return default if value is None else value
 
 
 def text(mapping: Manifest, field: str) -> str:
-    """Returns a string; empty if it is absent. Raises ShapeError for anything else."""
+    """Returns a string, or "" if the field is absent. Raises ShapeError for a value of any other type."""
     value = given(mapping, field, "")
     if not isinstance(value, str):
         raise ShapeError(f"{field} must be a string (got {value!r})")
@@ -165,7 +171,10 @@ def text(mapping: Manifest, field: str) -> str:
 
 
 def texts(mapping: Manifest, field: str) -> list[str]:
-    """Returns a list of strings; empty if it is absent. Raises ShapeError like `text`."""
+    """Returns a list of strings, or an empty list if the field is absent.
+
+    Raises ShapeError for a value of any other type.
+    """
     values = given(mapping, field, [])
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ShapeError(f"{field} must be a list of strings (got {values!r})")
@@ -173,7 +182,7 @@ def texts(mapping: Manifest, field: str) -> list[str]:
 
 
 def at(mapping: Manifest, *path: str) -> Manifest:
-    """Returns the map under `path`; empty if it is absent."""
+    """Returns the map at the path `path`, or an empty map if it is absent."""
     for depth, field in enumerate(path, 1):
         value = mapping.get(field)
         if value is not None and not isinstance(value, Mapping):
@@ -183,7 +192,7 @@ def at(mapping: Manifest, *path: str) -> Manifest:
 
 
 def maps_at(mapping: Manifest, *path: str) -> Sequence[Manifest]:
-    """Returns the list of maps under `path`; empty if it is absent."""
+    """Returns the list of maps at the path `path`, or an empty list if it is absent."""
     *parents, field = path
     value = given(at(mapping, *parents), field, ())
     if not isinstance(value, list | tuple) or not all(isinstance(item, Mapping) for item in value):
@@ -192,13 +201,19 @@ def maps_at(mapping: Manifest, *path: str) -> Sequence[Manifest]:
 
 
 def _job_pods(spec: Manifest) -> int:
-    """Returns the most pods of a Job. Without completions, a Job is a work queue, which only `parallelism` bounds."""
+    """Returns the maximum number of pods that a Job runs at the same time.
+
+    A Job without completions is a work queue, and only `parallelism` limits its pods.
+    """
     parallelism = _count(spec, "parallelism", 1)
     return min(parallelism, _count(spec, "completions", parallelism))
 
 
 def _pod_level(pod_spec: Manifest, resource: str) -> Fraction | None:
-    """Returns the pod-level request (cpu, memory, huge pages), which replaces the containers' requests if it is set."""
+    """Returns the pod-level request for cpu, memory or huge pages.
+
+    If the pod has such a request, it replaces the requests of the containers.
+    """
     if resource not in ("cpu", "memory") and not resource.startswith("hugepages-"):
         return None
     return pod_level_request(pod_spec, resource)
@@ -210,7 +225,7 @@ def _states(container: Manifest, resource: str) -> bool:
 
 
 def _share(amount: object, of: int) -> int:
-    """Returns the value of an IntOrString: a number, or a percentage of `of`, rounded up."""
+    """Returns the value of an IntOrString. A percentage is taken of `of` and rounded up."""
     if isinstance(amount, str) and amount.endswith("%"):
         return math.ceil(parse(amount.removesuffix("%")) * of / 100)
     return whole(amount)

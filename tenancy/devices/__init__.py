@@ -1,1 +1,1 @@
-"""Computes with GPU memory by device: placement, allocation, fragmentation, waiting seats, recycling."""
+"""Computes with the GPU memory of single devices: placement, allocation, fragmentation, waiting seats and recycles."""

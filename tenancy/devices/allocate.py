@@ -1,4 +1,4 @@
-"""Chooses the devices of a node that a pod gets. Units: whole MiB. Source: record 0003."""
+"""Chooses the devices that a pod gets on a node. Units: whole MiB. Source: docs/records/0003."""
 
 import heapq
 from collections.abc import Callable, Mapping
@@ -10,15 +10,16 @@ from tenancy.workload import Manifest, pod_request
 
 
 class Scoring(StrEnum):
-    """The preference among devices that have enough free memory."""
+    """The rule by which one of several devices with enough free memory is preferred."""
 
-    BEST_FIT = "best_fit"  # the least memory left over on the device
-    FRAGMENTATION = "fragmentation"  # the least memory that the usual pods can no longer use (fragmentation.py)
+    BEST_FIT = "best_fit"  # Prefers the device with the least memory left over.
+    # Prefers the device where the usual pods lose the least usable memory (fragmentation.py).
+    FRAGMENTATION = "fragmentation"
 
 
 @dataclass(frozen=True)
 class MemoryRequest:
-    """A request for `mib` on each of `count` devices of one node, and for CPU in thousandths."""
+    """A request for `mib` on each of `count` devices of one node, and for `cpu_milli` thousandths of a CPU."""
 
     mib: int
     count: int = 1
@@ -30,14 +31,17 @@ class MemoryRequest:
 
     @staticmethod
     def of(total_mib: int, count: int = 1, cpu_milli: int = 0) -> "MemoryRequest":
-        """Divides a pod's request over devices. Raises ValueError if the result is not in whole MiB."""
+        """Divides a pod's total request equally between its devices.
+
+        Raises ValueError if an equal part is not a whole number of MiB.
+        """
         if count < 1 or total_mib % count:
             raise ValueError(f"{total_mib} MiB cannot be shared out in equal parts to {count} devices")
         return MemoryRequest(total_mib // count, count, cpu_milli)
 
     @staticmethod
     def of_pod(spec: Manifest, names: Names) -> "MemoryRequest | None":
-        """Returns the request of a pod as the scheduler adds it up; None without GPU memory.
+        """Returns the request of a pod as kube-scheduler counts it, or None if the pod requests no GPU memory.
 
         Raises ValueError like `of`, QuantityError and ShapeError.
         """
@@ -51,21 +55,24 @@ class MemoryRequest:
 
 @dataclass(frozen=True)
 class DeviceChoice:
-    """Devices by index, and the cost of choosing them. The node with the lowest cost is best."""
+    """The indexes of the chosen devices, and the cost of this choice.
+
+    Among several nodes, the node with the lowest cost is the best.
+    """
 
     indices: tuple[int, ...]
     cost: float
 
 
-# A Chooser takes the free MiB by device index, and the node's free CPU if known. It returns None if too few devices
-# fit. The scheduler checks the CPU itself.
+# A Chooser takes a request, the free MiB by device index, and the node's free CPU (None if unknown). A Chooser returns
+# None if too few devices fit. kube-scheduler itself checks the CPU.
 Chooser = Callable[[MemoryRequest, Mapping[int, int], int | None], DeviceChoice | None]
 
 
 def best_fit(request: MemoryRequest, free: Mapping[int, int], cpu_milli: int | None = None) -> DeviceChoice | None:
-    """Returns the fullest devices that fit; of equals, those with the lowest index.
+    """Returns the fullest devices that fit the request. Among equally full devices, the lowest index comes first.
 
-    The cost is the MiB that stay free there.
+    The cost of the choice is the number of MiB that stay free on these devices.
     """
     del cpu_milli
     fitting = [(mib, index) for index, mib in free.items() if mib >= request.mib]

@@ -1,11 +1,11 @@
-"""Computes stranded memory: free GPU memory that the usual pods cannot use.
+"""Computes stranded memory: free GPU memory that the usual pods of the cluster cannot use.
 
-A pod of 8138 MiB cannot use 4069 free MiB, or any memory of a node that lacks CPU. The best place for a pod strands the
-least memory.
+For example, a pod of 8138 MiB cannot use a device with 4069 free MiB. It also cannot use a node without enough free
+CPU. The best choice of devices for a pod strands the least memory.
 
 Source: fragmentation gradient descent (Weng et al., "Beware of Fragmentation", USENIX ATC 2023) with memory as the
-device's dimension. Unlike the paper, this module counts all GPU pods as usual (the paper: the most frequent 95%). It
-leaves out all other pods.
+device's dimension. This module treats all GPU pods as usual pods, while the paper takes only the most frequent 95%.
+Pods without a GPU are not usual pods.
 """
 
 import math
@@ -18,16 +18,16 @@ from operator import mul
 
 from tenancy.devices.allocate import DeviceChoice, MemoryRequest, best_fit
 
-# Costs count in grains of this part of a usual pod's memory. Places that differ by less have equal costs, so that one
-# of them is filled first.
+# A cost is counted in grains. One grain is this fraction of the average memory of a usual pod. Choices that differ by
+# less than one grain cost the same, so that one device is filled before the next.
 _GRAIN = 0.1
-# The free MiB of each device, and the node's free CPU in thousandths if known.
+# The free MiB of each device of a node, and the node's free CPU in thousandths (None if unknown).
 State = tuple[Iterable[int], int | None]
-_KEPT = 1 << 14  # the number of node states that are remembered
+_KEPT = 1 << 14  # the maximum number of node states in the cache
 
 
 class Mix:
-    """The usual pods, each with its frequency. `choice` is a Chooser."""
+    """The requests of the usual pods, with their frequency. The method `choice` is a Chooser."""
 
     def __init__(self, usual: Iterable[MemoryRequest]) -> None:
         counts = Counter(usual)
@@ -36,25 +36,30 @@ class Mix:
             by_devices[request.mib, request.count].append((request.cpu_milli, count))
         total = counts.total()
         self._shapes = tuple(by_devices)
-        # For each shape, by rising CPU: the share of all pods with this shape and at most this CPU.
+        # For each shape, in order of rising CPU: the fraction of all pods with this shape and at most this CPU.
         self._shares = [_rising(needs, total) for needs in by_devices.values()]
         self._grain_mib = _GRAIN * sum(request.mib * count for request, count in counts.items()) / max(total, 1)
         self._usable = lru_cache(_KEPT)(self._usable_by_shape)
         self._enabled = lru_cache(_KEPT)(self._enabled_by_cpu)
 
     def stranded_mib(self, free: Iterable[int], cpu_milli: int | None) -> float:
-        """Returns the expected MiB of the free devices that a usual pod cannot use."""
+        """Returns the average of the free MiB that a usual pod cannot use."""
         total, usable = self._usable(tuple(sorted(free)))
         return float(total - sum(map(mul, usable, self._enabled(cpu_milli))))
 
     def cost(self, before: State, after: State) -> int:
-        """Returns the grains that become stranded between two states, rounded up: only a place that strands
-        nothing costs 0.
+        """Returns the cost of a change of state: the memory that becomes stranded, in grains.
+
+        The cost is rounded up, so only a choice that strands nothing costs 0.
         """
         return math.ceil(round((self.stranded_mib(*after) - self.stranded_mib(*before)) / self._grain_mib, 6))
 
     def choice(self, request: MemoryRequest, free: Mapping[int, int], cpu_milli: int | None) -> DeviceChoice | None:
-        """Returns the devices that strand the least; of equals, the best fit. The cost is the stranded memory."""
+        """Returns the devices where the pod strands the least memory.
+
+        Among equal choices, prefers the choice of `best_fit`. The cost of the choice is the memory that becomes
+        stranded, in grains.
+        """
         best = best_fit(request, free)
         if best is None or not self._shapes:
             return best
@@ -66,7 +71,7 @@ class Mix:
         return DeviceChoice(indices, self.cost((free.values(), cpu_milli), (_less(request, free, indices), left)))
 
     def _usable_by_shape(self, free: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        """Returns all free memory, and the part of it that each shape could use. `free` is sorted."""
+        """Returns the total free memory, and the part of it that a pod of each shape could use. `free` is sorted."""
         sums = (0, *accumulate(free))
         fitting = [bisect_left(free, mib) for mib, _ in self._shapes]
         usable = tuple(
@@ -76,7 +81,7 @@ class Mix:
         return sums[-1], usable
 
     def _enabled_by_cpu(self, cpu_milli: int | None) -> tuple[float, ...]:
-        """Returns for each shape the share of the usual pods that have this shape and find enough CPU."""
+        """Returns, for each shape, the fraction of the usual pods that have this shape and find enough CPU."""
         return tuple(
             shares[-1] if cpu_milli is None else shares[bisect_right(needs, cpu_milli)]
             for needs, shares in self._shares
@@ -89,7 +94,10 @@ def _rising(needs: Iterable[tuple[int, int]], total: int) -> tuple[list[int], li
 
 
 def _ways(request: MemoryRequest, free: Mapping[int, int], best: DeviceChoice) -> Sequence[tuple[int, ...]]:
-    """Returns one device of each size, the tightest first. For several devices, returns only the best fit."""
+    """Returns one device for each amount of free memory, the smallest amount first.
+
+    For a pod with several devices, returns only the choice of `best_fit`.
+    """
     if request.count > 1:
         return [best.indices]
     by_size: dict[int, int] = {}

@@ -1,6 +1,6 @@
 """Decides whether all items fit on the devices at the same time, each item on one device. The decision is exact.
 
-A node may have enough free memory in total while each single device has too little (docs/adr/0003). The first-fit
+A node may have enough free memory in total while each single device has too little (docs/records/0003). The first-fit
 method may find no placement although one exists. The module therefore compares sums first and then runs a complete
 depth-first search with a limit of steps. Units: MiB.
 """
@@ -59,7 +59,7 @@ class Impossible:
 
 @dataclass(frozen=True)
 class Undecided:
-    """The result of a search that used up its steps: it found neither a placement nor a proof that none exists."""
+    """The result of a search that used all its steps and found neither a placement nor a proof."""
 
     steps: int
 
@@ -169,7 +169,7 @@ def _crowd(ordered: Sequence[Item], sizes: Sequence[int]) -> Sequence[Item] | No
 
 
 def _choices(ordered: Sequence[Item], sizes: Sequence[int], steps: Work) -> list[int] | None:
-    """Returns, for each item, the free space of the device chosen for it, or None if there is no placement."""
+    """Returns the free space of the device that each item gets, or None if there is no placement."""
     needs = [item.mib for item in ordered]
     return _best_fit(needs, sizes) or _search(needs, sizes, steps)
 

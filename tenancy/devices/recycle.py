@@ -1,6 +1,6 @@
-"""Chooses the offenders to recycle on a device under its floor, for the watchdog (record 0000). Units: whole MiB.
+"""Chooses which offenders the watchdog recycles on a device below its floor (docs/records/0000). Units: whole MiB.
 
-A recycled pod takes its declared memory again, so a recycle restores only the overshoot.
+After its restart, a recycled pod takes its budget again. A recycle therefore frees only the overshoot.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,7 +10,10 @@ from itertools import groupby
 
 @dataclass(frozen=True, kw_only=True)
 class Offender:
-    """A pod, or a queued Job with its pods and the age of the oldest. `name` is unique."""
+    """A pod that may be recycled, or a queued Job with all its pods.
+
+    `age_seconds` of a Job is the age of its oldest pod. `name` is unique.
+    """
 
     name: str
     overshoot_mib: int
@@ -24,7 +27,10 @@ class Offender:
 
 @dataclass(frozen=True, kw_only=True)
 class RecycleChoice:
-    """The chosen offenders. `restores` is True if the shortfall is free again once they are within their budgets."""
+    """The chosen offenders.
+
+    `restores` is True if the missing memory is free again after the chosen pods are back within their budgets.
+    """
 
     chosen: tuple[Offender, ...]
     restores: bool
@@ -33,10 +39,11 @@ class RecycleChoice:
 def overshoot_mib(
     *, used: Mapping[str, int], device: str, declared_mib: int, placed_on: Collection[str] | None = None
 ) -> int:
-    """Returns the MiB by which a pod exceeds its budget on one device. `used` is MiB by device.
+    """Returns the MiB by which a pod exceeds its budget on one device. `used` has the pod's MiB on each device.
 
-    A pod that was placed on several devices has an equal part of its budget on each device, and none elsewhere.
-    The budget of any other pod is for the sum over all devices. Its overshoot is at most its use of the device.
+    If a pod was placed on several devices, its budget is divided equally between them, and it has no budget on other
+    devices. For any other pod, the budget limits the sum over all devices. The overshoot on a device is never more than
+    the pod's use of that device.
     """
     if placed_on and len(placed_on) > 1:
         return _beyond_share(used, device, declared_mib, placed_on)
@@ -56,10 +63,12 @@ def _beyond_share(used: Mapping[str, int], device: str, declared: int, placed_on
 
 
 def choose(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoice:
-    """Chooses the smallest set of offenders that restores the shortfall. Exact, in O(n log n).
+    """Chooses the smallest set of offenders with enough overshoot to cover the missing memory.
 
-    Of several smallest sets, the one with the lowest priorities is chosen, compared from the highest priority down.
-    Then the furthest over counts, and then the youngest. If no set restores the shortfall, nobody is chosen.
+    The result is exact and takes O(n log n) time. If several sets are equally small, chooses the set with the lowest
+    priorities. The highest priority in each set is compared first, then the next. Among sets with equal priorities,
+    prefers the largest overshoots, and then the youngest offenders. Chooses none if even all offenders together have
+    too little overshoot.
     """
     ranked = sorted(offenders, key=_worst_first)
     if shortfall_mib <= 0 or not ranked:
@@ -71,12 +80,17 @@ def choose(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoic
 
 
 def _worst_first(offender: Offender) -> tuple[int, int, float, str]:
-    """Sorts by priority from the highest. Within one priority, the first are the first to be chosen."""
+    """Returns a sort key: the highest priority first.
+
+    Within one priority, the offenders that are chosen first come first.
+    """
     return -offender.priority, -offender.overshoot_mib, offender.age_seconds, offender.name
 
 
 def _fewest(offenders: Sequence[Offender], shortfall_mib: int) -> int | None:
-    """Returns the smallest number that restores the shortfall, or None if even all together do not."""
+    """Returns the smallest number of offenders that covers the missing memory, or None if all offenders together do
+    not.
+    """
     left_mib = shortfall_mib
     for count, overshoot in enumerate(sorted((o.overshoot_mib for o in offenders), reverse=True), 1):
         left_mib -= overshoot
@@ -86,12 +100,12 @@ def _fewest(offenders: Sequence[Offender], shortfall_mib: int) -> int | None:
 
 
 def _lowest_priorities(ranked: Sequence[Offender], size: int, shortfall_mib: int) -> list[Offender]:
-    """Chooses from the highest priority down.
+    """Chooses offenders of the highest priority first, then of the next priority.
 
-    Each priority gives as few offenders as possible, the furthest over first.
+    Takes as few offenders of each priority as possible, with the largest overshoot first.
 
-    Within a priority, the offenders furthest over free the most and are also first in order. So only their number is
-    open.
+    Within a priority, the offenders with the largest overshoot free the most memory and come first in the order. So the
+    code only has to find how many offenders to take.
     """
     chosen: list[Offender] = []
     levels = [list(level) for _, level in groupby(ranked, key=lambda offender: offender.priority)]
@@ -104,8 +118,9 @@ def _lowest_priorities(ranked: Sequence[Offender], size: int, shortfall_mib: int
 
 
 def _needed(level: Sequence[int], below: Sequence[int], open_: int, left_mib: int) -> int:
-    """Returns how few of a priority suffice, so that with the best of the lower priorities `open_` offenders
-    free `left_mib`.
+    """Returns the smallest number of offenders of this priority that suffices.
+
+    The best offenders of lower priorities make up the rest of the `open_` offenders, which free `left_mib` together.
     """
     for count in range(min(open_, len(level)) + 1):
         rest = below[: open_ - count]

@@ -1,7 +1,7 @@
-"""Exact placement of pods with several devices each: different devices of one node.
+"""Places pods that need several devices of one node. The result is exact.
 
-placement.py then places the pods with one device on the memory that is left. The search is depth first over the devices
-of each pod, with a limit of steps. Units: MiB.
+Afterwards, placement.py places the pods with one device in the memory that is left. A depth-first search tries the
+devices of each pod, up to a limit of steps. Units: MiB.
 """
 
 from collections import Counter
@@ -23,35 +23,36 @@ from tenancy.devices.placement import (
     place,
 )
 
-_PARTS = 10  # one search of many may use a tenth of the steps
+_PARTS = 10  # Each of several searches may use a tenth of the steps.
 
-_Node = tuple[int, ...]  # the free MiB of a node's devices, sorted
+_Node = tuple[int, ...]  # The sorted free MiB of a node's devices.
 
-_Requests = Mapping[tuple[int, int], int]  # the number of pods, by MiB on each device and number of devices
+_Requests = Mapping[tuple[int, int], int]  # The number of pods, by the MiB on each device and by the number of devices.
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlikeNodes:
-    """Nodes with equal devices."""
+    """A group of nodes with the same number of equal devices."""
 
     nodes: int
     device_count: int
     device_mib: int
 
     def needed(self, items: Sequence[Item]) -> list[list[Bin]]:
-        """Returns the empty devices by node, at most as many as the items can use."""
+        """Returns the empty devices of each node, without the devices that the items cannot use."""
         if any(item.devices > 1 for item in items):
             sizes = [self.device_count] * min(self.nodes, len(items))
-        else:  # it does not matter which node a device is on
+        else:  # only the number of devices matters, and not their nodes
             sizes = [min(self.nodes * self.device_count, len(items))]
         return [[Bin("", self.device_mib)] * size for size in sizes]
 
 
 def most_pods(places: Iterable[int], devices: int) -> int:
-    """Returns the most pods, each with `devices` devices, that fit a node.
+    """Returns the maximum number of pods with `devices` devices each that fit a node.
 
-    `places` is the number of pods that each device of the node has room for. By the theorem of Gale and Ryser, `n` pods
-    fit if the devices have `n * devices` places, counting at most `n` places of each device.
+    `places` has, for each device of the node, the number of pods for which the device has free memory. By the theorem
+    of Gale and Ryser, `n` pods fit if the devices have at least `n * devices` places. At most `n` places of each device
+    count.
     """
     counts = [count for count in places if count > 0]
     low, high = 0, sum(counts) // devices
@@ -62,9 +63,9 @@ def most_pods(places: Iterable[int], devices: int) -> int:
 
 
 def fits_apart(requests: _Requests, alike: AlikeNodes) -> bool:
-    """Returns True if all pods fit while pods with several devices share no node with others.
+    """Returns True if all pods fit when no node holds both pods with several devices and pods with one device.
 
-    False proves nothing.
+    If the result is False, the pods may still fit in another way.
     """
     used = 0
     for (mib, devices), count in requests.items():
@@ -81,9 +82,9 @@ def fits_apart(requests: _Requests, alike: AlikeNodes) -> bool:
 def place_on_nodes(
     items: Sequence[Item], nodes: Sequence[Sequence[Bin]], *, steps: int = STEPS
 ) -> Placement | Impossible | Undecided:
-    """Returns a placement that keeps each device within its MiB, or a proof that none exists.
+    """Returns a placement in which no device holds more than its MiB, or a proof that none exists.
 
-    Returns Undecided if the search finds neither within `steps`.
+    Returns Undecided if the search needs more than `steps`.
     """
     devices = [device for node in nodes for device in node]
     several = _ordered(items)
@@ -114,7 +115,10 @@ def _ordered(items: Iterable[Item]) -> list[Item]:
 
 
 def _crowd(several: Sequence[Item], nodes: Sequence[Sequence[Bin]]) -> Impossible | None:
-    """Returns items of at least some size that exceed the room of all nodes together; None if no size does."""
+    """Returns a contradiction if the nodes have too little memory for all items of at least some size.
+
+    Returns None if no size gives a contradiction.
+    """
     for mib, devices in {(item.mib, item.devices): None for item in several}:
         alike = [item for item in several if item.mib >= mib and item.devices >= devices]
         room = sum(most_pods([device.mib // mib for device in node], devices) for node in nodes)
@@ -126,16 +130,16 @@ def _crowd(several: Sequence[Item], nodes: Sequence[Sequence[Bin]]) -> Impossibl
 
 @dataclass(frozen=True)
 class _Choice:
-    """The free MiB of a node before a pod is placed there, and of the devices that the pod gets."""
+    """The free MiB of a node's devices before a pod is placed there, and of the devices that the pod gets."""
 
     node: _Node
     spaces: tuple[int, ...]
 
 
 class _Search:
-    """Searches depth first over the nodes and devices of each pod. Nodes with the same free devices are one choice.
+    """Searches depth-first for the devices of each pod. Among nodes with equal free memory, the search tries only one.
 
-    `unsure` is True if the steps ended before every choice was tried.
+    `unsure` is True if the search used up its steps before it had tried every choice.
     """
 
     def __init__(self, several: Sequence[Item], alone: Sequence[Item], nodes: Iterable[_Node], work: Work) -> None:
@@ -175,12 +179,16 @@ class _Search:
         return None
 
     def _ways(self, pod: int) -> Iterator[_Choice]:
-        """Returns the choices of a pod, the tightest first. A state that failed before has no choices."""
+        """Returns the possible choices for a pod, with the smallest free spaces first.
+
+        Returns no choice for a state that failed before.
+        """
         self.work.take(len(self.free) + 1)
         state = (pod, frozenset(self.free.items()))
         if pod == len(self.several) or state in self._failed:
             return iter(())
-        self._failed.add(state)  # A state that does not fail ends the search, so each state is entered once.
+        # The search ends with the first state that does not fail, so it enters each state once.
+        self._failed.add(state)
         item = self.several[pod]
         found = [
             _Choice(node, spaces)
@@ -197,7 +205,7 @@ class _Search:
         _swap(self.free, _after(choice, mib), choice.node)
 
     def _leaves_room(self) -> bool:
-        """Returns True if the pods with one device fit the memory that is left."""
+        """Returns True if the pods with one device fit in the memory that is left."""
         sizes = Counter(space for node, count in self.free.items() for space in node * count)
         key = frozenset(sizes.items())
         if key in self._tried:
@@ -215,7 +223,7 @@ class _Search:
 
 
 def _spaces(fitting: Sequence[int], devices: int) -> Iterator[tuple[int, ...]]:
-    """Yields the different ways to choose this number of spaces. `fitting` is sorted."""
+    """Yields each different choice of `devices` of the free spaces. The values in `fitting` must be sorted."""
     yield from _chosen([(space, len([*alike])) for space, alike in groupby(fitting)], devices)
 
 
@@ -251,7 +259,7 @@ def _replayed(
     choices: Sequence[_Choice],
     steps: int,
 ) -> Placement | Undecided:
-    """Returns the placement that the choices describe, with a device for each amount of free memory."""
+    """Returns the placement of all items. Assigns a device to each free space in `choices`."""
     left = [[device.mib for device in node] for node in nodes]
     held: list[list[tuple[Item, ...]]] = [[()] * len(node) for node in nodes]
     for item, choice in zip(several, choices, strict=True):
@@ -270,7 +278,7 @@ def _replayed(
 
 
 def _indices(left: Sequence[int], spaces: Iterable[int]) -> list[int]:
-    """Returns the index of a different device for each of the spaces."""
+    """Returns, for each space, the index of a device with this free memory. Each device is used once."""
     found: list[int] = []
     for space in spaces:
         found.append(next(index for index, mib in enumerate(left) if mib == space and index not in found))
@@ -278,7 +286,7 @@ def _indices(left: Sequence[int], spaces: Iterable[int]) -> list[int]:
 
 
 def _smallest(items: Sequence[Item], nodes: Sequence[_Node], work: Work) -> tuple[Item, ...]:
-    """Returns a part of the items that does not fit either. Drops as many items as the steps allow."""
+    """Returns a smaller set of the items that also does not fit. Removes as many items as the steps allow."""
     kept = [*items]
     for item in sorted({*items}, key=lambda item: (item.mib * item.devices, item.name)):
         while item in kept and work.left > 0:

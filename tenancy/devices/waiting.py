@@ -1,7 +1,8 @@
-"""Defines a waiting seat: a pod of a resident or a queue that has promised memory and is not placed yet.
+"""Defines a waiting seat: a pod of a resident or a queue that is not placed yet, although its memory is promised.
 
-The extender, the gate and the watchdog share this definition. The ledger decides if the pod may be placed. Measured
-memory decides if the pod could load now. Agents act only on measured memory. Units: whole MiB.
+The extender, the gate and the watchdog use this definition. The ledger decides whether the pod may be placed. The
+measured free memory decides whether the pod could load its data now. Agents act only on measured free memory. Units:
+whole MiB.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -12,12 +13,15 @@ from typing import Generic, TypeVar
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import Ledger, Seat
 
-Device = TypeVar("Device", bound=Hashable)  # the type of the caller's key, such as an index or a UUID
+Device = TypeVar("Device", bound=Hashable)  # the key that the caller uses for a device, such as an index or a UUID
 
 
 @dataclass(frozen=True, kw_only=True)
 class WaitingSeat:
-    """A pod that waits to be placed, and the seats that the pod keeps within. `created` is the time of its creation."""
+    """A pod that waits to be placed, and the seats that are large enough for the pod.
+
+    `created` is the time at which the pod was created.
+    """
 
     uid: str
     namespace: str
@@ -38,7 +42,7 @@ class WaitingSeat:
 def seats_for(
     ledger: Ledger, tenant: str, request: MemoryRequest, node_selector: Mapping[str, str] | None = None
 ) -> tuple[Seat, ...]:
-    """Returns the tenant's seats that are as large as the request, in pools that the pod's nodeSelector allows."""
+    """Returns the tenant's seats that cover the request and are in a pool that the pod's nodeSelector allows."""
     wanted = node_selector or {}
     contrary = {
         pool.name
@@ -51,9 +55,10 @@ def seats_for(
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
-    """A device. `room_mib` is free by the ledger, and `free_mib` is measured free or None.
+    """The memory of one device.
 
-    `going_mib` is held by pods that terminate already.
+    `room_mib` is free by the ledger, and `free_mib` is the measured free memory, or None if it is unknown. `going_mib`
+    is held by pods that are already terminating.
     """
 
     room_mib: int
@@ -62,7 +67,7 @@ class DeviceMemory:
     going_mib: int = 0
 
     def lack_mib(self, mib: int) -> int:
-        """Returns the MiB to free so that this many MiB can load and the floor stays free."""
+        """Returns the MiB to free so that `mib` can be loaded and the floor stays free."""
         return 0 if self.free_mib is None else max(mib + self.floor_mib - self.free_mib, 0)
 
     def missing_mib(self, mib: int) -> int:
@@ -70,17 +75,17 @@ class DeviceMemory:
         return max(self.lack_mib(mib) - self.going_mib, 0)
 
     def less(self, mib: int) -> "DeviceMemory":
-        """Returns the device with this much more memory held and used."""
+        """Returns the device's memory after a pod with `mib` has been placed and has loaded its data."""
         free_mib = None if self.free_mib is None else self.free_mib - mib
         return replace(self, room_mib=self.room_mib - mib, free_mib=free_mib)
 
 
 @dataclass(frozen=True)
 class Lack(Generic[Device]):
-    """The obstacle of a request on a node. `room` is True if the request fits by the ledger.
+    """The memory that a request lacks on a node. `room` is True if the request fits by the ledger.
 
-    `mib` has the MiB missing on each device that fits by the ledger but cannot load the pod now. It is empty if enough
-    other devices can.
+    `mib` has the missing MiB of each device where the request fits by the ledger but the pod cannot load its data now.
+    `mib` is empty if enough other devices can load the pod now.
     """
 
     room: bool
@@ -88,7 +93,7 @@ class Lack(Generic[Device]):
 
 
 def lack_of(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> Lack[Device]:
-    """Returns the obstacle of a request on one node."""
+    """Returns the memory that a request lacks on one node."""
     lacks = {
         device: memory.lack_mib(request.mib) for device, memory in devices.items() if memory.room_mib >= request.mib
     }
@@ -101,10 +106,11 @@ def lack_of(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> L
 def to_free_mib(
     asks: Iterable[MemoryRequest], nodes: Mapping[str, Mapping[Device, DeviceMemory]]
 ) -> dict[tuple[str, Device], int]:
-    """Returns the MiB to free, by node and device of a pool, so that all waiting seats can load at once.
+    """Returns the MiB to free on each device, so that the pods of all waiting seats can load their data together.
 
-    Each seat in turn takes the devices that fit by the ledger and miss the least memory. For the next seat, these
-    devices are taken. A seat that does not fit by the ledger is skipped, because freeing memory would not help.
+    For each seat in turn, chooses the devices that fit by the ledger and lack the least memory. Counts the seat's
+    memory as used before it judges the next seat. Skips a seat that does not fit by the ledger, because free memory
+    would not help this seat.
     """
     left = {node: {**devices} for node, devices in nodes.items()}
     taken: set[tuple[str, Device]] = set()
@@ -121,9 +127,10 @@ def to_free_mib(
 
 
 def _least(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> Sequence[Device]:
-    """Returns the devices that fit by the ledger and miss the least memory; of equals the fullest by the ledger.
+    """Returns the devices that fit by the ledger and lack the least memory.
 
-    Returns fewer devices if there are no more.
+    Among equal devices, prefers the fullest by the ledger. Returns fewer devices than requested if not enough devices
+    fit.
     """
     fitting = [device for device, memory in devices.items() if memory.room_mib >= request.mib]
     return sorted(fitting, key=lambda device: (*_lack(devices[device], request), devices[device].room_mib))[
@@ -132,7 +139,7 @@ def _least(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> Se
 
 
 def _lack(memory: DeviceMemory, request: MemoryRequest) -> tuple[int, int]:
-    """Returns the missing MiB after and before terminating pods have ended."""
+    """Returns two amounts of missing MiB: after all terminating pods have ended, and now."""
     return memory.missing_mib(request.mib), memory.lack_mib(request.mib)
 
 

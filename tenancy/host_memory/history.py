@@ -1,4 +1,7 @@
-"""Compares a history of use with a memory pool's declarations, and counts the peaks at the same time."""
+"""Compares measured use over time with the declarations of a memory pool.
+
+Counts how often several workloads peak at the same time.
+"""
 
 import math
 from collections import defaultdict
@@ -11,13 +14,13 @@ from tenancy.host_memory.pool import HostMemoryPool, Workload
 
 MINUTE, HOUR = 60, 3600
 CONFIDENCE = 0.95
-# The share of the time in which a workload may exceed its request.
+# The fraction of time in which the use of a workload may be above its request.
 RARELY = 0.05
 
 
 @dataclass(frozen=True)
 class UsageSample:
-    """The MiB of a workload at a time, in seconds since 1970."""
+    """The MiB that a workload uses at one time. `time` is in seconds since 1970."""
 
     time: float
     workload: str
@@ -26,7 +29,10 @@ class UsageSample:
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """The measured use of a workload in MiB, and the share of the minutes in which it was above its request."""
+    """The measured use of a workload in MiB.
+
+    `above_request` is the fraction of the minutes in which the use was above the request.
+    """
 
     workload: Workload
     minutes: int
@@ -37,7 +43,7 @@ class Use:
 
     @property
     def contradictions(self) -> dict[str, str]:
-        """Returns the measured value for each key with a declaration that no longer holds."""
+        """Returns, for each declared key that is contradicted, a message with the measured and the declared value."""
         declared, found = self.workload, {}
         if self.usual_mib > declared.steady_mib:
             found["steady_mib"] = f"usually holds {self.usual_mib:.0f} MiB, declared {declared.steady_mib}"
@@ -54,7 +60,7 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class Probability:
-    """The probability of an hour with the event, with the bounds of its 95% interval."""
+    """The estimated probability of an event in an hour. `low` and `high` are the bounds of its 95% interval."""
 
     hits: int
     hours: int
@@ -64,11 +70,11 @@ class Probability:
 
 @dataclass(frozen=True, kw_only=True)
 class JointUse:
-    """The MiB of all workloads of a pool, minute by minute, in the order of the pool's workloads.
+    """The MiB of all workloads of a pool for each minute. The workloads have the order of the pool.
 
-    `together` is the share of the minutes in which two or more workloads were in the upper half of their burst. A
-    workload declared without a burst counts while it is above its peak and its request. `by_chance` is the share for
-    independent workloads.
+    `together` is the fraction of the minutes in which two or more workloads were in the upper half of their burst. A
+    workload without a declared burst counts while its use is above both its declared peak and its request. `by_chance`
+    is the fraction that independent workloads would have.
     """
 
     uses: tuple[Use, ...]
@@ -80,14 +86,15 @@ class JointUse:
 
     @property
     def highest(self) -> tuple[int, tuple[float, ...]]:
-        """Returns the minute with the largest sum of all workloads."""
+        """Returns the minute in which the sum of all workloads was largest, with the MiB of each workload."""
         return max(self.minutes.items(), key=lambda minute: sum(minute[1]))
 
 
 def joint_use(pool: HostMemoryPool, samples: Iterable[UsageSample]) -> JointUse:
-    """Joins the minutes with a sample of every workload; the largest sample of a minute counts.
+    """Joins the samples of all workloads by minute.
 
-    Raises ValueError if there is no such minute.
+    Uses the largest sample of each minute, and only minutes with a sample of every workload. Raises ValueError if no
+    minute has a sample of every workload.
     """
     by_name: dict[str, dict[int, float]] = defaultdict(dict)
     for sample in samples:
@@ -112,7 +119,10 @@ def joint_use(pool: HostMemoryPool, samples: Iterable[UsageSample]) -> JointUse:
 
 
 def interval(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Returns the bounds of a probability after `hits` of `trials`. Clopper and Pearson, Biometrika 26 (1934)."""
+    """Returns the bounds of the probability of an event that happened in `hits` of `trials` cases.
+
+    Source: Clopper and Pearson, Biometrika 26 (1934).
+    """
     tail = (1 - confidence) / 2
     low = 0.0 if hits == 0 else _crossing(lambda p: 1 - _at_most(hits - 1, trials, p), tail)
     high = 1.0 if hits == trials else _crossing(lambda p: 1 - _at_most(hits, trials, p), 1 - tail)
@@ -134,7 +144,9 @@ def _use(workload: Workload, minutes: Mapping[int, float]) -> Use:
 
 
 def _coincidence(pool: HostMemoryPool, minutes: Mapping[int, tuple[float, ...]]) -> tuple[float, float]:
-    """Returns the share of the minutes in which two or more workloads peaked, and the share by chance."""
+    """Returns two fractions of the minutes: two or more workloads peaked, and the expected fraction for independent
+    workloads.
+    """
     upper = [w.steady_mib + w.burst_mib / 2 if w.burst_mib else max(w.peak_mib, w.request_mib) for w in pool.workloads]
     peaking = [[mib > level for mib, level in zip(held, upper, strict=True)] for held in minutes.values()]
     shares = [sum(column) / len(peaking) for column in zip(*peaking, strict=True)]
@@ -146,7 +158,10 @@ def _coincidence(pool: HostMemoryPool, minutes: Mapping[int, tuple[float, ...]])
 
 
 def _hours_above(minutes: Mapping[int, tuple[float, ...]], level_mib: float) -> Probability:
-    """Counts the hours above a value. Minutes are not independent, because memory stays in use."""
+    """Counts the hours in which the sum of all workloads was above a value.
+
+    The code counts hours because minutes depend on each other: memory stays in use.
+    """
     hours: dict[int, bool] = {}
     for minute, held in minutes.items():
         hour = minute * MINUTE // HOUR
@@ -157,9 +172,9 @@ def _hours_above(minutes: Mapping[int, tuple[float, ...]], level_mib: float) -> 
 
 
 def _at_most(hits: int, trials: int, p: float) -> float:
-    """Returns the probability of at most this many hits.
+    """Returns the probability that at most `hits` of `trials` cases have the event.
 
-    It sums logarithms, since a term may be too small for a float.
+    Uses logarithms, because a term may be too small for a float.
     """
     if p <= 0 or p >= 1:
         return float(p <= 0 or hits >= trials)
@@ -171,7 +186,7 @@ def _at_most(hits: int, trials: int, p: float) -> float:
 
 
 def _crossing(rising: Callable[[float], float], level: float) -> float:
-    """Returns the probability at which a rising function reaches the level."""
+    """Returns the probability for which a rising function has the value `level`."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2

@@ -1,6 +1,7 @@
-"""Finds the first pod to end when a node runs out of host memory, by the ranking of the kernel and of the kubelet.
+"""Computes which pod ends first when a node runs out of host memory.
 
-Amounts are MiB, whole or exact fractions of them. Nothing here is about GPU memory.
+The kernel and the kubelet each have a ranking. Amounts are whole MiB or exact fractions of a MiB. This module does not
+concern GPU memory.
 """
 
 from collections.abc import Iterable
@@ -13,15 +14,18 @@ from tenancy.units import PAGES_PER_MIB
 Mib = int | Fraction
 
 BEST_EFFORT_ADJ = 1000
-# The kubelet gives a Burstable container a value from the first to the second.
+# The kubelet gives a Burstable container a value between these two bounds.
 _BURSTABLE_LEAST, _BURSTABLE_MOST = 3, 999
-# The lowest value with which the kernel may still choose the process. The value -1000 excludes the process.
+# The lowest value with which the kernel can still choose a process. A process with the value -1000 is never chosen.
 _LOWEST_ADJ = -999
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodState:
-    """A running pod at one moment. `resident_mib` is None if the kubelet lacks statistics for this pod."""
+    """The state of a running pod at one moment.
+
+    `resident_mib` is None if the kubelet has no statistics for this pod.
+    """
 
     name: str
     resident_mib: Mib | None
@@ -31,40 +35,44 @@ class PodState:
 
 
 def badness_pages(resident_mib: Mib, oom_score_adj: int, total_mib: int) -> int:
-    """Returns the kernel's rank of a process, in pages of 4 KiB.
+    """Returns the score of a process in the kernel's ranking, in pages of 4 KiB.
 
-    `total_mib` is the memory of the machine, or the limit of the memory cgroup that ran out.
+    `total_mib` is the memory of the machine, or the limit of the control group that has run out.
 
-    Source: oom_badness in mm/oom_kill.c. `resident_mib` is the process's resident memory, its swapped memory and its
-    page tables. The kernel divides the total by 1000 before it multiplies.
+    Source: oom_badness in mm/oom_kill.c. `resident_mib` includes the process's resident memory, its swapped memory and
+    its page tables. The kernel divides the total by 1000 before it multiplies.
     """
     return int(resident_mib * PAGES_PER_MIB) + oom_score_adj * _pages_per_adj(total_mib)
 
 
 def guarded_oom_score_adj(limit_mib: int, total_mib: int, victim_adj: int = BEST_EFFORT_ADJ) -> int:
-    """Returns the highest oom_score_adj at which a process at its limit still scores below an empty victim of
-    `victim_adj`.
+    """Returns the highest oom_score_adj that protects a process.
 
-    Never returns -1000, which would take the process out of the kernel's choice.
+    At its limit, the process still scores below a victim that uses no memory and has `victim_adj`. Never returns -1000,
+    because the kernel can never choose a process with this value.
     """
     limit_adj = limit_mib * PAGES_PER_MIB // _pages_per_adj(total_mib)
     return max(victim_adj - limit_adj - 1, _LOWEST_ADJ)
 
 
 def eviction_order(states: Iterable[PodState]) -> list[list[PodState]]:
-    """Returns the order in which the kubelet evicts under memory pressure, one pod in each round.
+    """Returns groups of pods in the order in which the kubelet evicts under memory pressure, one pod at a time.
 
-    Pods in one group have the same rank.
+    Pods in the same group have the same rank.
 
-    Source: rankMemoryPressure in pkg/kubelet/eviction/helpers.go: pods without statistics first, then pods above their
-    request, then the lower priority, then the larger excess. Critical pods are ranked, and then skipped.
+    Source: rankMemoryPressure in pkg/kubelet/eviction/helpers.go. Pods without statistics come first, then pods above
+    their request. Among these, the pod with the lower priority comes first, then the pod with the larger excess. The
+    kubelet ranks critical pods too, but does not evict them.
     """
     ranked = sorted(states, key=_eviction_key)
     return [list(group) for _, group in groupby(ranked, key=_eviction_key)]
 
 
 def burstable_oom_score_adj(request: int, memory: int) -> int:
-    """Returns the kubelet's oom_score_adj of a Burstable container. Both amounts have the same unit."""
+    """Returns the oom_score_adj that the kubelet gives a Burstable container.
+
+    `request` and `memory` are amounts in the same unit.
+    """
     return min(max(BEST_EFFORT_ADJ - 1000 * request // memory, _BURSTABLE_LEAST), _BURSTABLE_MOST)
 
 

@@ -1,4 +1,4 @@
-"""Defines memory pools: host memory that is oversubscribed on purpose, its workloads and its disposable pods."""
+"""Defines memory pools, on which host memory is oversubscribed on purpose, with their workloads and disposable pods."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -9,9 +9,10 @@ from tenancy.host_memory.oom import BEST_EFFORT_ADJ, burstable_oom_score_adj, gu
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """A protected pod: it reserves `request_mib`, holds `steady_mib`, and peaks at `peak_mib` within `limit_mib`.
+    """A protected pod.
 
-    `growth_mib_per_second` is how fast the pod reaches its peak. It is 0 if the peak is the steady state.
+    It requests `request_mib`, normally holds `steady_mib`, and peaks at `peak_mib`. Its limit is `limit_mib`. The pod
+    grows to its peak by `growth_mib_per_second`. The growth is 0 if the peak is the steady state.
     """
 
     name: str
@@ -36,9 +37,10 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Disposable:
-    """Pods that are killed first, on purpose. From `pods_least` to `pods_most` of them run at once.
+    """A group of pods that may be killed first, on purpose.
 
-    Each pod holds `resident_least_mib` to `resident_most_mib`. With `request_mib` 0 it is BestEffort.
+    Between `pods_least` and `pods_most` of these pods run at the same time. Each pod holds between `resident_least_mib`
+    and `resident_most_mib`. If `request_mib` is 0, the pods have the QoS class BestEffort.
     """
 
     name: str
@@ -53,11 +55,11 @@ class Disposable:
 
 @dataclass(frozen=True, kw_only=True)
 class HostMemoryPool:
-    """Nodes with oversubscribed memory; all numbers are of one node.
+    """A group of nodes with oversubscribed host memory. All amounts are for one node.
 
-    `memory_mib` is the memory of the machine, `allocatable_mib` what the kubelet offers to pods. Under
-    `eviction_threshold_mib` of available memory the kubelet evicts. If `guard` is True, the agent guard keeps the
-    workloads' `oom_score_adj`.
+    `memory_mib` is the memory of the machine, and `allocatable_mib` is the memory that the kubelet offers to pods. The
+    kubelet evicts when less than `eviction_threshold_mib` of memory is available. If `guard` is True, the guard sets
+    the `oom_score_adj` of the workloads.
     """
 
     name: str
@@ -71,19 +73,22 @@ class HostMemoryPool:
 
     @property
     def members(self) -> tuple[Workload | Disposable, ...]:
-        """Returns everything that the pool declares."""
+        """Returns all protected workloads and disposable pods of the pool."""
         return (*self.workloads, *self.disposable)
 
     @property
     def protected(self) -> tuple[str, ...]:
-        """Returns the pods that the guard protects, as <tenant>/<PriorityClass>."""
+        """Returns the pods that the guard protects.
+
+        Each entry is a tenant and a PriorityClass, as `<tenant>/<PriorityClass>`.
+        """
         return tuple(sorted({f"{workload.tenant}/{workload.priority}" for workload in self.workloads}))
 
     @property
     def pods_mib(self) -> int:
-        """Returns the limit of the cgroup of all pods: allocatable memory plus the threshold.
+        """Returns the memory limit of the control group of all pods: the allocatable memory and the eviction threshold.
 
-        Only the scheduler must leave the threshold free.
+        Pods may use the threshold's memory too, but the scheduler does not count it.
 
         Source: getNodeAllocatableInternalAbsolute in pkg/kubelet/cm/node_container_manager_linux.go.
         """
@@ -91,27 +96,30 @@ class HostMemoryPool:
 
     @property
     def totals_mib(self) -> tuple[int, ...]:
-        """Returns the sizes that may run out: the pods' cgroup, and the machine."""
+        """Returns the two memory sizes that may run out: of the pods' control group, and of the machine."""
         return tuple(sorted({self.pods_mib, self.memory_mib}))
 
     @property
     def steady_mib(self) -> int:
-        """Returns the sum of the workloads' steady states."""
+        """Returns the MiB that all workloads hold together in their steady states."""
         return sum(workload.steady_mib for workload in self.workloads)
 
     def oom_score_adj(self, workload: Workload) -> int:
-        """Returns the oom_score_adj of the workload: the guard's value, or the kubelet's value."""
+        """Returns the oom_score_adj of the workload.
+
+        The guard sets the value, or the kubelet if the pool has no guard.
+        """
         if not self.guard:
             return burstable_oom_score_adj(workload.request_mib, self.memory_mib)
         return guarded_oom_score_adj(workload.limit_mib, self.totals_mib[0], self.least_victim_adj)
 
     @property
     def least_victim_adj(self) -> int:
-        """Returns the lowest oom_score_adj of a disposable pod. A guarded workload must stay below this value."""
+        """Returns the lowest oom_score_adj of a disposable pod. The value of a workload with a guard must be lower."""
         return min((self.victim_adj(disposable) for disposable in self.disposable), default=BEST_EFFORT_ADJ)
 
     def victim_adj(self, disposable: Disposable) -> int:
-        """Returns the kubelet's oom_score_adj of a disposable pod."""
+        """Returns the oom_score_adj that the kubelet gives a disposable pod."""
         if not disposable.request_mib:
             return BEST_EFFORT_ADJ
         return burstable_oom_score_adj(disposable.request_mib, self.memory_mib)
@@ -124,10 +132,10 @@ class HostMemoryPools:
     pools: tuple[HostMemoryPool, ...]
 
     def to_data(self) -> dict[str, object]:
-        """Returns JSON-like data, the inverse of `from_data`."""
+        """Returns the pools as JSON-like data. `from_data` reads this data."""
         return asdict(self)
 
     @staticmethod
     def from_data(data: object) -> "HostMemoryPools":
-        """Decodes the pools. Raises tenancy.decode.DecodeError with every problem and its path."""
+        """Decodes the pools. Raises tenancy.decode.DecodeError with all errors and their paths."""
         return decode(HostMemoryPools, data, "memory_pools")

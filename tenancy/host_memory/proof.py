@@ -1,7 +1,8 @@
-"""Proves the promises of a memory pool in every state that it declares, and measures each violation.
+"""Checks the promises of a memory pool in every state that the pool declares, and measures each violation.
 
-In both rankings, of kernel and kubelet, a pod's rank only rises with held memory. So each rank is tested in the worst
-case: a victim holds its least memory, and a workload its most. The result covers all cases in between.
+In the rankings of the kernel and of the kubelet, more held memory never improves a pod's rank. So each check uses the
+worst case: the victim holds its least memory, and the workload holds its most. A result for the worst case also holds
+for all other cases.
 """
 
 import math
@@ -15,15 +16,15 @@ from tenancy.host_memory.oom import PodState, badness_pages, eviction_order
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
 from tenancy.units import PAGES_PER_MIB
 
-# The time between the choice and the kill: immediateEvictionGracePeriodSeconds in
+# The seconds between the kubelet's choice of a pod and the kill: immediateEvictionGracePeriodSeconds in
 # pkg/kubelet/eviction/eviction_manager.go.
 KILL_SECONDS = 1
-# The interval at which the kubelet checks memory (monitoringPeriod of pkg/kubelet/eviction).
+# The interval in seconds at which the kubelet checks memory (monitoringPeriod in pkg/kubelet/eviction).
 EVICTION_INTERVAL_SECONDS = 10
 
 
 class UseLevel(StrEnum):
-    """One of three levels of the memory that a workload holds."""
+    """One of three amounts of memory that a workload may hold."""
 
     STEADY = "steady state"
     PEAK = "peak"
@@ -32,7 +33,10 @@ class UseLevel(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Exposure:
-    """A workload that the kernel kills before any victim, with the MiB that it holds and its lead in the ranking."""
+    """A workload that the kernel kills before every victim.
+
+    `held_mib` is its memory at that moment. `excess_mib` is the memory by which it ranks above the victims.
+    """
 
     workload: Workload
     moment: UseLevel
@@ -42,12 +46,13 @@ class Exposure:
 
 @dataclass(frozen=True, kw_only=True)
 class Remedies:
-    """Three remedies. Each one alone keeps the kernel from choosing the workload at its peak.
+    """Three remedies for a workload that the kernel would kill first.
 
-    None means that no number helps.
+    Each remedy alone prevents the kernel from choosing the workload at its peak. A value of None means that no value of
+    this number helps.
 
-    They are `request_mib` of the workload, `resident_least_mib` of a victim, and the eviction threshold with which the
-    kubelet acts before the kernel.
+    The remedies are a higher `request_mib` of the workload, a higher `resident_least_mib` of a victim, and a higher
+    eviction threshold. With `threshold_mib`, the kubelet evicts before the kernel kills.
     """
 
     request_mib: int | None
@@ -57,7 +62,7 @@ class Remedies:
 
 @dataclass(frozen=True, kw_only=True)
 class Outranked:
-    """A workload that the kubelet may evict before any victim."""
+    """A workload that the kubelet may evict before every victim."""
 
     workload: Workload
     moment: UseLevel
@@ -65,7 +70,10 @@ class Outranked:
 
 @dataclass(frozen=True, kw_only=True)
 class Burst:
-    """Workloads that peak at once. `short_mib` is still missing after every victim has ended."""
+    """A group of workloads that peak at the same time.
+
+    `short_mib` is the memory that is still missing after all victims have ended.
+    """
 
     workloads: tuple[Workload, ...]
     total_mib: int
@@ -74,22 +82,23 @@ class Burst:
 
 
 def requested_mib(pool: HostMemoryPool) -> int:
-    """Returns the MiB that the pods of the pool request, with the largest number of victims."""
+    """Returns the MiB that all pods of the pool request together. Counts the largest declared number of victims."""
     victims = sum(disposable.request_mib * disposable.pods_most for disposable in pool.disposable)
     return victims + sum(workload.request_mib for workload in pool.workloads)
 
 
 def victims(pool: HostMemoryPool) -> list[Disposable]:
-    """Returns the disposable workloads that always run and are always above their request for the kubelet."""
+    """Returns the disposable workloads that always run and that always use more than they request."""
     return [d for d in pool.disposable if d.pods_least and d.request_mib < d.resident_least_mib]
 
 
 def exposures(pool: HostMemoryPool) -> list[Exposure]:
-    """Returns the workloads that the kernel may kill before every victim, each at its first such level.
+    """Returns the workloads that the kernel may kill before every victim, each with the lowest such level of use.
 
-    Empty in a pool that lacks victims.
+    Returns an empty list if the pool has no victims.
 
-    Only the guard protects a workload beyond its peak. So the limit is tested only in a pool with a guard.
+    Without the guard, no workload is protected above its peak. So the code checks the level of the limit only in a pool
+    with a guard.
     """
     moments = tuple(UseLevel) if pool.guard else (UseLevel.STEADY, UseLevel.PEAK)
     found = []
@@ -104,8 +113,10 @@ def exposures(pool: HostMemoryPool) -> list[Exposure]:
 
 
 def remedies(pool: HostMemoryPool, workload: Workload) -> Remedies:
-    """Returns the numbers that make the workload safe at its peak without the guard. A request is named only if it
-    fits."""
+    """Returns the values with which the workload is safe at its peak without the guard.
+
+    `request_mib` has a value only if this request fits the pool.
+    """
     room_mib = pool.allocatable_mib - requested_mib(pool)
 
     def with_request(request_mib: int) -> HostMemoryPool:
@@ -128,10 +139,10 @@ def remedies(pool: HostMemoryPool, workload: Workload) -> Remedies:
 
 
 def outranked(pool: HostMemoryPool, priorities: Mapping[str, int]) -> list[Outranked]:
-    """Returns the workloads that the kubelet may evict before any victim, because their PriorityClass has a lower
+    """Returns the workloads that the kubelet may evict before every victim, because their PriorityClass has a lower
     value.
 
-    Raises KeyError.
+    Raises KeyError if a PriorityClass is missing in `priorities`.
     """
     found = []
     for workload in pool.workloads if victims(pool) else ():
@@ -143,24 +154,24 @@ def outranked(pool: HostMemoryPool, priorities: Mapping[str, int]) -> list[Outra
 
 
 def bursts(pool: HostMemoryPool) -> list[Burst]:
-    """Returns the peak of every workload, alone and together with each other workload, the worst first."""
+    """Returns the peak of each workload alone, and the joint peak of each two workloads. The worst case comes first."""
     peaking = [workload for workload in pool.workloads if workload.burst_mib]
     groups = [*combinations(peaking, 1), *combinations(peaking, 2)]
     return sorted((_burst(pool, group) for group in groups), key=lambda burst: -burst.total_mib)
 
 
 def coincidence(pool: HostMemoryPool) -> Burst:
-    """Returns the burst of all workloads at once. The pool bets that this does not happen."""
+    """Returns the case in which all workloads peak at the same time. The pool relies on this case not happening."""
     return _burst(pool, pool.workloads)
 
 
 def needed_threshold_mib(pool: HostMemoryPool) -> int:
-    """Returns the eviction threshold with which the kubelet frees enough before the memory is gone.
+    """Returns the eviction threshold with which the kubelet frees memory before the memory runs out.
 
-    This holds for any one or two workloads that grow at the declared rates.
+    The threshold suffices if at most two workloads grow at a time, at their declared rates.
 
-    The kubelet kills one pod in each interval. Until each kill, the growth must fit into the threshold and the memory
-    that earlier kills freed. A threshold as large as the growth is always enough, because that memory is free from the
+    The kubelet kills one pod in each interval. Before each kill, the growth must fit in the threshold and in the memory
+    that earlier kills freed. A threshold as large as the growth always suffices, because that memory is free from the
     start.
     """
     return max((_threshold_mib(pool, burst.workloads) for burst in bursts(pool)), default=0)
@@ -189,9 +200,9 @@ def _burst(pool: HostMemoryPool, workloads: Sequence[Workload]) -> Burst:
 
 
 def _killed(pool: HostMemoryPool, freed_mib: int) -> int:
-    """Returns the number of victims that must end to free this many MiB.
+    """Returns the number of victims that must end to free `freed_mib`.
 
-    The smallest end first, each at its most memory.
+    The smallest victims end first. Each victim holds its most memory.
     """
     killed = 0
     for disposable in sorted(pool.disposable, key=lambda d: d.resident_most_mib):
@@ -204,9 +215,9 @@ def _killed(pool: HostMemoryPool, freed_mib: int) -> int:
 
 
 def _excess_mib(pool: HostMemoryPool, workload: Workload, moment: UseLevel, total_mib: int) -> int:
-    """Returns the MiB by which the workload leads the victims in the kernel's ranking, rounded up.
+    """Returns the MiB by which the workload ranks above the victims in the kernel's ranking, rounded up.
 
-    Negative if a victim leads.
+    The result is negative if a victim ranks above the workload.
     """
     own = badness_pages(_held_mib(workload, moment), pool.oom_score_adj(workload), total_mib)
     best = max(badness_pages(d.resident_least_mib, pool.victim_adj(d), total_mib) for d in victims(pool))
@@ -222,7 +233,10 @@ def _with(pool: HostMemoryPool, workload: Workload, changed: Workload) -> HostMe
 
 
 def _least(holds: Callable[[int], bool], most: int) -> int | None:
-    """Returns the smallest number from 1 to `most` for which a rising condition holds."""
+    """Returns the smallest number from 1 to `most` for which `holds` is true.
+
+    If `holds` is true for a number, it must be true for all larger numbers.
+    """
     if most < 1 or not holds(most):
         return None
     return 1 + bisect_left(range(1, most), True, key=holds)
@@ -239,7 +253,7 @@ def _held_mib(workload: Workload, moment: UseLevel) -> int:
 
 
 def _goes_first(victim: Disposable, workload: Workload, moment: UseLevel, priorities: Mapping[str, int]) -> bool:
-    """Returns True if the kubelet evicts the victim, at its least memory, before the workload."""
+    """Returns True if the kubelet evicts the victim before the workload. The victim then holds its least memory."""
     states = [
         PodState(
             name=victim.name,

@@ -1,4 +1,4 @@
-"""Writes a history of a memory pool as text, with a drawing."""
+"""Formats the measured use of a memory pool as text, with a drawing."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -12,7 +12,10 @@ _GUTTER = 9  # the width of the scale: " 61.0Gi "
 
 
 def host_memory_report(pool: HostMemoryPool, joint: JointUse, *, width: int = 100) -> str:
-    """Returns the report, drawn `width` columns wide. A line that begins with `!` contradicts a declaration."""
+    """Returns the report as text of `width` columns.
+
+    A text line that begins with `!` shows a measurement that contradicts a declaration.
+    """
     return "\n".join(_lines(pool, joint, width)) + "\n"
 
 
@@ -45,9 +48,9 @@ def _probability(found: Probability) -> str:
 
 
 def _drawing(pool: HostMemoryPool, joint: JointUse, width: int) -> Iterator[str]:
-    """Draws each column as the minute of its span with the largest sum.
+    """Draws the use over time. Each column shows the minute with the largest sum in its span of time.
 
-    The line marks the memory that the pods have.
+    A horizontal line shows the memory that the pods may use together.
     """
     columns = _columns(joint, width - _GUTTER)
     top = max(pool.pods_mib, *(sum(column) for column in columns))
