@@ -176,7 +176,7 @@ def process_of(pod_uid: str) -> int | None:
 
 
 def scraped(cluster: HeldCluster, pod: str) -> list[exposition.Sample]:
-    """Returns the exporter's samples; an empty list if the exporter responds with an error."""
+    """Returns the exporter's samples, or an empty list if the exporter responds with an error."""
     told = output(cluster, pod, READ)
     return list(exposition.parse(told.rstrip("\n") + "\n")) if told else []
 

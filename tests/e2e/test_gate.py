@@ -97,7 +97,7 @@ class Gated:
         self.cluster.api.patch(f"{APPS}/{name}/scale?fieldManager=kubectl", {"spec": {"replicas": replicas}})
 
     def pod(self, name: str) -> str | None:
-        """Returns the UID of the Deployment's only pod; None if it has no pod."""
+        """Returns the UID of the Deployment's only pod, or None if it has no pod."""
         return next((pod["metadata"]["uid"] for pod in self._pods(name)), None)
 
     @contextmanager

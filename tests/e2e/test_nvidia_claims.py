@@ -243,7 +243,7 @@ def claim(**exactly: Any) -> dict[str, Any]:
 
 
 def write(cluster: HeldCluster, tenant: str, manifest: Mapping[str, Any]) -> str:
-    """Tries to create the object, and returns the reason of the refusal; "" if the API server accepts the object."""
+    """Tries to create the object. Returns the reason of the refusal, or "" if the API server accepts the object."""
     plural = f"{manifest['kind'].lower()}s"
     path = pods(tenant) if plural == "pods" else of_namespace(tenant, plural)
     return cluster.api.request("POST", f"{path}?dryRun=All&fieldValidation=Strict", dict(manifest)).refusal or ""

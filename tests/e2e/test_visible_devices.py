@@ -87,7 +87,10 @@ def restarts(cluster: HeldCluster, name: str) -> dict[str, int]:
 
 
 def told(cluster: HeldCluster, name: str, container: str, *, previous: bool) -> str | None:
-    """Returns the container's log, or with `previous` its log before the last restart; None if there is no log yet."""
+    """Returns the container's log, or None if there is no log yet.
+
+    With `previous`, returns the log of the container before its last restart.
+    """
     path = f"{PODS}/{name}/log?container={container}&previous={str(previous).lower()}"
     return logged(cluster.api.request("GET", path))
 

@@ -106,7 +106,7 @@ class TimeLine:
         return self._contradiction(firing, seconds, {}) is not None
 
     def seconds_until(self, alert: str) -> int | None:
-        """Returns the seconds from the fault until the alert fires; None if the alert does not fire.
+        """Returns the seconds from the fault until the alert fires, or None if the alert does not fire.
 
         The result is a multiple of the interval between evaluations.
         """

@@ -21,7 +21,7 @@ _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pip
 
 
 def found() -> str | None:
-    """Returns the path of the browser in .toolchain, or else of the machine's browser; None if both are missing."""
+    """Returns the path of a browser: first from .toolchain, then from PATH. Returns None if there is no browser."""
     path = os.pathsep.join((str(ROOT / ".toolchain" / "bin"), os.environ["PATH"]))
     return next((program for name in BROWSERS if (program := shutil.which(name, path=path))), None)
 

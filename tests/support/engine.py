@@ -70,7 +70,7 @@ class Graph:
         return [_whole(r.inputs) for r in self.resources if r.custom and {"apiVersion", "kind"} <= r.inputs.keys()]
 
     def parent(self, resource: Recorded) -> Recorded | None:
-        """Returns the resource's parent; None if the parent is the stack."""
+        """Returns the resource's parent, or None if the parent is the stack."""
         return self._by_urn.get(resource.parent_urn)
 
     def children(self, resource: Recorded) -> list[Recorded]:

@@ -73,7 +73,7 @@ def drop(path: str) -> Change:
 
 
 def refusal(*changes: Change) -> list[str]:
-    """Returns the error lines for prod's configuration after the changes; an empty list if it is accepted."""
+    """Returns the error lines for prod's configuration after the changes, or an empty list if it is accepted."""
     config = raw()
     for change in changes:
         change(config)

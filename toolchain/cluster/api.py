@@ -31,7 +31,7 @@ class ApiAnswer:
 
     @property
     def refusal(self) -> str | None:
-        """The message of the API server if it refused the request; None if it accepted the request."""
+        """The message of the API server if it refused the request, or None if it accepted the request."""
         return None if self.code < 300 else str(self.body.get("message", self.body))
 
 
@@ -104,7 +104,10 @@ class ClusterApi:
         return threading.local()
 
     def get(self, path: str) -> Mapping[str, Any] | None:
-        """Returns the object or the list; None if it does not exist. Raises ClusterError for any other refusal."""
+        """Returns the object or the list at this path, or None if the path does not exist.
+
+        Raises ClusterError if the API server refuses the request for another reason.
+        """
         answer = self.request("GET", path)
         return None if answer.code == NOT_FOUND else _accepted(answer)
 

@@ -41,7 +41,7 @@ class Cluster:
 
     @property
     def pid(self) -> int | None:
-        """The PID of the supervisor; None if the supervisor does not run."""
+        """The PID of the supervisor, or None if the supervisor does not run."""
         pid: int | None = self.folder.read_state().get("pid")
         return pid if pid is not None and _lives(pid) else None
 

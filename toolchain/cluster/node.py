@@ -37,7 +37,7 @@ _POD_RANGE = "10.2.0.0/24"
 
 
 def why_not() -> str | None:
-    """Returns the reason why this machine cannot run a real node; None if it can."""
+    """Returns the reason why this machine cannot run a real node, or None if it can."""
     if sys.platform != "linux":
         return "a real node needs Linux"
     if os.geteuid() != 0:

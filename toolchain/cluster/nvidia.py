@@ -37,7 +37,7 @@ os.execv({runc!r}, [{runc!r}, *given])
 
 
 def why_not() -> str | None:
-    """Returns the reason why NVIDIA's runtime cannot run on this machine; None if it can."""
+    """Returns the reason why NVIDIA's runtime cannot run on this machine, or None if it can."""
     if lacking := missing(PROGRAMS):
         return f"{', '.join(lacking)}: run make oracle-toolchain, which needs Go and a C compiler"
     return None

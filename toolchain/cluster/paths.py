@@ -54,7 +54,7 @@ class Folder:
         return self.path / "cluster.json"
 
     def read_state(self) -> dict[str, Any]:
-        """Returns the content of the state file; an empty dict if the file does not exist."""
+        """Returns the content of the state file, or an empty dict if the file does not exist."""
         try:
             state: dict[str, Any] = json.loads(self.state.read_text())
         except FileNotFoundError:

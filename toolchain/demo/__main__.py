@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def why_not() -> str | None:
-    """Returns the reason why the demo cannot run on this machine; None if it can."""
+    """Returns the reason why the demo cannot run on this machine, or None if it can."""
     if reason := node.why_not():
         return reason
     if lacking := paths.missing(paths.CONTROL_PLANE):

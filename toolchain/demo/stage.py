@@ -45,7 +45,7 @@ class Stage:
         steps[key]()
 
     def said(self, told: EventToShow) -> list[ReportedEvent]:
-        """Returns the latest Event with this reason in this namespace; an empty list if there is none."""
+        """Returns the latest Event with this reason in this namespace, or an empty list if there is none."""
         path = f"/apis/events.k8s.io/v1/namespaces/{told.namespace}/events?fieldSelector=reason%3D{told.reason}"
         found = (self.api.get(path) or {"items": []})["items"]
         latest = sorted(found, key=lambda event: event["metadata"]["creationTimestamp"])[-1:]
@@ -111,7 +111,7 @@ class Stage:
         return all(self.card.holds(app) == mib for app, mib in STEADY_MIB.items())
 
     def _uids(self) -> dict[str, str]:
-        """Maps each resident to the UID of its pod that is not terminating; to "" if there is none."""
+        """Maps each resident to the UID of its pod that is not terminating, or to "" if there is none."""
         return {app: self._uid(app) for app in STEADY_MIB}
 
     def _uid(self, app: str) -> str:

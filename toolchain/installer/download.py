@@ -27,7 +27,7 @@ class Internet:
 
     @cached_property
     def closed(self) -> str | None:
-        """The reason why this machine cannot download releases; None if it can."""
+        """The reason why this machine cannot download releases, or None if it can."""
         try:
             with _OPENER.open(self._url, timeout=CONNECT_SECONDS):
                 return None
@@ -82,7 +82,7 @@ def _verify(release: Release, archive: Path, checksums: str) -> None:
 
 
 def _published_digest(text: str, name: str) -> str | None:
-    """Returns the digest of the named file from a list of checksums; None if the list lacks the file.
+    """Returns the digest of the named file from a list of checksums, or None if the list lacks the file.
 
     The list has lines of sha256sum (`digest  [*]name`), or only one digest.
     """

@@ -141,7 +141,7 @@ def way_out(half_upgraded: Resource) -> str:
 
 
 def _status(resource: Resource) -> str | None:
-    """Returns Helm's status of a release; None for a resource of another kind."""
+    """Returns Helm's status of a release, or None for a resource of another kind."""
     if resource["type"] != RELEASE:
         return None
     status: str = resource["outputs"]["status"]["status"]
@@ -164,7 +164,7 @@ def _enter(resources: list[Resource], fresh: Resource) -> None:
 
 
 def _field_manager(resource: Resource) -> dict[str, str]:
-    """Returns the field manager with which Pulumi wrote the object; an empty dict if Pulumi did not write it."""
+    """Returns the field manager with which Pulumi wrote the object, or an empty dict if Pulumi did not write it."""
     fields = resource.get("outputs", {}).get("metadata", {}).get("managedFields", [])
     written = [entry for entry in fields if entry.get("manager", "").startswith(_MANAGERS)]
     latest = max(written, key=lambda entry: str(entry.get("time", "")), default=None)

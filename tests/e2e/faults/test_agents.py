@@ -113,7 +113,7 @@ def test_sigterm_ends_a_run_in_its_container_within_two_seconds(prod: Rollout, p
 
 
 def listening(prod: Rollout, program: str) -> int | None:
-    """Returns the agent's PID if the agent handles SIGTERM already; otherwise None.
+    """Returns the agent's PID if the agent handles SIGTERM already, or None otherwise.
 
     The kernel ignores signals to a container's first process that this process does not handle.
     """

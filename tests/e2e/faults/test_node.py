@@ -84,7 +84,7 @@ def run(prod: Rollout, name: str, limits: Mapping[str, str]) -> None:
 
 
 def started(prod: Rollout, name: str) -> Object:
-    """Returns the state of the pod's container; an empty dict if the kubelet has not reported the state yet."""
+    """Returns the state of the pod's container, or an empty dict if the kubelet has not reported the state yet."""
     statuses = prod.get(pods(NAMESPACE, name))["status"].get("containerStatuses", [{"state": {}}])
     state: Object = statuses[0]["state"]
     return state

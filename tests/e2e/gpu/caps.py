@@ -118,7 +118,7 @@ def get(nvml: ctypes.CDLL, device: ctypes.c_void_p, directory: Path) -> tuple[in
 
 
 def as_nobody(device: ctypes.c_void_p, directory: Path) -> int:
-    """Returns the limit that an unprivileged process, such as the exporter, reads; 0 if it cannot read the limit."""
+    """Reads the limit in an unprivileged child process, as the exporter does. Returns 0 if the child cannot read it."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.setgid(NOBODY)

@@ -197,7 +197,10 @@ def compare(served: Sequence[tuple[str, dict[str, str], float]], children: Seque
 
 
 def scrape(port: int) -> list[tuple[str, dict[str, str], float]]:
-    """Returns the name, the labels and the value of each sample; an empty list if the exporter does not return 200."""
+    """Returns the name, the labels and the value of each sample.
+
+    Returns an empty list if the exporter returns a status other than 200.
+    """
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             text = answer.read().decode()

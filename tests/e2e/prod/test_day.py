@@ -62,14 +62,14 @@ class Day(Card):
     table: list[tuple[str, str, float]] = field(default_factory=list)
 
     def pod(self, app: str) -> Object | None:
-        """Returns the app's pod that is not terminating; None if there is none."""
+        """Returns the app's pod that is not terminating, or None if there is none."""
         for found in self.prod.items(f"{pods(tenant_of(app))}?labelSelector=app%3D{app}"):
             if "deletionTimestamp" not in found["metadata"]:
                 return found
         return None
 
     def uids(self) -> dict[str, str]:
-        """Maps each resident to the UID of its pod that is not terminating; to "" if there is none."""
+        """Maps each resident to the UID of its pod that is not terminating, or to "" if there is none."""
         return {app: found["metadata"]["uid"] if (found := self.pod(app)) else "" for app in STEADY_MIB}
 
     def all_hold(self) -> bool:

@@ -72,13 +72,16 @@ def submit(prod: Rollout, name: str, mib: int) -> None:
 
 
 def device(prod: Rollout, name: str) -> str | None:
-    """Returns the UUID of the pod's device; None if the pod is not bound."""
+    """Returns the UUID of the pod's device, or None if the pod is not bound."""
     found = prod.get(pods(TENANT, name))
     return found["metadata"].get("annotations", {}).get(DEVICE) if "nodeName" in found["spec"] else None
 
 
 def told(prod: Rollout, name: str, *, previous: bool) -> str | None:
-    """Returns the container's log, or with `previous` its log before the last restart; None if there is no log yet."""
+    """Returns the container's log, or None if there is no log yet.
+
+    With `previous`, returns the log of the container before its last restart.
+    """
     path = f"{pods(TENANT, name)}/log?previous={str(previous).lower()}"
     return logged(prod.cluster.api.request("GET", path))
 
@@ -159,7 +162,7 @@ def exported_free_mib(prod: Rollout) -> int | None:
 
 
 def measured_for(prod: Rollout) -> float:
-    """Returns the age in seconds of the extender's last reading; infinity if there was no reading yet."""
+    """Returns the age in seconds of the extender's last reading, or infinity if there was no reading yet."""
     age = value(prod, names.METRIC_EXTENDER_MEASURED_AGE)
     return math.inf if age is None else age
 

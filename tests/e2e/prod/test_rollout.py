@@ -114,7 +114,7 @@ def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten
 
 
 def watching(prod: Rollout, run: str) -> str | None:
-    """Returns the name of the run's pod if the pod watches the nodes; otherwise None. The audit log has each watch."""
+    """Returns the name of the run's pod if the audit log shows that the pod watches nodes, or None otherwise."""
     asked = audit.entries(prod.cluster, f"system:serviceaccount:{SYSTEM}:{names.RECONCILE}")
     watches = [each for each in asked if (each["verb"], each["objectRef"]["resource"]) == ("watch", "nodes")]
     ours = [pod["metadata"]["name"] for pod in job_pods(prod, SYSTEM, run)]
@@ -122,13 +122,13 @@ def watching(prod: Rollout, run: str) -> str | None:
 
 
 def told_it_wrote(prod: Rollout, pod: str) -> str | None:
-    """Returns the run's log if the log reports the write; otherwise None."""
+    """Returns the run's log if the log reports the write, or None otherwise."""
     said = str(prod.get(f"{pods(SYSTEM, pod)}/log")["message"])
     return said if '"message": "wrote"' in said else None
 
 
 def _pod_of(entry: Object) -> Object:
-    """Returns a list with the name of the pod that sent the request; an empty list if no pod sent the request."""
+    """Returns a list with the name of the pod that sent the request, or an empty list if no pod sent the request."""
     found: Object = entry["user"].get("extra", {}).get("authentication.kubernetes.io/pod-name", [])
     return found
 

@@ -18,7 +18,7 @@ CREDENTIALS = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def completed_run(prod: Rollout, agent: str) -> Object | None:
-    """Returns the pod of a completed run of the agent's CronJob; None if there is none."""
+    """Returns the pod of a completed run of the agent's CronJob, or None if there is none."""
     runs = (
         job["metadata"]["name"]
         for job in prod.items(jobs(SYSTEM))

@@ -86,7 +86,7 @@ class Card:
         return self.mib.get(pod["metadata"]["uid"], STEADY_MIB)
 
     def pod(self, namespace: str, app: str) -> str | None:
-        """Returns the UID of the app's running pod that is not terminating; None if there is none."""
+        """Returns the UID of the app's running pod that is not terminating, or None if there is none."""
         for found in self.prod.items(f"{pods(namespace)}?labelSelector=app%3D{app}"):
             if found["status"].get("phase") == "Running" and "deletionTimestamp" not in found["metadata"]:
                 return str(found["metadata"]["uid"])
@@ -153,7 +153,7 @@ def card(prod: Rollout) -> Iterator[Card]:
 
 
 def measuring(prod: Rollout) -> str | None:
-    """Returns the name of the node's exporter pod, if it has the new port and an IP address; otherwise None."""
+    """Returns the name of the node's exporter pod, if it has the new port and an IP address, or None otherwise."""
     for pod in prod.items(f"{pods(NODES)}?fieldSelector=spec.nodeName%3D{NODE}"):
         ports = {port["containerPort"] for each in pod["spec"]["containers"] for port in each.get("ports", ())}
         if PORT in ports and "deletionTimestamp" not in pod["metadata"] and pod["status"].get("podIP"):
@@ -167,7 +167,10 @@ def quota_used(prod: Rollout) -> str:
 
 
 def last_words(prod: Rollout, name: str) -> str | None:
-    """Returns "succeeded" or the last log line of a run; None if the run has not ended."""
+    """Returns "succeeded" for a run that has succeeded, and the last log line of a failed run.
+
+    Returns None if the run has not ended.
+    """
     found = job_pods(prod, SYSTEM, name)
     for state in (status["state"] for pod in found for status in pod["status"].get("containerStatuses", ())):
         if "terminated" in state:

@@ -35,7 +35,7 @@ def test_it_places_by_the_rule_of_its_environment(
 
 
 def refusal(extender: Extender, mib: int) -> str | None:
-    """Filters the node for a pod, and returns the reason of the refusal; None if the pod fits.
+    """Asks the extender to filter the node for a pod. Returns the reason of a refusal, or None if the pod fits.
 
     Each call uses the same pod, so the pod of an earlier call takes no memory.
     """

@@ -79,7 +79,7 @@ def create_queued(server: ApiServer, namespace: str, manifest: Pod) -> ApiAnswer
 
 
 def spec_of(answer: ApiAnswer) -> dict[str, Any]:
-    """Returns the spec of the admitted pod; an empty dict if the API server refused the pod."""
+    """Returns the spec of the admitted pod, or an empty dict if the API server refused the pod."""
     return dict(answer.body.get("spec", {}))
 
 

@@ -111,7 +111,7 @@ class Caps:
         return ""
 
     def samples(self) -> list[exposition.Sample]:
-        """Returns the exporter's samples; an empty list if the exporter does not respond."""
+        """Returns the exporter's samples, or an empty list if the exporter does not respond."""
         enter = ["nsenter", f"--net=/proc/{self.stack.cluster.pid_of('node')}/ns/net"]
         url = f"http://{self.exporter()}:9401/metrics"
         done = subprocess.run(
@@ -120,7 +120,7 @@ class Caps:
         return list(exposition.parse(done.stdout.rstrip("\n") + "\n")) if done.returncode == 0 else []
 
     def reasons(self) -> Reasons:
-        """Maps pod, container and device to the reason why the container has no cap; to "" if it has a cap."""
+        """Maps pod, container and device to the reason why the container has no cap, or to "" if it has a cap."""
         return {
             (s.labels["pod"], s.labels["container"], s.labels["uuid"]): "" if s.value == 1 else s.labels["reason"]
             for s in self.samples()

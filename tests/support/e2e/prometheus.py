@@ -82,7 +82,7 @@ class Prometheus:
             self.seen |= firing
 
     def alerts(self) -> list[Object] | None:
-        """Returns the alerts; None if Prometheus does not respond."""
+        """Returns the alerts, or None if Prometheus does not respond."""
         command = [*self._enter, sys.executable, "-IS", "-c", _READ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return None if done.returncode else list(json.loads(done.stdout)["data"]["alerts"])

@@ -34,7 +34,7 @@ class Rollout:
 
     cluster: HeldCluster
     workspace: Workspace
-    rolled_out: str | None = None  # the stack file that is rolled out; None if that is not known
+    rolled_out: str | None = None  # the stack file that is rolled out, or None if that is not known
 
     def init(self) -> None:
         self._succeed("stack", "init", "prod")
@@ -109,7 +109,7 @@ class Rollout:
         return found
 
     def items(self, path: str) -> list[Object]:
-        """Returns the objects of a list; an empty list if the cluster lacks the kind."""
+        """Returns the objects of a list, or an empty list if the cluster lacks the kind."""
         return list((self.cluster.api.get(path) or {"items": []})["items"])
 
     def create(self, path: str, manifest: Object, *, user: str | None = None) -> ApiAnswer:
@@ -157,7 +157,7 @@ def changes(outcome: Outcome) -> dict[str, int]:
 
 
 def condition(found: Object, kind: str) -> Object:
-    """Returns the condition of this type; an empty dict if the object has no such condition."""
+    """Returns the condition of this type, or an empty dict if the object has no such condition."""
     conditions = found.get("status", {}).get("conditions", [])
     return next((entry for entry in conditions if entry["type"] == kind), {})
 
@@ -185,7 +185,7 @@ _NO_LOG = ("unable to retrieve container logs", "failed to try resolving symlink
 
 
 def logged(answer: ApiAnswer) -> str | None:
-    """Returns a container's log; None if there is no log yet.
+    """Returns a container's log, or None if there is no log yet.
 
     If the container has just ended, the kubelet returns an error text in place of the log (GetContainerLogs in
     pkg/kubelet/kuberuntime/kuberuntime_container.go, ReadLogs in k8s.io/cri-client/pkg/logs).
@@ -257,7 +257,7 @@ def await_running(prod: Rollout, team: str, name: str) -> None:
 
 
 def workload(prod: Rollout, team: str, name: str) -> Object:
-    """Returns the Workload object that Kueue has created for the Job; an empty dict if there is none."""
+    """Returns the Workload object that Kueue has created for the Job, or an empty dict if there is none."""
     found = prod.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{team}/workloads")
     return next((item for item in found if item["metadata"]["ownerReferences"][0]["name"] == name), {})
 

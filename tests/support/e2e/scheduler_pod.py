@@ -52,7 +52,7 @@ class SchedulerPod:
         return exposition.parse(self.get("/metrics")[1])
 
     def value(self, name: str, **labels: str) -> float | None:
-        """Returns the value of the first sample with this name and these labels; None if there is no such sample."""
+        """Returns the value of the first sample with this name and these labels, or None if there is no such sample."""
         return next((s.value for s in self.samples() if s.name == name and labels.items() <= s.labels.items()), None)
 
     @property

@@ -114,7 +114,7 @@ class Running:
     holds_mib: int
 
     def process(self) -> int | None:
-        """Returns the PID of the pod's process that uses `holds_mib` or more; None if there is no such process."""
+        """Returns the PID of the pod's process that uses `holds_mib` or more, or None if there is no such process."""
         return next((pid for pid in self.processes() if resident_mib(pid) >= self.holds_mib), None)
 
     def processes(self) -> Iterator[int]:
@@ -152,7 +152,7 @@ class Running:
         return status
 
     def exit_code(self) -> int | None:
-        """Returns the exit code of the container, which may be restarted by now; None if it has never ended."""
+        """Returns the exit code of the container, which may be restarted by now, or None if it has never ended."""
         for found in self.status().get("containerStatuses", []):
             for state in (found["state"], found["lastState"]):
                 if "terminated" in state:
@@ -170,19 +170,19 @@ def delete(*pods: Running) -> None:
 
 
 def resident_mib(pid: int) -> int:
-    """Returns the resident memory of a process in MiB; 0 if the process has ended."""
+    """Returns the resident memory of a process in MiB, or 0 if the process has ended."""
     told = _read(pid, "status").splitlines()
     return next((int(line.split()[1]) // 1024 for line in told if line.startswith("VmRSS:")), 0)
 
 
 def anonymous_kib(pid: int) -> int:
-    """Returns the anonymous memory of a process in KiB; 0 if the process has ended."""
+    """Returns the anonymous memory of a process in KiB, or 0 if the process has ended."""
     told = _read(pid, "status").splitlines()
     return next((int(line.split()[1]) for line in told if line.startswith("RssAnon:")), 0)
 
 
 def oom_score_adj(pid: int) -> int | None:
-    """Returns the oom_score_adj of a process; None if the process has ended."""
+    """Returns the oom_score_adj of a process, or None if the process has ended."""
     told = _read(pid, "oom_score_adj")
     return int(told) if told else None
 
