@@ -15,8 +15,8 @@ pytest_plugins = (
     "tests.support.project",
 )
 
-# Hypothesis has no deadline, because a busy machine slows down any code. It always uses the same examples, because a
-# new example could fail after an unrelated change. Only tests with the mark `search` use new random examples.
+# Hypothesis has no deadline, because a busy machine slows down any code. Hypothesis always uses the same examples,
+# because a new example could fail after an unrelated change. Only tests with the mark `search` use new random examples.
 hypothesis.settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -33,8 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def _hear_interrupts() -> None:
     """Restores the default handler of SIGINT.
 
-    A shell starts background programs with SIGINT ignored, and child processes inherit this. Then programs that tests
-    interrupt would never end.
+    A shell starts background programs with SIGINT ignored, and child processes inherit this setting. With this setting,
+    programs that tests interrupt would never end.
     """
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

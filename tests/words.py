@@ -16,7 +16,7 @@ from tests.support.paths import ROOT
 
 LIMITS = ROOT / "tests" / "unit" / "contract" / "words.json"
 MOST_WORDS = 25
-# These files are not counted. They are generated from texts that are counted elsewhere, or they must not be changed.
+# Files that are not counted. Such a file is generated from texts that are counted elsewhere, or must not be changed.
 _SKIPPED = (
     "CHANGELOG.md",
     "docs/reference/settings.md",

@@ -1,4 +1,4 @@
-"""Writes the policy pack as a standalone folder and as an archive: `python -m toolchain.pack FOLDER`.
+"""Writes the policy pack as a standalone folder and as an archive (`python -m toolchain.pack FOLDER`).
 
 The folder contains the packages of the rules and the requirements for `pulumi install`. The names of the folder and of
 the archive contain the project's version. Two builds give the same archive.

@@ -1,6 +1,8 @@
-"""Builds kubectl-gpumem: `python -m toolchain.plugin FOLDER` writes one file for any Python 3.11 and a completion link.
+"""Builds the plugin kubectl-gpumem (`python -m toolchain.plugin FOLDER`).
 
-The file contains the source of each module. It also contains bytecode for the Python that builds the file, so that this
+The result is one file for any Python 3.11, and a link for the shell's completion.
+
+The file contains the source of each module, and bytecode for the Python that builds the file. With the bytecode, this
 Python starts the plugin faster. A different Python ignores the bytecode. Two builds by the same Python give the same
 file.
 """

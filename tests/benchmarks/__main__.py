@@ -1,4 +1,4 @@
-"""Measures the time of a preview: `make bench`, or `make bench ARGS="--tenants 10 100 --runs 3"`.
+"""Measures the time of a preview (`make bench`, or `make bench ARGS="--tenants 10 100 --runs 3"`).
 
 Every row compares a command with a baseline. The two commands run alternately, so that changes in the machine's speed
 affect both. Only the ratios are valid on other machines, not the seconds. docs/choosing/benchmarks.md has the table.
@@ -64,7 +64,7 @@ class Bench:
         self.space = space
         self.runs = runs
         self.stack_file = space.stack_file.read_text()
-        # This path makes the relative path to the Python environment valid.
+        # With this folder, the project's relative path to the Python environment is valid.
         self.bare_project = Path(shutil.copytree(BENCH / "bare", space.folder / "tests" / "benchmarks" / "bare"))
         for name, place in ((".venv", space.folder), (".toolchain", self.bare_project)):
             (place / name).symlink_to(ROOT / name)
@@ -90,7 +90,7 @@ class Bench:
         self.row(f"{title}, our pack", count, lambda: self.ours(pack), "empty pack", lambda: self.ours(empty))
 
     def row(self, title: str, count: int, ours: Callable[[], None], name: str, baseline: Callable[[], None]) -> None:
-        """Runs the two commands alternately. Prints the median seconds of each, and the medians of the ratios."""
+        """Runs the two commands alternately. Prints each command's median seconds, and the medians of the ratios."""
         pairs = [(timed(ours), timed(baseline)) for _ in range(self.runs + 1)][1:]
         first, second = (statistics.median(each.seconds for each in column) for column in zip(*pairs, strict=True))
         ratio = statistics.median(a.seconds / b.seconds for a, b in pairs)

@@ -1,4 +1,4 @@
-"""Measures how long our code takes to judge a large stack: `python -m tests.benchmarks.judged`, or `--nodes 200`.
+"""Measures how long our code takes to judge a large stack (`python -m tests.benchmarks.judged [--nodes 200]`).
 
 The stack is prod with a large pool. Each node of the pool has eight devices. Each tenant has ten residents with four
 replicas each, and there are ten sizes of seats. A second file declares these tenants and residents.

@@ -1,8 +1,8 @@
-"""Compares `preflight` with a plain loop on many pods: `python -m tests.benchmarks.preflight`, or `--pods 500`.
+"""Compares `preflight` with a plain loop on many pods (`python -m tests.benchmarks.preflight [--pods 500]`).
 
 A real API server has the cluster of record 0000 and many more pods, which belong to Deployments with five replicas. The
-plain loop only lists the same pods, page by page, through the same kubectl. Both programs run as new processes, as an
-operator would start them. docs/choosing/benchmarks.md has the table.
+plain loop only lists the same pods, page by page, through the same kubectl. `preflight` and the loop run as new
+processes, as an operator would start these programs. docs/choosing/benchmarks.md has the table.
 """
 
 import argparse

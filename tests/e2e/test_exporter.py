@@ -1,7 +1,7 @@
 """Tests the exporter as a container of its DaemonSet on the real node.
 
-The exporter finds the processes of real pods by their control groups. The fake NVML provides the devices. Its library
-is at the path at which NVIDIA's runtime would mount the driver's libraries.
+The exporter finds the processes of real pods by their control groups. The fake NVML provides the devices. The fake
+library is at the path at which NVIDIA's runtime would mount the driver's libraries.
 """
 
 import json
@@ -121,7 +121,7 @@ def exporter(real_cluster: HeldCluster, card: Path) -> Iterator[str]:
             api.request("DELETE", path)
         api.patch(_STATUS, {"status": {"capacity": {GPUMEM: None}, "allocatable": {GPUMEM: None}}})
         eventually(lambda: not any(map(api.get, made)), "all is gone")
-        api.request("DELETE", SLICE)  # This comes last, because a running exporter would publish the slice again.
+        api.request("DELETE", SLICE)  # The slice is deleted last, because a running exporter would publish it again.
 
 
 def ready_pod(cluster: HeldCluster) -> str | None:

@@ -18,7 +18,7 @@ from toolchain.cluster.cluster import HeldCluster
 
 # The sizes in MiB of the four devices of the node in record 0003.
 UNLIKE = (12207, 8138, 4069, 16276)
-# The time limit for a retry. It is much shorter than the scheduler's five minutes, and long enough for a busy machine.
+# The time limit for a retry is much shorter than the scheduler's five minutes, and long enough for a busy machine.
 RETRY_SECONDS = 150
 # A burst of placements takes 3 to 6 s. The test uses the best time of several bursts, because a busy machine is slow.
 BURST_SECONDS, BURSTS = 30, 3
@@ -187,7 +187,8 @@ def test_preemption_evicts_who_frees_a_device_and_nobody_else(placed: Bench, sch
     placed.await_bound("a", "b", "c", "d")
     placed.create("urgent", 8000, node="cards-0", priorityClassName="high")
     (pod,) = placed.await_bound("urgent")
-    # kube-scheduler only sees the sum of the devices, so it may evict a or b. Both their devices are large enough.
+    # kube-scheduler only knows the sum of the devices, so it may evict pod a or pod b. The devices of these two pods
+    # are large enough for the preemptor.
     left = {found["metadata"]["name"] for found in placed.bound()}
     (evicted,) = {"a", "b", "c", "d"} - left
     assert pod["metadata"]["annotations"][NAMES.device_index] == {"a": "0", "b": "1"}[evicted]
@@ -201,7 +202,7 @@ def test_nobody_is_evicted_for_a_pod_that_would_still_fit_on_no_device(placed: B
     placed.await_bound("large", "a", "b", "c")
     placed.create("hopeful", 14000, node="cards-0", priorityClassName="high")
     eventually(lambda: placed.waits("hopeful"), "the pod waits")
-    # kube-scheduler tried the preemption when it refused the pod. A pod that is placed later proves that this is over.
+    # kube-scheduler tried the preemption when it refused the pod. After a second pod is placed, this attempt is over.
     placed.create("witness", 300, node="cards-1")
     placed.await_bound("witness")
     assert {"large", "a", "b", "c"} <= {found["metadata"]["name"] for found in placed.bound()}

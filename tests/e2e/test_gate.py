@@ -148,7 +148,7 @@ class Gated:
 
 
 def deployment(name: str) -> Manifest:
-    """Returns a Deployment with 0 replicas. Its pods would run the agents' image."""
+    """Returns a Deployment with 0 replicas and with the agents' image."""
     labels = {"app": name}
     sleeps = ["python", "-I", "-c", "import time; time.sleep(1e6)"]
     container = {"name": "main", "image": agent_image(), "command": sleeps}
@@ -244,7 +244,7 @@ def test_the_gate_lets_in_and_out_as_the_card_and_the_queues_say(gated: Gated) -
     gated.measure(4096, books=2048, radio=1)
     gated.eventually(lambda: gated.replicas("tts"), "there is room for the second")
 
-    # A Deployment that a person scales to 0 stays at 0. The API server does not record which user has scaled it.
+    # A Deployment that a person scales to 0 stays at 0. The API server does not record the user of the change.
     gated.scale("radio", 0)
     gated.eventually(lambda: gated.told("radio", names.EVENT_GATE_LEFT_ALONE), "it is told of")
     assert gated.told("radio", names.EVENT_GATE_LEFT_ALONE) == [

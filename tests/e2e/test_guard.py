@@ -1,7 +1,7 @@
 """Runs the pods of record 0001 on the real node until the node's pods have used up their host memory.
 
-If root lacks CAP_SYS_RESOURCE on this machine, the guard runs without this capability. Everything else is as prod
-declares it.
+If root lacks CAP_SYS_RESOURCE on this machine, the guard runs without this capability. All other fields of the guard
+are as in prod.
 """
 
 from collections.abc import Iterator

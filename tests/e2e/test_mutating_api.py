@@ -26,7 +26,7 @@ def server(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def stack(version: str) -> dict[str, Any]:
-    """Returns a configuration with one pool of prod and one tenant. It declares no agents."""
+    """Returns a configuration with one pool of prod and one tenant, but without agents."""
     prod = raw()
     return {
         "cluster": prod["cluster"],

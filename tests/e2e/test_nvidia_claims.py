@@ -162,7 +162,7 @@ def test_seats_share_a_device_and_leave_it_its_reserve_though_the_slice_shows_al
         assert given(devices, "chat", name) == ("gpu-0", {"memory": "7680Mi"})
     start(devices, "vision", "vision-0")
     waits(devices, "vision", "vision-0")
-    publish(devices, Gpu(shares="memory"), node=STRANGE)  # This node is in no pool.
+    publish(devices, Gpu(shares="memory"), node=STRANGE)  # The node STRANGE is in no pool.
     waits(devices, "vision", "vision-0")
     (ours,) = (each for each in items(devices, SLICES) if each["spec"].get("nodeName") == NODE)
     two = nvidia_slice(NODE, [Gpu(shares="memory"), Gpu(minor=1, shares="memory")], generation=2)
@@ -197,7 +197,7 @@ def test_a_seat_that_takes_a_whole_device_has_it_alone(devices: HeldCluster) -> 
 def test_the_exporter_sees_every_device_though_seats_fill_one_and_another_is_lost(devices: HeldCluster) -> None:
     """The exporter has a claim with admin access, which takes no capacity (KEP-5018).
 
-    Its namespace needs a label for such claims.
+    The exporter's namespace needs a label for such claims.
     """
     lost = ({"key": "gpu.nvidia.com/gpu-lost", "effect": "NoSchedule"},)
     publish(devices, Gpu(), Gpu(minor=1, taints=lost))

@@ -71,7 +71,7 @@ def pod(name: str, *, budget: bool = True) -> dict[str, Any]:
 
 
 def bind(cluster: HeldCluster, name: str, annotations: dict[str, str]) -> None:
-    """Creates a pod, and binds it. The binding also writes the device's annotations, as our extender does."""
+    """Creates and binds a pod. The binding also writes the device's annotations, as our extender does."""
     cluster.api.create(PODS, pod(name))
     target = {"apiVersion": "v1", "kind": "Node", "name": node.NODE}
     metadata = {"name": name, "annotations": annotations}

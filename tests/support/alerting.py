@@ -44,7 +44,7 @@ class Expected:
 def contradiction(
     rules: Rules, series: Mapping[str, str], expected: list[Expected], folder: Path, *, scrapes: str, evaluation: str
 ) -> str | None:
-    """Returns promtool's report if the samples differ from the expected samples, otherwise None."""
+    """Returns promtool's report if the samples differ from the expected samples, or None if they are equal."""
     tests = [
         {
             "expr": each.expression,

@@ -56,7 +56,7 @@ class Card:
         ]
 
     def clock(self) -> Clock:
-        """Returns a clock that advances when the watchdog sleeps. It also sets the clock of the API server."""
+        """Returns a clock that advances when the watchdog sleeps, and that also sets the clock of the API server."""
 
         def now() -> datetime:
             return BEGIN + timedelta(seconds=self.served.time.seconds)

@@ -1,4 +1,4 @@
-"""Holds the objects of a cluster in memory. It replaces the cluster that the commands of `stacks` read."""
+"""Holds the objects of a cluster in memory, in place of the cluster that the commands of `stacks` read."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -28,7 +28,7 @@ WITH_MEMORY_POOLS = CONFIG | {"memory_pools": HostMemoryPools(pools=(NODE_4,)).t
 
 
 def workload(namespace: str = "llama-swap", kind: str = "Deployment", **spec: Any) -> Manifest:
-    """Returns a workload without a budget. `main` has fields of its container, `annotations` those of its pod."""
+    """Returns a workload without a budget. The keyword `main` has fields of the workload's container."""
     main = {"name": "main", "image": "ghcr.io/a/b:1.2.3", **spec.pop("main", {})}
     template = {"metadata": {"annotations": spec.pop("annotations", {})}, "spec": {"containers": [main], **spec}}
     api_version = "batch/v1" if kind == "Job" else "apps/v1"

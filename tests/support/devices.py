@@ -75,6 +75,6 @@ def pod_object(
 
 
 def card(gpu: int = 0, mib: int = 15360, fault: Fault | None = None) -> Device:
-    """Returns a device as NVML reports it. Its total memory is no whole number of MiB."""
+    """Returns a device as NVML reports devices. The total memory is no whole number of MiB."""
     total = mib * MIB + 17
     return Device(gpu=gpu, uuid=f"GPU-{gpu}", total_bytes=total, used_bytes=0, free_bytes=total, fault=fault)

@@ -145,7 +145,7 @@ class Disorder:
             self.journal.append(Recycled(at=self.now, workload=pod.workload, pods=(pod.uid,), node=pod.node))
 
     def waiting(self) -> tuple[WaitingSeat, ...]:
-        """Sometimes returns a pod that waits for its seat. It may have waited longer than the gates need to close."""
+        """Sometimes returns a pod that waits for its seat, perhaps for longer than the gates need to close."""
         if self.dice.random() < 0.7:
             return ()
         mib = self.dice.randint(50, 400)
@@ -164,7 +164,7 @@ class Disorder:
         )
 
     def ended(self, pod: GpuPod, now: datetime, seconds: int) -> GpuPod:
-        """Returns the pod as deleted. Its grace period ends in `seconds`, or has ended if `seconds` is negative."""
+        """Returns the pod as deleted. The grace period ends in `seconds`, or has ended if `seconds` is negative."""
         return replace(pod, gone_by=now + timedelta(seconds=seconds), going_seconds=max(seconds, 0))
 
     def readings(self) -> tuple[NodeTelemetry, ...]:
@@ -329,7 +329,10 @@ def _goes(snapshot: PassInput, now: datetime, pod: GpuPod) -> bool:
 def _check_smallest(
     snapshot: PassInput, now: datetime, verdict: DeviceVerdict, used: dict[str, dict[str, int]]
 ) -> None:
-    """Checks that the recycles free enough memory for the floor and the waiting seats, and that fewer would not."""
+    """Checks that the recycles free enough memory for the floor and the waiting seats.
+
+    Fewer recycles must not be enough.
+    """
     amounts = [target.overshoot_mib for target in verdict.recycle]
     assert all(amount > 0 for amount in amounts)
     there = {pod.uid for pod in snapshot.pods}

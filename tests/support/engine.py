@@ -1,7 +1,7 @@
 """Records the resource graph of a program as plain data, so that tests assert without callbacks.
 
-`pulumi.runtime.Mocks` does not receive parents, dependencies, options or a component's outputs. This recorder reads
-these from the registration requests that the SDK sends to the engine's resource monitor.
+`pulumi.runtime.Mocks` does not receive parents, dependencies, options or a component's outputs. The recorder reads this
+data from the registration requests that the SDK sends to the engine's resource monitor.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class Graph:
     def objects(self) -> list[Mapping[str, Any]]:
         """Returns the Kubernetes objects as plain manifests, without components and Helm releases.
 
-        Protobuf has only doubles, so `inputs` has floats. This method turns whole numbers into ints, as the provider
+        Protobuf has only doubles, so `inputs` has floats. The method turns whole numbers into ints, as the provider
         does.
         """
         return [_whole(r.inputs) for r in self.resources if r.custom and {"apiVersion", "kind"} <= r.inputs.keys()]

@@ -25,7 +25,7 @@ def card(free_mib: int, gpu: int = 0) -> Device:
 def gauge(
     *cards: Device | DeviceUse, age_seconds: float = 0, registry: Registry | None = None, frozen: bool = False
 ) -> Gauge:
-    """Returns an exporter's gauge. Its last reading has these devices and this age.
+    """Returns an exporter's gauge with a last reading that has these devices and this age.
 
     A plain Device has no users. The age grows by a millisecond at each scrape, unless the gauge is `frozen`.
     """

@@ -76,10 +76,10 @@ class FakeCluster:
     bodies: list[Any] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     agents: list[str | None] = field(default_factory=list)
-    held_by_budget: set[str] = field(default_factory=set)  # names of pods that a PodDisruptionBudget protects
-    now: datetime | None = None  # the time of the server's clock, if a test has stopped it
+    held_by_budget: set[str] = field(default_factory=set)  # Names of pods that a PodDisruptionBudget protects.
+    now: datetime | None = None  # The time of the server's clock, if a test has stopped the clock.
     ignores_patches: bool = False
-    counts: bool = True  # whether pages of lists without selectors have remainingItemCount
+    counts: bool = True  # If True, the pages of a list without selectors have the field remainingItemCount.
     before_patch: Callable[[], None] = lambda: None
     version: int = 100
     # All events in order, from which watches read. Unless `watches_last` is set, the server ends each watch at once.
@@ -87,7 +87,7 @@ class FakeCluster:
     happened: threading.Condition = field(default_factory=threading.Condition)
     watches_last: bool = False
     watching: int = 0
-    watches_ended: int = 0  # counts how often all open watches have been ended
+    watches_ended: int = 0  # The number of calls of `end_open_watches`.
 
     def add_node(self, name: str = "k8s-node1", labels: Mapping[str, str] = LABELS, **amounts: str) -> None:
         keys = {"gpumem": NAMES.gpumem, "gpu_count": NAMES.gpu_count}

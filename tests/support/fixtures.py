@@ -9,7 +9,7 @@ from tests.support.fake_cluster import TOKEN, FakeCluster, Served
 from toolchain.cluster import fake_nvml
 from toolchain.cluster.fake_nvml import FakeNvml
 
-# The time limit for events that need about 2 s. It is long, because other tests slow the machine down.
+# The time limit for events that need about 2 s. The limit is long, because other tests slow the machine down.
 LOADED_SECONDS = 60
 
 
@@ -25,7 +25,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the path of the agents' zipapp, as we ship it."""
+    """Returns the path of the agents' shipped zipapp."""
     path = tmp_path_factory.mktemp("zipapp") / "agents.pyz"
     from components.base.zipapp import build  # noqa: PLC0415 (it imports Pulumi, which most tests do not need)
 
@@ -35,7 +35,7 @@ def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def node_zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the path of the zipapp of the agents that run on nodes, as we ship it. It contains NVML's bindings."""
+    """Returns the path of the shipped zipapp of the agents that run on nodes. The zipapp contains NVML's bindings."""
     path = tmp_path_factory.mktemp("node-zipapp") / "agents.pyz"
     from components.base.zipapp import build_for_nodes  # noqa: PLC0415
 

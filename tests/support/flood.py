@@ -1,4 +1,4 @@
-"""Attacks an HTTP server from a separate process: `python -m tests.support.flood PORT SOURCES`.
+"""Attacks an HTTP server from a separate process (`python -m tests.support.flood PORT SOURCES`).
 
 The attacker opens many connections and sends incomplete requests. If the server closes a connection, the attacker opens
 a new connection. The attacker also sends complete requests, some of which are far too large. The attack ends when the
@@ -119,8 +119,8 @@ def cost(pid: int) -> Cost:
     return Cost(int(status["VmHWM:"]) / 1024, int(status["Threads:"]), descriptors)
 
 
-# A program that runs the guard's passes over the processes of this machine, and the guard's HTTP server. It prints the
-# seconds of each pass.
+# A program that runs the guard's passes over the processes of this machine, and the guard's HTTP server. The program
+# prints the seconds of each pass.
 SWEEPING = """
 import resource, sys, threading, time
 from pathlib import Path

@@ -91,7 +91,7 @@ def waiting(name: str, mib: int, pool: str = "t4", **fields: Any) -> WaitingSeat
 
 
 def seat(name: str, mib: int, pool: str = "t4") -> Seat:
-    """Returns a seat. Its tenant has the same name as the seat."""
+    """Returns a seat. The seat's tenant has the same name as the seat."""
     return Seat(name=name, tenant=name, pool=pool, gpumem_mib=mib)
 
 

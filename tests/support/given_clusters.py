@@ -195,7 +195,7 @@ def device_slice(name: str, *sizes: int, driver: str = "gpu.nvidia.com") -> Obje
 
 
 def scaled(names: Iterable[str]) -> list[Object]:
-    """Returns Deployments that are scaled to 0. Their pods would request a GPU."""
+    """Returns Deployments that are scaled to 0, with a pod template that requests a GPU."""
     container = {"name": "main", "resources": {"limits": {GPU: "1"}}}
     return [
         {

@@ -129,7 +129,7 @@ def cron_job(account: str) -> Manifest:
 
 
 def role(account: str, rules: Iterable[Manifest], namespace: str | None = None, *, home: str = SYSTEM) -> Program:
-    """Returns a role and its binding to an agent's account. All three have the name `account`."""
+    """Returns a role and its binding to an agent's account. The role and the binding have the account's name."""
     kind = "ClusterRole" if namespace is None else "Role"
     subject = {"kind": "ServiceAccount", "name": account, "namespace": home}
     ref = {"apiGroup": RBAC, "kind": kind, "name": account}
@@ -260,7 +260,7 @@ def _agents() -> Program:
 
 
 def consumer(mib: object = 5000) -> Program:
-    """Returns a program that uses the platform. It has a workload, but none of the platform's objects."""
+    """Returns a program that uses the platform, with a workload, but without the platform's objects."""
     return {"llama-swap": deployment("llama-swap", "llama-swap", mib)}
 
 

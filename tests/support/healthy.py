@@ -11,7 +11,7 @@ from tests.support.given import CLUSTER, LEDGER, NODES, SYSTEM, T4
 from tests.support.memory_pools import NODE_4
 
 MIB = 2**20
-# Maps a series, written as in PromQL, to its values in promtool's notation. There is one value for each minute.
+# Maps a series, written as in PromQL, to its values in promtool's notation, with one value for each minute.
 Series = dict[str, str]
 CRON_JOBS = ("gpumem-reconcile", "gpu-vram-watchdog")
 CAPPED = replace(T4, enforce=Enforce.DRIVER)
@@ -89,7 +89,7 @@ def allocatable(mib: int, *nodes: str, instance: str = "ksm") -> Series:
 def asking(of: str = "container") -> Series:
     """Returns the series of a running pod that requests gpumem.
 
-    `of` is the kind of the container that has the request: `container`, or `init_container` as for a sidecar.
+    The argument is `container` or `init_container`, the kind of the container that has the request.
     """
     asks = {"namespace": "chat", "pod": "chat-0", "container": "c", "resource": "example_com_gpumem"}
     return {
@@ -103,7 +103,7 @@ def running(namespace: str, pod: str, phase: str = "Running") -> str:
 
 
 def placing() -> Series:
-    """Returns the series of two extenders. The first extender leads. Both report a device with 4000 MiB free."""
+    """Returns the series of two extenders. The first is the leader. Each reports a device with 4000 MiB free."""
     series = {}
     for pod in "ab":
         device = {"node": "a", "gpu": "0", "uuid": "GPU-a", "pod": pod}
@@ -132,7 +132,7 @@ def guarding(node: str) -> Series:
 
 
 def queueing() -> Series:
-    """Returns the series of a Kueue with one ClusterQueue, which has two GPUs, and one LocalQueue."""
+    """Returns the series of Kueue for one ClusterQueue with two GPUs and one LocalQueue."""
     queue = {"cluster_queue": "gpu", "replica_role": "standalone", "instance": "kueue:8443"}
     quota = {**queue, "cohort": "", "flavor": "any", "resource": "nvidia.com/gpu"}
     local = {"namespace": "team-a", "name": "team-a-gpu", "instance": "kueue:8443"}
@@ -174,7 +174,7 @@ HEALTHY = {**BEATING, **measured("a", 4000), **allocatable(14000, "a"), **asking
 def changed(series: Mapping[str, str], changes: Mapping[str, str]) -> Series:
     """Returns the series with changed values.
 
-    A key changes each series that it selects. If it selects none, it becomes a new series.
+    A key changes each series that it selects. A key that selects no series becomes a new series.
     """
     found = dict(series)
     for key, values in changes.items():

@@ -1,8 +1,8 @@
 """Simulates an API server with pods of the largest size that etcd accepts.
 
-`python -m tests.support.hostile <kind> <pods>` lists the pods and watches their events as an agent does. Then it prints
-its own peak of host memory in MiB. A real API server with prod's policies accepted each kind of pod. etcd accepts
-objects up to 1.5 MiB, but the JSON that the API server returns may be larger.
+`python -m tests.support.hostile <kind> <pods>` lists the pods and watches their events as an agent does. Then the
+program prints its peak of host memory in MiB. A real API server with prod's policies accepted each kind of pod. etcd
+accepts objects up to 1.5 MiB, but the JSON that the API server returns may be larger.
 """
 
 import json
@@ -42,7 +42,7 @@ def annotated(name: str) -> str:
 def wide(name: str) -> str:
     """Returns a pod with a text that Python stores in four bytes for each character.
 
-    A single character above U+FFFF in the text causes this.
+    A single character above U+FFFF in the text is the reason.
     """
     value = "x" * 250 * 1024 + "\U0001f600"
     return manifest(name, "", f',"annotations":{{"a":"{value}"}}')
@@ -78,7 +78,7 @@ KINDS: Mapping[str, Callable[[str], str]] = {
 
 
 class Hostile:
-    """A Transport that returns the responses of this server. It stores one pod, because pods differ only by name."""
+    """A Transport that returns the server's responses, and stores only one pod, because pods differ only by name."""
 
     def __init__(self, make: Callable[[str], str], pods: int) -> None:
         self._pods = pods

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class InMemory:
-    """A Transport that calls the fake cluster. It passes JSON text, so that cluster and client share no objects."""
+    """A Transport that calls the fake cluster with JSON text, so that cluster and client share no objects."""
 
     def __init__(self, cluster: "FakeCluster") -> None:
         self._cluster = cluster

@@ -46,7 +46,7 @@ def wakeful() -> AbstractContextManager[object]:
 
 @contextmanager
 def running(informer: Informer, cluster: FakeCluster, *, watches: int = 1) -> Iterator[None]:
-    """Runs an informer during the block, which begins when the informer watches. Ends its thread afterwards."""
+    """Runs an informer during the block, which begins when the informer watches. Ends the informer afterwards."""
     cluster.watches_last = True
     thread = threading.Thread(target=informer.run, daemon=True)
     with wakeful():

@@ -1,7 +1,7 @@
 """Builds ResourceSlices with exactly the fields that NVIDIA's DRA driver publishes.
 
-Source: GpuInfo.Attributes, fullGpuCapacity, applyConsumableShares and publishResources in cmd/gpu-kubelet-plugin of
-kubernetes-sigs/dra-driver-nvidia-gpu at 9593204 (v0.5.0). Each node has a pool with the node's name.
+The source is cmd/gpu-kubelet-plugin of kubernetes-sigs/dra-driver-nvidia-gpu at 9593204 (v0.5.0), in its functions
+GpuInfo.Attributes, fullGpuCapacity, applyConsumableShares and publishResources. Each node has a pool with its name.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Makes one object of each kind of work that Kueue queues, each with GPUs."""
+"""Makes one workload of each kind that Kueue queues. Each workload requests GPUs."""
 
 from typing import Any
 
@@ -23,14 +23,17 @@ RUNTIME = "torch"
 
 
 def template(gpus: int, labels: dict[str, str] | None = None, **spec: Any) -> Manifest:
-    """Returns a pod template. Its container asks for `gpus` devices."""
+    """Returns a pod template with a container that requests `gpus` devices."""
     resources = {"limits": {GPU: str(gpus)}} if gpus else {}
     container = {"name": "main", "image": IMAGE, "resources": resources}
     return {"metadata": {"labels": labels or {}}, "spec": {"containers": [container], **spec}}
 
 
 def work(framework: FrameworkName, *, name: str = "work", queue: str | None = "team-a-gpu", gpus: int = 1) -> Manifest:
-    """Returns the work. Each of its two pods with GPUs asks for `gpus` of them; a pod has them alone."""
+    """Returns a workload of the framework's kind, with two pods that request `gpus` devices each.
+
+    A workload of the kind Pod is a single pod.
+    """
     labels = {KUEUE_QUEUE_LABEL: queue} if queue else {}
     body = template(gpus) if framework is FrameworkName.POD else {"spec": _spec(framework, gpus)}
     metadata = {"name": name, "namespace": "team-a", "labels": labels}

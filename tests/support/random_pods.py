@@ -59,7 +59,7 @@ def _container(random: Random, name: str) -> Spec:
 
 
 def _pod_level(random: Random, containers: list[Spec]) -> Spec:
-    """Returns pod-level resources. They are at least the sum of the containers, as the API server requires."""
+    """Returns pod-level resources of at least the sum of the containers' resources, as the API server requires."""
     resources: Spec = {}
     for resource in ("memory", "cpu"):
         together = sum((_asked(c, resource) for c in containers), Fraction(0)).__ceil__()

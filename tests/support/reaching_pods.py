@@ -16,7 +16,7 @@ _HARMLESS = ["example.com/team", "cdi.k8s.io.example.com/x", "prometheus.io/scra
 
 
 def pod(random: Random, names: Names, mib: list[int]) -> Pod:
-    """Returns a random pod. Its budgets are equal to, or slightly above or below, sizes in `mib`."""
+    """Returns a random pod with budgets that equal sizes in `mib`, or are slightly larger or smaller."""
     count = random.choice([0, 0, 0, 0, 0, 1, 2, 3])
     containers = [_container(random, names, mib, f"c{n}", count if not n else 0) for n in range(_few(random, 1))]
     starting = [_container(random, names, mib, f"i{n}", 0) for n in range(_few(random, 0))]

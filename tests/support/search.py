@@ -33,7 +33,7 @@ def dice(name: object) -> Random:
 
 
 def cases(quick: int, *, soak: int) -> int:
-    """Returns the number of cases that a test tries: `quick`, or `soak` in `make soak`."""
+    """Returns the number of cases that a test tries, which is larger in `make soak`."""
     return soak if os.environ.get(SOAK) else quick
 
 

@@ -93,7 +93,10 @@ def backtest(kind: str, *, seeds: int, days: int) -> Violations:
 
 
 def days_above(samples: Sequence[UseSample], days: int) -> int:
-    """Makes a proposal from the first `days` days. Returns how many of the next seven days have a peak above it."""
+    """Makes a proposal from the first `days` days.
+
+    Returns how many of the next seven days have a peak above the proposal.
+    """
     begin = days * DAY_SECONDS
     (found,) = advise({SEAT: GRID_MIB}, (each for each in samples if each.time < begin))
     proposed = found.proposed_mib or 0

@@ -34,7 +34,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Excludes tests with random cases from the coverage.
 
-    They would double the time, and reach different code in each run.
+    Coverage of such tests would double the time, and would include different code in each run.
     """
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False) or item.get_closest_marker("search"):
@@ -53,8 +53,8 @@ def _one_process() -> Iterator[None]:
 def _seldom_collected() -> None:
     """Makes the garbage collector run less often.
 
-    Otherwise the collector would scan the objects of the SDK and of Hypothesis hundreds of times. These scans would
-    take a tenth of the total time.
+    With the default, the collector would scan the objects of the SDK and of Hypothesis hundreds of times. Such scans
+    would take a tenth of the total time.
     """
     gc.set_threshold(100_000, 50, 50)
 

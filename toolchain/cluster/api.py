@@ -112,7 +112,7 @@ class ClusterApi:
         return None if answer.code == NOT_FOUND else _accepted(answer)
 
     def create(self, collection: str, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Creates the object with strict field validation. Raises ClusterError if the API server refuses it."""
+        """Creates the object with strict field validation. Raises ClusterError if the API server refuses the object."""
         return _accepted(self.request("POST", f"{collection}?fieldValidation=Strict", dict(manifest)))
 
     def patch(self, path: str, patch: object, content_type: str = MERGE) -> Mapping[str, Any]:
@@ -135,7 +135,7 @@ def until(
 ) -> Any:
     """Calls `holds` until its result is true, and returns this result. An OSError counts as a false result.
 
-    After `seconds` without a true result, raises ClusterError. Its message contains the result of `state`.
+    After `seconds` without a true result, raises ClusterError with a message that contains the result of `state`.
     """
     deadline = time.monotonic() + seconds
     last: object = None

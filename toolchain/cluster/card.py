@@ -1,9 +1,9 @@
 """Simulates a Tesla T4 on the real node.
 
 The processes of the pods allocate no GPU memory. `Card.turn` finds each process by its command line and counts the
-memory that its app should use. Then it writes the figures that the fake NVML returns. `Card.turn` kills a process that
-should use more memory than is free, because most CUDA programs end when an allocation fails. All figures are whole MiB
-of GPU memory.
+memory that its app should use. Then `Card.turn` writes the figures that the fake NVML returns. `Card.turn` kills a
+process that should use more memory than is free, because most CUDA programs end when an allocation fails. All figures
+are whole MiB of GPU memory.
 """
 
 import os
@@ -23,7 +23,7 @@ TOTAL_MIB = 15360
 MIB = 2**20
 # The memory of the driver, and the memory of android-emulator, which is no pod here.
 REST_MIB = 450 + 154
-LEFT_MIB = 700  # a leaking process stops to grow when only this much is free
+LEFT_MIB = 700  # a leaking process stops growing when only this much is free
 TURN_SECONDS = 0.5
 # The node's labels as NVIDIA's feature discovery would set them.
 LABELS = {
@@ -34,7 +34,7 @@ LABELS = {
 }
 # Another cluster may run on the same machine. Only the processes of this cluster have this mark.
 MARK = f"day-{os.getpid()}:"
-UNLOAD_SECONDS = 3  # from SIGTERM to the end of a process, as a model needs time to unload
+UNLOAD_SECONDS = 3  # the time from SIGTERM to the end of a process, because a model needs time to unload
 _MODEL = (
     "import signal, sys, time\n"
     f"signal.signal(signal.SIGTERM, lambda *_: (time.sleep({UNLOAD_SECONDS}), sys.exit()))\n"
@@ -54,7 +54,7 @@ def free_mib(held: Mapping[int, int]) -> int:
 def deployment(app: str, gpumem: Mapping[str, str], replicas: int) -> dict[str, Any]:
     """Returns a Deployment with pods on the real node. Each pod runs one process that uses the simulated device.
 
-    `gpumem` has the container's limits. It is empty for a container without a budget.
+    `gpumem` has the container's limits, or is empty for a container without a budget.
     """
     container = {
         "name": "model",
@@ -80,7 +80,10 @@ def deployment(app: str, gpumem: Mapping[str, str], replicas: int) -> dict[str, 
 
 
 def processes() -> Iterator[tuple[int, tuple[str, int]]]:
-    """Yields each process as (PID on the node, (app, PID on this machine)). NVML shows the PID on the node."""
+    """Yields each process as its PID on the node, its app and its PID on this machine.
+
+    NVML shows the PID on the node.
+    """
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):
             *_, last = (folder / "cmdline").read_text().rstrip("\0").split("\0")

@@ -95,7 +95,7 @@ def running(path: Path, *, extent: Extent) -> Iterator["HeldCluster"]:
         _await_ready(cluster, supervisor)
         yield HeldCluster(cluster.folder, supervisor)
     finally:
-        supervisor.communicate(timeout=STOP_SECONDS)  # closes the supervisor's standard input, at which it ends
+        supervisor.communicate(timeout=STOP_SECONDS)  # the supervisor ends when its standard input is closed
 
 
 @dataclass(frozen=True)

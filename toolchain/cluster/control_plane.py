@@ -26,8 +26,8 @@ SERVERS = {
     "kubelet-server": ("127.0.0.1", NODE),
     "kubelet-client": (),
 }
-# The audit log has a JSON object for each request. The API server writes it before it sends the response. A watch has
-# two entries: one when the watch begins (stage ResponseStarted) and one when the watch ends.
+# The audit log has a JSON object for each request. The API server writes this object before it sends the response. A
+# watch has two entries: one when the watch begins (stage ResponseStarted) and one when the watch ends.
 AUDIT = "audit"
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -108,7 +108,7 @@ def api_server(folder: Folder, ports: Ports, *, alone: bool) -> Command:
         "--kubelet-preferred-address-types=Hostname",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
-        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",  # as on clusters before Kubernetes 1.36
+        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",  # before Kubernetes 1.36, clusters have v1beta1
         *(["--disable-admission-plugins=ServiceAccount"] if alone else []),
         "--allow-privileged",
         f"--service-cluster-ip-range={SERVICE_RANGE}",

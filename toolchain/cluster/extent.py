@@ -4,7 +4,7 @@ from enum import Enum
 
 
 class Extent(Enum):
-    """The parts of a cluster. Each kind of cluster has all parts of the kinds above it."""
+    """The kinds of cluster. Each kind has all parts of the kinds that are listed before it."""
 
     API_SERVER = "api-server"  # Has only etcd and the API server, for tests of manifests and policies.
     SIMULATED = "simulated"  # Also has the controllers, the scheduler, Kueue, and kwok's simulated nodes.

@@ -154,7 +154,7 @@ def _shared_libraries(binaries: list[Path]) -> set[Path]:
     """Returns the shared libraries of the binaries, and the dynamic loader."""
     said = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout  # noqa: S607
     found = {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", said, flags=re.MULTILINE)}
-    # glibc loads libgcc_s when a thread ends by pthread_exit. Python's official images contain it.
+    # glibc loads libgcc_s when a thread ends by pthread_exit. Python's official images contain this library.
     unwinders = {path.with_name("libgcc_s.so.1") for path in found if path.name == "libc.so.6"}
     return found | {path for path in unwinders if path.exists()}
 

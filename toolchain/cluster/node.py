@@ -132,7 +132,7 @@ async def _hold(folder: Folder, ports: Ports, parts: list[ChildProcess]) -> None
 
 
 def _reap(own: set[int]) -> None:
-    """Reaps zombies, except those of `own`: `subprocess.Popen` reaps these."""
+    """Reaps zombies except the processes in `own`, because `subprocess.Popen` reaps the latter."""
     with suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in own:
             os.waitpid(ended.si_pid, 0)

@@ -3,7 +3,7 @@
 The runtime and its hook need cgroup v2. On a machine with cgroup v1, the node mounts the v2 hierarchy at
 /sys/fs/cgroup. That hierarchy then has no controllers. So NVIDIA's runtime calls the program `_NO_CONTROLLERS` in place
 of runc. The program removes the limits of host memory and CPU from each container, and moves the container into its
-pod's control group. Then it calls runc.
+pod's control group. Then the program calls runc.
 """
 
 import json
@@ -70,7 +70,7 @@ def runc(folder: Folder) -> str:
 
 
 def environment(folder: Folder) -> dict[str, str]:
-    """Returns containerd's environment variables. NVIDIA's runtime inherits them and finds its configuration."""
+    """Returns environment variables for containerd. NVIDIA's runtime inherits the path of its configuration."""
     return {"NVIDIA_CTK_CONFIG_FILE_PATH": str(_home(folder) / "config.toml")}
 
 

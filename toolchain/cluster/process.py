@@ -16,7 +16,7 @@ from toolchain.cluster.paths import Folder
 
 STOP_SECONDS = 5
 _PR_SET_PDEATHSIG = 1
-_PORTS = range(20000, 30000)  # below the kernels' ephemeral ports, and below NodePorts
+_PORTS = range(20000, 30000)  # this range is below the kernels' ephemeral ports, and below NodePorts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class ChildProcess:
     def stop(self) -> None:
         """Stops the process with the command's signal, and with SIGKILL after `STOP_SECONDS`.
 
-        This also works after a SIGSTOP.
+        Also stops a process that has received SIGSTOP.
         """
         if self._child.poll() is not None:
             return
@@ -86,7 +86,7 @@ class ChildProcess:
 def free_ports(count: int) -> list[int]:
     """Returns consecutive free ports of 127.0.0.1.
 
-    The ports are below the ephemeral range. So the kernel gives them to no other program while a part restarts.
+    The ports are below the ephemeral range. So no other program gets such a port while a part of the cluster restarts.
     """
     while True:
         first = secrets.choice(range(_PORTS.start, _PORTS.stop - count))

@@ -13,7 +13,7 @@ Manifest = dict[str, Any]
 
 # The simulated nodes in those pools of prod that are shared by GPU memory.
 SHARED = ("k8s-node1", "node-4")
-# This taint keeps the exporter away from node-4, so that the agents report missing telemetry at once.
+# The taint of node-4 keeps the exporter away, so that the agents report missing telemetry at once.
 UNMEASURED = "gpu-tenancy/unmeasured"
 MANAGED = {"kwok.x-k8s.io/node": "fake"}
 # A Job's pod completes when a test adds the annotation gpu-tenancy/complete=true.
@@ -136,7 +136,7 @@ def is_ready(node: Mapping[str, Any]) -> bool:
 
 
 def access() -> Iterable[tuple[str, Manifest]]:
-    """Yields a ClusterRole and its binding. They give kwok the rights of a kubelet on every node."""
+    """Yields a ClusterRole and its binding, which give kwok the rights of a kubelet on every node."""
     core = [
         {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch", "patch", "delete"]},
         {"apiGroups": [""], "resources": ["nodes/status", "pods/status"], "verbs": ["update", "patch"]},
@@ -162,9 +162,9 @@ def access() -> Iterable[tuple[str, Manifest]]:
 
 
 def _stages() -> list[Manifest]:
-    """Returns kwok's Stage objects.
+    """Returns kwok's Stage objects, with two variants of `pod-ready`.
 
-    There are two variants of `pod-ready`: pods of Kueue become Ready later, with the annotation READY.
+    One variant is for pods of Kueue, which become Ready only with the annotation READY.
     """
     (label, name), is_ready = next(iter(KUEUE.items())), f'.metadata.annotations["{READY}"]'
     is_kueue = f'.metadata.labels["{label}"]'

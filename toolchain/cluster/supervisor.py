@@ -1,8 +1,9 @@
 """Supervises the processes of a cluster: starts them in order, watches them, and stops them in reverse order.
 
-The supervisor ends on SIGTERM, or when one of these processes ends. With `--held`, the supervisor reads standard input.
-It ends when standard input is closed, for instance because the process that started it has ended. The line
-`restart NAME` restarts a process. If the supervisor is killed on Linux, the kernel kills the other processes too.
+The supervisor ends on SIGTERM, or when one of these processes ends. With `--held`, the supervisor reads standard input,
+and ends when standard input is closed. So the supervisor ends together with the process that started it. The line
+`restart NAME` on standard input restarts a process. If the supervisor is killed on Linux, the kernel kills the other
+processes too.
 """
 
 import asyncio
@@ -52,9 +53,7 @@ class Supervisor:
             self._watch(kueue)
             return 0
         except ClusterError as error:
-            print(
-                f"cluster: {error}", file=sys.stderr, flush=True
-            )  # flush now, because stopping the parts takes seconds
+            print(f"cluster: {error}", file=sys.stderr, flush=True)  # printed now, because stopping takes seconds
             return 1
         finally:
             kueue.stop()

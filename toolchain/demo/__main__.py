@@ -1,6 +1,6 @@
 """Plays a day of five residents within minutes, on a temporary cluster with a simulated GPU.
 
-The demo does not change your kubeconfig or your stacks. It puts its cluster, kubeconfig, Pulumi state and kubectl
+The demo does not change your kubeconfig or your stacks. The demo puts its cluster, kubeconfig, Pulumi state and kubectl
 plugin into a temporary folder, and deletes the folder at the end.
 """
 
@@ -42,9 +42,9 @@ _PREFIX = "gpu-tenancy-demo-"
 _LOADING = (("watchdog", "minimum_age_seconds", 10), ("gate", "starting_seconds", 20))
 _FAST = " and ".join(f"{agent}.{key} {seconds}" for agent, key, seconds in _LOADING)
 _READY_SECONDS = 120
-_DRAW_SECONDS = 2.0  # the least time between two drawings
-_READ_SECONDS = 4.0  # gives the viewer time to read each report
-_READING_SECONDS = 12  # the exporter reads every 5 s, and later on a busy machine
+_DRAW_SECONDS = 2.0  # The shortest time between two drawings.
+_READ_SECONDS = 4.0  # The time for which the demo shows each report.
+_READING_SECONDS = 12  # The exporter reads the device every 5 s, and less often on a busy machine.
 _END_SECONDS = 15
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -225,7 +225,8 @@ def _open_node(api: ClusterApi) -> None:
 def in_fast_steps(config: dict[str, Any]) -> None:
     """Shortens two settings of prod that give a new pod time to load its model.
 
-    After the first time, the watchdog may evict the pod. After the second, the gate may lend the pod's unused budget.
+    With the first setting, the watchdog may evict the pod earlier. With the second setting, the gate may lend the pod's
+    unused budget earlier.
     """
     for agent, key, seconds in _LOADING:
         config[agent][key] = seconds

@@ -11,7 +11,7 @@ from toolchain.cluster.card import Card
 
 @dataclass(frozen=True)
 class Sample:
-    """The use of each app, `seconds` after the start of the demo. It stays the same until the next sample."""
+    """The use of each app, `seconds` after the start of the demo. The use stays the same until the next sample."""
 
     seconds: float
     used_mib: dict[str, int]

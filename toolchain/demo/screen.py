@@ -12,7 +12,7 @@ _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 @dataclass(frozen=True)
 class ReportedEvent:
-    """An Event of Kubernetes, with the object `about` which it was reported."""
+    """An Event of Kubernetes. `about` is the object of the Event."""
 
     reporter: str
     reason: str

@@ -15,8 +15,8 @@ from toolchain.demo.story import LEAK_MIB, EventToShow
 
 Object = Mapping[str, Any]
 
-STEP_SECONDS = 240  # far longer than any step takes, even on a busy machine
-_READING_SECONDS = 8  # after this time the agents have a new reading, because the exporter reads every 5 s
+STEP_SECONDS = 240  # The time limit is far longer than any step takes, even on a busy machine.
+_READING_SECONDS = 8  # After this time the agents have a new reading, because the exporter reads every 5 s.
 
 Meanwhile = Callable[[], None]
 
@@ -111,7 +111,7 @@ class Stage:
         return all(self.card.holds(app) == mib for app, mib in STEADY_MIB.items())
 
     def _uids(self) -> dict[str, str]:
-        """Maps each resident to the UID of its pod that is not terminating, or to "" if there is none."""
+        """Maps each resident to the UID of its pod. If the pod is terminating, the UID is ""."""
         return {app: self._uid(app) for app in STEADY_MIB}
 
     def _uid(self, app: str) -> str:

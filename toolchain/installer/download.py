@@ -20,7 +20,7 @@ _OPENER = urllib.request.build_opener()  # uses the proxy that http_proxy and ht
 
 
 class Internet:
-    """Reports whether this machine can download releases. Tests the connection once, at the first question."""
+    """Reports whether this machine can download releases. Tests the connection only once."""
 
     def __init__(self, url: str = "https://github.com/") -> None:
         self._url = url

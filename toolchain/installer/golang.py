@@ -18,9 +18,9 @@ from toolchain.installer.errors import ToolchainError, UnavailableError
 from toolchain.installer.tool import GoBuild, ModuleFiles
 
 PUBLIC_PROXY = "https://proxy.golang.org"
-NO_DEBUG = "all=-dwarf=false"  # no debug information, because the linker would strip it
-# These settings save a third of the compilers' CPU time. Go runs one compiler for each core, so each compiler needs
-# only one thread.
+NO_DEBUG = "all=-dwarf=false"  # Writes no debug information, because the linker would strip it.
+# The settings GOGC and GOMAXPROCS save a third of the compilers' CPU time. Go runs one compiler for each core, so each
+# compiler needs only one thread.
 FRUGAL = {"GOGC": "400", "GOMAXPROCS": "1"}
 
 
@@ -70,7 +70,7 @@ def h1(file: Path) -> str:
 def _module_folder(wanted: ModuleFiles, scratch: Path, console: Console) -> Path:
     """Returns the folder with the module's files.
 
-    If Go is installed, Go downloads the module and compares it with go.sum. Otherwise this function downloads the zip
+    If Go is installed, Go downloads the module and compares it with go.sum. Without Go, the function downloads the zip
     from a module proxy and compares it with go.sum.
     """
     version = wanted.module.version(wanted.path)
@@ -83,7 +83,9 @@ def _module_folder(wanted: ModuleFiles, scratch: Path, console: Console) -> Path
             raise ToolchainError(f"{wanted.path} cannot be had: go mod download says: {said}")
         return Path(json.loads(done.stdout)["Dir"])
     proxies = [proxy for proxy in re.split("[,|]", os.environ.get("GOPROXY", PUBLIC_PROXY)) if "://" in proxy]
-    path = re.sub("[A-Z]", lambda capital: "!" + capital[0].lower(), wanted.path)  # as the proxy protocol requires
+    path = re.sub(
+        "[A-Z]", lambda capital: "!" + capital[0].lower(), wanted.path
+    )  # the proxy protocol requires this form
     try:
         if not proxies:
             raise UnavailableError("GOPROXY names no module proxy")

@@ -28,7 +28,7 @@ class Module:
         return find(self.folder / "go.mod", rf"^(?:require |\t){re.escape(path)} (v\S+)", path)
 
     def h1(self, path: str) -> str:
-        """Returns the checksum of the module's files from go.sum, for example h1:mPNzr3..."""
+        """Returns the checksum of the module's files from go.sum. Checksums begin with `h1:`."""
         return find(self.folder / "go.sum", rf"^{re.escape(path)} {re.escape(self.version(path))} (h1:\S+)$", path)
 
     def tools(self, *programs: str) -> dict[str, str]:

@@ -88,7 +88,7 @@ def locked(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
 def _keep_no_logs(pulumi_home: Path) -> None:
     """Creates a file with the name of Pulumi's log folder, so that Pulumi writes no logs (pkg/logging/encrypted.go).
 
-    These logs took a quarter of a preview's CPU time, and Pulumi has no setting that switches them off. Pulumi works
+    Pulumi's logs took a quarter of a preview's CPU time, and Pulumi has no setting that disables the logs. Pulumi works
     without the folder.
     """
     logs = pulumi_home / "logs"

@@ -25,7 +25,7 @@ class Release:
 class ModuleFiles:
     """Files of a Go module, which go.sum verifies.
 
-    `files` maps a path in the module to a path in the cache entry. Both may be folders.
+    `files` maps the path of a file or folder in the module to a path in the cache entry.
     """
 
     module: Module
@@ -41,7 +41,7 @@ class GoBuild:
     """Programs that Go builds in a module's folder.
 
     `programs` maps each program to its package. `stamps` maps variables of the programs to values, which the linker's
-    flag -X sets. The build adds the files of `embeds` to the folder, because the packages embed these files. With
+    flag `-X` sets. The build adds the files of `embeds` to the folder, because the packages embed these files. With
     `cgo`, the build needs a C compiler, and the linker allows functions of libraries that the program loads at run
     time.
     """

@@ -43,8 +43,8 @@ class Site:
     """A checkout, and the operating system and the architecture of its machine."""
 
     checkout: Path
-    system: str  # linux, darwin
-    architecture: str  # amd64, arm64
+    system: str  # The name is linux or darwin.
+    architecture: str  # The name is amd64 or arm64.
 
     @property
     def platform(self) -> str:
@@ -76,7 +76,7 @@ def _python(site: Site) -> tuple[Tool, ...]:
 
 
 def _preview(site: Site) -> tuple[Tool, ...]:
-    """Returns the tools of `make preview`: Pulumi, the Kubernetes provider, Kueue's chart and uv."""
+    """Returns the tools of `make preview`, which are Pulumi, the Kubernetes provider, Kueue's chart and uv."""
     return (*_python(site), _pulumi(site), _pulumi_kubernetes(site), _kueue_chart(site))
 
 
@@ -196,7 +196,7 @@ def _containerd(site: Site) -> Tool:
 def _cni_plugins(site: Site) -> Tool:
     """Returns the network plugins, with a link to their folder.
 
-    They are not in .toolchain/bin, because `bridge` and `loopback` are too general as names of commands.
+    The plugins are not in .toolchain/bin, because `bridge` and `loopback` are too general as names of commands.
     """
     version = _bare(site.module("node").version(CNI_PLUGINS))
     programs = ("bridge", "loopback", "host-local")
@@ -215,9 +215,9 @@ def _lint(site: Site) -> tuple[Tool, ...]:
 
 
 def _oracle(site: Site) -> tuple[Tool, ...]:
-    """Returns reference programs for tests: Kubernetes' own code, and NVIDIA's container runtime if gcc is installed.
+    """Returns programs with Kubernetes' own code, and NVIDIA's container runtime if gcc is installed, for tests.
 
-    These programs have no official release in this form, so Go builds them.
+    The programs have no official release in this form, so Go builds the programs.
     """
     kubernetes = _built(site, "kube-oracle", "kube", KUBERNETES, packages={"kube-oracle": "./oracle"})
     if site.system != "linux" or not shutil.which("gcc"):
@@ -229,8 +229,8 @@ def _oracle(site: Site) -> tuple[Tool, ...]:
 def _languages(site: Site) -> tuple[Tool, ...]:
     """Returns Pulumi's language hosts for Node.js, Go and YAML, for tests of our components in these languages.
 
-    The official release of the CLI contains the hosts. If they are built, the hosts for Node.js and Go are older than
-    the CLI. These older hosts write SDKs and run programs, but cannot link an SDK into a project for a newer CLI.
+    The official release of the CLI contains the hosts. A build makes hosts for Node.js and Go that are older than the
+    CLI. Such older hosts write SDKs and run programs, but cannot link an SDK into a project for a newer CLI.
     """
     version = _bare(site.module("pulumi").version(PULUMI_CLI))
     hosts = {"languages": ("pulumi-language-nodejs", "pulumi-language-go"), "language-yaml": ("pulumi-language-yaml",)}
@@ -260,7 +260,7 @@ def _pictures(site: Site) -> tuple[Tool, ...]:
 
 
 def _browser(_: Site) -> tuple[Tool, ...]:
-    """Returns a browser from Debian's packages for the tests of the site; no tool if the machine has a browser."""
+    """Returns a browser from Debian's packages for the tests of the site, or no tool if the machine has a browser."""
     if any(map(shutil.which, BROWSERS)):
         return ()
     program = BROWSERS[0]
@@ -299,10 +299,10 @@ def _built(
     version: str | None = None,
     release: Release | None = None,
 ) -> Tool:
-    """Returns a tool with programs that Go builds in toolchain/`folder`. Its version is that of the module `path`.
+    """Returns a tool with programs that Go builds in toolchain/`folder`, and the version of the module `path`.
 
-    `packages` maps each program to its package; by default, the `tool` lines of go.mod do. By default, the links are
-    in .toolchain/bin.
+    `packages` maps each program to its package. Without `packages`, the `tool` lines of go.mod have the packages.
+    Without `links`, the links are in .toolchain/bin.
     """
     module = site.module(folder)
     packages = packages or module.tools(*programs)
@@ -317,7 +317,7 @@ def _built(
 
 
 def _files(site: Site, name: str, path: str, link: str, files: Mapping[str, str]) -> Tool:
-    """Returns a tool with files of a module that kube/go.mod pins. Its link is a folder below .toolchain."""
+    """Returns a tool with files of a module that kube/go.mod pins. The tool's link is a folder below .toolchain."""
     module = site.module("kube")
     return Tool(
         name=name,

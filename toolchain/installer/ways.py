@@ -46,7 +46,7 @@ class Installer:
                 raise ToolchainError(f"{tool.name} {tool.version}: {', '.join(missing)} did not come out of it")
 
     def _download(self, tool: Tool, release: Release, folder: Path) -> str | None:
-        """Downloads the release into the folder. Returns the reason if the release is unavailable, otherwise None."""
+        """Downloads the release into the folder. Returns None, or the reason why the release is unavailable."""
         self._say(tool, "downloading the official release")
         try:
             take_release(release, tool.name, folder, self._console)

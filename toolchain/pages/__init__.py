@@ -1,1 +1,1 @@
-"""Generates pages of docs/reference from the code: `python -m toolchain.pages`."""
+"""Generates pages of docs/reference from the code (`python -m toolchain.pages`)."""

@@ -47,7 +47,7 @@ def _row(alert: Alert) -> str:
 
 
 def _summary(template: str) -> str:
-    """Returns the summary with placeholders: `{{ $labels.node }}` becomes `<node>`.
+    """Returns the summary with placeholders. For example, `{{ $labels.node }}` becomes `<node>`.
 
     Each condition in the template counts as true.
     """

@@ -1,7 +1,7 @@
-"""Draws each picture of docs/pictures again if its source has changed: `python -m toolchain.pictures [--capture]`.
+"""Draws each picture of docs/pictures again if its source has changed (`python -m toolchain.pictures [--capture]`).
 
 The sources are the files *.d2 and demo.json. `make demo ARGS="--record docs/pictures/demo.json"` writes demo.json. With
---capture, this program also runs two previews and draws their reports.
+--capture, the program also runs two previews and draws the previews' reports.
 """
 
 import json

@@ -46,7 +46,7 @@ def _in_terminal(made: Workspace, *command: str) -> str:
 
 
 def _read(terminal: int) -> bytes:
-    """Returns the next bytes of the terminal, or no bytes at the end. Linux reports this end as an error."""
+    """Returns the next bytes of the terminal, or no bytes at its end. Linux reports a terminal's end as an error."""
     try:
         return os.read(terminal, 1 << 16)
     except OSError:

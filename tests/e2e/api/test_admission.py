@@ -1,4 +1,4 @@
-"""Tests prod's admission policies in a real API server. They compile, and change or refuse pods as declared."""
+"""Tests prod's admission policies in a real API server. The policies compile, and change or refuse pods as declared."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """Tests the damage that a stolen token of an agent can do, on a real API server with prod's roles and policies.
 
-These tests try each possible act that docs/choosing/security.md lists. tests/e2e/prod/test_rights.py shows that no
-agent has further rights.
+The tests send each request that docs/choosing/security.md lists as possible. tests/e2e/prod/test_rights.py shows that
+no agent has further rights.
 """
 
 from dataclasses import dataclass

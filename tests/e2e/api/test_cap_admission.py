@@ -89,7 +89,7 @@ def test_each_container_says_its_own_gpumem_in_whole_mib(cluster: ApiServer) -> 
 
 
 def test_it_says_so_in_whatever_order_the_stamps_are_taken(cluster: ApiServer) -> None:
-    """A second policy adds the node selector of the tenant's pool. The API server may apply both in either order."""
+    """One policy adds the cap, and another adds a node selector. The API server may apply the policies in any order."""
     for number in range(6):
         reorder(cluster, number)
         answer = create(cluster, "immich", pod(asking()))

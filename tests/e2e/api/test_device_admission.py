@@ -75,8 +75,8 @@ SEEN, UNSEEN = [described(ITS_DEVICE)], [NO_DEVICE]
 def is_seen_by_a_driver_upgrade(spec: dict[str, Any]) -> bool:
     """Returns True if NVIDIA's operator counts the pod as a GPU pod. An amount of 0 is enough.
 
-    Source: gpuPodSpecFilter in cmd/gpu-operator/main.go and podUsesGPU of k8s-driver-manager. Both ignore init
-    containers.
+    Source: gpuPodSpecFilter in cmd/gpu-operator/main.go and podUsesGPU of k8s-driver-manager. These functions ignore
+    init containers.
     """
     asked = [name for each in spec["containers"] for part in each["resources"].values() for name in part]
     return any(name.startswith(("nvidia.com/gpu", "nvidia.com/mig-")) for name in asked)

@@ -1,4 +1,4 @@
-"""Tests prod's two policies on nodes/status in a real API server. They limit which users may write capacity."""
+"""Tests prod's two policies that limit writes to nodes/status, in a real API server."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ HELD = {"cpu": "8", "example.com/gpumem": "14k", "example.com/gpu-count": "1", "
 def cluster(server: ApiServer) -> ApiServer:
     """Creates a node with capacity under the old domain, and puts both policies into force.
 
-    Both accounts get the right to patch the node.
+    Reconcile's account and the watchdog's account get the right to patch the node.
     """
     server.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}, "nodes")
     assert patch(server, {"capacity": HELD, "allocatable": HELD}, user=ADMIN, dry_run=False).refusal is None

@@ -1,6 +1,6 @@
 """Tests a stack in the mode observe, in a real API server.
 
-The stack changes no pod. It admits each pod that the mode enforce would refuse, with a warning that has the reason.
+The stack changes no pod. If the mode enforce would refuse a pod, the API server admits it with a warning.
 """
 
 import pytest
@@ -91,7 +91,7 @@ def test_the_agents_own_data_is_guarded_meanwhile(cluster: ApiServer) -> None:
 
 
 def test_with_the_line_changed_all_of_them_are_denied(cluster: ApiServer) -> None:
-    """This is the last test of the module, because it changes the policies."""
+    """This test is the last test of the module, because the test changes the policies."""
     cluster.clear()
     put_into_force(cluster)
     eventually(lambda: not any(warned(cluster, case) for case in DENIED), "the API server has taken up every policy")

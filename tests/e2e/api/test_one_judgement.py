@@ -1,15 +1,16 @@
 """Tests that the policy pack (tenancy/admitted.py) and an API server with prod's policies judge each pod alike.
 
-Both judge the same generated pods and must reach the same verdict. The generated pods avoid these known differences:
+The policy pack and the API server judge the same generated pods and must reach the same verdict. The generated pods
+avoid these known differences:
 
-- The account that creates a pod. Only the API server knows this account. Here the Job controller's account creates the
-  GPU pods of queue tenants.
+- The account that creates a pod. Only the API server knows this account. In this test, the Job controller's account
+  creates the GPU pods of queue tenants.
 - The PriorityClass of a GPU pod. The API server replaces the class before it judges the pod. So the generated GPU pods
   name no class. The policy pack refuses a GPU pod with a system class.
 - Objects outside the policy pack's program. Examples are labels of namespaces without a tenant, and ConfigMaps that a
   pod names. The test gives the handlers of RuntimeClasses to the policy pack.
-- Fields that only Pod Security judges, such as ports and sysctls. The generated pods lack these fields. They also lack
-  the PriorityClass of a memory pool.
+- Fields that only Pod Security judges, such as ports and sysctls. The generated pods lack these fields and the
+  PriorityClass of a memory pool.
 """
 
 import json

@@ -66,7 +66,7 @@ def report(server: ApiServer, folder: Path) -> Mapping[str, Any]:
 
 @pytest.fixture(scope="module")
 def enforced(server: ApiServer, folder: Path, report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Creates the stack's PriorityClasses, namespace labels and policies. Returns the report from before."""
+    """Creates the stack's PriorityClasses, namespace labels and policies. Returns the report made before."""
     declared = settings.load_file(folder / "Pulumi.mine.yaml")
     for manifest in build(lambda: platform.build(declared)).objects():
         metadata, namespace = manifest["metadata"], f"{NAMESPACES}/{manifest['metadata']['name']}"

@@ -1,4 +1,4 @@
-"""Runs reconcile as a process with its own account, against a real API server. A proxy between them causes faults."""
+"""Runs reconcile as a process with its own account. A proxy between reconcile and a real API server causes faults."""
 
 import json
 import signal
@@ -109,7 +109,7 @@ def by_slices(node: ApiServer) -> Iterator[ApiServer]:
 
 
 def start(proxy: Proxy, account: Path, *, run_seconds: int = 0, interval_seconds: int = 1) -> "subprocess.Popen[str]":
-    """Starts reconcile behind the proxy. If `run_seconds` is 0, it ends as soon as all nodes are up to date."""
+    """Starts reconcile behind the proxy. If `run_seconds` is 0, reconcile ends as soon as all nodes are up to date."""
     environment = {
         "KUBERNETES_SERVICE_HOST": "127.0.0.1",
         "KUBERNETES_SERVICE_PORT": str(proxy.port),
@@ -124,7 +124,7 @@ def start(proxy: Proxy, account: Path, *, run_seconds: int = 0, interval_seconds
 
 
 def end(agent: "subprocess.Popen[str]") -> tuple[int, list[dict[str, Any]]]:
-    """Waits until the agent ends. Returns its exit code and its log entries."""
+    """Waits until the agent ends. Returns the agent's exit code and log entries."""
     try:
         said, _ = agent.communicate(timeout=ENDS_SECONDS)
     finally:
@@ -242,7 +242,7 @@ def test_a_node_that_loses_its_keys_gets_them_back_where_the_watch_is(
 def test_a_node_without_labels_is_advertised_by_nvidias_slices_for_as_long_as_they_show_it(
     by_slices: ApiServer, proxy: Proxy, account: Path
 ) -> None:
-    """Reconcile reads the slices with the rights that this ledger gives it, in the form of the real API server."""
+    """Reconcile reads slices from a real API server, with the rights that reconcile gets for this ledger."""
     agent = start(proxy, account, run_seconds=3600, interval_seconds=3600)
     eventually(lambda: proxy.statuses("GET", f"{SLICES}?watch=1"), "it watches")
     assert shown(by_slices) == (HARDWARE, HARDWARE)

@@ -102,7 +102,7 @@ def test_the_run_after_a_killed_one_completes(prod: Rollout, agent: str) -> None
 
 @pytest.mark.parametrize("program", ["reconcile", "watchdog", "gate"])
 def test_sigterm_ends_a_run_in_its_container_within_two_seconds(prod: Rollout, program: str) -> None:
-    """Stops a run of the CronJob at a random time. If the run ended by itself, the test tries the next run."""
+    """The test stops a run of the CronJob at a random time. If the run has ended by itself, the test tries again."""
     codes = {0}
     while codes == {0}:
         before = exit_codes(prod, program)
@@ -115,7 +115,7 @@ def test_sigterm_ends_a_run_in_its_container_within_two_seconds(prod: Rollout, p
 def listening(prod: Rollout, program: str) -> int | None:
     """Returns the agent's PID if the agent handles SIGTERM already, or None otherwise.
 
-    The kernel ignores signals to a container's first process that this process does not handle.
+    A container's first process receives only signals for which it has a handler.
     """
     pid = prod.cluster.pid_on_node(program, "-I")
     status = Path(f"/proc/{pid}/status").read_text()

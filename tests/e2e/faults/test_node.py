@@ -25,8 +25,8 @@ from toolchain.cluster.image import agent_image
 from toolchain.cluster.node import TAINT
 from toolchain.cluster.paths import program
 
-# This namespace belongs to no tenant. A seat's pod would get a nodeSelector, and the kubelet would refuse it when the
-# node returns without its labels.
+# A namespace that belongs to no tenant. A tenant's pod would get a nodeSelector, and the kubelet would refuse the pod
+# when the node returns without its labels.
 NAMESPACE = "kube-system"
 REAL = "/api/v1/nodes/localhost"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -42,7 +42,7 @@ T4 = {
 def real_gpu_node(prod: Rollout) -> Iterator[Rollout]:
     """Puts the real node into the pool t4, and creates a pod of 5000 MiB on this node.
 
-    This fixture publishes the node's device, because the node's taint keeps the exporter away.
+    The fixture publishes the node's device, because the node's taint keeps the exporter away.
     """
     devices = simulated.devices(NODE, "viktorbarzin.me")
     prod.cluster.api.create(SLICES, devices)
@@ -93,7 +93,7 @@ def started(prod: Rollout, name: str) -> Object:
 def restart_kubelet(prod: Rollout, *, probe: str) -> None:
     """Kills the kubelet, and waits until the new kubelet has started the new pod `probe`.
 
-    The kubelet processes its oldest pods first. So it has then processed all other pods.
+    The kubelet processes its oldest pods first. So the new kubelet has processed all other pods when `probe` runs.
     """
     kubelet = program("kubelet")
     old = prod.cluster.pid_on_node(kubelet)

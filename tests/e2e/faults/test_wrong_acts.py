@@ -1,8 +1,8 @@
 """Causes faults around agents that run in real containers. With each fault, no agent acts wrongly, and an alert fires.
 
 A device is below its floor, because a pod exceeds its budget. Without a fault, the watchdog would evict the pod, and
-the gate would scale a Deployment to 0. With each fault, the agents do neither. The last tests run without a fault, and
-the agents do both.
+the gate would scale a Deployment to 0. With each fault, no agent does so. The last tests run without a fault, and the
+watchdog and the gate act.
 """
 
 import json
@@ -36,7 +36,7 @@ from tests.support.e2e.rollout import (
 )
 
 NODE, ASIDE = "k8s-node1", "node-4"
-RUNAWAY, NEIGHBOUR = ("immich", "immich-ml"), ("frigate", "frigate")  # Each is a namespace and an app.
+RUNAWAY, NEIGHBOUR = ("immich", "immich-ml"), ("frigate", "frigate")  # The namespace and the app of two pods.
 OPEN, CLOSED = "ytdlp", "ebook2audiobook"
 APPS = "/apis/apps/v1/namespaces"
 MONITORING = "/apis/monitoring.coreos.com/v1/namespaces"
@@ -51,7 +51,7 @@ class Fault:
     """Describes a fault and its expected effects.
 
     `words` maps each agent to words in its log. `completes` has the agents that still complete. `alert` is the alert
-    that fires. `answer` returns the exporter's metrics; it is None if the exporter does not run.
+    that fires. `answer` returns the exporter's metrics, or is None if the exporter does not run.
     """
 
     words: Mapping[str, str]
@@ -337,7 +337,7 @@ def recycled(card: Card) -> set[str]:
 
 
 def test_without_a_fault_the_runaway_goes_and_the_gate_closes_also_over_a_slow_api(card: Card, runs: Runs) -> None:
-    """Runs the same agents on the same device, but without a fault. This test runs late, because it evicts the pod."""
+    """Runs the same agents on the same device without a fault. The test runs late, because the pod is evicted."""
     slow, before = behind_an_api_that_takes(0.5), recycled(card)  # Earlier modules may have recycled pods.
     # The gate runs before the watchdog, because no gate closes while the evicted pod terminates.
     card.run(names.GATE, HONEST, seconds=30)
@@ -351,7 +351,7 @@ def test_without_a_fault_the_runaway_goes_and_the_gate_closes_also_over_a_slow_a
 
 
 def test_what_the_agents_wrote_is_no_drift_and_what_somebody_else_changes_is(card: Card) -> None:
-    """Runs after the agents have acted. They have written journals, Events and capacity, and replaced pods."""
+    """Runs after the agents have written journals, Events and capacity, and have evicted pods."""
     prod = card.prod
     for agent in (names.WATCHDOG, names.GATE):
         assert prod.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(agent)}")["data"]

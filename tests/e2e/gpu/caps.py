@@ -1,9 +1,9 @@
-"""Tests whether the driver of a node limits the GPU memory of a control group: `python -m tests.e2e.gpu.caps`, as root.
+"""Tests as root whether a node's driver limits the GPU memory of a control group (`python -m tests.e2e.gpu.caps`).
 
-This file needs only Python 3.11 and NVIDIA's driver, so it also runs alone on a GPU machine (`python3 -I caps.py [limit
-in MiB]`). It creates a control group, sets its limit on the first device through NVML, and allocates GPU memory in the
-group through the CUDA driver API. It prints a line for each check. The exit code is 1 if a check fails on which a pool
-with `enforce: driver` depends.
+The script needs only Python 3.11 and NVIDIA's driver, so the file also runs alone on a GPU machine (`python3 -I caps.py
+[limit in MiB]`). The script creates a control group, sets the group's limit on the first device through NVML, and
+allocates GPU memory in the group through the CUDA driver API. The script prints a line for each check. The exit code is
+1 if a check fails on which a pool with `enforce: driver` depends.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ NOBODY = 65534
 
 
 class Limits(ctypes.Structure):
-    """NVML's struct nvmlGetMemoryLimits_v1_t. Its first three fields are also the struct nvmlSetMemoryLimits_v1_t."""
+    """NVML's struct nvmlGetMemoryLimits_v1_t, which begins with the fields of the struct nvmlSetMemoryLimits_v1_t."""
 
     _fields_ = (
         ("directory", ctypes.c_char_p),
@@ -118,7 +118,7 @@ def get(nvml: ctypes.CDLL, device: ctypes.c_void_p, directory: Path) -> tuple[in
 
 
 def as_nobody(device: ctypes.c_void_p, directory: Path) -> int:
-    """Reads the limit in an unprivileged child process, as the exporter does. Returns 0 if the child cannot read it."""
+    """Returns the limit that an unprivileged child process reads, as the exporter does, or 0 if the child cannot."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.setgid(NOBODY)

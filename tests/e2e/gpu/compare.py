@@ -1,9 +1,9 @@
-"""Compares the figures of the exporter and of nvidia-smi: `python3 -I tests/e2e/gpu/compare.py exporter.pyz`.
+"""Compares the figures of the exporter and of nvidia-smi (`python3 -I tests/e2e/gpu/compare.py exporter.pyz`).
 
-This script needs only Python 3.11 and NVIDIA's driver, so it runs on any GPU machine. On a machine with the toolchain,
+The script needs only Python 3.11 and NVIDIA's driver, so it runs on any GPU machine. On a machine with the toolchain,
 `python -m tests.e2e.gpu.archive exporter.pyz` makes the archive. The script starts child processes that allocate GPU
-memory through the CUDA driver. If it runs as root, each child gets a control group with a pod's name. The script prints
-a table. The exit code is 1 if the figures differ by more than nvidia-smi's rounding.
+memory through the CUDA driver. If the script runs as root, each child gets a control group with a pod's name. The
+script prints a table. The exit code is 1 if the figures differ by more than nvidia-smi's rounding.
 """
 
 import contextlib
@@ -124,7 +124,7 @@ def pod_group(pid: int) -> Iterator[str | None]:
         yield pod
     finally:
         for folder in (group, group.parent, group.parent.parent):
-            with contextlib.suppress(OSError):  # a process is still in the group
+            with contextlib.suppress(OSError):  # a process is still in the control group
                 folder.rmdir()
 
 
@@ -157,7 +157,7 @@ def exporter(archive: Path, folder: Path) -> Iterator[int]:
 def settled(port: int, children: Sequence[Child]) -> list[Row]:
     """Reads both sources until their figures agree, because they cannot be read at the same time.
 
-    Returns the last figures. They may still differ after PATIENCE_SECONDS.
+    Returns the last figures, which may still differ after PATIENCE_SECONDS.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -172,8 +172,8 @@ def compare(served: Sequence[tuple[str, dict[str, str], float]], children: Seque
     devices = [line.split(", ") for line in smi("--query-gpu=uuid,memory.total,memory.used,memory.free").splitlines()]
     rows = []
     for gpu, total, _, free in devices:
-        # The figure `used` is not compared. It includes the driver's memory in NVML's first version, but not in
-        # nvidia-smi.
+        # The figure `used` is not compared, because NVML's first version includes the driver's memory in this figure,
+        # and nvidia-smi does not.
         for name, told in (("total", total), ("free", free)):
             value = sum(
                 v for n, labels, v in served if n == f"gpu_device_memory_{name}_bytes" and labels["uuid"] == gpu

@@ -62,14 +62,14 @@ class Day(Card):
     table: list[tuple[str, str, float]] = field(default_factory=list)
 
     def pod(self, app: str) -> Object | None:
-        """Returns the app's pod that is not terminating, or None if there is none."""
+        """Returns the app's pod if the pod is not terminating, or None otherwise."""
         for found in self.prod.items(f"{pods(tenant_of(app))}?labelSelector=app%3D{app}"):
             if "deletionTimestamp" not in found["metadata"]:
                 return found
         return None
 
     def uids(self) -> dict[str, str]:
-        """Maps each resident to the UID of its pod that is not terminating, or to "" if there is none."""
+        """Maps each resident to the UID of its pod. If the pod is terminating, the UID is ""."""
         return {app: found["metadata"]["uid"] if (found := self.pod(app)) else "" for app in STEADY_MIB}
 
     def all_hold(self) -> bool:
@@ -233,7 +233,7 @@ def test_a_leak_that_may_not_be_evicted_is_reported_and_a_seat_is_placed_all_the
     day.prod.delete(f"{path}/always")
     day.took(cause, "immich-ml is recycled", lambda: day.uids()["immich-ml"] != before["immich-ml"], since=began)
     day.took(cause, "all hold their steady use", day.all_hold, since=began)
-    assert set(day.died) <= {"portal-stt"}  # Its pod was placed on a device without enough free memory.
+    assert set(day.died) <= {"portal-stt"}  # The pod of portal-stt was placed on a device without enough free memory.
     day.died.clear()
     kept = {"frigate", "llama-swap", "immich-server"}
     assert {app: day.uids()[app] for app in kept} == {app: before[app] for app in kept}

@@ -26,13 +26,13 @@ from tests.support.e2e.rollout import (
 from tests.support.paths import ROOT
 from toolchain.workspace import Outcome
 
-# This program declares the consumer's Deployment without our component, so that a test can add a mistake.
+# A program that declares the consumer's Deployment without our component, so that a test can add a mistake.
 PLAIN = ROOT / "tests" / "support" / "plain_consumer.py"
 
 
 @dataclass(frozen=True)
 class Example:
-    """Operates a copy of an example. Its stack is in the same Pulumi backend as prod."""
+    """Operates a copy of an example. The example's stack is in the same Pulumi backend as prod."""
 
     prod: Rollout
     folder: Path
@@ -100,7 +100,7 @@ def test_the_destroyed_consumer_leaves_nothing(consumer: Example) -> None:
 
 
 def test_a_budget_above_the_seat_and_a_rollout_that_the_server_defaults_are_refused(consumer: Example) -> None:
-    """The API server changes the amount 13000 to 13k. It adds the strategy RollingUpdate to a new Deployment."""
+    """The API server changes the amount 13000 to 13k, and adds the strategy RollingUpdate to a new Deployment."""
     budget = {"resources": {kind: {GPUMEM: "13000"} for kind in ("limits", "requests")}}
     selector = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
     consumer.configure("platform", None)
@@ -116,7 +116,7 @@ def test_a_budget_above_the_seat_and_a_rollout_that_the_server_defaults_are_refu
 
 @pytest.fixture
 def demo(prod: Rollout) -> Iterator[Example]:
-    """Yields a copy of the Kueue example. Destroys its stack afterwards, even if the test has failed."""
+    """Yields a copy of the Kueue example. Destroys the example's stack afterwards, even if the test has failed."""
     demo = example(prod, "kueue-demo")
     yield demo
     destroyed = demo.type("pulumi destroy --yes --skip-preview")

@@ -116,7 +116,7 @@ def test_fit_asks_the_promises_and_the_devices(used: Rollout) -> None:
 
 
 def admins(name: str, mib: str = "100", cpu: str = "10m", **spec: Any) -> dict[str, Any]:
-    """Returns a pod for simulated nodes. An administrator creates it in a namespace that our policies do not judge."""
+    """Returns an administrator's pod for simulated nodes. In the pod's namespace, our policies judge no pod."""
     asks = container({GPUMEM: mib})
     asks["resources"]["requests"] = {"cpu": cpu}
     chosen = {"schedulerName": names.SCHEDULER_NAME, "nodeSelector": SHARED, "containers": [asks]}
@@ -124,7 +124,7 @@ def admins(name: str, mib: str = "100", cpu: str = "10m", **spec: Any) -> dict[s
 
 
 def started(name: str, code: str, restart: str = "Never", **fields: Any) -> dict[str, Any]:
-    """Returns a pod that is bound to the real node, so that a real kubelet starts it."""
+    """Returns a pod that is bound to the real node, so that a real kubelet starts the pod."""
     main = {"name": "main", "image": agent_image(), "command": ["python", "-ISc", code], **fields}
     volumes = [{"name": each["name"], "configMap": {"name": "not-there"}} for each in fields.get("volumeMounts", ())]
     spec = {"nodeName": control_plane.NODE, "restartPolicy": restart, "terminationGracePeriodSeconds": 0}
@@ -209,7 +209,7 @@ def test_a_node_that_takes_no_pod_is_reported(made: Rollout, reason: str, spec: 
 
 
 def test_a_pod_that_was_preempted_is_reported(made: Rollout) -> None:
-    """This is the last test that creates pods, because its pod takes the memory for which other pods wait."""
+    """This test is the last test that creates pods, because its pod takes the memory for which other pods wait."""
     place = pods("kube-system")
     made.create(place, admins("urgent", "10001", priorityClassName="system-node-critical"))
     try:

@@ -27,7 +27,7 @@ def test_up_makes_again_what_a_destroy_that_was_killed_had_asked_to_go(prod: Rol
 
 
 def test_destroy_leaves_the_namespaces_of_tenants_but_those_that_may_go_though_a_job_holds_quota(prod: Rollout) -> None:
-    """`destroy` deletes namespaces with `delete: true` and their Jobs. It deletes Kueue's queues after these Jobs.
+    """`destroy` deletes namespaces with `delete: true` and their Jobs, and deletes Kueue's queues after these Jobs.
 
     A Job in a namespace that `destroy` keeps would block the deletion of its queue. So the command refuses.
     """

@@ -50,7 +50,7 @@ def tenant(prod: Rollout, gpu: Path) -> Iterator[Rollout]:
 
 
 def pod(name: str, mib: int) -> dict[str, Any]:
-    """Returns a pod that prints its devices and ends. The kubelet restarts it each time."""
+    """Returns a pod that prints its devices and ends. The kubelet restarts the pod's container each time."""
     container = {
         "name": "model",
         "image": agent_image(),
@@ -260,7 +260,7 @@ def test_the_smallest_and_the_largest_seat_come_back_while_the_others_are_at_the
 
 
 def test_the_extender_needs_none_of_the_roles_of_kube_scheduler(gpu: Path, prod: Rollout) -> None:
-    """The extender and kube-scheduler have the same account. Their user agents in the audit log differ."""
+    """The extender and kube-scheduler have the same account, but different user agents in the audit log."""
     account = f"system:serviceaccount:{SYSTEM}:{names.SCHEDULER}"
     asked = {
         (entry["verb"], entry["objectRef"].get("apiGroup", ""), _resource(entry["objectRef"]))

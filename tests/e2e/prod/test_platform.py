@@ -59,7 +59,7 @@ def edit(space: Workspace, old: str, new: str) -> None:
 
 
 def elsewhere(path: Path) -> dict[str, Any]:
-    """Returns the kubeconfig with an additional context, which is current. No server listens at its address."""
+    """Returns the kubeconfig with an additional current context. No server listens at the address of this context."""
     document: dict[str, Any] = json.loads(path.read_text())
     document["clusters"].append({"name": "elsewhere", "cluster": {"server": "https://127.0.0.1:1"}})
     document["contexts"].append({"name": "elsewhere", "context": {**document["contexts"][0]["context"]}})

@@ -96,7 +96,7 @@ KUEUE = "kueue-system", "kueue-controller-manager"
 
 
 def test_the_gate_knows_every_account_that_the_stack_makes(prod: Rollout) -> None:
-    """Kueue's chart gives Kueue its rights. The next test checks that these do not include certain objects of ours."""
+    """Kueue's chart gives Kueue its rights. The next test checks that Kueue may not change certain objects of ours."""
     accounts = {
         (item["metadata"]["namespace"], item["metadata"]["name"])
         for item in prod.items("/api/v1/serviceaccounts")

@@ -67,7 +67,7 @@ def test_a_runs_pod_has_its_scheduled_minute_in_its_name(prod: Rollout, agent: s
 
 
 def test_the_same_pod_with_one_protection_less_is_refused(prod: Rollout) -> None:
-    """Pod Security admits the agent's pod. It refuses the same pod with one protection removed."""
+    """Pod Security admits the agent's pod, and refuses the same pod with one protection removed."""
     template = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.RECONCILE}")
     spec = template["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "looser"}}

@@ -86,7 +86,7 @@ class Card:
         return self.mib.get(pod["metadata"]["uid"], STEADY_MIB)
 
     def pod(self, namespace: str, app: str) -> str | None:
-        """Returns the UID of the app's running pod that is not terminating, or None if there is none."""
+        """Returns the UID of the app's running pod, or None if the pod is terminating."""
         for found in self.prod.items(f"{pods(namespace)}?labelSelector=app%3D{app}"):
             if found["status"].get("phase") == "Running" and "deletionTimestamp" not in found["metadata"]:
                 return str(found["metadata"]["uid"])

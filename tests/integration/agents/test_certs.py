@@ -1,4 +1,4 @@
-"""Tests the certificates of the scheduler's pod. The real openssl makes these, and a real TLS handshake checks them."""
+"""Tests the certificates of the scheduler's pod, which the real openssl makes, with a real TLS handshake."""
 
 import io
 import ssl

@@ -1,4 +1,4 @@
-"""Tests the exporter as a process. Its NVML bindings call a real shared library, the fake NVML."""
+"""Tests the exporter as a process. The exporter's NVML bindings call a real shared library, the fake NVML."""
 
 import json
 import os
@@ -30,7 +30,7 @@ T4_LINE = f"device GPU-11111111-aaaa {15 * GIB} {4 * GIB} {11 * GIB}"
 T4_DEVICE = Device(gpu=0, uuid="GPU-11111111-aaaa", total_bytes=15 * GIB, used_bytes=11 * GIB, free_bytes=4 * GIB)
 SECOND_LINE = f"device GPU-2 {24 * GIB} {24 * GIB} 0"
 SECOND = Device(gpu=1, uuid="GPU-2", total_bytes=24 * GIB, used_bytes=0, free_bytes=24 * GIB)
-# This program runs in a new process, because the dynamic loader reads LD_LIBRARY_PATH only when a process starts.
+# The program runs in a new process, because the dynamic loader reads LD_LIBRARY_PATH only when a process starts.
 PROGRAM = """
 import sys
 from agents.exporter.nvml import Nvml, NvmlError

@@ -100,7 +100,7 @@ def test_sigterm_ends_a_run_within_two_seconds(zipapp: Path, served: ServedOverT
             began = time.monotonic()
             stopped(process)
             took_seconds.append(time.monotonic() - began)
-    assert min(took_seconds) < 2  # a busy machine may delay some of these
+    assert min(took_seconds) < 2  # a busy machine may delay some attempts
 
 
 @pytest.mark.parametrize(("agent", "environ"), [("reconcile", RECONCILE), ("watchdog", WATCHDOG), ("gate", gates(TTS))])

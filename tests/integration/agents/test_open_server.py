@@ -157,7 +157,7 @@ def test_a_client_that_is_being_answered_when_the_server_ends_has_its_answer() -
         assert PAGE in answered(client)
 
 
-# A server in a process that has only a few free file descriptors. A few clients use all of these.
+# A program with a server and so few free file descriptors that a few clients use all descriptors.
 SHORT = """
 import resource, sys
 from agents.runtime.http_message import HttpResponse

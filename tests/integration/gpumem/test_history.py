@@ -1,4 +1,4 @@
-"""Tests `advise` with a real Prometheus. It has some hours of the exporter's series, with a scrape each minute."""
+"""Tests `advise` with a real Prometheus, which has some hours of the exporter's series, with a scrape each minute."""
 
 import json
 import time

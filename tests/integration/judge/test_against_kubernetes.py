@@ -25,8 +25,8 @@ from tests.integration.judge import oracle
 from tests.support import random_pods, search
 
 CASES = search.cases(3000, soak=100_000)
-# In this case, our result once differed. Kubernetes' PodRequests modifies the pod: it adds the overhead to the pod's
-# requests. So the kubelet's ranking counted the overhead twice.
+# In an earlier version, our result for this case differed from Kubernetes' result. Kubernetes' PodRequests adds the
+# overhead to the requests in the pod itself. So the kubelet's ranking counted the overhead twice.
 ALIASED = {
     "memory_bytes": 2**36,
     "pods": [
@@ -114,7 +114,7 @@ def _eviction_request(spec: dict[str, Any]) -> Fraction:
     """Returns the requested bytes with which the kubelet compares a pod's use.
 
     If the pod requests no memory, the kubelet also ignores the overhead. If the pod has pod-level resources without a
-    memory request, the kubelet ignores the requests of its containers. Source: GetResourceRequestQuantity in
+    memory request, the kubelet ignores the requests of its containers. The source is GetResourceRequestQuantity in
     pkg/api/v1/resource/helpers.go.
     """
     if any(at(spec, "resources", part) for part in ("requests", "limits")):

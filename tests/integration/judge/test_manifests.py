@@ -30,7 +30,7 @@ def prod() -> Graph:
 
 @cache
 def kueue_schema(kind: str, version: str) -> dict[str, Any]:
-    """Returns the schema of a custom resource of Kueue, from the CRD in the chart. It refuses unknown fields."""
+    """Returns a strict schema of a custom resource of Kueue, from the CRD in the chart."""
     for path in CRDS.glob("*.yaml"):
         text = path.read_text()
         if f"    kind: {kind}\n" not in text:  # parsing all templates would take long
@@ -61,7 +61,7 @@ def closed(schema: Any) -> Any:
 
 
 def judge(manifest: Mapping[str, Any]) -> None:
-    """Validates a manifest. Raises an error if the schema refuses it."""
+    """Validates a manifest. Raises an error if the schema refuses the manifest."""
     if manifest["apiVersion"].startswith("kueue.x-k8s.io/"):
         schema = kueue_schema(manifest["kind"], manifest["apiVersion"].partition("/")[2])
         jsonschema.Draft202012Validator(schema).validate(dict(manifest))

@@ -2,7 +2,7 @@
 
 Usage: `python -I -S squeeze.py <cgroup> <limit in MiB> <[[oom_score_adj, MiB], ...]>`. After these processes have their
 memory, one more process allocates the remaining memory and OVER_MIB more. The output has the KiB of each process before
-that, and the positions of the killed processes.
+this last allocation, and the positions of the killed processes.
 """
 
 import json

@@ -117,7 +117,7 @@ def scene(group: Path, served: ServedOverTls, zipapp: Path) -> Iterator[Scene]:
 
 
 def until(read: Callable[[], float | None], wanted: float) -> float:
-    """Waits until `read` returns the wanted value, and returns the seconds that this took."""
+    """Waits until `read` returns the wanted value, and returns the duration of the wait in seconds."""
     began = time.monotonic()
     while (found := read()) != wanted:
         assert time.monotonic() - began < PATIENCE_SECONDS, f"{found}, not {wanted}"
@@ -126,7 +126,7 @@ def until(read: Callable[[], float | None], wanted: float) -> float:
 
 
 def until_held(pid: int) -> float:
-    """Waits until the guard has lowered the oom_score_adj of the process. Returns the seconds that this took."""
+    """Waits until the guard has lowered the oom_score_adj of the process. Returns the duration in seconds."""
     return until(partial(adj, pid), GUARDED)
 
 

@@ -89,7 +89,7 @@ def state(position: int, mib: Fraction, adj: int) -> PodState:
 def generated() -> Iterator[list[Member]]:
     """Makes random cases of two to four processes that leave some memory free.
 
-    Their oom_score_adj are values that the kubelet and the guard set.
+    The values of oom_score_adj are values that the kubelet and the guard set.
     """
     chance = random.Random(1)  # noqa: S311
     while True:
@@ -172,7 +172,7 @@ def test_what_is_swapped_out_counts_as_held(group: Path) -> None:
 
 
 def shown(kib: int, adj: int) -> int:
-    """Returns the score in /proc: (1000 + 1000 x badness / total) x 2/3. The total is the memory of the machine."""
+    """Returns the score in /proc. The formula is (1000 + 1000 x badness / memory of the machine) x 2/3."""
     total_mib = sum(kib for name, kib in memory_kib() if name in ("MemTotal", "SwapTotal")) // KIB_PER_MIB
     badness = badness_pages(Fraction(kib, KIB_PER_MIB), adj, total_mib)
     return (1000 + badness * 1000 // (total_mib * PAGES_PER_MIB)) * 2 // 3

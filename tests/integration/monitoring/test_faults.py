@@ -55,12 +55,12 @@ NORMAL = steady(changed(HEALTHY, {USER: f"{100 * MIB}x30", RUNNING: "1x30", HELD
 
 
 def before(value: float | None, after: float | None, *, seconds: int = 10**6) -> Values:
-    """Returns values of a series: `value` before the fault, and `after` for `seconds` after the fault."""
+    """Returns a series that has `value` before the fault and `after` for `seconds` after the fault."""
     return lambda second: after if FAULT < second <= FAULT + seconds else value
 
 
 def ends(series: str) -> Values:
-    """Returns values of a series: the normal values before the fault, and no values after it."""
+    """Returns a series that has its normal values before the fault, and no values after the fault."""
     return lambda second: NORMAL[series](second) if second <= FAULT else None
 
 

@@ -44,7 +44,7 @@ def test_prometheus_accepts_the_scrapes(project: Path, tmp_path: Path, capsys: p
         (discovery,) = scrape.pop("kubernetes_sd_configs")
         namespaces += discovery.pop("namespaces")["names"]
         assert discovery == {"role": "endpoints" if scrape["job_name"] == "kueue" else "pod"}
-        scrape.pop("authorization", None)  # promtool wants the token's file, which only a pod has
+        scrape.pop("authorization", None)  # promtool would require the token file, which exists only in pods
         scrape["static_configs"] = [{"targets": ["127.0.0.1:1"]}]
     assert namespaces == ["gpu-tenancy-system-nodes", "gpu-tenancy-system", "kueue-system"]
     (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(scrapes))

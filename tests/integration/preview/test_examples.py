@@ -17,7 +17,7 @@ from toolchain.workspace import Outcome, Workspace
 
 # The consumer's program without our component, so that a test can add a mistake.
 PLAIN = ROOT / "tests" / "support" / "plain_consumer.py"
-# A second Deployment, in a namespace without a seat. It sets the variables of the driver's cap itself.
+# A second Deployment, which is in a namespace without a seat and sets a variable of the driver's cap itself.
 SECOND = """
 def capped(spec):
     for container in spec["containers"]:
@@ -41,7 +41,7 @@ k8s.apps.v1.Deployment(
 
 
 def example(space: Workspace, name: str) -> Path:
-    """Returns a copy of an example. Its relative path to the Python environment is valid."""
+    """Returns a copy of an example, in which the relative path to the Python environment is valid."""
     (space.folder / ".venv").symlink_to(ROOT / ".venv")
     return Path(shutil.copytree(ROOT / "examples" / name, space.folder / "examples" / name))
 

@@ -26,7 +26,7 @@ from toolchain.cluster.paths import TOOLCHAIN
 from toolchain.workspace import Outcome, Workspace, workspace
 
 PLUGIN = Path("gpu_tenancy") / "plugin"
-# The files of a clone that the plugin's installation needs. Its requirements.txt requires the project itself.
+# The files of a clone that the plugin's installation needs, because the plugin's requirements.txt names our project.
 CLONED = (
     *("agents", "components", "gpu_tenancy", "stacks", "tenancy", "toolchain"),
     *("pyproject.toml", "requirements.lock", "README.md", "LICENSE"),

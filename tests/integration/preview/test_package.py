@@ -39,7 +39,7 @@ Queue("team-a-gpu", platform="organization/gpu-tenancy/prod")
 
 @dataclass(frozen=True)
 class Environment:
-    """Holds a virtual environment that contains the wheel. It can also import the packages that the checkout uses."""
+    """Holds a virtual environment that contains the wheel and can import the packages that the checkout uses."""
 
     folder: Path
 

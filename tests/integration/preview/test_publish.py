@@ -18,10 +18,7 @@ from toolchain.workspace import Workspace
 
 
 class Service(BaseHTTPRequestHandler):
-    """Simulates the endpoints of Pulumi Cloud that the command calls, and stores each request.
-
-    Source: PublishPolicyPack in Pulumi's backend/httpstate.
-    """
+    """Simulates the endpoints of Pulumi Cloud that PublishPolicyPack calls, and stores each request."""
 
     sent: dict[str, bytes]
 

@@ -67,9 +67,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def engine(project: Path, script: str, select: str = "", state: Sequence[object] = ()) -> None:
-    """Writes a script in place of the Pulumi CLI, which records each call.
+    """Writes a script in place of the Pulumi CLI.
 
-    It exports a clean state with these resources.
+    The script records each call, and exports a clean state with these resources.
     """
     deployment = json.dumps({"deployment": {"resources": state}})
     path = project / ".toolchain" / "bin" / "pulumi"
@@ -287,10 +287,7 @@ def test_a_new_stack_adds_its_salt_and_leaves_the_rest_of_the_file_alone(ending:
 def test_what_a_killed_run_left_torn_is_removed_before_pulumi_reads_the_state(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In an earlier version, the first step of a recovery failed with "failed to load checkpoint: EOF".
-
-    The state was complete, but its attribute file was incomplete.
-    """
+    """In an earlier version, a recovery failed, because Pulumi cannot read a state if its attributes are incomplete."""
     state = project / ".state" / ".pulumi"
     torn, lock = state / "stacks/gpu-tenancy/prod.json.attrs", state / "locks/organization/gpu-tenancy/prod/1.json"
     with subprocess.Popen(["true"]) as gone:

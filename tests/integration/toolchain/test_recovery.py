@@ -1,4 +1,4 @@
-"""Tests the recovery of stacks with locks of running processes and of ended processes. Pulumi is a script."""
+"""Tests the recovery of stacks with locks of running and of ended processes. A script replaces the Pulumi CLI."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def test_a_stale_lock_is_removed(prod: Stack, gone: int, capsys: pytest.CaptureF
 def test_attributes_that_were_being_written_at_the_kill_are_removed(
     prod: Stack, gone: int, holder: str, kept: set[str] | None
 ) -> None:
-    """With an incomplete attribute file, Pulumi reports "failed to load checkpoint: EOF" for a complete state."""
+    """Pulumi cannot read a complete state with an incomplete attribute file."""
     folder = prod.folder / ".pulumi" / "stacks" / "gpu-tenancy"
     folder.mkdir(parents=True)
     whole = json.dumps({"user.content_type": "application/json"})

@@ -107,7 +107,7 @@ def put_into_force(server: ApiServer, *changes: Change) -> None:
     runtime_class = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
     server.apply({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", **runtime_class}, "runtimeclasses")
     server.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}, "nodes")
-    # The API server loads new policies after a delay. It loads mutating and validating policies separately.
+    # The API server loads new policies after a delay, and loads mutating and validating policies separately.
     eventually(
         lambda: spec_of(create(server, "immich", gpu_pod())).get("priorityClassName") == "gpu-workload",
         "pods with a GPU are stamped",

@@ -35,7 +35,7 @@ def start(
     pod = template["spec"]["template"]["spec"]
     give(pod, **environment)
     change(pod)
-    spec = {**template["spec"], "activeDeadlineSeconds": PATIENCE_SECONDS}  # long, for starts on a busy machine
+    spec = {**template["spec"], "activeDeadlineSeconds": PATIENCE_SECONDS}  # a busy machine needs a long deadline
     metadata = {"generateName": f"{agent}-by-hand-", "labels": template["metadata"]["labels"]}
     answer = prod.create(jobs(SYSTEM), {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
     assert answer.refusal is None, answer.refusal

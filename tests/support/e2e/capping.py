@@ -52,8 +52,8 @@ Reasons = Mapping[tuple[str, str, str], str]
 class Caps:
     """Operates the stack of the tests, and records each fault in `rows`.
 
-    A row has the fault, the reason that the exporter serves, and the seconds until the exporter serves the reason and
-    until each alert fires.
+    A row has the fault, and the reason that the exporter serves. It also has the seconds until the exporter serves the
+    reason, and the seconds until each alert fires.
     """
 
     stack: Rollout
@@ -168,7 +168,7 @@ def pod(name: str, *containers: Object) -> dict[str, Any]:
 
 
 def processes(container: str) -> Iterator[tuple[int, int]]:
-    """Yields each process of the container as (PID on this machine, PID on the node)."""
+    """Yields two PIDs of each process of the container: the PID on this machine, then the PID on the node."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):
             if (folder / "cmdline").read_text().rstrip("\0").endswith(f"\0{MARK}:{container}"):

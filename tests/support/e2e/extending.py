@@ -1,7 +1,7 @@
 """Places pods by device on simulated nodes, with real kube-schedulers and real extenders.
 
-A replica is one kube-scheduler and one extender. These two processes have the host name, the certificates and the token
-of one pod.
+A replica is one kube-scheduler and one extender. The two processes of a replica share a host name, certificates and a
+token, as in a pod.
 """
 
 import json
@@ -175,8 +175,8 @@ class Bench:
     def clear(self) -> None:
         """Deletes all pods. Deletes waiting pods first, because a waiting pod could get the memory of a deleted pod.
 
-        If a pod is then deleted before it is bound, the extender holds its memory for some time, which would delay the
-        pods of the next test.
+        If a waiting pod gets memory and is deleted before it is bound, the extender holds this memory for some time.
+        This would delay the pods of the next test.
         """
         pods = self.all_pods()
         for pod in pods:
@@ -347,7 +347,7 @@ def account_objects(account: Account) -> Iterator[tuple[str, Object]]:
 
 
 def quantile(samples: Sequence[Sample], verb: str, share: float) -> float:
-    """Returns the quantile of a verb's duration in seconds. Estimates it as PromQL's histogram_quantile does."""
+    """Estimates a quantile of a verb's duration in seconds, as PromQL's histogram_quantile does."""
     buckets = [
         (math.inf if s.labels["le"] == "+Inf" else float(s.labels["le"]), s.value)
         for s in samples

@@ -79,7 +79,7 @@ def stands_still_at(session: int, moment: Callable[[], object]) -> bool:
 
 
 def signal_session(session: int, number: signal.Signals) -> None:
-    """Signals all processes of the session. A process group is not enough, because the CLI's plugins have others."""
+    """Signals all processes of the session, because the CLI's plugins have their own process groups."""
     for pid in _living(session):
         with suppress(OSError):
             os.kill(pid, number)

@@ -22,7 +22,7 @@ def lives(pid: int) -> bool:
 def assert_ends_in_time_by_sigterm(find: Callable[[], int | None], what: str) -> None:
     """Checks that SIGTERM ends the process in time. Tries a few times, because a busy machine delays some attempts.
 
-    `find` returns the PID of the process. It may raise OSError until the process exists.
+    `find` returns the PID of the process, or raises OSError if the process does not exist yet.
     """
     seconds: list[float] = []
     while not seconds or (min(seconds) >= LONGEST_END_SECONDS and len(seconds) < TRIES):

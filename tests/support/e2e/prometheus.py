@@ -1,7 +1,7 @@
-"""Runs a real Prometheus in the real node's network. It scrapes the pods of prod's PodMonitors and has prod's rules.
+"""Runs a real Prometheus in the real node's network, with prod's PodMonitors and prod's rules.
 
-The rules also read series of kube-state-metrics. This module makes these series from the objects of the API server. The
-simulated node-4 runs no agents, so this module also makes the series of its device and its guard.
+The rules also read series of kube-state-metrics. The module makes these series from the objects of the API server. The
+simulated node-4 runs no agents, so the module also makes the series of that node's device and guard.
 """
 
 import json
@@ -99,8 +99,8 @@ class Prometheus:
     def _configuration(self) -> Object:
         """Returns Prometheus' configuration.
 
-        It has a scrape job for each PodMonitor, as the Prometheus Operator would write it, and a job for the series of
-        kube-state-metrics.
+        The configuration has a scrape job for each PodMonitor, as the Prometheus Operator would write it. Another job
+        scrapes the series of kube-state-metrics.
         """
         scrapes: list[Object] = [
             {
@@ -186,7 +186,7 @@ def _kube_state(prod: Rollout) -> Iterator[str]:
         yield _line("kube_daemonset_status_desired_number_scheduled", wanted, labels)
     for found in prod.items("/api/v1/nodes"):
         for resource, amount in found["status"].get("allocatable", {}).items():
-            if "/" in resource:  # only extended resources, which have whole numbers
+            if "/" in resource:  # only extended resources have a "/", and their amounts are whole numbers
                 labels = {"node": found["metadata"]["name"], "resource": sanitised(resource)}
                 yield _line("kube_node_status_allocatable", float(parse(amount)), labels)
     for pod in prod.items("/api/v1/pods"):

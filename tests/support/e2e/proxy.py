@@ -1,4 +1,4 @@
-"""Runs a TLS proxy between an agent and the real API server. It causes faults for a test and records all requests."""
+"""Runs a TLS proxy between an agent and the real API server. The proxy causes faults and records all requests."""
 
 import http.client
 import ssl
@@ -22,8 +22,8 @@ class Fault:
     """Defines a fault of the first `times` requests with this method and a path below `path`.
 
     The proxy first calls `meanwhile` and waits `delay_seconds`. If `status` is set, the proxy responds in place of the
-    API server, with `headers` and no JSON, as a load balancer would. Otherwise it forwards the request. If `body_bytes`
-    is set, the proxy closes the connection after this number of bytes of the response.
+    API server, with `headers` and no JSON, as a load balancer would. Without `status`, the proxy forwards the request.
+    If `body_bytes` is set, the proxy closes the connection after this number of bytes of the response.
     """
 
     method: str

@@ -17,7 +17,7 @@ SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
 # The longest time that a test waits for an event. A CronJob's next run begins within a minute and takes up to a minute,
 # and a busy machine starts containers slowly.
 PATIENCE_SECONDS = 240
-# The pause between two checks. It limits the load, because each check sends requests and five lanes wait at once.
+# The pause between two checks limits the load, because each check sends requests and five lanes wait at once.
 BETWEEN_SECONDS = 0.5
 
 Object = Mapping[str, Any]

@@ -24,8 +24,8 @@ CRITICAL, DISPOSABLE = "squeezed-critical", "squeezed-disposable"
 _CGROUPS = Path("/sys/fs/cgroup")
 _MIB = 2**20
 STEP_MIB = 16
-# This script allocates some MiB. When a number is written into the file /take, the script allocates this many MiB more,
-# or frees them all if the number is 0. Then it appends a line to the file /taken.
+# The script allocates some MiB. When a test writes a number into the file /take, the script allocates this many MiB
+# more. For the number 0, the script frees all additional memory. Afterwards the script appends a line to /taken.
 _HOLD = """
 import os, sys, time
 held, more = b"." * (int(sys.argv[1]) << 20), []

@@ -46,7 +46,10 @@ def _name(found: Object) -> str:
 
 
 def _conditions(found: Object, true: str = "") -> str:
-    """Returns the conditions of an object that are not True, with their messages. With `true`, only that type."""
+    """Returns the conditions of an object that are not True, with their messages.
+
+    With `true`, returns only a condition of this type.
+    """
     conditions = found["status"].get("conditions", ())
     wrong = (c for c in conditions if c["status"] != "True" and (true in ("", c["type"])))
     return "; ".join(f"{c['type']} {c['status']}: {c.get('message', c.get('reason', ''))}" for c in wrong)

@@ -76,7 +76,7 @@ def test_a_list_below_a_list_is_indented_by_four(doc: Path) -> None:
 
 
 def blocks(doc: Path) -> list[tuple[dict[str, Any], list[str]]]:
-    """Returns the examples of stack files on a page. Each has the keys that a comment in the example excludes."""
+    """Returns the examples of stack files on a page, each with the keys that a comment in the example excludes."""
     texts = re.findall(r"^```yaml\n(.*?)^```", doc.read_text(), re.M | re.S)
     shown = [(yaml.safe_load(text), re.findall(rf"^# Leave out {PREFIX}([\w.]*\w)", text, re.M)) for text in texts]
     return [

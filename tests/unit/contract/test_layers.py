@@ -42,7 +42,7 @@ WHEN_ASKED = {
 }
 # The command line of a checkout reads the cluster with the code of kubectl's plugin.
 OF_THE_COMMAND_LINE = {"stacks/cluster.py": {"agents", "gpumem"}}
-# The modules of agents that kubectl's plugin uses. These modules count and report, but never act.
+# The modules of agents that kubectl's plugin uses. The plugin's modules count and report, but never act.
 OF_AGENTS = (
     "agents.extender.cache.",
     "agents.gate.config.",
