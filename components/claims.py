@@ -1,11 +1,13 @@
-"""Seats as claims on the devices of NVIDIA's DRA driver, for kube-scheduler's own allocator instead of our extender.
+"""Seats as claims on devices of NVIDIA's DRA driver. kube-scheduler allocates these claims, and our extender is not
+needed.
 
-A ResourceQuota counts the devices that claims ask for, by DeviceClass, but no capacity such as MiB. So each seat has a
-class of its own. The tenant's quota counts the seat's replicas, and a policy holds each claim to the seat's MiB and
-tenant. Both together enforce the budget.
+A ResourceQuota counts the devices that claims ask for by DeviceClass, but it counts no capacity such as MiB. So each
+seat has its own DeviceClass. The tenant's quota limits the number of claims to the seat's replicas. A policy limits
+each claim to the seat's tenant and MiB. Quota and policy together enforce the budget.
 
-No device shows its pool or its reserve. So a claim also asks for the seat's part of the reserve
-(Ledger.claim_mib), only the resident's template makes it, and its pod must select the pool's nodes (docs/adr/0027).
+The device of a ResourceSlice does not show its pool and its reserve. So a claim also asks for a part of the reserve in
+proportion to its seat (Ledger.claim_mib). Only the resident's template may create the claim, and the pod must select
+the pool's nodes (docs/adr/0027).
 
 Sources: KEP-4381 (claims), KEP-5075 (consumable capacity), pkg/quota/v1/evaluator/core/resource_claims.go.
 """
@@ -31,16 +33,17 @@ _COMPONENT = "claims"
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimsArgs:
-    """Holds the arguments. The seats of `ledger` become classes and templates, in namespaces that exist."""
+    """Holds the arguments. Each seat of `ledger` becomes a DeviceClass and a ResourceClaimTemplate. The tenants'
+    namespaces must exist."""
 
     ledger: Ledger
 
 
 def device_class(seat: Seat, ledger: Ledger) -> Manifest:
-    """Returns the DeviceClass of the seat: whole GPUs with at least the memory that the pool declares.
+    """Returns the seat's DeviceClass, which selects whole GPUs with at least the memory that the pool declares.
 
-    A smaller device would have a smaller reserve. The class names no extended resource: a pod that asks for 8192 of one
-    would get 8192 devices (KEP-5004).
+    A device with less memory would have a smaller reserve. The class has no extendedResourceName. Otherwise, a pod that
+    requests 8192 of the resource would get 8192 devices (KEP-5004).
     """
     driver, pool = cel.text(names.NVIDIA_DEVICE_DRIVER), ledger.pool(seat.pool)
     memory = f"device.capacity[{driver}].{names.DEVICE_MEMORY}"
@@ -55,8 +58,7 @@ def device_class(seat: Seat, ledger: Ledger) -> Manifest:
 
 
 def claim_template(seat: Seat, ledger: Ledger) -> Manifest:
-    """Returns the template for the claim of each of the resident's pods. The claim asks for the seat's MiB on one
-    device."""
+    """Returns the template of the claims of the resident's pods. Each claim asks for the seat's MiB on one device."""
     request = {
         "name": names.SEAT_CLAIM,
         "exactly": {
@@ -77,15 +79,16 @@ def claim_template(seat: Seat, ledger: Ledger) -> Manifest:
 
 
 def quota(tenant: str, seats: Iterable[Seat], resources: Names) -> Manifest:
-    """Returns a quota of one device for each replica of each of the tenant's seats."""
+    """Returns a quota for the tenant with one device for each replica of each seat."""
     hard = {names.devices_quota(resources.device_class(seat.name)): canonical(seat.replicas) for seat in seats}
     return manifest("v1", "ResourceQuota", names.SEAT_CLAIM_QUOTA, _COMPONENT, tenant, spec={"hard": hard})
 
 
 def claim_policies(ledger: Ledger) -> list[Manifest]:
-    """Policies: only its tenant claims a seat, and no more than the seat holds.
+    """Returns the policies that allow only a seat's tenant to claim it, and no more MiB than the seat has.
 
-    Templates are judged as well, so that their author sees the refusal, and not a controller alone.
+    The policies judge templates as well. So the author of a template sees the denial, and not only the controller that
+    creates the claim.
     """
     return [
         _policy(policy_names.SEAT_CLAIMS, "resourceclaims", "object.spec", ledger, _BY_TEMPLATE),
@@ -150,7 +153,8 @@ def _policy(name: str, resource: str, spec: str, ledger: Ledger, more: Mapping[s
 
 
 def _pods(ledger: Ledger) -> Manifest:
-    """A pod that claims a seat selects the nodes of the seat's pool, because no device shows its pool."""
+    """Denies a pod that claims a seat and does not select the nodes of the seat's pool. A device does not show its
+    pool, so the nodeSelector must."""
     pools = {pool.name: pool for pool in ledger.pools}
     selectors = {
         f"{seat.tenant}/{names.seat_claim_template(seat.name)}": dict(pools[seat.pool].node_selector)
@@ -178,7 +182,8 @@ def _by_class(values: Mapping[str, str], resources: Names) -> str:
 
 
 def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
-    """Returns the fields of each resident's pods. `resources` belongs to the container that uses the device."""
+    """Returns the fields that the pods of each resident need. `resources` belongs to the container that uses the
+    device."""
     pools = {pool.name: pool for pool in ledger.pools}
     return {
         seat.name: {
@@ -195,7 +200,7 @@ def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
 
 
 class Claims(pulumi.ComponentResource):
-    """The seats as classes and templates, after the quotas and policies that limit the claims."""
+    """Declares the DeviceClass and template of each seat, after the quotas and policies that limit the claims."""
 
     templates: pulumi.Output[list[str]]
 
@@ -218,7 +223,7 @@ class Claims(pulumi.ComponentResource):
                     f"{name}-{seat.name}-template",
                     parent=self,
                     depends_on=[declared],
-                    replace_on_changes=["spec"],  # This field is immutable.
+                    replace_on_changes=["spec"],  # The API server refuses changes of this field.
                 )
             )
         written = [names.seat_claim_template(seat.name) for seat in ledger.seats]

@@ -1,6 +1,7 @@
-"""Memory pools: nodes with host memory that is oversubscribed on purpose (record 0001).
+"""Memory pools: nodes on which host memory is oversubscribed on purpose (docs/adr/0001).
 
-Requests cover the workloads' steady use. Their peaks share the rest, and disposable pods are killed first.
+Requests cover the memory that workloads use almost always. Peaks use the memory that is left. If it runs out, the
+kernel kills disposable pods first.
 """
 
 import json
@@ -25,16 +26,19 @@ _COMPONENT = "memory"
 
 
 class OversubscribedSpec(Spec):
-    """A workload with a request for its steady use, and a peak beyond its request (record 0001)."""
+    """A protected workload: its request covers its usual memory, and its peak may exceed the request
+    (docs/adr/0001)."""
 
     tenant: TenantKey
-    priority: PriorityKey = Field(description="Key of priorities: the class of the protected pods.")
-    request_mib: Mib = Field(description="The request: the steady state and a margin.")
-    limit_mib: Mib = Field(description="The limit: the most that the kernel lets it hold.")
-    steady_mib: Mib = Field(description="Measured: the memory that it holds almost always.")
-    peak_mib: Mib = Field(description="Measured: the most memory that it held.")
+    priority: PriorityKey = Field(description="Key of priorities: the PriorityClass of the protected pods.")
+    request_mib: Mib = Field(description="Memory request of a pod: steady_mib and a margin.")
+    limit_mib: Mib = Field(description="Memory limit of a pod, which the kernel enforces.")
+    steady_mib: Mib = Field(description="Measured host memory that the pod uses almost always.")
+    peak_mib: Mib = Field(description="Measured peak of the pod's host memory.")
     growth_mib_per_second: MibOrNone = Field(
-        default=0, validate_default=True, description="Speed of its growth from the steady state to the peak."
+        default=0,
+        validate_default=True,
+        description="Highest speed, in MiB per second, at which the pod's memory grows from steady_mib to peak_mib.",
     )
 
     @field_validator("limit_mib")
@@ -62,17 +66,22 @@ class OversubscribedSpec(Spec):
 
 
 class DisposableSpec(Spec):
-    """Pods that may be killed first: of the lowest class, and BestEffort unless they request something."""
+    """Pods that may be killed first. They have the lowest PriorityClass, and are BestEffort unless they request
+    memory."""
 
     tenant: TenantKey
-    priority: PriorityKey = Field(description="Key of priorities: the class of the pods that may be killed first.")
-    pods_least: Annotated[int, Field(ge=0, le=100_000, examples=[1])] = Field(
-        description="Number of pods that always run."
+    priority: PriorityKey = Field(
+        description="Key of priorities: the PriorityClass of the pods that may be killed first."
     )
-    pods_most: Count = Field(description="Largest number of pods at once. The API server refuses more.")
-    resident_least_mib: Mib = Field(description="Measured: the least memory that one pod holds.")
-    resident_most_mib: Mib = Field(description="Measured: the most memory that one pod holds.")
-    request_mib: MibOrNone = Field(default=0, description="The request of one pod. 0 means BestEffort.")
+    pods_least: Annotated[int, Field(ge=0, le=100_000, examples=[1])] = Field(
+        description="Smallest number of these pods that runs at any time."
+    )
+    pods_most: Count = Field(description="Largest number of these pods at the same time. A ResourceQuota refuses more.")
+    resident_least_mib: Mib = Field(description="Measured minimum of one pod's host memory.")
+    resident_most_mib: Mib = Field(description="Measured maximum of one pod's host memory.")
+    request_mib: MibOrNone = Field(
+        default=0, description="Memory request of one pod. 0: the pod requests nothing and is BestEffort."
+    )
 
     @field_validator("pods_most", "resident_most_mib")
     @classmethod
@@ -84,26 +93,30 @@ class DisposableSpec(Spec):
 
 
 class HostMemoryPoolSpec(Spec):
-    """Nodes with oversubscribed host memory; all numbers are of one node."""
+    """Nodes with oversubscribed host memory. All numbers are for one node."""
 
     node_selector: Labels = Field(min_length=1, description="Labels of the pool's nodes.")
-    memory_mib: Mib = Field(description="The machine's memory: MemTotal of /proc/meminfo, and capacity of its Node.")
-    allocatable_mib: Mib = Field(description="Memory that the kubelet offers to pods: allocatable of its Node.")
+    memory_mib: Mib = Field(
+        description="Total host memory of a node: MemTotal in /proc/meminfo, and `capacity` of the Node."
+    )
+    allocatable_mib: Mib = Field(description="Host memory for pods: `allocatable` of the Node.")
     eviction_threshold_mib: Mib = Field(
         default=100,
         validate_default=True,
-        description="evictionHard memory.available of the kubelet. The kubelet evicts pods below this amount of free "
-        "memory.",
+        description="The kubelet's evictionHard for memory.available. The kubelet evicts pods when less host memory "
+        "than this is available.",
     )
     guard: bool = Field(
         default=True,
-        description="true: the guard keeps the workloads' oom_score_adj below that of every disposable pod.",
+        description="true: the guard keeps the oom_score_adj of protected pods below the oom_score_adj of every "
+        "disposable pod.",
     )
     workloads: dict[DnsLabel, OversubscribedSpec] = Field(
-        min_length=1, description="Workloads that stay, whose peaks go into slack."
+        min_length=1, description="The pool's protected workloads. Their peaks may exceed their requests."
     )
     disposable: dict[DnsLabel, DisposableSpec] = Field(
-        default_factory=dict, description="Pods that are killed first when memory runs out."
+        default_factory=dict,
+        description="The pool's disposable workloads. Their pods are killed first when host memory runs out.",
     )
 
     @field_validator("eviction_threshold_mib")
@@ -141,16 +154,16 @@ def _pool(name: str, spec: HostMemoryPoolSpec) -> HostMemoryPool:
 
 
 def config_map(pools: HostMemoryPools, namespace: str) -> Manifest:
-    """Returns the memory pools as the policy pack reads them."""
+    """Returns the ConfigMap with the memory pools, which the policy pack reads."""
     data = {names.HOST_MEMORY_POOLS_KEY: json.dumps(pools.to_data(), sort_keys=True, separators=(",", ":"))}
     return manifest("v1", "ConfigMap", names.HOST_MEMORY_POOLS, _COMPONENT, namespace, data=data)
 
 
 def quotas(pools: HostMemoryPools) -> Iterator[Manifest]:
-    """Returns a quota for each tenant and class, so that no more pods run than the preview proved to fit.
+    """Yields a quota for each tenant and PriorityClass. It allows no more pods than the preview's proof has counted.
 
-    There is no LimitRange: its maximum of memory is also the default request of a pod that states none. A disposable
-    pod would no longer be BestEffort (plugin/pkg/admission/limitranger).
+    There is no LimitRange, because its maximum is also the default request of a pod without a request. With one, a
+    disposable pod would not be BestEffort (plugin/pkg/admission/limitranger).
     """
     hard: dict[tuple[str, str], Counter[str]] = {}
     for pool in pools.pools:
@@ -170,11 +183,10 @@ def quotas(pools: HostMemoryPools) -> Iterator[Manifest]:
 
 
 def pod_fragments(pool: HostMemoryPoolSpec) -> dict[str, dict[str, Any]]:
-    """Returns the fields of the pods of each workload and each disposable workload, by name. `resources` is for the
-    main container.
+    """Maps each workload of the pool to the fields that its pods need. `resources` is for the main container.
 
-    A disposable pod without a request has no resources at all. So it is BestEffort, which the kernel and the kubelet
-    end first.
+    A disposable pod without a request has no `resources` at all. So it is BestEffort, and the kernel and the kubelet
+    end BestEffort pods first.
     """
     fragments = {}
     for name, spec in _members(pool).items():
@@ -190,7 +202,7 @@ def pod_fragments(pool: HostMemoryPoolSpec) -> dict[str, dict[str, Any]]:
 
 
 def tenants_by_priority(pools: Mapping[str, HostMemoryPoolSpec]) -> dict[str, set[str]]:
-    """Returns the tenants that use a PriorityClass in a memory pool, by class."""
+    """Maps each PriorityClass of the memory pools to the tenants that use it."""
     tenants: dict[str, set[str]] = {}
     for pool in pools.values():
         for member in _members(pool).values():
@@ -203,7 +215,7 @@ def _members(pool: HostMemoryPoolSpec) -> dict[str, OversubscribedSpec | Disposa
 
 
 class HostMemory(pulumi.ComponentResource):
-    """The pools, the tenants' quotas for their classes, and the policies on their pods."""
+    """Declares the memory pools, the tenants' quotas by PriorityClass, and the policies for the pods."""
 
     def __init__(self, name: str, args: HostMemoryArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         props = {"pools": {key: spec.model_dump(mode="json") for key, spec in args.pools.items()}}
@@ -214,7 +226,8 @@ class HostMemory(pulumi.ComponentResource):
             metadata = quota["metadata"]
             register(quota, f"{name}-{metadata['namespace']}-{metadata['name']}", parent=self)
         for policy in served_as(args.mutating_api, host_memory.policies(pools)):
-            # Without the policies that stamp pods, every pod of the pools would lack its class.
+            # In the mode observe no policy sets a pod's PriorityClass, so this policy would warn about every pod of the
+            # pools.
             own = policy["metadata"]["name"]
             put_into_force(policy, f"{name}-{own}", parent=self, mode=args.mode, stamped=True)
         self.register_outputs({})

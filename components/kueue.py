@@ -16,108 +16,126 @@ from tenancy.frameworks import FrameworkName
 from tenancy.kueue_version import QUOTAS_HOLD_SINCE, quotas_hold
 from tenancy.names import KUEUE, POD_SECURITY_ENFORCE, QUEUE_TENANT
 
-# The registry's chart, for versions of which there is no copy here, and the released image.
+# The chart in the registry, for versions without a copy in the checkout, and the repository of the released image.
 REGISTRY_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
 _IMAGE = "registry.k8s.io/kueue/kueue"
-_READY_SECONDS = 600  # The first pull of the image may take this long on a slow line.
+_READY_SECONDS = 600  # On a slow network, the first pull of the image may take this long.
 
 
 Duration = Annotated[str, Form("a duration such as 30m or 1h30m", r"(?:[0-9]+(?:\.[0-9]+)?(?:h|m|s))+")]
 
 
 class RequeuingStrategySpec(Spec):
-    """The return of an evicted Job to its queue."""
+    """How an evicted Job returns to its queue."""
 
     timestamp: Literal["Eviction", "Creation"] = Field(
-        default="Eviction", description="The time that gives its place in the queue."
+        default="Eviction",
+        description="The time by which the evicted Job is sorted into the queue: its eviction or its creation.",
     )
     backoff_limit_count: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="After so many returns it is deactivated; default: never.", examples=[5]
+        default=None,
+        description="Kueue deactivates the Job after this number of returns to the queue. Default: never.",
+        examples=[5],
     )
     backoff_base_seconds: Annotated[int, Field(ge=1)] = Field(
-        default=60, description="The first wait; each next one is twice as long.", examples=[60]
+        default=60, description="Time before the first return. Each further time is twice as long.", examples=[60]
     )
     backoff_max_seconds: Annotated[int, Field(ge=1)] = Field(
-        default=3600, description="The longest wait.", examples=[3600]
+        default=3600, description="The longest time before a return.", examples=[3600]
     )
 
 
 class WaitForPodsReadySpec(Spec):
-    """The eviction of an admitted Job whose pods are not ready, for instance because no node has room."""
+    """The times after which Kueue evicts an admitted Job if its pods are not ready, for example because they fit no
+    node."""
 
-    timeout: Duration = Field(default="30m", description="For all pods of a Job to become ready.", examples=["10m"])
-    recovery_timeout: Duration = Field(
-        default="30m", description="For a pod to be ready again after it failed.", examples=["5m"]
+    timeout: Duration = Field(
+        default="30m", description="Time in which all pods of an admitted Job must become ready.", examples=["10m"]
     )
-    block_admission: bool = Field(default=False, description="true: one Job at a time becomes ready.")
+    recovery_timeout: Duration = Field(
+        default="30m", description="Time in which a failed pod of a running Job must be ready again.", examples=["5m"]
+    )
+    block_admission: bool = Field(
+        default=False, description="true: Kueue admits the next Job only when all pods of the last one are ready."
+    )
     requeuing_strategy: RequeuingStrategySpec | None = Field(
-        default=None, description="The return of an evicted Job to its queue; default: Kueue's own."
+        default=None,
+        description="Order and waiting times in which an evicted Job returns to its queue. Default: Kueue's defaults.",
     )
 
 
 class FairSharingConfigSpec(Spec):
-    """Shares of what is idle by weight, among the queues and cohorts of a cohort."""
+    """The rules by which the queues and child cohorts of a cohort share idle quota by weight."""
 
     preemption_strategies: list[Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]] = Field(
         default=["LessThanOrEqualToFinalShare", "LessThanInitialShare"],
         min_length=1,
         max_length=2,
-        description="When a Job may preempt one of a queue with a larger share; tried in this order.",
+        description="Conditions under which a Job may preempt a Job of a queue with a larger share. Kueue tries "
+        "them in this order.",
         examples=[["LessThanInitialShare"]],
     )
 
 
 class AdmissionFairSharingSpec(Spec):
-    """The order among LocalQueues by their use, for ClusterQueues with admission_scope."""
+    """The rules by which Kueue orders LocalQueues by their past use, in ClusterQueues with admission_scope."""
 
-    usage_half_life_time: Duration = Field(default="168h", description="Use so long ago counts half.", examples=["24h"])
-    usage_sampling_interval: Duration = Field(default="5m", description="How often the use is taken.", examples=["1m"])
+    usage_half_life_time: Duration = Field(
+        default="168h", description="Time after which past use counts half.", examples=["24h"]
+    )
+    usage_sampling_interval: Duration = Field(
+        default="5m", description="Time between two samples of the use.", examples=["1m"]
+    )
     resource_weights: dict[ResourceName, Annotated[float, Field(ge=0)]] = Field(
         default_factory=dict,
-        description="What a unit of a resource counts; default: 1 of each.",
+        description="Weight of one unit of each resource. Default: 1.",
         examples=[{"nvidia.com/gpu": 10, "cpu": 1}],
     )
 
 
 class WorkloadRetentionSpec(Spec):
-    """The end of Workloads that nobody needs any more."""
+    """The times after which Kueue deletes Workloads that are no longer needed."""
 
     after_finished: Duration | None = Field(
-        default=None, description="A finished Workload is deleted after so long; default: never.", examples=["24h"]
+        default=None,
+        description="Time after which Kueue deletes a finished Workload. Default: never.",
+        examples=["24h"],
     )
     after_deactivated_by_kueue: Duration | None = Field(
         default=None,
-        description="A Workload that Kueue deactivated is deleted with its Job after so long; default: never.",
+        description="Time after which Kueue deletes a Workload that it deactivated, together with its Job. Default: "
+        "never.",
         examples=["168h"],
     )
 
 
 class KueueSpec(Spec):
-    """Kueue itself, from its Helm chart. Leave the key out where Kueue is installed already."""
+    """Kueue itself, from its Helm chart. Leave this key out if the cluster has Kueue already."""
 
     version: ChartVersion = Field(
-        description="Chart and image; 0.18.6, 0.19.2 or later (docs/adr/0002).", examples=["0.19.2"]
+        description="Version of chart and image: 0.18.6, or 0.19.2 or later (docs/adr/0002).", examples=["0.19.2"]
     )
     namespace: DnsLabel = Field(
         default="kueue-system", description="Namespace of Kueue. The stack creates it.", examples=["kueue-system"]
     )
     exclude_resource_prefixes: list[str] = Field(
         default=["cpu", "memory", "ephemeral-storage"],
-        description="Resources that the queues do not count.",
+        description="Prefixes of resource names that Kueue does not count.",
         examples=[["example.org/"]],
     )
     wait_for_pods_ready: WaitForPodsReadySpec = Field(
-        default=WaitForPodsReadySpec(), description="Evicts an admitted Job that fits its quota and no node."
+        default=WaitForPodsReadySpec(), description="Evicts an admitted Job if its pods do not become ready in time."
     )
     fair_sharing: FairSharingConfigSpec | None = Field(
         default=None,
-        description="Shares by weight among queues and cohorts; default: first come, first served.",
+        description="Sharing of idle quota by weight, among queues and cohorts. Default: first come, first served.",
     )
     admission_fair_sharing: AdmissionFairSharingSpec | None = Field(
-        default=None, description="Order by use among LocalQueues; default: first come, first served."
+        default=None, description="Order of LocalQueues by their past use. Default: first come, first served."
     )
     retention: WorkloadRetentionSpec = Field(
-        default=WorkloadRetentionSpec(), description="When Kueue deletes Workloads (objectRetentionPolicies)."
+        default=WorkloadRetentionSpec(),
+        description="Times after which Kueue deletes Workloads (Kueue's objectRetentionPolicies).",
     )
 
     @field_validator("version")
@@ -130,7 +148,7 @@ class KueueSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A folder with the chart, or a registry's address and the version to take."""
+    """The chart of Kueue: a folder, or the address in a registry with a version."""
 
     address: str
     version: str | None = None
@@ -138,7 +156,7 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True)
 class KueueArgs:
-    """Holds the arguments. With `manages_all`, Kueue holds back work of queue tenants that names no queue."""
+    """Holds the arguments. With `manages_all`, Kueue also queues the work of queue tenants that names no queue."""
 
     spec: KueueSpec
     chart: Chart
@@ -153,10 +171,10 @@ def namespace(name: str) -> Manifest:
 
 
 def configuration(args: KueueArgs) -> dict[str, Any]:
-    """Kueue's Configuration, config.kueue.x-k8s.io/v1beta2: the chart's own default with our changes.
+    """Returns Kueue's Configuration (config.kueue.x-k8s.io/v1beta2): the chart's default with our changes.
 
-    The chart makes `managedJobsNamespaceSelector` the selector of every webhook on Jobs, and these fail closed. So only
-    labelled namespaces opt in, and all other Jobs keep running while Kueue is down.
+    The chart uses `managedJobsNamespaceSelector` as the namespaceSelector of every webhook for Jobs. These webhooks
+    fail closed. So only labelled namespaces depend on Kueue, and other namespaces can create Jobs while Kueue is down.
     """
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -200,7 +218,7 @@ def _optional(spec: KueueSpec) -> dict[str, Any]:
 
 
 def _camel(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by Kueue's own names: `after_finished` is `afterFinished`."""
+    """Returns the settings under Kueue's names: `after_finished` is `afterFinished`."""
     return {
         re.sub(r"_([a-z])", lambda match: match[1].upper(), name): _camel(value) if isinstance(value, dict) else value
         for name, value in fields.items()
@@ -208,7 +226,8 @@ def _camel(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def values(args: KueueArgs) -> dict[str, Any]:
-    """The chart's values, with the released image: the chart in the release's source names a staging image."""
+    """Returns the chart's values. They name the released image, because the chart in the release's source code names a
+    staging image."""
     return {
         "enableCertManager": False,
         "enableKueueViz": False,
@@ -224,7 +243,7 @@ def values(args: KueueArgs) -> dict[str, Any]:
 
 
 class Kueue(pulumi.ComponentResource):
-    """Kueue's release. Its dependents wait until its webhooks answer."""
+    """Kueue's release. Resources that depend on it wait until Kueue's webhooks respond."""
 
     def __init__(self, name: str, args: KueueArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Kueue"), name, {"spec": args.spec.model_dump(mode="json")}, opts)

@@ -17,34 +17,36 @@ class PreemptionPolicy(StrEnum):
 
 
 class PrioritySpec(Spec):
-    """A PriorityClass. Its value is immutable in Kubernetes: a change is a replacement."""
+    """A PriorityClass. Its value is immutable in Kubernetes, so a change replaces the class."""
 
     value: PriorityValue
     create: bool = Field(
         default=True,
-        description="false: the class is there already, with this value and policy. It stays as it is.",
+        description="false: the class exists already with this value and preemption policy. The stack does not "
+        "change it.",
         examples=[False],
     )
     preemption_policy: PreemptionPolicy = Field(
         default=PreemptionPolicy.LOWER,
-        description="Permits its pods to preempt pods of a lower priority, or forbids it (Never).",
+        description="Allows pods of this class to preempt pods with a lower priority, or forbids it (Never).",
     )
     description: str = Field(
-        default="", description="Description of the class for people.", examples=["Survives memory pressure"]
+        default="",
+        description="Description that kubectl shows for the class.",
+        examples=["Survives memory pressure"],
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrioritiesArgs:
-    """Holds the classes by name, and the configuration of the stack's own provider."""
+    """Holds the PriorityClasses by name, and the configuration of the stack's default provider."""
 
     classes: Mapping[str, PrioritySpec]
     provider: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
 
 
 def priority_class(name: str, spec: PrioritySpec) -> Manifest:
-    """Returns the PriorityClass. The class is never the cluster's default, so a pod without a class keeps priority
-    0."""
+    """Returns the PriorityClass. `globalDefault` is false, so pods without a class keep priority 0."""
     return manifest(
         "scheduling.k8s.io/v1",
         "PriorityClass",
@@ -58,7 +60,8 @@ def priority_class(name: str, spec: PrioritySpec) -> Manifest:
 
 
 def existing_class(name: str, spec: PrioritySpec) -> Manifest:
-    """Returns the fields in which a PriorityClass that the stack does not own must agree."""
+    """Returns the fields that a PriorityClass of another program must have. The stack declares these fields and does
+    not own the class."""
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -69,8 +72,8 @@ def existing_class(name: str, spec: PrioritySpec) -> Manifest:
 
 
 class Priorities(pulumi.ComponentResource):
-    """The PriorityClasses. A class of somebody else is patched with the values that it has: nothing changes, and the
-    API server refuses another value."""
+    """The PriorityClasses. A class of another program is patched with its declared values. If the class has the same
+    values, nothing changes; the API server refuses a different value."""
 
     def __init__(self, name: str, args: PrioritiesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         props = {"classes": {key: spec.model_dump(mode="json") for key, spec in args.classes.items()}}

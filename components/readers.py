@@ -1,6 +1,6 @@
 """The roles for users of `kubectl gpumem` (docs/reference/gpumem.md). The roles only give rights to read.
 
-The pods of all tenants are for operators.
+Only operators may read the pods of all tenants.
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ _OPERATOR_RULES = (
     PolicyRule("batch", ("cronjobs",), ("get",), resource_names=(GATE,)),
     PolicyRule(KUEUE_GROUP, ("workloads",), _READS),
 )
-# Users reach the exporters through the API server, or through the exporters' kubelets.
+# Users connect to the exporters through the API server's proxy, or with a port forward.
 _EXPORTER_RULES = (
     PolicyRule("", ("pods/proxy",), ("get",)),
     PolicyRule("", ("pods/portforward",), ("create", "get")),
@@ -45,15 +45,17 @@ _EXPORTER_RULES = (
 
 
 class ReadersSpec(Spec):
-    """Groups of the identity provider with the right to read."""
+    """Groups of the identity provider that may use kubectl gpumem."""
 
     viewers: list[GroupName] = Field(
         default_factory=list,
-        description="They see the devices and their promises, with the names of seats, but no pods of other tenants.",
+        description="Groups that see devices, promises and the names of all seats, but no pods of other tenants.",
         examples=[["everybody"]],
     )
     operators: list[GroupName] = Field(
-        default_factory=list, description="They see every pod, and the exporters' measurements.", examples=[["on-call"]]
+        default_factory=list,
+        description="Groups that see every pod, and the exporters' measurements.",
+        examples=[["on-call"]],
     )
 
 
@@ -66,13 +68,13 @@ class ReadersArgs:
 
 
 def viewer_role() -> Manifest:
-    """Returns the right to read the ledger, nodes and devices. A viewer's other roles decide which pods the viewer
-    sees."""
+    """Returns the role with the right to read the ledger, nodes and devices. Other roles of a viewer decide which pods
+    the viewer may read."""
     return role_manifest(RoleRef(VIEWER), _LABELS, _VIEWER_RULES)
 
 
 def operator_role() -> Manifest:
-    """Returns the rights of a viewer, and the right to read all workloads."""
+    """Returns the role with the rights of a viewer and the right to read all workloads."""
     return role_manifest(RoleRef(OPERATOR), _LABELS, _OPERATOR_RULES)
 
 
@@ -85,7 +87,7 @@ def binding(role: str, groups: Iterable[str], namespace: str | None = None) -> M
 
 
 class Readers(pulumi.ComponentResource):
-    """Both roles, and bindings for the groups."""
+    """The roles for viewers and operators, and their bindings to the groups."""
 
     def __init__(self, name: str, args: ReadersArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Readers"), name, args.spec.model_dump(mode="json"), opts)

@@ -1,4 +1,4 @@
-"""A tenant: a namespace, the sum of its seats as a quota, and the roles of its people."""
+"""A tenant: a namespace, a quota with the sum of its seats, and the roles of its groups."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -28,45 +28,48 @@ _COMPONENT = "tenant"
 
 
 class Role(StrEnum):
-    """Names Kubernetes' own user-facing roles."""
+    """Names two of Kubernetes' user-facing roles."""
 
     VIEW = "view"
     EDIT = "edit"
 
 
 class TenantSpec(Spec):
-    """A tenant is a namespace of its own name."""
+    """A tenant. Its key is the name of its namespace."""
 
     create_namespace: bool = Field(
         default=True,
-        description="false: the namespace is there already. It gets the labels of a tenant, which `destroy` removes.",
+        description="false: the namespace exists already. The stack only adds the labels of a tenant, and `destroy` "
+        "removes them.",
     )
     delete: bool = Field(
         default=False,
         validate_default=True,
-        description="true: the namespace is deleted with its tenant, and all volumes with it. Else it stays.",
+        description="true: if the tenant leaves the stack, its namespace is deleted with all its volumes. false: "
+        "the namespace stays.",
         examples=[True],
     )
     mode: Mode | None = Field(
         default=None,
-        description="observe: it has no quota, and Pod Security only warns. Default: the mode of the stack.",
+        description="observe: the tenant gets no quota, and Pod Security only warns. Default: the stack's mode.",
         examples=["enforce"],
     )
     groups: dict[PeopleName, Role] = Field(
         default_factory=dict,
-        description="People: group of the identity provider to role (view, edit).",
+        description="Maps a group of the identity provider to its role in the namespace: view or edit.",
         examples=[{"team-a": "edit"}],
     )
     pod_security: PodSecurity = Field(
         default=PodSecurity.BASELINE,
-        description="Level of the Pod Security Standards for its pods. A privileged pod owns its node, with every GPU.",
+        description="Level of the Pod Security Standards for the tenant's pods. A privileged pod can control its "
+        "whole node with every GPU.",
         examples=["restricted"],
     )
     pod_security_reason: str = Field(
         default="",
         max_length=200,
         validate_default=True,
-        description="The reason why its pods need privileged. The seating chart shows it.",
+        description="Reason why the tenant's pods need the level privileged. The seating chart shows this reason.",
         examples=["it loads kernel modules"],
     )
 
@@ -93,34 +96,37 @@ class ResidentSpec(Spec):
 
     tenant: TenantKey
     pool: PoolKey
-    gpumem_mib: Mib = Field(description="Budget of one replica, on each of its devices.")
-    replicas: Count = Field(default=1, description="Number of replicas. Each has the budget.")
+    gpumem_mib: Mib = Field(description="Budget of one replica on each of its devices.")
+    replicas: Count = Field(default=1, description="Number of replicas. Each replica has this budget.")
     devices_per_pod: Count = Field(
         default=1,
-        description="Number of devices of each replica: different ones of one node, with the budget on each.",
+        description="Number of devices of each replica. They are on the same node, and the replica has its budget "
+        "on each of them.",
         examples=[2],
     )
 
 
 class UnbudgetedSpec(Spec):
-    """A workload on record that uses a device without a budget; admission allows it."""
+    """A declared workload that uses a device without a budget. Admission allows its pods."""
 
     tenant: TenantKey
     pool: PoolKey
-    measured_mib: Mib = Field(description="Its measured use, which the pool's reserve covers.")
+    measured_mib: Mib = Field(description="Measured use of the workload on one device. The pool's reserve covers it.")
     gpus: Count = Field(
-        default=1, description="Number of nvidia.com/gpu for which its pods may ask together: the ResourceQuota."
+        default=1,
+        description="Total nvidia.com/gpu that the workload's pods may request. It becomes part of the "
+        "tenant's ResourceQuota.",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TenantArgs:
-    """Holds the arguments. `gpumem_mib` and `gpu_count` are the most that the tenant's pods may request together, by
+    """Holds the arguments. `gpumem_mib` and `gpu_count` are the largest totals that the tenant's pods may request, for
     its seats and its queues.
 
-    `gpus`: the most of each resource of the device plugin that its quota counts, such as nvidia.com/gpu.
-    `queue_labels`: the labels of a queue tenant's namespace for a Kueue of others. `observed`: it gets no quota, and no
-    Pod Security level is enforced.
+    `gpus` maps each resource of the device plugin, such as nvidia.com/gpu, to its maximum in the tenant's quota.
+    `queue_labels` are the namespace labels that an installed Kueue needs. If `observed`, the tenant gets no quota, and
+    Pod Security only warns.
     """
 
     tenant: str
@@ -137,8 +143,8 @@ class TenantArgs:
 def namespace(tenant: str, args: TenantArgs) -> Manifest:
     """Returns the namespace.
 
-    It may be left from an earlier rollout, and that rollout's field manager still owns its labels. By force a rollout
-    overrules that manager (docs/adr/0034).
+    The namespace may exist since an earlier rollout with another field manager, which still owns its labels. An
+    annotation makes Pulumi take over these fields by force (docs/adr/0034).
     """
     made = manifest("v1", "Namespace", tenant, _COMPONENT)
     made["metadata"]["labels"] |= {**tenant_labels(args), POD_SECURITY_WARN: str(args.spec.pod_security)}
@@ -152,7 +158,7 @@ def existing_namespace(tenant: str, args: TenantArgs) -> Manifest:
 
 
 def tenant_labels(args: TenantArgs) -> dict[str, str]:
-    """Returns the Pod Security level of the tenant's pods, and the label by which Kueue manages the tenant's Jobs."""
+    """Returns the labels for the tenant's Pod Security level and, for a queue tenant, for Kueue."""
     queue = {**args.queue_labels, QUEUE_TENANT: "true"} if args.has_queue else {}
     level = str(args.spec.pod_security)
     if args.observed:
@@ -161,10 +167,10 @@ def tenant_labels(args: TenantArgs) -> dict[str, str]:
 
 
 def quota(tenant: str, args: TenantArgs) -> Manifest:
-    """Returns the ResourceQuota. A tenant without seats and queues gets "0".
+    """Returns the ResourceQuota. For a tenant without seats and queues, its values are "0".
 
-    There is no LimitRange: a maximum of gpumem per Container would also be the default of every container, and one per
-    Pod would refuse every pod without gpumem (plugin/pkg/admission/limitranger).
+    There is no LimitRange. Its maximum of gpumem for a Container would also be the default of every container. Its
+    maximum for a Pod would refuse every pod without gpumem (plugin/pkg/admission/limitranger).
     """
     hard = {
         args.names.requests_gpumem: canonical(args.gpumem_mib),
@@ -175,7 +181,8 @@ def quota(tenant: str, args: TenantArgs) -> Manifest:
 
 
 def role_binding(tenant: str, role: Role, groups: Iterable[str]) -> Manifest:
-    """Binds people to a ClusterRole within the tenant. Each role has its own object, since a roleRef is immutable."""
+    """Returns the binding of groups to a ClusterRole in the tenant's namespace. Each role has its own RoleBinding,
+    because a roleRef is immutable."""
     role_ref = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": str(role)}
     subjects = [group_subject(group) for group in groups]
     return manifest(
@@ -184,12 +191,12 @@ def role_binding(tenant: str, role: Role, groups: Iterable[str]) -> Manifest:
 
 
 def groups_by_role(groups: Mapping[str, Role]) -> dict[Role, list[str]]:
-    """Returns the sorted groups of each role, without roles that no group has."""
+    """Maps each role to its groups, sorted by name. Roles without a group are left out."""
     return {role: sorted(g for g, r in groups.items() if r is role) for role in Role if role in groups.values()}
 
 
 class Tenant(pulumi.ComponentResource):
-    """A tenant's namespace, its quota, and the roles of its people."""
+    """A tenant's namespace, its quota, and the roles of its groups."""
 
     def __init__(self, name: str, args: TenantArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         props = {"spec": args.spec.model_dump(mode="json"), "gpumemMib": args.gpumem_mib, "hasQueue": args.has_queue}
@@ -202,8 +209,8 @@ class Tenant(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _namespace(self, name: str, args: TenantArgs) -> list[pulumi.Resource]:
-        """Declares the namespace, or the labels on an existing one. The namespace stays in the cluster unless the stack
-        may delete it."""
+        """Declares the namespace, or the labels on an existing namespace. Without `delete`, the namespace stays in the
+        cluster after its tenant has left the stack."""
         if args.spec.create_namespace:
             made = namespace(args.tenant, args)
             return [register(made, f"{name}-namespace", parent=self, retain=not args.spec.delete)]

@@ -90,7 +90,8 @@ def _protected(classes: Sequence[str]) -> dict[str, str]:
 
 
 def _killed_first(disposable: Sequence[Disposable]) -> dict[str, str]:
-    """Denies a disposable pod that requests more than declared, or whose memory would outlive its processes.
+    """Denies a disposable pod that requests more than declared, or with memory that would stay in use after its
+    processes end.
 
     The pages of a tmpfs and of left shared memory belong to no process. If such pages filled the memory, the kernel
     would kill protected pods next.

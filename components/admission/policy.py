@@ -117,8 +117,8 @@ def validating(
     """Returns a policy that allows an object only if every expression is true. `validations` maps each expression to
     its message.
 
-    `params` is a kind of parameter objects: the policy judges the object once with each of them, as the CEL variable
-    `params`. If the messages are CEL, `message_key` is messageExpression.
+    `params` names a kind of parameter objects. The policy judges an object once for each parameter object, which is the
+    CEL variable `params`. If the messages are CEL, `message_key` is messageExpression.
     """
     spec = {
         **({"paramKind": dict(params)} if params else {}),

@@ -1,4 +1,4 @@
-"""The exporter: measures GPU memory on each node, and publishes the node's devices for schedulers that place by
+"""The exporter: measures GPU memory on each node, and publishes the node's devices for the scheduler that chooses a
 device."""
 
 from collections.abc import Mapping
@@ -20,20 +20,22 @@ from tenancy import names
 from tenancy.ledger import Ledger
 
 _PUBLISHING = PolicyRule(names.RESOURCE_GROUP, ("resourceslices",), ("list", "watch", "create", "patch"))
-# NVIDIA's GPU operator sets these labels and values on a node while it replaces the driver or divides devices. The
-# driver's clients have to leave, so that the kernel's module can be unloaded. The first label is for clients such as
-# ours (from operator 26.7 on). The second is the device plugin's, which older operators set too. Sources:
-# cmd/driver-manager/main.go of k8s-driver-manager (maybeSetPaused), mig-manager's paused-for-mig-change.
+# NVIDIA's GPU operator sets these labels and values on a node while it replaces the driver or changes MIG partitions.
+# Programs that use the driver must end then, so that the operator can unload the kernel module. The operator sets the
+# first label, for programs such as ours, from version 26.7 on. Older versions set only the second label, which is the
+# device plugin's. Sources: cmd/driver-manager/main.go of k8s-driver-manager (maybeSetPaused), mig-manager's
+# paused-for-mig-change.
 _OPERATOR_LABELS = ("nvidia.com/gpu.deploy.client", "nvidia.com/gpu.deploy.device-plugin")
 _PAUSED = ("paused-for-driver-upgrade", "paused-for-mig-change")
-# Mounts the node's control groups at the path that NVML knows. Without the mount a container sees only its own group.
+# Mounts the node's control groups at the path that NVML uses. Without this mount, a container sees only its own control
+# group.
 _GROUPS = Volume(name="cgroups", path=names.CGROUPS, source={"hostPath": {"path": names.CGROUPS, "type": "Directory"}})
 _CLAIM = "devices"
 _BY_CLAIM = {"resourceClaims": [{"name": _CLAIM, "resourceClaimTemplateName": names.EXPORTER_CLAIM}]}
 
 
 class ExporterSpec(Spec):
-    """The node agent that measures GPU memory by pod."""
+    """The node agent that measures the GPU memory of each pod."""
 
     port: Port = Field(default=names.EXPORTER_PORT, description="Port of /metrics on each node's exporter.")
     interval_seconds: Seconds = Field(
@@ -45,8 +47,8 @@ class ExporterSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class ExporterArgs:
-    """Holds the exporter's arguments. `code` has NVML's bindings. With `publish_devices` each node publishes its
-    devices as a ResourceSlice."""
+    """Holds the exporter's arguments. `code` includes NVML's bindings. With `publish_devices`, the exporter of each
+    node publishes the node's devices as a ResourceSlice."""
 
     spec: ExporterSpec
     cluster: ClusterSpec
@@ -58,7 +60,8 @@ class ExporterArgs:
 def exporter_agent(args: ExporterArgs) -> Agent:
     """Returns the agent that measures a node's devices, and that reads pods and promises from the API.
 
-    RBAC has no field selectors, so its role covers the pods of all nodes. resourceslice.py limits what it may publish.
+    RBAC has no field selectors, so the role covers the pods of all nodes. resourceslice.py limits the ResourceSlices
+    that the exporter may write.
     """
     return Agent(
         program="exporter",
@@ -70,7 +73,7 @@ def exporter_agent(args: ExporterArgs) -> Agent:
             "PORT": str(args.spec.port),
             "INTERVAL_SECONDS": str(args.spec.interval_seconds),
             names.VISIBLE_DEVICES: "all",
-            names.DRIVER_CAPABILITIES: "utility",  # The exporter needs NVML, and no library that computes on the GPU.
+            names.DRIVER_CAPABILITIES: "utility",  # The exporter needs NVML only, and no CUDA library.
             "PUBLISH_DEVICES": flag(args.publish_devices),
         },
         rules=(
@@ -89,7 +92,7 @@ def exporter_agent(args: ExporterArgs) -> Agent:
 
 
 def telemetry_environment(system_namespace: str, exporter: ExporterSpec) -> dict[str, str]:
-    """Returns the variables by which an agent finds the exporters."""
+    """Returns the environment variables with which an agent finds the exporters."""
     return {
         "EXPORTER_NAMESPACE": names.node_agent_namespace(system_namespace),
         "EXPORTER_PORT": str(exporter.port),
@@ -112,9 +115,10 @@ def telemetry_rules(system_namespace: str) -> tuple[PolicyRule, ...]:
 
 
 def device_claim(namespace: str) -> Manifest:
-    """Returns a claim that makes all devices of the node visible, also unhealthy ones, and allocates no device.
+    """Returns the template of a claim that makes all devices of the node visible, also unhealthy ones, and allocates no
+    device.
 
-    NVIDIA's operator does the same for its own exporter where it installs no runtime class
+    NVIDIA's operator makes the same claim for its own exporter if it installs no runtime class
     (manifests/state-dcgm-exporter).
     """
     request = {
@@ -140,12 +144,12 @@ def daemon_set(
     reads_caps: bool = False,
     claims_devices: bool = False,
 ) -> Manifest:
-    """Runs the exporter on every node that one of the selectors matches, except while NVIDIA's operator replaces the
-    driver.
+    """Returns the DaemonSet that runs the exporter on every node that one of the selectors matches. No exporter runs on
+    a node while NVIDIA's operator replaces the driver there.
 
-    It asks for no nvidia.com/gpu, so that it runs when all are taken. It sees the devices through the runtime class, or
-    by a claim (`claims_devices`). NVML's process IDs are those of the host. With `reads_caps` it also sees the node's
-    control groups, by which NVML reports caps.
+    The exporter asks for no nvidia.com/gpu, so that it also runs when all devices are in use. It sees the devices
+    through the runtime class, or by a claim (`claims_devices`). It shares the host's process IDs, because NVML reports
+    these. With `reads_caps` it also sees the node's control groups, for which NVML reports caps.
     """
     template = pod_template(
         agent,
@@ -166,7 +170,7 @@ def daemon_set(
 
 
 def network_policy(args: ExporterArgs) -> Manifest:
-    """Lets Prometheus and the agents that act on the readings connect to the exporter."""
+    """Allows Prometheus, the watchdog, the gate and the extender to connect to the exporter."""
     agent = exporter_agent(args)
     readers = {"key": names.LABEL_NAME, "operator": "In", "values": [names.WATCHDOG, names.GATE, names.SCHEDULER]}
     ours = peer(args.cluster.system_namespace, {"matchExpressions": [readers]})
@@ -174,7 +178,8 @@ def network_policy(args: ExporterArgs) -> Manifest:
 
 
 def _any_of(node_selectors: list[Mapping[str, str]]) -> Manifest:
-    """NotIn matches a node without the label too, such as in a cluster without NVIDIA's operator."""
+    """Returns the node selector terms, one for each pool. NotIn also matches a node without the label, such as in a
+    cluster without NVIDIA's operator."""
     not_paused = [{"key": key, "operator": "NotIn", "values": list(_PAUSED)} for key in _OPERATOR_LABELS]
     terms = [
         {
@@ -189,7 +194,8 @@ def _any_of(node_selectors: list[Mapping[str, str]]) -> Manifest:
 
 
 class Exporter(pulumi.ComponentResource):
-    """The exporter's DaemonSet. It has no Service, which would answer for any node: clients ask the pods."""
+    """The exporter's DaemonSet. The exporter has no Service, because a Service would choose any node's exporter.
+    Clients connect to the pod of the node that they need."""
 
     def __init__(self, name: str, args: ExporterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         pools = args.ledger.shared_pools

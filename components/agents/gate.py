@@ -1,4 +1,4 @@
-"""The demand gate: scales on-demand workloads from 0 to 1 while there is headroom, and back to 0."""
+"""The demand gate: scales an on-demand workload from 0 to 1 if there is enough headroom, and later back to 0."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -20,65 +20,80 @@ from tenancy import names
 from tenancy.choices import Mode
 from tenancy.ledger import GATE_MARGIN_MIB
 
-# A run lasts until the next one is at work, so that a waiting seat is always seen within one interval. A pod starts 2
-# to 10 seconds after its minute, and of two runs at once only one acts (docs/adr/0021).
+# A run ends only after the next run has begun its passes. So the gate always notices a waiting seat within one
+# interval. A pod starts 2 to 10 s after the full minute. Of two runs at the same time, only one acts (docs/adr/0021).
 _OVERLAP_SECONDS = 22
 GATE_RUN_SECONDS = RUN_SECONDS + _OVERLAP_SECONDS
 GATE_DEADLINE_SECONDS = DEADLINE_SECONDS + _OVERLAP_SECONDS
-# The number of consecutive samples that must agree. A late run takes four samples at the longest interval of 15 s.
+# The number of consecutive samples that must agree before the gate acts. Even a run that starts late takes four samples
+# at the longest interval of 15 s.
 _SAMPLES = 3
 # The time before a stopped workload may start again.
 _COOL_DOWN_SECONDS = 300
 
 
 class HttpJsonDemand(Spec):
-    """Demand by an HTTP probe: the number at `field` of a JSON answer is at least 1."""
+    """An HTTP probe: there is demand if the number at `field` in the JSON response is at least 1."""
 
-    url: HttpUrl = Field(description="Address that is asked.", examples=["http://queue.team-a.svc/status"])
-    field: str = Field(min_length=1, description="Path of the number in the answer.", examples=["queue.pending"])
+    url: HttpUrl = Field(description="URL that the gate requests.", examples=["http://queue.team-a.svc/status"])
+    field: str = Field(min_length=1, description="Path of the number in the JSON response.", examples=["queue.pending"])
 
 
 class PrometheusDemand(Spec):
-    """Demand by a Prometheus query: its single value is at least 1."""
+    """A Prometheus probe: there is demand if the query's only value is at least 1."""
 
     address: HttpUrl = Field(description="Address of Prometheus.", examples=["http://prometheus.monitoring.svc:9090"])
     query: str = Field(
         min_length=1,
-        description="PromQL with one value; end it in `or vector(0)`.",
+        description="PromQL query with exactly one value. End it with `or vector(0)`, so that it always has a value.",
         examples=["sum(queue_length) or vector(0)"],
     )
 
 
 class WindowDemand(Spec):
-    """Demand by the clock: always within a window of the day."""
+    """A time window: there is demand during these hours of each day."""
 
-    between: TimeWindow = Field(description="Two times of the day; may cross midnight.", examples=["02:00-06:00"])
+    between: TimeWindow = Field(
+        description="Start and end of the window, as times of the day. The window may cross midnight.",
+        examples=["02:00-06:00"],
+    )
     time_zone: TimeZone = Field(default="Etc/UTC", description="Time zone of the window.", examples=["Europe/Berlin"])
 
 
 class OnDemandSpec(Spec):
-    """A workload without a seat, which the demand gate scales from 0 to 1 into headroom.
+    """A workload without a seat, which the demand gate scales from 0 to 1 if there is enough headroom.
 
-    A workload without a demand signal starts whenever there is headroom, and stops for one with demand. If the headroom
-    is too small for several, the first by name gets it.
+    A workload without a demand signal starts whenever there is enough headroom, and stops for a workload with demand.
+    If the headroom is enough for only one of several workloads, the first by name starts.
     """
 
     tenant: TenantKey
     pool: PoolKey
-    need_mib: Mib = Field(description="Free memory that it needs, in addition to the pool's floor and 256 MiB.")
+    need_mib: Mib = Field(
+        description="MiB of headroom that the workload needs to start, in addition to a margin of 256 MiB."
+    )
     gpus: Count = Field(
-        default=1, description="Number of nvidia.com/gpu for which its pods may ask together: the ResourceQuota."
+        default=1,
+        description="Total nvidia.com/gpu that the workload's pods may request. It becomes part of the "
+        "tenant's ResourceQuota.",
     )
     idle_seconds: Seconds = Field(
         default=300,
-        description="Idle time: the time without demand after which it stops. At the end of a window it stops at once.",
+        description="Idle time: the gate stops the workload after this time without demand. At the end of a time "
+        "window, the gate stops it at once.",
     )
     deployment: DnsLabel | None = Field(
-        default=None, description="The Deployment to scale; default: the key.", examples=["worker"]
+        default=None, description="Name of the Deployment to scale. Default: the workload's key.", examples=["worker"]
     )
-    http_json: HttpJsonDemand | None = Field(default=None, description="Demand is a number that a service answers.")
-    prometheus: PrometheusDemand | None = Field(default=None, description="Demand is the value of a query.")
-    window: WindowDemand | None = Field(default=None, description="Demand is a time of the day.")
+    http_json: HttpJsonDemand | None = Field(
+        default=None, description="Probe: demand is a number in the JSON response of a service."
+    )
+    prometheus: PrometheusDemand | None = Field(
+        default=None, description="Probe: demand is the value of a Prometheus query."
+    )
+    window: WindowDemand | None = Field(
+        default=None, description="Probe: there is demand within a time window of each day."
+    )
 
     @property
     def signals(self) -> Mapping[str, HttpJsonDemand | PrometheusDemand | WindowDemand]:
@@ -100,19 +115,21 @@ class GateSpec(Spec):
     interval_seconds: Seconds = Field(
         default=5,
         le=15,
-        description="Time between two samples, and so the longest time until the gate sees a waiting seat.",
+        description="Time between two samples. After this time at the latest, the gate notices a waiting seat.",
     )
     mode: Mode | None = Field(
         default=None,
-        description="observe or enforce for this part alone; default: the stack's mode.",
+        description="Mode of this part alone: observe or enforce. Default: the stack's mode.",
         examples=["enforce"],
     )
-    armed: bool = Field(default=False, description="false: it only reports its decisions, and has no right to act.")
+    armed: bool = Field(
+        default=False, description="false: the gate only reports its decisions, and has no right to scale workloads."
+    )
     starting_seconds: Seconds = Field(
         default=300,
         le=86_400,
-        description="Time after a resident's start in which the unused part of its budget is kept free. Choose at "
-        "least the loading time of your slowest model.",
+        description="After a resident's start, the gate keeps the unused part of its budget free for this time. "
+        "Choose at least the loading time of your slowest model.",
     )
 
 
@@ -126,10 +143,10 @@ class GateArgs:
 
 
 def gates(on_demand: Mapping[str, OnDemandSpec]) -> list[Manifest]:
-    """Returns the gates in their order, as the agent reads the gates from GATES. The first gate opens first and closes
-    last.
+    """Returns the gates in their order, as the agent reads them from the variable GATES. The first gate opens first and
+    closes last.
 
-    The order is by name, because the maps of the configuration have none. Gates without a demand signal come last.
+    The gates are sorted by name, because a map in the stack file has no order. Gates without a demand signal come last.
     """
     in_order = sorted(on_demand.items(), key=lambda item: (not item[1].signals, item[0]))
     return [
@@ -156,7 +173,8 @@ def _demand(spec: OnDemandSpec) -> Manifest:
 
 
 def gate_agent(args: GateArgs) -> Agent:
-    """Returns one agent for all gates, so that two workloads never start into the same headroom."""
+    """Returns the agent for all gates. One agent decides about all, so that two workloads never start in the same
+    headroom."""
     namespace = args.cluster.system_namespace
     declared = gates(args.on_demand)
     return Agent(
@@ -190,8 +208,8 @@ def _by_namespace(declared: list[Manifest]) -> Mapping[str, tuple[str, ...]]:
 
 
 def _rules(namespace: str, owned: tuple[str, ...], armed: bool) -> Iterator[PolicyRule]:
-    """Returns the rights to read the gate's Deployments and their other autoscalers. An armed gate may also scale
-    Deployments."""
+    """Yields the rights to read the gate's Deployments, and the HorizontalPodAutoscalers and ScaledObjects in their
+    namespace. An armed gate may also scale the Deployments."""
     yield PolicyRule("apps", ("deployments",), ("get",), resource_names=owned, namespace=namespace)
     if armed:
         yield PolicyRule("apps", ("deployments/scale",), ("patch",), resource_names=owned, namespace=namespace)
@@ -205,7 +223,7 @@ def gate_cron_job(agent: Agent) -> Manifest:
 
 
 class Gate(pulumi.ComponentResource):
-    """The gate's CronJob. It depends on the tenants, where it has roles."""
+    """The gate's CronJob. It depends on the tenants, because the gate has roles in their namespaces."""
 
     def __init__(self, name: str, args: GateArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Gate"), name, {"onDemand": sorted(args.on_demand)}, opts)

@@ -14,13 +14,14 @@ from tenancy import names
 from tenancy.host_memory.pool import HostMemoryPool
 
 PORT = 9402
-# SYS_RESOURCE lowers an oom_score_adj below what the runtime set; DAC_OVERRIDE does so for other users' processes.
+# With SYS_RESOURCE the guard may lower an oom_score_adj below the runtime's value. With DAC_OVERRIDE it may do so for
+# other users' processes.
 CAPABILITIES = ("SYS_RESOURCE", "DAC_OVERRIDE")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuardArgs:
-    """Holds the guard's arguments. `pools` are the memory pools with the guard on, at least one."""
+    """Holds the guard's arguments. `pools` are the memory pools with `guard: true`, at least one."""
 
     cluster: ClusterSpec
     code: Zipapp
@@ -28,9 +29,9 @@ class GuardArgs:
 
 
 def guard_agent(args: GuardArgs, pool: HostMemoryPool) -> Agent:
-    """Returns the agent on the pool's nodes, with the numbers of the pool's proof.
+    """Returns the guard for the pool's nodes, with the same numbers as in the preview's proof of the pool.
 
-    RBAC has no field selectors, so its role covers the pods of all nodes.
+    RBAC has no field selectors, so the role covers the pods of all nodes.
     """
     return Agent(
         program="guard",
@@ -54,10 +55,10 @@ def guard_agent(args: GuardArgs, pool: HostMemoryPool) -> Agent:
 
 
 def daemon_set(agent: Agent, pool: HostMemoryPool) -> Manifest:
-    """Runs the guard on every node of the pool, whatever its taints. The guard sees the host's processes and mounts
-    nothing of the host.
+    """Returns the DaemonSet that runs the guard on every node of the pool, and that tolerates every taint. The guard
+    sees the host's processes, and mounts no path of the host.
 
-    Its class protects it from eviction and gives it the lowest oom_score_adj.
+    The guard's PriorityClass protects it from eviction and gives it the lowest oom_score_adj.
     """
     template = pod_template(
         agent,
@@ -82,12 +83,12 @@ def daemon_set(agent: Agent, pool: HostMemoryPool) -> Manifest:
 
 
 def network_policy(agent: Agent) -> Manifest:
-    """Lets only Prometheus connect to the guards of all pools."""
+    """Allows only Prometheus to connect to the guards of all pools."""
     return ingress(agent.metadata, agent.selector, PORT, agent.cluster.scrapers)
 
 
 class Guard(pulumi.ComponentResource):
-    """A DaemonSet for each pool, all under one identity."""
+    """The guard's DaemonSets, one for each pool, with one shared ServiceAccount."""
 
     def __init__(self, name: str, args: GuardArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Guard"), name, {"pools": [pool.name for pool in args.pools]}, opts)

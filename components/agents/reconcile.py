@@ -1,4 +1,4 @@
-"""Capacity: declares the ledger, and the reconcile agent that advertises the ledger's gpumem on the nodes."""
+"""Capacity: declares the ledger, and the agent reconcile, which advertises the ledger's gpumem on the nodes."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ from tenancy.choices import Enforce, Sharing, Source
 from tenancy.ledger import DRIVER_RESERVED_MIB, Ledger
 
 Version = Annotated[str, Form("a version such as 1.20.1: numbers with dots between them", r"[0-9]+(?:\.[0-9]+){0,3}")]
-# Settings of a pool with shared devices.
+# Settings that only pools with `sharing: memory` may have.
 _OF_SHARED_MEMORY = (
     "memory_mib",
     "reserve_mib",
@@ -40,11 +40,11 @@ class PoolSpec(Spec):
     """Nodes with devices of the same kind, chosen by labels."""
 
     node_selector: Labels = Field(min_length=1, description="Labels of the pool's nodes.")
-    nodes: Count = Field(description="Number of nodes that the selector should match.")
-    device_count: Count = Field(default=1, description="Physical devices on each node.")
+    nodes: Count = Field(description="Number of nodes that should match node_selector.")
+    device_count: Count = Field(default=1, description="Number of physical devices on each node.")
     sharing: Sharing = Field(
         default=Sharing.MEMORY,
-        description="memory: budgets in MiB on shared devices. whole: each device belongs to one pod at a time.",
+        description="memory: pods share devices, with budgets in MiB. whole: each device belongs to one pod at a time.",
     )
     memory_mib: Mib | None = Field(
         default=None,
@@ -54,26 +54,27 @@ class PoolSpec(Spec):
     )
     reserve_mib: MibOrNone = Field(
         default=0,
-        description="Unpromised memory of each device, for the driver and for workloads without a budget.",
+        description="MiB of each device that are promised to nobody. The driver and workloads without a budget use "
+        "them.",
     )
     driver_reserved_mib: MibOrNone = Field(
         default=DRIVER_RESERVED_MIB,
-        description="Part of the reserve: the memory of each device that driver and firmware keep, `Reserved` in "
-        "`nvidia-smi -q -d MEMORY`. A CUDA context belongs to its process, so its seat pays for the context.",
+        description="Part of the reserve that driver and firmware use on each device: `Reserved` in `nvidia-smi -q "
+        "-d MEMORY`. A CUDA context is not part of this number: it counts as use of the pod.",
     )
     floor_mib: MibOrNone = Field(default=0, description="Free memory of a device below which the watchdog acts.")
     assumed: bool = Field(
         default=False,
-        description="true while a number of the pool is assumed and not measured: an armed watchdog reports there what "
-        "it would do, and recycles nobody.",
+        description="true while a number of the pool is assumed and not measured. In such a pool, an armed watchdog "
+        "only reports, and recycles no pod.",
         examples=[True],
     )
     source: Source = Field(
         default=Source.LABELS,
-        description="Proof of a node's devices, without which their memory is not advertised. labels: labels of GPU "
-        "feature discovery. slices: ResourceSlices of NVIDIA's DRA driver (gpu.nvidia.com) or of the exporter; each "
-        "device counts with its own memory. declared: labels or slices, if they show everything that is declared here "
-        "(docs/howto/add-devices.md).",
+        description="Source by which reconcile verifies a node's devices before it advertises their memory. labels: "
+        "labels of GPU feature discovery. slices: ResourceSlices of NVIDIA's DRA driver (gpu.nvidia.com) or of the "
+        "exporter, with the memory of each single device. declared: labels or slices, if they show all the devices "
+        "that are declared here (docs/howto/add-devices.md).",
     )
     enforce: Enforce = Field(
         default=Enforce.NONE,
@@ -83,21 +84,24 @@ class PoolSpec(Spec):
     )
     require_cap: bool = Field(
         default=True,
-        description="With enforce, true keeps pods with a budget off nodes with a driver that cannot enforce it.",
+        description="With enforce: driver, true keeps pods with a budget off nodes whose driver cannot enforce the "
+        "budget.",
     )
     driver_version: Version | None = Field(
         default=None,
-        description="NVIDIA's driver on the pool's nodes, such as 615.71.09; enforce needs 615.",
+        description="Version of NVIDIA's driver on the pool's nodes, such as 615.71.09. enforce: driver needs 615 "
+        "or later.",
         examples=["615.71.09"],
     )
     toolkit_version: Version | None = Field(
         default=None,
-        description="NVIDIA's container toolkit on the pool's nodes, such as 1.20.1, which enforce needs.",
+        description="Version of NVIDIA's container toolkit on the pool's nodes. enforce: driver needs 1.20.1 or later.",
         examples=["1.20.1"],
     )
     price_per_gib_hour: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] | None = Field(
         default=None,
-        description="Price of a GiB of the pool for an hour, in kubectl gpumem bill. Only for pools that share memory.",
+        description="Price of one GiB of GPU memory for one hour, for kubectl gpumem bill. Only for pools with "
+        "sharing: memory.",
         examples=[0.02],
     )
 
@@ -131,13 +135,14 @@ class ReconcileSpec(Spec):
     interval_seconds: Seconds = Field(
         default=10,
         le=30,
-        description="Time between two passes while watches fail. Otherwise each change starts a pass.",
+        description="Time between two passes while watches on the API server fail. While watches work, each change "
+        "starts a pass.",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityArgs:
-    """Holds the arguments. `reconcile` is None if another program advertises gpumem; then the stack declares only the
+    """Holds the arguments. `reconcile` is None if another program advertises gpumem. The stack then declares only the
     ledger."""
 
     cluster: ClusterSpec
@@ -147,10 +152,11 @@ class CapacityArgs:
 
 
 def ledger_config_map(ledger: Ledger, namespace: str, *, advertised: bool) -> Manifest:
-    """Returns the ledger as the agents and the policy pack read it.
+    """Returns the ConfigMap with the ledger, which the agents and the policy pack read.
 
-    If it is advertised, a finalizer keeps it until reconcile has removed the capacity from every node. The finalizer
-    names the resource domain, by which reconcile knows the keys even if the data is broken.
+    If reconcile advertises the ledger, a finalizer prevents its deletion until reconcile has removed the capacity from
+    every node. The finalizer's name contains the resource domain, so that reconcile knows the capacity keys even if the
+    ledger is unreadable.
     """
     metadata: Manifest = {"name": names.LEDGER, "namespace": namespace, "labels": names.labels("capacity")}
     return {
@@ -162,9 +168,9 @@ def ledger_config_map(ledger: Ledger, namespace: str, *, advertised: bool) -> Ma
 
 
 def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int) -> Agent:
-    """Returns the reconcile agent. The agent may patch the status of any node, since a node may leave its pool.
+    """Returns the agent reconcile. It may patch the status of any node, because a node may leave its pool.
 
-    node_status.py limits what it may write there.
+    node_status.py limits the fields that it may write there.
     """
     namespace = args.cluster.system_namespace
     return Agent(
@@ -188,10 +194,10 @@ def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int
 
 
 def advertise_job(agent: Agent, ledger: Manifest) -> Manifest:
-    """Returns a Job that runs reconcile once, now. A Job's spec is immutable, so another ledger or another pod needs a
-    Job of another name.
+    """Returns a Job that runs reconcile once, at the rollout. A Job's spec is immutable, so a changed ledger or pod
+    template needs a Job with another name.
 
-    It has no ttlSecondsAfterFinished: Pulumi would make a deleted Job again on every refresh.
+    The Job has no ttlSecondsAfterFinished. If Kubernetes deleted it, Pulumi would create it again after every refresh.
     """
     spec = job_spec(agent, deadline_seconds=120, retries=2)
     digest = hashlib.sha256(_canonical_json([spec, ledger["data"]]).encode()).hexdigest()[:10]
@@ -206,18 +212,20 @@ def _canonical_json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-# The ledger's finalizer names the keys that are on the nodes. An update of it would leave the old keys there for good.
-# With a replacement reconcile removes them first: for another resource domain, and before reconcile itself goes.
+# The ledger's finalizer names the domain of the capacity keys on the nodes. If it were updated in place, the old keys
+# would stay on the nodes. With a replacement of the ledger, reconcile first removes the old keys. This happens when the
+# resource domain changes, or when reconcile leaves the stack.
 _RETIRES = ("metadata.finalizers",)
-# Deletes the old Job before it creates the new one. Otherwise an `up` that fails in between leaves the old Job behind.
-# An `up` back to the former state would then make a second Job of the same name.
+# Pulumi deletes the old Job before it creates the new one. Otherwise, an `up` that fails in between would leave the old
+# Job in the cluster. A later `up` to the former settings would then fail, because a Job with that name exists.
 _RUNS_AGAIN = ("metadata.name",)
 
 
 class Capacity(pulumi.ComponentResource):
-    """The ledger, and the agent that advertises it.
+    """The ledger, and the agent that advertises its gpumem.
 
-    `advertised`, the MiB of each pool, is known only when the nodes show it. Every consumer of gpumem depends on this.
+    `advertised` maps each pool to its advertised capacity in MiB. It is known only when the nodes show this capacity.
+    Every component that needs gpumem depends on this output.
     """
 
     advertised: pulumi.Output[Mapping[str, int]]
@@ -234,9 +242,9 @@ class Capacity(pulumi.ComponentResource):
         self.register_outputs({"advertisedMib": self.advertised})
 
     def _declare_reconcile(self, name: str, args: CapacityArgs, spec: ReconcileSpec) -> pulumi.CustomResource:
-        """Declares policies and journal, the CronJob, the ledger and the Job, in this order.
+        """Declares the policies, the journal, the CronJob, the ledger and the Job, in this order.
 
-        They are destroyed in reverse, because the ledger's finalizer waits for a run of the CronJob.
+        Pulumi deletes them in reverse order, because a run of the CronJob must remove the ledger's finalizer.
         """
         namespace, resources = args.cluster.system_namespace, args.ledger.names
         guards = [

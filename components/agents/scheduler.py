@@ -22,13 +22,14 @@ from tenancy.devices.allocate import Scoring
 from tenancy.ledger import Ledger
 from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
 
-# The extender listens on the pod's loopback, so only the kube-scheduler of the same pod reaches it.
+# The extender listens on the pod's loopback address, so that only the kube-scheduler in the same pod can connect.
 _VERBS_PORT = 9443
-_HEALTH_PORT = 10259  # The kubelet probes kube-scheduler at this port.
+_HEALTH_PORT = 10259  # The kubelet probes kube-scheduler on this port.
 _METRICS_PORT = 9402
-# One of the two pods places pods; the other takes over within 20 s.
+# One of the two pods is the leader and places pods. If it fails, the other pod takes over within 20 s.
 _REPLICAS = 2
-# The longest that a pod with a seat waits while others use its memory. Meanwhile gates close and the watchdog recycles.
+# The longest time that the extender delays a pod with a seat while other pods use its memory. In this time, gates close
+# and the watchdog recycles.
 _HOLD_SECONDS = 60
 _CONFIG_KEY = "kube-scheduler.json"
 _CERTIFICATES = Volume(
@@ -37,26 +38,29 @@ _CERTIFICATES = Volume(
 
 
 class SchedulerSpec(Spec):
-    """Placement of pods with gpumem: a second scheduler chooses the device, or seats are claims on NVIDIA's driver."""
+    """Placement of pods with gpumem: either our extender chooses the device, or seats are claims on devices of NVIDIA's
+    DRA driver."""
 
     placement: PlacementMode = Field(
-        description="extender: our scheduler extender chooses the device and counts. dra (experimental, not tried on "
-        "a GPU): seats become claims on devices of NVIDIA's DRA driver. Kubernetes' own allocator counts."
+        description="extender: our scheduler extender chooses the device, and counts the memory of each device. dra "
+        "(experimental, never run on a real GPU): seats become claims on devices of NVIDIA's DRA driver, and "
+        "kube-scheduler allocates them."
     )
     consumable_shares: ConsumableShares = Field(
         default=ConsumableShares.DISABLED,
-        description="With placement dra: the value with which NVIDIA's driver was started. disabled (its default): a "
-        "seat takes a whole device. memory (feature gate ConsumableShares, alpha): seats share devices by MiB.",
+        description="With placement: dra, the driver's own setting of the same name. disabled (the driver's "
+        "default): a seat takes a whole device. memory (feature gate ConsumableShares, alpha): seats share a device "
+        "by MiB.",
     )
     image: ImageReference = Field(
         default="registry.k8s.io/kube-scheduler:v1.36.3",
-        description="kube-scheduler of the cluster's minor version.",
+        description="Image of kube-scheduler, in the minor version of the cluster.",
         examples=["registry.k8s.io/kube-scheduler:v1.36.3"],
     )
     scoring: Scoring = Field(
         default=Scoring.BEST_FIT,
-        description="best_fit: chooses the device and node with the least memory left. fragmentation: chooses those "
-        "that leave the least memory useless to pods like the running ones; it takes longer.",
+        description="best_fit: prefers the device with the least free memory. fragmentation: prefers the device on "
+        "which the least free memory becomes too small for pods like the running ones. fragmentation takes longer.",
     )
 
     @model_validator(mode="after")
@@ -78,8 +82,8 @@ class SchedulerArgs:
 
 
 def scheduler_agent(args: SchedulerArgs) -> Agent:
-    """Returns the extender. The pod runs under the extender's account, so the account has the built-in roles that
-    kube-scheduler needs."""
+    """Returns the extender. kube-scheduler in the same pod uses the extender's account, so the account also has
+    kube-scheduler's built-in roles."""
     spec, namespace = args.spec, args.cluster.system_namespace
     return Agent(
         program="extender",
@@ -127,9 +131,9 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
 
 
 def retry_claim(args: SchedulerArgs) -> Manifest:
-    """Returns a claim on nothing. The extender annotates the claim when a waiting pod would fit.
+    """Returns an empty ResourceClaim. The extender annotates it when a waiting pod would fit.
 
-    kube-scheduler tries all waiting pods again after any event on a ResourceClaim.
+    kube-scheduler retries all waiting pods after any event on a ResourceClaim.
     """
     return scheduler_agent(args).declare(names.RESOURCE_API, "ResourceClaim", spec={})
 
@@ -137,10 +141,10 @@ def retry_claim(args: SchedulerArgs) -> Manifest:
 def configuration(args: SchedulerArgs) -> dict[str, Any]:
     """Returns the configuration of kube-scheduler: one profile, one extender, leadership by a Lease.
 
-    https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/. kube-scheduler also checks the sum of a
-    node (ignoredByScheduler false), so that its cache of assumed pods stays right. It offers every feasible node
-    (percentageOfNodesToScore), since a sample might miss the best device. The filter leaves one node, so there is
-    nothing to score.
+    https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/. kube-scheduler also counts the gpumem of
+    each node (ignoredByScheduler: false), so that its cache of assumed pods stays correct. It offers every feasible
+    node to the extender (percentageOfNodesToScore), because a subset might miss the best device. The extender's filter
+    leaves one node, so kube-scheduler scores no nodes.
     """
     certificates = _CERTIFICATES.path
     return {
@@ -176,8 +180,8 @@ def configuration(args: SchedulerArgs) -> dict[str, Any]:
 
 
 def config_map(args: SchedulerArgs) -> Manifest:
-    """Returns the configuration as an immutable ConfigMap. Its name depends on its content, so that a change starts a
-    rollout."""
+    """Returns the configuration as an immutable ConfigMap. Its name contains a hash of its content, so that a change
+    starts a rollout."""
     content = json.dumps(configuration(args), indent=2)
     digest = hashlib.sha256(content.encode()).hexdigest()[:10]
     metadata = scheduler_agent(args).metadata
@@ -191,7 +195,7 @@ def config_map(args: SchedulerArgs) -> Manifest:
 
 
 def deployment(args: SchedulerArgs) -> Manifest:
-    """Runs kube-scheduler and the extender in one pod, so that both have the same leader."""
+    """Returns the Deployment with kube-scheduler and the extender in one pod, so that both have the same leader."""
     agent, spec = scheduler_agent(args), args.spec
     config = Volume(
         name="config", path="/etc/kube-scheduler", source={"configMap": {"name": config_map(args)["metadata"]["name"]}}
@@ -223,7 +227,7 @@ def deployment(args: SchedulerArgs) -> Manifest:
 
 
 def _kube_scheduler(image: str, config: Volume) -> Manifest:
-    """Returns the container with upstream's kube-scheduler, which makes its own serving certificate in memory."""
+    """Returns the container with upstream's kube-scheduler. It creates its own serving certificate in memory."""
     return hardened(
         {
             "name": names.KUBE_SCHEDULER,
@@ -242,20 +246,20 @@ def _kube_scheduler(image: str, config: Volume) -> Manifest:
 
 
 def disruption_budget(args: SchedulerArgs) -> Manifest:
-    """Allows one disrupted pod at a time. A drained node takes at most the leader, and the other pod takes over."""
+    """Allows the eviction of one scheduler pod at a time. If a drain evicts the leader, the other pod takes over."""
     agent = scheduler_agent(args)
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": agent.selector}}
     return agent.declare("policy/v1", "PodDisruptionBudget", spec=spec)
 
 
 def network_policy(args: SchedulerArgs) -> Manifest:
-    """Lets Prometheus read the metrics; the namespace's policy denies everything else."""
+    """Allows only Prometheus to connect to the metrics port."""
     agent = scheduler_agent(args)
     return ingress(agent.metadata, agent.selector, _METRICS_PORT, args.cluster.scrapers)
 
 
 class Scheduler(pulumi.ComponentResource):
-    """The scheduler's Deployment. Every consumer of gpumem depends on its output."""
+    """The scheduler's Deployment. Every component that needs gpumem depends on its output."""
 
     scheduler_name: pulumi.Output[str]
 

@@ -20,40 +20,47 @@ from tenancy.choices import Mode
 
 # The time before the watchdog may recycle the same workload again.
 _COOL_DOWN_SECONDS = 600
-# The longest grace period of a recycled pod: other pods wait for the memory.
+# The longest grace period of a recycled pod. It is short, because other pods wait for the memory.
 _GRACE_SECONDS = 30
 
 
 class WatchdogSpec(Spec):
-    """The agent that recycles over-budget pods under pressure."""
+    """The agent that recycles pods over their budget while a device is below its floor."""
 
     needs: ClassVar[Mapping[str, str]] = {"exporter": "the watchdog acts on what the exporter measures"}
 
-    armed: bool = Field(default=False, description="false: it only reports its decisions, and has no right to evict.")
+    armed: bool = Field(
+        default=False, description="false: the watchdog only reports its decisions, and has no right to evict."
+    )
     mode: Mode | None = Field(
         default=None,
-        description="observe or enforce for this part alone; default: the stack's mode.",
+        description="Mode of this part alone: observe or enforce. Default: the stack's mode.",
         examples=["enforce"],
     )
-    interval_seconds: Seconds = Field(default=5, le=30, description="Time between two readings of the devices.")
+    interval_seconds: Seconds = Field(default=5, le=30, description="Time between two passes.")
     minimum_age_seconds: Seconds = Field(
-        default=120, description="Younger pods are left alone, because they load models."
+        default=120,
+        description="The watchdog recycles no pod that is younger than this, because such a pod may "
+        "still load its model.",
     )
     evictions_per_hour: Count = Field(
-        default=4, description="Recycle limit of one tenant: beyond it the tenant is left alone, and an alert fires."
+        default=4,
+        description="Recycle limit of each tenant. After so many recycles within an hour, the watchdog "
+        "recycles no pod of this tenant, and an alert fires.",
     )
     least_free_mib: MibOrNone = Field(
         default=0,
         examples=[512],
-        description="If recycles cannot restore a device's floor, they restore this much free memory, or nobody is "
-        "recycled. 0: the floor alone counts.",
+        description="If recycles cannot restore a device's floor, the watchdog recycles only if it can restore this "
+        "many MiB of free memory. 0: it recycles only if it can restore the floor.",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchdogArgs:
-    """Holds the watchdog's arguments. `budgeted` are the tenants with budgets, which the watchdog may recycle. `queued`
-    are the queue tenants among these. `assumed` are the tenants that have seats only in pools with assumed numbers."""
+    """Holds the watchdog's arguments. `budgeted` are the tenants with budgets: the watchdog may recycle their pods.
+    `queued` are the queue tenants among these. `assumed` are the tenants with seats only in pools with assumed
+    numbers."""
 
     spec: WatchdogSpec
     cluster: ClusterSpec
@@ -65,8 +72,8 @@ class WatchdogArgs:
 
 
 def watchdog_agent(args: WatchdogArgs) -> Agent:
-    """Returns the agent. An armed watchdog may evict in the budgeted tenants' namespaces. An unarmed watchdog only
-    reads and reports."""
+    """Returns the watchdog. If it is armed, it may evict pods in the namespaces of tenants with budgets. Otherwise, it
+    only reads and reports."""
     spec, namespace = args.spec, args.cluster.system_namespace
     return Agent(
         program="watchdog",
@@ -104,7 +111,8 @@ def _rules(args: WatchdogArgs) -> Iterator[PolicyRule]:
 
 
 class Watchdog(pulumi.ComponentResource):
-    """The watchdog's CronJob, and when armed its journal. It depends on the tenants, where it then has roles."""
+    """The watchdog's CronJob. An armed watchdog also has a journal, and depends on the tenants, because it has roles in
+    their namespaces."""
 
     def __init__(self, name: str, args: WatchdogArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Watchdog"), name, args.spec.model_dump(), opts)

@@ -1,4 +1,4 @@
-"""Makes the hardened pod that all agents share, and the CronJob that runs some of the agents each minute."""
+"""Makes the hardened pod template of all agents, and the CronJob that runs some of the agents each minute."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,21 +10,22 @@ from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
 
-# A run loops within its minute, and its completion is the heartbeat. So it must end before the deadline kills it. A pod
-# starts within 2 to 10 seconds of the minute, and the last pass needs time as well.
+# A run repeats its passes for RUN_SECONDS, and its completion is the heartbeat. So it must end before the Job's
+# deadline. A pod starts 2 to 10 s after the full minute, and the last pass needs time as well.
 RUN_SECONDS = 45
 DEADLINE_SECONDS = 58
 
-# Prometheus scrapes the container port of this name.
+# Prometheus scrapes the container port with this name.
 METRICS_PORT = "metrics"
 
-_USER = 65532  # "nonroot" of the distroless images; no image in use gives it a home, a shell or a file
+_USER = 65532  # user ID of "nonroot" in the distroless images; the agents' image gives this user no files and no shell
 _CODE_VOLUME = "code"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """Describes a volume of the pod and its path in a container. `source` holds the API's fields next to the name."""
+    """Describes a volume of the pod and its path in a container. `source` holds the volume's API fields without the
+    name."""
 
     name: str
     path: str
@@ -40,9 +41,10 @@ class Volume:
 
 @dataclass(frozen=True, kw_only=True)
 class Agent(Account):
-    """Describes a program of the zipapp, with its account and its variables.
+    """Describes a program in the zipapp, with its ServiceAccount and its environment variables.
 
-    With `capabilities` it runs as root without any others: Kubernetes gives capabilities to no other user (KEP-2763).
+    With `capabilities`, the program runs as root with only these capabilities, because Kubernetes gives capabilities
+    only to root (KEP-2763).
     """
 
     cluster: ClusterSpec
@@ -54,7 +56,7 @@ class Agent(Account):
 
     @property
     def selector(self) -> dict[str, str]:
-        """Returns the labels that select the agent's pods within their namespace."""
+        """Returns the labels by which selectors find the agent's pods in their namespace."""
         return {names.LABEL_NAME: self.name}
 
     def declare(self, api_version: str, kind: str, **body: object) -> Manifest:
@@ -67,7 +69,7 @@ def probe(path: str, port: int | str = METRICS_PORT, **request: str) -> Manifest
 
 
 def serving(port: int) -> Manifest:
-    """Returns the fields of a node agent's container that serves /metrics and /healthz on that port."""
+    """Returns the ports and probes of a node agent's container, which serves /metrics and /healthz on this port."""
     return {
         "ports": [{"name": METRICS_PORT, "containerPort": port}],
         "livenessProbe": probe("/healthz"),
@@ -83,11 +85,11 @@ def pod_template(
     beside: Sequence[Manifest] = (),
     volumes: Sequence[Volume] = (),
 ) -> Manifest:
-    """Returns the hardened pod.
+    """Returns the agent's hardened pod template.
 
-    `container` and `pod` add fields and override none. `beside` are further containers. The agent's container reads
-    `volumes`. The pod passes Pod Security `restricted`, unless `pod` adds a privilege. It has no CPU limit, since
-    throttling would only delay a run.
+    `container` and `pod` add fields, and do not override the fields of the template. `beside` are further containers.
+    The agent's container mounts `volumes` read-only. The pod passes Pod Security `restricted`, unless `pod` adds a
+    privilege. The agent's container has no CPU limit, because throttling would only delay a run.
     """
     given = pod or {}
     tolerations = [*given.get("tolerations", ()), *(each.declared for each in agent.cluster.agent_tolerations)]
@@ -135,8 +137,8 @@ def agent_container(agent: Agent, mounts: Sequence[Manifest] = ()) -> Manifest:
 
 
 def hardened(container: Manifest, capabilities: Sequence[str] = ()) -> Manifest:
-    """Returns the container without any privilege. With `capabilities` the container runs as root with only these
-    capabilities."""
+    """Returns the container with a security context without privileges. With `capabilities`, the container runs as root
+    with only these capabilities."""
     root: Manifest = {"runAsNonRoot": False, "runAsUser": 0} if capabilities else {}
     return {
         **container,
@@ -172,9 +174,10 @@ def job_spec(agent: Agent, *, deadline_seconds: int, retries: int) -> Manifest:
 
 
 def cron_job(agent: Agent, *, deadline_seconds: int = DEADLINE_SECONDS) -> Manifest:
-    """Runs the agent each minute. A failed run is not repeated: the next minute is its retry.
+    """Returns the CronJob that runs the agent each minute. A failed run is not retried, because the next run starts
+    within a minute.
 
-    The runs may overlap: a run on a node that died keeps its pod and its Job, and must not hold up the next one.
+    Runs may overlap. If a node dies, the run's Job and pod stay for a while, and must not delay the next run.
     """
     job = job_spec(agent, deadline_seconds=deadline_seconds, retries=0)
     spec = {

@@ -13,10 +13,10 @@ RBAC_GROUP = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True)
 class PolicyRule:
-    """A right, in the whole cluster if `namespace` is None.
+    """One rule of a Role, or of a ClusterRole if `namespace` is None.
 
-    Each agent's rights are written twice on purpose: next to the agent, and in policy/rules/rbac.py, which judges the
-    first list. If one were derived from the other, it would allow each right too many.
+    Each agent's rights are written twice on purpose: in the agent's module here, and in policy/rules/rbac.py, which
+    compares both lists. If one list were derived from the other, the rule would accept every excessive right.
     """
 
     group: str
@@ -63,7 +63,7 @@ def role_manifest(ref: RoleRef, labels: dict[str, str], rules: Sequence[PolicyRu
 
 
 def binding_manifest(name: str, labels: dict[str, str], ref: RoleRef, subjects: Sequence[Manifest]) -> Manifest:
-    """Gives the subjects a role in the role's own namespace, or in the whole cluster."""
+    """Returns a RoleBinding in the role's namespace, or a ClusterRoleBinding for a ClusterRole."""
     return {
         "apiVersion": f"{RBAC_GROUP}/v1",
         "kind": f"{ref.prefix}RoleBinding",
@@ -83,8 +83,8 @@ def _metadata(name: str, labels: dict[str, str], namespace: str | None) -> Manif
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """Describes the ServiceAccount `name` of a program and its rights. `roles` are Kubernetes' own roles that the
-    account gets as well."""
+    """Describes a program's ServiceAccount, called `name`, and its rights. `roles` are roles of Kubernetes that the
+    account also gets."""
 
     program: str
     name: str
@@ -102,7 +102,8 @@ class Account:
 
 
 def service_account(account: Account) -> Manifest:
-    """Returns the ServiceAccount. Only a pod that asks for a token gets one."""
+    """Returns the ServiceAccount. Its token is mounted only into pods that ask for it
+    (automountServiceAccountToken)."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -112,18 +113,18 @@ def service_account(account: Account) -> Manifest:
 
 
 def role(account: Account, namespace: str | None) -> Manifest:
-    """Returns the role for the rules of a namespace, or of the whole cluster (None)."""
+    """Returns the Role with the account's rules in one namespace, or the ClusterRole if `namespace` is None."""
     rules = [rule for rule in account.rules if rule.namespace == namespace]
     return role_manifest(RoleRef(account.name, namespace), account.labels, rules)
 
 
 def binding(account: Account, namespace: str | None) -> Manifest:
-    """Gives the account the role that has the account's name."""
+    """Returns the binding of the account to the role with the account's name."""
     return _binding(account, account.name, RoleRef(account.name, namespace))
 
 
 def built_in_binding(account: Account, role: RoleRef) -> Manifest:
-    """Gives the account a role that Kubernetes brings."""
+    """Returns the binding of the account to a built-in role of Kubernetes."""
     return _binding(account, f"{account.name}:{role.name}", role)
 
 

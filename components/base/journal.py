@@ -1,5 +1,5 @@
-"""The journal: a ConfigMap in which an agent keeps its acts across runs. The stack declares no data; only the agent
-writes."""
+"""The journal: a ConfigMap in which an agent stores its acts for its next runs. The stack declares an empty ConfigMap,
+and only the agent writes its data."""
 
 from components.base.agent import Agent
 from components.base.identity import PolicyRule
@@ -12,5 +12,5 @@ def journal(agent: Agent) -> Manifest:
 
 
 def journal_rule(name: str, namespace: str) -> PolicyRule:
-    """Returns the right of the agent of that name to write its journal."""
+    """Returns the right of the agent with this name to read and write its journal."""
     return PolicyRule("", ("configmaps",), ("get", "patch"), resource_names=(names.journal(name),), namespace=namespace)

@@ -1,4 +1,4 @@
-"""Render, then register: a manifest is plain data, exactly as the API server gets it; `register` gives it a parent."""
+"""Manifests: plain data, exactly as the API server gets it. `register` makes a Pulumi resource of a manifest."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -11,7 +11,7 @@ from tenancy.names import STACK, labels
 
 Manifest = dict[str, Any]
 
-# Kubernetes holds these fields immutable, and the provider would try to change them in place.
+# These fields are immutable in Kubernetes, but the provider would try to update them in place.
 _IMMUTABLE: dict[str, list[str]] = {
     "PriorityClass": ["value", "preemptionPolicy"],
     "LocalQueue": ["spec.clusterQueue"],
@@ -26,7 +26,7 @@ def component_type(noun: str) -> str:
 def manifest(
     api_version: str, kind: str, name: str, component: str, namespace: str | None = None, **body: object
 ) -> Manifest:
-    """Returns an object with our labels, in a namespace or cluster-wide."""
+    """Returns an object with our labels. Without `namespace` the object is cluster-scoped."""
     metadata: Manifest = {"name": name, "labels": labels(component)}
     if namespace is not None:
         metadata["namespace"] = namespace
@@ -34,7 +34,7 @@ def manifest(
 
 
 def description_field(description: str) -> Manifest:
-    """Returns the field of a class that has a description."""
+    """Returns the field `description`, or nothing for an empty description."""
     return {"description": description} if description else {}
 
 
@@ -51,12 +51,13 @@ def register(
     retain: bool = False,
     other_versions: Sequence[str] = (),
 ) -> pulumi.CustomResource:
-    """Registers the object as the Pulumi resource `name`, a child of `parent`.
+    """Registers the object as the Pulumi resource `name` with the parent `parent`.
 
-    A change of a field in `replace_on_changes`, or of an immutable field, replaces the object; the old one goes first.
-    With `patch` the object belongs to somebody else: only these fields are applied, and removed again at the end. With
-    `retain` the object stays in the cluster when it leaves the stack. Under one of `other_versions` of its API it is
-    the same resource. Otherwise Pulumi would create an object that is there, and fail.
+    A change of a field in `replace_on_changes`, or of an immutable field, replaces the object: Pulumi deletes the old
+    object first. With `patch`, another program owns the object: Pulumi applies only the fields of the manifest, and
+    removes them on destroy. With `retain`, the object stays in the cluster after it was removed from the stack.
+    `other_versions` are API versions under which an older stack registered the same object. Without them, Pulumi would
+    try to create the existing object, and fail.
     """
     api_version, kind = manifest["apiVersion"], manifest["kind"]
     immutable = [] if patch else [*_IMMUTABLE.get(kind, ()), *replace_on_changes]
@@ -64,7 +65,7 @@ def register(
         parent=parent,
         depends_on=list(depends_on),
         replace_on_changes=immutable or None,
-        delete_before_replace=True if immutable else None,  # the name stays the same, or comes back
+        delete_before_replace=True if immutable else None,  # the new object has the same name
         custom_timeouts=custom_timeouts,
         provider=provider,
         retain_on_delete=True if retain else None,
@@ -76,8 +77,8 @@ def register(
 
 
 def _marked(manifest: Manifest) -> Manifest:
-    """Returns the object with the name of its stack. Another stack that applies the object gets a conflict from the API
-    server (docs/adr/0034)."""
+    """Returns the object with an annotation that names its stack. If another stack applies the same object, the API
+    server reports a conflict (docs/adr/0034)."""
     metadata = manifest["metadata"]
     annotations = {**metadata.get("annotations", {}), STACK: f"{pulumi.get_project()}/{pulumi.get_stack()}"}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
@@ -88,8 +89,8 @@ def client_side(
 ) -> pulumi.ProviderResource | None:
     """Returns a provider that previews objects as declared, without a dry run (docs/adr/0009).
 
-    `config` is the configuration of the stack's own provider. Returns None if `parent` has a provider: its
-    configuration cannot be read, so a new provider could write to another cluster.
+    `config` is the configuration of the stack's default provider. Returns None if `parent` has an explicit provider.
+    The configuration of that provider cannot be read, so a new provider could write to another cluster.
     """
     if parent.get_provider("kubernetes::") is not None:
         return None
@@ -98,14 +99,14 @@ def client_side(
 
 
 def _type_token(api_version: str, kind: str) -> str:
-    """Returns the provider's type. Importing the provider's Python classes would take longer than all other work of a
-    preview."""
+    """Returns the type token of the provider's resource. An import of the provider's Python classes would take longer
+    than the rest of a preview."""
     group = api_version if "/" in api_version else f"core/{api_version}"
     return f"kubernetes:{group}:{kind}"
 
 
 @cache
 def _provider_version() -> str:
-    """Returns the version that the provider's Python classes ask for. Without a version the engine takes any installed
-    plugin."""
+    """Returns the version of the installed package pulumi-kubernetes. If a resource has no version, the engine takes
+    any installed plugin."""
     return version("pulumi-kubernetes")

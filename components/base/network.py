@@ -10,16 +10,17 @@ from tenancy.names import LABEL_NAMESPACE
 
 
 class PrometheusSpec(Spec):
-    """The pods that may read what the agents measure."""
+    """The Prometheus pods that may scrape the agents' metrics."""
 
     namespace: DnsLabel = Field(
-        description="Namespace of Prometheus. Accounts that may create pods there can read the metrics.",
+        description="Namespace of Prometheus. An account that may create pods in this namespace can also read the "
+        "metrics.",
         examples=["monitoring"],
     )
     pod_labels: Labels = Field(
         default_factory=lambda: {"app.kubernetes.io/name": "prometheus"},
         min_length=1,
-        description="Labels of its pods. Default: the labels that the Prometheus Operator sets.",
+        description="Labels of the Prometheus pods. Default: the labels that the Prometheus Operator sets.",
         examples=[{"app.kubernetes.io/name": "vmagent"}],
     )
 
@@ -29,7 +30,7 @@ class PrometheusSpec(Spec):
 
 
 def peer(namespace: str, pod_selector: Mapping[str, object]) -> Manifest:
-    """Selects pods of one namespace."""
+    """Returns the peer of a NetworkPolicy for pods in one namespace."""
     return {
         "namespaceSelector": {"matchLabels": {LABEL_NAMESPACE: namespace}},
         "podSelector": dict(pod_selector),
@@ -37,10 +38,11 @@ def peer(namespace: str, pod_selector: Mapping[str, object]) -> Manifest:
 
 
 def ingress(metadata: Manifest, selector: Mapping[str, str], port: int, peers: Iterable[Manifest]) -> Manifest:
-    """Lets the peers reach that port of the selected pods. Nobody else reaches any port of these pods.
+    """Returns a NetworkPolicy that allows the peers to connect to this port of the selected pods. It denies all other
+    ingress to these pods.
 
-    The kubelet's probes come from the pod's own node, which Kubernetes always lets in. Egress stays open, because only
-    the cluster knows the address of its API server.
+    The kubelet's probes come from the pod's node, and Kubernetes always allows traffic from there. Egress is not
+    limited, because only the cluster knows the address of its API server.
     """
     sources = list(peers)
     rule = {"from": sources, "ports": [{"protocol": "TCP", "port": port}]}

@@ -1,6 +1,6 @@
-"""The base of every Spec, and the scalar types that Kubernetes accepts.
+"""The base class of every Spec, and types for strings and numbers that Kubernetes accepts.
 
-Source of the forms: k8s.io/apimachinery pkg/util/validation/validation.go.
+Source of the patterns: k8s.io/apimachinery pkg/util/validation/validation.go.
 """
 
 import re
@@ -25,7 +25,8 @@ from tenancy.image import PINNED, is_pinned
 
 @dataclass(frozen=True)
 class Form:
-    """The form of a string: `words` for the operator, `pattern` for machines (Python and ECMA-262 read it alike)."""
+    """The allowed form of a string: `words` describe it to the operator, and `pattern` is its regular expression. The
+    pattern means the same in Python and in ECMA-262."""
 
     words: str
     pattern: str
@@ -40,11 +41,12 @@ class Form:
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        # Editors show the words (vscode-json-languageservice). Other readers of the schema ignore the words.
+        # Editors with vscode-json-languageservice show patternErrorMessage. Other readers of the schema ignore this
+        # key.
         return {**handler(schema), "pattern": f"^(?:{self.pattern})$", "patternErrorMessage": f"must be {self.words}"}
 
 
-# An RFC 1123 label has at most 63 characters; a subdomain's labels have no limit of their own, only the whole has one.
+# An RFC 1123 label has at most 63 characters. For a subdomain, Kubernetes limits only the total length.
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _SUBDOMAIN = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
 _NAME_PART = r"[A-Za-z0-9](?:[-._A-Za-z0-9]{0,61}[A-Za-z0-9])?"
@@ -52,7 +54,7 @@ _QUALIFIED_NAME = rf"(?:(?=[^/]{{1,253}}/){_SUBDOMAIN}/)?{_NAME_PART}"
 _HOST_NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?)*\.?"
 _PORT = r"(?:6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3})"
 _CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
-# Name, tag and digest of github.com/distribution/reference regexp.go, without its rarer separators.
+# Image name, tag and digest as in regexp.go of github.com/distribution/reference, without the rare separators.
 _IMAGE_PART = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
 _IMAGE_HOST = r"[A-Za-z0-9][-.A-Za-z0-9]*(?::[0-9]{1,5})?/"
 _IMAGE_TAG = r":[A-Za-z0-9_][-.A-Za-z0-9_]{0,127}"
@@ -75,14 +77,14 @@ def _is_a_zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        if available_timezones():  # A machine may have no value at all.
+        if available_timezones():  # A machine may have no time zone data.
             raise ValueError(f"is no time zone; write that of a place, such as Europe/Berlin (got {name!r})") from None
     return name
 
 
 DnsLabel = Annotated[str, Form("lower-case letters, digits and '-' between them, at most 63 characters", _LABEL)]
-# At most 56, so that the driver of the nodes' devices, gpumem.<domain>, stays within Kubernetes' 63
-# (DriverNameMaxLength in k8s.io/api resource/v1).
+# A domain has at most 56 characters, because gpumem.<domain> is the name of a DRA driver. Kubernetes limits this name
+# to 63 characters (DriverNameMaxLength in k8s.io/api resource/v1).
 DnsDomain = Annotated[
     str, StringConstraints(max_length=56), Form("a DNS name such as example.com", rf"{_LABEL}(?:\.{_LABEL})+")
 ]
@@ -111,7 +113,7 @@ ImageReference = Annotated[
 GroupName = Annotated[
     str, Form("a group's name without spaces around it, at most 253 characters", r"(?=.{1,253}$)\S(?:.*\S)?")
 ]
-# Most groups that begin with system: have everybody in them.
+# Most groups with the prefix system: include every account.
 # https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-subjects
 PeopleName = Annotated[
     str,
@@ -140,36 +142,42 @@ ChartVersion = Annotated[str, Form("a version such as 0.19.2", r"[0-9]+\.[0-9]+\
 Mib = Annotated[int, Field(ge=1, le=2**31, examples=[4096])]
 MibOrNone = Annotated[int, Field(ge=0, le=2**31, examples=[1024])]
 Count = Annotated[int, Field(ge=1, le=100_000, examples=[2])]
-Seconds = Annotated[int, Field(ge=1, examples=[10])]  # without `le`, which would win against a field's own
+Seconds = Annotated[int, Field(ge=1, examples=[10])]  # `le` is missing, because it would override a field's own `le`
 Port = Annotated[int, Field(ge=1024, le=65535, examples=[9500])]
 PriorityValue = Annotated[  # Kubernetes reserves the values above 1e9.
     int,
-    Field(ge=-(2**31), le=1_000_000_000, description="Its priority. A higher number comes first.", examples=[100_000]),
+    Field(
+        ge=-(2**31),
+        le=1_000_000_000,
+        description="Priority value of the class. A higher value comes first.",
+        examples=[100_000],
+    ),
 ]
 Labels = Annotated[dict[LabelKey, LabelValue], Field(examples=[{"nvidia.com/gpu.present": "true"}])]
 
 # These settings hold the names of other keys.
 TenantKey = Annotated[
-    DnsLabel, Field(description="Key of tenants: the namespace in which it runs.", examples=["team-a"])
+    DnsLabel, Field(description="Key of tenants: the namespace of the workload or queue.", examples=["team-a"])
 ]
-PoolKey = Annotated[DnsLabel, Field(description="Key of pools: the devices that it uses.", examples=["t4"])]
-PriorityKey = Annotated[DnsLabel, Field(description="Key of priorities: its class.", examples=["gpu-workload"])]
+PoolKey = Annotated[DnsLabel, Field(description="Key of pools: the devices that the workload uses.", examples=["t4"])]
+PriorityKey = Annotated[DnsLabel, Field(description="Key of priorities: the PriorityClass.", examples=["gpu-workload"])]
 
 
 class Spec(BaseModel):
-    """Plain data known before the program runs: frozen, strict, no unknown keys."""
+    """The base class of settings, which are known before the program runs. A Spec is frozen and strict, and refuses
+    unknown keys."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-    # Maps each other part of a stack that this part needs to the reason.
+    # Maps the name of each part of a stack that this part needs to the reason.
     needs: ClassVar[Mapping[str, str]] = {}
 
 
 class TolerationSpec(Spec):
-    """A toleration that pods get: of every value of the taint where `value` is left out."""
+    """A toleration of pods. Without `value` it tolerates every value of the taint."""
 
     key: LabelKey = Field(description="Key of the taint.", examples=["nvidia.com/gpu"])
     value: LabelValue | None = Field(
-        default=None, description="Value of the taint; default: every value.", examples=["present"]
+        default=None, description="Value of the taint. Default: every value.", examples=["present"]
     )
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(
         default="NoSchedule", description="Effect of the taint."
@@ -177,6 +185,6 @@ class TolerationSpec(Spec):
 
     @property
     def declared(self) -> dict[str, str]:
-        """Returns the toleration in the form of the API."""
+        """Returns the toleration as an API object."""
         match = {"operator": "Exists"} if self.value is None else {"operator": "Equal", "value": self.value}
         return {"key": self.key, **match, "effect": self.effect}

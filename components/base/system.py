@@ -14,7 +14,7 @@ from components.base.zipapp import Zipapp
 from tenancy import names
 
 _COMPONENT = "system"
-# Larger than the number of agents: one agent for each node, and a few more.
+# The agents never have as many pods as this limit.
 _MOST_PODS = 100_000
 
 
@@ -22,27 +22,29 @@ class ClusterSpec(Spec):
     """Settings that all parts share."""
 
     resource_domain: DnsDomain = Field(
-        description="Domain of the extended resource: <domain>/gpumem, in whole MiB.", examples=["example.com"]
+        description="Domain of the extended resource <domain>/gpumem, which counts GPU memory in whole MiB.",
+        examples=["example.com"],
     )
     system_namespace: DnsLabel = Field(
         default=names.SYSTEM_NAMESPACE,
-        description="Namespace of the agents and the ledger; made by the stack.",
+        description="Namespace of the agents and the ledger. The stack creates it.",
         examples=[names.SYSTEM_NAMESPACE],
     )
     agent_image: ImageReference = Field(
-        description="Image of every agent: Python 3.11 or later on glibc, since the exporter loads the driver's own "
-        "library; the code comes in a ConfigMap.",
+        description="Image of every agent, with Python 3.11 or later and glibc. The exporter needs glibc to load "
+        "the driver's library. The agents' code is not in the image but in a ConfigMap.",
         examples=["docker.io/library/python:3.13.9-slim-bookworm"],
     )
     agent_tolerations: list[TolerationSpec] = Field(
         default_factory=list,
         max_length=8,
-        description="Taints of nodes on which agents may run: a cluster whose free nodes are all tainted needs them.",
+        description="Taints that the agents tolerate. They are needed in a cluster in which all nodes for the "
+        "agents have taints.",
     )
     prometheus: PrometheusSpec | None = Field(
         default=None,
-        description="Who may scrape exporter, guard and scheduler. Left out, NetworkPolicies let in nobody but the "
-        "stack's own agents.",
+        description="The Prometheus that may scrape exporter, guard and scheduler. Without this key, "
+        "NetworkPolicies allow connections only from the stack's agents.",
     )
 
     @property
@@ -53,10 +55,10 @@ class ClusterSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class SystemArgs:
-    """Holds the arguments. `node_code` is the code of the agents that read the host's processes, or None without such
-    agents.
+    """Holds the arguments. `node_code` is the code of the agents that see the host's processes, or None if the stack
+    has no such agent.
 
-    With `claims_devices` these agents see a node's devices by a claim.
+    With `claims_devices`, these agents see a node's devices by a claim.
     """
 
     cluster: ClusterSpec
@@ -75,7 +77,8 @@ def namespace(name: str, pod_security: str) -> Manifest:
 def node_namespace(name: str, *, claims_devices: bool = False) -> Manifest:
     """Returns the namespace of the agents that see the host's processes and every device.
 
-    A label exempts it, because a tenant could create the name in a stack that has no such namespace.
+    A label exempts the namespace from admission. An exemption by name would be unsafe: if a stack lacks this namespace,
+    a tenant could create one with the same name.
     """
     made = namespace(name, "privileged")
     made["metadata"]["labels"][names.EXEMPT] = names.EXEMPT_VALUE
@@ -85,10 +88,10 @@ def node_namespace(name: str, *, claims_devices: bool = False) -> Manifest:
 
 
 def default_deny_ingress(namespace: str, serving: Iterable[str]) -> Manifest:
-    """Denies all ingress to the namespace's pods, except to the agents in `serving`.
+    """Returns a NetworkPolicy that denies all ingress to the namespace's pods, except to the agents in `serving`.
 
-    Each serving agent has its own policy, which denies the rest. If this policy covered them too, it would keep
-    Prometheus out during an upgrade, because it is there first.
+    Each agent in `serving` has a NetworkPolicy of its own, which is created later. If this policy covered these agents
+    too, Prometheus could not scrape them between the two steps of an upgrade.
     """
     others = {"key": names.LABEL_NAME, "operator": "NotIn", "values": sorted(serving)}
     spec = {"podSelector": {"matchExpressions": [others]}, "policyTypes": ["Ingress"]}
@@ -96,7 +99,8 @@ def default_deny_ingress(namespace: str, serving: Iterable[str]) -> Manifest:
 
 
 def critical_pods_quota(namespace: str) -> Manifest:
-    """Admits pods of the system's classes in clusters that limit them to namespaces with such a quota.
+    """Returns a quota for pods with system PriorityClasses. Some clusters admit such pods only in namespaces with such
+    a quota.
 
     https://kubernetes.io/docs/concepts/policy/resource-quotas/#limit-priority-class-consumption-by-default
     """
@@ -107,7 +111,7 @@ def critical_pods_quota(namespace: str) -> Manifest:
 
 
 def code_config_map(code: Zipapp, namespace: str) -> Manifest:
-    """Returns the agents' code as an immutable ConfigMap, named by its hash."""
+    """Returns an immutable ConfigMap with the agents' code. Its name contains the code's hash."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -123,7 +127,8 @@ def code_config_map(code: Zipapp, namespace: str) -> Manifest:
 
 
 class System(pulumi.ComponentResource):
-    """The agents' namespaces, with their code in each. It comes before every other part of the platform."""
+    """The agents' namespaces, with the agents' code in each. The stack creates them before every other part of the
+    platform."""
 
     def __init__(self, name: str, args: SystemArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         system = args.cluster.system_namespace

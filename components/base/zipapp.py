@@ -1,4 +1,4 @@
-"""Packs the agents' code into one zipapp. The same sources have the same name on every machine."""
+"""Packs the agents' code into one zipapp. The same sources get the same ConfigMap name on every machine."""
 
 import base64
 import hashlib
@@ -16,14 +16,15 @@ from tenancy import names
 from tenancy.units import MIB
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-LIMIT_BYTES = MIB - 2**14  # a ConfigMap holds 1 MiB (MaxSecretSize, pkg/apis/core/types.go); the rest is for its keys
+# limit of a ConfigMap, 1 MiB (MaxSecretSize, pkg/apis/core/types.go), minus 16 KiB for its keys
+LIMIT_BYTES = MIB - 2**14
 
-# The exporter needs this distribution, which has one module.
+# The exporter needs this Python package, which consists of one module.
 _NVML, _NVML_MODULE = "nvidia-ml-py", "pynvml.py"
 _PACKAGES = ("agents", "tenancy")
-# The wheel puts this before our packages in every import (toolchain/wheel.py). It is empty in a checkout.
+# The prefix of our packages' imports in the wheel (toolchain/wheel.py). It is empty in a checkout.
 _WITHIN = __name__.removesuffix("components.base.zipapp").encode()
-# The agents of privileged pods, by package. These pods get no code of the other agents.
+# The packages of the agents that run in privileged pods. These pods get no code of other agents.
 _ON_NODES = {"exporter", "guard"}
 _LOCK = "requirements.lock"
 _MAIN = """import runpy
@@ -34,14 +35,15 @@ runpy.run_module("agents", run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True)
 class Zipapp:
-    """A zip archive that `python` runs. `digest` is the SHA-256 of its files, in hex."""
+    """A zip archive that `python` can run. `digest` is the SHA-256 of its files, in hex."""
 
     content: bytes
     digest: str
 
     @property
     def config_map(self) -> str:
-        """Returns the ConfigMap's name. The name changes with the code, so that no pod ever runs a mixture."""
+        """Returns the ConfigMap's name. The name changes with the code, so that no pod runs old and new code
+        together."""
         return f"{names.AGENTS}-{self.digest[:10]}"
 
 
@@ -54,7 +56,7 @@ def build(root: Path = CHECKOUT) -> Zipapp:
 def build_for_nodes(root: Path = CHECKOUT) -> Zipapp:
     """Builds the zipapp of the agents in privileged pods, with NVML's bindings.
 
-    Raises pulumi.RunError as `build` does, and if the installed bindings are not the locked ones.
+    Raises pulumi.RunError like `build`, and also if the installed bindings are not those in requirements.lock.
     """
     others = {each.parent.name for each in (root / "agents").glob("*/main.py")} - _ON_NODES
     return _zipapp({**_sources(root, without=others), _NVML_MODULE: _bindings(root)})
@@ -83,7 +85,8 @@ def digest(members: Mapping[str, bytes]) -> str:
 
 
 def _bindings(root: Path) -> bytes:
-    """Returns NVML's bindings as installed: in the locked version, and unchanged since pip checked their hash."""
+    """Returns the installed module of NVML's bindings. It must have the locked version, and must be unchanged since its
+    installation."""
     locked = re.search(rf"^{_NVML}==(\S+)", (root / _LOCK).read_text(encoding="utf-8"), re.MULTILINE)
     installed = metadata.distribution(_NVML)
     if locked is None or installed.version != locked[1]:
@@ -101,7 +104,7 @@ def _archive(members: Mapping[str, bytes], compression: int) -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in members.items():
             member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-            member.create_system = 3  # Marks the entries as made on Unix, also if the archive is made on Windows.
+            member.create_system = 3  # Marks the entries as created on Unix, also on Windows.
             member.external_attr = 0o644 << 16
             archive.writestr(member, content, compression)
     return buffer.getvalue()

@@ -27,7 +27,8 @@ class LocalQueuesArgs:
 
 
 class Queues(pulumi.ComponentResource):
-    """The ClusterQueues with their flavors, topologies, cohorts and checks, and the Jobs' priorities."""
+    """The ClusterQueues with their flavors, topologies, cohorts and admission checks, and the
+    WorkloadPriorityClasses."""
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         spec = args.spec
@@ -62,8 +63,8 @@ class Queues(pulumi.ComponentResource):
     def _cohorts(
         self, name: str, spec: QueuesSpec, flavors: Mapping[str, pulumi.Resource]
     ) -> dict[str, pulumi.Resource]:
-        """Returns cohorts with settings, and cohorts that queues only name. Kueue accepts a cohort before its parent
-        exists."""
+        """Registers the cohorts with settings, and the cohorts that queues or cohorts only name. Their order is free,
+        because Kueue accepts a cohort before its parent exists."""
         named = {queue.cohort for queue in spec.cluster_queues.values() if queue.cohort}
         named |= {cohort.parent_name for cohort in spec.cohorts.values() if cohort.parent_name}
         cohorts: dict[str, pulumi.Resource] = {}
@@ -86,10 +87,10 @@ class Queues(pulumi.ComponentResource):
 
 
 class LocalQueues(pulumi.ComponentResource):
-    """The tenants' LocalQueues. They depend on the tenants, and the tenants on the ClusterQueues.
+    """The tenants' LocalQueues. LocalQueues depend on the tenants, and the tenants depend on the ClusterQueues.
 
-    Kueue keeps a ClusterQueue while a Workload holds its quota. All is deleted in reverse order, so a tenant's
-    namespace goes first, with its Jobs and Workloads.
+    Kueue does not delete a ClusterQueue while a Workload holds its quota. Pulumi deletes in reverse order of the
+    dependencies. So a tenant's namespace is deleted before the ClusterQueue, together with its Jobs and Workloads.
     """
 
     def __init__(self, name: str, args: LocalQueuesArgs, opts: pulumi.ResourceOptions | None = None) -> None:

@@ -1,5 +1,4 @@
-"""Makes Kueue's objects as manifests. Sets without an order are sorted by name: the engine reads maps without their
-order."""
+"""Makes the manifests of Kueue's objects. Maps are sorted by name, because the engine does not keep their order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -43,7 +42,7 @@ def topology(name: str, spec: TopologySpec) -> Manifest:
 
 
 def cohort(name: str, spec: CohortSpec) -> Manifest:
-    """Returns a Cohort. The cohort's ClusterQueues and child cohorts lend each other idle quota."""
+    """Returns a Cohort. Its ClusterQueues and child cohorts lend each other idle quota."""
     body = _given(parentName=spec.parent_name, fairSharing=_fair_sharing(spec.fair_sharing))
     return _kueue("Cohort", name, spec=body | _resource_groups(spec.quotas, borrows=spec.parent_name is not None))
 
@@ -51,7 +50,8 @@ def cohort(name: str, spec: CohortSpec) -> Manifest:
 def cluster_queue(name: str, spec: ClusterQueueSpec, tenants: Iterable[str]) -> Manifest:
     """Returns the ClusterQueue, which is open to `tenants` only.
 
-    The namespaceSelector uses the label that Kubernetes sets itself; null would admit nobody, {} everybody.
+    The namespaceSelector selects the tenants' namespaces by the label that Kubernetes sets on each namespace. A null
+    selector would admit no namespace, and {} would admit every namespace.
     """
     body: dict[str, Any] = {
         "queueingStrategy": spec.strategy,
@@ -80,12 +80,13 @@ def cluster_queue(name: str, spec: ClusterQueueSpec, tenants: Iterable[str]) -> 
 
 
 def _given(**fields: Any) -> dict[str, Any]:
-    """Returns the fields that have a value."""
+    """Returns the fields without those that are None or empty."""
     return {name: value for name, value in fields.items() if value not in (None, {}, [])}
 
 
 def _is_one_of(tenants: Sequence[str]) -> dict[str, Any]:
-    """`In` needs a value. Every namespace has the label, so `DoesNotExist` selects none."""
+    """Returns the selector's expression. `In` needs at least one value. Without tenants, `DoesNotExist` selects no
+    namespace, because every namespace has the label."""
     if not tenants:
         return {"key": LABEL_NAMESPACE, "operator": "DoesNotExist"}
     return {"key": LABEL_NAMESPACE, "operator": "In", "values": list(tenants)}
@@ -108,7 +109,8 @@ def _preemption(spec: PreemptionSpec) -> dict[str, Any]:
 
 
 def _resource_groups(quotas: Quotas, *, borrows: bool) -> dict[str, Any]:
-    """Flavors with the same resources are a group. Kueue tries the flavors of a group in the order of their names."""
+    """Returns the resource groups: flavors with the same resources form one group. The flavors are sorted by name, and
+    Kueue tries the flavors of a group in this order."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name in sorted(quotas):
         groups.setdefault(tuple(sorted(quotas[name])), []).append(name)
@@ -126,7 +128,8 @@ def _resource_groups(quotas: Quotas, *, borrows: bool) -> dict[str, Any]:
 
 
 def _quota(resource: str, spec: QuotaSpec, *, borrows: bool) -> dict[str, str]:
-    """Writes a borrowing limit for each quota that may borrow, since Kueue's default is any amount."""
+    """Returns the quota of a resource. A quota that may borrow always gets a borrowing limit, because Kueue's default
+    is no limit."""
     borrowing = (spec.borrowing_limit or 0) if borrows else None
     limits = {"borrowingLimit": borrowing, "lendingLimit": spec.lending_limit}
     given = {key: canonical_text(amount) for key, amount in limits.items() if amount is not None}
@@ -142,7 +145,7 @@ def local_queue(name: str, spec: LocalQueueSpec) -> Manifest:
 
 
 def admission_check(name: str) -> Manifest:
-    """Returns an admission check by the cluster autoscaler, with the ProvisioningRequestConfig of the same name."""
+    """Returns an AdmissionCheck by the cluster autoscaler. It uses the ProvisioningRequestConfig with the same name."""
     parameters = {"apiGroup": KUEUE_GROUP, "kind": "ProvisioningRequestConfig", "name": name}
     return _kueue("AdmissionCheck", name, spec={"controllerName": PROVISIONING_CONTROLLER, "parameters": parameters})
 

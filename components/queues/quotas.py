@@ -7,12 +7,12 @@ from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo, With
 from components.base.spec import DnsLabel, ResourceName, Spec
 from tenancy.quantity import QuantityError, canonical_text, parse, whole
 
-# Kueue counts these resources in milli or in bytes, and all other resources in whole units.
+# Kueue counts cpu in thousandths, memory and ephemeral-storage in bytes, and all other resources in whole units.
 PARTIAL_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 
 def _amount(value: object) -> int | str:
-    """Returns a whole decimal amount as an integer, and every other amount in its canonical form."""
+    """Returns a whole decimal amount as an integer, and every other amount as a canonical Kubernetes quantity."""
     try:
         exact = parse(value)
         if exact < 0:
@@ -31,14 +31,15 @@ Amount = Annotated[
 
 
 class QuotaSpec(Spec):
-    """The quota of one resource of one flavor."""
+    """The quota of one resource in one flavor."""
 
-    nominal: Amount = Field(description="The queue's own quota.")
+    nominal: Amount = Field(description="Quota that belongs to the queue or cohort itself (Kueue's nominalQuota).")
     borrowing_limit: Amount | None = Field(
-        default=None, description="The most that the queue borrows from idle quota of its cohort. Default: nothing."
+        default=None,
+        description="The most idle quota that the queue or cohort may borrow from its cohort. Default: nothing.",
     )
     lending_limit: Amount | None = Field(
-        default=None, description="The most of its quota that other queues of its cohort may borrow. Default: all."
+        default=None, description="The most of this quota that other queues of the cohort may borrow. Default: all."
     )
 
     @field_validator("lending_limit")

@@ -1,4 +1,4 @@
-"""The settings of Kueue's objects. Each key has the name of Kueue's own field, in snake case.
+"""The settings of Kueue's objects. Each key has the name of Kueue's field, in snake case.
 
 Source: apis/kueue/v1beta2 of sigs.k8s.io/kueue.
 """
@@ -41,7 +41,7 @@ Weight = Annotated[float, Field(ge=0, le=1_000_000, examples=[2])]
 
 
 class TaintSpec(Spec):
-    """A taint of a flavor's nodes. Only Jobs that tolerate the taint get the flavor."""
+    """A taint of a flavor's nodes. Kueue assigns the flavor only to Jobs that tolerate the taint."""
 
     key: LabelKey = Field(description="Key of the taint.", examples=["spot"])
     value: LabelValue = Field(default="", description="Value of the taint.", examples=["true"])
@@ -51,34 +51,43 @@ class TaintSpec(Spec):
 
 
 class FlavorSpec(Spec):
-    """A ResourceFlavor: the devices of a pool, or of some of its nodes; without a pool, nodes without our devices."""
+    """A ResourceFlavor: all nodes of a pool, or some of its nodes. A flavor without a pool is for nodes without
+    GPUs."""
 
     pool: PoolKey | None = Field(
         default=None,
-        description="Key of pools: the devices that it hands out; default: none, for CPU and memory of other nodes.",
+        description="Key of pools: the nodes of this flavor. Default: none, for CPU and memory of nodes without GPUs.",
         examples=["t4"],
     )
     node_labels: Labels = Field(
-        default_factory=dict, max_length=8, description="Labels of its nodes, next to the node_selector of its pool."
+        default_factory=dict,
+        max_length=8,
+        description="Labels of the flavor's nodes, in addition to the node_selector of its pool.",
     )
     node_taints: list[TaintSpec] = Field(
-        default_factory=list, max_length=8, description="Taints of its nodes that a Job must tolerate to get it."
+        default_factory=list,
+        max_length=8,
+        description="Taints of the flavor's nodes. A Job that does not tolerate them does not get the flavor.",
     )
     tolerations: list[TolerationSpec] = Field(
-        default_factory=list, max_length=8, description="Taints of its nodes that its Jobs tolerate."
+        default_factory=list,
+        max_length=8,
+        description="Tolerations that Kueue adds to the pods of Jobs with this flavor.",
     )
     topology_name: DnsLabel | None = Field(
         default=None,
-        description="Key of topologies: places the pods of a Job close to each other.",
+        description="Key of topologies: the topology by which Kueue places the pods of a Job close to each other.",
         examples=["racks"],
     )
 
 
 class FairSharingSpec(Spec):
-    """The share of idle quota, if kueue.fair_sharing is set."""
+    """The share of idle quota. It has an effect only if kueue.fair_sharing is set."""
 
     weight: Weight = Field(
-        default=1, description="Twice the weight is twice the share. 0: a share only when no other queue wants it."
+        default=1,
+        description="Weight in fair sharing: with twice the weight, a queue gets twice the share. 0: the "
+        "queue gets idle quota only when no other queue wants it.",
     )
 
 
@@ -86,10 +95,12 @@ class BorrowWithinCohortSpec(Spec):
     """Preemption by a Job that borrows."""
 
     policy: Literal["Never", "LowerPriority"] = Field(
-        default="Never", description="The Jobs of other queues that a borrowing Job may preempt."
+        default="Never", description="The Jobs of other queues that a Job may preempt while its queue borrows."
     )
     max_priority_threshold: PriorityValue | None = Field(
-        default=None, description="Only Jobs up to this priority are preempted; default: any lower.", examples=[100]
+        default=None,
+        description="Only Jobs with at most this priority are preempted. Default: all Jobs with a lower priority.",
+        examples=[100],
     )
 
 
@@ -97,11 +108,11 @@ class PreemptionSpec(Spec):
     """ClusterQueue preemption, https://kueue.sigs.k8s.io/docs/concepts/preemption/"""
 
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = Field(
-        default="LowerPriority", description="The Jobs of its own queue that a Job may preempt."
+        default="LowerPriority", description="The Jobs in the same ClusterQueue that a Job may preempt."
     )
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = Field(
         default="Never",
-        description="The Jobs of other queues that a Job may preempt, within the quota that these borrowed.",
+        description="The Jobs of other queues that a Job may preempt to get back quota that these queues borrowed.",
     )
     borrow_within_cohort: BorrowWithinCohortSpec | None = Field(
         default=None,
@@ -111,17 +122,22 @@ class PreemptionSpec(Spec):
 
 
 class FlavorFungibilitySpec(Spec):
-    """The choice among several flavors, which Kueue tries in the order of their names."""
+    """The choice of a Job's flavor. Kueue tries the flavors in the order of their names."""
 
     when_can_borrow: Literal["MayStopSearch", "TryNextFlavor"] = Field(
-        default="MayStopSearch", description="A flavor fits by borrowing: take it, or try the next one first."
+        default="MayStopSearch",
+        description="If the Job fits a flavor only by borrowing: MayStopSearch may use this "
+        "flavor, TryNextFlavor tries the next flavor first.",
     )
     when_can_preempt: Literal["MayStopSearch", "TryNextFlavor"] = Field(
-        default="TryNextFlavor", description="A flavor fits by preemption: take it, or try the next one first."
+        default="TryNextFlavor",
+        description="If the Job fits a flavor only by preemption: MayStopSearch may use "
+        "this flavor, TryNextFlavor tries the next flavor first.",
     )
     preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = Field(
         default=None,
-        description="The better of two flavors; default: BorrowingOverPreemption. Only with TryNextFlavor in both.",
+        description="The better flavor if one needs borrowing and another needs preemption. Default: "
+        "BorrowingOverPreemption. Only with TryNextFlavor in when_can_borrow and when_can_preempt.",
     )
 
     @field_validator("preference")
@@ -134,51 +150,62 @@ class FlavorFungibilitySpec(Spec):
 
 
 class AdmissionScopeSpec(Spec):
-    """The order among the LocalQueues of a ClusterQueue."""
+    """The order of the LocalQueues of a ClusterQueue."""
 
     admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"] = Field(
-        description="UsageBasedAdmissionFairSharing: the LocalQueue that used the least goes first; needs "
+        description="UsageBasedAdmissionFairSharing: the LocalQueue with the least past use comes first. It needs "
         "kueue.admission_fair_sharing.",
     )
 
 
 class QueueCheckSpec(Spec):
-    """An admission check that a ClusterQueue waits for."""
+    """An admission check that the Jobs of a ClusterQueue must pass."""
 
     name: DnsLabel = Field(description="Key of admission_checks.", examples=["autoscaler"])
     on_flavors: list[DnsLabel] = Field(
-        default_factory=list, max_length=64, description="Only for these flavors; default: for all.", examples=[["l4"]]
+        default_factory=list,
+        max_length=64,
+        description="Flavors for which the check is needed. Default: all flavors.",
+        examples=[["l4"]],
     )
 
 
 class ClusterQueueSpec(Spec):
-    """A ClusterQueue: its quotas by flavor, and how it shares them."""
+    """A ClusterQueue: its quotas by flavor, and how it shares the quotas with other queues."""
 
-    quotas: ResourceGroups = Field(min_length=1, description="Key of flavors to resource to quota.")
+    quotas: ResourceGroups = Field(
+        min_length=1, description="Maps a key of flavors to a map from resource name to quota."
+    )
     cohort: DnsLabel | None = Field(
         default=None,
         validate_default=True,
-        description="Group of queues that lend each other idle quota. Kueue's cohorts belong to the cluster: queues "
-        "of other stacks may join.",
+        description="Name of a group of queues that lend each other idle quota. A cohort exists once in the "
+        "cluster, so queues of other stacks may join it.",
         examples=["research"],
     )
     strategy: Literal["BestEffortFIFO", "StrictFIFO"] = Field(
-        default="BestEffortFIFO", description="BestEffortFIFO: a Job may start before one that waits for more."
+        default="BestEffortFIFO",
+        description="BestEffortFIFO: a Job may start before an older Job that waits for "
+        "more quota. StrictFIFO: the oldest Job always starts first.",
     )
-    preemption: PreemptionSpec = Field(default=PreemptionSpec(), description="The Jobs that it may preempt.")
+    preemption: PreemptionSpec = Field(
+        default=PreemptionSpec(), description="The Jobs that a Job of this queue may preempt."
+    )
     flavor_fungibility: FlavorFungibilitySpec = Field(
-        default=FlavorFungibilitySpec(), description="The choice where it has several flavors."
+        default=FlavorFungibilitySpec(), description="The choice of a Job's flavor, if the queue has several flavors."
     )
     fair_sharing: FairSharingSpec | None = Field(
-        default=None, description="Its share of the idle quota of its cohort.", examples=[{"weight": 2}]
+        default=None, description="The queue's share of its cohort's idle quota.", examples=[{"weight": 2}]
     )
     admission_scope: AdmissionScopeSpec | None = Field(
         default=None,
-        description="The order among its LocalQueues; default: first come, first served.",
+        description="The order of the queue's LocalQueues. Default: first come, first served.",
         examples=[{"admission_mode": "UsageBasedAdmissionFairSharing"}],
     )
     admission_checks: list[QueueCheckSpec] = Field(
-        default_factory=list, max_length=64, description="Checks that a Job passes after it has its quota."
+        default_factory=list,
+        max_length=64,
+        description="Checks that a Job must pass after Kueue has reserved its quota.",
     )
     stop_policy: StopPolicy = Field(
         default="None", description="Hold: admits no more; HoldAndDrain: also ends what runs. For maintenance."
@@ -197,35 +224,38 @@ class ClusterQueueSpec(Spec):
 
 
 class CohortSpec(Spec):
-    """A Cohort: queues that lend each other idle quota, within a tree of cohorts."""
+    """A Cohort: a group of queues that lend each other idle quota. Cohorts form a tree."""
 
     parent_name: DnsLabel | None = Field(
-        default=None, description="The cohort that this one borrows from and lends to.", examples=["site"]
+        default=None,
+        description="The parent cohort, from which this cohort borrows and to which it lends.",
+        examples=["site"],
     )
     quotas: ResourceGroups = Field(
         default_factory=dict,
-        description="Quota of its own, for all of its queues: key of flavors to resource to quota.",
+        description="Quota that all queues of the cohort may borrow: maps a key of flavors to a map from resource "
+        "name to quota.",
         examples=[{"l4": {"nvidia.com/gpu": {"nominal": 2}}}],
     )
     fair_sharing: FairSharingSpec | None = Field(
-        default=None, description="Its share of the idle quota of its parent.", examples=[{"weight": 2}]
+        default=None, description="The cohort's share of its parent's idle quota.", examples=[{"weight": 2}]
     )
 
 
 class LocalQueueSpec(Spec):
-    """A LocalQueue: the name by which a tenant's work uses a ClusterQueue."""
+    """A LocalQueue, through which a tenant's Jobs use a ClusterQueue."""
 
     tenant: TenantKey
     name: DnsLabel | None = Field(
         default=None,
-        description="Its name in the tenant's namespace; default: the key. Work that names no queue uses the one with "
-        "the name default.",
+        description="Name of the LocalQueue in the tenant's namespace. Default: the key. Jobs that name no queue "
+        "use the LocalQueue with the name `default`.",
         examples=["default"],
     )
     cluster_queue: DnsLabel = Field(description="Key of cluster_queues.", examples=["gpu"])
     fair_sharing: FairSharingSpec | None = Field(
         default=None,
-        description="Its share among the LocalQueues of a queue with admission_scope.",
+        description="The LocalQueue's share among the LocalQueues of a ClusterQueue with admission_scope.",
         examples=[{"weight": 2}],
     )
     stop_policy: StopPolicy = Field(
@@ -234,7 +264,7 @@ class LocalQueueSpec(Spec):
 
 
 class TopologySpec(Spec):
-    """A Topology: the labels by which nodes are close to each other, the widest first."""
+    """A Topology: node labels for levels such as rack and host. Nodes with the same value are close to each other."""
 
     levels: list[LabelKey] = Field(
         min_length=1,
@@ -245,10 +275,10 @@ class TopologySpec(Spec):
 
 
 class RetryStrategySpec(Spec):
-    """The waits between failed ProvisioningRequests of a Job."""
+    """The times between the ProvisioningRequests of a Job, if they fail."""
 
     backoff_limit_count: Annotated[int, Field(ge=0, le=100)] = Field(
-        default=3, description="How often it is tried again.", examples=[3]
+        default=3, description="Number of retries after a failed request.", examples=[3]
     )
     backoff_base_seconds: Annotated[int, Field(ge=1)] = Field(
         default=60, description="The first wait; each next one is twice as long.", examples=[60]
@@ -259,51 +289,57 @@ class RetryStrategySpec(Spec):
 
 
 class ProvisioningSpec(Spec):
-    """A ProvisioningRequestConfig: asks the cluster autoscaler for nodes before a Job starts."""
+    """A ProvisioningRequestConfig, with which Kueue asks the cluster autoscaler for nodes before a Job starts."""
 
     provisioning_class_name: DnsLabel = Field(
-        description="Class of the autoscaler, such as check-capacity.autoscaling.x-k8s.io.",
+        description="Provisioning class of the cluster autoscaler, such as check-capacity.autoscaling.x-k8s.io.",
         examples=["queued-provisioning"],
     )
     parameters: dict[str, str] = Field(
-        default_factory=dict, max_length=100, description="Parameters of the class.", examples=[{"max-run": "600"}]
+        default_factory=dict,
+        max_length=100,
+        description="Parameters of the provisioning class.",
+        examples=[{"max-run": "600"}],
     )
     managed_resources: list[ResourceName] = Field(
         default_factory=list,
         max_length=100,
-        description="Only for Jobs that ask for one of these; default: for all.",
+        description="Kueue asks for nodes only for Jobs that request one of these resources. Default: for all Jobs.",
         examples=[["nvidia.com/gpu"]],
     )
     retry_strategy: RetryStrategySpec = Field(
-        default=RetryStrategySpec(), description="The waits between failed requests."
+        default=RetryStrategySpec(), description="The times between requests, if they fail."
     )
 
 
 class WorkloadPrioritySpec(Spec):
-    """A WorkloadPriorityClass: the order among queued Jobs."""
+    """A WorkloadPriorityClass, which orders the queued Jobs."""
 
     value: PriorityValue
-    description: str = Field(default="", description="Description of the class for people.", examples=["Best effort"])
+    description: str = Field(
+        default="", description="Description that kubectl shows for the class.", examples=["Best effort"]
+    )
 
 
 class InstalledKueueSpec(Spec):
-    """Kueue that somebody else installed. The stack leaves `kueue` out."""
+    """Settings for a Kueue that another program installed. The stack has no key `kueue` then."""
 
-    namespace: DnsLabel = Field(default="kueue-system", description="Its namespace.", examples=["kueue"])
+    namespace: DnsLabel = Field(default="kueue-system", description="Namespace of this Kueue.", examples=["kueue"])
     service_account: ObjectName = Field(
         default=KUEUE_SERVICE_ACCOUNT,
-        description="The account of its controller, which alone may start the Jobs of queue tenants.",
+        description="ServiceAccount of Kueue's controller. Only this account may start the Jobs of queue tenants.",
         examples=["queueing-controller-manager"],
     )
     namespace_labels: Labels = Field(
         default_factory=dict,
-        description="Labels by which its managedJobsNamespaceSelector chooses namespaces. Queue tenants get them.",
+        description="Labels by which Kueue's managedJobsNamespaceSelector selects namespaces. The stack adds them "
+        "to the namespaces of queue tenants.",
         examples=[{"kueue-managed": "true"}],
     )
 
 
 class QueuesSpec(Spec):
-    """Kueue's objects. The work of a queue tenant waits for the quota of its ClusterQueue."""
+    """Kueue's objects. A queue tenant's Job waits until its ClusterQueue has enough quota."""
 
     installed_kueue: InstalledKueueSpec = Field(
         default=InstalledKueueSpec(), description="The Kueue that uses these objects, if the stack has no `kueue`."
@@ -311,31 +347,39 @@ class QueuesSpec(Spec):
     frameworks: list[FrameworkName] = Field(
         default=[FrameworkName.JOB],
         min_length=1,
-        description="The kinds of work that Kueue queues, by Kueue's own names. Kueue queues everything of these kinds "
-        "in the namespaces of queue tenants. deployment, statefulset and leaderworkerset need pod.",
+        description="The kinds of objects that Kueue queues, by Kueue's names of its integrations. In the "
+        "namespaces of queue tenants, Kueue queues every object of these kinds. deployment, statefulset and "
+        "leaderworkerset also need pod.",
         examples=[["batch/job", "jobset.x-k8s.io/jobset"]],
     )
     framework_accounts: dict[FrameworkName, AccountName] = Field(
         default_factory=dict,
-        description="Accounts of the controllers of these kinds, as namespace/name. Default: those of each project's "
-        "own manifests.",
+        description="ServiceAccounts of these kinds' controllers, as namespace/name. Default: the accounts in each "
+        "project's own manifests.",
         examples=[{"ray.io/rayjob": "ray-system/kuberay-operator"}],
     )
-    flavors: dict[DnsLabel, FlavorSpec] = Field(min_length=1, description="Kinds of devices.")
-    cluster_queues: dict[DnsLabel, ClusterQueueSpec] = Field(min_length=1, description="Quotas that Jobs wait for.")
+    flavors: dict[DnsLabel, FlavorSpec] = Field(
+        min_length=1, description="Kinds of nodes from which queues hand out devices, CPU and memory."
+    )
+    cluster_queues: dict[DnsLabel, ClusterQueueSpec] = Field(
+        min_length=1, description="ClusterQueues: the quotas for which Jobs wait."
+    )
     cohorts: dict[DnsLabel, CohortSpec] = Field(
         default_factory=dict,
-        description="Cohorts with a parent, quota or weight of their own. A cohort without these needs no entry.",
+        description="Cohorts with a parent, with quota or with a weight. A cohort without these needs no entry.",
     )
-    local_queues: dict[DnsLabel, LocalQueueSpec] = Field(min_length=1, description="The queues that Jobs name.")
+    local_queues: dict[DnsLabel, LocalQueueSpec] = Field(
+        min_length=1, description="LocalQueues, which Jobs name in their label."
+    )
     topologies: dict[DnsLabel, TopologySpec] = Field(
-        default_factory=dict, description="Levels of nodes, for Jobs whose pods must be close to each other."
+        default_factory=dict, description="Topologies, for Jobs with pods that must be close to each other."
     )
     admission_checks: dict[DnsLabel, ProvisioningSpec] = Field(
-        default_factory=dict, description="Checks by the cluster autoscaler, for nodes that are made on demand."
+        default_factory=dict,
+        description="Admission checks by the cluster autoscaler, which adds nodes when a Job needs them.",
     )
     workload_priorities: dict[DnsLabel, WorkloadPrioritySpec] = Field(
-        default_factory=dict, description="Classes that order the Jobs of a queue."
+        default_factory=dict, description="WorkloadPriorityClasses, which order the Jobs of a queue."
     )
 
     @field_validator("frameworks")
@@ -367,7 +411,7 @@ class QueuesSpec(Spec):
         return self
 
     def holders(self) -> Iterable[tuple[str, Mapping[str, Mapping[str, QuotaSpec]]]]:
-        """Yields every map of quotas, with the path of its holder."""
+        """Yields each map of quotas, with the path of the ClusterQueue or Cohort."""
         for name, queue in self.cluster_queues.items():
             yield f"cluster_queues.{name}", queue.quotas
         for name, cohort in self.cohorts.items():
@@ -375,7 +419,7 @@ class QueuesSpec(Spec):
 
 
 def tenants_of(spec: QueuesSpec) -> dict[str, set[str]]:
-    """Returns the tenants that have a LocalQueue, by ClusterQueue."""
+    """Maps each ClusterQueue to the tenants of its LocalQueues."""
     tenants: dict[str, set[str]] = {name: set() for name in spec.cluster_queues}
     for queue in spec.local_queues.values():
         tenants[queue.cluster_queue].add(queue.tenant)
@@ -383,7 +427,7 @@ def tenants_of(spec: QueuesSpec) -> dict[str, set[str]]:
 
 
 def admissible_by_tenant(spec: QueuesSpec, resource: str) -> dict[str, int]:
-    """Returns the most of a resource that each tenant's queues may admit, borrowed quota included."""
+    """Maps each tenant to the largest amount of a resource that its queues may admit, borrowed quota included."""
     most: dict[str, int] = {}
     for name, tenants in tenants_of(spec).items():
         quotas = [quotas[resource] for quotas in spec.cluster_queues[name].quotas.values() if resource in quotas]
