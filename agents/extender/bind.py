@@ -123,8 +123,8 @@ class Binder:
             now = self.clock.monotonic()
             done = _is_done(pod, unsettled, names)
             if not done and pod and not pod.node and now - unsettled.at < _LOST_SECONDS:
-                continue  # the request may still reach the API server
-            del self.unsettled[uid]  # before `forget`, after which another bind of this pod may begin
+                continue  # The request may still reach the API server.
+            del self.unsettled[uid]  # Before `forget`, after which another bind of this pod may begin.
             if done:
                 self.cache.finish_binding(uid, now)
             else:

@@ -44,8 +44,8 @@ from tenancy.devices.allocate import Scoring
 from tenancy.names import RETRY_ANNOTATION, SCHEDULER
 
 LOOPBACK = "127.0.0.1"
-_IDLE_SECONDS = 120.0  # longer than kube-scheduler keeps an idle connection
-_BODY_BYTES = 16 * 2**20  # enough for a request with a pod and all nodes or victims
+_IDLE_SECONDS = 120.0  # Longer than kube-scheduler keeps an idle connection.
+_BODY_BYTES = 16 * 2**20  # Enough for a request with a pod and all nodes or victims.
 
 
 @dataclass(frozen=True, kw_only=True)

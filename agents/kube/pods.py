@@ -24,8 +24,8 @@ UNSCHEDULED = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={SCHEDULER_N
 LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 _ENDED = ("Succeeded", "Failed")
-_LATE_SECONDS = 60  # a terminating pod may take this much longer than its grace period
-_DEFAULT_GRACE_SECONDS = 30  # pkg/apis/core/v1/defaults.go
+_LATE_SECONDS = 60  # A terminating pod may take this much longer than its grace period.
+_DEFAULT_GRACE_SECONDS = 30  # Source: pkg/apis/core/v1/defaults.go.
 # The longest grace period for which deletionTimestamp is correct. A tenant may write any grace period. For more than
 # 292 years, the API server's sum overflows 63 bits of nanoseconds.
 _MOST_GRACE_SECONDS = 2**63 // 10**9

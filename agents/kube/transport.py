@@ -101,7 +101,7 @@ class HttpsStream:
             return b""
 
     def stop(self) -> None:
-        with suppress(OSError):  # the server may have closed the connection
+        with suppress(OSError):  # The server may have closed the connection.
             # SSLSocket.shutdown would remove the TLS session of a thread that still reads.
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 

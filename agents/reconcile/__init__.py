@@ -1,1 +1,1 @@
-"""reconcile: keeps gpumem advertised on the nodes of the ledger's pools."""
+"""reconcile: advertises gpumem on the nodes of the ledger's pools."""

@@ -1,4 +1,4 @@
-"""Keeps nodes, bound pods and ResourceSlices: a pass lists them, then watches keep them up to date."""
+"""The nodes, bound pods and ResourceSlices that reconcile has listed. Watches keep them up to date."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,9 @@ Held = TypeVar("Held")
 
 @dataclass(frozen=True)
 class PodRequests:
-    """The MiB and devices that a bound pod requests. `problem` is set if they cannot be read."""
+    """The MiB and the number of devices that a bound pod requests. If the request is unreadable, `problem` is the
+    reason.
+    """
 
     node: str
     mib: int = 0
@@ -30,9 +32,10 @@ class PodRequests:
 
 @dataclass(kw_only=True)
 class NodeCache:
-    """Nodes by name, bound pods that request our resources by UID, and ResourceSlices by name.
+    """Stores nodes by name, bound pods with GPU requests by UID, and ResourceSlices by name.
 
-    A watch of `sources` continues from here. `verified` and `now` are values of the pass that listed: see ClusterState.
+    `sources` are the sources for the watches. `verified` and `now` come from the pass that listed the objects: see
+    ClusterState.
     """
 
     names: Names
@@ -44,7 +47,7 @@ class NodeCache:
     now: int = 0
 
     def snapshot(self) -> ClusterState:
-        """Returns the state to decide on, with the nodes in the order of their names."""
+        """Returns the state for `decide`, with the nodes sorted by name."""
         bound: dict[str, Bound] = {}
         for seat in self.seats.values():
             before = bound.get(seat.node, Bound())
@@ -68,7 +71,9 @@ class NodeCache:
         return {node: published(found) for node, found in of_node.items()}
 
     def apply(self, event: Object) -> bool:
-        """Applies an event of a watch. Returns False if nothing relevant changed, as in a heartbeat of the kubelet."""
+        """Applies an event of a watch. Returns False if the event changed nothing relevant, for example a heartbeat of
+        the kubelet.
+        """
         kind, metadata = event["object"].get("kind"), event["object"]["metadata"]
         if event["type"] == "BOOKMARK":
             return False
@@ -84,7 +89,7 @@ class NodeCache:
         return node
 
     def add_pod(self, item: Object) -> PodRequests | None:
-        """Adds a bound pod. Returns its requests, which cannot change, or None if the pod requests nothing of ours."""
+        """Adds a bound pod. Returns its requests, or None if all its requests are 0."""
         pod = Pod(item)
         seat = _seat(pod, self.names)
         if not seat.node or seat == PodRequests(seat.node):
@@ -93,7 +98,7 @@ class NodeCache:
         return seat
 
     def add_slice(self, item: Object) -> DeviceSlice | None:
-        """Adds a new or changed ResourceSlice. Returns None if the slice shows no GPU of a node."""
+        """Adds a new or changed ResourceSlice. Returns None if the ResourceSlice contains no GPU of a node."""
         name, found = item["metadata"]["name"], slice_of(item, self.names)
         if found is None:
             self.slices.pop(name, None)
@@ -120,7 +125,7 @@ def _apply(held: dict[str, Held], key: str, event: Object, add: Callable[[Object
 
 
 def read(api: Api, ledger: Ledger) -> NodeCache:
-    """Lists nodes and bound pods, and ResourceSlices if a pool needs them. Raises ApiError."""
+    """Lists nodes, bound pods and, if a pool needs them, ResourceSlices. Raises ApiError."""
     cache = NodeCache(names=ledger.names)
     nodes = read_list(api, NODES, cache.add_node)
     pods = read_list(api, PODS, cache.add_pod, BOUND)

@@ -1,7 +1,7 @@
-"""Decides what each node must advertise. Pure functions (record 0000). Units: whole MiB of GPU memory.
+"""Decides what each node must advertise. Units: whole MiB of GPU memory.
 
-A retired key is removed and never written as 0: the kubelet enforces 0 and ignores an absent key
-(pkg/kubelet/lifecycle/predicate.go).
+reconcile removes a retired key instead of setting it to 0. The kubelet enforces an amount of 0, but ignores an absent
+key (pkg/kubelet/lifecycle/predicate.go).
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,9 +21,9 @@ from tenancy.quantity import QuantityError, canonical, whole
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """The requests of the pods bound to a node, in MiB and devices.
+    """The sum of the requests of the pods bound to a node, in MiB and devices.
 
-    `unreadable` has one text for each unreadable pod.
+    `unreadable` has an error message for each unreadable pod.
     """
 
     mib: int = 0
@@ -33,7 +33,8 @@ class Bound:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterState:
-    """All nodes. By node name: the bound pods, the ResourceSlices, and how the node was last verified.
+    """The state of all nodes. `bound`, `published` and `verified` have, by node name, the sum of the pods' requests,
+    the devices in ResourceSlices, and the last verified labels and devices.
 
     `now` is in seconds since 1970.
     """
@@ -47,7 +48,7 @@ class ClusterState:
 
 @dataclass(frozen=True, kw_only=True)
 class NodePatch:
-    """A write of these values to the node; None removes the key. `bound_mib` is the request of its bound pods."""
+    """The values to write to a node. None removes the key. `bound_mib` is the request of the bound pods."""
 
     node: Node
     bound_mib: int
@@ -63,7 +64,9 @@ class NodePatch:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFinding:
-    """A problem that no write can solve. If the problem is `blocking`, the node is not as the ledger wants it."""
+    """A problem that reconcile can only report. A `blocking` problem keeps reconcile from advertising the node's
+    capacity.
+    """
 
     node: Node
     bound_mib: int
@@ -76,19 +79,19 @@ Action = NodePatch | NodeFinding
 
 
 def decide(ledger: Ledger, snapshot: ClusterState) -> tuple[Action, ...]:
-    """Returns what to write and what to report. A ledger without pools removes all keys."""
+    """Returns the values to write and the problems to report. For a ledger without pools, removes all keys."""
     return tuple(action for node in snapshot.nodes for action in _judge(ledger, node, snapshot))
 
 
 def members(ledger: Ledger, pool: Pool, snapshot: ClusterState) -> tuple[Node, ...]:
-    """Returns the nodes that the pool's selector matches, by the labels that count as present."""
+    """Returns the pool's nodes. A node's missing labels count as present for HOLD_SECONDS."""
     return tuple(node for node in snapshot.nodes if pool.matches(_counted(ledger, node, snapshot).labels))
 
 
 def status_patch(keys: Names, change: NodePatch) -> dict[str, object]:
-    """Returns the merge patch of nodes/status.
+    """Returns the merge patch for nodes/status.
 
-    The patch writes both keys at once, and conflicts with any other write.
+    The patch writes both keys together. It fails with a conflict if the node has changed.
     """
     values = {
         keys.gpumem: None if change.gpumem_mib is None else canonical(change.gpumem_mib),
@@ -134,7 +137,7 @@ def _judge(ledger: Ledger, node: Node, snapshot: ClusterState) -> Iterator[Actio
 
 
 def _pool(ledger: Ledger, node: Node, counts: Shown) -> tuple[Pool | None, str | None]:
-    """Returns the node's memory pool, and why its capacity cannot be verified."""
+    """Returns the node's memory pool, and the reason if its capacity cannot be verified."""
     try:
         pool = ledger.pool_of(counts.labels)
     except SeveralPoolsError as error:
@@ -146,7 +149,7 @@ def _pool(ledger: Ledger, node: Node, counts: Shown) -> tuple[Pool | None, str |
 
 @dataclass(frozen=True, kw_only=True)
 class _Offer:
-    """The capacity of a verified node. `short` is a note if the capacity is less than the pool declares."""
+    """The capacity of a verified node. `short` is a message if the capacity is below the declared one, else ""."""
 
     mib: int
     devices: int
@@ -154,7 +157,7 @@ class _Offer:
 
 
 def _offer(pool: Pool, counts: Shown) -> _Offer:
-    """Returns the declared capacity. With `source: slices`, returns the sum of the devices' memory."""
+    """Returns the declared capacity, or the sum of the devices' memory for a pool with `source: slices`."""
     if pool.source is not Source.SLICES or counts.devices is None:
         return _Offer(mib=pool.node_mib, devices=pool.device_count)
     mib, devices = pool.shown_mib(counts.devices), min(len(counts.devices), pool.device_count)
@@ -163,8 +166,8 @@ def _offer(pool: Pool, counts: Shown) -> _Offer:
 
 
 def _no_less_than_shown(keys: Names, node: Node, bound: Bound) -> Bound:
-    """Counts the whole advertised amount as bound if a pod's request cannot be read, so that the amount is
-    not lowered.
+    """Returns `bound`, or at least the advertised amount if a pod's request is unreadable. reconcile then does not
+    lower this amount.
     """
     if not bound.unreadable:
         return bound
@@ -182,7 +185,9 @@ def _removal(node: Node, bound: Bound) -> NodePatch:
 
 
 def _withholding(keys: Names, node: Node, bound: Bound, doubt: str) -> NodePatch:
-    """Lowers the advertised amount to the bound amount, so that an unverified node takes no new pod."""
+    """Returns a patch that lowers the advertised amount to the bound amount, so that an unverified node takes no new
+    pod.
+    """
     held_mib, devices = (
         amount if amount and (key in node.capacity or key in node.allocatable) else None
         for key, amount in ((keys.gpumem, bound.mib), (keys.gpu_count, bound.devices))
@@ -202,7 +207,7 @@ def _advertisement(pool: Pool, offers: _Offer, node: Node, bound: Bound) -> Node
 
 
 def _gone(shows: Shown, counts: Shown) -> Iterator[tuple[str, str]]:
-    """Yields reason and note for labels and slices that still count after they disappeared."""
+    """Yields the reason and the message of an Event if labels or ResourceSlices are missing and still count."""
     wait = f"count for {HOLD_SECONDS // 60} minutes more, then nothing new is taken here: is"
     if counts.labels != shows.labels:
         gone = (f"{key}={value}" for key, value in sorted(counts.labels.items()) if shows.labels.get(key) != value)
@@ -233,9 +238,9 @@ def _short(pool: Pool, devices: tuple[int, ...], mib: int) -> str:
 
 
 def _amount(held: Mapping[str, str], key: str) -> int | None:
-    """Returns the amount under `key` as a number: 14k is 14000.
+    """Returns the amount of `key` as a number, such as 14000 for 14k.
 
-    None if the key is absent, -1 if it has no whole number.
+    Returns None if the key is absent, and -1 if its value is not a whole number.
     """
     if key not in held:
         return None

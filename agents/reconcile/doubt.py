@@ -1,4 +1,4 @@
-"""Explains why a node's capacity cannot be verified, and what to change. Units: whole MiB of GPU memory."""
+"""Explains why a node's capacity cannot be verified, and how to fix this. Units: whole MiB of GPU memory."""
 
 from agents.kube.nodes import Node
 from agents.reconcile.labels import Shown, is_labelled, number_in_label
@@ -11,7 +11,9 @@ _WHO = "is NVIDIA's DRA driver, or the exporter, running here?"
 
 
 def doubt_of(pool: Pool, node: Node, shows: Shown, names: Names) -> str | None:
-    """Returns why the capacity is in doubt, or None if the node shows what its pool needs, by the pool's source."""
+    """Returns the reason why the node's capacity cannot be verified, or None. The pool's setting `source` decides which
+    evidence counts.
+    """
     if pool.source is Source.LABELS:
         return _by_labels(pool, node, shows)
     if pool.source is Source.SLICES:
@@ -40,8 +42,8 @@ def _by_labels(pool: Pool, node: Node, shows: Shown) -> str | None:
 def _unlike(node: Node, shows: Shown) -> str:
     """Returns the problem if the node has GPUs of several kinds, otherwise "".
 
-    Feature discovery labels one kind, with that kind's number (newGPULabelers in internal/lm of NVIDIA's device
-    plugin). The node's capacity shows that there are other kinds.
+    GPU feature discovery writes labels for only one kind, with the number of this kind's GPUs (newGPULabelers in
+    internal/lm of NVIDIA's device plugin). If the node's capacity has more GPUs, there are other kinds.
     """
     kind, replicas = (number_in_label(shows.labels, label) for label in (LABEL_GPU_COUNT, LABEL_GPU_REPLICAS))
     try:
@@ -70,9 +72,9 @@ def _by_slices(pool: Pool, shows: Shown, names: Names) -> str | None:
 
 
 def _by_either(pool: Pool, node: Node, shows: Shown, names: Names) -> str | None:
-    """Returns a doubt unless labels and slices each show all that is declared.
+    """Returns the reason if labels or ResourceSlices show less than the pool declares, else None.
 
-    Either labels or slices may be missing.
+    Either the labels or the ResourceSlices may be missing.
     """
     labelled = is_labelled(shows)
     if labelled and (doubt := _by_labels(pool, node, shows)):

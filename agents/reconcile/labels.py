@@ -1,7 +1,9 @@
-"""Remembers how a node was last verified, because labels and ResourceSlices disappear for minutes.
+"""Stores the labels and devices that last verified a node, because labels and ResourceSlices may be missing for
+minutes.
 
-Feature discovery removes its labels while it restarts, the kubelet removes a driver's slices while that restarts, and a
-driver upgrade removes both. A journal keeps labels and slices across runs. Times are whole seconds since 1970.
+GPU feature discovery removes its labels during a restart. The kubelet removes a DRA driver's ResourceSlices during the
+driver's restart. An upgrade of the NVIDIA driver removes both. A journal keeps the labels and devices between runs.
+Times are whole seconds since 1970.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,16 +17,17 @@ from tenancy.decode import DecodeError, decode
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
 
-# How long missing labels still count. While a driver upgrade builds and loads the driver, they are missing for minutes.
+# The time during which missing labels still count. An upgrade of the NVIDIA driver may take minutes.
 HOLD_SECONDS = 600
 _SHOWN = (LABEL_GPU_MEMORY, LABEL_GPU_COUNT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """A node's labels, and the MiB of each device by its ResourceSlices, the largest first.
+    """A node's labels, and the MiB of each device in its ResourceSlices, the largest first.
 
-    `devices` is None if the slices do not show the devices. In this case `problem` is the reason, if there are slices.
+    If the devices are not known, `devices` is None. `problem` is then the reason, or None if there are no
+    ResourceSlices.
     """
 
     labels: Mapping[str, str]
@@ -34,18 +37,18 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """The labels and devices that last verified a node of a memory pool, and since when they are missing."""
+    """The labels and devices that last verified a node, and the time since which they are missing."""
 
     labels: Mapping[str, str]
     missing_since: int | None = None
     devices: tuple[int, ...] | None = None
 
     def lapsed(self, now: int) -> bool:
-        """Returns True if labels and devices have been missing for so long that they no longer count."""
+        """Returns True if labels and devices have been missing for at least HOLD_SECONDS, and no longer count."""
         return self.missing_since is not None and now - self.missing_since >= HOLD_SECONDS
 
     def pool(self, ledger: Ledger) -> Pool | None:
-        """Returns the memory pool of these labels, or None if the ledger has no such pool any more."""
+        """Returns the memory pool of these labels, or None if the ledger no longer has such a pool."""
         return _memory_pool(ledger, self.labels)
 
 
@@ -55,21 +58,23 @@ def shown_by(node: Node, slices: Mapping[str, Published]) -> Shown:
 
 
 def number_in_label(labels: Mapping[str, str], label: str) -> int | None:
-    """Returns the number in feature discovery's label, or None if the label is missing or has no number."""
+    """Returns the number in a label of GPU feature discovery, or None if the label is missing or its value is not a
+    number.
+    """
     value = labels.get(label, "")
     return int(value) if value.isascii() and value.isdigit() else None
 
 
 def is_labelled(shows: Shown) -> bool:
-    """Returns True if feature discovery's labels show the devices."""
+    """Returns True if the labels of GPU feature discovery show the devices."""
     return None not in (number_in_label(shows.labels, label) for label in _SHOWN)
 
 
 def fill_in_missing(ledger: Ledger, shows: Shown, verified: Verified | None, now: int) -> Shown:
-    """Fills in labels and devices that have been missing for less than HOLD_SECONDS.
+    """Adds the last verified labels and devices where they have been missing for less than HOLD_SECONDS.
 
-    A device label or a slice that is present counts as it is. The same holds for another memory pool that verifies the
-    node.
+    Present device labels and ResourceSlices are not changed. If the present ones verify the node for a pool, nothing is
+    added.
     """
     if verified is None or verified.lapsed(now) or verified.pool(ledger) is None or _evidence(ledger, shows):
         return shows
@@ -85,9 +90,11 @@ def remember(
     now: int,
     slices: Mapping[str, Published] | None = None,
 ) -> dict[str, Verified]:
-    """Returns what is known of the nodes after they were read at `now`; `slices` are by the nodes' names.
+    """Returns the verified labels and devices by node, after the nodes were read at `now`. `slices` has the published
+    devices by node.
 
-    Forgets a node that is gone, that has no declared pool any more, or that advertises nothing any more.
+    Drops deleted nodes, and nodes that no longer have a declared pool. Also drops a node that advertises nothing after
+    its missing labels have ceased to count.
     """
     after = {}
     for node in nodes:
@@ -95,7 +102,7 @@ def remember(
         if evidence is not None:
             after[node.name] = evidence
         elif known is not None and known.pool(ledger) is not None:
-            # The time is at most `now`: a time from a clock that is ahead would prolong the wait.
+            # `since` is at most `now`, because a later time from a wrong clock would prolong the wait.
             since = now if known.missing_since is None else min(known.missing_since, now)
             entry = replace(known, missing_since=since)
             keys = {ledger.names.gpumem, ledger.names.gpu_count}
@@ -105,7 +112,7 @@ def remember(
 
 
 def to_journal(known: Mapping[str, Verified]) -> dict[str, object]:
-    """Returns the content of the journal. Tuples are lists, as JSON would read them."""
+    """Returns the content of the journal, with lists in place of tuples."""
     return {name: _entry(verified) for name, verified in known.items()}
 
 
@@ -125,7 +132,7 @@ def from_journal(content: Mapping[str, object]) -> dict[str, Verified]:
 
 
 def _evidence(ledger: Ledger, shows: Shown) -> Verified | None:
-    """Returns the labels and devices that verify the node for one memory pool, or None if they do not."""
+    """Returns the present labels and devices if they verify the node for one memory pool, else None."""
     pool = _memory_pool(ledger, shows.labels)
     if pool is None:
         return None

@@ -1,10 +1,12 @@
-"""reconcile: advertises gpumem on the nodes of the ledger's pools, and removes it again (record 0000).
+"""reconcile: advertises gpumem on the nodes of the ledger's pools, and removes it from other nodes.
 
-A pass reads the ledger, the nodes and the bound pods, writes what differs, and reads everything again as proof. The
-next pass starts when a watch shows work. If watches fail, or a pass left something wrong, it starts after an interval.
-A problem of one node or one pod is reported and does not stop the others.
+A pass reads the ledger, the nodes and the bound pods. Then the pass writes the differences, and reads the nodes again
+to check the result. The next pass starts when an event of a watch requires it. If a watch fails, or the last pass left
+an error, the next pass starts after the interval. A problem of one node or pod is reported, and the pass continues with
+the next node.
 
-Nobody scrapes a CronJob, so reconcile has no metrics: it writes Events on the node and log lines.
+reconcile has no metrics, because Prometheus cannot scrape a CronJob. Instead, it writes Events on the nodes and log
+lines.
 """
 
 import math
@@ -28,9 +30,9 @@ from agents.runtime.settings import RUN_SECONDS, SECONDS, read, text, variable
 from tenancy.ledger import Ledger
 from tenancy.names import LEDGER, RECONCILE, Names, journal
 
-# The rounds of writes in one pass, each followed by a new read.
+# The largest number of rounds in one pass. A round reads the nodes, and writes the differences.
 WRITES = 4
-# The least time from one pass to the next.
+# The shortest time from the start of one pass to the start of the next.
 PAUSE_SECONDS = 1.0
 
 
@@ -38,7 +40,7 @@ PAUSE_SECONDS = 1.0
 class Settings:
     """RUN_SECONDS is the length of a CronJob's run.
 
-    RUN_SECONDS is 0 in the Job of a rollout, which ends as soon as each pool has a node that is as wanted.
+    In the Job of a rollout, RUN_SECONDS is 0. This Job ends as soon as each pool has a node with the right capacity.
     """
 
     ledger_namespace: str = variable(text)
@@ -57,10 +59,10 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class PassOutcome:
-    """The end of a pass: what is wrong, the pools without a node, and the state to watch from.
+    """The result of a pass: the errors, the pools without a node, and the last state.
 
-    `failed` is True if an error ended the pass. `served` is True if each pool has a node that is as wanted. `hopeless`
-    is True if waiting would not help a rollout.
+    `failed` is True if an error ended the pass. `served` is True if each pool has a node with the right capacity.
+    `hopeless` is True if a rollout would wait for nothing.
     """
 
     wrong: tuple[str, ...] = ()
@@ -83,11 +85,9 @@ class Reconciler:
     log: Log
 
     def run(self) -> int:
-        """Returns 0 if the last pass did what it could, otherwise 1.
+        """Runs passes until the end of the run. Returns 1 if an error ended the last pass, else 0.
 
-        For a rollout's Job, each pool must also be served.
-
-        Raises AgentError.
+        In a rollout's Job, also returns 1 if a pool has no node with the right capacity. Raises AgentError.
         """
         self.log.info("starts", **asdict(self.settings))
         with closing(EventWait(self.api, self.clock, self.log)) as events:
@@ -102,19 +102,19 @@ class Reconciler:
             return 0
         empty = (f"pool {name}: no node matches its node_selector" for name in outcome.without_nodes)
         self.log.error(f"not up to date: {'; '.join((*outcome.wrong, *empty))}")
-        # A separate alert covers nodes with a wrong capacity. So only a failed run should miss its heartbeat.
+        # Nodes with a wrong capacity have a separate alert, so such a run still counts as a success.
         once = self.settings.run_seconds == 0
         return int(outcome.failed or (once and not outcome.served))
 
     def _keep(self, events: EventWait) -> PassOutcome:
-        """Repeats passes until the run is over. Returns the outcome of the last one."""
+        """Repeats passes until the end of the run. Returns the outcome of the last pass."""
         once = self.settings.run_seconds == 0
         lasts = seconds_left(self.settings.run_seconds, self.settings.pod_name, self.clock.now())
         end = math.inf if once else self.clock.monotonic() + lasts
         while True:
             began = self.clock.monotonic()
             outcome = self.attempt()
-            # A rollout must not wait for nodes that are missing.
+            # A rollout must not wait for missing nodes.
             if once and (outcome.served or outcome.hopeless):
                 return outcome
             due = began + self.settings.interval_seconds
@@ -125,7 +125,7 @@ class Reconciler:
             self.clock.sleep(max(0.0, due - self.clock.monotonic()))
 
     def attempt(self) -> PassOutcome:
-        """Makes a pass. If the API is slow or away, this pass fails and the run goes on."""
+        """Makes a pass. If the API server is slow or does not answer, the pass fails and the run continues."""
         try:
             return self._pass()
         except ApiError as error:
@@ -143,7 +143,8 @@ class Reconciler:
             return self._retire(stored)
         promised = stored.ledger()
         if promised.names.capacity_finalizer not in stored.finalizers:
-            # The stack is removing this part. Nobody would remove capacity that is advertised now.
+            # Without its finalizer, the stack is removing reconcile. If this pass advertised capacity, nobody would
+            # remove it.
             self.log.info("nothing to do: the ledger advertises nothing")
             return PassOutcome()
         last = self._settle(stored, promised, self._recall())
@@ -161,9 +162,9 @@ class Reconciler:
         )
 
     def _retire(self, stored: StoredLedger) -> PassOutcome:
-        """Removes the keys from every node, and then the finalizer.
+        """Removes the keys from every node, and then the ledger's finalizer.
 
-        Its name has the domain, even if the ledger's data is broken.
+        The domain of the keys comes from the finalizer's name, so that this works even if the ledger is unreadable.
         """
         mine = {
             finalizer: names for finalizer in stored.finalizers if (names := Names.of_capacity_finalizer(finalizer))
@@ -190,9 +191,9 @@ class Reconciler:
         return PassOutcome()
 
     def _recall(self) -> Record | None:
-        """Reads how nodes were verified before.
+        """Reads the journal with the last verified labels and devices.
 
-        Returns None if that is not known: then a missing label counts as gone at once.
+        Returns None if the journal is missing or unreadable. A missing label then no longer counts at all.
         """
         try:
             record = self._journal.find()
@@ -208,12 +209,12 @@ class Reconciler:
         return Journal(api=self.api, namespace=self.settings.ledger_namespace, name=journal(RECONCILE))
 
     def _settle(self, stored: StoredLedger, wanted: Ledger, record: Record | None) -> Settled:
-        """Writes until the nodes show what is wanted. Skips nodes that refused a write."""
+        """Writes until the nodes have the right capacity. Skips each node for which the API server refused a write."""
         known = {} if record is None else labels.from_journal(record.content)
         refused: dict[str, ApiError] = {}
         for writes_left in range(WRITES, -1, -1):
             seen = cache.read(self.api, wanted)
-            now = self.api.time or self.clock.now()  # all runs share the server's clock
+            now = self.api.time or self.clock.now()  # the API server's clock is the same for all runs
             seen.now = int(now.timestamp())
             if record is not None:
                 seen.verified = known = labels.remember(wanted, seen.nodes.values(), known, seen.now, seen.published())
@@ -229,7 +230,7 @@ class Reconciler:
         return last
 
     def _keep_journal(self, record: Record, known: Mapping[str, Verified]) -> None:
-        """Writes the journal, unless another run wrote since it was read."""
+        """Writes the journal, unless another run wrote it after `record` was read."""
         content = labels.to_journal(known)
         if content == record.content:
             return
@@ -239,7 +240,7 @@ class Reconciler:
             self.log.warning(f"the nodes' labels were not recorded: {error}")  # capacity matters more
 
     def _report(self, last: Settled) -> tuple[str, ...]:
-        """Reports the findings. Returns what is wrong."""
+        """Writes the findings to the log and to Events. Returns the errors."""
         for finding in last.findings:
             self.log.warning(finding.note, **_fields(finding))
             self._record(finding, warning=True)
@@ -253,7 +254,7 @@ class Reconciler:
         return (*refused, *unsettled)
 
     def _write(self, names: Names, change: NodePatch, refused: dict[str, ApiError]) -> None:
-        """Writes one node. Notes a refusal for this node. Raises ApiError if there is no answer at all."""
+        """Writes to one node. Adds a refusal to `refused`. Raises ApiError if the API server does not answer."""
         try:
             self.api.merge_patch(below(NODES, change.node.name, "status"), decide.status_patch(names, change))
         except ApiError as error:
@@ -282,7 +283,7 @@ class Reconciler:
         recorder.try_record(event, self.clock.now(), self.log)
 
     def _count_nodes(self, last: Settled) -> dict[str, frozenset[str]]:
-        """Returns the nodes of each memory pool. Warns if a pool has fewer or more nodes than declared."""
+        """Returns the nodes of each memory pool. Logs a warning if their number is not the declared number."""
         promised, snapshot = last.ledger, last.cache.snapshot()
         found = {
             pool.name: frozenset(node.name for node in decide.members(promised, pool, snapshot))

@@ -1,4 +1,4 @@
-"""Keeps the state that a pass of reconcile left, and waits until a watch shows work for the next pass."""
+"""Waits with watches until reconcile must make its next pass."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,9 @@ from tenancy.names import LEDGER
 
 @dataclass(frozen=True, kw_only=True)
 class Settled:
-    """The state that a pass read last, with the actions that are left. `refused` has the refused writes by node."""
+    """The state at the end of a pass, and the actions that are still needed. `refused` has the errors of refused writes
+    by node.
+    """
 
     stored: StoredLedger
     ledger: Ledger
@@ -36,12 +38,12 @@ class Settled:
 
     @property
     def wanting(self) -> frozenset[str]:
-        """Returns the names of the nodes that are not as wanted."""
+        """Returns the names of the nodes with a wrong or unverified capacity."""
         blocked = {finding.node.name for finding in self.findings if finding.blocking}
         return frozenset(blocked.union(change.node.name for change in self.changes))
 
     def makes_due(self, events: Iterable[Object]) -> bool:
-        """Applies the events to the cache. Returns True if a pass would now decide anything else."""
+        """Applies the events to the cache. Returns True if a new pass would have different actions."""
         changed = False
         for event in events:
             if event["object"].get("kind") == "ConfigMap" and event["type"] != "BOOKMARK":
@@ -50,7 +52,7 @@ class Settled:
         return changed and decide.decide(self.ledger, self.cache.snapshot()) != self.actions
 
     def sources(self) -> tuple[WatchSource, ...]:
-        """Returns the collections that the next pass depends on."""
+        """Returns the sources for the watches: the ledger, and the collections of the cache."""
         path, version = self.stored.collection, self.stored.resource_version
         return (WatchSource(path=path, resource_version=version, parameters=name_selector(LEDGER)), *self.cache.sources)
 
@@ -63,9 +65,9 @@ class EventWait:
     _watches: Watches | None = None
 
     def wait(self, settled: Settled | None, until: float) -> bool:
-        """Returns True as soon as a watch shows work for a pass, False at the monotonic time `until`.
+        """Returns True as soon as an event makes a new pass necessary, or False at the monotonic time `until`.
 
-        Returns False earlier if there are no watches. Raises AgentError.
+        Returns False earlier if there is no watch or a watch fails. Raises AgentError.
         """
         if settled is None:
             self.close()
@@ -79,7 +81,7 @@ class EventWait:
                 self.close()
                 return False
             due = settled.makes_due(events)
-            del events  # frees the events before more are decoded
+            del events  # frees the events' memory before more events are decoded
             if due:
                 return True
         return False

@@ -1,1 +1,1 @@
-"""Provides every agent's settings, logs, time, HTTP and metrics."""
+"""The settings, logs, time, HTTP and metrics of all agents."""

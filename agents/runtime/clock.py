@@ -1,4 +1,4 @@
-"""Provides a clock that tests can replace, the passes of a run, and the length of a CronJob's run."""
+"""A clock that tests can replace, the timing of passes, and the length of a CronJob's run."""
 
 import re
 import time
@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-# The most by which the time of day and the monotonic clock may differ between two passes.
+# Between two passes, the time of day and the monotonic clock may differ by at most this.
 JUMP_SECONDS = 5
-# The most that this node's time of day and the API server's may differ.
+# This node's and the API server's time of day may differ by at most this.
 APART_SECONDS = 30
-# A container that starts up to this late runs its whole time. If it starts later, its run is shortened to end at the
-# same time. So the last pass is over before the Job's deadline (components/base/agent.py).
+# A container that starts at most this late runs for its full time. A later container has a shorter run, so that its
+# last pass ends before the Job's deadline (components/base/agent.py).
 PROMPT_SECONDS = 3
 _MINUTE_SECONDS = 60
-# A pod's name is <CronJob>-<minutes since 1970>-<5 letters>: getJobName in pkg/controller/cronjob/utils.go of
-# Kubernetes.
+# The name of a CronJob's pod is <CronJob>-<minutes since 1970>-<5 letters> (getJobName in
+# pkg/controller/cronjob/utils.go of Kubernetes).
 _POD_NAME = re.compile(r".+-(\d+)-[a-z0-9]{5}")
 
 
@@ -25,14 +25,14 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True)
 class Clock:
-    """Reads monotonic seconds and the time of day in UTC, and sleeps by the monotonic clock."""
+    """Reads the monotonic clock and the time of day in UTC, and sleeps."""
 
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], datetime] = _utc_now
 
     def passes(self, *, run_seconds: float, interval_seconds: float) -> Iterator[None]:
-        """Yields once for each pass: at once, then after every interval, never after the run's end."""
+        """Yields at the start of each pass: at once, then after each interval until the end of the run."""
         end = self.monotonic() + run_seconds
         while True:
             started = self.monotonic()
@@ -46,14 +46,16 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """The time of a pass: monotonic seconds, the API server's time of day, and this node's."""
+    """The time of a pass: monotonic seconds, the API server's time of day, and this node's time of day."""
 
     at: float
     server: datetime
     local: datetime
 
     def problem(self, before: "Moment | None") -> str | None:
-        """Returns why the time of day is wrong, or None. `before` is the moment of the last pass."""
+        """Returns the reason why the time of day is wrong, or None if it is right. `before` is the moment of the last
+        pass.
+        """
         apart = (self.server - self.local).total_seconds()
         if abs(apart) > APART_SECONDS:
             return f"the API server's clock and this node's are {abs(apart):.0f} s apart"
@@ -62,11 +64,11 @@ class Moment:
 
 
 def seconds_left(run_seconds: float, pod_name: str, now: datetime) -> float:
-    """Returns `run_seconds`, or less if the CronJob's pod started late, because the Job's deadline does not move."""
+    """Returns `run_seconds`, or less if the CronJob's pod started late. The Job's deadline stays the same."""
     scheduled = _POD_NAME.fullmatch(pod_name)
-    if scheduled is None:  # a Job that somebody made by hand
+    if scheduled is None:  # somebody created this Job by hand
         return run_seconds
     late = now.timestamp() - int(scheduled[1]) * _MINUTE_SECONDS
-    if not 0 <= late < _MINUTE_SECONDS:  # the number has another meaning, or the clocks disagree
+    if not 0 <= late < _MINUTE_SECONDS:  # the number is not a time, or the clocks disagree
         return run_seconds
     return max(0.0, min(run_seconds, run_seconds + PROMPT_SECONDS - late))

@@ -2,7 +2,7 @@
 
 
 class AgentError(Exception):
-    """An error that an operator can solve. It is logged in one line, without a traceback."""
+    """An error that an operator can fix. The log has its message without a traceback."""
 
     @property
     def transient(self) -> bool:
@@ -11,4 +11,4 @@ class AgentError(Exception):
 
 
 class StoppedError(BaseException):
-    """SIGTERM came. It is a BaseException, so that no handler of ordinary errors catches it."""
+    """SIGTERM came. This class is a BaseException, so that code for ordinary errors does not catch it."""

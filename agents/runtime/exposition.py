@@ -1,4 +1,4 @@
-"""Renders and parses the part of the Prometheus text format that our metrics use. Strict both ways.
+"""Writes and reads the part of the Prometheus text format that the agents' metrics use.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -12,7 +12,7 @@ from agents.runtime.errors import AgentError
 
 
 class ExpositionError(AgentError):
-    """The text is not in the format. No part of it is used."""
+    """The text is not in the Prometheus text format. The reader must not use any part of the text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class MetricType(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """The meaning of a metric, and its labels. docs/reference/metrics.md is generated from all of them."""
+    """The meaning of a metric, and its labels. The page docs/reference/metrics.md is generated from all metrics."""
 
     text: str
     labels: tuple[str, ...] = ()
@@ -57,12 +57,12 @@ _ESCAPES = str.maketrans(_ESCAPED)
 
 
 def render(samples: Iterable[Sample], metrics: Mapping[str, Metric]) -> str:
-    """Returns the text of these gauges, grouped by name. Each name is in `metrics`."""
+    """Returns the text of these gauges, grouped by name. `metrics` must contain each name."""
     return render_families(gauges(samples, metrics))
 
 
 def gauges(samples: Iterable[Sample], metrics: Mapping[str, Metric]) -> tuple[Family, ...]:
-    """Groups the samples by name. Each group has the help text of its metric in `metrics`."""
+    """Groups the samples by name. `metrics` has the help text of each name."""
     grouped: dict[str, list[Sample]] = {}
     for sample in samples:
         grouped.setdefault(sample.name, []).append(sample)
@@ -81,9 +81,9 @@ def render_families(families: Iterable[Family]) -> str:
 
 
 def parse(text: str, passed_over: tuple[str, ...] = ()) -> tuple[Sample, ...]:
-    """Reads every sample except samples of the `passed_over` metrics.
+    """Returns all samples of the text except those of the metrics in `passed_over`.
 
-    Raises ExpositionError for a line that is no sample, and for a text that breaks off.
+    Raises ExpositionError for an invalid line, and for an incomplete text.
     """
     if text and not text.endswith("\n"):
         raise ExpositionError("the text is truncated in its last line")

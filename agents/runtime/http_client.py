@@ -1,4 +1,4 @@
-"""Sends GET within the cluster, without proxy or redirects. A deadline and a size limit hold for the whole answer."""
+"""Sends GET requests within the cluster, without proxies or redirects. Limits the time and the size of a response."""
 
 import http.client
 import threading
@@ -8,19 +8,21 @@ from collections.abc import Callable
 
 from agents.runtime.errors import AgentError
 
-TIMEOUT_SECONDS = 1.5  # the limit for each step
-# The limit for the whole request, even if the server sends a byte now and then or the name does not resolve. It is
-# below the 2 s within which SIGTERM must end a run.
+TIMEOUT_SECONDS = 1.5  # The timeout of each connect and each read.
+# The timeout of the whole request, even if the server sends its response very slowly or DNS does not answer. This
+# timeout is below 2 s, the time in which a run must end after SIGTERM.
 TOTAL_SECONDS = 1.9
 LIMIT_BYTES = 4 * 2**20
 
 
 class FetchError(AgentError):
-    """There was no complete answer of status 200."""
+    """There was no complete response with status 200."""
 
 
 def fetch(url: str, most_bytes: int | None = None) -> bytes:
-    """Returns the body at an http or https URL, of at most `most_bytes` or LIMIT_BYTES. Raises FetchError."""
+    """Returns the body at an http or https URL. The body may have `most_bytes`, by default LIMIT_BYTES. Raises
+    FetchError.
+    """
     limit_bytes = LIMIT_BYTES if most_bytes is None else most_bytes
     body = _within(TOTAL_SECONDS, lambda: _fetch(url, limit_bytes))
     if body is None:
@@ -30,10 +32,10 @@ def fetch(url: str, most_bytes: int | None = None) -> bytes:
 
 
 def _within(seconds: float, get: Callable[[], bytes]) -> bytes | None:
-    """Returns what `get` returns, or raises its error. Returns None if `get` has not ended in time.
+    """Returns the result of `get`, or raises its error. Returns None if `get` has not ended in time.
 
-    In that case the thread of `get` is left alone, since nothing can stop a resolver. A daemon thread keeps no process
-    alive.
+    The thread of a late `get` continues, because Python cannot stop a DNS lookup. The process may end before this
+    daemon thread.
     """
     answers: list[bytes] = []
     errors: list[Exception] = []
@@ -52,8 +54,8 @@ def _within(seconds: float, get: Callable[[], bytes]) -> bytes | None:
     return answers[0] if answers else None
 
 
-# Proxies are not handled, because the environment may name a proxy for the outside. Redirects are not handled, because
-# the server may be a tenant's.
+# Proxies are not used, because a proxy in the environment is for addresses outside the cluster. Redirects are not
+# followed, because the server may belong to a tenant.
 _HANDLERS = (
     urllib.request.HTTPHandler,
     urllib.request.HTTPSHandler,
@@ -69,7 +71,7 @@ def _fetch(url: str, limit_bytes: int) -> bytes:
         opener.add_handler(handler())
     try:
         body = _read(opener, url, limit_bytes + 1)
-    except (OSError, http.client.HTTPException, ValueError) as error:  # the address may cause a ValueError
+    except (OSError, http.client.HTTPException, ValueError) as error:  # an invalid address causes a ValueError
         raise FetchError(f"{url}: {getattr(error, 'reason', None) or error}") from None
     if len(body) > limit_bytes:
         raise FetchError(f"{url}: the answer is over {limit_bytes} bytes")

@@ -1,9 +1,9 @@
-"""Parses requests and encodes responses of HTTP/1.1 for our servers, without sockets."""
+"""Parses HTTP/1.1 requests and encodes responses for the agents' servers. Does no I/O."""
 
 import http.client
 from dataclasses import dataclass
 
-HEAD_BYTES = 16 * 2**10  # the most bytes of the request line and all headers
+HEAD_BYTES = 16 * 2**10  # the largest size of the request line and all headers
 HEAD_END = b"\r\n\r\n"
 PLAIN = "text/plain; charset=utf-8"
 SAMPLES = "text/plain; version=0.0.4; charset=utf-8"  # for Prometheus
@@ -12,7 +12,7 @@ JSON = "application/json"
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """A client's request; `path` is without a query."""
+    """A client's request. `path` does not include the query."""
 
     method: str
     path: str
@@ -26,7 +26,7 @@ class HttpResponse:
     kind: str = JSON
 
     def encoded(self, *, last: bool) -> bytes:
-        """Returns the bytes to send. After the `last` response the connection ends."""
+        """Returns the bytes to send. The server closes the connection after the `last` response."""
         head = (
             f"HTTP/1.1 {self.status} {http.client.responses[self.status]}\r\n"
             f"Content-Type: {self.kind}\r\nContent-Length: {len(self.body)}\r\n"
@@ -39,12 +39,12 @@ def sentence(status: int, text: str) -> HttpResponse:
 
 
 class RequestError(ValueError):
-    """The server refuses the request; the message gives the reason."""
+    """The server refuses the request. The message gives the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """The parsed request line and headers. `last` is True if the client sends no more requests."""
+    """The parsed request line and headers. `last` is True if this is the client's last request."""
 
     method: str
     path: str
@@ -53,7 +53,7 @@ class Head:
 
 
 def read_head(text: bytes, most_body_bytes: int) -> Head:
-    """Parses the text before the empty line. Raises RequestError, also if the body would be too long."""
+    """Parses the request line and the headers. Raises RequestError, also for a body that is too long."""
     first, *lines = text.split(b"\r\n")
     headers: dict[bytes, bytes] = {}
     for line in lines:
@@ -65,7 +65,7 @@ def read_head(text: bytes, most_body_bytes: int) -> Head:
     if len(words) != 3 or words[2] not in ("HTTP/1.0", "HTTP/1.1"):
         raise RequestError("is not an HTTP/1.1 request")
     length = headers.get(b"content-length", b"0")
-    # The digits are counted first, because Python refuses to read very long numbers.
+    # The number of digits is checked first, because int() refuses very long numbers.
     if b"transfer-encoding" in headers or not length.isdigit() or len(length) > 18 or int(length) > most_body_bytes:
         raise RequestError(f"the body must have a Content-Length of at most {most_body_bytes}")
     last = words[2] == "HTTP/1.0" or headers.get(b"connection", b"").lower() == b"close"

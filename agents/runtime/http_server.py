@@ -1,8 +1,7 @@
 """Serves the extender's verbs over TLS, with a thread for each connection.
 
-http.server takes twice the CPU for a request. This server listens on the pod's loopback, where kube-scheduler is the
-only client. The module open_server.py
-serves the ports that the cluster can reach, in a separate thread.
+This server needs half as much CPU per request as Python's http.server. It listens on 127.0.0.1, where kube-scheduler is
+the only client. For ports that the cluster can reach, see open_server.py.
 """
 
 import errno
@@ -26,17 +25,17 @@ from agents.runtime.http_message import (
     sentence,
 )
 
-# The most connections. kube-scheduler binds many pods at once, each over its own connection.
+# The largest number of connections. kube-scheduler binds many pods at the same time, each over a separate connection.
 CONNECTIONS = 512
-# These errors of accept() mean that descriptors or their memory have run out.
+# accept() raises these errors when file descriptors or their memory are exhausted.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 EXHAUSTED_SECONDS = 0.05
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Passes each request to `answer`, in the thread of its connection. Raises AgentError if the port is taken.
+    """Answers each request with `answer`, in the connection's thread. Raises AgentError if the port is in use.
 
-    Refuses a request with a longer body than `body_bytes`, without reading the body.
+    Refuses a request with a body of more than `body_bytes`, and does not read the body.
     """
 
     allow_reuse_address = True
@@ -64,13 +63,13 @@ class Server(socketserver.ThreadingTCPServer):
             raise AgentError(f"cannot listen on port {port}: {error}") from None
 
     def get_request(self) -> tuple[socket.socket, object]:
-        """Accepts a connection. Waits if descriptors run out; meanwhile the client stays in the kernel's queue."""
+        """Accepts a connection. If file descriptors are exhausted, waits. The client then stays in the kernel's queue."""
         try:
             return super().get_request()
         except OSError as error:
             if error.errno in EXHAUSTED:
                 time.sleep(EXHAUSTED_SECONDS)
-            raise  # the base class treats this error as a client that closed
+            raise  # the base class ignores this error, as after a client's close
 
     def process_request(self, request: object, client_address: object) -> None:
         if not self._slots.acquire(blocking=False):
@@ -78,7 +77,7 @@ class Server(socketserver.ThreadingTCPServer):
             return
         try:
             super().process_request(request, client_address)  # type: ignore[arg-type]
-        except RuntimeError:  # no new thread can start
+        except RuntimeError:  # the process cannot start a new thread
             self._slots.release()
             raise
 
@@ -89,7 +88,7 @@ class Server(socketserver.ThreadingTCPServer):
             self._slots.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignores clients that closed, or that have no certificate of ours."""
+        """Ignores errors of a closed connection or of a client without a valid certificate."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]  # as it was handed in
 
@@ -102,7 +101,7 @@ class _Handler(socketserver.StreamRequestHandler):
     def setup(self) -> None:
         self.request.settimeout(self.server.idle_seconds)
         if self.server.tls is not None:
-            # TLS starts here and not in the accepting thread, which a silent client would block.
+            # TLS starts in this thread, because a silent client would block the thread that accepts connections.
             self.request = self.server.tls.wrap_socket(self.request, server_side=True)
         super().setup()
 
@@ -128,7 +127,7 @@ class _Handler(socketserver.StreamRequestHandler):
         self.request.close()
 
     def _text(self) -> bytes:
-        """Reads up to the empty line. Returns b"" at the end of the connection."""
+        """Reads the request line and the headers. Returns b"" at the end of the connection."""
         text = b""
         while not text.endswith(HEAD_END):
             line = self.rfile.readline(HEAD_BYTES - len(text))

@@ -1,4 +1,4 @@
-"""Logs JSON lines to stdout, one for each event: ts, level, agent, message and the event's own fields."""
+"""Writes log lines as JSON to stdout, with ts, level, agent, message and further fields."""
 
 import json
 from collections.abc import Mapping
@@ -9,10 +9,10 @@ from typing import TextIO
 
 @dataclass(frozen=True)
 class Log:
-    """Writes the log of one agent. Each line is one write, so that the lines of two threads do not mix.
+    """Writes the log of one agent. Each line is a single write, so that the lines of two threads do not mix.
 
-    Each line is flushed at once. The standard library's logging reserves field names (name, process) and ignores a
-    broken stream.
+    Each line is flushed at once. The standard library's logging is not used, because it reserves the field names `name`
+    and `process`, and ignores errors of the stream.
     """
 
     agent: str

@@ -1,4 +1,4 @@
-"""Counters and histograms that many threads write and a scrape reads."""
+"""Counters and histograms that any thread may write and read."""
 
 import threading
 from bisect import bisect_left
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from agents.runtime.exposition import Family, MetricType, Sample
 
-# The buckets' limits in seconds. They cover answers within the process and calls of the API.
+# The upper bounds of the buckets in seconds, for answers from memory (below 1 ms) and for requests to the API server
+# (up to 5 s).
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -28,7 +29,7 @@ class Counter:
 
 
 class Histogram:
-    """Counts durations in buckets, separately for each value of one label."""
+    """A histogram of durations, with separate buckets for each value of one label."""
 
     def __init__(self, name: str, text: str, label: str) -> None:
         self._name, self._text, self._label = name, text, label

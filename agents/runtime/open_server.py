@@ -1,9 +1,9 @@
-"""Serves pages to Prometheus, to probes and to other agents, in one thread.
+"""Serves pages to Prometheus, to the kubelet and to other agents, in one thread.
 
-Anybody in the cluster may reach these ports if no NetworkPolicy forbids it, and the agents have little memory. So the
-server bounds the connections (in all and from one address), the time for each, and the size of a request. The server
-also bounds how often a page is made, and its share of a CPU. A new connection replaces the oldest one. So nobody can
-keep others out by holding connections.
+Without a NetworkPolicy, any pod in the cluster can reach these ports, and the agents have little host memory. The
+server limits the number of connections, in total and from one address. It also limits the time of each connection, the
+size of a request, the rate of new pages and its share of a CPU. If there are too many connections, a new connection
+replaces the oldest one, so that no client can block the other clients.
 """
 
 import http.client
@@ -31,17 +31,17 @@ from agents.runtime.http_message import (
 from agents.runtime.http_server import EXHAUSTED, EXHAUSTED_SECONDS
 
 CONNECTIONS = 64
-# The most connections from one address. Address translation may give several clients the same address.
+# The largest number of connections from one address. Several clients may have the same address because of NAT.
 CONNECTIONS_A_SOURCE = 8
-# The time in which a client must send a whole request, and then read the whole answer.
+# A client must send its whole request within this time, and read the whole response within the same time again.
 STEP_SECONDS = 5.0
-# A page is served again without a change for this long.
+# The server sends the same page again for this time.
 AGAIN_SECONDS = 0.1
-# The server's share of one CPU, and the seconds of CPU time that may be saved up or owed.
+# The server's share of one CPU, and the largest surplus or debt of CPU time in seconds.
 CPU_SHARE = 0.5
 CPU_SECONDS = 0.1
 _AT_ONCE = 32
-# The size of the kernel's buffers of a connection, which count as the container's memory.
+# The sizes of a connection's kernel buffers, which count as host memory of the container.
 _RECEIVE_BYTES = HEAD_BYTES
 _SEND_BYTES = 64 * 2**10
 _REPEATED = (http.client.OK, http.client.SERVICE_UNAVAILABLE)
@@ -49,7 +49,7 @@ _REPEATED = (http.client.OK, http.client.SERVICE_UNAVAILABLE)
 
 @dataclass(eq=False, kw_only=True)
 class _Connection:
-    """A client, its address, and the monotonic time `due` by which the client must send or read."""
+    """A client and its address. The client must send or read before the monotonic time `due`."""
 
     socket: socket.socket
     source: str
@@ -59,9 +59,9 @@ class _Connection:
 
 
 class OpenServer:
-    """Passes each request to `answer`, one after another. Each connection carries one request, without a body.
+    """Answers one request after another with `answer`. Each connection has only one request, without a body.
 
-    Host "" stands for every address. Raises AgentError if the port is taken.
+    With the host "", the server listens on every address. Raises AgentError if the port is in use.
     """
 
     def __init__(self, host: str, port: int, answer: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -95,7 +95,7 @@ class OpenServer:
         self._listener.close()
 
     def serve_forever(self, poll_interval: float = 0.5) -> None:
-        """Serves until `shutdown`. Sleeps after the server has used more than its share of the CPU."""
+        """Serves until `shutdown`. Sleeps when the server has used more than its share of the CPU."""
         self._rests.clear()
         saved, at = CPU_SECONDS, time.monotonic()
         try:
@@ -111,7 +111,9 @@ class OpenServer:
             self._rests.set()
 
     def shutdown(self) -> None:
-        """Ends `serve_forever` from any thread, and waits until it has ended. Leaving the context does the same."""
+        """Ends `serve_forever`, and waits for its end. Any thread may call this. The end of the `with` block calls it
+        too.
+        """
         self._stopping.set()
         self._rests.wait(STEP_SECONDS)
 
@@ -119,7 +121,7 @@ class OpenServer:
         for key, _ in self._selector.select(seconds):
             if key.data is None:
                 self._accept()
-            elif key.data in self._connections:  # otherwise a new connection has replaced this one
+            elif key.data in self._connections:  # a new connection may have replaced this one
                 self._advance(key.data)
         now = time.monotonic()
         while (oldest := next(iter(self._connections), None)) and oldest.due < now:
@@ -131,8 +133,8 @@ class OpenServer:
                 client, address = self._listener.accept()
             except OSError as error:
                 if error.errno in EXHAUSTED:
-                    # Descriptors have run out, so clients wait in the kernel's queue. Closing a connection frees a
-                    # descriptor.
+                    # File descriptors are exhausted, so clients wait in the kernel's queue. Closing a connection frees
+                    # a descriptor.
                     if oldest := next(iter(self._connections), None):
                         self._close(oldest)
                     time.sleep(EXHAUSTED_SECONDS)
@@ -140,7 +142,9 @@ class OpenServer:
             self._admit(client, address[0])
 
     def _admit(self, client: socket.socket, source: str) -> None:
-        """Accepts a client. Closes the oldest connection if the client's address, or the server, has too many."""
+        """Adds a client's connection. Closes the oldest connection if there are too many, in total or from this
+        address.
+        """
         same = [each for each in self._connections if each.source == source]
         if len(same) >= CONNECTIONS_A_SOURCE:
             self._close(same[0])
@@ -151,10 +155,10 @@ class OpenServer:
         connection = _Connection(socket=client, source=source, due=0)
         self._selector.register(client, selectors.EVENT_READ, connection)
         self._renew(connection)
-        self._advance(connection)  # the request has often arrived already; an answer now comes before any replacement
+        self._advance(connection)  # the request may have arrived already
 
     def _advance(self, connection: _Connection) -> None:
-        """Reads once, or sends, without waiting. Closes the connection after the response."""
+        """Reads or sends once without waiting. Closes the connection after the response."""
         try:
             if not connection.to_send:
                 received = connection.socket.recv(HEAD_BYTES)
@@ -188,9 +192,9 @@ class OpenServer:
         return self._page(HttpRequest(head.method, head.path))
 
     def _page(self, request: HttpRequest) -> HttpResponse:
-        """Returns the response, or the same response as a moment ago.
+        """Returns the response to the request. Repeats a response within AGAIN_SECONDS.
 
-        Keeps only status 200, because a client may try any path.
+        Stores only responses with status 200 or 503, because a client may request any path.
         """
         now = time.monotonic()
         if now - self._pages_at > AGAIN_SECONDS:
@@ -218,7 +222,7 @@ class OpenServer:
 
 
 class MetricsSource(Protocol):
-    """Returns metrics and health of an agent, each as a status and a body."""
+    """An agent with metrics and health. Both methods return an HTTP status and a body."""
 
     def metrics(self) -> tuple[int, str]: ...
 

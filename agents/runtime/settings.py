@@ -1,4 +1,4 @@
-"""Reads an agent's settings from its environment into a frozen dataclass. Each field has a parser."""
+"""Reads an agent's settings from environment variables into a dataclass. Each field has a parser."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class SettingsError(AgentError):
-    """The environment is wrong. Each of `problems` names a variable, its value and what to change."""
+    """Environment variables are missing or invalid. Each of `problems` contains a variable's name and its error."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -19,13 +19,13 @@ class SettingsError(AgentError):
 
 
 def variable(parse: Callable[[str], T]) -> T:
-    """Declares a field that is read from the variable of its name in upper case. `parse` raises ValueError."""
+    """Declares a field. Its environment variable is the field's name in upper case. `parse` may raise ValueError."""
     declared: T = field(metadata={"parse": parse})
     return declared
 
 
 def read(kind: type[T], environ: Mapping[str, str]) -> T:
-    """Reads an instance of the dataclass `kind`. Raises SettingsError with all problems."""
+    """Returns an instance of the dataclass `kind`. Raises SettingsError with all problems."""
     problems: list[str] = []
     values: dict[str, Any] = {}
     for each in fields(kind):  # type: ignore[arg-type]  # every caller passes a dataclass
@@ -45,26 +45,28 @@ def read(kind: type[T], environ: Mapping[str, str]) -> T:
 
 
 def text(value: str) -> str:
-    """Accepts any text that is not empty."""
+    """Returns the text. Raises ValueError for an empty text."""
     if not value.strip():
         raise ValueError("must not be empty")
     return value
 
 
 def listed(value: str) -> tuple[str, ...]:
-    """Accepts names separated by commas, or no name at all."""
+    """Returns the names in a comma-separated list, which may be empty."""
     return tuple(name for name in value.split(",") if name)
 
 
 def flag(value: str) -> bool:
-    """Accepts only true or false, so that no spelling of DRY_RUN is misread."""
+    """Returns the boolean. Raises ValueError for any text except `true` and `false`, so that a typing error in DRY_RUN
+    is noticed.
+    """
     if value not in ("true", "false"):
         raise ValueError("must be true or false")
     return value == "true"
 
 
 def whole(at_least: int, at_most: int) -> Callable[[str], int]:
-    """Returns a parser of whole numbers within the bounds."""
+    """Returns a parser of whole numbers from `at_least` to `at_most`."""
 
     def parse(value: str) -> int:
         if not (value.isascii() and value.isdigit()) or not at_least <= int(value) <= at_most:

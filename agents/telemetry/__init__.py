@@ -1,1 +1,1 @@
-"""Provides measured GPU memory: a device, its ResourceSlice, and the client of the exporters."""
+"""Measured GPU memory: devices, their ResourceSlices, and a client of the exporters."""

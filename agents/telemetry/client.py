@@ -1,4 +1,4 @@
-"""Asks each node's exporter for its measurements, or reports why the measurements are not known."""
+"""Reads the telemetry of each node from its exporter, or the reason why the telemetry is not known."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,21 +18,21 @@ from tenancy.ledger import Ledger, Pool, SeveralPoolsError
 from tenancy.names import EXPORTER, LABEL_NAME, Names
 from tenancy.units import MIB
 
-# Two readings less than this apart are the same reading.
+# If the times of two readings differ by less than this, they are the same reading.
 _STEP_SECONDS = 1.0
-# The most exporters that are asked at the same time, so that an exporter that hangs delays no other.
+# The largest number of exporters to scrape at the same time. An exporter that hangs does not delay these others.
 _AT_ONCE = 64
-# No exporter is asked after this time, so that the first readings do not become stale.
+# The longest time for all scrapes, so that the first readings are still fresh at the end.
 _ROUND_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTelemetry:
-    """The known devices of a pool's node. Fields that a Reading also has mean the same here.
+    """The known devices of a pool's node, with the fields of a Reading.
 
-    `problem` is why nothing is known of the node. If there are `devices`, `problem` concerns the other devices.
-    `excluded` also has the devices that the node's annotation excludes. `read_at` is the time of the reading on the
-    reader's monotonic clock. `repeated` is True if the last sample had the same reading.
+    If some or all devices are not known, `problem` is the reason. `excluded` also contains the devices that the node's
+    annotation excludes. `read_at` is the time of the reading in the client's monotonic seconds. `repeated` is True if
+    the last sample had the same reading.
     """
 
     pool: Pool
@@ -50,15 +50,17 @@ class NodeTelemetry:
     repeated: bool = False
 
     def offered_mib(self, device: Device) -> int:
-        """Returns the MiB that the device may offer to all pods together."""
+        """Returns the MiB that all pods together may request on the device."""
         return 0 if device.uuid in self.excluded else self.pool.offered_mib(device.total_bytes // MIB)
 
     def stands_still(self, before: "NodeTelemetry | None") -> bool:
-        """Returns True if this answer equals the answer `before`, even in its age. Both may be the same answer."""
+        """Returns True if this telemetry equals `before`, including the reading's age. Both may then come from the same
+        scrape.
+        """
         return before is not None and _content(before) == _content(self)
 
     def is_new(self, before: "NodeTelemetry | None") -> bool:
-        """Returns True if the exporter has read the devices since the answer `before`."""
+        """Returns True if the exporter has read the devices again since `before`."""
         return before is None or (self.read_at - before.read_at > _STEP_SECONDS and not self.stands_still(before))
 
 
@@ -68,7 +70,7 @@ def _content(reading: NodeTelemetry) -> object:
 
 @dataclass(frozen=True, kw_only=True)
 class Scraper:
-    """Asks exporters over HTTP, several at the same time in threads."""
+    """Scrapes exporters over HTTP, several at the same time in threads."""
 
     get: Callable[[str], bytes] = fetch
     threads: Callable[[int], Executor] = ThreadPoolExecutor
@@ -78,7 +80,7 @@ class Scraper:
 
 
 def _missing(reading: Reading, pool: Pool) -> tuple[Trouble | None, str | None]:
-    """Returns trouble and problem of the devices that are not known."""
+    """Returns the kind and the message of the problem if some devices are not known, else None twice."""
     shown = len(reading.devices) + len(reading.lost)
     problems = [str(each) for each in reading.lost]
     troubles = [each.trouble for each in reading.lost]
@@ -98,9 +100,9 @@ def read(
     scraper: Scraper,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> tuple[NodeTelemetry, ...]:
-    """Returns the telemetry of every node of every memory pool, from the exporters in `namespace`. Raises ApiError.
+    """Returns the telemetry of the nodes of all pools that share memory. Raises ApiError.
 
-    A node that several pools match has no telemetry.
+    The exporters' pods are in `namespace`. A node that matches several pools has no telemetry.
     """
     addresses, until = _addresses(api, namespace), monotonic() + _ROUND_SECONDS
 
@@ -142,7 +144,7 @@ def read(
 
 
 def _url(addresses: Sequence[str], port: int) -> str:
-    """Returns the URL of a node's one exporter. Raises TelemetryError."""
+    """Returns the URL of a node's only exporter. Raises TelemetryError if there are none or several."""
     if len(addresses) != 1:
         raise TelemetryError(Trouble.MISSING, f"{len(addresses)} exporters run there, one is needed")
     host = f"[{addresses[0]}]" if ":" in addresses[0] else addresses[0]
@@ -150,9 +152,9 @@ def _url(addresses: Sequence[str], port: int) -> str:
 
 
 def _excluded(node: Node, devices: Iterable[Device], names: Names) -> frozenset[str]:
-    """Returns the devices that the node's annotation excludes.
+    """Returns the UUIDs of the devices that the node's annotation excludes.
 
-    An unreadable annotation excludes all, as in placement.
+    An unreadable annotation excludes all devices, as in the extender.
     """
     try:
         out = excluded(node.annotations, names)

@@ -1,4 +1,4 @@
-"""Defines a GPU, its memory and its processes.
+"""Types for devices, their memory and their processes.
 
 The exporter measures them, and the other agents read the measurements.
 """
@@ -9,30 +9,30 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """A fault that keeps new pods off a device. It is the value of a taint and of a label."""
+    """A fault of a device, which then takes no new pod. The value is used in a taint and in a metric's label."""
 
-    UNREADABLE = "unreadable"  # NVML's calls fail for this device
-    PAGES_TO_RETIRE = "pages-to-retire"  # bad memory stays in use until the device is reset
-    ROW_REMAPPING_FAILED = "row-remapping-failed"  # no spare memory is left for the bad rows
+    UNREADABLE = "unreadable"  # NVML cannot read the device.
+    PAGES_TO_RETIRE = "pages-to-retire"  # Faulty memory stays in use until a reset.
+    ROW_REMAPPING_FAILED = "row-remapping-failed"  # No spare memory remains for faulty rows.
 
 
 class Uncapped(StrEnum):
-    """The reason why a container does not count as capped at its budget. It is the value of a label.
+    """The reason why a container does not count as capped at its budget. The value is used in a metric's label.
 
-    The first three reasons hold for every container of the node.
+    The first three reasons apply to every container of the node.
     """
 
-    DRIVER = "driver-too-old"  # the driver is older than R615, so its NVML knows no limits
+    DRIVER = "driver-too-old"  # the driver is older than R615, so NVML has no limits
     CGROUP = "cgroup-v1"
     MIG = "mig"
-    UNSTAMPED = "not-stamped"  # no limit, and the pod asks for none: it is older than the pool's `enforce: driver`
-    UNLIMITED = "no-limit"  # no limit although the pod asks for one: the container toolkit is older than 1.20.1
-    INHERITED = "inherited-limit"  # the limit belongs to a group above, which other containers share
+    UNSTAMPED = "not-stamped"  # The pod was created before the pool got `enforce: driver`.
+    UNLIMITED = "no-limit"  # The container toolkit is older than 1.20.1 and sets no limit.
+    INHERITED = "inherited-limit"  # The limit is that of a parent group with several containers.
     OTHER = "other-limit"
     UNREADABLE = "unreadable"
     GROUPLESS = "no-cgroup"
-    BUDGETLESS = "no-budget"  # uses the device without gpumem, while other containers of its pod have some
-    UNKNOWN = "unknown-container"  # the container uses the device, and the API has not reported the container yet
+    BUDGETLESS = "no-budget"  # The container has no gpumem, although others of its pod do.
+    UNKNOWN = "unknown-container"  # The API server has not reported the container yet.
 
     @property
     def of_node(self) -> bool:
@@ -41,9 +41,9 @@ class Uncapped(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """The memory of one device. `gpu` is the device's index on the node. `used_bytes` includes the driver's own memory.
+    """The memory of one device. `gpu` is the device's index on the node. `used_bytes` includes the driver's memory.
 
-    Only the exporter knows `fault` and `cannot_cap`.
+    Only the exporter sets `fault` and `cannot_cap`.
     """
 
     gpu: int
@@ -65,7 +65,7 @@ class Survey:
 
 @dataclass(frozen=True)
 class Process:
-    """A process with memory on a device. `used_bytes` is None if NVML does not report it."""
+    """A process with memory on a device. `used_bytes` is None if NVML does not report the use."""
 
     pid: int
     used_bytes: int | None
@@ -73,7 +73,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """A device and its processes. The PIDs are of the exporter's PID namespace."""
+    """A device and its processes. The PIDs are those in the exporter's PID namespace."""
 
     device: Device
     processes: tuple[Process, ...] = ()
@@ -81,7 +81,7 @@ class Occupancy:
 
 @dataclass(frozen=True)
 class Scan:
-    """The devices that NVML read. For each other device, the reason by index."""
+    """The devices that NVML read. `unreadable` has the reason for each other device by its index."""
 
     occupancies: tuple[Occupancy, ...]
     unreadable: Mapping[int, str] = field(default_factory=dict)

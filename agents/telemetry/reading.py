@@ -1,4 +1,4 @@
-"""Reads one exporter's answer. Uses a device only if its figures are fresh and possible."""
+"""Reads an exporter's metrics. A device is known only if its figures are fresh and plausible."""
 
 import math
 from collections import defaultdict
@@ -14,18 +14,18 @@ from tenancy import names
 from tenancy.seconds import FRESH_SECONDS
 from tenancy.units import MIB, TOLERANCE
 
-# These metrics are skipped: the ledger may have a thousand seats, and each exporter of the pool serves them all.
+# These metrics are skipped, because each exporter serves all seats of its pool, perhaps a thousand.
 _NOT_OF_DEVICES = (names.METRIC_SEAT,)
 
 
 class Trouble(StrEnum):
-    """The reason why nothing is known of a node or a device."""
+    """The kind of problem if the telemetry of a node or a device is not known."""
 
-    MISSING = "missing"  # the exporter is missing, or does not answer with status 200
+    MISSING = "missing"  # the exporter is missing, or its status differs from 200
     STALE = "stale"
     PARTIAL = "partial"
     IMPLAUSIBLE = "implausible"
-    UNOWNED = "unowned"  # several pools match the node
+    UNOWNED = "unowned"  # the node matches several pools
 
 
 class TelemetryError(AgentError):
@@ -36,7 +36,7 @@ class TelemetryError(AgentError):
 
 @dataclass(frozen=True, kw_only=True)
 class PodUse:
-    """A pod's use of one device. The names are empty if the exporter does not know them yet.
+    """A pod's use of one device. The names are empty if the exporter does not know the pod yet.
 
     `declares` is False if the exporter knows that the pod requests no gpumem.
     """
@@ -51,7 +51,9 @@ class PodUse:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerCap:
-    """A container with a budget, on one device. `why_not` is "" if the driver caps the container at that budget."""
+    """A container with a budget, on one device. `why_not` is "" if the driver caps the container at its budget, else
+    the reason.
+    """
 
     uid: str
     namespace: str
@@ -62,7 +64,7 @@ class ContainerCap:
 
 @dataclass(frozen=True, kw_only=True)
 class LostDevice:
-    """A device that is not known, with the reason; `gpu` is the device's index."""
+    """A device without known telemetry, and the reason. `gpu` is the device's index."""
 
     gpu: int
     trouble: Trouble
@@ -74,11 +76,11 @@ class LostDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The known devices, and the `lost` devices.
+    """The known devices of a node, and the `lost` devices without known telemetry.
 
-    `uses` has the pods on each device if all users are known. Otherwise `unknown_uses` has the reason, by UUID.
-    `excluded` has the UUIDs of devices with a fault, which take no new pod. `caps` has the containers with a budget if
-    the pool uses `enforce: driver`.
+    `uses` has the pods' use of each device with only known processes. For any other device, `unknown_uses` has the
+    reason by UUID. `excluded` has the UUIDs of devices with a fault, which take no new pod. `caps` has the containers
+    with a budget in a pool with `enforce: driver`.
     """
 
     devices: tuple[Device, ...]
@@ -90,12 +92,12 @@ class Reading:
     caps: tuple[ContainerCap, ...] = ()
 
 
-_Samples = Mapping[str, Sequence[Sample]]  # the key is the metric's name
-_Key = tuple[int, str]  # index and UUID of a device
+_Samples = Mapping[str, Sequence[Sample]]  # By the metric's name.
+_Key = tuple[int, str]  # The index and UUID of a device.
 
 
 def parse(text: str) -> Reading:
-    """Reads an exporter's answer. Raises TelemetryError, and ExpositionError for a text that breaks off."""
+    """Reads an exporter's metrics. Raises TelemetryError. Raises ExpositionError for an invalid or incomplete text."""
     samples: dict[str, list[Sample]] = defaultdict(list)
     for sample in exposition.parse(text, _NOT_OF_DEVICES):
         samples[sample.name].append(sample)
@@ -133,7 +135,7 @@ def parse(text: str) -> Reading:
 
 
 def _cap(sample: Sample) -> ContainerCap:
-    """Reads one cap. A value other than 1 means no cap."""
+    """Reads a container's cap. A value other than 1 means that the container is not capped."""
     uid, namespace, pod, container = map(_label(sample), ("pod_uid", "namespace", "pod", "container"))
     why_not = "" if sample.value == 1 else _label(sample)("reason") or "no reason is reported"
     return ContainerCap(uid=uid, namespace=namespace, pod=pod, container=container, why_not=why_not)
@@ -192,7 +194,7 @@ def _sum_doubt(device: Device, used_bytes: int, unattributed: int) -> str | None
 
 
 def _uses(samples: _Samples, devices: Collection[_Key]) -> tuple[PodUse, ...]:
-    """Adds up the use of each pod's containers, by device."""
+    """Adds up the use of each pod's containers on each device."""
     declaring = {sample.labels.get("pod_uid") for sample in samples[names.METRIC_POD_DECLARED]}
     has_ledger = bool(samples[names.METRIC_POOL_FLOOR])
     seen = set()

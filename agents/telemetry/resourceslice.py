@@ -1,12 +1,11 @@
-"""Makes the ResourceSlice of a node's devices, which the exporter publishes. Pure functions.
+"""Makes the ResourceSlice of a node's devices, which the exporter publishes.
 
-Each node has one slice, of the driver `Names.device_driver`. The slice's devices are named gpu-<index> and have:
+Each node has one ResourceSlice of the driver `Names.device_driver`. Its devices are named gpu-<index>.
+The attributes are `uuid` and `index`. In a pool with `enforce: driver`, `memoryCap` is `able`, or the reason why the
+device cannot cap. The capacity is `memory` in whole MiB, as NVML reports it. A device with a fault has the taint
+`Names.unhealthy_taint`.
 
-attributes  uuid, index; memoryCap if the pool has `enforce: driver`: able, or why this device is not
-    capacity    memory, in whole MiB, as NVML reads it
-    taints      Names.unhealthy_taint, while the device has a fault
-
-Sources: k8s.io/api resource/v1; KEP-4381 (slices), KEP-5055 (taints).
+Sources: k8s.io/api resource/v1, KEP-4381 for ResourceSlices, and KEP-5055 for taints.
 """
 
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ from tenancy.units import MIB
 
 @dataclass(frozen=True, kw_only=True)
 class PublishingNode:
-    """The node of the devices. If `caps` is True, the driver must hold the pool's containers to their budgets."""
+    """The node of the devices. `caps` is True if the node's pool has `enforce: driver`."""
 
     name: str
     uid: str
@@ -42,9 +41,10 @@ def name_of(node: str, names: Names) -> str:
 
 
 def slice_of(survey: Survey, host: PublishingNode, names: Names, before: Object | None) -> Object:
-    """Returns the node's slice. The pool's generation grows with every change except a change of a taint.
+    """Returns the node's ResourceSlice. Each change except a change of a taint increases the pool's generation.
 
-    A device that NVML cannot read stays as in `before`, with a taint. A device that was never read is left out.
+    If NVML cannot read a device, the device stays as in `before`, with a taint. A device that was never read is
+    missing.
     """
     spec = (before or {}).get("spec") or {}
     known = {device["name"]: device for device in spec.get("devices") or ()}

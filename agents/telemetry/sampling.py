@@ -1,4 +1,4 @@
-"""Runs watchdog and gate: samples the devices' telemetry periodically and decides on each sample."""
+"""Runs the passes of the watchdog and of the gate. Each pass reads a sample and decides."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -14,13 +14,13 @@ from agents.telemetry import client
 from agents.telemetry.client import NodeTelemetry, Scraper
 from tenancy.ledger import Ledger
 
-# The wait before an extra last pass. The Job's deadline leaves no time for a longer wait.
+# The longest wait before an additional last pass. The Job's deadline does not allow a longer wait.
 _ONCE_MORE_SECONDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings: where the ledger and the exporters are, and the length of a run."""
+    """The settings of a run: the places of the ledger and the exporters, and the times."""
 
     pod_name: str = variable(text)
     ledger_namespace: str = variable(text)
@@ -32,7 +32,7 @@ class Settings:
 
 
 class UnsoundError(AgentError):
-    """A pass could not do all its work. A run that ends with such a pass is no success."""
+    """A pass could not do all its work. If this was the last pass, the run fails."""
 
     @property
     def transient(self) -> bool:
@@ -40,7 +40,7 @@ class UnsoundError(AgentError):
 
 
 def read_ledger(settings: Settings, api: Api, log: Log) -> Ledger | None:
-    """Reads the ledger. Returns None if the ledger is missing or is being deleted. Raises AgentError."""
+    """Reads the ledger. Returns None if the ledger is missing or being deleted. Raises AgentError."""
     stored = ledger.read(api, settings.ledger_namespace)
     if stored is None or stored.deleting:
         log.info("nothing to do: there is no ledger")
@@ -69,9 +69,9 @@ def run(
     decide: Callable[[], None],
     unsettled: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Calls `decide` for each sample, and once more at the end if `unsettled`. Raises AgentError.
+    """Calls `decide` for each pass, and once more at the end if `unsettled` returns True. Raises AgentError.
 
-    Returns 0 if the last pass was sound, else 1.
+    Returns 1 if the last pass failed, else 0.
     """
     log.info("starts", **asdict(settings))
     status = 0

@@ -12,9 +12,9 @@ from tenancy.names import KUEUE_API
 class EvictionOutcome(StrEnum):
     EVICTED = "evicted"
     DEACTIVATED = "deactivated"
-    BLOCKED = "blocked"  # a PodDisruptionBudget refused the eviction
-    REFUSED = "refused"  # the API refused for any other reason
-    UNANSWERED = "unanswered"  # no answer came, so the pods may have been recycled
+    BLOCKED = "blocked"  # A PodDisruptionBudget refused the eviction.
+    REFUSED = "refused"  # The API refused for any other reason.
+    UNANSWERED = "unanswered"  # No answer came, so the pods may have been recycled.
     GONE = "gone"
 
     @property

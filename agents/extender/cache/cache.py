@@ -44,7 +44,7 @@ class Cache:
         self._lock = threading.Lock()
         self._ranking = Ranking(scoring)
         self._pods: dict[str, PodRecord] = {}
-        self._nodes: dict[str, NodeInfo] = {}  # `_set` keeps the nodes equal to `_pods`
+        self._nodes: dict[str, NodeInfo] = {}  # `_set` keeps the nodes equal to `_pods`.
         # the times at which a reservation, a reading or a nomination ends, each with the node
         self._due: list[tuple[float, str]] = []
 

@@ -23,8 +23,8 @@ class MemoryRequestError(AgentError):
 class PodState(StrEnum):
     """The states of a pod that holds devices, in their order."""
 
-    RESERVED = "reserved"  # the filter chose devices, and the bind has not begun
-    ASSUMED = "assumed"  # the bind has begun
+    RESERVED = "reserved"  # The filter chose devices, and the bind has not begun.
+    ASSUMED = "assumed"  # The bind has begun.
     BOUND = "bound"
     TERMINATING = "terminating"
 
