@@ -63,7 +63,7 @@ class Server(socketserver.ThreadingTCPServer):
             raise AgentError(f"cannot listen on port {port}: {error}") from None
 
     def get_request(self) -> tuple[socket.socket, object]:
-        """Accepts a connection. If file descriptors are exhausted, waits. The client then stays in the kernel's queue."""
+        """Accepts a connection. Waits if file descriptors are exhausted. Clients then stay in the kernel's queue."""
         try:
             return super().get_request()
         except OSError as error:

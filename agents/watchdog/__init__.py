@@ -1,1 +1,1 @@
-"""watchdog: recycles the smallest set of over-budget pods on a device that is under its floor."""
+"""watchdog: recycles the smallest set of pods over their budgets on a device below its floor."""

@@ -1,7 +1,6 @@
-"""Decides which pods to recycle: the pure part of the watchdog (record 0000). Units: whole MiB of GPU memory, seconds.
+"""Decides which pods to recycle. All functions are pure. Units: whole MiB of GPU memory, seconds.
 
-Each device goes through the same steps: `_measured`, `_doubt`, `_counted`, `_chosen`. Each step adds to the
-verdict.
+The steps for each device are `_measured`, `_doubt`, `_counted` and `_chosen`. Each step adds to the device's verdict.
 """
 
 from collections import defaultdict
@@ -32,15 +31,15 @@ from tenancy.devices.recycle import Offender, RecycleChoice, choose, overshoot_m
 from tenancy.seconds import FRESH_SECONDS
 from tenancy.units import MIB
 
-# Below the floor, memory of pods that have just ended counts as being freed for three samples. In a later sample, other
-# pods have taken the memory.
+# On a device below its floor, the memory of pods that have just ended counts as soon free for three samples. If the
+# device is still below its floor after this, other pods have taken the memory.
 _CREDITED_SAMPLES = 3
 
 
 def decide(snapshot: PassInput, now: datetime) -> Decision:
-    """Decides what to do at `now`, the API server's time.
+    """Decides which pods to recycle at `now`, the API server's time.
 
-    Recycles on a device only after two new readings in a row below the floor. Doubtful telemetry never causes a
+    A recycle needs two new readings in a row with the device below its floor. Doubtful telemetry never causes a
     recycle.
     """
     moment = Moment(at=snapshot.at, server=now, local=snapshot.local_now)
@@ -73,7 +72,7 @@ def decide(snapshot: PassInput, now: datetime) -> Decision:
 
 
 def _clock_problem(snapshot: PassInput, moment: Moment) -> str | None:
-    """Returns why ages, cool-down and recycle limits cannot be computed now."""
+    """Returns the reason why ages, the cool-down and the recycle limits cannot be computed, or None."""
     ahead = max(((each.at - moment.server).total_seconds() for each in snapshot.recycled), default=0)
     if (problem := moment.problem(snapshot.state.moment)) is not None:
         return problem
@@ -86,7 +85,7 @@ def _still_since(snapshot: PassInput, reading: NodeTelemetry) -> float:
 
 
 def _unusable(snapshot: PassInput, reading: NodeTelemetry, still_since: Mapping[str, float]) -> Blind | None:
-    """Returns the node as blind if its reading is missing, frozen or old."""
+    """Returns a Blind for the node if its reading is missing, does not change, or is too old, else None."""
     if reading.problem is not None and not (reading.devices or reading.lost):
         return _blind(reading, None, reading.trouble or Trouble.MISSING, reading.problem)
     still_seconds = snapshot.at - still_since[reading.node]
@@ -107,7 +106,7 @@ def _blind(reading: NodeTelemetry, gpu: int | None, trouble: Trouble, problem: s
 
 
 def _uncapped(reading: NodeTelemetry) -> Iterator[UncappedPod]:
-    """Yields the containers that the driver does not hold to their budgets. Leaves out a restarting container."""
+    """Yields the containers that the driver does not hold to their budgets. Skips restarting containers."""
     for cap in reading.caps:
         if cap.why_not and cap.container and cap.why_not != Uncapped.GROUPLESS:
             yield UncappedPod(pod=_reference(cap), node=reading.node, container=cap.container, why=cap.why_not)
@@ -116,7 +115,7 @@ def _uncapped(reading: NodeTelemetry) -> Iterator[UncappedPod]:
 def _measured(
     view: View, reading: NodeTelemetry, device: Device, demands: Mapping[tuple[str, str], SeatDemand]
 ) -> DeviceVerdict:
-    """Returns the device with its floor, its waiting seats, and the pods there that declared nothing or have ended."""
+    """Returns the verdict with the device's floor, its waiting seats, and its pods that have ended or have no budget."""
     demand = demands.get((reading.node, device.uuid), SeatDemand(0, ()))
     found = DeviceVerdict(
         node=reading.node,
@@ -144,7 +143,9 @@ def _undeclared(view: View, uses: Iterable[PodUse], *, pressed: bool) -> Iterato
 
 
 def _doubt(view: View, found: DeviceVerdict) -> Blind | None:
-    """Returns the device as blind if its users are unknown, or differ from the pods that the API shows."""
+    """Returns a Blind for the device if its processes are not all known, or if they contradict the pods in the API.
+    Otherwise returns None.
+    """
     reading = view.readings[found.node]
     unknown = reading.unknown_uses.get(found.device.uuid)
     if unknown is not None:
@@ -166,7 +167,7 @@ def _contradiction(view: View, reading: NodeTelemetry, use: PodUse) -> str | Non
 
 
 def _judged(view: View, measured: Iterable[DeviceVerdict]) -> tuple[DeviceVerdict, ...]:
-    """Returns the verdicts in their order. A recycle for one device counts for the next device."""
+    """Returns the verdicts, each with its recycles. The recycles for one device count as done for the next devices."""
     verdicts = []
     for found in measured:
         verdict = _chosen(view, _counted(view, found))
@@ -178,7 +179,9 @@ def _judged(view: View, measured: Iterable[DeviceVerdict]) -> tuple[DeviceVerdic
 
 
 def _counted(view: View, found: DeviceVerdict) -> DeviceVerdict:
-    """Returns the verdict with the number of samples so far and the memory that is about to be free."""
+    """Returns the verdict with the number of samples below the floor in a row, and with the memory that will be free
+    soon.
+    """
     if not found.pressed:
         return found
     samples = view.snapshot.state.samples.get(found.place, 0) + view.is_new(found.node)
@@ -189,7 +192,7 @@ def _counted(view: View, found: DeviceVerdict) -> DeviceVerdict:
 
 
 def _chosen(view: View, found: DeviceVerdict) -> DeviceVerdict:
-    """Returns the verdict with the offenders to recycle, if the time to recycle has come."""
+    """Returns the verdict with the offenders to recycle, if there have been enough samples."""
     if found.samples < SAMPLES or not view.is_new(found.node) or not found.missing_mib:
         return found
     targets = _targets(view, found)
@@ -213,18 +216,18 @@ def _chosen(view: View, found: DeviceVerdict) -> DeviceVerdict:
 
 
 def _first_restored(offenders: Collection[Offender], aims_mib: Iterable[int]) -> RecycleChoice:
-    """Returns the offenders that restore the first of these shortfalls that can be restored.
+    """Returns the offenders to recycle for the first shortfall that the offenders can restore.
 
-    Nobody if all are too large.
+    Returns no offenders if all shortfalls are too large.
     """
     choices = (choose(offenders, shortfall_mib=mib) for mib in aims_mib)
     return next((choice for choice in choices if choice.restores), RecycleChoice(chosen=(), restores=False))
 
 
 def _targets(view: View, found: DeviceVerdict) -> list[Target]:
-    """Returns the offenders that still run.
+    """Returns the offenders that still run, as targets.
 
-    The pods of a queued Job are one target, except pods that terminate already.
+    The pods of a queued Job are one target, without the pods that already terminate.
     """
     used: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for use in view.readings[found.node].uses:
@@ -247,7 +250,7 @@ def _targets(view: View, found: DeviceVerdict) -> list[Target]:
 
 
 def _within_limit(view: View, targets: Iterable[Target]) -> list[Target]:
-    """Returns the targets that the recycle limits of their tenants allow, the furthest over first."""
+    """Returns the targets that their tenants' recycle limits allow, the largest overshoot first."""
     recycles, found = view.recycles_by_tenant, []
     for target in sorted(targets, key=lambda each: -each.overshoot_mib):
         if recycles[target.tenant] < view.snapshot.limits.evictions_per_hour:

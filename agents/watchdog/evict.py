@@ -1,4 +1,4 @@
-"""Recycles a target by the Eviction API, which honours PodDisruptionBudgets, or a queued Job by Kueue."""
+"""Recycles pods with the Eviction API, which respects PodDisruptionBudgets. Recycles a queued Job with Kueue."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,8 +13,8 @@ class EvictionOutcome(StrEnum):
     EVICTED = "evicted"
     DEACTIVATED = "deactivated"
     BLOCKED = "blocked"  # A PodDisruptionBudget refused the eviction.
-    REFUSED = "refused"  # The API refused for any other reason.
-    UNANSWERED = "unanswered"  # No answer came, so the pods may have been recycled.
+    REFUSED = "refused"  # The API server refused the eviction for another reason.
+    UNANSWERED = "unanswered"  # There was no response, so the pods may have been recycled.
     GONE = "gone"
 
     @property
@@ -33,10 +33,10 @@ class EvictionResult:
 
 
 def recycle(api: Api, target: Target, longest_grace_seconds: int) -> EvictionResult:
-    """Evicts each pod by its UID, or deactivates a queued Job. Returns an error of the API as the target's result.
+    """Evicts the target's pods, or deactivates its queued Job. Returns the result, also after an error of the API.
 
-    Kueue suspends a deactivated Job, deletes its pods and gives its quota to the next. If the pods were evicted
-    instead, they would come back within the same quota, or fail the Job.
+    After the deactivation, Kueue suspends the Job, deletes its pods and gives its quota to another Job. Evicted pods
+    would instead come back with the same quota, or make the Job fail.
     """
     try:
         if target.first.stops_with_its_job and _deactivate(api, target.first):
@@ -54,7 +54,7 @@ def _failed(error: ApiError) -> EvictionResult:
 
 
 def _deactivate(api: Api, pod: GpuPod) -> bool:
-    """Deactivates the Workload that the pod's annotation names. Returns False for another Job's Workload.
+    """Deactivates the Kueue Workload in the pod's annotation. Returns False if the Workload belongs to a different Job.
 
     Raises ApiError.
 

@@ -1,6 +1,6 @@
-"""Keeps the journal of recycles across runs, for cool-down and recycle limits.
+"""Keeps the recycles in a journal between runs, for the cool-down and the recycle limits.
 
-Also keeps recent refusals of the API.
+The journal also has the API server's recent refusals.
 """
 
 from collections.abc import Collection, Iterable
@@ -16,14 +16,14 @@ from agents.watchdog.types import Recycled, Refused
 from tenancy.decode import decode
 
 _RECYCLED, _REFUSED = "recycled", "refused"
-_TRIES = 3  # the most attempts at a write while other runs write
+_TRIES = 3  # the largest number of attempts to write the journal while other runs write it
 
 Entry = TypeVar("Entry", Recycled, Refused)
 
 
 @dataclass
 class Recycles:
-    """Keeps the journal. A recycle is written before it is done, so that only one of two watchdogs does it."""
+    """Reads and writes the journal. Recycles are written before the evictions, so that only one of two runs evicts."""
 
     journal: Journal
     kept_seconds: int
@@ -33,16 +33,17 @@ class Recycles:
     refused: tuple[Refused, ...] = ()
 
     def read(self) -> None:
-        """Reads recycles and refusals, oldest first.
+        """Reads the recycles and refusals, the oldest first.
 
-        Raises ApiError, and JournalError if the journal cannot be read.
+        Raises ApiError. Raises JournalError if the journal is unreadable.
         """
         self.record = self.journal.read()
         self.recycled = self._entries(Recycled, _RECYCLED)
         self.refused = self._entries(Refused, _REFUSED)
 
     def reserve(self, new: Collection[Recycled], now: datetime) -> bool:
-        """Writes the recycles before they are done. Returns False if another run wrote the journal since `read`.
+        """Adds the new recycles to the journal, before the evictions. Returns False if another run wrote the journal
+        after `read`.
 
         Raises ApiError.
         """
@@ -51,9 +52,10 @@ class Recycles:
         return self._write((*kept, *new), tuple(spared))
 
     def settle(self, undone: Collection[Recycled], refused: Iterable[Refused]) -> None:
-        """Removes reserved recycles that were not done. Raises nothing.
+        """Removes the recycles that were not carried out, and adds the refusals. Does not raise.
 
-        An entry that stays protects its pods for a minute, and the pods of a queued Job for the cool-down.
+        If a removal fails, the watchdog does not recycle these pods for 30 s, and a queued Job until the end of its
+        cool-down.
         """
         refusals = tuple(refused)
         try:
@@ -66,7 +68,7 @@ class Recycles:
             self.log.warning(f"the journal lists acts that were not done: {error}")
 
     def _entries(self, kind: type[Entry], key: str) -> tuple[Entry, ...]:
-        """Returns the entries of the journal. Raises JournalError."""
+        """Returns the journal's entries of this kind. Raises JournalError."""
         try:
             found = (decode(kind, each, key, ignored=[]) for each in self.record.content.get(key, []))
             return tuple(sorted(found, key=lambda each: each.at))

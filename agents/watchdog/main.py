@@ -1,7 +1,8 @@
-"""watchdog: recycles the smallest set of over-budget pods on a device that is under its floor (record 0000).
+"""watchdog: recycles the smallest set of pods over their budgets on a device below its floor.
 
-The watchdog recycles only under pressure, and never a pod within its budget. Doubtful telemetry is reported on its node
-and is no reason to act. A completed run shows only that the watchdog is alive.
+The watchdog recycles only while a device is below its floor or a seat waits, and never a pod within its budget. If
+telemetry is doubtful, the watchdog writes an Event on the node and recycles no pod there. A completed run means only
+that the watchdog works.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -37,7 +38,7 @@ from tenancy.units import MIB
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(sampling.Settings, Limits):
-    """The settings of a run. With DRY_RUN the watchdog only reports what it would do."""
+    """The settings of a run. With DRY_RUN, the watchdog only reports what it would do."""
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
@@ -49,9 +50,9 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
-    """Makes the passes. Returns 0 if the last pass was complete, else 1.
+    """Makes the passes of a run. Returns 1 if the last pass failed, else 0.
 
-    A failure of one pod or node is reported there and does not count. Raises AgentError.
+    An error of one pod or node is reported, and does not make the pass fail. Raises AgentError.
     """
     watchdog = WatchdogRun(settings=settings, api=api, clock=clock, log=log)
     return sampling.run(settings, clock, log, watchdog.take, lambda: watchdog.unsettled)
@@ -59,9 +60,10 @@ def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
 
 @dataclass(kw_only=True)
 class WatchdogRun:
-    """One run. `state` is what a pass leaves to the next pass.
+    """One run of the watchdog. `state` is the state that the last pass left for the next pass.
 
-    `rehearsed` has the recycles that the run only reported: it observes, or the pool has assumed numbers.
+    `rehearsed` has the recycles that the run only reported, because the watchdog observes or the pool's numbers are
+    assumed.
     """
 
     settings: Settings
@@ -83,11 +85,11 @@ class WatchdogRun:
         self.reported: set[tuple[str, str]] = set()
 
     def take(self) -> None:
-        """Makes one pass: reads, decides, acts and reports.
+        """Makes one pass: reads, decides, recycles and reports.
 
-        Raises AgentError, and UnsoundError if a part was not possible.
+        Raises AgentError. Raises UnsoundError if a part of the pass was not possible.
         """
-        before, self.state, self.unsettled = self.state, PassState(), False  # a pass that fails is no sample
+        before, self.state, self.unsettled = self.state, PassState(), False  # a failed pass leaves no state
         ledger = sampling.read_ledger(self.settings, self.api, self.log)
         if ledger is None:
             return
@@ -108,7 +110,9 @@ class WatchdogRun:
         return self.api.time or self.clock.now()
 
     def _read(self, ledger: Ledger, nodes: Sequence[Node], before: PassState) -> PassInput:
-        """Reads the input of a pass. Reads pods only on nodes that are under pressure or that a seat waits for."""
+        """Reads the input of a pass. Reads only the pods of nodes where a device is below its floor or a seat may be
+        placed.
+        """
         readings = sampling.read_telemetry(
             self.settings, self.api, ledger, nodes, clock=self.clock, scraper=self.scraper
         )
@@ -131,7 +135,7 @@ class WatchdogRun:
         )
 
     def _recycle(self, reporter: Reporter, decision: Decision, now: datetime, began: float) -> None:
-        """Writes all recycles to the journal before doing any, so that only one of two watchdogs recycles."""
+        """Writes all recycles to the journal, and then evicts the pods. So only one of two runs evicts."""
         chosen = [(verdict, target) for verdict in decision.verdicts for target in verdict.recycle]
         wanted = [] if self.settings.dry_run else [each for each in chosen if each[0].assumed_pool is None]
         for verdict, target in chosen:
@@ -152,9 +156,9 @@ class WatchdogRun:
             self.log.warning("another watchdog run has recycled; the next pass decides again")
 
     def _act(self, targets: Sequence[Target], now: datetime, began: float) -> Sequence[EvictionResult]:
-        """Recycles the targets. Returns the results in their order; fewer if the sample grew stale.
+        """Recycles the targets. Returns a result for each target, or fewer results if the sample became stale.
 
-        Corrects the journal in any case, even if an error ends the run.
+        Always removes from the journal the recycles that were not carried out, even after an error.
         """
         results: list[EvictionResult] = []
         try:
@@ -174,13 +178,13 @@ class WatchdogRun:
         return results
 
     def _keep_samples(self, decision: Decision, served: Collection[tuple[str, str]]) -> None:
-        """Keeps the sample counts of devices without a recycle. The next pass may choose other pods there at once."""
+        """Keeps the sample counts of the devices without a recycle, so that the next pass may recycle there at once."""
         kept = {found.place: found.samples for found in decision.verdicts if found.place not in served}
         self.state = replace(self.state, samples={**self.state.samples, **kept})
 
 
 def _pressed(reading: NodeTelemetry) -> bool:
-    """Returns True if a device of the node is under its floor."""
+    """Returns True if a device of the node is below its floor."""
     return any(device.free_bytes // MIB < reading.pool.floor_mib for device in reading.devices)
 
 

@@ -1,4 +1,4 @@
-"""Reads the pods that the watchdog decides on."""
+"""Reads the pods of a node for the watchdog."""
 
 import re
 from collections.abc import Iterator
@@ -12,21 +12,22 @@ from agents.runtime.log import Log
 from tenancy.ledger import Ledger
 from tenancy.names import KUEUE_POD_SET_LABEL, KUEUE_WORKLOAD_ANNOTATION, POD_TEMPLATE_HASH
 
-# A Workload's name is a DNS subdomain of at most 253 characters. A tenant writes the name, and the watchdog writes it
-# into the journal and into a path.
+# The name of a Kueue Workload is a DNS subdomain of at most 253 characters. The name comes from a tenant, and the
+# watchdog uses it in the journal and in URLs.
 _WORKLOAD_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
-# The longest workload that is kept. Kubernetes' own controllers make shorter names, but the API server has no limit.
+# The longest workload name in the journal. Names from Kubernetes' controllers are shorter, but the API server has no
+# limit for an owner's name.
 _LONGEST_WORKLOAD = 400
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuPod:
-    """A pod that is bound to a node. `workload` is the same across its replacements: namespace/kind/name.
+    """A pod on a node. `workload` is its controller as namespace/kind/name, and stays the same for the pod's
+    replacements.
 
-    `grace_seconds` is its grace period. A terminating pod must be gone by `gone_by`, `going_seconds` after its
-    deletion. `queued_as` is the name of its Kueue Workload. It is None for a pod outside queues and queue tenants, and
-    "" if the name is unknown. `uuids` are the devices of the pod. A `static` pod is run by its node's kubelet from a
-    file.
+    `grace_seconds` is the pod's grace period. `gone_by` is the end of a terminating pod's grace period, `going_seconds`
+    after the deletion. `queued_as` is the name of its Kueue Workload, "" if the name is invalid, or None for a pod
+    without a queue. `uuids` are the UUIDs of its devices. `static` is True if the kubelet runs the pod from a file.
     """
 
     namespace: str
@@ -50,21 +51,22 @@ class GpuPod:
     def stops_with_its_job(self) -> bool:
         """Returns True if the pod is recycled with the other pods of its queued Job.
 
-        A terminating pod never comes back.
+        A terminating pod is recycled alone, because it never comes back.
         """
         return bool(self.queued_as) and self.gone_by is None
 
     @property
     def recycled_as(self) -> str:
-        """Returns the key of the pod's target: its queued Job, or the pod itself.
+        """Returns a key that is the same for all pods of one target: of one queued Job, or only this pod.
 
-        The controller is part of the key, since a pod may name the Workload of another Job.
+        The key contains the controller's UID, because a pod may have the name of a different Job's Workload in its
+        annotation.
         """
         return f"{self.workload}/{self.owner.uid if self.owner else ''}" if self.stops_with_its_job else self.uid
 
     @property
     def declared_each_mib(self) -> int:
-        """Returns the MiB that the pod declared for each of its devices."""
+        """Returns the MiB that the pod requests on each of its devices."""
         return -(-self.declared_mib // max(len(self.uuids), 1))
 
     @property
@@ -76,7 +78,7 @@ class GpuPod:
 
 
 def read_pods(api: Api, node: str, ledger: Ledger, log: Log) -> Iterator[GpuPod]:
-    """Yields the pods bound to the node. An unreadable request counts as no request. Raises ApiError."""
+    """Yields the pods bound to the node. An unreadable request counts as 0. Raises ApiError."""
     for item in api.items(PODS, fieldSelector=f"spec.nodeName={node}"):
         pod = Pod(item)
         queued_as = _queued_as(pod) if pod.namespace in ledger.queue_tenants else None
@@ -101,7 +103,7 @@ def read_pods(api: Api, node: str, ledger: Ledger, log: Log) -> Iterator[GpuPod]
 
 
 def _queued_as(pod: Pod) -> str | None:
-    """Returns the name of the pod's Workload: None for a pod outside queues, "" for an invalid name."""
+    """Returns the name of the pod's Kueue Workload, "" if the name is invalid, or None for a pod without a queue."""
     if KUEUE_POD_SET_LABEL not in pod.labels:
         return None
     named = pod.annotations.get(KUEUE_WORKLOAD_ANNOTATION, "")
@@ -109,13 +111,15 @@ def _queued_as(pod: Pod) -> str | None:
 
 
 def _workload(pod: Pod, queued_as: str | None) -> str:
-    """Returns the workload of the pod, or the pod itself if the name of its owner is too long."""
+    """Returns the pod's workload. If the name of its controller is too long, returns the pod instead."""
     named = _owned_by(pod, queued_as)
     return named if len(named) <= _LONGEST_WORKLOAD else f"{pod.namespace}/Pod/{pod.name}"
 
 
 def _owned_by(pod: Pod, queued_as: str | None) -> str:
-    """Returns the owner of a pod. A ReplicaSet counts as its Deployment: the name ends in the hash of the template."""
+    """Returns the pod's controller. For a ReplicaSet of a Deployment, returns the Deployment: the ReplicaSet's name
+    ends with the hash of the pod template.
+    """
     owner, template_hash = pod.controller, pod.labels.get(POD_TEMPLATE_HASH)
     if queued_as:
         return f"{pod.namespace}/Workload/{queued_as}"

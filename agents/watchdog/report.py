@@ -1,4 +1,4 @@
-"""Writes the watchdog's log lines, and its Events on the objects concerned."""
+"""Writes the watchdog's log lines, and its Events on pods and nodes."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -21,7 +21,9 @@ _DONE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Reporter:
-    """Makes the reports of one run. `reported` are the Events, by UID and reason, that the run does not repeat."""
+    """Writes the reports of one run. `reported` has the UID and the reason of each Event that must not be repeated in
+    this run.
+    """
 
     log: Log
     recorder: Recorder
@@ -50,9 +52,9 @@ class Reporter:
         )
 
     def warn(self, decision: Decision, nodes: Mapping[str, Node], now: datetime) -> None:
-        """Writes the Events on objects that stay as they are.
+        """Writes the Events about problems that cause no recycle.
 
-        A missing exporter has no Event, because an alert reports it.
+        A missing exporter causes no Event, because an alert reports it.
         """
         for blind in decision.blind:
             if blind.trouble is not Trouble.MISSING and blind.node in nodes:

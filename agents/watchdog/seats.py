@@ -1,6 +1,6 @@
 """Computes the memory that waiting seats need on each device.
 
-Their pods belong to residents, or a queue admitted them.
+A waiting seat has a pending pod of a resident, or a pending pod that a queue has admitted.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,15 +13,17 @@ from agents.watchdog.types import PassInput
 from tenancy.devices.waiting import DeviceMemory, WaitingSeat, to_free_mib
 from tenancy.units import MIB
 
-# Gates have 30 s to close for a waiting pod before the watchdog recycles offenders.
+# The watchdog recycles only for seats that have waited for this time, so that the gate can first stop on-demand
+# workloads.
 WAITING_SECONDS = 30
 
 
 @dataclass(frozen=True)
 class SeatDemand:
-    """The MiB to free on a device for the seats that wait, its floor included.
+    """The MiB to free on a device for the waiting seats and for its floor.
 
-    `fewer_mib` are the MiB for fewer seats: for all except the last seat, and so on, down to the first seat alone.
+    `fewer_mib` has the MiB for fewer seats: for all seats without the last one, and so on until only the first seat is
+    left.
     """
 
     mib: int
@@ -30,7 +32,7 @@ class SeatDemand:
 
 
 def waiting_long_enough(seats: Iterable[WaitingSeat], now: datetime) -> tuple[WaitingSeat, ...]:
-    """Returns the seats that have waited long enough, in the order in which they are placed."""
+    """Returns the seats that have waited for WAITING_SECONDS, in the order in which the scheduler places them."""
     found = (seat for seat in seats if (now - seat.created).total_seconds() >= WAITING_SECONDS)
     return tuple(sorted(found, key=lambda seat: (-seat.priority, seat.created, seat.uid)))
 
@@ -38,9 +40,9 @@ def waiting_long_enough(seats: Iterable[WaitingSeat], now: datetime) -> tuple[Wa
 def demands_by_device(
     snapshot: PassInput, now: datetime, frees_soon: Callable[[str], bool]
 ) -> Mapping[tuple[str, str], SeatDemand]:
-    """Returns the demands by node and UUID.
+    """Returns the demand of the waiting seats by node and device UUID.
 
-    `frees_soon` is True for the UID of a pod that is about to free its memory.
+    `frees_soon` takes a pod's UID, and returns True if the pod will free its memory soon.
     """
     demands: dict[tuple[str, str], SeatDemand] = {}
     seats = waiting_long_enough(snapshot.seats, now)
@@ -63,7 +65,7 @@ def demands_by_device(
 def _memory(
     reading: NodeTelemetry, pods: Sequence[GpuPod], frees_soon: Callable[[str], bool]
 ) -> Mapping[str, DeviceMemory]:
-    """Returns the node's devices by UUID. A pod without a known device counts against each device."""
+    """Returns the memory of the node's devices by UUID. A pod without a known device counts on each device."""
     return {
         device.uuid: DeviceMemory(
             room_mib=reading.offered_mib(device) - sum(_held_mib(pod, device.uuid) for pod in pods),

@@ -1,4 +1,4 @@
-"""Decides which offenders are not recycled, and why."""
+"""Decides which offenders must not be recycled, and gives the reasons."""
 
 from datetime import timedelta
 
@@ -6,12 +6,12 @@ from agents.watchdog.pods import GpuPod
 from agents.watchdog.types import Spared, Target
 from agents.watchdog.view import LATE_SECONDS, View
 
-# After the API refused a recycle, the workload is left alone for 60 s and others are chosen.
+# For 60 s after the API server refused a recycle, the watchdog recycles other workloads instead.
 SPARED_SECONDS = 60
 
 
 def spared(view: View, target: Target) -> Spared | None:
-    """Returns the target with the reason, or None if the target may be recycled."""
+    """Returns the reason why the target must not be recycled, or None if it may be recycled."""
     why = _never(view, target.first)
     if why is not None:
         return Spared(target=target, why=why, lasting=True)
@@ -37,7 +37,7 @@ def _never(view: View, pod: GpuPod) -> str | None:
 
 
 def _is_capped(view: View, pod: GpuPod) -> bool:
-    """Returns True if the driver caps each container of the pod that has a budget."""
+    """Returns True if the driver caps all containers with a budget in the pod."""
     caps = [cap for cap in view.readings[pod.node].caps if cap.uid == pod.uid]
     return bool(caps) and not any(cap.why_not for cap in caps)
 
@@ -48,8 +48,8 @@ def _not_now(view: View, target: Target) -> str | None:
     if oldest_seconds < limits.minimum_age_seconds:
         return f"it is {oldest_seconds:.0f} s old; it is left alone for {limits.minimum_age_seconds} s"
     last = max((each.at for each in view.counted if each.workload == target.workload), default=None)
-    # For a pod that terminates for too long, an eviction only shortens the wait. This is no second recycle of its
-    # workload.
+    # If a pod terminates for too long, an eviction only shortens its grace period. This eviction does not count as a
+    # second recycle of the workload.
     if last is not None and now - last < timedelta(seconds=limits.cool_down_seconds) and target.first.gone_by is None:
         ago = (now - last).total_seconds()
         return f"it was recycled {ago:.0f} s ago; it is left alone for {limits.cool_down_seconds} s"

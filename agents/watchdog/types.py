@@ -1,4 +1,4 @@
-"""Defines the input, the decision and the state of a pass of the watchdog. Units: whole MiB, seconds."""
+"""The types of a pass of the watchdog: its input, its decision and its state. Units: whole MiB, seconds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,16 +14,17 @@ from agents.watchdog.pods import GpuPod
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.units import MIB
 
-SAMPLES = 2  # the samples in a row, each a new reading
+SAMPLES = 2  # recycles need this number of samples in a row, each with a new reading
 HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """`tenants` are the namespaces where pods may be recycled, each `evictions_per_hour` times an hour.
+    """The limits on recycles.
 
-    `grace_seconds` is the longest grace period of a recycled pod. `least_free_mib` is what recycles restore if they
-    cannot restore the floor.
+    `tenants` are the namespaces where pods may be recycled, at most `evictions_per_hour` times an hour in each.
+    `grace_seconds` is the longest grace period of a recycled pod. If recycles cannot restore the floor, they should
+    restore at least `least_free_mib`.
     """
 
     tenants: tuple[str, ...] = variable(listed)
@@ -36,7 +37,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Recycled:
-    """A recycle in the journal: a workload on a node, with the UIDs of its pods."""
+    """A recycle in the journal: a workload, the UIDs of its recycled pods, and their node."""
 
     at: datetime
     workload: str
@@ -45,13 +46,13 @@ class Recycled:
 
     @property
     def tenant(self) -> str:
-        """Returns the tenant's namespace. A workload is written as namespace/kind/name."""
+        """Returns the tenant's namespace, the first part of namespace/kind/name."""
         return self.workload.partition("/")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refused:
-    """A refusal by the API to recycle a workload, and the reason."""
+    """The API server's refusal to recycle a workload, and the reason."""
 
     at: datetime
     workload: str
@@ -60,10 +61,10 @@ class Refused:
 
 @dataclass(frozen=True, kw_only=True)
 class PassState:
-    """The state that one pass leaves to the next pass. The keys are nodes, pod UIDs, and devices by node and UUID.
+    """The state that one pass leaves for the next pass. The keys are nodes, UIDs of pods, or a device's node and UUID.
 
-    `samples` counts the samples in a row in which a device was under its floor. `ended_since` is when a pod was first
-    seen to use a device without running there. `still_since` is when a node's reading last changed.
+    `samples` has, for each device, the number of samples in a row below its floor. `ended_since` has the time since
+    which an ended pod still uses a device. `still_since` has the time when a node's reading last changed.
     """
 
     moment: Moment | None = None
@@ -75,9 +76,10 @@ class PassState:
 
 @dataclass(frozen=True, kw_only=True)
 class PassInput:
-    """The input of one pass. `at` is monotonic time, `local_now` this node's time of day.
+    """The input of one pass. `at` is its time in monotonic seconds, and `local_now` this node's time of day.
 
-    `pods` are the pods on nodes under pressure. `on_record` are the namespaces of unbudgeted workloads.
+    `pods` has the pods of nodes where a device is below its floor or a seat may be placed. `on_record` has the
+    namespaces of unbudgeted workloads.
     """
 
     at: float
@@ -94,7 +96,7 @@ class PassInput:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Pods on one node that are recycled together, and the MiB that they use of the device."""
+    """Pods on one node that must be recycled together, and the MiB of the device that they use."""
 
     pods: tuple[GpuPod, ...]
     used_mib: int
@@ -117,7 +119,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """Returns a name that is unique among the targets of a device."""
+        """Returns the target's name, which is unique among the targets of a device."""
         return self.first.recycled_as
 
     def recycled(self, at: datetime) -> Recycled:
@@ -126,7 +128,7 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Spared:
-    """An offender that is not recycled. If `lasting` is True, waiting does not change that."""
+    """An offender that must not be recycled. `lasting` is True if the reason does not end by itself."""
 
     target: Target
     why: str
@@ -137,11 +139,12 @@ class Spared:
 class DeviceVerdict:
     """The decision on one device.
 
-    `seats_mib` must be freed for the waiting `seats`, the floor included; `fewer_seats_mib` for fewer seats.
-    Terminating pods will free `going_mib`. `ended` are the UIDs of pods that the API no longer shows. If `restores` is
-    True, `recycle` frees everything that is missing. `too_little` are the offenders that stay, because even all
-    together they would restore nothing. `limited` is the recycle limit that protects offenders here. `undeclared` pods
-    use the device without a budget. `assumed_pool` is the pool if its numbers are assumed: nobody is recycled there.
+    `seats_mib` must be freed for the waiting `seats` and the floor, and `fewer_seats_mib` for fewer seats. Terminating
+    pods will free `going_mib`. `ended` has the UIDs of pods that have ended and still use the device. `restores` is
+    True if the pods in `recycle` free all of the missing memory. `too_little` has the offenders that are not recycled,
+    because all of them together free too little. `limited` is the recycle limit that protects offenders on this device.
+    `undeclared` has the pods that use the device without a budget. `assumed_pool` is the device's pool if its numbers
+    are assumed. No pod is recycled there.
     """
 
     node: str
@@ -175,7 +178,7 @@ class DeviceVerdict:
 
     @property
     def short_mib(self) -> int:
-        """Returns the MiB to free for the floor and for waiting seats."""
+        """Returns the MiB to free on the device for its floor and for waiting seats."""
         return max(self.floor_mib - self.free_mib, self.seats_mib, 0)
 
     @property
@@ -184,9 +187,10 @@ class DeviceVerdict:
         return max(self.short_mib - self.going_mib, 0)
 
     def aims_mib(self, least_free_mib: int) -> Sequence[int]:
-        """Returns the MiB that recycles may restore, the most first.
+        """Returns the amounts of MiB that recycles may restore, the largest first.
 
-        They are for all waiting seats, for fewer seats, for the floor, and for the least free memory.
+        There is an amount for all waiting seats, for each smaller number of seats, for the floor, and for
+        `least_free_mib`.
         """
         level_mib = min(least_free_mib, self.floor_mib)
         short = (self.short_mib, *self.fewer_seats_mib, self.floor_mib - self.free_mib, level_mib - self.free_mib)
@@ -195,7 +199,7 @@ class DeviceVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Blind:
-    """A node, or its device `gpu`, with telemetry that is not believed. Nothing is recycled there."""
+    """A node, or its device `gpu`, with doubtful telemetry. No pod is recycled there."""
 
     node: str
     trouble: Trouble
@@ -205,7 +209,7 @@ class Blind:
 
 @dataclass(frozen=True, kw_only=True)
 class UncappedPod:
-    """A container that the driver should hold to its budget but does not."""
+    """A container that the driver should hold to its budget, but does not hold."""
 
     pod: Reference
     node: str
@@ -215,7 +219,7 @@ class UncappedPod:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """The outcome of one pass. `problem` is why the whole pass failed: a wrong clock or a slow API."""
+    """The decision of one pass. `problem` is the reason if the whole pass failed: a wrong clock or a slow API."""
 
     state: PassState
     verdicts: tuple[DeviceVerdict, ...] = ()
@@ -225,5 +229,5 @@ class Decision:
 
     @property
     def unsettled(self) -> bool:
-        """Returns True if the watchdog may act after the next sample."""
+        """Returns True if the watchdog may recycle after one more sample."""
         return any(0 < verdict.samples < SAMPLES for verdict in self.verdicts)

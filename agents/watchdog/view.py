@@ -1,4 +1,4 @@
-"""Finds the pods of one pass that are about to end, and the recycles that count."""
+"""Finds the pods that will end soon, and the recycles that count for the cool-down and the limits."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -10,18 +10,20 @@ from agents.telemetry.client import NodeTelemetry
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.types import HOUR, PassInput, Recycled
 
-# A recycled pod counts as terminating for 30 s even if it is not, because another watchdog may just have evicted it.
+# A recycled pod counts as terminating for 30 s even if the API does not show this yet, because another run may just
+# have evicted the pod.
 SETTLE_SECONDS = 30
-# An evicted pod starts terminating at once. If it still runs after 60 s, the eviction was lost.
+# An evicted pod terminates at once. If the pod is not terminating after 60 s, the API server did not receive the
+# eviction.
 VAIN_SECONDS = 60
-# A pod counts as terminating until 60 s after its grace period. If it takes longer, its node is gone or its process
+# A pod counts as terminating until 60 s after its grace period. After this time, its node has failed or its process
 # hangs.
 LATE_SECONDS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """The input of one pass at `now`. `chosen` are the recycles that the pass has decided on so far."""
+    """The input of one pass at `now`. `chosen` has the recycles that the pass has already decided."""
 
     snapshot: PassInput
     now: datetime
@@ -36,7 +38,7 @@ class View:
         return {reading.node: reading for reading in self.snapshot.readings}
 
     def is_new(self, node: str) -> bool:
-        """Returns True if the node's exporter has read its devices since the last pass."""
+        """Returns True if the exporter has read the node's devices again since the last pass."""
         return self.readings[node].is_new(self.snapshot.state.readings.get(node))
 
     def has_ended(self, uid: str) -> bool:
@@ -47,7 +49,7 @@ class View:
     def counted(self) -> Collection[Recycled]:
         """Returns the recycles that ended their pods.
 
-        A recycle that was tried again counts once, with its last time.
+        A repeated recycle counts once, with its last time.
         """
         done = sorted(
             (each for each in self.snapshot.recycled if not self._was_in_vain(each)), key=lambda each: each.at
@@ -56,14 +58,14 @@ class View:
 
     @property
     def recycles_by_tenant(self) -> Counter[str]:
-        """Returns the recycles of the last hour, including those of this pass, by tenant."""
+        """Returns the number of recycles of each tenant within the last hour, including those of this pass."""
         hour = (each for each in self.counted if self.now - each.at < HOUR)
         return Counter(each.tenant for each in (*hour, *self.chosen))
 
     def is_going(self, pod: GpuPod) -> bool:
-        """Returns True if the pod is about to end.
+        """Returns True if the pod will end soon.
 
-        A grace period counts only up to the grace period that a recycle would give.
+        A grace period counts for at most the grace period of a recycle.
         """
         if any(pod.uid in each.pods or (pod.queued_as and pod.workload == each.workload) for each in self._settling):
             return True
@@ -74,15 +76,15 @@ class View:
         return self.now < due + timedelta(seconds=LATE_SECONDS)
 
     def frees_soon(self, uid: str) -> bool:
-        """Returns True if the memory of the pod with this UID is about to be free: the pod terminates, or has
-        just ended.
+        """Returns True if the memory of the pod with this UID will be free soon, because the pod terminates or has just
+        ended.
         """
         if self.has_ended(uid):
             return self.snapshot.at - self.ended_since(uid) <= SETTLE_SECONDS
         return self.is_going(self.pods[uid])
 
     def ended_since(self, uid: str) -> float:
-        """Returns when a pod was first found to use a device without running there."""
+        """Returns the time since which the ended pod still uses a device, in monotonic seconds."""
         return self.snapshot.state.ended_since.get(uid, self.snapshot.at)
 
     @cached_property
@@ -91,7 +93,9 @@ class View:
         return (*recent, *self.chosen)
 
     def _was_in_vain(self, entry: Recycled) -> bool:
-        """Returns True if a pod of the recycle lives on. A queued Job's pod may live on until Kueue deletes it."""
+        """Returns True if a pod of the recycle still runs and does not terminate. The pods of a queued Job may run
+        until Kueue deletes them.
+        """
         if self.now - entry.at < timedelta(seconds=VAIN_SECONDS):
             return False
         left = [self.pods[uid] for uid in entry.pods if uid in self.pods]
