@@ -115,7 +115,7 @@ def _uncapped(reading: NodeTelemetry) -> Iterator[UncappedPod]:
 def _measured(
     view: View, reading: NodeTelemetry, device: Device, demands: Mapping[tuple[str, str], SeatDemand]
 ) -> DeviceVerdict:
-    """Returns the verdict with the device's floor, its waiting seats, and its pods that have ended or have no budget."""
+    """Returns the verdict with the device's floor, its waiting seats, and its pods that have ended or lack a budget."""
     demand = demands.get((reading.node, device.uuid), SeatDemand(0, ()))
     found = DeviceVerdict(
         node=reading.node,
