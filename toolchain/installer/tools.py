@@ -2,7 +2,7 @@
 
 import platform
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,11 @@ CONTAINERD = "github.com/containerd/containerd/v2"
 CNI_PLUGINS = "github.com/containernetworking/plugins"
 ACTIONLINT = "github.com/rhysd/actionlint"
 TOOLKIT = "github.com/NVIDIA/nvidia-container-toolkit"
+JOBSET = "sigs.k8s.io/jobset"
+LWS = "sigs.k8s.io/lws"
+TRAINER = "github.com/kubeflow/trainer/v2"
+MPI_OPERATOR = "github.com/kubeflow/mpi-operator"
+KUBERAY = "github.com/ray-project/kuberay/ray-operator"
 D2 = "oss.terrastruct.com/d2"
 # Programs of browsers that can run without a window.
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
@@ -215,15 +220,42 @@ def _lint(site: Site) -> tuple[Tool, ...]:
 
 
 def _oracle(site: Site) -> tuple[Tool, ...]:
-    """Returns programs with Kubernetes' own code, and NVIDIA's container runtime if gcc is installed, for tests.
+    """Returns reference programs for tests.
+
+    They are Kubernetes' own code, the controllers of the kinds of work that Kueue queues, and NVIDIA's container
+    runtime if gcc is installed.
 
     The programs have no official release in this form, so Go builds the programs.
     """
     kubernetes = _built(site, "kube-oracle", "kube", KUBERNETES, packages={"kube-oracle": "./oracle"})
+    found = (kubernetes, *_frameworks(site))
     if site.system != "linux" or not shutil.which("gcc"):
-        return (kubernetes,)
+        return found
     programs, folder = ("nvidia-cdi-hook", "nvidia-container-runtime"), "nvidia-container-toolkit"
-    return (kubernetes, _built(site, folder, folder, TOOLKIT, *programs, cgo=True))
+    return (*found, _built(site, folder, folder, TOOLKIT, *programs, cgo=True))
+
+
+def _frameworks(site: Site) -> Iterator[Tool]:
+    """Yields the controllers, at the versions that Kueue's module requires, and the kinds that they reconcile.
+
+    KubeRay has a go.mod of its own, because it does not compile with Kueue's version of controller-runtime.
+    """
+    for name, path, package in (
+        ("jobset", JOBSET, JOBSET),
+        ("lws", LWS, f"{LWS}/cmd"),
+        ("trainer", TRAINER, f"{TRAINER}/cmd/trainer-controller-manager"),
+        ("mpi-operator", MPI_OPERATOR, f"{MPI_OPERATOR}/cmd/mpi-operator"),
+    ):
+        yield _built(site, name, "kube", path, packages={name: package})
+    yield _built(site, "kuberay", "kuberay", KUBERAY, packages={"kuberay": KUBERAY})
+    for name, path, folder in (
+        ("jobset", JOBSET, "config/components/crd/bases"),
+        ("lws", LWS, "config/crd/bases"),
+        ("trainer", TRAINER, "manifests/base/crds"),
+        ("mpi-operator", MPI_OPERATOR, "manifests/base"),
+        ("kuberay", KUBERAY, "config/crd/bases"),
+    ):
+        yield _files(site, f"{name}-kinds", path, f"frameworks/{name}", {folder: ""})
 
 
 def _languages(site: Site) -> tuple[Tool, ...]:
