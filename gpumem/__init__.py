@@ -1,1 +1,4 @@
-"""`kubectl gpumem`: shows the pods on each device, the free memory, and the reason for which a pod waits."""
+"""Implements `kubectl gpumem`.
+
+The subcommands show the pods on each device, the free memory, and the reason why a pod waits.
+"""

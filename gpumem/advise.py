@@ -1,4 +1,7 @@
-"""advise: proposes budgets from a history, with a patch of the stack file that the policy pack accepts."""
+"""Implements `kubectl gpumem advise`.
+
+Proposes budgets from a history of use, with a patch of the stack file that the policy pack accepts.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +21,7 @@ _CHANGES = (Verdict.RAISE, Verdict.LOWER)
 
 @dataclass(frozen=True, kw_only=True)
 class SeatAdvice(Advice):
-    """Advises on one seat, and names its tenant and pool."""
+    """The advice on one seat, with the tenant and the pool of the seat."""
 
     tenant: str
     pool: str
@@ -26,9 +29,10 @@ class SeatAdvice(Advice):
 
 @dataclass(frozen=True, kw_only=True)
 class Advised:
-    """The report. `first` and `last` are the first and last moments of the history in UTC.
+    """The report. `first` and `last` are the times of the first and the last sample in the history, in UTC.
 
-    `patch` is None if nothing changes, or if the change is refused with the lines `refused`. `judged` names the judge.
+    `patch` is None if nothing changes. If the change is refused, `patch` is None too, and `refused` has the reasons.
+    `judged` names the checks that judged the change.
     """
 
     first: str | None
@@ -46,7 +50,10 @@ class Advised:
 
 
 def advised(uses: Uses, ledger: Ledger, *, stack: AcceptedStack | None, namespace: str | None = None) -> Advised:
-    """Returns the report on the seats of a stack file, or of the cluster's ledger. Raises CheckoutError."""
+    """Returns the report on the seats of a stack file, or on the seats of the cluster's ledger without a stack file.
+
+    Raises CheckoutError.
+    """
     shown = [seat for seat in ledger.seats if namespace in (None, seat.tenant)]
     found = advise({seat.name: seat.gpumem_mib for seat in shown}, uses.samples)
     times = [sample.time for sample in uses.samples]
@@ -67,7 +74,7 @@ def advised(uses: Uses, ledger: Ledger, *, stack: AcceptedStack | None, namespac
 
 
 def _judged(ledger: Ledger, stack: AcceptedStack | None, budgets: dict[str, int]) -> tuple[str, Sequence[str], str]:
-    """Returns the name of the judge, the judge's refusals, and the patch of the stack file."""
+    """Returns the name of the checks that judged the change, their refusals, and the patch of the stack file."""
     if stack is None:
         lines = "".join(f"    {name}: {{gpumem_mib: {mib}}}\n" for name, mib in budgets.items())
         refused = [f"{rule}: {line}" for rule, line in sums.contradictions(ledger.with_budgets(budgets))]
@@ -113,7 +120,7 @@ def _cells(row: SeatAdvice) -> tuple[str, ...]:
 
 
 def _sentence(row: SeatAdvice) -> str:
-    """Writes the advice as a sentence, with the reason."""
+    """Returns the advice on a seat as a sentence with the reason."""
     most = max(row.used_max_mib, row.cold_max_mib or 0)
     match row.verdict:
         case Verdict.UNKNOWN:
@@ -167,7 +174,7 @@ def _verdict(report: Advised, paper: Paper) -> Iterator[str]:
 
 
 def _together(seats: Sequence[SeatAdvice], paper: Paper) -> Iterator[str]:
-    """Returns the changed seats of each pool, the largest seat first."""
+    """Returns the seats of each pool that change, the largest seat first."""
     for pool in dict.fromkeys(seat.pool for seat in seats if seat.verdict in _CHANGES):
         asked = [(_budget_mib(seat), seat.seat) for seat in seats if seat.pool == pool]
         parts = ", ".join(f"{name} {mib}" for mib, name in sorted(asked, key=lambda each: (-each[0], each[1])))

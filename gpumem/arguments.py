@@ -1,4 +1,7 @@
-"""The command line: verbs, flags, their values and examples. Imports little, so that it starts fast."""
+"""Defines the command line: the subcommands, their flags, and the values and examples of the flags.
+
+The module imports few other modules, so that the command starts fast.
+"""
 
 import argparse
 import re
@@ -7,7 +10,7 @@ from typing import Any
 
 from tenancy.names import SYSTEM_NAMESPACE
 
-# The defaults of the flag --days.
+# The default values of the flag --days.
 ADVISE_DAYS, HOST_MEMORY_DAYS, REPLAY_DAYS, INIT_DAYS = 28, 7, 7, 28
 PLOT_FORMATS = ("svg", "png")
 # The command passes these flags on to kubectl.
@@ -74,7 +77,7 @@ REPLAY = """examples:
 
 
 def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Returns the parser of all verbs and their flags, and a parser of the same kind for each verb."""
+    """Returns the parser for all subcommands and their flags. Also returns the parser of each subcommand."""
     top = kind(
         prog="kubectl gpumem",
         description="Show the use of GPU memory, the free memory and the reasons why pods wait. Propose budgets, and "
@@ -148,7 +151,7 @@ def _plain(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] 
 
 
 def _verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """Adds the parser of a verb that reads a stack in its cluster."""
+    """Adds the parser of a subcommand that compares a stack with its cluster."""
     made = _cluster_verb(verbs, name, text, examples, more)
     made.add_argument(
         "-n", "--namespace", help="only pods of this namespace; needed without rights on other namespaces"
@@ -164,7 +167,7 @@ def _system_namespace(made: argparse.ArgumentParser) -> None:
 
 
 def _cluster_verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """Adds the parser of a verb that reads a cluster."""
+    """Adds the parser of a subcommand that reads a cluster."""
     made = _plain(verbs, name, text, examples, more)
     connection = made.add_argument_group("connection, as kubectl has it")
     for flag, meaning in CONNECTION.items():

@@ -1,7 +1,7 @@
-"""bill: the seats, the use and the cost of each tenant, by the day of a month.
+"""Implements `kubectl gpumem bill`. Reports the seats, the use and the cost of each tenant, for each day of a month.
 
-Each hour is charged by the tenant's seats or by its use, whichever is more. A seat keeps others out even while it is
-idle, and a tenant without seats pays for its use.
+The charge for an hour is the larger of two amounts: the tenant's seats and the tenant's use. An idle seat costs too,
+because no other pod can have its memory. A tenant without seats pays for its use.
 """
 
 import re
@@ -20,17 +20,17 @@ from tenancy.names import RECORDED_SEATS, RECORDED_USED
 from tenancy.units import MIB
 
 HOUR_SECONDS = 3600
-SAMPLES_AN_HOUR = 60  # Prometheus records one such sample a minute (components/monitoring/usage.py).
-# Excludes the sample at the hour's beginning, in every version of Prometheus.
+SAMPLES_AN_HOUR = 60  # Prometheus records one sample of the series each minute (components/monitoring/usage.py).
+# The range excludes the sample at the start of the hour, in every version of Prometheus.
 _AN_HOUR = f"{HOUR_SECONDS * 1000 - 1}ms"
-_ENOUGH = 0.99  # of the month that was measured
-_NO_CURRENCY = "XXX"  # ISO 4217
+_ENOUGH = 0.99  # The least fraction of the month that must be measured.
+_NO_CURRENCY = "XXX"  # The code of ISO 4217 for no currency.
 _MIB_IN_GIB = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
-    """A tenant's day in a pool. `cost` is None if the pool has no price."""
+    """The charge for one tenant's day in one pool. `cost` is None if the pool has no price."""
 
     day: str
     tenant: str
@@ -44,7 +44,11 @@ class Charge:
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """A month's bill, or that of the month so far. `measured` is the share of the time that Prometheus recorded."""
+    """The bill for a month.
+
+    For the current month, the bill ends with the last whole hour. `measured` is the fraction of the time for which
+    Prometheus has recordings.
+    """
 
     month: str
     start: str
@@ -57,7 +61,7 @@ class Bill:
 
 
 def bill(source: str, ledger: Ledger, *, month: str | None, currency: str | None, now: datetime) -> Bill:
-    """Returns the bill of a month, by default of the last whole month. Raises HistoryError."""
+    """Returns the bill for a month. The default is the last whole month. Raises HistoryError."""
     start, end = _month(month, now)
     if not source.startswith(SCHEMES):
         raise HistoryError(
@@ -82,7 +86,7 @@ def bill(source: str, ledger: Ledger, *, month: str | None, currency: str | None
 
 
 def _month(text: str | None, now: datetime) -> tuple[datetime, datetime]:
-    """Returns the beginning and the end of the month. The current month ends with its last whole hour."""
+    """Returns the start and the end of the month. The end of the current month is the end of its last whole hour."""
     this = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     start = (this - timedelta(days=1)).replace(day=1)
     if text is not None:
@@ -98,12 +102,13 @@ def _month(text: str | None, now: datetime) -> tuple[datetime, datetime]:
     return start, end
 
 
-_Used = Mapping[tuple[str, str], Mapping[float, float]]  # by tenant and pool, by the hour's beginning: MiB-hours
+# MiB-hours by tenant and pool, and then by the start of the hour
+_Used = Mapping[tuple[str, str], Mapping[float, float]]
 
 
 @dataclass(frozen=True)
 class _Hours:
-    """Holds the recorded series, by the hour."""
+    """Reads the recorded series, with one value for each hour."""
 
     server: Prometheus
     start: datetime
@@ -117,7 +122,7 @@ class _Hours:
         return found
 
     def measured(self) -> float:
-        """Returns the share of the minutes in which Prometheus recorded anything."""
+        """Returns the fraction of the minutes for which Prometheus has any recording."""
         query = f"max(count_over_time({RECORDED_SEATS}[{_AN_HOUR}])) / {SAMPLES_AN_HOUR}"
         shares = [min(value, 1.0) for _, _, value in self._over(query)]
         return sum(shares) / ((self.end - self.start).total_seconds() / HOUR_SECONDS)
@@ -204,5 +209,5 @@ def _money(amount: Decimal) -> str:
 
 
 def decimal(number: float) -> Decimal:
-    """Returns the number as printed, so that quantity times price is the cost to the last digit."""
+    """Returns the number as the bill prints it. Quantity times price then equals the cost exactly."""
     return Decimal(str(number))

@@ -1,7 +1,8 @@
-"""Reads and changes the stack files of a checkout, for `--stack`. It imports packages in functions, as the plugin
-lacks them.
+"""Reads and changes the stack files of a checkout, for `--stack`.
 
-A change replaces the text of numbers, so that comments and order stay. The policy pack judges the changed file.
+PyYAML and the project's packages are imported only inside functions, because the kubectl plugin lacks them. A change
+replaces only the text of numbers, so that comments and their order stay as they are. The policy pack judges the changed
+file.
 """
 
 import copy
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class CheckoutError(AgentError):
-    """Reports that the checkout, a stack or a place in its file is missing. The message names the remedy."""
+    """Raised when the checkout, a stack, or an entry in a stack file is missing.
+
+    The message has the remedy.
+    """
 
 
 KeyPath = tuple[str, ...]
@@ -31,8 +35,11 @@ KeyPath = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptedStack:
-    """A stack file that the settings accept. `values` are those of the file and of the files that it names. `homes`
-    returns the file that has a path's entry, None for the stack file."""
+    """A stack file that the check of the settings accepts.
+
+    `values` are the values of this file and of all files that it names. `homes` returns the file with the entry at a
+    path, or None if the stack file itself has the entry.
+    """
 
     path: Path
     ledger: Ledger
@@ -41,25 +48,24 @@ class AcceptedStack:
     homes: Callable[[KeyPath], Path | None]
 
     def home(self, path: KeyPath) -> Path:
-        """Returns the file that has the entry."""
+        """Returns the file that has the entry at a path."""
         return self.homes(path) or self.path
 
     def shown(self, file: Path) -> str:
-        """Returns the file's path in the folder of the stack file."""
+        """Returns the path of a file, relative to the directory of the stack file."""
         return file.relative_to(self.path.parent).as_posix()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """Holds the files' texts after a change, and the error messages if the settings or the policy pack refuse the
-    change."""
+    """The new text of each changed file. `refusals` has the errors of the settings and of the policy pack."""
 
     texts: Mapping[Path, str]
     refusals: tuple[str, ...]
 
 
 def read(name: str, root: Path) -> AcceptedStack:
-    """Returns the stack file of that name. Raises CheckoutError."""
+    """Returns the stack file of the stack with this name. Raises CheckoutError."""
     path = _existing(name, root)
     settings, parts = _declared(path)
     pools = _host_memory(settings)
@@ -67,7 +73,7 @@ def read(name: str, root: Path) -> AcceptedStack:
 
 
 def rollout(name: str, root: Path) -> Declared:
-    """Returns the parts of the stack of that name that preflight compares with a cluster. Raises CheckoutError."""
+    """Returns the parts of a stack that preflight compares with a cluster. Raises CheckoutError."""
     settings, _ = _declared(_existing(name, root))
     from stacks.existing.declared import declared  # noqa: PLC0415
     from stacks.existing.findings import findings  # noqa: PLC0415
@@ -106,7 +112,7 @@ def rollout(name: str, root: Path) -> Declared:
 
 
 def _stack_of(found: Mapping[str, Any]) -> str | None:
-    """Returns the stack that made the object."""
+    """Returns the name of the stack that created the object."""
     return (found["metadata"].get("annotations") or {}).get(STACK)
 
 
@@ -120,8 +126,10 @@ def _existing(name: str, root: Path) -> Path:
 
 
 def with_numbers(stack: AcceptedStack, numbers: Mapping[KeyPath, int]) -> Proposal:
-    """Returns the stack with other numbers at these paths of keys. Raises CheckoutError if a file has no number
-    there."""
+    """Returns the stack file with new numbers at these paths of keys.
+
+    Raises CheckoutError if a file has no number at one of the paths.
+    """
     texts: dict[Path, str] = {}
     for file in sorted({stack.home(path) for path in numbers}):
         texts[file] = _with_numbers(stack, file, {path: n for path, n in numbers.items() if stack.home(path) == file})
@@ -145,7 +153,7 @@ def _with_numbers(stack: AcceptedStack, file: Path, numbers: Mapping[KeyPath, in
 
 
 def patch(stack: AcceptedStack, change: Proposal) -> str:
-    """Returns the change of all files as a unified diff."""
+    """Returns the changes of all files as a unified diff."""
     lines: list[str] = []
     for file, text in change.texts.items():
         before, after = (each.splitlines(keepends=True) for each in (file.read_text(encoding="utf-8"), text))
@@ -154,7 +162,7 @@ def patch(stack: AcceptedStack, change: Proposal) -> str:
 
 
 def refusals_of(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the messages with which settings and policy pack refuse a stack file with these values."""
+    """Returns the errors that the settings and the policy pack report about a stack file with these values."""
     from policy.graph import Graph  # noqa: PLC0415
     from policy.rules import violations  # noqa: PLC0415
     from stacks import settings  # noqa: PLC0415
@@ -168,7 +176,7 @@ def refusals_of(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _with(values: Any, numbers: Mapping[KeyPath, int]) -> Any:
-    """Returns a copy of JSON-like data with other numbers."""
+    """Returns a copy of JSON-like data in which `numbers` replaces the values at its paths."""
     copied = copy.deepcopy(values)
     for (*parents, last), value in numbers.items():
         inner = copied
@@ -179,7 +187,10 @@ def _with(values: Any, numbers: Mapping[KeyPath, int]) -> Any:
 
 
 def files(given: Sequence[str], root: Path) -> list[Path]:
-    """Returns the stack files of a replay, by their names or paths. Raises CheckoutError."""
+    """Returns the paths of the stack files for a replay.
+
+    Each item of `given` is the name of a stack or a path. Raises CheckoutError.
+    """
     _needed("replay", "make gpumem ARGS='replay --from PROMETHEUS'")
     found = [Path(each) if each.endswith((".yaml", ".yml")) else root / f"Pulumi.{each}.yaml" for each in given]
     if absent := [str(path) for path in found if not path.is_file()]:
@@ -188,7 +199,10 @@ def files(given: Sequence[str], root: Path) -> list[Path]:
 
 
 def replayed(stacks: Sequence[Path], pods: Sequence[PodHistory]) -> list[tuple[str, "Played"]]:
-    """Plays a history under each stack file. The history was made under the first one. Raises CheckoutError."""
+    """Replays a history of use under each stack file.
+
+    The history must come from a cluster with the first stack file. Raises CheckoutError.
+    """
     from simulation import replay, stack  # noqa: PLC0415
 
     declared = [stack.declared(_declared(path)[0]) for path in stacks]
@@ -212,7 +226,7 @@ def _needed(what: str = "--stack", instead: str = _WITHOUT_STACK) -> None:
 
 
 def _declared(path: Path) -> Any:
-    """Returns the settings, and the files of their parts."""
+    """Returns the settings of a stack file, and the files of its parts."""
     from stacks import settings  # noqa: PLC0415
 
     try:
@@ -229,7 +243,10 @@ def _host_memory(settings: Any) -> HostMemoryPools:
 
 
 def _at(config: Any, path: KeyPath) -> Any:
-    """Returns the node at a path of keys, or None if the node is missing. The first key may have the project's name."""
+    """Returns the YAML node at a path of keys, or None if the node is missing.
+
+    The first key may have the project's name as a prefix.
+    """
     first, *rest = path
     node = _child(config, f"{PROJECT}:{first}", first)
     for key in rest:
@@ -238,11 +255,11 @@ def _at(config: Any, path: KeyPath) -> Any:
 
 
 def _is_plain(node: Any, text: str) -> bool:
-    """Returns True for a plain number, without an anchor."""
+    """Returns True if the node is a plain number without a YAML anchor."""
     return node is not None and text[node.start_mark.index : node.end_mark.index].isdecimal()
 
 
 def _child(node: Any, *keys: str) -> Any:
-    """Returns the value of the first of these keys that a YAML map has, or None if the map has none of them."""
+    """Returns the value of the first of these keys that the YAML map has, or None if the map has no such key."""
     pairs = node.value if node is not None and node.id == "mapping" else ()
     return next((value for key, value in pairs if key.value in keys), None)

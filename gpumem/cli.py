@@ -1,6 +1,7 @@
-"""The command: arguments, the cluster, a report, an exit code.
+"""Runs the command: parses the arguments, reads the cluster, prints a report and returns an exit code.
 
-A report's modules are imported when a verb needs them, and the cluster's while kubectl starts.
+The modules of a report are imported only when a subcommand needs them. The modules that read a cluster are imported
+while kubectl starts.
 """
 
 import argparse
@@ -27,12 +28,15 @@ if TYPE_CHECKING:
 
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
-# From kubectl's flags to the API, for as long as the block lasts.
+# Returns a context manager that opens the API with these kubectl flags.
 Reach = Callable[[list[str]], AbstractContextManager[Kubectl]]
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str], reach: Reach = Kubectl) -> int:
-    """Runs one command. Returns the exit code: 0; 1 for a failure, 2 for a wrong command, 3 if something waits."""
+    """Runs one command.
+
+    Returns the exit code: 0 for success, 1 for a failure, 2 for a wrong command, and 3 if a pod waits.
+    """
     given = parser().parse_args(arguments)
     try:
         return _run(given, environ, reach)
@@ -67,7 +71,7 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
 def _past(given: argparse.Namespace, reach: Reach) -> Report:
     from gpumem import cluster, past  # noqa: PLC0415
 
-    gc.enable()  # a replay of a week leaves much garbage
+    gc.enable()  # a replay of a week leaves much memory for the garbage collector to free
 
     def ledger() -> "Ledger":
         with reach(connection(given)) as kubectl:
@@ -90,13 +94,13 @@ def _before_a_rollout(given: argparse.Namespace, reach: Reach) -> Report:
 
 
 def connection(given: argparse.Namespace) -> list[str]:
-    """Returns kubectl's own flags."""
+    """Returns the flags that the command passes on to kubectl."""
     values = {flag: getattr(given, flag.replace("-", "_")) or () for flag in CONNECTION}
     return [f"--{flag}={value}" for flag, all_of in values.items() for value in all_of]
 
 
 def text_of(arguments: Sequence[str], kubectl: Kubectl, paper: "Paper") -> str:
-    """Returns a verb's report as text. Raises AgentError."""
+    """Returns the report of a subcommand as text. Raises AgentError."""
     from gpumem import live  # noqa: PLC0415
 
     found = live.report(parser().parse_args(arguments), kubectl)
@@ -126,8 +130,8 @@ def _print(report: Report, given: argparse.Namespace, environ: Mapping[str, str]
 
 
 def run() -> int:
-    """Runs this process's command."""
-    gc.disable()  # a search for garbage takes as long as reading the cluster, and finds none
+    """Runs the command with the arguments of this process."""
+    gc.disable()  # a garbage collection takes as long as reading the cluster and frees nothing
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + signal.SIGTERM))
     signal.signal(signal.SIGHUP, lambda number, frame: sys.exit(128 + signal.SIGHUP))
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal without block characters
@@ -138,6 +142,6 @@ def run() -> int:
         return main(sys.argv[1:], os.environ)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # A closed pipe, as with `| head`, is no error.
+    except BrokenPipeError:  # A closed pipe is no error, as with `| head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE

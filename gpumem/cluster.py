@@ -1,6 +1,6 @@
-"""Reads the cluster into the scheduler extender's own cache, so that all sums are the extender's.
+"""Reads the cluster into the cache of the scheduler extender, so that all sums are the same as in the extender.
 
-An object without the right to read it, or without an answer, is left out, and `gaps` has a line about it.
+If an object cannot be read, the object is left out, and `gaps` has the reason.
 """
 
 import http.client
@@ -39,7 +39,10 @@ _Held = PodInfo | Bystander | Nomination
 
 @dataclass(frozen=True)
 class GatedWorkload:
-    """An on-demand workload. `state` is open, closed, no Deployment, or unknown without the right to read it."""
+    """An on-demand workload.
+
+    `state` is "open", "closed" or "no Deployment". `state` is "unknown" if the user may not read the Deployment.
+    """
 
     name: str
     namespace: str
@@ -51,8 +54,12 @@ class GatedWorkload:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSnapshot:
-    """The state of a cluster. `own` is the only namespace with readable pods, None for all. `devices`, `nodes` and
-    `measured` are by the node's name; `pods` have not ended. `gaps` lists unknown facts with their reasons."""
+    """The state of a cluster at one time.
+
+    If the user may read the pods of only one namespace, `own` is this namespace. `own` is None if the user may read the
+    pods of all namespaces. `devices`, `nodes` and `measured` are mappings from the name of a node. `pods` are the pods
+    that have not ended. `gaps` lists the facts that are not known, with the reasons.
+    """
 
     ledger: Ledger
     now: datetime
@@ -67,17 +74,19 @@ class ClusterSnapshot:
 
     @property
     def whole(self) -> bool:
-        """Returns True if every pod is known."""
+        """Returns True if the user may read the pods of all namespaces."""
         return self.own is None
 
     def bound(self) -> Mapping[str, PodInfo]:
-        """Returns the pods in the cache that hold GPU memory, by uid."""
+        """Returns the pods in the cache that hold GPU memory, by UID."""
         return {pod.uid: pod for node in self.devices for pod in self.cache.node(node).pods.values()}
 
 
 def read(source: Kubectl, system: str, namespace: Callable[[], str]) -> ClusterSnapshot:
-    """Reads everything, in parallel. `namespace` is read without the right to list all pods. Raises ApiError and
-    LedgerError."""
+    """Reads the whole state of a cluster in parallel.
+
+    Calls `namespace` if the user may not list the pods of all namespaces. Raises ApiError and LedgerError.
+    """
     gaps: list[str] = []
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         reading = threads.submit(ledger, source, system)
@@ -114,7 +123,7 @@ def read(source: Kubectl, system: str, namespace: Callable[[], str]) -> ClusterS
 
 
 def _readable(items: Iterable[Object], ledger: Ledger, gaps: list[str]) -> tuple[list[Pod], list[_Held]]:
-    """Returns the pods with readable requests, and the pods among these that hold GPU memory."""
+    """Returns the pods with valid requests. Also returns the pods with valid requests that hold GPU memory."""
     kept, held = [], []
     for item in items:
         pod = Pod(item)
@@ -122,7 +131,7 @@ def _readable(items: Iterable[Object], ledger: Ledger, gaps: list[str]) -> tuple
             found = holder(item, ledger.names)
             waiting = () if pod.node else (ledger.names.gpumem, ledger.names.gpu_count)
             for resource in (*waiting, GPU):
-                pod.request(resource)  # raises here, and not in a report
+                pod.request(resource)  # an error is raised here, before a report needs the value
         except PodError as error:
             gaps.append(f"is not counted: {error}")
             continue
@@ -143,7 +152,7 @@ def _cache(devices: Iterable[NodeDevices], held: Iterable[_Held], measured: Iter
 
 
 def ledger(source: Kubectl, system: str) -> Ledger:
-    """Returns the stored ledger. Raises ApiError and LedgerError."""
+    """Returns the ledger that the cluster stores. Raises ApiError and LedgerError."""
     try:
         found = stored_ledger(source.get(f"/api/v1/namespaces/{system}/configmaps/{LEDGER}"), system)
     except ApiError as error:
@@ -161,7 +170,10 @@ def ledger(source: Kubectl, system: str) -> Ledger:
 def _pods(
     source: Kubectl, listing: "Future[list[Object]]", namespace: Callable[[], str], gaps: list[str]
 ) -> tuple[list[Object], str | None]:
-    """Returns the readable pods, and the namespace if only one namespace is readable. Raises ApiError."""
+    """Returns the pods that the user may read.
+
+    If all these pods are in one namespace, also returns the namespace. Raises ApiError.
+    """
     try:
         return listing.result(), None
     except ApiError as error:
@@ -173,7 +185,7 @@ def _pods(
 
 
 def _published(listing: "Future[list[Object]]", gaps: list[str]) -> Mapping[str, Sequence[Object]]:
-    """Returns the ResourceSlices by node. Raises ApiError."""
+    """Returns the ResourceSlices of each node. Raises ApiError."""
     try:
         slices = listing.result()
     except ApiError as error:
@@ -193,7 +205,7 @@ def _devices(
     ledger: Ledger,
     measured: Mapping[str, NodeTelemetry],
 ) -> dict[str, NodeDevices]:
-    """Returns the devices of the nodes in the ledger's pools."""
+    """Returns the devices of all nodes that belong to a pool of the ledger."""
     found = {}
     for node in nodes:
         if any(pool.matches(node["metadata"].get("labels") or {}) for pool in ledger.pools):
@@ -207,7 +219,7 @@ def _devices(
 
 
 def _measured(source: Kubectl, system: str, ledger: Ledger, nodes: Iterable[Object]) -> dict[str, NodeTelemetry] | str:
-    """Returns the readings by node, or an explanation if the exporters cannot be read."""
+    """Returns the readings of each node, or the reason why the exporters cannot be read."""
     namespace = node_agent_namespace(system)
     try:
         listed = source.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"{LABEL_NAME}={EXPORTER}")
@@ -228,14 +240,14 @@ def _measured(source: Kubectl, system: str, ledger: Ledger, nodes: Iterable[Obje
         ledger,
         [node_of(node) for node in nodes],
         namespace=namespace,
-        port=1,  # unused: `ask` finds each pod's own port
+        port=1,  # unused: not used: `ask` finds the port of each pod, so this number has no effect
         scraper=Scraper(get=ask),
     )
     return {each.node: each for each in readings}
 
 
 def _port(pod: Pod) -> int:
-    """Returns the port of the pod's first container."""
+    """Returns the first port of the pod's containers."""
     ports = [port for each in maps_at(pod.spec, "containers") for port in maps_at(each, "ports")]
     return int(ports[0]["containerPort"]) if ports else EXPORTER_PORT
 
@@ -243,8 +255,11 @@ def _port(pod: Pod) -> int:
 def _gates(
     source: Kubectl, declaring: "Future[Object]", ledger: Ledger, own: str | None, threads: Executor
 ) -> tuple[GatedWorkload, ...]:
-    """The on-demand workloads. The gate's CronJob names their Deployments; if it cannot be read, each is taken to have
-    the workload's name."""
+    """Returns the on-demand workloads with the names and the states of their Deployments.
+
+    The gate's CronJob has these names. Without this CronJob, each Deployment is assumed to have the name of its
+    workload.
+    """
     with_deployment = {(gate.namespace, gate.name): gate.deployment for gate in _declared_gates(declaring.result)}
 
     def gate(each: OnDemand) -> GatedWorkload:
@@ -256,7 +271,7 @@ def _gates(
 
 
 def _declared_gates(read_cron_job: Callable[[], Object]) -> tuple[GateConfig, ...]:
-    """Returns the gates in the gate's CronJob, or none if the CronJob cannot be read."""
+    """Returns the demand gates that the gate's CronJob declares, or none if the CronJob cannot be read."""
     try:
         cron_job = read_cron_job()
         (container,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
@@ -275,7 +290,7 @@ def _state(source: Kubectl, namespace: str, deployment: str) -> str:
 
 
 def age(seconds: float) -> str:
-    """Returns the age as kubectl prints ages: 42s, 7m, 3h, 2d."""
+    """Returns the age in the format of kubectl: 42s, 7m, 3h, 2d."""
     for size, unit in ((86400, "d"), (3600, "h"), (120, "m")):
         if seconds >= size:
             return f"{int(seconds // (60 if unit == 'm' else size))}{unit}"

@@ -1,17 +1,18 @@
-"""Completes verbs, flags and their values.
+"""Completes verbs, flags and their values in a shell.
 
-kubectl completes `kubectl gpumem` by a program on PATH that is named kubectl_complete-gpumem. That program is this one.
+To complete `kubectl gpumem`, kubectl runs a program with the name kubectl_complete-gpumem on PATH. The plugin is
+installed under this name too.
 """
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 
 PROGRAM = "kubectl_complete-gpumem"
-_NO_FILES = ":4"  # The value is cobra's ShellCompDirectiveNoFileComp.
+_NO_FILES = ":4"  # The value of ShellCompDirectiveNoFileComp in cobra.
 
 
 def candidates(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Returns the possible endings of the last word, which may be empty. Cobra's directive follows."""
+    """Returns the possible completions of the last word, which may be empty. Cobra's directive follows."""
     *before, begun = words or [""]
     yield from (each for each in _all(before, parser) if each.startswith(begun))
     yield _NO_FILES

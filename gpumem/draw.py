@@ -1,4 +1,4 @@
-"""Draws the reports of who, free and why as text, in columns and bars. Pure."""
+"""Draws the reports of `kubectl gpumem who`, `free` and `why` as text, in columns and bars. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ _USE = ("P50", "P95", "P99", "MAX", "STARTS", "LOAD", "GROWTH", "DAYS", "PROPOSE
 _COSTS = ("SEAT MIB-H", "USED MIB-H", "BILLED GIB-H", "PRICE", "COST")
 _PROPOSED = ("NODES", "DEVICES", "MIB EACH", "SEATS", "MIB PROMISED")
 _NUMBERS = (*_PROPOSED, "GPUMEM", "DECLARED", "USED", "OVER", "NEEDS", "GPUS", *_USE, *_COSTS)
-_MOST_LINES = 12  # next to a reason; -o json has all
+_MOST_LINES = 12  # The maximum number of text lines below a reason. The flag -o json shows all text lines.
 
 
 @dataclass(frozen=True)
 class Paper:
-    """Holds the width of a report. `colour` is True for a report in colour."""
+    """The width of a report in columns. `colour` is True if the report has ANSI colours."""
 
     width: int = 100
     colour: bool = False
@@ -34,7 +34,7 @@ class Paper:
             yield from self.wrapped(f"not known: {gap}")
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "  ") -> Iterator[str]:
-        """Draws a table. Columns that hold nothing but dashes are left out, and numbers are on the right."""
+        """Draws a table. Leaves out columns that are empty or have only dashes, and aligns numbers to the right."""
         shown = [[*row] for row in rows]
         if not shown:
             return
@@ -45,12 +45,15 @@ class Paper:
             yield (indent + "  ".join(cells)).rstrip()
 
     def bar(self, segments: Sequence[Segment], indent: str = "  ") -> str:
-        """Draws a bar. The table below the bar has the labels that do not fit."""
+        """Draws a bar. Labels that are too long for the bar are in the table below the bar."""
         return indent + bar(segments, max(self.width, NARROWEST) - len(indent), colour=self.colour)[0]
 
 
 def text_of_lines(lines: Callable[[_Found, Paper], Iterable[str]]) -> Callable[[_Found, Paper], str]:
-    """Decorates a generator of a report's lines. Returns them as one text, without empty lines at both ends."""
+    """Decorates a generator of text lines.
+
+    The decorated function returns the lines as one text, without empty lines at its start and its end.
+    """
     return lambda report, paper: "\n".join(lines(report, paper)).strip("\n") + "\n"
 
 

@@ -1,11 +1,11 @@
-"""Draws the report of fit as text. Pure."""
+"""Draws the report of `kubectl gpumem fit` as text. Pure."""
 
 from collections.abc import Iterator
 
 from gpumem.draw import Paper, text_of_lines
 from gpumem.fit import Fit, FitChange, FitPart, FitPool
 
-NEW_TENANT = "new-tenant"  # in a patch without --tenant
+NEW_TENANT = "new-tenant"  # The name of the tenant in a patch, if the flag --tenant is missing.
 
 
 @text_of_lines

@@ -1,5 +1,7 @@
-"""Gathers the facts about one pod or workload: its objects, its Events, its place in Kueue's queue, and the acts of
-watchdog and gate that make room."""
+"""Reads the facts about one pod or workload: its objects, its Events and its place in Kueue's queue.
+
+The module also reads the acts by which the watchdog and the gate free memory.
+"""
 
 import http.client
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,12 +28,12 @@ from tenancy.names import (
 
 _KINDS = {"pod": "/api/v1", "deployment": "/apis/apps/v1", "statefulset": "/apis/apps/v1", "job": "/apis/batch/v1"}
 _SHORT = {"po": "pod", "deploy": "deployment", "sts": "statefulset"}
-# The watchdog and the gate record these Events when they free memory.
+# The watchdog and the gate write these Events when they free memory.
 _ACTS = (EVENT_RECYCLED, EVENT_SPARED, EVENT_BLOCKED, EVENT_CAPPED, EVENT_TOO_LITTLE, EVENT_GATE_CLOSED)
 
 
 class TargetError(AgentError):
-    """Reports that the target cannot be found. The message shows the right form."""
+    """Raised when the target cannot be found. The message shows how to write a target."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,10 @@ class WorkloadRef:
 
 @dataclass(frozen=True)
 class SeenEvent:
-    """Holds an Event. `about` is the kind and the name of the Event's object. `at` is the time of the last
-    occurrence."""
+    """An Event of the API.
+
+    `about` is the kind and the name of the Event's object. `at` is the time at which the Event happened last.
+    """
 
     uid: str
     about: str
@@ -59,8 +63,11 @@ class SeenEvent:
 
 @dataclass(frozen=True)
 class PendingWorkload:
-    """Holds a Job's Workload. `ahead` counts the readable pending Workloads before this Workload in its
-    ClusterQueue."""
+    """The Workload object that Kueue has for a Job.
+
+    `ahead` is the number of pending Workloads that come before this Workload in the ClusterQueue. `ahead` counts only
+    Workloads that the user may read.
+    """
 
     workload: Object
     queue: str
@@ -70,8 +77,11 @@ class PendingWorkload:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """The facts. `workload` is None for a pod that is gone. `acts` are acts that make room elsewhere, the newest first.
-    `schedulers` is None without the right to read them."""
+    """The facts about the target.
+
+    `workload` is None if the target is a pod that does not exist any more. `acts` are Events about acts that free
+    memory for other pods, the newest first. `schedulers` is None if the user may not read the scheduler's pods.
+    """
 
     cluster: ClusterSnapshot
     target: WorkloadRef
@@ -84,12 +94,12 @@ class Evidence:
     gaps: tuple[str, ...] = ()
 
     def newest(self, *reasons: str) -> SeenEvent | None:
-        """Returns the newest Event with one of these reasons."""
+        """Returns the newest Event with one of these reasons, or None."""
         return next((each for each in self.events if each.reason in reasons), None)
 
 
 def target_of(text: str, namespace: str) -> WorkloadRef:
-    """Parses the target from `POD` or `kind/NAME`. Raises TargetError."""
+    """Parses a target such as `POD` or `kind/NAME`. Raises TargetError."""
     kind, _, name = text.rpartition("/")
     kind = (kind or "pod").lower().partition(".")[0]
     kind = _SHORT.get(kind, kind)
@@ -101,7 +111,7 @@ def target_of(text: str, namespace: str) -> WorkloadRef:
 
 
 def gather(source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, system: str) -> Evidence:
-    """Gathers the facts about the target. Raises ApiError, and TargetError if the workload does not exist."""
+    """Reads the facts about the target. Raises ApiError, and TargetError if the workload does not exist."""
     gaps: list[str] = []
     base = f"/namespaces/{target.namespace}"
     with ThreadPoolExecutor(8) as threads:
@@ -140,7 +150,7 @@ def _find(source: Kubectl, path: str) -> Object | None:
 
 
 def _list(source: Kubectl, path: str, gaps: list[str], **parameters: str) -> list[Object]:
-    """Returns the items of a list. An error becomes a gap."""
+    """Returns the items of a list, or an empty list after an error. Adds the error to `gaps`."""
     try:
         return [*source.items(path, **parameters)]
     except ApiError as error:
@@ -166,7 +176,7 @@ def _acts(source: Kubectl, reason: str) -> list[SeenEvent]:
 def _pods(
     cluster: ClusterSnapshot, target: WorkloadRef, workload: Object | None, sets: Iterable[Object]
 ) -> tuple[tuple[Pod, ...], set[str]]:
-    """Returns the target's pods, and the uids of the pods' controllers."""
+    """Returns the pods of the target, and the UIDs of the controllers of these pods."""
     mine = [pod for pod in cluster.pods if pod.namespace == target.namespace]
     if workload is None:
         return (), set()
@@ -198,7 +208,7 @@ def _event(event: Object) -> SeenEvent:
 
 
 def _is_about(event: SeenEvent, target: WorkloadRef) -> bool:
-    """Returns True for the target's own Events, also if the target is gone."""
+    """Returns True if the Event is about the target. The target may be gone."""
     return event.about == f"{target.kind}/{target.name}"
 
 
@@ -209,7 +219,7 @@ def _moment(event: SeenEvent) -> float:
 def _queued(
     source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, job: Object, gaps: list[str]
 ) -> PendingWorkload | None:
-    """Returns the Job's Workload and its place in the queue: a ClusterQueue sorts by priority, then by age."""
+    """Returns the Job's Workload and its place in the queue. A ClusterQueue sorts by priority, then by age."""
     path = f"/apis/{KUEUE_API}/namespaces/{target.namespace}/workloads"
     own = _list(source, path, gaps)
     mine = next((each for each in own if _owner(each) == job["metadata"]["uid"]), None)
@@ -232,7 +242,7 @@ def _queued(
 
 
 def is_pending(workload: Object) -> bool:
-    """Returns True if the Workload waits for quota."""
+    """Returns True if the Workload still waits for quota."""
     states = {each["type"]: each["status"] for each in (workload.get("status") or {}).get("conditions") or ()}
     ended, reserved = states.get("Finished") == "True", states.get("QuotaReserved") == "True"
     return not ended and not reserved and workload["spec"].get("active", True)

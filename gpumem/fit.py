@@ -73,8 +73,7 @@ class FitPool:
 class Fit:
     """The report.
 
-    `patch` is a change of the stack file that the policy pack accepts. Without such a patch, `refusals` has the
-    reasons.
+    `patch` is a change of the stack file that the policy pack accepts. If `patch` is None, `refusals` has the reasons.
     """
 
     mib: int
@@ -226,7 +225,7 @@ def _lying(
 ) -> Iterator[PlacedPod]:
     """Yields the pods on a device.
 
-    Counts the use of an on-demand workload only as far as it takes memory that is free by the ledger.
+    Counts the use of an on-demand workload only as far as this use takes memory that is free by the ledger.
     """
     on_demand = []
     for pod in row.pods:

@@ -12,7 +12,10 @@ from tenancy.names import PROJECT
 
 
 def bill_csv(report: Bill) -> str:
-    """One row per charge; null is empty. The columns are sorted by name."""
+    """Returns the bill as CSV, with one row for each charge.
+
+    An empty cell stands for null. The columns are sorted by their names.
+    """
     file = io.StringIO()
     nothing = Charge(day=f"{report.month}-01", tenant="", pool="", seat_mib_hours=0, used_mib_hours=0)
     writer = csv.DictWriter(file, sorted(_focus(report, nothing)), lineterminator="\r\n")
@@ -22,7 +25,10 @@ def bill_csv(report: Bill) -> str:
 
 
 def _focus(report: Bill, charge: Charge) -> dict[str, str]:
-    """Returns the mandatory columns, the conditional columns that apply, and our own columns with the prefix x_."""
+    """Returns the mandatory columns of FOCUS and the conditional columns that apply.
+
+    Adds our own columns, which have the prefix x_.
+    """
     day = datetime.fromisoformat(charge.day).replace(tzinfo=UTC)
     start = datetime.strptime(report.month, "%Y-%m").replace(tzinfo=UTC)
     price, quantity = decimal(charge.price_per_gib_hour or 0), decimal(charge.billed_gib_hours)
@@ -60,6 +66,6 @@ def _focus(report: Bill, charge: Charge) -> dict[str, str]:
 
 
 def _plain(number: Decimal) -> str:
-    """Returns the number without an exponent and without trailing zeros."""
+    """Returns the number as text without an exponent and without trailing zeros."""
     text = f"{number:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

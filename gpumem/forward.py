@@ -1,7 +1,7 @@
-"""Reads pods by `kubectl port-forward`, through their kubelets.
+"""Reads pods through their kubelets, by `kubectl port-forward`.
 
-This is for clusters in which the API server cannot reach pods, because of a NetworkPolicy or a separate network. Each
-pod takes a process, so it is for a few pods only.
+Port forwarding is needed if the API server cannot reach pods because of a NetworkPolicy or a separate network. Each pod
+needs its own process, so port forwarding suits only a few pods.
 """
 
 import re
@@ -23,24 +23,28 @@ _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
 
 @dataclass(frozen=True)
 class Forward:
-    """Holds a local port that leads to a pod."""
+    """A local port that kubectl forwards to a pod."""
 
     process: "subprocess.Popen[str]"
     port: int
 
     def get(self, path: str) -> bytes:
-        """Reads the path from the pod. Raises ApiError."""
+        """Sends a GET request for the path to the pod, and returns the body. Raises ApiError."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=_ANSWER_SECONDS) as answer:
                 body: bytes = answer.read()
-        except OSError as error:  # also URLError and HTTPError
+        except OSError as error:  # URLError and HTTPError are OSErrors too
             raise unanswered(f"GET {path}", error) from None
         return body
 
 
 class Forwards:
-    """Holds the open ports, and is safe for any thread. `kubectl` is the command with the flags of its connection."""
+    """The ports that kubectl forwards.
+
+    Several threads may use a Forwards object at the same time. `kubectl` is the command with the flags of the
+    connection.
+    """
 
     def __init__(self, kubectl: Sequence[str]) -> None:
         self._kubectl = kubectl
@@ -48,7 +52,10 @@ class Forwards:
         self._lock = threading.Lock()
 
     def to(self, namespace: str, pod: str, port: int) -> Forward | None:
-        """Returns the port to a pod, or None if there are too many ports, or if kubectl has no right to the pod."""
+        """Returns the forwarded port of a pod.
+
+        Returns None if too many ports are forwarded, or if kubectl may not forward a port to the pod.
+        """
         key = namespace, pod, port
         with self._lock:
             known = self._open.get(key)
@@ -63,7 +70,7 @@ class Forwards:
         return made
 
     def close(self) -> None:
-        """Ends all processes of kubectl."""
+        """Ends all kubectl processes."""
         for each in self._open.values():
             if each is not None:
                 end_process(each.process)
@@ -85,7 +92,7 @@ class Forwards:
 
 
 def end_process(process: "subprocess.Popen[Any]") -> None:
-    """Ends a process and waits until it has ended."""
+    """Ends a process and waits for its end."""
     process.terminate()
     process.wait()
     if process.stdout:

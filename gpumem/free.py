@@ -1,4 +1,7 @@
-"""Computes the free memory by pool and device, both by the ledger and as measured. Pure."""
+"""Implements `kubectl gpumem free`.
+
+Reports the free memory of each pool and device, by the ledger and as measured. Pure.
+"""
 
 from dataclasses import dataclass
 
@@ -11,18 +14,20 @@ from tenancy.ledger import Pool
 
 @dataclass(frozen=True, kw_only=True)
 class FreeDevice(DeviceFigures):
-    """Describes a device of a node."""
+    """The figures of one device, with the name of its node."""
 
     node: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class FreePool:
-    """A pool that shares memory. `advertised_mib`, `promised_mib` and `unpromised_mib` count all nodes of the ledger.
+    """A pool that shares memory.
 
-    The other sums count the devices that exist. `room_*` is free for a seat, `free_*` for a pod without a seat, in sum
-    and on the best device; they are None without rights on all pods. `lent_mib` is used by pods without a budget. It
-    and `measured_free_mib` are None if a device is not measured.
+    `advertised_mib`, `promised_mib` and `unpromised_mib` are for all nodes that the ledger declares. The other sums are
+    for the devices that exist. `room_mib` is free for seats, and `free_mib` is free for pods without a seat.
+    `largest_room_mib` and `largest_free_mib` are the same amounts for the best device. These four amounts are None if
+    the user may not list all pods. `lent_mib` is in use by pods without a budget. `lent_mib` and `measured_free_mib`
+    are None if a device of the pool is not measured.
     """
 
     pool: str
@@ -42,8 +47,11 @@ class FreePool:
 
 @dataclass(frozen=True, kw_only=True)
 class FreeWhole:
-    """A pool that hands out whole devices: the number declared, promised to queues, advertised and held. `held` is None
-    without rights on all pods."""
+    """A pool of whole devices.
+
+    `gpus` devices are declared, `promised` belong to queues, `offered` are advertised, and pods have `held` devices.
+    `held` is None if the user may not list all pods.
+    """
 
     pool: str
     gpus: int
@@ -54,7 +62,11 @@ class FreeWhole:
 
 @dataclass(frozen=True, kw_only=True)
 class Free:
-    """The report. `scope` is the namespace that it covers, None for all; `own_*` are that namespace's sums."""
+    """The report of free.
+
+    `scope` is the only namespace in the report, or None for all namespaces. `own_budget_mib` and `own_held_mib` are the
+    sums of this namespace.
+    """
 
     scope: str | None
     pools: tuple[FreePool, ...]
@@ -66,7 +78,7 @@ class Free:
 
 
 def free(cluster: ClusterSnapshot, pool: str | None = None) -> Free:
-    """Reports on every pool, or on one pool. Raises PoolError."""
+    """Returns the report on every pool, or on the named pool. Raises PoolError."""
     check_pool(cluster.ledger, pool)
     found = who(cluster, Filter(pool=pool))
     ledger, own = cluster.ledger, cluster.own
@@ -132,6 +144,6 @@ def _if(known: bool, mib: int) -> int | None:
 
 
 def _sum(parts: list[int | None]) -> int | None:
-    """Returns the sum, or None if there are no parts or one part is unknown."""
+    """Returns the sum of the parts. Returns None if there are no parts or if one part is unknown."""
     known = [part for part in parts if part is not None]
     return sum(known) if known and len(known) == len(parts) else None

@@ -1,4 +1,4 @@
-"""Reads the use of seats, from a Prometheus that scrapes the exporters, or from a CSV file."""
+"""Reads the use of seats from a CSV file, or from a Prometheus that scrapes the exporters."""
 
 import csv
 import math
@@ -14,23 +14,28 @@ from tenancy.pod_history import workload_of_pod
 from tenancy.units import MIB
 
 MINUTE = 60
-_MOST_REQUESTS = 5  # of a series; then the step grows
-MOST_MIB = 2**31  # as in a stack file
+_MOST_REQUESTS = 5  # The maximum number of requests for one series. For more days, the step grows.
+MOST_MIB = 2**31  # The largest number of MiB that a stack file may have too.
 COLUMNS = ("time", "seat", "mib")
 Row = Mapping[str, str | None]
 
 
 @dataclass(frozen=True)
 class Uses:
-    """Samples of the seats, and the gaps. A sample without a seat only shows that something was measured."""
+    """The samples of the seats, and the facts that are not known.
+
+    A sample without a seat only shows that Prometheus measured something at this time.
+    """
 
     samples: tuple[UseSample, ...]
     unknown: tuple[str, ...] = ()
 
 
 def read(source: str, ledger: Ledger, *, days: int, now: float) -> Uses:
-    """The samples of a Prometheus (an http(s) URL) of the last days before `now`, or of a whole CSV file. Raises
-    HistoryError."""
+    """Returns the samples of the last days before `now` from a Prometheus (an http(s) URL).
+
+    From a CSV file, returns all samples. Raises HistoryError.
+    """
     if source.startswith(SCHEMES):
         return _from_prometheus(Prometheus(source), ledger, days, now)
     seats = {seat.name: _floor_mib(ledger, seat) for seat in ledger.seats}
@@ -38,26 +43,34 @@ def read(source: str, ledger: Ledger, *, days: int, now: float) -> Uses:
 
 
 def step_seconds(days: int) -> int:
-    """A minute, or the least number of minutes that keeps to _MOST_REQUESTS."""
+    """Returns the seconds between two samples of a query.
+
+    The step is one minute, or longer if the query would otherwise need more than _MOST_REQUESTS requests.
+    """
     return max(math.ceil(days * DAY_SECONDS / (MOST_POINTS * _MOST_REQUESTS) / MINUTE), 1) * MINUTE
 
 
 def use_query(tenant: str, step: int) -> str:
-    """Returns PromQL: bytes by pod and device, the maximum within each step."""
+    """Returns the PromQL for the bytes by pod and device, as the maximum within each step."""
     chosen = f'{METRIC_POD_USED}{{namespace="{tenant}",pod!=""}}'
     containers = f"max by (pod, pod_uid, container, node, uuid) (max_over_time({chosen}[{step}s]))"
     return f"sum by (pod, pod_uid, node, uuid) ({containers})"
 
 
 def below_floor_query(tenant: str, step: int, floor_mib: int) -> str:
-    """Returns PromQL: bytes by pod and device, only for devices that were under their floor within the step."""
+    """Returns the PromQL for the bytes by pod and device, only for devices that were below their floor within
+    the step.
+    """
     free = f"min by (node, uuid) (min_over_time({METRIC_DEVICE_FREE}[{step}s]))"
     return f"{use_query(tenant, step)} and on (node, uuid) {free} < {floor_mib * MIB}"
 
 
 def seat_of(seats: Sequence[Seat], pod: str, declared_mib: float) -> Seat | None:
-    """The pod's seat. The pod's name begins with the seat's name. Otherwise it is the tenant's only seat, or else the
-    smallest that holds the pod's budget."""
+    """Returns the seat of a pod.
+
+    First looks for a seat with a name that begins the pod's name. If no name fits, returns the tenant's only seat, or
+    the smallest seat that is large enough for the pod's budget.
+    """
     named = workload_of_pod(pod, seats)
     if named is not None:
         return named
@@ -113,13 +126,16 @@ def _key(labels: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def _floor_mib(ledger: Ledger, seat: Seat) -> int:
-    """Returns the floor of the seat's pool. A tenant has all its seats in one pool."""
+    """Returns the floor of the seat's pool in MiB. All seats of a tenant are in one pool."""
     pool = ledger.pool(seat.pool)
     return pool.floor_mib if pool else 0
 
 
 def csv_rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Row]]:
-    """Returns the rows of a CSV file with these columns, each with its file and line. Raises HistoryError."""
+    """Yields the rows of a CSV file with these columns.
+
+    Yields the name of the file and the line number with each row. Raises HistoryError.
+    """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             found = csv.DictReader(file)
@@ -137,7 +153,7 @@ def csv_rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Row]]:
 
 
 def column_number(where: str, row: Row, key: str, most: int = MOST_MIB) -> float:
-    """Returns the number in a column. Raises HistoryError."""
+    """Returns the number in a column of the row. Raises HistoryError."""
     try:
         found = float(row[key] or "")
     except ValueError:

@@ -1,6 +1,7 @@
-"""advise --host-memory: compares the memory pools' declarations with a history, and proposes a patch.
+"""Implements advise --host-memory.
 
-A patch only raises numbers, since a higher peak may still come.
+It compares the declarations of memory pools with a history of use, and proposes a patch. The patch only raises numbers,
+because a higher peak may still come.
 """
 
 import math
@@ -21,14 +22,17 @@ from tenancy.host_memory.pool import HostMemoryPool, Workload
 from tenancy.host_memory.report import host_memory_report
 from tenancy.units import MIB
 
-# A proposal is a multiple of an eighth of a GiB.
+# Each proposed number is a multiple of this many MiB (an eighth of a GiB).
 GRID_MIB = 128
 _COLUMNS = ("time", "workload", "mib")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadUse:
-    """Holds the use of a workload. `contradictions` and `proposed` are by the key of the stack file."""
+    """The measured use of a workload.
+
+    `contradictions` and `proposed` have an entry for each key of the stack file with a wrong number.
+    """
 
     workload: str
     minutes: int
@@ -42,7 +46,10 @@ class WorkloadUse:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolUse:
-    """The use of a pool, with the figures of tenancy.host_memory.history and its report as text."""
+    """The measured use of a pool.
+
+    The fields have the figures of tenancy.host_memory.history, and `text` has its report.
+    """
 
     pool: str
     workloads: tuple[WorkloadUse, ...]
@@ -55,7 +62,11 @@ class PoolUse:
 
 @dataclass(frozen=True, kw_only=True)
 class HostMemoryAdvised:
-    """The report. `patch` is None if every declaration holds, or if the change is refused with the lines `refused`."""
+    """The report of advise --host-memory.
+
+    `patch` is None if every declaration holds. If the change is refused, `patch` is None too, and `refused` has the
+    reasons.
+    """
 
     pools: tuple[PoolUse, ...]
     refused: tuple[str, ...]
@@ -68,7 +79,7 @@ class HostMemoryAdvised:
 
 
 def advised(source: str, stack: AcceptedStack, *, days: int) -> HostMemoryAdvised:
-    """Returns the report on a stack's memory pools. Raises HistoryError and CheckoutError."""
+    """Returns the report on the memory pools of a stack. Raises HistoryError and CheckoutError."""
     pools = stack.host_memory.pools
     if not pools:
         raise HistoryError(f"{stack.path} has no memory_pools")
@@ -130,8 +141,10 @@ def advised_text(report: HostMemoryAdvised, paper: Paper) -> Iterator[str]:
 
 
 def read(source: str, pools: Sequence[HostMemoryPool], *, days: int) -> dict[str, list[UsageSample]]:
-    """The use of the pools' workloads by pool, from a Prometheus (an http(s) URL), or a CSV file of all pools. Raises
-    HistoryError."""
+    """Returns the measured use of the workloads of each pool.
+
+    The source is a Prometheus (an http(s) URL) or a CSV file with all pools. Raises HistoryError.
+    """
     if source.startswith(SCHEMES):
         server = Prometheus(source)
         return {p.name: [sample for w in p.workloads for sample in _from_prometheus(server, w, days)] for p in pools}
@@ -141,7 +154,10 @@ def read(source: str, pools: Sequence[HostMemoryPool], *, days: int) -> dict[str
 
 
 def query(workload: Workload) -> str:
-    """Returns PromQL: the MiB of all pods of a workload. Pods are named after their workload."""
+    """Returns the PromQL for the MiB of all pods of a workload.
+
+    The name of each pod begins with the name of its workload.
+    """
     chosen = f'namespace="{workload.tenant}",pod=~"{workload.name}(-.*)?",container!=""'
     return f"sum(container_memory_working_set_bytes{{{chosen}}}) / {MIB}"
 

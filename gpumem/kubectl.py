@@ -1,7 +1,7 @@
-"""Reads the API through one `kubectl proxy`, so that kubectl authenticates.
+"""Reads the API through one process of `kubectl proxy`, so that kubectl does the authentication.
 
-The proxy listens on a socket in a folder that nobody else may open, and ends with this process. `kubectl get --raw`
-would start a process and a credential plugin for each request, which may take a second.
+The proxy listens on a socket in a directory that no other user may open, and ends with this process.
+`kubectl get --raw` would start one process and one credential plugin for each request, which may take a second.
 """
 
 import http.client
@@ -25,19 +25,22 @@ from agents.runtime.errors import AgentError
 from gpumem.forward import Forwards, end_process
 
 TIMEOUT_SECONDS = 10.0
-# The timeout of a request to a pod, which may be out of the API server's reach.
+# The timeout in seconds of a request to a pod, which the API server may be unable to reach.
 POD_SECONDS = 3.0
-_STARTED_SECONDS = 30.0  # a credential plugin may ask its user something
+_STARTED_SECONDS = 30.0  # a credential plugin may wait for input of the user
 _PAGE = 500
 
 
 class KubectlError(AgentError):
-    """kubectl does not run; the message is kubectl's own."""
+    """Raised when kubectl does not run. The message is kubectl's error message."""
 
 
 class Kubectl:
-    """The API of the cluster that kubectl's `flags` choose, within a `with`; for any thread. Raises KubectlError, also
-    for a request. `now` is the API server's time at its last answer."""
+    """A client for the API of the cluster that kubectl's `flags` select.
+
+    The client is used in a `with` statement. Several threads may use the client at the same time. Every request may
+    raise KubectlError. `now` is the time of the API server at its last response.
+    """
 
     def __init__(self, flags: Sequence[str], program: str = "kubectl") -> None:
         self._flags = flags
@@ -48,14 +51,14 @@ class Kubectl:
         self._reaches_pods = False
         self._unreached: ApiError | None = None
         self._starting = threading.Lock()
-        self._failure: str | None = None  # "" once the proxy listens
+        self._failure: str | None = None  # "" after the proxy has started to listen
 
     def __enter__(self) -> "Kubectl":
-        """Starts the proxy. The first request waits until it listens."""
+        """Starts the proxy. The first request waits until the proxy listens."""
         found = shutil.which(self._program)
         if found is None:
             raise KubectlError(f"{self._program} is not on PATH")
-        self._folder = tempfile.TemporaryDirectory(prefix="gpumem-")  # of mode 0700
+        self._folder = tempfile.TemporaryDirectory(prefix="gpumem-")  # with the file mode 0700
         self._socket = Path(self._folder.name) / "api"
         self._stderr = (Path(self._folder.name) / "stderr").open("w+b")
         self._process = subprocess.Popen(
@@ -72,7 +75,7 @@ class Kubectl:
         self._folder.cleanup()
 
     def namespace(self) -> str:
-        """The namespace of the context in use."""
+        """Returns the namespace of kubectl's current context."""
         flags = [flag for flag in self._flags if not flag.startswith(("--as=", "--as-group=", "--request-timeout="))]
         done = subprocess.run(
             [self._program, "config", "view", "--minify", "--output=jsonpath={..namespace}", *flags],
@@ -83,14 +86,14 @@ class Kubectl:
         return done.stdout.strip() or "default"
 
     def get(self, path: str) -> Object:
-        """One object. Raises ApiError."""
+        """Returns one object. Raises ApiError."""
         found = json.loads(self._body(path, TIMEOUT_SECONDS))
         if not isinstance(found, dict):
             raise ApiError(f"GET {path}", None, "NoAnswer", "the answer is not a JSON object")
         return found
 
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
-        """The objects of a list. Raises ApiError."""
+        """Yields the objects of a list. Raises ApiError."""
         query = {"limit": str(_PAGE), **parameters}
         while True:
             page = self.get(f"{path}?{urlencode(query)}")
@@ -101,8 +104,10 @@ class Kubectl:
             query["continue"] = token
 
     def ask(self, namespace: str, pod: str, port: int, path: str) -> bytes:
-        """A pod's answer to a GET. If the API server does not reach pods, the first few are read through their
-        kubelets. Raises ApiError."""
+        """Returns a pod's response to a GET request.
+
+        If the API server cannot reach pods, reads the first few pods through their kubelets. Raises ApiError.
+        """
         try:
             answer = self._through_api(f"/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{path}")
         except ApiError as error:
@@ -114,8 +119,10 @@ class Kubectl:
         return answer
 
     def _through_api(self, path: str) -> bytes:
-        """The pod's answer through the API server. After a first failure no other pod is tried, as each try may take
-        seconds."""
+        """Returns the pod's response through the API server.
+
+        If the first request fails, tries no other pod, because each try may take seconds.
+        """
         if self._unreached and not self._reaches_pods:
             raise self._unreached
         try:
@@ -154,7 +161,7 @@ class Kubectl:
         )
 
     def _await_listening(self) -> None:
-        """Raises KubectlError, the same in every thread."""
+        """Waits until the proxy listens. If the proxy does not start, raises KubectlError in every thread."""
         with self._starting:
             if self._failure is None:
                 self._failure = self._await_start()
@@ -162,7 +169,7 @@ class Kubectl:
                 raise KubectlError(self._failure)
 
     def _await_start(self) -> str:
-        """The reason for which the proxy does not listen; "" once it does."""
+        """Returns the reason why the proxy does not listen, or "" after the proxy has started to listen."""
         output = self._process.stdout
         assert output is not None  # noqa: S101 (it was asked for)
         readable, _, _ = select.select([output], [], [], _STARTED_SECONDS)

@@ -1,4 +1,4 @@
-"""The reports on a cluster or a stack file as they are now: who, free, why and fit."""
+"""Makes the reports on the current state of a cluster or a stack file: `who`, `free`, `why` and `fit`."""
 
 import argparse
 
@@ -18,7 +18,7 @@ from tenancy.fit.smallest_change import Wanted
 
 
 def report(given: argparse.Namespace, kubectl: Kubectl, stack: StackFile | None = None) -> Report:
-    """The report that the arguments ask for. Raises AgentError."""
+    """Returns the report that the arguments request. Raises AgentError."""
 
     def namespace() -> str:
         own: str = given.namespace or kubectl.namespace()
@@ -39,9 +39,12 @@ def report(given: argparse.Namespace, kubectl: Kubectl, stack: StackFile | None 
 
 
 def fit_report(given: argparse.Namespace, found: ClusterSnapshot | None, stack: StackFile | None) -> Report:
-    """The report on a cluster, a stack file or both. Raises PoolError."""
+    """Returns the report of `kubectl gpumem fit` on a cluster, on a stack file, or on a cluster and a stack file.
+
+    Raises PoolError.
+    """
     wanted = Wanted(mib=given.mib, count=given.gpu_count, replicas=given.replicas)
-    ledgers = [source.ledger for source in (stack, found) if source is not None]  # one of the two is given
+    ledgers = [source.ledger for source in (stack, found) if source is not None]  # at least one of the two is given
     fitting = fit(ledgers[0], found, wanted, given.pool, given.tenant)
     if stack:
         fitting = stack.with_patch(fitting)

@@ -1,6 +1,7 @@
-"""Finds devices and the device of each pod by the exporters' readings, for a stack that does not place by device.
+"""Finds devices, and the devices of each pod, from the exporters' readings.
 
-Only such a stack lacks ResourceSlices, and annotations with the device of each pod. Pure.
+The module is used for a stack that does not place pods by device. Only placement by device makes ResourceSlices, and
+the annotations with the devices of each pod. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,8 +20,11 @@ from tenancy.ledger import Ledger
 def measured_devices(
     node: Object, slices: Iterable[Object], ledger: Ledger, reading: NodeTelemetry | None
 ) -> NodeDevices:
-    """Returns the node's devices: those of its slices, else those that its exporter measures. A node without a reading
-    shows no device, and takes pods all the same."""
+    """Returns the devices of a node from its ResourceSlices.
+
+    Without ResourceSlices, returns the devices that the node's exporter measures. A node without a reading has no known
+    device, but still takes pods.
+    """
     names, published = ledger.names, list(slices)
     if not any(each["spec"].get("driver") == names.device_driver for each in published):
         if reading is None or not reading.devices:
@@ -32,7 +36,11 @@ def measured_devices(
 
 
 def on_its_device(pod: PodInfo, devices: Mapping[str, NodeDevices], readings: Mapping[str, NodeTelemetry]) -> PodInfo:
-    """Returns the pod with the devices that it must have, or else uses; without devices if neither is known."""
+    """Returns the pod with its devices.
+
+    The devices are the only ones that the pod can have, or those that the pod uses. Returns the pod without devices if
+    its devices are not known.
+    """
     node, reading = devices.get(pod.node), readings.get(pod.node)
     if pod.is_placed or node is None:
         return pod

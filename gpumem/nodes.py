@@ -1,4 +1,4 @@
-"""Finds the reason for which each node does not take a pod, with the extender's own cache. Pure."""
+"""Finds the reason why each node does not take a pod. Uses the cache of the extender. Pure."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,8 @@ from tenancy.names import REFUSED_AS_MEASURED
 from tenancy.quantity import whole
 from tenancy.workload import at, maps_at
 
-# Reasons, from the furthest from a place to the nearest. Of several nodes the nearest gives the reason.
+# The reasons, sorted from the node that is furthest from taking the pod to the nearest node. If several nodes have
+# different reasons, the report shows the nearest reason.
 NEARNESS = (
     "selector",
     "taint",
@@ -38,7 +39,7 @@ _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 @dataclass(frozen=True)
 class NodeVerdict:
-    """A node's reason, a key of REASONS, with its numbers."""
+    """The reason why a node does not take the pod. `reason` is a key of REASONS, and `text` has the numbers."""
 
     node: str
     reason: str
@@ -46,7 +47,10 @@ class NodeVerdict:
 
 
 def verdicts(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest) -> tuple[NodeVerdict, ...]:
-    """A verdict on each node of the pools that share memory, the nearest first. A node that fits is `untried`."""
+    """Returns a verdict on each node of the pools that share memory.
+
+    The node that is nearest to taking the pod comes first. The reason for a node that fits is `untried`.
+    """
     shared = [
         name
         for name in cluster.devices
@@ -63,12 +67,13 @@ def _verdict(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest, name: s
     entitlement, now = Entitlement(pod.priority, frozenset(seat.pool for seat in seats)), time.monotonic()
     if name in cluster.cache.feasible_nodes(request, now, pod.uid, entitlement):
         return NodeVerdict(name, "untried", "has room by now")
-    fits = cluster.cache.fit(pod.uid, request, [name], now, entitlement)  # changes nothing, as nothing fits
+    # no memory is reserved, because the pod fits no node
+    fits = cluster.cache.fit(pod.uid, request, [name], now, entitlement)
     return NodeVerdict(name, *_by_device(cluster.devices[name].pool in entitlement.pools, name, fits))
 
 
 def _by_node(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest, name: str) -> Iterator[tuple[str, str]]:
-    """The reasons of kube-scheduler's own plugins, in their order."""
+    """Yields the reasons of kube-scheduler's own plugins, in the order of the plugins."""
     node, names = cluster.nodes[name], cluster.ledger.names
     labels = at(node, "metadata", "labels")
     if lacking := [f"{k}={v}" for k, v in at(pod.spec, "nodeSelector").items() if labels.get(k) != v]:
@@ -96,7 +101,7 @@ def _by_node(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest, name: s
 
 
 def _by_device(seated: bool, name: str, fits: Fits) -> tuple[str, str]:
-    """The reason of the extender's filter, in its words."""
+    """Returns the reason that the extender's filter gives, with the text of the extender."""
     if name in fits.hopeless:
         return "too-large", fits.hopeless[name]
     text = fits.refused[name]
@@ -108,7 +113,7 @@ def _by_device(seated: bool, name: str, fits: Fits) -> tuple[str, str]:
 
 
 def _tolerates(pod: Pod, taint: Mapping[str, object]) -> bool:
-    """Source: ToleratesTaint in k8s.io/api core/v1 toleration.go."""
+    """Returns True if the pod tolerates the taint. Source: ToleratesTaint in k8s.io/api core/v1 toleration.go."""
     return any(_matches(each, taint) for each in maps_at(pod.spec, "tolerations"))
 
 
@@ -124,7 +129,10 @@ def _matches(toleration: Mapping[str, object], taint: Mapping[str, object]) -> b
 
 
 def reason_in_message(message: str, gpumem: str) -> str | None:
-    """The reason in kube-scheduler's message, for a user without rights on other pods; None if it is another's."""
+    """Returns the reason in kube-scheduler's message, for users without the right to read other pods.
+
+    Returns None for an unknown message.
+    """
     ways: Sequence[tuple[str, bool]] = (
         ("held", "the seat is held back" in message),
         ("measured", REFUSED_AS_MEASURED in message),

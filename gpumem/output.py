@@ -1,4 +1,4 @@
-"""Reports as JSON and YAML, with the fields that docs/reference/gpumem.md lists."""
+"""Formats reports as JSON and YAML, with the fields that docs/reference/gpumem.md lists."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ _INDENT = 2
 
 
 def data(kind: str, report: Any) -> dict[str, Any]:
-    """A report's document: `kind`, `version`, then all fields of the report."""
+    """Returns the document of a report. The document has `kind`, `version`, and all fields of the report."""
     plain: dict[str, Any] = json.loads(json.dumps(asdict(report)))
     return {"kind": kind, "version": VERSION, **plain}
 
@@ -20,7 +20,7 @@ def as_json(found: Mapping[str, Any]) -> str:
 
 
 def as_yaml(found: Mapping[str, Any]) -> str:
-    """The document as YAML. Every string is quoted, and JSON's escapes are YAML's too."""
+    """Returns the document as YAML. Every string has quotes, and YAML accepts the escapes of JSON."""
     return "\n".join(_lines(found)) + "\n"
 
 
@@ -46,6 +46,9 @@ def _entry(key: str, value: Any) -> Iterator[str]:
 
 
 def _scalar(value: Any) -> str:
-    """JSON writes some characters as two surrogates, which YAML does not join; so they stand as \\U."""
+    """Returns a YAML scalar with \\U escapes.
+
+    JSON would use two surrogates for some characters, and YAML does not join surrogates.
+    """
     text = json.dumps(value, ensure_ascii=False)
     return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in text)

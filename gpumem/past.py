@@ -1,4 +1,4 @@
-"""The reports on a history of use: advise, bill and replay."""
+"""Makes the reports on a history of use: advise, bill and replay."""
 
 import argparse
 import time
@@ -17,7 +17,10 @@ from tenancy.ledger import Ledger
 
 
 def report(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
-    """The report that the arguments ask for. `ledger` reads the cluster's. Raises AgentError."""
+    """Returns the report that the arguments request.
+
+    `ledger` is a function that reads the ledger from the cluster. Raises AgentError.
+    """
     if given.verb == "replay":
         return _replayed(given)
     return _advised(given, ledger) if given.verb == "advise" else _billed(given, ledger)

@@ -1,4 +1,4 @@
-"""advise --plot: draws each seat's use, its budget and the proposal, with matplotlib."""
+"""Implements advise --plot, which draws the use, the budget and the proposed budget of each seat with matplotlib."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -13,11 +13,11 @@ _INCHES = (10.0, 4.0)
 
 
 class PlotError(AgentError):
-    """Nothing can be drawn; the message has the reason."""
+    """Raised when the plot cannot be drawn. The message has the reason."""
 
 
 def write(samples: Iterable[UseSample], seats: Sequence[Advice], folder: Path, kind: str) -> list[Path]:
-    """Writes a file for each seat with use, named after the seat. Raises PlotError."""
+    """Writes a file for each seat with measured use. The file has the seat's name. Raises PlotError."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 (the plugin has none)
     except ImportError as error:
@@ -42,7 +42,10 @@ def write(samples: Iterable[UseSample], seats: Sequence[Advice], folder: Path, k
 
 
 def peaks(samples: Iterable[UseSample], most: int = _MOST_POINTS) -> list[tuple[float, float]]:
-    """The highest use of a replica by time. More than `most` moments become spans, each with its peak."""
+    """Returns the highest use of a replica at each time.
+
+    If there are more than `most` times, joins neighbouring times and returns the highest use of each group.
+    """
     by_time: dict[float, float] = {}
     for sample in samples:
         by_time[sample.time] = max(sample.mib, by_time.get(sample.time, 0.0))

@@ -1,4 +1,4 @@
-"""A client for the HTTP API of Prometheus."""
+"""Reads series from the HTTP API of Prometheus."""
 
 import http.client
 import json
@@ -13,18 +13,18 @@ from typing import Any
 from agents.runtime.errors import AgentError
 
 TIMEOUT_SECONDS = 60
-MOST_POINTS = 11_000  # of one series in one answer, web/api/v1/api.go
+MOST_POINTS = 11_000  # The maximum number of values of one series in one response (web/api/v1/api.go).
 SCHEMES = ("http://", "https://")
-LAST_SECONDS = 253_402_300_799  # the end of the year 9999, the last that datetime has
+LAST_SECONDS = 253_402_300_799  # The end of the year 9999, which is the latest time that datetime supports.
 
 
 class HistoryError(AgentError):
-    """The history cannot be read; the message has the reason."""
+    """Raised when the history cannot be read. The message has the reason."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """A series: its labels, and its values by seconds since 1970."""
+    """A series of Prometheus, with its labels. The values have times in seconds since 1970."""
 
     labels: Mapping[str, str]
     values: tuple[tuple[float, float], ...]
@@ -32,17 +32,19 @@ class Series:
 
 @dataclass(frozen=True)
 class Prometheus:
-    """The server at an http(s) URL. Every method raises HistoryError."""
+    """A client for the Prometheus at an http(s) URL. Every method may raise HistoryError."""
 
     address: str
 
     def at(self, query: str, time: float) -> list[Series]:
-        """The series of a query at a moment."""
+        """Returns the series that a query has at one time."""
         return self._ask("query", {"query": query, "time": f"{time:.3f}"}, lambda series: [series["value"]])
 
     def over(self, query: str, start: float, end: float, step: float) -> Iterator[Series]:
-        """The series of a query over a time, in steps of `step` seconds. A long time takes several requests, and each
-        series then has several parts."""
+        """Yields the series of a query over a span of time, in steps of `step` seconds.
+
+        A long span needs several requests, and each request yields its own part of a series.
+        """
         span = step * (MOST_POINTS - 1)
         for part in range(max(math.ceil((end - start + step) / (span + step)), 1)):
             first = start + part * (span + step)
@@ -61,7 +63,7 @@ class Prometheus:
                 answer: Any = json.load(response)
             if answer["status"] != "success":
                 raise ValueError(answer["error"])
-            if warnings := answer.get("warnings"):  # from a federation that lacks one of its members
+            if warnings := answer.get("warnings"):  # a federation reports warnings if one of its members is missing
                 raise ValueError(f"the answer may lack parts: {'; '.join(map(str, warnings))}")
             return [Series(_labels(series), _values(values(series))) for series in answer["data"]["result"]]
         except urllib.error.HTTPError as error:
@@ -80,7 +82,7 @@ def _labels(series: Any) -> Mapping[str, str]:
 
 
 def _values(values: Any) -> tuple[tuple[float, float], ...]:
-    """Raises ValueError and TypeError."""
+    """Returns the values of a series with their times. Raises ValueError and TypeError."""
     found = tuple((float(time), float(value)) for time, value in values)
     for time, value in found:
         if not 0 <= time <= LAST_SECONDS:
@@ -91,7 +93,7 @@ def _values(values: Any) -> tuple[tuple[float, float], ...]:
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """Prometheus' message about a refused request, or the first line of another server's answer."""
+    """Returns Prometheus' message about a refused request. For a response of another server, returns its first line."""
     body = error.read(1000).decode(errors="replace")
     try:
         return str(json.loads(body)["error"])

@@ -1,8 +1,9 @@
-"""Proposes a seat's budget from a history of its use, and bounds the risk. Pure.
+"""Proposes a budget for a seat from a history of use, and computes an upper bound of the risk. Pure.
 
-The bound needs no distribution. If days are exchangeable, the next day's peak exceeds the peaks of n days with a
-probability of at most 1 / (n + 1). A trend is not exchangeable, so growth is removed first and added for the next week.
-Starts are counted by themselves, because a cold load is rarer than a day.
+The bound assumes no distribution of the use. If days are exchangeable, the next day's peak exceeds the peaks of n days
+with a probability of at most 1 / (n + 1). Days with a trend are not exchangeable. The code therefore removes growth
+from the history, and adds the growth of the next week to the result. Starts of pods are counted separately, because a
+pod starts less often than once a day.
 """
 
 import math
@@ -14,25 +15,28 @@ from itertools import pairwise
 from statistics import median
 
 DAY_SECONDS = 86_400
-# A proposal is a multiple of this.
+# Each proposed budget is a multiple of this many MiB.
 GRID_MIB = 100
-# A budget is lowered only after this many days, so that each day of the week is in the history.
+# A lower budget is proposed only after this many days, so that the history has each day of the week.
 LEAST_DAYS = 7
-# The days for which growth is added.
+# The number of days for which growth is added.
 AHEAD_DAYS = 7
-# Use within this time after a container's start is a cold load.
+# Use within this many seconds after the start of a pod is a cold load.
 COLD_SECONDS = 300
 _GAP_SECONDS = 180.0
 _GAP_STEPS = 2.5
-_COVERED = 0.5  # of a day that counts as one
-_SURE = 1.645  # a one-sided 95% of the normal distribution
+_COVERED = 0.5  # The least fraction of a day that must have measurements, so that the day counts as whole.
+_SURE = 1.645  # The one-sided 95% quantile of the normal distribution.
 _QUANTILES = (0.5, 0.95, 0.99)
 
 
 @dataclass(frozen=True)
 class UseSample:
-    """A pod's use of one device at a moment, in seconds since 1970. `pressed` is true if the device was under its
-    floor, so that the pod may have needed more."""
+    """The use of one device by a pod at one time.
+
+    `time` is in seconds since 1970. `pressed` is true if the device was below its floor. The pod may then have needed
+    more memory.
+    """
 
     time: float
     seat: str
@@ -47,14 +51,17 @@ class Verdict(StrEnum):
     RAISE = "raise"
     LOWER = "lower"
     KEEP = "keep"
-    SHORT = "short"  # perhaps too large, but the history is too short
+    SHORT = "short"  # the budget may be too large, but the history is too short
     UNUSED = "unused"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Day:
-    """A day's peaks of cold loads and of other use, None without any. Only `whole` days count for the risk."""
+    """The highest use of a day: of cold loads, and of all other use.
+
+    A peak is None if the day has no use of this kind. Only days that are `whole` count for the risk.
+    """
 
     day: int
     warm_mib: float | None
@@ -68,11 +75,12 @@ class Day:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """The advice on one seat, in MiB of a replica on one device. `proposed_mib` is None without any use.
+    """The advice on one seat, in MiB of one replica on one device. `proposed_mib` is None if the seat was never used.
 
-    `risk_day` bounds the risk that a day's peak exceeds the proposal, `risk_start` the same for a start; None without a
-    whole day, or a start. `growth_mib_per_day` is 0 if not significant. `pressed` is true if the device was under its
-    floor at the highest peak.
+    `risk_day` is an upper bound of the probability that the peak of a day exceeds the proposal. `risk_start` is an
+    upper bound of the probability that a start of a pod exceeds the proposal. `risk_day` is None without a whole day,
+    and `risk_start` is None without a start. `growth_mib_per_day` is 0 if the growth is not significant. `pressed` is
+    true if the device was below its floor at the time of the highest peak.
     """
 
     seat: str
@@ -96,7 +104,11 @@ class Advice:
 
 
 def advise(declared: Mapping[str, int], samples: Iterable[UseSample]) -> tuple[Advice, ...]:
-    """The advice on each seat, given its declared MiB. A day without samples of the seat, but of others, has no use."""
+    """Returns the advice on each seat.
+
+    `declared` has the declared MiB of each seat. On a day without samples of a seat but with samples of other seats,
+    the seat counts as not used.
+    """
     by_pod: dict[str, dict[str, list[UseSample]]] = defaultdict(lambda: defaultdict(list))
     times: set[float] = set()
     for sample in samples:
@@ -108,7 +120,9 @@ def advise(declared: Mapping[str, int], samples: Iterable[UseSample]) -> tuple[A
 
 @dataclass(frozen=True)
 class _Clock:
-    """The moments with measurements, the usual step between two, and the days with enough moments."""
+    """The times of all measurements, the usual step between two times in seconds, and the days with enough
+    measurements.
+    """
 
     step: float
     times: Sequence[float]
@@ -130,7 +144,7 @@ class _Clock:
         return max(_GAP_SECONDS, _GAP_STEPS * self.step)
 
     def before(self) -> Mapping[float, float]:
-        """The moment before each moment."""
+        """Returns the time of the previous measurement for each time."""
         return {later: earlier for earlier, later in pairwise(self.times)}
 
 
@@ -183,8 +197,11 @@ _Moments = list[tuple[float, float]]
 
 
 def _apart(pods: Mapping[str, Sequence[UseSample]], clock: _Clock) -> tuple[_Moments, list[_Moments]]:
-    """The warm use (moment, MiB), and that of each start. A pod starts when it uses memory after a moment without use.
-    The first use after a gap in the measurements is no start."""
+    """Returns the samples of warm use, and the samples of each start.
+
+    A sample is a time and a number of MiB. A pod starts when it uses memory now but did not at the previous time. The
+    first use after a gap in the measurements does not count as a start.
+    """
     before = clock.before()
     warm: _Moments = []
     starts: list[_Moments] = []
@@ -214,9 +231,10 @@ def _days(warm: _Moments, starts: Sequence[_Moments], clock: _Clock) -> list[Day
 
 
 def _growth(days: Sequence[Day]) -> tuple[float, float]:
-    """The growth in MiB a day, and the highest use that it leads to in AHEAD_DAYS; both 0 if it is not significant.
+    """Returns the growth in MiB a day, and the highest use to expect after AHEAD_DAYS.
 
-    Source: Mann's test of a trend (Econometrica 13, 1945), Sen's slope and its upper bound (JASA 63, 1968).
+    The growth and the highest use are 0 if the growth is not significant. Source: Mann's test of a trend (Econometrica
+    13, 1945), Sen's slope and its upper bound (JASA 63, 1968).
     """
     points = [(day.day, day.warm_mib or 0.0) for day in days]
     count = len(points)
@@ -234,5 +252,5 @@ def _growth(days: Sequence[Day]) -> tuple[float, float]:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that covers this share."""
+    """Returns the smallest value that is at least as large as this fraction of the values."""
     return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else 0.0

@@ -1,24 +1,27 @@
-"""The reasons for which a pod with GPU memory does not run, each with what happens next and what helps."""
+"""Defines the reasons why a pod with GPU memory does not run. Each reason comes with the next event and a remedy."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Reason:
-    """`title` names the problem, `then` the next event by itself, `do` the remedy."""
+    """A reason.
+
+    `title` names the problem, `then` names the next event without any intervention, and `do` names the remedy.
+    """
 
     title: str
     then: str
     do: str
 
 
-# Nothing is wrong.
+# The reasons of pods without a problem.
 FINE = ("runs", "completed")
 
 REASONS: dict[str, Reason] = {
     "runs": Reason("it runs", "nothing", "nothing"),
     "completed": Reason("it completed", "nothing", "nothing"),
-    # It was never created.
+    # Reasons why the pod was never created.
     "quota": Reason(
         "the tenant's budget is used up",
         "its controller tries again, at intervals that grow to 16 minutes at most",
@@ -65,7 +68,7 @@ REASONS: dict[str, Reason] = {
         "the controller makes it within seconds, if it runs",
         "see kubectl describe; if it stays so, see that the cluster's controllers run",
     ),
-    # It waits for a node.
+    # Reasons why the pod waits for a node.
     "scheduling-gate": Reason(
         "a scheduling gate holds it",
         "the component that set the gate removes it; Kueue does so once it has reserved the quota",
@@ -145,7 +148,7 @@ REASONS: dict[str, Reason] = {
         "nothing until a node gets the labels",
         "leave the nodeSelector out, which admission then sets; or label the node",
     ),
-    # It is on a node, and does not run.
+    # Reasons why the pod is on a node but does not run.
     "image": Reason(
         "its image cannot be pulled",
         "the kubelet tries again, at intervals that grow to 5 minutes",

@@ -1,4 +1,7 @@
-"""replay: plays a history of use under a stack file, and under a changed one."""
+"""Implements `kubectl gpumem replay`.
+
+Plays a history of use under a stack file, and again under a changed stack file.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,14 +23,14 @@ from tenancy.units import MIB
 if TYPE_CHECKING:
     from simulation.replay import Played
 
-STEP_SECONDS = 15  # as the exporters are scraped
+STEP_SECONDS = 15  # Prometheus scrapes the exporters at this interval.
 COLUMNS = ("time", "namespace", "pod", "gpu", "mib")
-# PromQL: bytes by pod and device. A node that is scraped twice counts once.
+# The PromQL for the bytes by pod and device. If a node is scraped twice, its use counts once.
 USED = (
     "sum by (namespace, pod, pod_uid, uuid) (max by (namespace, pod, pod_uid, container, node, uuid) "
     f'({METRIC_POD_USED}{{pod!=""}}))'
 )
-_MOST_EVENTS = 40  # in the text; -o json has all
+_MOST_EVENTS = 40  # The maximum number of events in the text. The flag -o json shows all events.
 _GAP_STEPS = 3
 _LEAST_GAP_SECONDS = 60.0
 RECYCLED, LET_IN, PUT_OUT = "recycled", "let in", "put out"
@@ -36,7 +39,10 @@ _FLOOR, _SHORT = "under its floor", "short within its budget"
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayEvent:
-    """An event. `what` is recycled, let in, put out, pending or refused; the last two have `seconds`."""
+    """An event of the replay.
+
+    `what` is recycled, let in, put out, pending or refused. Pending and refused events have `seconds`.
+    """
 
     at: str
     what: str
@@ -49,7 +55,7 @@ class ReplayEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class Total:
-    """The number, the sum and the longest of one kind of event of a workload or device."""
+    """The number of events of one kind for a workload or device, the sum of their seconds, and the longest one."""
 
     of: str
     what: str
@@ -60,7 +66,7 @@ class Total:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """The events under one stack file."""
+    """The events of the replay under one stack file."""
 
     file: str
     totals: tuple[Total, ...]
@@ -70,8 +76,11 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """The report. `first` and `last` are the first and last moments of the history in UTC. `sides` has today's stack
-    file, then the changed one."""
+    """The report of replay.
+
+    `first` and `last` are the times of the first and the last sample in the history, in UTC. `sides` has the results
+    under the current stack file, and then under the changed stack file.
+    """
 
     first: str
     last: str
@@ -84,8 +93,10 @@ _Sample = tuple[float, int]
 
 
 def read(source: str, *, days: int, now: float) -> list[PodHistory]:
-    """The series of a Prometheus (an http(s) URL) of the last days before `now`, or of a whole CSV file. Raises
-    HistoryError."""
+    """Returns the use of each pod from a Prometheus (an http(s) URL), for the last days before `now`.
+
+    From a CSV file, returns all use. Raises HistoryError.
+    """
     served = source.startswith(SCHEMES)
     samples = _from_prometheus(Prometheus(source), days, now) if served else _from_file(Path(source))
     held: dict[_Key, list[_Sample]] = defaultdict(list)
@@ -109,7 +120,7 @@ def _from_file(path: Path) -> Iterator[tuple[_Key, _Sample]]:
 
 
 def _sample(where: str, line: Row) -> tuple[_Key, _Sample]:
-    """The key and the sample of a line. Raises HistoryError."""
+    """Returns the key and the sample of a row of a CSV file. Raises HistoryError."""
     for name in ("namespace", "pod", "gpu"):
         if not line.get(name):
             raise HistoryError(f"{where}: {name} is empty")
@@ -118,7 +129,7 @@ def _sample(where: str, line: Row) -> tuple[_Key, _Sample]:
 
 
 def _time(where: str, value: str | None) -> float:
-    """Seconds since 1970. Raises HistoryError."""
+    """Returns the time in seconds since 1970. Raises HistoryError."""
     try:
         return _seconds(value or "")
     except (ValueError, OverflowError):
@@ -128,7 +139,7 @@ def _time(where: str, value: str | None) -> float:
 
 
 def _seconds(text: str) -> float:
-    """Raises ValueError and OverflowError."""
+    """Returns a time of ISO 8601, or a number, as seconds since 1970. Raises ValueError and OverflowError."""
     if text.replace(".", "", 1).isdecimal():
         found = float(text)
     else:
@@ -143,7 +154,7 @@ def _seconds(text: str) -> float:
 
 
 def _use(key: _Key, samples: Iterable[_Sample]) -> PodHistory:
-    """The samples in order, with 0 MiB in gaps."""
+    """Returns the samples sorted by time, with 0 MiB in gaps."""
     ordered = sorted(dict(samples).items())
     steps = [after[0] - before[0] for before, after in pairwise(ordered)]
     step = median(steps) if steps else 0.0
@@ -157,7 +168,7 @@ def _use(key: _Key, samples: Iterable[_Sample]) -> PodHistory:
 
 
 def replay(pods: Sequence[PodHistory], played: Sequence[tuple[str, "Played"]]) -> Replay:
-    """The report on a history that was played under these stack files."""
+    """Returns the report on a history that was played under these stack files."""
     first = played[0][1]
     return Replay(
         first=rfc3339(first.begin),
@@ -189,7 +200,7 @@ def _side(name: str, played: "Played") -> Side:
 
 
 def _device(uuid: str) -> str:
-    """The device of the simulation by its pool, its node's number and its index."""
+    """Returns the name of a simulated device, which consists of its pool, the number of its node, and its index."""
     return uuid.removeprefix("GPU-")
 
 
@@ -232,7 +243,7 @@ def _span(seconds: int) -> str:
 
 
 def _verdict(report: Replay, paper: Paper) -> Iterator[str]:
-    """The harm that the change adds and removes."""
+    """Yields text lines about the harm that the change adds and removes."""
     if len(report.sides) < 2:
         return
     before, after = (_hurts(side) for side in report.sides)
@@ -248,7 +259,10 @@ def _verdict(report: Replay, paper: Paper) -> Iterator[str]:
 
 
 def _hurts(side: Side) -> dict[tuple[str, str], float]:
-    """The harm by workload or device: the number of recycles, and the seconds of anything else."""
+    """Returns the harm for each workload or device.
+
+    The harm is the number of recycles, or the seconds of any other event.
+    """
     return {
         (total.of, total.what): total.times if total.what == RECYCLED else total.seconds
         for total in side.totals

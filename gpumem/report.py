@@ -1,4 +1,4 @@
-"""The result of a verb, and its exit code."""
+"""Defines the result of a subcommand, and the exit codes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from gpumem.draw import Paper
 
 DONE, FAILED, USAGE, WAITS = 0, 1, 2, 3
-# Of preflight: a rollout has something in its way; the cluster cannot be read.
+# Exit codes of preflight: the rollout has an obstacle, or the cluster cannot be read.
 IN_THE_WAY, UNREAD = 1, 2
 
 _Row = TypeVar("_Row")
@@ -17,7 +17,7 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True)
 class Report:
-    """`found` is the report itself, and `kind` its name in JSON. `text` and `csv` render it."""
+    """`found` is the report, and `kind` is its name in JSON. `text` and `csv` format the report."""
 
     kind: str
     found: Any
@@ -27,11 +27,14 @@ class Report:
 
 
 def rfc3339(time: datetime) -> str:
-    """A time in UTC, as in RFC 3339."""
+    """Returns a time in UTC in the format of RFC 3339."""
     return f"{time:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def row(kind: type[_Row], source: object, **more: Any) -> _Row:
-    """A dataclass with the values that the source has under the same names, and with `more`."""
+    """Returns a dataclass of the type `kind`.
+
+    Each value is the field of `source` with the same name, or the value in `more`.
+    """
     names = {field.name for field in fields(kind)} - more.keys()  # type: ignore[arg-type]
     return kind(**{name: getattr(source, name) for name in names}, **more)

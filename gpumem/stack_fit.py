@@ -1,4 +1,4 @@
-"""Changes a stack file so that new pods fit. The settings and the policy pack judge the change."""
+"""Changes a stack file so that new pods fit. The settings and the policy pack check the change."""
 
 import copy
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _PREFIX = "gpu-tenancy:"
 
 
 class StackFile:
-    """Pulumi.NAME.yaml of a checkout. Raises CheckoutError."""
+    """The stack file Pulumi.NAME.yaml of a checkout. Raises CheckoutError."""
 
     def __init__(self, name: str, root: Path) -> None:
         found = checkout.read(name, root)
@@ -22,7 +22,10 @@ class StackFile:
         self._stack, self._raw = found, found.values
 
     def with_patch(self, found: Fit) -> Fit:
-        """The report with a change for the best pool in which the policy pack accepts it."""
+        """Returns the report with a patch of the stack file.
+
+        Chooses the best pool for which the policy pack accepts the patch.
+        """
         refusals: tuple[str, ...] = ()
         for pool in found.pools:
             patch = self._patch(found, pool)
@@ -35,7 +38,7 @@ class StackFile:
         return replace(found, stack=self.name, refusals=refusals)
 
     def _patch(self, found: Fit, pool: FitPool) -> dict[str, dict[str, Any]] | None:
-        """The change by part of the file: the new seat, and lower seats or more nodes."""
+        """Returns the change of each part of the stack file: the new seat, and lower budgets or more nodes."""
         if pool.never or pool.promises is None:
             return None
         tenant = found.tenant or NEW_TENANT
@@ -61,7 +64,10 @@ class StackFile:
         return {**patch, "pools": {pool.pool: {"nodes": pool.nodes, **floor}}}
 
     def _text(self, patch: Mapping[str, Mapping[str, Any]]) -> str:
-        """The change as YAML. If the stack has several files, each has a document that begins with the file's name."""
+        """Returns the change as YAML.
+
+        If the stack has several files, the text has one document for each file, which begins with the file's name.
+        """
         files: dict[Path, dict[str, dict[str, Any]]] = {}
         for part, entries in patch.items():
             for name, entry in entries.items():
@@ -75,7 +81,11 @@ class StackFile:
         return "".join(f"--- # {titles[file]}\n{output.as_yaml(parts)}" for file, parts in files.items())
 
     def _file(self, part: str, name: str, entry: Mapping[str, Any]) -> Path:
-        """The file of the entry. A new entry goes to the file of its tenant's others, else of the part's others."""
+        """Returns the file that gets the entry.
+
+        A new entry goes into a file with entries of its tenant. If there is no such file, it goes into the file of its
+        part.
+        """
         if name in self._raw.get(part, {}):
             return self._stack.home((part, name))
         tenant = entry.get("tenant")
@@ -84,7 +94,7 @@ class StackFile:
         return self._stack.home((part, neighbour) if neighbour else (part,))
 
     def _name(self, tenant: str) -> str:
-        """A name that no workload has."""
+        """Returns a name that no workload has yet."""
         taken = {name for part in ("residents", "on_demand", "unbudgeted") for name in self._raw.get(part, {})}
         numbered = (f"{tenant}-{number}" for number in range(2, len(taken) + 3))
         return next(name for name in (tenant, *numbered) if name not in taken)

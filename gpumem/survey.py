@@ -1,7 +1,7 @@
 """Reads the objects of a cluster that init and preflight judge. It writes nothing.
 
-Nodes, pods, namespaces and the server's version are needed. Another list counts as empty if it may not be read,
-and `gaps` has a line about it.
+The survey must have the nodes, the pods, the namespaces and the server's version. Any other list that the user may not
+read counts as empty, and `gaps` has the reason.
 """
 
 import http.client
@@ -40,25 +40,28 @@ Read = TypeVar("Read")
 
 
 class SurveyError(AgentError):
-    """The cluster cannot be read; the message names the verb and the resource."""
+    """Raised when the cluster cannot be read. The message names the verb and the resource."""
 
 
 class ApiReader(Protocol):
-    """The API, read alone."""
+    """The methods with which the survey reads the API."""
 
     def get(self, path: str) -> Object:
-        """One object. Raises ApiError."""
+        """Returns one object. Raises ApiError."""
         ...
 
     def items(self, path: str, **parameters: str) -> Iterable[Object]:
-        """The objects of a list. Raises ApiError."""
+        """Returns the objects of a list. Raises ApiError."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """A cluster as it is now. `pods` have not ended. `namespaces` has metadata, `priorities` the classes, `handlers`
-    those of RuntimeClasses, and `groups` the versions of API groups, each by name."""
+    """The state of a cluster at one time.
+
+    `pods` are the pods that have not ended. Four mappings are by name: `namespaces` has metadata, `priorities` has
+    PriorityClasses, `handlers` has the handlers of RuntimeClasses, and `groups` has the versions of API groups.
+    """
 
     version: str
     nodes: tuple[Object, ...]
@@ -78,7 +81,7 @@ class Survey:
 
     @property
     def minor(self) -> tuple[int, int]:
-        """Major and minor version of the API server."""
+        """Returns the major and minor version of the API server."""
         major, _, rest = self.version.removeprefix("v").partition(".")
         minor = rest.partition(".")[0]
         return int(major) if major.isdecimal() else 0, int(minor) if minor.isdecimal() else 0
@@ -89,7 +92,7 @@ class Survey:
 
 
 def read(source: ApiReader) -> Survey:
-    """Reads everything, in parallel and page by page. Raises SurveyError."""
+    """Reads the cluster in parallel, with each list page by page. Raises SurveyError."""
     gaps: list[str] = []
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         groups = threads.submit(_must, "get", "the API's groups", lambda: _groups(source.get(GROUPS)))
@@ -136,7 +139,7 @@ def _groups(found: Object) -> dict[str, tuple[str, ...]]:
 
 
 def _must(verb: str, resource: str, reading: Callable[[], Read]) -> Read:
-    """Raises SurveyError."""
+    """Returns the result of `reading`, without which there is no survey. Raises SurveyError."""
     try:
         return reading()
     except ApiError as error:
@@ -151,7 +154,7 @@ def _must(verb: str, resource: str, reading: Callable[[], Read]) -> Read:
 
 
 def _is_away(error: ApiError) -> bool:
-    """True if no API server answered. kubectl's proxy then answers with 500."""
+    """Returns True if no API server responded."""
     unreached = error.status == http.client.INTERNAL_SERVER_ERROR and "dial tcp" in error.message
     return error.status is None or error.status in _FROM_A_PROXY or unreached
 

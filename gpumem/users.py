@@ -10,7 +10,8 @@ from tenancy.names import EXEMPT_BY_NAME, POD_TEMPLATE_HASH, Names
 from tenancy.quantity import QuantityError
 from tenancy.workload import ShapeError, at, containers_of, maps_at, text
 
-# Folders of the kubelet in which drivers and device plugins register. A pod that mounts one owns its node already.
+# Matches the kubelet's directories in which drivers and device plugins register. A pod that mounts such a directory
+# already controls its node.
 _KUBELET = re.compile(r"/+var/+lib/+kubelet/+(device-plugins|plugins|plugins_registry|pod-resources)(/.*)?")
 _INFRASTRUCTURE = re.compile(r"nvidia|dcgm", re.IGNORECASE)
 _RUN_OF_A_CRON_JOB = re.compile(r"-[0-9]{8,}$")
@@ -18,7 +19,7 @@ _RUN_OF_A_CRON_JOB = re.compile(r"-[0-9]{8,}$")
 
 @dataclass(frozen=True, order=True)
 class Workload:
-    """The owner of pods."""
+    """A workload: the object that owns pods."""
 
     namespace: str
     kind: str
@@ -30,7 +31,7 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuUser:
-    """A workload with pods that reach a GPU. `routes` describes each route of its first pod."""
+    """A workload with pods that reach a GPU. `routes` describes each route by which its first pod reaches a GPU."""
 
     workload: Workload
     pods: tuple[Pod, ...]
@@ -38,12 +39,14 @@ class GpuUser:
 
     @property
     def pod(self) -> Pod:
-        """One of its pods, which are alike."""
+        """Returns one of the workload's pods, which are all alike."""
         return self.pods[0]
 
 
 def workload_of(pod: Pod) -> Workload:
-    """The workload that makes the pod: a ReplicaSet's Deployment, a Job's CronJob, or the pod itself."""
+    """Returns the workload of the pod, such as the Deployment of a ReplicaSet, the CronJob of a Job, or the
+    pod itself.
+    """
     owner = pod.controller
     if owner is None or owner.kind == "Node":
         return Workload(pod.namespace, "Pod", pod.name)
@@ -56,7 +59,10 @@ def workload_of(pod: Pod) -> Workload:
 
 
 def gpu_users(pods: Iterable[Pod], names: Names, gaps: list[str]) -> tuple[GpuUser, ...]:
-    """The workloads with pods that reach a GPU, by name. A pod that cannot be read has a line in `gaps`."""
+    """Returns the workloads with pods that reach a GPU, sorted by name.
+
+    If a pod's data is invalid, adds a sentence about the pod to `gaps`.
+    """
     found: dict[Workload, list[Pod]] = {}
     routes: dict[Workload, tuple[str, ...]] = {}
     for pod in pods:
@@ -73,10 +79,11 @@ def gpu_users(pods: Iterable[Pod], names: Names, gaps: list[str]) -> tuple[GpuUs
 
 
 def infrastructure(pods: Iterable[Pod]) -> dict[str, str]:
-    """The namespaces of NVIDIA's device plugin, driver or exporter, each with a sentence about the pod that shows it.
+    """Returns the namespaces with NVIDIA's device plugin, driver or exporter.
 
-    The pod mounts a folder in which the kubelet registers drivers. An account that creates such pods owns the node
-    already, so a tenant gets no exemption by a name or a label.
+    Each namespace comes with a sentence about the pod that shows this. The pod mounts a directory in which the kubelet
+    registers drivers. An account that may create pods with this mount already controls the node. So a tenant cannot
+    gain an exemption by a name or a label alone.
     """
     found: dict[str, str] = {}
     for pod in pods:

@@ -1,4 +1,7 @@
-"""who: the pods on each device with their budgets and use, the pods that wait, and the gates. Pure."""
+"""Implements `kubectl gpumem who`.
+
+Reports the pods on each device with their budgets and use, the waiting pods, and the gates. Pure.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +24,7 @@ from tenancy.units import MIB
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """The part to show; None is everything. `device` is an index or a UUID."""
+    """Selects the part of the cluster to show. A field with None selects everything. `device` is an index or a UUID."""
 
     namespace: str | None = None
     node: str | None = None
@@ -40,11 +43,12 @@ EVERYTHING = Filter()
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
-    """A pod on a device, with its budget there and its use. None is unknown, or no seat.
+    """A pod on a device, with its budget there and its use.
 
-    `over_mib` counts as the watchdog counts. `capped` is None if the pool has no caps, "" if the pod is capped, else
-    the reason why not. `state` is the pod's phase, `terminating`, `unbudgeted`, or `unknown` for a process without a
-    known pod.
+    A value of None means unknown. If `seat` is None, the pod may also have no seat. `over_mib` is the overshoot as the
+    watchdog computes it. `capped` is "" if the pod has a cap, and otherwise the reason why the pod has none. `capped`
+    is None if the pool has no caps. `state` is the pod's phase, `terminating` or `unbudgeted`. `state` is `unknown` for
+    a process without a known pod.
     """
 
     namespace: str
@@ -60,8 +64,11 @@ class Holder:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceFigures:
-    """A device. `free_mib` is the most that a pod without a seat gets now, and `room_mib` the most for a seat.
-    `measured_*` are None without a reading. `held_mib` counts only the pods that the user may read."""
+    """The figures of one device.
+
+    `free_mib` is the largest amount that a new pod without a seat can get, and `room_mib` is the largest amount for a
+    seat. `measured_*` fields are None without a reading. `held_mib` counts only pods that the user may read.
+    """
 
     index: int
     uuid: str
@@ -76,7 +83,7 @@ class DeviceFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceRow(DeviceFigures):
-    """A device with its pods."""
+    """The figures of one device, with the device's pods."""
 
     measured_used_mib: int | None
     floor_mib: int
@@ -85,7 +92,10 @@ class DeviceRow(DeviceFigures):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeRow:
-    """A node. `unusable` is the reason why it takes no new pod; `adrift` are pods without their device."""
+    """A node with its devices.
+
+    `unusable` is the reason why the node takes no new pod. `adrift` are the pods on the node without a known device.
+    """
 
     node: str
     pool: str | None
@@ -96,7 +106,7 @@ class NodeRow:
 
 @dataclass(frozen=True, kw_only=True)
 class WholeRow:
-    """A node that hands out whole devices. `offered` is None if it advertises none."""
+    """A node that hands out whole devices. `offered` is None if the node advertises no nvidia.com/gpu."""
 
     node: str
     pool: str
@@ -107,7 +117,7 @@ class WholeRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """A pod that asks for GPU memory and is on no node."""
+    """A pod that requests GPU memory and is not on a node yet."""
 
     namespace: str
     name: str
@@ -119,7 +129,7 @@ class Waiting:
 
 @dataclass(frozen=True, kw_only=True)
 class Who:
-    """The report. `scope` is the namespace that it covers, None for all."""
+    """The report of `kubectl gpumem who`. `scope` is the only namespace in the report, or None for all namespaces."""
 
     scope: str | None
     nodes: tuple[NodeRow, ...]
@@ -131,18 +141,18 @@ class Who:
 
 
 class PoolError(AgentError):
-    """There is no such pool; the message lists the pools."""
+    """Raised when a pool does not exist. The message lists the pools."""
 
 
 def check_pool(ledger: Ledger, pool: str | None) -> None:
-    """Raises PoolError if the ledger lacks the pool."""
+    """Raises PoolError if the ledger has no such pool."""
     pools = [each.name for each in ledger.pools]
     if pool is not None and pool not in pools:
         raise PoolError(f"--pool {pool!r} is no pool of the ledger; these are: {', '.join(pools) or 'none'}")
 
 
 def who(cluster: ClusterSnapshot, wanted: Filter = EVERYTHING) -> Who:
-    """Everything on the nodes of the ledger's pools."""
+    """Returns the report on all nodes of the ledger's pools."""
     holders = _Holders(cluster, wanted)
     shared = {pool.name for pool in cluster.ledger.shared_pools}
     rows, gaps = [], [*cluster.gaps]
@@ -186,7 +196,7 @@ def _device(usage: DeviceUsage, reading: NodeTelemetry | None, floor_mib: int, p
 
 
 def _whole_devices(cluster: ClusterSnapshot, wanted: Filter) -> Iterator[WholeRow]:
-    """The nodes of the pools that hand out whole devices."""
+    """Yields the nodes of the pools that hand out whole devices."""
     by_node: dict[str, list[Pod]] = {}
     for pod in cluster.pods:
         if pod.node and not pod.ended:
@@ -238,7 +248,10 @@ class _Holders:
         )
 
     def _on(self, usage: DeviceUsage, pool: str | None, reading: NodeTelemetry | None) -> Iterator[Holder]:
-        """The pods that hold memory of the device, the largest first, then those that only use it."""
+        """Yields the pods that hold memory of the device, the largest first.
+
+        After these, yields the pods that use the device without holding memory.
+        """
         pods = sorted(usage.pods, key=lambda pod: (-pod.request.mib, pod.namespace, pod.name))
         yield from (self._holder(pod, pool, usage.uuid, reading) for pod in pods if self._is_shown(pod))
         holding = {pod.uid for pod in usage.pods}
@@ -275,7 +288,7 @@ class _Holders:
         )
 
     def seat(self, uid: str, pool: str | None) -> str | None:
-        """The smallest seat of the pool in which the pod fits."""
+        """Returns the smallest seat of the pool that is large enough for the pod."""
         pod, held = self._pods.get(uid), self._bound.get(uid)
         if pod is None or held is None:
             return None
@@ -286,7 +299,7 @@ class _Holders:
         return self._seats[key]
 
     def _used(self, uid: str, reading: NodeTelemetry | None) -> dict[str, int] | None:
-        """MiB by device; None if the node's uses are unknown."""
+        """Returns the pod's MiB on each device, or None if the use of the node's pods is unknown."""
         if reading is None or not reading.devices or reading.unknown_uses:
             return None
         return {use.uuid: use.used_bytes // MIB for use in reading.uses if use.uid == uid}
@@ -314,7 +327,7 @@ def _is_of(namespace: str, wanted: Filter) -> bool:
 
 
 def _waiting(cluster: ClusterSnapshot, wanted: Filter) -> Iterator[Waiting]:
-    """The pods that wait, the oldest first; none for a single node or device."""
+    """Yields the waiting pods, the oldest first. Yields none if the filter selects a node or a device."""
     if wanted.node or wanted.device:
         return
     mine = [pod for pod in cluster.pods if not pod.node and not pod.ended and _is_of(pod.namespace, wanted)]

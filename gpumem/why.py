@@ -1,4 +1,4 @@
-"""why: finds the reason for which a pod, or a workload's pods, do not run. Pure."""
+"""Implements `kubectl gpumem why`. Finds the reason why a pod, or the pods of a workload, do not run. Pure."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -31,8 +31,11 @@ _ACTS_SECONDS = 600
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """`reason` is a key of REASONS, with its title, `then` and `do`; `text` has the numbers. `more` has a line for each
-    node, Event and act that makes room."""
+    """The reason for one pod or workload.
+
+    `reason` is a key of REASONS, and REASONS has its `title`, `then` and `do`. `text` has the numbers. `more` has a
+    sentence for each node, each Event, and each act that frees memory.
+    """
 
     about: str
     reason: str
@@ -45,7 +48,10 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Why:
-    """The report. `fine` is true if everything runs. Pods with the same reason share one answer."""
+    """The report of why.
+
+    `fine` is true if every pod runs or has completed. Pods with the same reason and text share one answer.
+    """
 
     target: str
     fine: bool
@@ -61,7 +67,7 @@ class _Found:
 
 
 def why(evidence: Evidence) -> Why:
-    """The reasons of the target's pods, or the reason for which it has none."""
+    """Returns the reasons of the target's pods, or the reason why the target has no pods."""
     about = str(evidence.target)
     if not evidence.pods:
         answers = [_answer(about, _without_pods(evidence))]
@@ -84,7 +90,7 @@ def _answer(about: str, found: _Found) -> Answer:
 
 
 def _distinct(answers: Sequence[Answer]) -> list[Answer]:
-    """The answers without repetitions; those that need help come first."""
+    """Returns each different answer once. Answers about pods with a problem come first."""
     first: dict[tuple[str, str], Answer] = {}
     for each in sorted(answers, key=lambda each: each.reason in FINE):
         first.setdefault((each.reason, each.text), each)
@@ -104,7 +110,7 @@ def _without_pods(evidence: Evidence) -> _Found:
 
 
 def _gone(evidence: Evidence) -> _Found:
-    """The reason for which a pod is gone, from its Events."""
+    """Returns the reason why a pod does not exist any more, from its Events."""
     recycled = evidence.newest(names.EVENT_RECYCLED)
     if recycled:
         return _Found("recycled", recycled.note)
@@ -128,7 +134,10 @@ def _closed(evidence: Evidence) -> _Found:
 
 
 def _missing(evidence: Evidence) -> _Found | None:
-    """The reason for which the controller could not make a pod; None if it made one since."""
+    """Returns the reason why the controller could not create a pod.
+
+    Returns None if the controller has created a pod since then.
+    """
     failed = evidence.newest("FailedCreate")
     if failed is None or evidence.target.kind == "pod":
         return None
@@ -139,7 +148,7 @@ def _missing(evidence: Evidence) -> _Found | None:
 
 
 def _refused(note: str) -> _Found:
-    """The reason of the API server's refusal, in its words."""
+    """Returns the reason why the API server refused to create the pod, with the text of the API server."""
     if "exceeded quota" in note:
         return _Found("quota", note[note.index("exceeded quota") :])
     denied = _DENIED.search(note)
@@ -176,11 +185,11 @@ def _queue(queued: PendingWorkload) -> _Found:
     by = str(preempted.get("message") or "")
     return _Found(
         "preempted", f"{place}; {by}", (message,) if message not in ("", by) else ()
-    )  # until it is tried again
+    )  # this condition remains until Kueue tries the Workload again
 
 
 def _pod(pod: Pod, evidence: Evidence) -> _Found:
-    if pod.terminating:  # comes first: the containers' exit codes mean nothing then
+    if pod.terminating:  # comes first, because the exit codes of a terminating pod's containers have no meaning
         recycled = evidence.newest(names.EVENT_RECYCLED)
         return _Found("terminating", _ends(pod), (recycled.note,) if recycled else ())
     if pod.status.get("phase") == "Succeeded":
@@ -191,7 +200,7 @@ def _pod(pod: Pod, evidence: Evidence) -> _Found:
 
 
 def _ends(pod: Pod) -> str:
-    """The time by which a terminating pod is gone, or its finalizers."""
+    """Returns a sentence with the time at which a terminating pod will be gone, or with its finalizers."""
     if pod.ended:
         finalizers = ", ".join(pod.metadata.get("finalizers", ()))
         return f"its containers have ended{finalizers and f'; finalizers keep it: {finalizers}'}"
@@ -199,7 +208,7 @@ def _ends(pod: Pod) -> str:
 
 
 def _ended(pod: Pod) -> _Found:
-    """The reason for which a pod ended: a disruption, an eviction by the kubelet, or a failure."""
+    """Returns the reason why a pod ended: a disruption, an eviction by the kubelet, or a failure."""
     disrupted = _conditions(pod.item).get("DisruptionTarget")
     if disrupted:
         return _Found("evicted", f"{disrupted.get('reason')}: {disrupted.get('message')}")
@@ -226,8 +235,10 @@ def _on_node(pod: Pod, evidence: Evidence) -> _Found:
 
 
 def _stuck(pod: Pod) -> Iterator[_Found]:
-    """The reasons of containers that do not start, or that crash. A crashed container is `terminated` before it waits
-    for its next start."""
+    """Yields the reasons of containers that crash or do not start.
+
+    A crashed container is `terminated` for a short time, before it waits for its next start.
+    """
     for status in _containers(pod):
         ended = at(status, "state", "terminated")
         if ended.get("exitCode") and pod.spec.get("restartPolicy") != "Never":
@@ -280,7 +291,7 @@ def _by_nodes(pod: Pod, evidence: Evidence, message: str) -> _Found:
 
 
 def _events_about(pod: Pod, evidence: Evidence) -> Iterator[str]:
-    """The extender's Event about the pod, and the acts that make room since the pod was made."""
+    """Yields the extender's Event about the pod, and the acts that have freed memory since the pod was created."""
     for each in evidence.events:
         if each.uid == pod.uid and each.reason == names.EVENT_SEAT_HELD:
             yield f"{each.reason} ({_ago(each, evidence)}): {each.note}"
@@ -295,7 +306,7 @@ def _also(message: str) -> tuple[str, ...]:
 
 
 def _verb(text: str) -> str:
-    """The text as it follows a node's name."""
+    """Returns the text as a predicate that follows a node's name."""
     return text if text.startswith(("has ", "is ", "advertises ")) else f"has no room: {text}"
 
 
@@ -304,7 +315,7 @@ def _ready(pod: Pod) -> bool:
 
 
 def _conditions(item: Object) -> dict[str, Object]:
-    """The conditions with the status True, by type."""
+    """Returns the conditions with the status True, by their type."""
     return {c["type"]: c for c in maps_at(at(item, "status"), "conditions") if c.get("status") == "True"}
 
 

@@ -291,7 +291,7 @@ class PodJudge:
         return SeatSizes.of(self.ledger.seats_of(self.namespace))
 
     def _queue(self) -> Iterator[Refusal]:
-        """Yields a violation if a queue tenant's pod reaches a GPU but did not pass its queue and has no seat."""
+        """Yields a violation if a queue tenant's pod reaches a GPU without a seat and did not pass its queue."""
         if self._said.issuperset(self._routes) and not self._counts:
             return
         if (

@@ -1,1 +1,1 @@
-"""init: proposes a stack file from a cluster."""
+"""Implements `kubectl gpumem init`, which proposes a stack file from a cluster."""

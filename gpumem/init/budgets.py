@@ -1,4 +1,4 @@
-"""Proposes a seat for each workload that reaches a GPU. Pure."""
+"""Proposes a seat for each workload with pods that reach a GPU. Pure."""
 
 import math
 from collections import Counter
@@ -17,15 +17,19 @@ from tenancy.names import GPU, GPU_SHARED, GPUMEM_SUFFIX, Names
 from tenancy.quantity import QuantityError
 from tenancy.workload import pod_request
 
-# gpumem of HAMi's device plugin, MiB of each of a pod's devices.
+# The resource of HAMi's device plugin: the MiB on each device of a pod.
 HAMI_GPUMEM = f"nvidia.com{GPUMEM_SUFFIX}"
 
-_STEPS = 2000  # of one search for a placement of pods with several devices
+_STEPS = 2000  # The maximum number of steps of one search for a placement of pods with several devices.
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeatProposal:
-    """A seat of a workload. `replicas` counts the workload's pods on nodes, or all its pods if none is on a node."""
+    """The proposed seat of a workload.
+
+    `replicas` is the number of the workload's pods on nodes. If no pod is on a node, `replicas` is the number of all
+    pods of the workload.
+    """
 
     name: str
     workload: Workload
@@ -36,13 +40,16 @@ class SeatProposal:
 
     @property
     def total_mib(self) -> int:
-        """Returns the MiB of all devices of all replicas."""
+        """Returns the MiB of the seat on all devices of all its replicas."""
         return self.gpumem_mib.value * self.replicas * self.devices_per_pod
 
 
 @dataclass(frozen=True)
 class Claimant:
-    """A workload in its pool, with its number of pods, the devices of each pod, and the budget if it is known."""
+    """A workload that needs a seat in a pool.
+
+    The workload has a number of pods, a number of devices for each pod, and perhaps a known budget.
+    """
 
     user: GpuUser
     pool: PoolProposal
@@ -52,17 +59,18 @@ class Claimant:
 
     @property
     def is_running(self) -> bool:
-        """Returns True if one of the workload's pods is on a node."""
+        """Returns True if at least one pod of the workload is on a node."""
         return any(pod.node for pod in self.user.pods)
 
 
 def seat_proposals(
     placed: Sequence[tuple[GpuUser, PoolProposal]], peaks: Mapping[Workload, Peak], names: Names
 ) -> tuple[SeatProposal, ...]:
-    """A seat for each workload of these pools, all of which share memory. A budget is what the workload requests, or
-    its measured peak if that is more; else a whole device that it has alone; else an equal part of the rest.
+    """Returns a seat for each workload in these pools, which all share memory.
 
-    A workload without a pod on any node has none if its known budget does not fit beside the others.
+    A budget is the workload's request or its measured peak, whichever is larger. Without a request and a peak, a pod on
+    a whole device gets the device as its budget. All other workloads of a pool get equal budgets from the memory that
+    is left. A workload gets no seat if all its pods wait and the pool lacks memory for its known budget.
     """
     found = [_claimant(user, pool, peaks.get(user.workload), names) for user, pool in placed]
     claimants = [each for each in found if each.is_running]
@@ -102,7 +110,7 @@ def _claimant(user: GpuUser, pool: PoolProposal, peak: Peak | None, names: Names
 
 
 def _declared(user: GpuUser, names: Names) -> Sourced | None:
-    """Returns the MiB of a device that a pod requests."""
+    """Returns the MiB that a pod requests on each device, with the source of the number."""
     for resource in (names.gpumem, HAMI_GPUMEM):
         mib = _request(user, resource)
         if mib > 0:
@@ -112,8 +120,10 @@ def _declared(user: GpuUser, names: Names) -> Sourced | None:
 
 
 def _devices_per_pod(user: GpuUser, pool: PoolProposal, names: Names) -> int:
-    """Returns the number of devices of each pod. A pod that asks for several time slices may get slices of one
-    device."""
+    """Returns the number of devices that each pod needs.
+
+    A pod that requests several time slices counts with one device, because its slices may be on one device.
+    """
     whole = _gpus(user) if pool.division is Division.WHOLE else 1
     return max(whole, _request(user, names.gpu_count), 1)
 
@@ -130,14 +140,16 @@ def _request(user: GpuUser, resource: str) -> int:
 
 
 def _fits(waiting: Claimant, others: Sequence[Claimant]) -> bool:
-    """Returns True if the workload's budget is unknown, or fits next to the known budgets of its pool."""
+    """Returns True if the workload's budget is unknown, or fits in the pool together with the known budgets of other
+    workloads.
+    """
     if waiting.known is None:
         return True
     return _all_fit(_known([*others, waiting], waiting.pool), waiting.pool)
 
 
 def _all_fit(requests: Counter[tuple[int, int]], pool: PoolProposal) -> bool:
-    """Returns True if the search finds different devices of one node for each pod."""
+    """Returns True if the search finds devices for each pod. All devices of one pod must be on one node."""
     alike = AlikeNodes(nodes=len(pool.nodes), device_count=pool.device_count.value, device_mib=pool.device_mib)
     if fits_apart(requests, alike):
         return True
@@ -147,7 +159,7 @@ def _all_fit(requests: Counter[tuple[int, int]], pool: PoolProposal) -> bool:
 
 
 def _known(claimants: Sequence[Claimant], pool: PoolProposal) -> Counter[tuple[int, int]]:
-    """Returns the number of pods by known budget and number of devices."""
+    """Returns the number of pods by their known budget and their number of devices."""
     requests: Counter[tuple[int, int]] = Counter()
     for each in claimants:
         if each.pool.name == pool.name and each.known:
@@ -156,9 +168,9 @@ def _known(claimants: Sequence[Claimant], pool: PoolProposal) -> Counter[tuple[i
 
 
 def _equal_part(pool: PoolProposal, claimants: Sequence[Claimant]) -> Sourced:
-    """Returns the largest budget with which all workloads fit, given to each workload without a known budget."""
+    """Returns the largest budget with which all workloads fit, if all workloads without a known budget get it."""
     requests = _known(claimants, pool)
-    unknown: Counter[int] = Counter()  # pods by their number of devices
+    unknown: Counter[int] = Counter()  # the number of pods by their number of devices
     for each in claimants:
         if each.pool.name == pool.name and not each.known:
             unknown[each.devices_per_pod] += each.pods

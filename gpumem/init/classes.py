@@ -1,4 +1,4 @@
-"""Finds the PriorityClasses that the cluster's GPU pods have today. Pure."""
+"""Finds the PriorityClasses of the cluster's GPU pods, and proposes PriorityClasses for the stack. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -13,12 +13,12 @@ from tenancy.workload import text
 
 DEFAULT_CLASS = "gpu-workload"
 _DEFAULT_VALUE = 1_000_000
-_HIGHEST = 1_000_000_000  # Kubernetes reserves the values above this one.
+_HIGHEST = 1_000_000_000  # Kubernetes reserves higher values for itself.
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassProposal:
-    """Proposes a PriorityClass of the stack. `exists` is True if the cluster already has the class."""
+    """A PriorityClass that the stack should have. `exists` is True if the cluster already has this PriorityClass."""
 
     name: str
     value: Sourced
@@ -29,7 +29,10 @@ class ClassProposal:
 
 @dataclass(frozen=True, kw_only=True)
 class Classes:
-    """The class of every GPU pod, that of each tenant with another one, and the other classes of the cluster."""
+    """The PriorityClasses for the stack.
+
+    `gpu` is the default for GPU pods, `by_tenant` is for tenants with a different one, and `others` are the rest.
+    """
 
     gpu: ClassProposal
     by_tenant: Mapping[str, ClassProposal]
@@ -39,8 +42,11 @@ class Classes:
 def classes(
     users: Sequence[GpuUser], pods: Sequence[Pod], declared: Mapping[str, Object], exempt: Collection[str]
 ) -> Classes:
-    """A class of the cluster is named only if every pod with the class reaches a GPU, because admission denies the
-    class to other pods."""
+    """Returns the PriorityClasses for the stack.
+
+    A PriorityClass of the cluster is used only if all its pods reach a GPU. Admission denies the PriorityClass to other
+    pods.
+    """
     tenants = {user.workload.namespace for user in users}
     theirs = {pod.uid for user in users for pod in user.pods}
     strangers = {pod.priority_class for pod in pods if pod.uid not in theirs and pod.namespace not in exempt}
@@ -61,7 +67,10 @@ def classes(
 
 
 def _is_usable(name: str, declared: Object) -> bool:
-    """Returns True if the stack can use the class: it is no default, and has a DNS label for a name."""
+    """Returns True if the stack can use the PriorityClass.
+
+    The PriorityClass must not be the cluster's default, and its name must be a DNS label.
+    """
     is_plain = not declared.get("globalDefault") and dns_label(name) == name
     return is_plain and not name.startswith(SYSTEM_PRIORITIES) and 0 <= _value(declared) <= _HIGHEST
 

@@ -1,4 +1,4 @@
-"""The verb init: reads the cluster, proposes, and writes the stack file."""
+"""Runs `kubectl gpumem init`: reads the cluster, proposes a stack, and writes the stack file."""
 
 import re
 import time
@@ -20,17 +20,17 @@ from gpumem.survey import ApiReader
 from gpumem.users import Workload
 
 _STACK_NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,99}")
-# Pulumi writes these next to `config`. A stack that was previewed before cannot do without them.
+# Pulumi writes these keys next to `config`. Pulumi needs these keys for a stack that it has previewed before.
 _PULUMIS = re.compile(r"^(?:encryptionsalt|encryptedkey|secretsprovider):.*$", re.MULTILINE)
 
 
 class InitError(AgentError):
-    """The stack file cannot be written; the message has the remedy."""
+    """Raised when the stack file cannot be written. The message has the remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Initialized:
-    """The report: the file that was written, and its content with the source of each number."""
+    """The report of init: the name of the written file, and its content with the source of each number."""
 
     file: str
     assumed: tuple[str, ...]
@@ -40,7 +40,7 @@ class Initialized:
 def report(
     source: ApiReader, stack: str, folder: Path, *, prometheus: str | None, days: int, overwrite: bool
 ) -> Report:
-    """Writes Pulumi.STACK.yaml into the folder. Raises InitError, SurveyError and HistoryError."""
+    """Writes the file Pulumi.STACK.yaml into the directory. Raises InitError, SurveyError and HistoryError."""
     path = _target(stack, folder, overwrite=overwrite)
     found = survey.read(source)
     gpus = find(found)
@@ -80,7 +80,7 @@ def _write(path: Path, text: str, *, overwrite: bool) -> None:
 
 
 def _assumed(proposal: StackProposal) -> Iterator[str]:
-    """The keys of the numbers that nothing shows."""
+    """Yields the keys of the numbers that nothing in the cluster shows."""
     for pool in proposal.pools:
         for key in ("memory_mib", "reserve_mib", "driver_reserved_mib", "floor_mib"):
             number = getattr(pool, key)

@@ -1,7 +1,7 @@
-"""Reads the GPUs of each node, from the best evidence that there is. Pure.
+"""Finds the GPUs of each node from the best source that the cluster has. Pure.
 
-The evidence, in this order: labels of GPU feature discovery, ResourceSlices of NVIDIA's DRA driver, and the number of
-nvidia.com/gpu that the node offers, which does not show any memory.
+The first source is the labels of GPU feature discovery, and the second is the ResourceSlices of NVIDIA's DRA driver.
+The last source is the number of nvidia.com/gpu that the node offers. This source shows no amount of memory.
 """
 
 import enum
@@ -27,7 +27,8 @@ from tenancy.workload import at, maps_at, text
 
 LABEL_PRODUCT = f"{GPU}.product"
 LABEL_SHARING = f"{GPU}.sharing-strategy"
-# A resource domain that a stack file accepts: with a dot, and not NVIDIA's or Kubernetes' own.
+# Matches a resource domain that a stack file accepts. The domain has a dot, and does not belong to NVIDIA or
+# Kubernetes.
 _DOMAIN = re.compile(
     r"(?!.*(?:nvidia\.com|kubernetes\.io|k8s\.io)$)(?=.{1,56}$)[a-z0-9][a-z0-9-]*(?:\.[a-z0-9][a-z0-9-]*)+"
 )
@@ -37,7 +38,7 @@ _OF_THE_CLUSTER = ("node.kubernetes.io/", "node-role.kubernetes.io/", "node.clou
 
 
 class Division(enum.StrEnum):
-    """The way in which a node's GPUs are handed out today."""
+    """The way in which a node currently hands out its GPUs."""
 
     WHOLE = "whole devices"
     TIME_SLICING = "time-slicing"
@@ -47,7 +48,7 @@ class Division(enum.StrEnum):
 
 @dataclass(frozen=True, order=True)
 class Taint:
-    """A taint that keeps pods without a toleration away."""
+    """A taint that keeps away pods without a toleration."""
 
     key: str
     effect: str
@@ -55,8 +56,11 @@ class Taint:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuNode:
-    """A node with GPUs. `device_count` counts physical devices, or MIG devices. `memory_mib` is of one device, None if
-    nothing shows it. `shown_by` names the evidence."""
+    """A node with GPUs, and the figures that the cluster shows.
+
+    `device_count` is the number of physical devices, or of MIG devices. `memory_mib` is the memory of one device, or
+    None if no source shows the memory. `shown_by` names the source of these figures.
+    """
 
     name: str
     labels: Mapping[str, str]
@@ -71,12 +75,12 @@ class GpuNode:
 
     @property
     def card(self) -> str:
-        """The product without the suffix that feature discovery gives to a shared device."""
+        """Returns the name of the product without the suffix that feature discovery adds to a shared device."""
         return self.product.removesuffix("-SHARED")
 
     @property
     def by_labels(self) -> bool:
-        """True if GPU feature discovery labels the node."""
+        """Returns True if the node's figures come from the labels of GPU feature discovery."""
         return self.shown_by == BY_LABELS
 
 
@@ -86,14 +90,17 @@ BY_RESOURCE = f"allocatable {GPU}"
 
 
 def domain_of(survey: Survey) -> str | None:
-    """The resource domain of the gpumem that a node advertises already; None without such a node."""
+    """Returns the resource domain of the gpumem that a node already advertises, or None if no node does."""
     resources = (name for node in survey.nodes for name in at(node, "status", "allocatable"))
     found = {name.removesuffix(GPUMEM_SUFFIX) for name in resources if name.endswith(GPUMEM_SUFFIX)}
     return min(filter(_DOMAIN.fullmatch, found), default=None)
 
 
 def gpu_nodes(survey: Survey, names: Names, gaps: list[str]) -> tuple[GpuNode, ...]:
-    """The nodes with GPUs, by name. A node that cannot be read has a line in `gaps`."""
+    """Returns the nodes with GPUs, sorted by name.
+
+    A node with invalid data is left out, and `gaps` has the reason.
+    """
     devices = _devices(survey.slices, names)
     found = []
     for node in sorted(survey.nodes, key=lambda each: str(each["metadata"]["name"])):
@@ -155,7 +162,10 @@ def _division(labels: Mapping[str, str], offered: Mapping[str, int]) -> Division
 
 
 def _evidence(labels: Mapping[str, str], shown: Published, units: int) -> tuple[int, int | None, str, tuple[int, ...]]:
-    """Devices, MiB of the smallest, the evidence, and the MiB of each device if the evidence has each."""
+    """Returns the number of devices, the MiB of the smallest one, and the name of the source.
+
+    Also returns the MiB of each device if the source has this figure.
+    """
     count, memory_mib = _number(labels, LABEL_GPU_COUNT), _number(labels, LABEL_GPU_MEMORY)
     if count and memory_mib:
         return count, memory_mib, BY_LABELS, ()
@@ -171,7 +181,10 @@ def _number(labels: Mapping[str, str], label: str) -> int | None:
 
 
 def _taints(node: Object) -> tuple[Taint, ...]:
-    """The taints that somebody set on purpose. Kubernetes' own come and go with the node's state."""
+    """Returns the taints that people have set.
+
+    Ignores the taints of Kubernetes, which change with the state of the node.
+    """
     found = [(text(taint, "key"), text(taint, "effect")) for taint in maps_at(node, "spec", "taints")]
     return tuple(
         sorted(

@@ -1,4 +1,7 @@
-"""Reads the highest use of each GPU workload from Prometheus: of our exporter, else of NVIDIA's DCGM exporter."""
+"""Reads the highest use of each GPU workload from Prometheus.
+
+Prefers the series of our exporter to the series of NVIDIA's DCGM exporter.
+"""
 
 import math
 import re
@@ -11,10 +14,11 @@ from gpumem.users import GpuUser, Workload
 from tenancy.names import METRIC_POD_USED
 from tenancy.units import MIB
 
-# MiB of a whole device, with the labels of the one pod that has it (NVIDIA/dcgm-exporter, etc/default-counters.csv).
+# The metric with the used MiB of a whole device. The labels of the metric name the only pod on the device
+# (NVIDIA/dcgm-exporter, etc/default-counters.csv).
 DCGM_USED = "DCGM_FI_DEV_FB_USED"
 _ANY = "[a-z0-9]"
-# The rest of a pod's name after that of its workload.
+# Patterns of the part of a pod's name that follows the workload's name.
 _SUFFIXES: Mapping[str, str] = {
     "Pod": "",
     "Deployment": f"-{_ANY}{{1,10}}-{_ANY}{{5}}",
@@ -23,13 +27,14 @@ _SUFFIXES: Mapping[str, str] = {
     "Job": f"(?:-[0-9]+)?-{_ANY}{{5}}",
     "CronJob": f"-[0-9]{{8,}}(?:-[0-9]+)?-{_ANY}{{5}}",
 }
-# A scrape with labels of its own renames those of the series (honorLabels of the Prometheus Operator).
+# Prometheus renames labels of a series if the scrape sets labels with equal names (honorLabels in the Prometheus
+# Operator).
 _POD_LABELS = ("namespace", "pod", "exported_namespace", "exported_pod")
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The most that one pod of a workload used of one device, and the series that shows it."""
+    """The highest use of one device by one pod of a workload, and the metric with this value."""
 
     mib: int
     metric: str
@@ -40,34 +45,39 @@ class History(Protocol):
     """Prometheus."""
 
     def at(self, query: str, time: float) -> list[Series]:
-        """The series of a query at a moment. Raises HistoryError."""
+        """Returns the series that a query has at one time. Raises HistoryError."""
         ...
 
 
 def exporter_query(days: int) -> str:
-    """PromQL: the highest bytes by pod and device. An exporter that restarted has several series of a container."""
+    """Returns the PromQL for the highest bytes by pod and device.
+
+    After a restart of the exporter, a container has several series, and only the highest counts.
+    """
     labels = ", ".join((*_POD_LABELS, "uuid"))
     containers = f"max by ({labels}, container, exported_container) (max_over_time({METRIC_POD_USED}[{days}d]))"
     return f"sum by ({labels}) ({containers})"
 
 
 def dcgm_query(days: int) -> str:
-    """PromQL: the highest MiB by pod and device."""
+    """Returns the PromQL for the highest MiB by pod and device."""
     return f"max by ({', '.join((*_POD_LABELS, 'UUID'))}) (max_over_time({DCGM_USED}[{days}d]))"
 
 
 def read(
     history: History, users: Iterable[GpuUser], alone: Iterable[Workload], *, days: int, now: float
 ) -> dict[Workload, Peak]:
-    """The peaks of the workloads. DCGM measures devices, so it counts only for those that have theirs `alone`. Raises
-    HistoryError."""
+    """Returns the highest use of each workload.
+
+    DCGM measures only whole devices, so its series are used only for the workloads in `alone`. Raises HistoryError.
+    """
     workloads = [user.workload for user in users]
     found = _peaks(history.at(dcgm_query(days), now), alone, DCGM_USED, 1, days)
     return found | _peaks(history.at(exporter_query(days), now), workloads, METRIC_POD_USED, MIB, days)
 
 
 def makes_pod(workload: Workload, namespace: str, pod: str) -> bool:
-    """True if the workload makes pods of this name."""
+    """Returns True if the workload could have created a pod with this name."""
     if namespace != workload.namespace or not pod.startswith(workload.name):
         return False
     return re.fullmatch(_SUFFIXES.get(workload.kind, "-.*"), pod[len(workload.name) :]) is not None

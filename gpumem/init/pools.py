@@ -1,4 +1,4 @@
-"""Groups nodes with equal devices into pools, and finds labels that separate the pools. Pure."""
+"""Groups nodes with equal devices into pools, and finds labels that distinguish the pools. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,13 +11,15 @@ from tenancy.ledger import DRIVER_RESERVED_MIB
 from tenancy.names import GPU, LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LABEL_GPU_REPLICAS, LABEL_HOSTNAME
 from tenancy.workload import at
 
-# The part of a device that the reserve takes unless the cluster shows another: 1/12, 1280 of 15360 MiB.
+# The memory of a device is divided by this number to get the reserve, unless the cluster shows another reserve. For
+# example, a device of 15360 MiB has a reserve of 1280 MiB.
 RESERVE_PART = 12
-# The memory of a device that nothing shows, a Tesla T4's.
+# The MiB of a device with unknown memory. A Tesla T4 has this memory.
 UNKNOWN_MIB = 15360
 _GRID_MIB = 100
 _PRESENT = f"{GPU}.present"
-# Labels that choose nodes, the best first. Those below are of clouds, for nodes without feature discovery.
+# Labels for node selectors, with the best label first. The last labels are set by cloud providers, and help on nodes
+# without feature discovery.
 _CHOOSING = (
     LABEL_PRODUCT,
     LABEL_GPU_MEMORY,
@@ -36,7 +38,7 @@ _MAKERS = re.compile(r"^(?:(?:nvidia|tesla|geforce|quadro|grid)[-_ ]+)+", re.IGN
 
 @dataclass(frozen=True, kw_only=True)
 class PoolProposal:
-    """A pool. The MiB are None in a pool that hands out whole devices."""
+    """A proposed pool. The amounts in MiB are None in a pool that hands out whole devices."""
 
     name: str
     selector: Mapping[str, str]
@@ -56,18 +58,18 @@ class PoolProposal:
 
     @property
     def is_assumed(self) -> bool:
-        """True if nothing in the cluster shows some of its numbers."""
+        """Returns True if nothing in the cluster shows one of the pool's numbers."""
         numbers = (self.memory_mib, self.reserve_mib, self.driver_reserved_mib, self.floor_mib)
         return any(number is not None and number.is_assumed for number in numbers)
 
     @property
     def device_mib(self) -> int:
-        """The MiB that a device offers."""
+        """Returns the MiB that each device offers."""
         return self.memory_mib.value - self.reserve_mib.value if self.memory_mib and self.reserve_mib else 0
 
     @property
     def gpus(self) -> int:
-        """The devices of all its nodes."""
+        """Returns the number of devices on all nodes of the pool."""
         return self.device_count.value * len(self.nodes)
 
     @property
@@ -76,7 +78,10 @@ class PoolProposal:
 
 
 def pool_proposals(nodes: Sequence[GpuNode], others: Iterable[Object], domain: str) -> tuple[PoolProposal, ...]:
-    """The pools of these nodes. `others` are the cluster's nodes without GPUs, which no pool may match."""
+    """Returns the proposed pools for these nodes.
+
+    `others` are the cluster's nodes without GPUs. No pool may match one of the `others`.
+    """
     groups: dict[tuple[object, ...], list[GpuNode]] = {}
     for node in nodes:
         alike = (node.division, node.product, node.device_count, node.memory_mib, node.shown_by)
@@ -97,8 +102,11 @@ def _name(node: GpuNode) -> str:
 
 
 def _selectors(groups: Sequence[Sequence[GpuNode]], others: Sequence[Mapping[str, str]]) -> list[dict[str, str]] | None:
-    """Labels by group. Each two groups differ in a label that both have, and no other node has a group's labels. None
-    if the labels of these nodes do not do that."""
+    """Returns a node selector for each group.
+
+    The selectors of two groups differ in at least one label. No other node matches a selector. Returns None if the
+    labels of these nodes cannot distinguish the groups.
+    """
     every = [node for group in groups for node in group]
     usable = [key for key in _CHOOSING if all(_common(group, key) for group in groups)]
     present = [_PRESENT] if all(node.labels.get(_PRESENT) == "true" for node in every) else []
@@ -124,7 +132,7 @@ def _separate(groups: Sequence[Sequence[GpuNode]], others: Sequence[Mapping[str,
 
 
 def _separations(groups: Sequence[Sequence[GpuNode]], others: Sequence[Mapping[str, str]], keys: Sequence[str]) -> int:
-    """The number of pairs, of two groups or of a group and another node, that these labels separate."""
+    """Returns the number of pairs that these labels distinguish. A pair is two groups, or a group and another node."""
     values = [tuple(group[0].labels.get(key) for key in keys) for group in groups]
     strangers = [tuple(labels.get(key) for key in keys) for labels in others]
     apart = sum(value != later for index, value in enumerate(values) for later in values[index + 1 :])
@@ -161,7 +169,11 @@ def _memory(node: GpuNode) -> Sourced:
 
 
 def _reserve(group: Sequence[GpuNode], memory: Sourced, domain: str) -> Sourced:
-    """The rest of a device beyond the gpumem that the node advertises already, else a part of the device."""
+    """Returns the reserve of a device.
+
+    If the nodes already advertise gpumem, the reserve is the rest of the device's memory. Without advertised gpumem,
+    the reserve is a fixed part of the device's memory.
+    """
     resource = f"{domain}/gpumem"
     shown = {(node.advertised or {}).get(resource, 0) // node.device_count for node in group}
     if len(shown) == 1 and 0 < (mib := shown.pop()) < memory.value:

@@ -1,6 +1,7 @@
-"""Proposes a stack from a cluster: nodes become pools, workloads that reach a GPU residents, namespaces tenants. Pure.
+"""Proposes a stack from a cluster.
 
-A part that the settings cannot describe is left out, and `misfits` has a sentence about it with the remedy.
+Nodes become pools, workloads that reach a GPU become residents, and their namespaces become tenants. Pure. A part of
+the cluster that the settings cannot describe is left out. `misfits` then has a sentence about the part and the remedy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ from tenancy.quantity import QuantityError
 from tenancy.workload import ShapeError, at, given
 
 DOMAIN = "example.com"
-# The first version that serves MutatingAdmissionPolicies without a feature gate.
+# The first version of Kubernetes that serves MutatingAdmissionPolicies without a feature gate.
 ADMISSION_SINCE = (1, 36)
 _NO_TENANTS = ("default", "kube-node-lease", "kube-public", EXEMPT_BY_NAME)
 _OURS = (SYSTEM_NAMESPACE, node_agent_namespace(SYSTEM_NAMESPACE))
@@ -38,7 +39,10 @@ _MOST_REASON = 200  # characters of pod_security_reason
 
 @dataclass(frozen=True, kw_only=True)
 class TenantProposal:
-    """A namespace that stays. `reason` is for a level below baseline, `source` is the evidence for the level."""
+    """An existing namespace that becomes a tenant.
+
+    `reason` explains a level below baseline, and `source` names the fact from which the level follows.
+    """
 
     name: str
     pod_security: PodSecurity
@@ -48,7 +52,7 @@ class TenantProposal:
 
 @dataclass(frozen=True, kw_only=True)
 class PrometheusProposal:
-    """The namespace of a Prometheus, and the labels by which it chooses rules."""
+    """The namespace of a Prometheus, and the labels by which Prometheus selects rules and PodMonitors."""
 
     namespace: str
     labels: Mapping[str, str]
@@ -57,7 +61,10 @@ class PrometheusProposal:
 
 @dataclass(frozen=True, kw_only=True)
 class StackProposal:
-    """A stack file's content. `existing` names objects that stay as they are, `misfits` what the file leaves out."""
+    """The content of a proposed stack file.
+
+    `existing` names objects that stay unchanged, and `misfits` has sentences about parts that the file leaves out.
+    """
 
     domain: str
     domain_source: str
@@ -78,8 +85,11 @@ class StackProposal:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """The GPUs of a cluster and the workloads that reach them, before anything is proposed. `exempt` has the namespaces
-    of NVIDIA's programs, `misplaced` those that no stack may exempt, each with the evidence."""
+    """The GPUs of a cluster, and the workloads that reach a GPU.
+
+    `exempt` has the namespaces of NVIDIA's programs. `misplaced` has other namespaces with NVIDIA's programs, which no
+    stack may exempt. `exempt` and `misplaced` also name the pods that show this.
+    """
 
     names: Names
     shows_domain: bool
@@ -90,13 +100,13 @@ class Found:
     gaps: tuple[str, ...]
 
     def alone(self) -> tuple[Workload, ...]:
-        """The workloads with pods on whole devices of their own."""
+        """Returns the workloads with pods that have whole devices to themselves."""
         shared = {node.name for node in self.nodes if node.division is not Division.WHOLE}
         return tuple(user.workload for user in self.users if not shared & {pod.node for pod in user.pods})
 
 
 def find(survey: Survey) -> Found:
-    """Raises SurveyError if no node has a GPU."""
+    """Returns the GPUs of a cluster and their workloads. Raises SurveyError if no node has a GPU."""
     gaps = list(survey.gaps)
     domain = domain_of(survey)
     names = Names(domain or DOMAIN)
@@ -122,7 +132,7 @@ def find(survey: Survey) -> Found:
 
 
 def propose(survey: Survey, found: Found, peaks: Mapping[Workload, Peak]) -> StackProposal:
-    """The proposal for a cluster."""
+    """Returns the proposed stack for a cluster."""
     named = {node.name for node in found.nodes}
     others = [node for node in survey.nodes if node["metadata"]["name"] not in named]
     pools = pool_proposals(found.nodes, others, found.names.domain)
@@ -159,7 +169,7 @@ def _is_ours_or_exempt(namespace: str, exempt: Mapping[str, str]) -> bool:
 
 
 def _placed(found: Found, pools: Sequence[PoolProposal], misfits: list[str]) -> list[tuple[GpuUser, PoolProposal]]:
-    """The workloads that can have a seat, each with its pool."""
+    """Returns the workloads that can have a seat, each with its pool."""
     placed = []
     for user in found.users:
         pool = _pool_of(user, pools)
@@ -185,7 +195,10 @@ def _outside(pool: PoolProposal | None) -> str:
 
 
 def _pool_of(user: GpuUser, pools: Sequence[PoolProposal]) -> PoolProposal | None:
-    """The pool of its pods' nodes, else that of their node selector, else the largest."""
+    """Returns the pool of the nodes on which the workload's pods run.
+
+    If no pod is on a node, returns the largest pool that the pods' node selector allows.
+    """
     for pool in pools:
         if any(pod.node in pool.nodes for pod in user.pods):
             return pool
@@ -199,7 +212,10 @@ def _pool_of(user: GpuUser, pools: Sequence[PoolProposal]) -> PoolProposal | Non
 def _in_one_pool(
     placed: Sequence[tuple[GpuUser, PoolProposal]], misfits: list[str]
 ) -> list[tuple[GpuUser, PoolProposal]]:
-    """A tenant has all its seats in one pool: the one with the most of its pods."""
+    """Returns the workloads that are in the main pool of their tenant.
+
+    This is the pool with the most pods of the tenant. All seats of a tenant must be in one pool.
+    """
     pods: dict[str, dict[str, int]] = {}
     for user, pool in placed:
         counted = pods.setdefault(user.workload.namespace, {})
@@ -257,7 +273,7 @@ def _owned(pod: Pod) -> list[str]:
 
 
 def _prometheus(survey: Survey) -> PrometheusProposal | None:
-    """The first Prometheus of the Prometheus Operator, by name."""
+    """Returns the first Prometheus object of the Prometheus Operator, sorted by name."""
     found = sorted(survey.prometheuses, key=lambda each: (each["metadata"]["namespace"], each["metadata"]["name"]))
     if not found:
         return None
@@ -268,7 +284,7 @@ def _prometheus(survey: Survey) -> PrometheusProposal | None:
 
 
 def _existing(survey: Survey, tenants: Sequence[str]) -> list[str]:
-    """Objects of others that stay as they are."""
+    """Returns the names of objects outside of the stack that stay unchanged."""
     quotas = [each["metadata"] for each in survey.quotas if each["metadata"]["namespace"] in tenants]
     return [
         *(f"ResourceQuota {each['namespace']}/{each['name']}" for each in quotas),
@@ -282,7 +298,7 @@ def _existing(survey: Survey, tenants: Sequence[str]) -> list[str]:
 
 
 def _beyond(survey: Survey, found: Found, pools: Sequence[PoolProposal], *, several: bool) -> list[str]:
-    """Sentences about what the stack file cannot have here."""
+    """Returns sentences about the features that the stack file cannot have in this cluster."""
     lines = []
     if survey.minor < ADMISSION_SINCE:
         needed = ".".join(map(str, ADMISSION_SINCE))
@@ -306,7 +322,7 @@ def _beyond(survey: Survey, found: Found, pools: Sequence[PoolProposal], *, seve
 
 
 def _idle(item: Mapping[str, object], names: Names, known: set[Workload]) -> list[str]:
-    """A Deployment that has no pod now, and reaches a GPU when it has."""
+    """Returns a sentence about a Deployment that is scaled to 0, if its pods would reach a GPU."""
     metadata, spec = at(item, "metadata"), at(item, "spec")
     workload = Workload(str(metadata["namespace"]), "Deployment", str(metadata["name"]))
     try:

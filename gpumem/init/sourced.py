@@ -1,15 +1,15 @@
-"""Numbers with their sources, and names that a stack file accepts."""
+"""Defines numbers with their sources, and makes names that a stack file accepts."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_MOST = 63  # characters of a DNS label
+_MOST = 63  # the maximum number of characters of a DNS label
 
 
 @dataclass(frozen=True)
 class Sourced:
-    """A number, the sentence about its source, and True if nothing in the cluster shows the number."""
+    """A number with a sentence about its source. `is_assumed` is True if nothing in the cluster shows the number."""
 
     value: int
     source: str
@@ -17,17 +17,17 @@ class Sourced:
 
 
 def assumed(value: int, reason: str) -> Sourced:
-    """A number that somebody should check."""
+    """Returns a number that an operator should check."""
     return Sourced(value, f"assumed: {reason}", True)
 
 
 def dns_label(text: str, most: int = _MOST) -> str:
-    """The text as a DNS label, "" without a letter or digit."""
+    """Returns the text as a DNS label. Returns "" if the text has only other characters than letters and digits."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:most].strip("-")
 
 
 def unique(wanted: Iterable[str]) -> list[str]:
-    """The names in their order. One that is taken gets a number."""
+    """Returns the names in their order, without duplicates. A duplicate gets a number at its end."""
     taken: list[str] = []
     for name in wanted:
         numbered = (f"{name[: _MOST - 6]}-{number}" for number in range(2, len(taken) + 3))
@@ -36,5 +36,5 @@ def unique(wanted: Iterable[str]) -> list[str]:
 
 
 def printable(line: str) -> str:
-    """The line without characters that a terminal obeys, which a tenant's path may have."""
+    """Returns the text with "?" in place of control characters. A tenant could put control characters into a path."""
     return "".join(each if each.isprintable() else "?" for each in line)

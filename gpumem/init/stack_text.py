@@ -1,4 +1,4 @@
-"""Writes a proposal as a stack file: each number has a comment with its source. Pure."""
+"""Formats a proposal as a stack file, in which each number has a comment with its source. Pure."""
 
 import re
 import textwrap
@@ -21,12 +21,12 @@ _RELEASE = re.compile(r"v[0-9]+\.[0-9]+\.[0-9]+")
 
 
 def stack_text(proposal: StackProposal) -> str:
-    """The stack file."""
+    """Returns the text of the stack file."""
     return rendered(document(proposal), list(_head(proposal)))
 
 
 def document(proposal: StackProposal) -> Map:
-    """The stack file's content, in its order."""
+    """Returns the content of the stack file, with its parts in order."""
     parts = [
         _cluster(proposal),
         _mode(),
@@ -62,7 +62,7 @@ def _head(proposal: StackProposal) -> Iterator[str]:
 
 
 def _wrapped(line: str, first: str = "", rest: str = "") -> list[str]:
-    """A line break within the text does not get through: textwrap takes it for a space."""
+    """Returns the text as lines of limited width. textwrap replaces a line break in the text with a space."""
     return textwrap.wrap(line, _WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
 
 

@@ -1,8 +1,8 @@
-"""Writes YAML with a comment next to each value. The plugin has no YAML library.
+"""Formats YAML with a comment next to each value. The kubectl plugin has no YAML library.
 
-Labels, names and paths come from the cluster, so tenants choose some of this text. A string is plain only if every
-reader of YAML takes it for that string; any other is in double quotes, with JSON's escapes. A comment has printable
-ASCII alone, so a tenant's text cannot end the line.
+Labels, names and paths come from the cluster, so tenants can choose parts of this text. A string is written without
+quotes only if every YAML reader reads the string unchanged. Every other string has double quotes and the escapes of
+JSON. A comment has only printable ASCII characters, so a tenant's text cannot end the comment.
 """
 
 import json
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 _INDENT = "  "
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9./_-]*(?::[A-Za-z0-9./_-]+)*")
-# Readers of YAML 1.1 take these for other values.
+# Readers of YAML 1.1 read these words as other values than strings.
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"})
 
 Scalar = str | int | bool
@@ -20,7 +20,7 @@ Scalar = str | int | bool
 
 @dataclass(frozen=True)
 class Item:
-    """An item of a list: a scalar or a map."""
+    """An item of a YAML list, which is a scalar or a map."""
 
     value: "Scalar | Map"
     comment: str = ""
@@ -28,7 +28,10 @@ class Item:
 
 @dataclass(frozen=True)
 class Entry:
-    """A key with its value. `comment` follows it on its line, and the lines `above` come before it."""
+    """A key of a YAML map with its value.
+
+    `comment` is printed after the value, and the lines in `above` are printed before the key.
+    """
 
     key: str
     value: "Scalar | Map | tuple[Item, ...]"
@@ -38,36 +41,39 @@ class Entry:
 
 @dataclass(frozen=True)
 class Map:
-    """A map, in this order."""
+    """A YAML map with its keys in order."""
 
     entries: tuple[Entry, ...]
 
 
 def mapped(*entries: Entry | None) -> Map:
-    """The map of the entries, without those that are None."""
+    """Returns a map with these entries, without the entries that are None."""
     return Map(tuple(entry for entry in entries if entry is not None))
 
 
 def rendered(root: Map, head: Sequence[str] = ()) -> str:
-    """The document, with the lines of `head` as comments before it."""
+    """Returns the document as text. The lines of `head` come first, as comments."""
     return "".join(f"{line}\n" for line in [*map(commented, head), *_map(root, "")])
 
 
 def quoted(text: str) -> str:
-    """The string as one YAML scalar."""
+    """Returns the string as one YAML scalar."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
     return "".join(_escaped(each) for each in json.dumps(text, ensure_ascii=False))
 
 
 def commented(text: str) -> str:
-    """The text as a comment on one line."""
+    """Returns the text as a comment on one line."""
     shown = "".join(each if each.isascii() and each.isprintable() else f"\\u{ord(each):04x}" for each in text)
     return f"# {shown}" if shown else "#"
 
 
 def _escaped(each: str) -> str:
-    """JSON writes some characters as two surrogates, which YAML does not join, so they are written as \\U."""
+    """Returns the character, or its escape \\U.
+
+    JSON would use two surrogates for some characters, and YAML does not join surrogates.
+    """
     return each if each.isascii() and each.isprintable() else f"\\U{ord(each):08x}"
 
 
@@ -91,7 +97,7 @@ def _pair(start: str, value: "Scalar | Map | tuple[Item, ...]", comment: str, in
 
 
 def _item(item: Item, indent: str) -> Iterator[str]:
-    """A map's first key is on the line of the dash, below the comment."""
+    """Yields the text lines of a list item. The first key of a map is printed after the dash, below the comment."""
     if isinstance(item.value, Map) and item.value.entries:
         if item.comment:
             yield indent + commented(item.comment)

@@ -1,1 +1,1 @@
-"""preflight: compares a stack with a cluster as it is now."""
+"""Implements `kubectl gpumem preflight`, which compares a stack with the current state of a cluster."""

@@ -1,4 +1,4 @@
-"""Finds the objects that a rollout would take over, create or label. Pure."""
+"""Finds the objects of a cluster that a rollout would take over, create or label. Pure."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,23 +7,23 @@ from gpumem.preflight.declared import Declared, Named
 from gpumem.survey import Survey
 from tenancy.workload import at, given, maps_at, text
 
-# The field managers of Pulumi's provider begin with this.
+# The names of the field managers of Pulumi's provider begin with this text.
 _PULUMI = "pulumi-kubernetes"
 
 
 def taken_over(survey: Survey, declared: Declared) -> tuple[str, ...]:
-    """The findings on objects of others, in the words of `make up`."""
+    """Returns the findings on existing objects of other owners, with the text that `make up` prints."""
     return tuple(declared.taken_over(_there(survey)))
 
 
 def creations(survey: Survey, declared: Declared) -> tuple[str, ...]:
-    """The objects that the rollout makes, and that are not there."""
+    """Returns the names of the objects that the rollout would create."""
     there = _there(survey)
     return tuple(str(each) for each in sorted(declared.created) if each not in there)
 
 
 def labels(survey: Survey, declared: Declared) -> tuple[str, ...]:
-    """The labels that the rollout adds to namespaces of others."""
+    """Returns the labels that the rollout adds to namespaces of other owners."""
     return tuple(_labels(survey, declared))
 
 
@@ -35,7 +35,10 @@ def _labels(survey: Survey, declared: Declared) -> Iterator[str]:
 
 
 def _without_patches(metadata: Object) -> Object:
-    """The namespace without labels that a rollout added, which a later rollout may change."""
+    """Returns the namespace without the labels that an earlier rollout added.
+
+    A later rollout may change these labels.
+    """
     patched: set[str] = set()
     for manager in maps_at(metadata, "managedFields"):
         if text(manager, "manager").startswith(_PULUMI):
@@ -46,7 +49,7 @@ def _without_patches(metadata: Object) -> Object:
 
 
 def _there(survey: Survey) -> Mapping[Named, Object]:
-    """The objects of the survey that a stack may name."""
+    """Returns the existing objects of all kinds that a stack may declare, by name."""
     lists = {
         "ResourceQuota": survey.quotas,
         "ClusterQueue": survey.cluster_queues,

@@ -1,4 +1,4 @@
-"""The verb preflight: reads the cluster once, and judges. It writes nothing."""
+"""Runs `kubectl gpumem preflight`: reads the cluster once, and judges the cluster. It writes nothing."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,14 +11,17 @@ from gpumem.report import DONE, IN_THE_WAY, Report
 
 
 def check(flags: Sequence[str], stack: str, root: Path) -> Preflight:
-    """The report on a stack of a checkout in the cluster that kubectl's flags choose. Raises AgentError."""
+    """Returns the report on a stack of the checkout, for the cluster that kubectl's flags select. Raises AgentError."""
     declared = checkout.rollout(stack, root)
     with Kubectl(flags) as kubectl:
         return preflight(survey.read(kubectl), declared)
 
 
 def report(kubectl: Kubectl, stack: str | None, root: Path, system: str) -> Report:
-    """The report on a stack file, or on the cluster's ledger without one. Raises AgentError."""
+    """Returns the report on a stack file.
+
+    Without a stack file, returns the report on the cluster's ledger. Raises AgentError.
+    """
     of_stack = checkout.rollout(stack, root) if stack else None
     read = survey.read(kubectl)
     found = preflight(read, of_stack or Declared(ledger=cluster.ledger(kubectl, system)))

@@ -1,4 +1,4 @@
-"""The parts of a stack that preflight compares with a cluster."""
+"""Defines the parts of a stack that preflight compares with a cluster."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,10 @@ from tenancy.ledger import Ledger
 
 
 class Named(NamedTuple):
-    """The name of an object: its kind and namespace, which is empty for an object of the whole cluster."""
+    """The identity of an object: its kind, namespace and name.
+
+    The namespace is empty for an object of the whole cluster.
+    """
 
     kind: str
     namespace: str
@@ -25,7 +28,7 @@ def _nothing(there: Mapping[Named, Object]) -> Sequence[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class InstalledKueue:
-    """The Kueue of others that a stack uses."""
+    """An existing installation of Kueue that a stack uses."""
 
     namespace: str
     service_account: str
@@ -33,11 +36,12 @@ class InstalledKueue:
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """A stack: `stack` is None if only the cluster's ledger is known.
+    """The declared parts of a stack. `stack` is None if only the cluster's ledger is known.
 
-    `created` are the objects that a first rollout makes, and `labels` those that it adds to namespaces of others.
-    `taken_over` has the findings of `make up` on the objects that are there. `gates` are the Deployments behind demand
-    gates, by namespace and name. `namespace_labels` are all labels that the stack gives its namespaces.
+    `created` are the objects that a first rollout creates. `labels` are the labels that a rollout adds to existing
+    namespaces of other owners. `taken_over` returns the findings of `make up` on existing objects. `gates` are the
+    namespace and name of each Deployment with a demand gate. `namespace_labels` has all labels that the stack sets on
+    its namespaces.
     """
 
     ledger: Ledger

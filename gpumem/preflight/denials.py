@@ -1,6 +1,6 @@
-"""Finds the running pods that admission would deny if they were made again. Pure.
+"""Finds the running pods that admission would deny if their controllers created them again. Pure.
 
-The judgement is PodJudge's, which tests/e2e/api/test_one_judgement.py compares with the API server.
+PodJudge judges the pods, and tests/e2e/api/test_one_judgement.py compares its results with the API server.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +24,10 @@ _HELD_BACK = Refusal(
 
 @dataclass(frozen=True, kw_only=True)
 class Denial:
-    """A workload with pods that `policy` would deny. `message` has the reason and the change to make."""
+    """A workload with pods that the admission policy `policy` would deny.
+
+    `message` has the reason and the change that repairs it.
+    """
 
     namespace: str
     kind: str
@@ -36,7 +39,7 @@ class Denial:
 
 @dataclass(frozen=True, kw_only=True)
 class Unbudgeted:
-    """A workload that reaches a GPU without a budget, and is not on record as unbudgeted."""
+    """A workload that reaches a GPU without a budget and is missing in `unbudgeted` of the stack file."""
 
     namespace: str
     kind: str
@@ -47,7 +50,10 @@ class Unbudgeted:
 
 
 def denials(pods: Iterable[Pod], ledger: Ledger, handlers: Mapping[str, str], gaps: list[str]) -> tuple[Denial, ...]:
-    """A denial for each workload and reason. A pod that cannot be read has a line in `gaps`."""
+    """Returns one denial for each workload and reason.
+
+    If a pod's data is invalid, adds a sentence about the pod to `gaps`.
+    """
     if ledger.admission is None:
         return ()
     found: dict[tuple[Workload, Refusal], int] = {}
@@ -71,7 +77,7 @@ def denials(pods: Iterable[Pod], ledger: Ledger, handlers: Mapping[str, str], ga
 
 
 def template_of(pod: Pod, ledger: Ledger) -> Manifest:
-    """The pod's template: without what Kubernetes and our scheduler add to a pod that runs."""
+    """Returns the pod's template, without the fields that Kubernetes and our scheduler add to a running pod."""
     ours = ledger.names.device_annotation_prefix
     annotations = {key: value for key, value in pod.annotations.items() if not key.startswith(ours)}
     spec = {key: value for key, value in pod.spec.items() if key not in ("nodeName", "ephemeralContainers")}
@@ -79,7 +85,7 @@ def template_of(pod: Pod, ledger: Ledger) -> Manifest:
 
 
 def unbudgeted(users: Iterable[GpuUser], ledger: Ledger) -> tuple[Unbudgeted, ...]:
-    """The workloads that reach a GPU without gpumem, other than those of tenants without budgets."""
+    """Returns the workloads that reach a GPU without gpumem. Leaves out the tenants without budgets."""
     exempt = {EXEMPT_BY_NAME, *ledger.exempt_namespaces}
     return tuple(
         Unbudgeted(
@@ -108,24 +114,27 @@ def _remedy(user: GpuUser, ledger: Ledger) -> str:
 
 
 def _limit(seat: Seat, ledger: Ledger) -> str:
-    """Returns the limits of a seat, for instance `40000 and example.com/gpu-count: 2 (chat)`."""
+    """Returns the limits of a pod with the seat as text, for instance `40000 and example.com/gpu-count: 2 (chat)`."""
     several = f" and {ledger.names.gpu_count}: {seat.devices_per_pod}" if seat.devices_per_pod > 1 else ""
     return f"{seat.pod_mib}{several} ({seat.name})"
 
 
 def _is_queued(pod: Pod, ledger: Ledger) -> bool:
-    """Returns True for a pod that Kueue admitted or gates."""
+    """Returns True if Kueue has admitted the pod or holds the pod back by a scheduling gate."""
     return (pod.controller is not None and KUEUE_POD_SET_LABEL in pod.labels) or KUEUE_MANAGED_LABEL in pod.labels
 
 
 def _is_unqueued_work(pod: Pod, ledger: Ledger) -> bool:
-    """Returns True for a pod of work that names no queue, and that Kueue would suspend."""
+    """Returns True if the pod belongs to work that names no queue. Kueue would suspend work that names no queue."""
     owner, queued = pod.controller, pod.namespace in ledger.queue_tenants and not _is_queued(pod, ledger)
     return queued and owner is not None and any(FRAMEWORKS[n].kind == owner.kind for n in ledger.frameworks)
 
 
 def _of_the_stack(judge: PodJudge, pod: Pod, ledger: Ledger) -> list[Refusal]:
-    """Admission replaces the class of a pod that reaches a GPU, and judges the pod after that."""
+    """Returns the refusals of the pod, judged without its PriorityClass.
+
+    If a pod reaches a GPU, admission replaces its PriorityClass and then judges the pod.
+    """
     if pod.priority_class is not None and any(reach.routes(pod.spec, ledger.names)):
         spec = {key: value for key, value in judge.template["spec"].items() if key != "priorityClassName"}
         judge = replace(judge, template={**judge.template, "spec": spec})
@@ -145,7 +154,7 @@ def _rows(found: Mapping[tuple[Workload, Refusal], int]) -> Iterator[Denial]:
 
 
 def _beyond_quotas(pods: Iterable[Pod], ledger: Ledger) -> Iterator[Denial]:
-    """Tenants with pods that ask for more gpumem together than the seats have."""
+    """Yields a denial for each tenant with pods that together request more gpumem than its seats have."""
     asked: dict[str, list[int]] = {}
     tenants = {tenant for tenant in ledger.tenants_by_name if tenant not in ledger.queue_tenants}
     for pod in pods:
@@ -153,7 +162,7 @@ def _beyond_quotas(pods: Iterable[Pod], ledger: Ledger) -> Iterator[Denial]:
             try:
                 mib = pod_request(pod.spec, ledger.names.gpumem)
             except (QuantityError, ShapeError):
-                continue  # it has a line already
+                continue  # `gaps` already names this pod
             if mib:
                 asked.setdefault(pod.namespace, []).append(mib)
     for tenant, sizes in sorted(asked.items()):

@@ -1,4 +1,4 @@
-"""Judges the Kueue that a stack with queues finds in a cluster. Pure."""
+"""Checks the Kueue that a stack with queues finds in a cluster. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _FROM = "queues.installed_kueue"
 
 
 def kueue_parts(survey: Survey, declared: Declared) -> Iterator[Part]:
-    """The problems of a stack with queues or Kueue."""
+    """Yields the problems of a stack that declares queues or Kueue."""
     controller = next(((pod, found) for pod in survey.pods if (found := _version(pod))), None)
     version = controller[1] if controller else None
     if declared.kueue_version is not None:
@@ -39,7 +39,7 @@ def kueue_parts(survey: Survey, declared: Declared) -> Iterator[Part]:
 
 
 def _version(pod: Pod) -> str | None:
-    """Kueue's version, if the pod is its controller."""
+    """Returns the version of Kueue if the pod is Kueue's controller, or None."""
     found = (_IMAGE.search(text(container, "image")) for container in containers_of(pod.spec))
     return next((match[1] for match in found if match), None)
 
@@ -70,9 +70,12 @@ def _account(controller: Pod | None, kueue: InstalledKueue) -> Iterator[Part]:
 
 
 def _webhooks(survey: Survey, declared: Declared, kueue: InstalledKueue) -> Iterator[Part]:
-    """Its webhook for Jobs must see the queue tenants, and should not see the agents."""
+    """Yields problems of Kueue's webhook for Jobs.
+
+    The webhook must select the queue tenants, and should not select the agents.
+    """
     if not survey.mutating_webhooks:
-        return  # not read
+        return  # the webhooks could not be read
     selectors = [
         at(webhook, "namespaceSelector")
         for configuration in survey.mutating_webhooks
@@ -101,13 +104,13 @@ def _judges_jobs(webhook: Mapping[str, Any]) -> bool:
 
 
 def _agents(declared: Declared) -> tuple[str, ...]:
-    """The namespaces of the agents."""
+    """Returns the namespaces of the agents."""
     system = declared.ledger.admission.own[0] if declared.ledger.admission else None
     return (system, node_agent_namespace(system)) if system else ()
 
 
 def _labels(survey: Survey, declared: Declared) -> Mapping[str, Mapping[str, str]]:
-    """The labels of namespaces after the rollout."""
+    """Returns the labels that the namespaces would have after the rollout."""
     made = declared.namespace_labels
     return {
         name: {**at(survey.namespaces.get(name, {}), "labels"), **made.get(name, {}), LABEL_NAMESPACE: name}
@@ -120,7 +123,7 @@ def _seen(selectors: list[Object], namespace: str, labels: Mapping[str, Mapping[
 
 
 def _selects(selector: Object, labels: Mapping[str, str]) -> bool:
-    """True if a label selector of Kubernetes has these labels."""
+    """Returns True if the label selector matches these labels."""
     wanted = at(selector, "matchLabels")
     return all(labels.get(key) == value for key, value in wanted.items()) and all(
         _meets(expression, labels) for expression in maps_at(selector, "matchExpressions")

@@ -1,11 +1,11 @@
-"""A part of the cluster that is not as a stack needs it."""
+"""Defines a part of the cluster that does not meet the needs of a stack."""
 
 import enum
 from dataclasses import dataclass
 
 
 class State(enum.StrEnum):
-    """The state of a part."""
+    """The problem of a part."""
 
     MISSING = "missing"
     OTHER = "another version"
@@ -14,7 +14,10 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A part that is not as the stack needs it. `blocks`: the rollout would fail, or would have no effect."""
+    """A part of the cluster that does not meet the needs of the stack.
+
+    With `blocks`, the rollout would fail or would have no effect.
+    """
 
     name: str
     state: State

@@ -1,4 +1,4 @@
-"""Finds parts of the cluster that a stack needs and that are missing, or of another version. Pure."""
+"""Finds the parts of the cluster that a stack needs and that are missing or have another version. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,21 +21,21 @@ from tenancy.quantity import QuantityError, whole
 from tenancy.reach import GPU_RESOURCES
 from tenancy.workload import at, containers_of, text
 
-# The first version with MutatingAdmissionPolicies.
+# The first version of Kubernetes that serves MutatingAdmissionPolicies without a feature gate.
 ADMISSION_SINCE = (1, 36)
 _ADMISSION_GROUP = "admissionregistration.k8s.io"
-# The version before, and the flags of the API server that serve it and let it act.
+# The previous version of this API, and the flags of the API server that switch this version on.
 _BETA = "v1beta1"
 _BETA_FLAGS = f"--feature-gates=MutatingAdmissionPolicy=true --runtime-config={_ADMISSION_GROUP}/{_BETA}=true"
 _KUBE_STATE_METRICS = re.compile(r"(?:^|/)kube-state-metrics(?:[:@]|$)")
-# Images of network plugins that enforce NetworkPolicies.
+# Matches the images of network plugins that enforce NetworkPolicies.
 _ENFORCING = re.compile(
     r"calico|canal|cilium|antrea|kube-router|ovn-kube|weave-npc|azure-npm|aws-network-policy|kube-network-policies|kindnet"
 )
 
 
 def parts(survey: Survey, declared: Declared) -> tuple[Part, ...]:
-    """The parts with problems; none if all are there."""
+    """Returns the parts with problems."""
     images = {text(container, "image") for pod in survey.pods for container in containers_of(pod.spec)}
     return (
         *_admission(survey, declared),

@@ -1,4 +1,4 @@
-"""The report of preflight: the whole judgement on a survey, and its text. Pure."""
+"""Makes the report of preflight from a survey, and formats the report as text. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from tenancy.workload import at, given
 
 @dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """The obstacles to a rollout, and its changes.
+    """The obstacles to a rollout, and the changes that the rollout makes.
 
-    `observed` is the note on parts that only observe, so that they deny nothing yet. `evicts` and `scales` are acts of
-    armed agents. `unknown` has the facts that were not read.
+    `observed` names the parts of the stack in the mode observe, which deny nothing yet. `evicts` and `scales` are acts
+    of the watchdog and the gate, if these agents enforce. `unknown` has the facts that could not be read.
     """
 
     stack: str | None
@@ -40,12 +40,12 @@ class Preflight:
 
     @property
     def clear(self) -> bool:
-        """True if nothing is in the way."""
+        """Returns True if the report has no obstacle to a rollout."""
         return not self.takes_over and not self.denies and not any(part.blocks for part in self.parts)
 
 
 def preflight(survey: Survey, declared: Declared) -> Preflight:
-    """The report on a stack in a cluster."""
+    """Returns the report on a stack in a cluster."""
     gaps = list(survey.gaps)
     ledger = declared.ledger
     denied = denials(survey.pods, ledger, survey.handlers, gaps)
@@ -75,7 +75,7 @@ def _evicts(declared: Declared) -> Iterator[str]:
 
 
 def _scales(survey: Survey, declared: Declared) -> Iterator[str]:
-    """The Deployments with replicas that an armed demand gate sets."""
+    """Yields a sentence about each Deployment that the demand gate would scale, if the gate enforces."""
     if not declared.is_gate_armed:
         return
     replicas = {

@@ -59,7 +59,7 @@ class Impossible:
 
 @dataclass(frozen=True)
 class Undecided:
-    """The result of a search that used all its steps and found neither a placement nor a proof."""
+    """The result of a search that used all its steps before it found a placement or a proof."""
 
     steps: int
 
