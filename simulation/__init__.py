@@ -1,1 +1,3 @@
-"""Simulates a cluster in virtual time: the agents' own code over an API server, devices and workloads."""
+"""Simulates a cluster in virtual time. The agents' real code runs with a simulated API server, devices and
+workloads.
+"""

@@ -1,6 +1,6 @@
-"""Simulates an API server: objects by path, versions, conflicts, lists, watches and evictions.
+"""Simulates an API server with resourceVersions, conflicts, lists, watches and evictions.
 
-Objects are never changed in place: a write replaces the whole object, so that no reader needs a copy.
+A write replaces the whole object instead of changing it, so that readers need no copies.
 """
 
 import http.client
@@ -29,7 +29,7 @@ class KilledError(BaseException):
 
 
 class StatusError(Exception):
-    """The server's answer to a request that it refuses: a Status, as in client-go."""
+    """The server refuses a request. `status` is the Status object in the response."""
 
     def __init__(self, code: int, message: str, cause: str = "") -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class StatusError(Exception):
 
 @dataclass
 class Followed:
-    """A watch. Objects in the selection are reported as they are, and as DELETED when they leave the selection."""
+    """A watch. `chosen` is its selection of objects. An object that leaves the selection gives a DELETED event."""
 
     path: str
     chosen: Callable[[Object], bool]
@@ -60,24 +60,25 @@ class Followed:
 
 @dataclass
 class Server:
-    """The server.
+    """The API server.
 
-    It calls each function of `hears` with each change; so kubelets, controllers and the scheduler learn of it.
+    The server calls all functions in `hears` with each change. These functions belong to kubelets, controllers and the
+    scheduler.
     """
 
     world: World
-    ahead: float = 0.0  # the seconds by which the server's clock is ahead
-    down: bool = False  # True: the server answers no request
+    ahead: float = 0.0  # The seconds by which the server's clock is fast.
+    down: bool = False  # True while the server does not answer.
     objects: dict[str, Object] = field(default_factory=dict)
     pods: dict[tuple[str, str], Object] = field(default_factory=dict)
     nodes: dict[str, Object] = field(default_factory=dict)
-    budgets: dict[tuple[str, str], bool] = field(default_factory=dict)  # True if a PDB holds the workload's pods
+    budgets: dict[tuple[str, str], bool] = field(default_factory=dict)  # True if a PDB refuses the workload's evictions
     hears: list[Callable[[str, Object], None]] = field(default_factory=list)
     checks: list[Callable[[str, Object], None]] = field(default_factory=list)  # called with each write of an agent
     follows: list[Followed] = field(default_factory=list)
     history: deque[tuple[int, str, str, Object]] = field(default_factory=lambda: deque(maxlen=_HISTORY))
     version: int = 100
-    # The lists of this version, by path and selectors.
+    # A cache of lists, by path and selectors. A list is valid while its version is the current one.
     _lists: dict[tuple[str, tuple[tuple[str, str], ...]], Object] = field(default_factory=dict)
 
     # Objects
@@ -127,7 +128,9 @@ class Server:
     # Watches
 
     def follow(self, source: WatchSource, tell: Callable[[Object], None]) -> Followed:
-        """Watches from the version of the source on. Raises ApiError 410 if that version is too old."""
+        """Adds a watch from the source's resourceVersion on. Raises ApiError with status 410 if this version is too
+        old.
+        """
         version = int(source.resource_version)
         if self.history and self.history[0][0] > version + 1 and len(self.history) == _HISTORY:
             raise refusal(f"WATCH {source.path}", {"code": 410, "reason": "Expired", "message": "too old"})
@@ -162,7 +165,7 @@ class Server:
             raise refusal(f"{method} {path.partition('?')[0]}", error.status) from None
 
     def handle(self, method: str, path: str, body: Object | None) -> Object:
-        """Does what a request asks for. Raises Refused."""
+        """Carries out a request. Raises StatusError."""
         where, query = _split(path)
         if method == "GET":
             return self._get(where, query)
@@ -277,7 +280,7 @@ class Server:
         return pod
 
     def delete_pod(self, pod: Object, grace_seconds: int | None = None) -> None:
-        """Begins a deletion, which the kubelet ends. A pod without a node is deleted at once."""
+        """Marks a pod as terminating; the kubelet ends it. A pod without a node is deleted at once."""
         metadata = pod["metadata"]
         if not pod["spec"].get("nodeName"):
             self.remove_pod((metadata["namespace"], metadata["name"]))
@@ -320,7 +323,9 @@ def _pod_key(where: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=512)
 def _selection(parameters: tuple[tuple[str, str], ...]) -> Callable[[Object], bool]:
-    """Returns the predicate of a list's selectors. It supports equality and inequality, which the agents use."""
+    """Returns a function that selects objects by these selectors. Supports only the operators of the agents: = and
+    !=.
+    """
     terms = [_term(kind, text) for kind, value in parameters for text in value.split(",") if text]
     return lambda item: all(term(item) for term in terms)
 
@@ -335,7 +340,7 @@ def _term(kind: str, text: str) -> Callable[[Object], bool]:
 
 
 def _merged(target: Object, patch: Object) -> Object:
-    """Merges as in RFC 7386, with quantities in the form that the server stores."""
+    """Merges a patch into an object (RFC 7386). Writes quantities in their canonical form, as the API server does."""
     new = dict(target)
     for key, value in patch.items():
         if value is None:

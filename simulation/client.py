@@ -1,4 +1,4 @@
-"""Provides the agents' own client of the API server, without HTTP and JSON."""
+"""The agents' real API client, without HTTP and JSON."""
 
 import math
 from pathlib import Path
@@ -14,7 +14,7 @@ _NOWHERE = Path("/nonexistent")
 
 
 class NoWire:
-    """The transport of a client that needs no transport."""
+    """A transport for a client that must not send anything. Every request fails."""
 
     def send(self, request: ApiRequest) -> NoReturn:
         raise ConnectionError(str(request))
@@ -26,7 +26,9 @@ class NoWire:
 
 
 class SimApi(Api):
-    """A client with the agents' own retries and errors. After `deadline` the client's process has ended."""
+    """An API client with the agents' real retries and errors. Its process is killed at its first request after
+    `deadline`.
+    """
 
     def __init__(
         self,

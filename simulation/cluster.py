@@ -1,4 +1,6 @@
-"""Simulates a whole cluster of a stack: nodes, kubelets, scheduler and agents. A subclass adds workloads and events."""
+"""Simulates the cluster of a stack: nodes, kubelets, the scheduler and the agents. A subclass adds workloads and
+events.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
@@ -44,7 +46,7 @@ NODE_AGENTS = node_agent_namespace(SYSTEM_NAMESPACE)
 
 
 class InOrder(Executor):
-    """Stands in for a pool of threads. It makes the calls one after another."""
+    """Replaces a pool of threads. Makes the calls one after another."""
 
     def __init__(self, _most: int) -> None:
         pass
@@ -57,7 +59,7 @@ class InOrder(Executor):
 
 @dataclass(frozen=True, kw_only=True)
 class SimScraper(Scraper):
-    """Scrapes the exporters of a cluster."""
+    """Reads the simulated exporters instead of scraping over HTTP."""
 
     read: Callable[[str], Reading]
 
@@ -66,7 +68,7 @@ class SimScraper(Scraper):
 
 
 class Cluster(Loops):
-    """A cluster as its stack declares the cluster. A subclass implements `machines` and `workloads`."""
+    """The cluster that a stack declares. A subclass implements `machines` and `workloads`."""
 
     server_type: type[Server] = Server
     exporter_type: type[Exporter] = Exporter
@@ -78,7 +80,7 @@ class Cluster(Loops):
         self.scraper = SimScraper(get=self.fetch, threads=InOrder, read=self.reading)
         self.hardware = Hardware()
         names = stack.ledger.names
-        self.pools: dict[str, Pool] = {}  # the pool of each node
+        self.pools: dict[str, Pool] = {}  # by the node's name
         self.tenants = Tenants(self.world, self.server, names, stack.quotas)
         self.kubelets = Kubelets(self.world, self.server, self.hardware, self.tenants, names)
         self.scheduler = Scheduler(self.world, self.server, self.hardware, names)
@@ -127,10 +129,10 @@ class Cluster(Loops):
         self._windows()
 
     def prepare(self) -> None:
-        """Prepares the cluster before any node exists."""
+        """Does further preparation of a subclass, before the nodes are created."""
 
     def machines(self) -> Iterable[tuple[Machine, Pool]]:
-        """Yields the nodes with devices, each with its pool."""
+        """Yields each node that has devices, and its pool."""
         raise NotImplementedError
 
     def workloads(self) -> Iterable[Workload]:
@@ -138,11 +140,11 @@ class Cluster(Loops):
         raise NotImplementedError
 
     def violated(self, name: str, text: str) -> None:
-        """Raises RuntimeError with an agent's traceback. A subclass may record the traceback instead."""
+        """Reports an error or a broken promise by raising RuntimeError. A subclass may record it instead."""
         raise RuntimeError(f"{name}: {text}")
 
     def fetch(self, url: str) -> bytes:
-        """Answers a GET within the cluster, unless the GET is for an exporter. Raises FetchError."""
+        """Returns the response to a GET request within the cluster, except for exporters. Raises FetchError."""
         raise FetchError(f"{url}: HTTP 404: nobody")
 
     def reading(self, url: str) -> Reading:
@@ -154,7 +156,7 @@ class Cluster(Loops):
         return exporter.reading(url)
 
     def register(self, each: Machine) -> None:
-        """Creates the Node as its kubelet does, without the values that reconcile wrote."""
+        """Creates a Node like its kubelet, without the capacity that reconcile has written."""
         held = {"cpu": "16", **({GPU: "100"} if each.cards else {})}
         self.server.put_node(
             {
@@ -186,7 +188,7 @@ class Cluster(Loops):
         )
 
     def add_exporter_pod(self, node: str, address: str) -> None:
-        """Creates the exporter's pod as the DaemonSet's controller does."""
+        """Creates the exporter's pod like the DaemonSet's controller."""
         self.server.put_pod(
             {
                 "kind": "Pod",
@@ -203,7 +205,7 @@ class Cluster(Loops):
         )
 
     def _windows(self) -> None:
-        """Checks each hour if a gate's window began or ended, because there is no event for this."""
+        """Checks each hour whether a gate's window has begun or ended, because no event shows this."""
         windows = [gate.demand for gate in self.gates.values() if isinstance(gate.demand, Window)]
 
         def inside() -> list[bool]:
@@ -219,7 +221,7 @@ class Cluster(Loops):
             self.world.at(3600.0, lambda: hour(inside()))
 
     def resume(self) -> None:
-        """Starts the agents' loops, at the beginning and after a jump."""
+        """Starts the agents' loops at the beginning, and again after a jump."""
         for exporter in self.exporters.values():
             exporter.resume()
         self.extender.resume()
@@ -238,7 +240,7 @@ class Cluster(Loops):
         return self.tenants.workloads[name]
 
     def grow(self, workload: Workload) -> None:
-        """Lets the workload's processes take or return memory after a change."""
+        """Adjusts the memory of the workload's processes after a change of the workload."""
         for each in self.kubelets.of(workload):
             if each.up and each.loaded:
                 self.kubelets.settle(each)

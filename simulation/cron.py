@@ -1,6 +1,7 @@
-"""Simulates the agents that run as CronJobs: when each run begins, on which node, and how the run ends.
+"""Simulates the agents that run as CronJobs.
 
-The agents' own code does the work. The simulation stands in for the CronJob controller and the kubelet.
+The agents' code is real. The simulation replaces the CronJob controller and the kubelet: it chooses the start, the node
+and the end of each run.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,14 +26,17 @@ from simulation.log import SimLog
 from simulation.world import World
 
 MINUTE = 60.0
-# The time from the full minute to the first pass. The controller, scheduler, kubelet and Python need this time.
+# The time from the full minute to the first pass. The CronJob controller, the scheduler, the kubelet and Python need
+# this time.
 START_SECONDS = 3.0
 DEADLINE_SECONDS = 58.0  # the Job's activeDeadlineSeconds
 
 
 @dataclass(kw_only=True)
 class CronAgent:
-    """A CronJob with a run each minute. `stuck` is True if the node of its run died, and nothing can end that run."""
+    """A CronJob with a run each minute. `stuck` is True if the run's node has failed, so that nothing can end the
+    run.
+    """
 
     name: str
     world: World
@@ -45,27 +49,29 @@ class CronAgent:
     host: Machine | None = None
     run: Any = None
     ends: float = 0.0
-    busy: dict[int, float] = field(default_factory=dict)  # the begin of each unfinished pass, by the id of its run
+    busy: dict[int, float] = field(default_factory=dict)  # the start of each unfinished pass, by the run's id
     stuck: bool = False
-    suspended: bool = False  # True: no run begins any more
+    suspended: bool = False  # True: no new run begins
     succeeded_at: float = 0.0
-    looks: int = 1  # the passes after which the agent has seen all its work
+    looks: int = 1  # the number of passes until the agent has reacted to a change
     began: list[float] = field(default_factory=list)
 
     def settled(self, since: float) -> bool:
-        """Returns True if the agent has had enough passes since `since`, and would not act in another pass."""
+        """Returns True if the agent has made enough passes since `since`, and would change nothing in another pass."""
         if self.stuck or not any(host.alive and host.ready for host in self.hosts):
             return True
         return sum(at >= since for at in self.began[-3:]) >= self.looks and not self.leans()
 
     def leans(self) -> bool:
-        """Returns True if the agent's next passes may act although nothing changes."""
+        """Returns True if the agent may act in a next pass even if nothing changes."""
         return False
 
     def resume(self) -> None:
-        """Begins the run of the minute in which a jump ended, as if the run's earlier passes had happened."""
+        """Begins a run after a jump of time, in the middle of a minute, as if the run had already made its earlier
+        passes.
+        """
         if not self.stuck:
-            self.run = None  # the run before the jump has ended
+            self.run = None  # the run from before the jump has ended
         into = self.world.now % MINUTE
         self.succeeded_at = max(self.succeeded_at, self.world.now - into - 12.0) if not self.stuck else 0.0
         if into < 45.0 and not self.stuck:
@@ -112,7 +118,7 @@ class CronAgent:
         self._pass(self.run)
 
     def make(self, environ: Mapping[str, str], api: Api, clock: Clock, log: Log) -> Any:
-        """Returns a run of the agent. Raises AgentError."""
+        """Returns a new run of the agent. Raises AgentError."""
         raise NotImplementedError
 
     def take(self, run: Any) -> None:
@@ -128,7 +134,7 @@ class CronAgent:
             self.stuck = True
             self.world.say(self.name, f"its run is lost with {self.host.name}")
             return
-        if id(run) in self.busy:  # the run is in a pass that a watch caused
+        if id(run) in self.busy:  # the run still makes a pass that a watch event caused
             self.world.tick(1.0, lambda: self._pass(run, last=last))
             return
         began = self.world.now
@@ -150,7 +156,7 @@ class CronAgent:
         return float(self.environ["INTERVAL_SECONDS"])
 
     def _once(self, run: object) -> int | None:
-        """Makes a pass. Returns its status, or None if the pass ended its run."""
+        """Makes a pass. Returns its exit status, or None if an error in this pass ended the run."""
         self.busy[id(run)] = self.world.now
         self.began = [*self.began[-3:], self.world.now]
         try:
@@ -204,7 +210,9 @@ class Gate(CronAgent):
 
 @dataclass(kw_only=True)
 class Reconcile(CronAgent):
-    """Simulates reconcile, which watches between passes. A pass is due when an event changes what the pass would do."""
+    """Simulates reconcile, which watches between passes. An event that changes reconcile's decision starts a new
+    pass.
+    """
 
     follows: list[Followed] = field(default_factory=list)
     pending: bool = False

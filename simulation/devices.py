@@ -1,4 +1,4 @@
-"""Simulates nodes and their GPUs. Processes take a device's memory, and never more than the device has. Units: MiB."""
+"""Simulates nodes with GPUs, and the GPU memory that processes use. Units: MiB."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,13 +9,15 @@ from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
 from tenancy.units import MIB
 
 T4_MIB = 15360
-# The MiB that the driver and contexts use, as measured on the T4 of record 0000.
+# The MiB that the driver and its contexts use, measured on a T4 (docs/records/0000).
 DRIVER_MIB = 450
 
 
 @dataclass
 class Card:
-    """A GPU. `uses` has the MiB by the pod's UID. `outside_mib` belong to no pod."""
+    """A GPU. `uses` has the MiB that each pod uses, by its UID. The driver and others outside pods use
+    `outside_mib`.
+    """
 
     node: str
     index: int
@@ -34,9 +36,9 @@ class Card:
         return self.total_mib - self.used_mib
 
     def take(self, uid: str, pid: int, wanted_mib: int) -> int:
-        """Gives a process the memory that it wants, or as much as is free.
+        """Gives a process `wanted_mib` in total, or less if the device has less free memory.
 
-        Returns the memory that the process then has.
+        Returns the MiB that the process then has.
         """
         had_mib = self.uses.get(uid, 0)
         got_mib = min(wanted_mib, had_mib + max(self.free_mib, 0))
@@ -53,9 +55,9 @@ class Card:
 
 @dataclass
 class Machine:
-    """A node as hardware. `labels` are the labels of feature discovery.
+    """A node's hardware. `labels` are the node's labels, including those of GPU feature discovery.
 
-    `unknown` are the processes with memory that NVML cannot read.
+    `unknown` is the number of processes for which NVML does not report the memory.
     """
 
     name: str
@@ -72,7 +74,7 @@ class Machine:
         return next((card for card in self.cards if card.uuid == uuid), None)
 
     def occupancies(self) -> tuple[Occupancy, ...]:
-        """Returns the devices as NVML reads them."""
+        """Returns the devices and their processes as NVML reports them."""
         return tuple(self._occupancy(card) for card in self.cards)
 
     def _occupancy(self, card: Card) -> Occupancy:
@@ -92,7 +94,7 @@ class Machine:
 def machine(
     name: str, cards: int, labels: Mapping[str, str], outside_mib: int = DRIVER_MIB, total_mib: int = T4_MIB
 ) -> Machine:
-    """Returns a node with this many devices, by default T4."""
+    """Returns a node with this number of devices, by default of the type T4."""
     found = {**labels, LABEL_GPU_MEMORY: str(total_mib), LABEL_GPU_COUNT: str(cards)}
     made = (Card(name, index, f"GPU-{name}-{index}", total_mib, outside_mib) for index in range(cards))
     return Machine(name=name, cards=tuple(made), labels=found)
@@ -100,7 +102,7 @@ def machine(
 
 @dataclass
 class Hardware:
-    """All nodes. `freed` is called with a device that has more free memory than before."""
+    """All nodes with devices. `freed` is called with each device that has more free memory than before."""
 
     machines: dict[str, Machine] = field(default_factory=dict)
     freed: Callable[[Card], None] = lambda card: None

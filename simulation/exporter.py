@@ -1,4 +1,4 @@
-"""Simulates the exporters: their own code over simulated devices."""
+"""Simulates the exporters: their real code reads simulated devices."""
 
 import http.client
 from collections.abc import Callable
@@ -77,7 +77,7 @@ class Exporter:
             self.world.see("exporter: a step failed")
 
     def fetch(self, url: str) -> str:
-        """Answers GET /metrics. Raises FetchError without an answer of status 200."""
+        """Returns the body of GET /metrics. Raises FetchError if the status is not 200."""
         status, text = self.metrics()
         if status != http.client.OK:
             raise FetchError(f"{url}: HTTP {status}: {text[:200].strip()}")
@@ -89,8 +89,8 @@ class Exporter:
     def reading(self, url: str) -> Reading:
         """Returns the reading of a scrape. Raises AgentError.
 
-        If only the age has changed since the last scrape, the text is not rendered and parsed again. Rendering and
-        parsing would take a third of a day's CPU time.
+        If only the age has changed since the last scrape, reuses the last reading. Rendering and parsing the text each
+        time would take a third of the simulation's CPU time.
         """
         last = self.gauge.last
         shown = last.node, self.registry.last

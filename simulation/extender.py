@@ -1,5 +1,5 @@
-"""Simulates the extender in the scheduler's pod: its own code, with the loops of its threads as events of
-virtual time.
+"""Simulates the extender in the scheduler's pod. The extender's code is real, but the loops of its threads are events
+in virtual time.
 """
 
 import threading
@@ -20,7 +20,7 @@ from simulation.world import World
 
 
 class Bell(threading.Event):
-    """Stands in for an event without a waiting thread. Setting the event calls `act`."""
+    """Replaces a threading.Event for which a thread waits. Setting it calls `act`."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         super().__init__()
@@ -32,7 +32,9 @@ class Bell(threading.Event):
 
 @dataclass(kw_only=True)
 class ExtenderPod:
-    """The extender's process. `starts` counts its starts and resumptions. Loops of an earlier start end."""
+    """The extender's process. `starts` counts its starts, including those after a jump. A new start ends the loops of
+    earlier starts.
+    """
 
     world: World
     server: Server
@@ -124,9 +126,9 @@ class ExtenderPod:
         return go
 
     def _measure(self) -> None:
-        """Measures each time while a pod waits, otherwise every third time.
+        """Reads the exporters each time while a pod waits, otherwise every third time.
 
-        A reading is then up to 15 s old instead of 5 s.
+        Readings are then up to 15 s old instead of 5 s. This makes the simulation faster.
         """
         self.rounds += 1
         if self.rounds % 3 == 1 or len(self.extender.waiting) or not self.extender.measured.tried:

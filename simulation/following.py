@@ -1,4 +1,4 @@
-"""Simulates an informer without its threads: events of virtual time list, and deliver watch events."""
+"""Simulates an informer without its threads. Lists and watch events happen as events in virtual time."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from simulation.world import World
 
 @dataclass(kw_only=True)
 class Following:
-    """Stands in for Informer.run. It lists when a list is needed, and applies watch events."""
+    """Replaces Informer.run: lists when necessary, and applies watch events."""
 
     informer: Informer
     world: World
@@ -28,7 +28,7 @@ class Following:
         return self.lost or self.informer.relist_wanted.is_set()
 
     def look(self) -> None:
-        """Lists again if a new list is needed. Raises AgentError and KilledError."""
+        """Lists again if this is necessary. Raises AgentError and KilledError."""
         self.informer.alive_at = self.world.now
         broken = any(follow.ended for follow in self.follows)
         if self.ended or self.listing or not self.informer.ready() or not (self.stale or broken):
@@ -51,12 +51,12 @@ class Following:
             self.listing = False
 
     def end(self) -> None:
-        """Ends together with the agent's process."""
+        """Ends the informer, when the agent's process ends."""
         self.ended = True
         self._unfollow()
 
     def heard(self) -> None:
-        """Records a bookmark, which an API server that is up sends each minute."""
+        """Records the time of a bookmark event. A real API server sends one each minute."""
         if self.follows and not self.stale and not self.server.down:
             self.informer.heard_at = self.world.now
 
@@ -74,7 +74,7 @@ class Following:
                 except (AgentError, KilledError):
                     self.lost = True
 
-        # The delay is random, and events keep their order.
+        # Each event has a random delay. Events keep their order.
         self.told_at = max(self.told_at, self.world.now + 0.02 + 0.2 * self.world.dice.random())
         self.world.at(self.told_at, deliver)
 

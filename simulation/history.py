@@ -1,6 +1,6 @@
-"""Prepares a history of use for a replay: the owner of each pod, and the use of the pod during its life.
+"""Prepares recorded samples of use for a replay: finds each pod's owner, and its use during its life.
 
-A life is a pod's time from its first sample to its last. Times are seconds since 1970, memory is MiB.
+A pod's life is the time from its first sample to its last sample. Times are seconds since 1970. Units of memory: MiB.
 """
 
 from collections import defaultdict
@@ -12,15 +12,16 @@ from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool
 from tenancy.pod_history import PodHistory, workload_of_pod
 
-# Smaller changes of use are left out, which makes a replay faster.
+# Changes of use below this are ignored, which makes a replay faster.
 GRAIN_MIB = 16
 
 
 @dataclass(frozen=True)
 class Life:
-    """The life of a pod. `steps` are (seconds since its begin, MiB from then on).
+    """The life of a pod. Each of `steps` is a number of seconds since the life's beginning, and the MiB used from then
+    on.
 
-    `over` is True if the pod ended over its budget, so most likely the watchdog evicted it.
+    `over` is True if the pod was over its budget when it ended. The watchdog then probably evicted it.
     """
 
     begin: float
@@ -35,7 +36,9 @@ class Life:
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """A resident or an on-demand workload, by its key. For an on-demand workload, `declared_mib` is None."""
+    """A resident or an on-demand workload. `name` is its key in the stack file. For an on-demand workload,
+    `declared_mib` is 0.
+    """
 
     name: str
     namespace: str
@@ -45,10 +48,11 @@ class Owner:
 
 @dataclass
 class Scene:
-    """The pods of a history under one stack.
+    """The recorded pods, assigned to the owners of one stack.
 
-    `lives` has by owner the lives of each replica in order. `outside` has (time, MiB) by pool and device for pods
-    without an owner. `refused` has the lives of owners that only the other stack has.
+    `lives` has, by owner, a sorted list of lives for each replica. `outside` has, by pool and device, the memory of
+    pods without an owner as pairs of time and MiB. `refused` has the lives of owners that only the other stack
+    declares.
     """
 
     lives: dict[str, list[list[Life]]] = field(default_factory=dict)
@@ -58,7 +62,7 @@ class Scene:
 
 
 def owners(ledger: Ledger, gates: Iterable[GateConfig]) -> list[Owner]:
-    """Returns every resident and every on-demand workload."""
+    """Returns all residents and all on-demand workloads."""
     found = [
         Owner(name=seat.name, namespace=seat.tenant, pool=seat.pool, declared_mib=seat.gpumem_mib)
         for seat in ledger.seats
@@ -67,7 +71,7 @@ def owners(ledger: Ledger, gates: Iterable[GateConfig]) -> list[Owner]:
 
 
 def owner_of(pod: PodHistory, known: Sequence[Owner]) -> Owner | None:
-    """Returns the owner by the pod's name, or else the only owner of the pod's namespace."""
+    """Returns the owner that the pod's name shows. If there is none, returns the namespace's only owner, or None."""
     here = _in(pod.namespace, known)
     return workload_of_pod(pod.pod, here) or (here[0] if len(here) == 1 else None)
 
@@ -79,7 +83,9 @@ def _in(namespace: str, known: Iterable[Owner]) -> list[Owner]:
 def scene(
     pods: Sequence[PodHistory], ledger: Ledger, gates: Iterable[GateConfig], others: Sequence[Owner] = ()
 ) -> Scene:
-    """Returns the history under a stack. `others` are the owners of another stack. This stack refuses their pods."""
+    """Returns the recorded pods for one stack. `others` are the owners in another stack. Pods of owners that only the
+    other stack declares are refused.
+    """
     known = owners(ledger, gates)
     mine: dict[str, list[PodHistory]] = defaultdict(list)
     theirs: dict[str, list[PodHistory]] = defaultdict(list)
@@ -115,7 +121,9 @@ def scene(
 
 
 def lives_by_replica(lives: Iterable[Life]) -> list[list[Life]]:
-    """Returns the lives by replica. A life that begins after another life has ended belongs to the same replica."""
+    """Returns the lives of each replica. Two lives belong to the same replica if one begins after the other has
+    ended.
+    """
     rows: list[list[Life]] = []
     for life in sorted(lives, key=lambda each: (each.begin, each.end)):
         row = next((row for row in rows if row[-1].end <= life.begin), None)
@@ -148,7 +156,9 @@ def _devices(
     pools: Sequence[Pool],
     pods: Sequence[PodHistory],
 ) -> dict[str, tuple[str, int]]:
-    """Returns the pool of each device and its number there, derived from the seats of the device's pods."""
+    """Returns the pool of each device, and the device's number in the pool. The seats of a device's pods show its
+    pool.
+    """
     found: dict[str, set[str]] = defaultdict(set)
     for name, histories in mine.items():
         for pod in histories:
@@ -167,7 +177,7 @@ def _devices(
 def _outside(
     strangers: Iterable[PodHistory], where: Mapping[str, tuple[str, int]]
 ) -> dict[tuple[str, int], list[tuple[float, int]]]:
-    """Returns for each device the sum of the memory of pods without an owner, at each change."""
+    """Returns, for each device, the total memory of pods without an owner at the time of each change."""
     changes: dict[tuple[str, int], list[tuple[float, int]]] = defaultdict(list)
     for pod in strangers:
         if pod.gpu in where:

@@ -1,4 +1,4 @@
-"""Simulates the kubelets. They start bound pods, let processes take memory, and end deleted pods."""
+"""Simulates the kubelets, which start bound pods and end deleted pods, and the memory of the pods' processes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,17 +11,18 @@ from simulation.world import World
 from tenancy.names import Names
 
 LOAD_SECONDS = 6.0
-MINIMUM_AGE_SECONDS = 120.0  # as in prod's watchdog
-# The time from a failed allocation to the crash of the container, and the longest wait until its next start.
+MINIMUM_AGE_SECONDS = 120.0  # The setting of the watchdog in Pulumi.prod.yaml.
+# RETRY_SECONDS is the time from a failed allocation to the container's crash. LONGEST_BACKOFF is the longest wait
+# before its next start.
 RETRY_SECONDS = 5.0
 LONGEST_BACKOFF = 300.0
 
 
 @dataclass
 class Running:
-    """A pod's process. `short_since` is when it began to lack memory of its budget.
+    """A pod's process. `short_since` is the time since which it lacks memory within its budget.
 
-    `up_since` is when its container last started.
+    `up_since` is the time when its container last started.
     """
 
     uid: str
@@ -39,7 +40,7 @@ class Running:
     short_since: float | None = None
     over_at: float = -1e9
     ends_since: float | None = None
-    asks_mib: int | None = None  # replaces the amount that its workload takes
+    asks_mib: int | None = None  # if set, replaces the workload's use
 
     @property
     def ends(self) -> bool:
@@ -64,9 +65,9 @@ class Kubelets:
     tenants: Tenants
     names: Names
     running: dict[str, Running] = field(default_factory=dict)
-    began: Callable[[Running], None] = lambda running: None  # called with each pod that starts
+    began: Callable[[Running], None] = lambda running: None  # called with each started pod
     _starting: set[str] = field(default_factory=set)
-    # The delayed work of dead nodes, by node.
+    # The actions that wait for a failed node to come back, each with the node's name.
     _left: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
     _pids: int = 1000
 
@@ -147,7 +148,7 @@ class Kubelets:
     # Memory
 
     def settle(self, running: Running) -> None:
-        """Lets the pod's process take the memory that it wants, or return memory that it no longer wants."""
+        """Adjusts the memory of the pod's process to the wanted amount, as far as the device has free memory."""
         if running.uid not in self.running or not running.machine.alive:
             return
         before = running.used_mib
@@ -173,7 +174,7 @@ class Kubelets:
                 self.world.after(1.0, lambda each=each: self.settle(each))  # type: ignore[misc]
 
     def crash(self, running: Running) -> None:
-        """Ends the container, and starts it again after a backoff."""
+        """Ends the container, and restarts it after a backoff."""
         if self.running.get(running.uid) is not running or not running.up or not running.workload.crashes:
             return
         self.world.see("state: a container crashed")
@@ -205,7 +206,7 @@ class Kubelets:
             self.world.after(running.workload.crashes, lambda: self.crash(running))
 
     def come_back(self, node: str) -> None:
-        """Does the delayed work of a node that is back."""
+        """Carries out the waiting actions of a node that has come back."""
         due = [act for name, act in self._left if name == node]
         self._left = [each for each in self._left if each[0] != node]
         for act in due:
@@ -222,7 +223,7 @@ class Kubelets:
                 self._starting.discard(uid)
             self.world.after(0.5, lambda: self._end(uid))
             return
-        # If there are several grace periods, the shortest counts.
+        # If the pod was deleted several times, the shortest grace period counts.
         running.ends_since = self.world.now if running.ends_since is None else running.ends_since
         self.world.after(min(running.workload.drains, grace), lambda: self._end(uid))
 

@@ -1,4 +1,4 @@
-"""Writes the agents' log into the timeline."""
+"""Writes the agents' log lines to the timeline."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from simulation.world import World
 
 @dataclass(frozen=True)
 class SimLog(Log):
-    """Writes an agent's warnings, errors and acts into the timeline."""
+    """Writes an agent's warnings, errors and acts to the timeline."""
 
-    stream: TextIO = field(default_factory=StringIO)  # no text is written to this stream
+    stream: TextIO = field(default_factory=StringIO)  # not used
     world: World = field(kw_only=True)
     last: list[str] = field(default_factory=list)
 
     def write(self, level: str, message: str, fields: Mapping[str, object]) -> None:
-        """Writes a line, unless the line repeats the last one."""
+        """Writes a line, unless it is equal to the last one."""
         if level == "info" and not message.startswith(("did ", "wrote")):
             return
         shown = " ".join(f"{key}={value}" for key, value in fields.items() if key in ("gate", "pods", "why", "problem"))

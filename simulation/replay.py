@@ -1,8 +1,8 @@
-"""Plays a history of use under a stack, with the agents' own code in a simulated cluster.
+"""Replays recorded use of GPU memory with a stack, with the agents' real code in a simulated cluster.
 
-The history gives the use of each pod. The replay decides which pods are recycled, let in or put out, and which wait. A
-recycled pod starts its life again, until the history has its next pod. If a pod of the history ended over its budget,
-the replay assumes that a recycle ended the pod. In the replay, this pod goes on until it is recycled.
+The recording gives the use of each pod. The replay shows which pods the agents recycle, start and stop, and which pods
+wait. A recycled pod starts its life again, until the recording has the replica's next pod. If a recorded pod was over
+its budget when it ended, the replay assumes a recycle. In the replay, this pod continues until it is recycled.
 """
 
 import json
@@ -21,7 +21,9 @@ from tenancy.pod_history import PodHistory
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """The result of a replay. `short_seconds` is, by workload, how long a process lacked memory of its budget."""
+    """The result of a replay. `short_seconds` has, by workload, the seconds during which a process lacked memory within
+    its budget.
+    """
 
     begin: datetime
     end: datetime
@@ -42,9 +44,11 @@ def owners_of(stack: Stack) -> list[Owner]:
 
 
 def play(pods: Sequence[PodHistory], stack: Stack, *, before: Stack | None = None) -> Played:
-    """Plays the history, of at least one pod, under the stack. `before` is the stack of the history, if it differs.
+    """Replays the recording of at least one pod with the stack. `before` is the stack of the recording, if it is a
+    different one.
 
-    A workload without history uses nothing. A workload that `before` lacks is new, and uses its whole budget.
+    A workload without a recording uses no memory. A workload that `before` does not declare is new, and uses its whole
+    budget.
     """
     others = owners_of(before) if before else []
     first = min(pod.samples[0][0] for pod in pods)
@@ -80,7 +84,7 @@ def play(pods: Sequence[PodHistory], stack: Stack, *, before: Stack | None = Non
 
 
 def _with_gates(stack: Stack, names: Collection[str]) -> Stack:
-    """Returns the stack with the gates of these workloads only."""
+    """Returns the stack with only the gates of these workloads."""
     if GATE not in stack.environ:
         return stack
     variables = stack.environ[GATE]

@@ -1,4 +1,4 @@
-"""Records a replay: recycles, gates that opened or closed, waits, refusals, and devices below their floor."""
+"""Records the events of a replay: recycles, opened and closed gates, waits, refusals, and devices below their floor."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,21 +9,23 @@ from typing import Any
 from simulation.kubelet import Running
 from simulation.world import World
 
-# Before the history begins, each pod is placed. It holds its first memory of the history, but at most its budget.
+# The time before the recording begins, in which the pods are placed. Each pod uses the first recorded amount, but at
+# most its budget.
 WARM_SECONDS = 600.0
-DRAINS_SECONDS = 10.0  # the time that a process needs to end
-# Shorter waits are left out. A gate opens after several samples, so on-demand workloads may wait longer.
+DRAINS_SECONDS = 10.0  # The time that a process needs to end.
+# Shorter waits are not recorded. On-demand workloads may wait longer, because a gate opens only after several samples.
 PENDING_SECONDS = 10.0
 LET_IN_SECONDS = 60.0
-# A pod that ends for a new pod counts in its quota until it has ended. A refusal of this length is left out.
+# Shorter refusals are not recorded: a quota also counts a terminating pod, and so refuses its replacement until it has
+# ended.
 _REPLACED_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Happened:
-    """An event. `what` is recycled, let in, put out, pending or refused. Pending and refused have `seconds`.
+    """An event. `what` is "recycled", "let in", "put out", "pending" or "refused".
 
-    A recycle has `used_mib`, `declared_mib` and `device`.
+    `seconds` is set for "pending" and "refused". `used_mib`, `declared_mib` and `device` are set for "recycled".
     """
 
     at: datetime
@@ -37,7 +39,7 @@ class Happened:
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """A time in which a device was below its floor."""
+    """A period during which a device was below its floor."""
 
     at: datetime
     device: str
@@ -45,16 +47,16 @@ class Floor:
 
 
 class Record:
-    """Records the replay, in the world's times. Nothing before WARM_SECONDS is recorded."""
+    """Records the events of a replay. Events before WARM_SECONDS are not recorded."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.happened: list[Happened] = []
         self.floors: list[Floor] = []
         self.short_seconds = Counter[str]()
-        self.waiting: dict[str, tuple[float, str]] = {}  # by the pod's UID: the begin of its wait, and its workload
-        self._refused: dict[str, float] = {}  # by workload: the begin of its refusal
-        self._below: dict[str, float] = {}  # by device: the time since which it is below its floor
+        self.waiting: dict[str, tuple[float, str]] = {}  # By the pod's UID, the start of its wait and its workload.
+        self._refused: dict[str, float] = {}  # By workload, the start of its refusal.
+        self._below: dict[str, float] = {}  # By device, the time since which it is below its floor.
 
     @property
     def is_open(self) -> bool:
@@ -66,7 +68,7 @@ class Record:
             self.happened.append(Happened(at=at, what=what, workload=workload, **given))
 
     def lasted(self, what: str, workload: str, since: float, least: float) -> None:
-        """Records what lasted since `since`, unless it lasted less than `least` seconds."""
+        """Records an event that began at `since` and ends now, if it lasted at least `least` seconds."""
         seconds = self.world.now - max(since, WARM_SECONDS)
         if seconds >= least:
             self.add(what, workload, seconds=round(seconds))
@@ -81,19 +83,19 @@ class Record:
         )
 
     def created(self, uid: str, workload: str) -> None:
-        """Records a pod that has no node yet."""
+        """Records a new pod without a node."""
         self.waiting[uid] = (self.world.now, workload)
         if workload in self._refused:
             self._end_refusal(workload)
 
     def placed(self, uid: str, *, is_resident: bool) -> None:
-        """Ends a pod's wait, because the pod has a node or is gone."""
+        """Ends a pod's wait after the pod was bound or deleted."""
         since, workload = self.waiting.pop(uid)
         if is_resident:
             self.lasted("pending", workload, since, PENDING_SECONDS)
 
     def refused(self, workload: str) -> None:
-        """Records that a quota refused a pod. The refusal lasts until a pod is created."""
+        """Records that a quota refused a pod of the workload. The refusal ends when a pod is created."""
         self._refused.setdefault(workload, self.world.now)
 
     def _end_refusal(self, workload: str) -> None:
@@ -101,7 +103,7 @@ class Record:
         self.lasted("refused", workload, self._refused.pop(workload), least)
 
     def measure(self, low: set[str], running: Iterable[Running], seconds: float) -> None:
-        """Records the devices below their floor, and the processes that have lacked memory of their budget."""
+        """Records the devices below their floor, and the processes that lack memory within their budget."""
         if not self.is_open:
             return
         for uuid in low - self._below.keys():
@@ -118,7 +120,7 @@ class Record:
         self.floors.append(Floor(at=at, device=uuid, seconds=round(self.world.now - since)))
 
     def close(self, residents: Iterable[str]) -> None:
-        """Ends every record that still lasts."""
+        """Ends all events that still last."""
         for uid, (_, workload) in [*self.waiting.items()]:
             self.placed(uid, is_resident=workload in residents)
         for workload in [*self._refused]:

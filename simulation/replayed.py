@@ -1,4 +1,4 @@
-"""Simulates the cluster of a replay: its pods ask for the memory that the history's pods used."""
+"""Simulates the cluster of a replay, where the pods use the memory that the recorded pods used."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from simulation.tenants import ON_DEMAND, RESIDENT, Workload
 from tenancy.choices import Sharing
 from tenancy.ledger import Pool
 
-# A pod that ended in the history is replaced this long before the history's next pod.
+# A recorded pod that has ended is replaced this many seconds before the replica's next recorded pod begins.
 _REPLACED_SECONDS = 12.0
 _ABSENT_SECONDS = 60.0
 _MEASURE_SECONDS = 1.0
@@ -30,10 +30,10 @@ _MEASURE_SECONDS = 1.0
 
 @dataclass
 class Replica:
-    """One pod of a resident. `at` is the number of its current life in the history, or -1.
+    """One replica of a resident. `at` is the number of its current recorded life, or -1.
 
-    `recycled` is True if the watchdog evicted its pod. `own` is True if its pod has had a life outside the history
-    since then.
+    `recycled` is True if the watchdog evicted its pod in the replay. `own` is True if the replica's pod differs from
+    the recording since then.
     """
 
     lives: Sequence[Life]
@@ -49,9 +49,9 @@ class Replica:
 
 @dataclass
 class Queue:
-    """The work of an on-demand workload. Each piece takes as long as in the history.
+    """The work of an on-demand workload. Each piece of work takes its recorded time.
 
-    If `always` is True, the work never ends.
+    If `always` is True, there is always work.
     """
 
     lives: Sequence[Life]
@@ -61,13 +61,13 @@ class Queue:
 
 
 class Replayed(Cluster):
-    """The cluster of a replay. Times are the history's; the world begins at `origin`."""
+    """The cluster of a replay. Recorded times are seconds since 1970. The simulation begins at the time `origin`."""
 
     def __init__(self, stack: Stack, found: Scene, new: Collection[str], origin: float) -> None:
         self.scene = found
         self.new = new
         self.origin = origin
-        self._lives: dict[str, object] = {}  # by the pod's UID: its current life
+        self._lives: dict[str, object] = {}  # by the pod's UID, a token for its current life
         dice = Random(1)  # noqa: S311 (a simulation)
         super().__init__(stack, dice, begin=datetime.fromtimestamp(origin, UTC))
         self.replicas = {
@@ -157,7 +157,7 @@ class Replayed(Cluster):
         return self.origin + self.world.now
 
     def _began(self, running: Running) -> None:
-        """Begins the life of each pod that starts."""
+        """Begins a life for a pod that has started."""
         running.asks_mib = 0
         name = running.workload.name
         if name in self.queues:
@@ -174,12 +174,12 @@ class Replayed(Cluster):
         if replica.own and life is not None:
             self._live(running, life, self._now())
         elif life is not None and life.begin <= self._now() < life.end and replica.at >= 0:
-            self._live(running, life, life.begin)  # the pod of the history began earlier
+            self._live(running, life, life.begin)  # the recorded pod has begun earlier
         else:
             self._set(running, self._first_mib(name, replica, running.workload.declared_mib))
 
     def _first_mib(self, name: str, replica: Replica, declared_mib: int) -> int:
-        """Returns the MiB that a pod holds before its history begins."""
+        """Returns the MiB that a pod uses before its recording begins."""
         life = replica.life
         if name in self.new:
             return declared_mib
@@ -188,7 +188,9 @@ class Replayed(Cluster):
         return min(life.steps[0][1], declared_mib)
 
     def _replace(self, name: str, replica: Replica, number: int) -> None:
-        """Ends the pod before the history's next pod, unless the watchdog ended it in the history or here."""
+        """Deletes the pod before the next recorded pod begins, unless the watchdog ended the pod in the recording or in
+        the replay.
+        """
         if number == 0 or replica.own or replica.recycled or replica.lives[number - 1].over:
             return
         running = replica.running
@@ -202,12 +204,12 @@ class Replayed(Cluster):
         if running is None or running.uid not in self.kubelets.running:
             return
         if before >= 0 and replica.lives[before].over and not replica.own:
-            return  # in the replay the pod goes on
+            return  # the pod continues until the watchdog recycles it
         replica.own = False
         self._live(running, replica.lives[number], replica.lives[number].begin)
 
     def _live(self, running: Running, life: Life, since: float) -> None:
-        """Lets the pod ask for the memory of that life, counted from `since`."""
+        """Lets the pod use the memory of this life. The life begins at `since`."""
         this = self._lives[running.uid] = object()
 
         def step(number: int) -> None:
@@ -244,7 +246,7 @@ class Replayed(Cluster):
                 self._serve(running, self.queues[name])
 
     def _serve(self, running: Running, queue: Queue) -> None:
-        """Starts the first piece of work. Without work, the pod uses the need of its gate."""
+        """Starts the first piece of work. Without work, the pod uses the memory that its gate declares as need."""
         if not queue.asked:
             self._set(running, running.workload.declared_mib or self.gates[running.workload.name].need_mib)
             return
@@ -283,7 +285,7 @@ class Replayed(Cluster):
         return super().fetch(url)
 
     def _probe(self, gate: GateConfig, url: str) -> Any:
-        """Returns the answer of the queue's probe at that URL, or None if the URL belongs to another queue."""
+        """Returns the response to the gate's probe at this URL, or None if the URL belongs to a different gate."""
         demand = gate.demand
         if isinstance(demand, HttpJson) and url == demand.url:
             value: Any = 1 if self._wanted(gate) else 0
@@ -310,7 +312,7 @@ class Replayed(Cluster):
         return [card for card in self.cards() if card.free_mib < self.pools[card.node].floor_mib]
 
     def _check(self, what: str, found: Object) -> None:
-        """Records scales and evictions. Called with each write of an agent."""
+        """Records an agent's scaling or eviction. The server calls this with each write of an agent."""
         if what == "scale":
             name, replicas = found["metadata"]["name"], found["spec"]["replicas"]
             self.record.add("let in" if replicas else "put out", name)
@@ -346,7 +348,7 @@ class Replayed(Cluster):
         self.world.tick(_MEASURE_SECONDS, self._measure)
 
     def close(self) -> None:
-        """Ends the record."""
+        """Ends the recording of events."""
         for name, queue in self.queues.items():
             self._let_in(name, queue)
         self.record.close(self.replicas)

@@ -1,6 +1,7 @@
-"""Simulates kube-scheduler. It sums a node's gpumem, asks the extender's real handlers, retries, and preempts.
+"""Simulates kube-scheduler: the sum of a node's gpumem, requests to the extender's real handlers, retries and
+preemption.
 
-It has only the parts that decide when a pod is tried again, and why a pod is refused (pkg/scheduler).
+Only those parts of pkg/scheduler are simulated that decide when a pod is retried and why it is refused.
 """
 
 import json
@@ -17,7 +18,7 @@ from tenancy.names import SCHEDULER_NAME, Names
 from tenancy.quantity import whole
 
 FLUSH_SECONDS = 300.0
-TIMEOUT_SECONDS = 5.0  # the extender's httpTimeout in the scheduler's configuration
+TIMEOUT_SECONDS = 5.0  # httpTimeout of the extender in kube-scheduler's configuration
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0
 
 
@@ -31,7 +32,9 @@ class Waiting:
 
 @dataclass
 class Scheduler:
-    """The scheduler. `verb` returns the extender's answer to a request. It is None without an extender."""
+    """The scheduler. `verb` sends a request to the extender and returns its response, or is None without an
+    extender.
+    """
 
     world: World
     server: Server
@@ -61,7 +64,7 @@ class Scheduler:
                 self._wake()
 
     def _wake(self) -> None:
-        """Tries each waiting pod after its backoff, since there may be free memory."""
+        """Retries each waiting pod after its backoff, because more memory may be free."""
         for key, each in self.waiting.items():
             backoff = min(_FIRST_BACKOFF * 2 ** max(each.attempts - 1, 0), _LONGEST_BACKOFF)
             self._soon(key, max(each.tried_at + backoff - self.world.now, 0.1))
@@ -115,7 +118,7 @@ class Scheduler:
     def _place(self, pod: Object) -> str | None:
         """Places a pod. Returns None if the pod is bound, else the problem.
 
-        After an "error" the pod is tried again with a backoff.
+        If the problem begins with "error", the scheduler retries the pod after a backoff.
         """
         if self.server.down:
             return "error: the API is away"
@@ -126,7 +129,7 @@ class Scheduler:
             self.world.see("state: a pod waits for its node's sum")
             return self._preempt(pod, ready) or f"no node has {request} of gpumem left"
         nominated = pod["status"].get("nominatedNodeName")
-        for asked in ([nominated] if nominated in fitting else [], fitting):  # the nominated node is tried alone first
+        for asked in ([nominated] if nominated in fitting else [], fitting):  # first tries only the nominated node
             answer = self._ask("filter", {"Pod": pod, "NodeNames": asked}) if asked else {}
             if answer is None or answer.get("Error"):
                 return f"error: {answer['Error'] if answer else 'no extender'}"
@@ -152,9 +155,11 @@ class Scheduler:
         return None
 
     def _preempt(self, pod: Object, nodes: Iterable[str]) -> str | None:
-        """Preempts by the node's sum as kube-scheduler does, then by the extender. Returns None without a victim.
+        """Chooses victims by the node's sum like kube-scheduler, and then asks the extender. Returns None if there are
+        no victims.
 
-        A nomination ends if there is no victim. While an earlier victim terminates, no other victim is chosen.
+        Without victims, the pod's nomination ends. While an earlier victim of the pod terminates, no other victim is
+        chosen.
         """
         priority = _priority(pod)
         nominated = pod["status"].get("nominatedNodeName")
@@ -204,13 +209,13 @@ class Scheduler:
             return None
         began = self.world.now
         answer = self.verb(HttpRequest("POST", f"/{verb}", json.dumps(arguments).encode()))
-        if self.world.now - began > TIMEOUT_SECONDS:  # the scheduler has given up, and the extender does not know this
+        if self.world.now - began > TIMEOUT_SECONDS:  # the scheduler's timeout, of which the extender does not know
             self.world.see("state: the scheduler gave up on the extender")
             return None
         return json.loads(answer.body) if answer.status == 200 else None
 
     def selects(self, pod: Object, node: str) -> bool:
-        """Returns True if the node exists and matches the pod's nodeSelector."""
+        """Returns True if the node exists and the pod's nodeSelector matches its labels."""
         found = self.server.nodes.get(node)
         wanted = pod["spec"].get("nodeSelector") or {}
         labels = found["metadata"]["labels"] if found else {}
@@ -220,7 +225,7 @@ class Scheduler:
         return advertised(self.server.nodes[node], self.names.gpumem)
 
     def _free_mib(self, node: str, pod: Object) -> int:
-        """Returns the node's free MiB by sum, minus the requests of nominated pods of at least the same priority."""
+        """Returns the node's free gpumem, minus the requests of nominated pods with at least the pod's priority."""
         nominated = [
             other
             for other in self.server.pods.values()

@@ -1,4 +1,4 @@
-"""Reads the parts of a stack that a simulated cluster needs: the ledger, and the agents' environment by the
+"""Reads the parts of a stack that a simulated cluster needs: the ledger, and the agents' environment variables from the
 components.
 """
 
@@ -19,17 +19,15 @@ from tenancy.choices import PlacementMode
 from tenancy.ledger import Ledger
 from tenancy.names import GATE, LEDGER_KEY, RECONCILE, SCHEDULER, WATCHDOG
 
-_NO_CODE = Zipapp(b"", "")  # the agents run in this process
+_NO_CODE = Zipapp(b"", "")  # the agents run in the simulation's process
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """The parts of a stack.
+    """The parts of a stack that a simulated cluster needs.
 
-    `environ` has the variables of each agent, `overlaps` is True for an agent with runs that may overlap. `quotas` has
-    MiB by namespace.
-
-    The cluster has only the agents that have an `environ`.
+    `environ` has the environment variables of each agent; the cluster has only these agents. `overlaps` is True for an
+    agent with runs that may overlap. `quotas` has the quota of each namespace in MiB.
     """
 
     ledger_text: str
@@ -40,9 +38,10 @@ class Stack:
 
 
 def declared(settings: StackSettings) -> Stack:
-    """Returns the settings' stack.
+    """Returns the stack of these settings.
 
-    If other software advertises, places or measures, our agents do so here by default.
+    If a stack uses other software in place of reconcile, the extender or the exporter, the simulation uses our agents
+    with default settings.
     """
     ledger = settings.ledger()
     config_map = ledger_config_map(ledger, settings.cluster.system_namespace, advertised=True)
@@ -89,6 +88,6 @@ def _cron_jobs(settings: StackSettings, ledger: Ledger) -> Iterator[tuple[str, M
 
 
 def environ_of(pod_spec: Mapping[str, Any], container: str = "") -> dict[str, str]:
-    """Returns the variables of a container that have a value."""
+    """Returns the environment variables of a container that have a fixed value."""
     found = next(each for each in pod_spec["containers"] if container in ("", each["name"]))
     return {each["name"]: each["value"] for each in found["env"] if "value" in each}

@@ -22,13 +22,11 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments/{}"
 
 @dataclass
 class Workload:
-    """A Deployment. Its process takes `steady_mib`, and now `over_mib` more.
+    """A Deployment. Each of its processes uses `steady_mib` plus `over_mib`.
 
-    `over_mib` ends with the pod, unless the workload `lies`.
-
-    `devices` is the number of devices that it asks for. `drains` are the seconds that its process needs to end, of its
-    `grace` period. `lives` are the seconds after which each pod ends, like the pod of a Job. `crashes` are the seconds
-    between two crashes.
+    A new pod begins without `over_mib`, unless `lies` is True. `devices` is the number of devices that a pod requests.
+    `drains` is the time in seconds that a process needs to end, within the grace period `grace`. `lives` is the time in
+    seconds after which each pod ends, like the pod of a Job. `crashes` is the time in seconds between two crashes.
     """
 
     name: str
@@ -54,20 +52,22 @@ class Workload:
         return self.namespace, self.name
 
 
-# The steady use of the residents of record 0000, in MiB: 2.1, 4.35, 1.9, 1.2 and 1.5 GiB.
+# The steady use in MiB of the residents in docs/records/0000: 2.1, 4.35, 1.9, 1.2 and 1.5 GiB.
 STEADY = {"immich-ml": 2150, "llama-swap": 4454, "frigate": 1946, "immich-server": 1229, "portal-stt": 1536}
 
 
 @dataclass
 class Tenants:
-    """Holds all workloads, and the controllers of Deployments and ReplicaSets. `quotas` has MiB by namespace."""
+    """Stores all workloads, and simulates the controllers of Deployments and ReplicaSets. `quotas` has the quota of
+    each namespace in MiB.
+    """
 
     world: World
     server: Server
     names: Names
     quotas: Mapping[str, int]
     workloads: dict[str, Workload] = field(default_factory=dict)
-    refused: Callable[[Workload], None] = lambda workload: None  # called when a quota refuses a pod
+    refused: Callable[[Workload], None] = lambda workload: None  # called for each pod that a quota refuses
     _waiting: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -87,12 +87,12 @@ class Tenants:
         return [pod for pod in self.server.pods.values() if self.of(pod) is workload]
 
     def restart(self, workload: Workload) -> None:
-        """Deletes the workload's pods, as a rollout does."""
+        """Deletes the workload's pods, like a rollout."""
         for pod in self.pods(workload):
             self.server.delete_pod(pod)
 
     def scaled(self, workload: Workload) -> None:
-        """Schedules the pods' creation or deletion after a change of the replicas."""
+        """Plans the creation or deletion of pods after a change of the replicas."""
         self._later(workload, 0.2)
 
     def wanted(self, workload: Workload) -> int:
@@ -106,7 +106,7 @@ class Tenants:
             return
         workload = self.of(found) if found.get("kind") == "Pod" else None
         if workload and (kind == "DELETED" or "deletionTimestamp" in found["metadata"] or _ended(found)):
-            for each in self.workloads.values():  # the quota may have refused pods of other workloads too
+            for each in self.workloads.values():  # the quota may have refused pods of other workloads, too
                 if each.namespace == workload.namespace:
                     self._later(each, 1.0)
 
@@ -132,7 +132,7 @@ class Tenants:
             self._create(workload)
 
     def _may_create(self, workload: Workload) -> bool:
-        """Returns True if the ResourceQuota allows another pod. A terminating pod counts until it is gone."""
+        """Returns True if the ResourceQuota allows another pod. A terminating pod counts until it is deleted."""
         limit = self.quotas.get(workload.namespace)
         if not workload.declared_mib or limit is None:
             return True
@@ -206,5 +206,5 @@ def _ended(pod: Object) -> bool:
 
 
 def gpumem_of(pod: Object, key: str) -> int:
-    """Returns the amount that a pod of this simulation requests. Such a pod has one container."""
+    """Returns the pod's request. Each pod in the simulation has one container."""
     return int(pod["spec"]["containers"][0]["resources"]["limits"].get(key, 0))

@@ -1,11 +1,11 @@
-"""Keeps the timeline of a run. A failing seed prints the timeline, and tests compare the timelines of runs."""
+"""The timeline of a simulation. A failing seed prints its timeline, and tests compare timelines."""
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-# The lines around a moment: seconds before the moment, seconds after the moment, and the most lines.
+# The lines to print around a moment: the seconds before it, the seconds after it, and the largest number of lines.
 _BEFORE, _AFTER, _MOST = 900.0, 60.0, 80
 
 
@@ -21,7 +21,7 @@ class Line:
 
 @dataclass
 class Timeline:
-    """The timeline. `seen` counts states, faults and actions by name."""
+    """The lines of a simulation. `seen` counts states, faults and actions by name."""
 
     lines: list[Line] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
@@ -30,7 +30,9 @@ class Timeline:
         self.lines.append(Line(at, who, what))
 
     def around(self, at: float) -> Iterator[str]:
-        """Yields the lines near a moment, and each earlier fault and violation, since one of these is the cause."""
+        """Yields the lines near a moment. Also yields all earlier faults and violations, because one of them may be the
+        cause.
+        """
         near = [line for line in self.lines if line.at <= at + _AFTER]
         recent = {id(line) for line in near[-_MOST:] if line.at >= at - _BEFORE}
         for line in near:
@@ -39,6 +41,6 @@ class Timeline:
 
 
 def clock(at: float) -> str:
-    """Returns the seconds since the beginning as days and time of day."""
+    """Returns a text with the days and the time of day."""
     days, rest = divmod(at, 86_400)
     return f"{int(days)}d {timedelta(seconds=int(rest))!s:0>8}"

@@ -1,8 +1,8 @@
-"""Simulates virtual time: a heap of events, and one thread at a time.
+"""Simulates virtual time with a heap of events. Only one thread runs at the same time.
 
-An agent's pass is ordinary code, called as an event. When the pass sleeps, its thread waits. A new thread goes on with
-the events until the sleeper's time has come. So the passes of two agents interleave at each request, as on a cluster,
-and each time in the same order. In quiet times the clock jumps to the next event.
+An agent's pass is ordinary code in an event. When a pass sleeps, its thread waits, and a new thread runs the next
+events until the end of the sleep. So the requests of two agents are mixed as on a real cluster, but always in the same
+order. While nothing happens, the clock jumps to the next event.
 """
 
 import heapq
@@ -16,35 +16,35 @@ from agents.runtime.clock import Clock
 from simulation.timeline import Timeline
 
 BEGIN = datetime(2026, 6, 1, tzinfo=UTC)
-# Time jumps only this long after a change, and after each agent has had a pass (`settled`).
+# The clock jumps only if nothing has changed for this time, and each agent has made a pass since then (`settled`).
 SETTLE_SECONDS = 12.0
-# A jump ends this long before the next event, because most events find the agents in the middle of a run.
+# A jump ends this time before the next event, so that the agents are in the middle of a run when the event happens.
 BEFORE_SECONDS = 6.5
-# The lengths of jumps while something is wrong. A jump also ends at each of `timers`.
+# The lengths of the first, second and further jumps while something is wrong. A jump also ends at each of `timers`.
 LOOKS = (60.0, 300.0, 900.0, 3600.0, 14_400.0)
 
 
 class EndedError(BaseException):
-    """Ends an act that sleeps when the world ends, or that begins to sleep after that."""
+    """Ends a function that sleeps when the simulation ends, or that begins to sleep afterwards."""
 
 
 class Loops:
-    """The loops that run by ticks. The world asks them before it leaves out time. A subclass overrides the answers."""
+    """The loops that run by ticks. The World calls these methods before a jump of time. A subclass overrides them."""
 
     def tense(self) -> bool:
-        """Returns True while something is wrong, so that time alone may make a loop act."""
+        """Returns True while something is wrong, so that a loop may act after some time even without a change."""
         return False
 
     def settled(self, since: float) -> bool:
-        """Returns True after each loop has had a pass that began after `since`, and would not act in another pass."""
+        """Returns True if each loop has made a pass since `since`, and would change nothing in another pass."""
         return True
 
     def counting(self) -> bool:
-        """Returns True while a promise with a time limit is being counted. Then no time is left out."""
+        """Returns True while the time limit of a promise is running. The clock then does not jump."""
         return False
 
     def before_jump(self, until: float) -> None:
-        """Prepares the loops before time jumps."""
+        """Prepares the loops for a jump of time."""
 
     def resume(self) -> None:
         """Starts the loops again after a jump."""
@@ -52,7 +52,9 @@ class Loops:
 
 @dataclass
 class World:
-    """The clock and the events. The agents and the network use `dice`. A plan is drawn before, with its own dice."""
+    """The clock and the events. `dice` are the random numbers of the agents and the network. A plan has separate random
+    numbers.
+    """
 
     dice: Random
     loops: Loops = field(default_factory=Loops)
@@ -60,15 +62,15 @@ class World:
     begin: datetime = BEGIN
     now: float = 0.0
     jumping: bool = True
-    # The ends of cool-downs, idle times and minimum ages. While something is wrong, a jump ends at each of them.
+    # The ends of cool-downs, idle times and minimum ages. While something is wrong, a jump ends at each of these times.
     timers: list[float] = field(default_factory=list)
-    # Sorted by time, then by creation. The third item is True for a tick. The last is the act, or the turn of a
-    # sleeping thread.
+    # The heap of events, sorted by time and then by creation. The third item is True for a tick. The last item is the
+    # function to call, or the semaphore of a sleeping thread.
     _due: list[tuple[float, int, bool, Callable[[], object] | Semaphore]] = field(default_factory=list)
     _made: int = 0
     _until: float = 0.0
     _asleep: dict[Thread, Semaphore] = field(default_factory=dict)
-    _caller: Semaphore = field(default_factory=lambda: Semaphore(0))  # the turn of the caller of `run`
+    _caller: Semaphore = field(default_factory=lambda: Semaphore(0))  # wakes the caller of `run`
     _error: BaseException | None = None
     _ended: bool = False
     _changed_at: float = 0.0
@@ -78,14 +80,14 @@ class World:
     # Events
 
     def at(self, when: float, act: Callable[[], object]) -> None:
-        """Adds an event that happens at this time, whatever the agents do."""
+        """Adds an event at a fixed time."""
         self._push(when, act, tick=False)
 
     def after(self, seconds: float, act: Callable[[], object]) -> None:
         self.at(self.now + seconds, act)
 
     def tick(self, seconds: float, act: Callable[[], object]) -> None:
-        """Adds the next round of a loop. A jump drops the round, and `Loops.resume` starts the loop again."""
+        """Adds the next round of a loop. A jump removes the round, and `Loops.resume` then starts the loop again."""
         self._push(self.now + seconds, act, tick=True)
 
     def _push(self, when: float, act: Callable[[], object] | Semaphore, *, tick: bool) -> None:
@@ -93,7 +95,7 @@ class World:
         heapq.heappush(self._due, (max(when, self.now), self._made, tick, act))
 
     def stir(self) -> None:
-        """Records a change that an agent may react to."""
+        """Records that something has changed, so that agents may react."""
         self._changed_at = self.now
         self._looks = 0
 
@@ -101,15 +103,15 @@ class World:
         self.timeline.add(self.now, who, what)
 
     def see(self, what: str) -> None:
-        """Counts a state, a fault or an action."""
+        """Counts a state, a fault or an action by its name."""
         self.timeline.seen[what] += 1
 
     # Time
 
     def run(self, until: float) -> None:
-        """Runs all events up to that time. An act that sleeps longer goes on in the next call.
+        """Runs all events until this time. If an event sleeps longer, it continues in the next call.
 
-        Raises the errors of the acts.
+        Raises the errors of the events.
         """
         self._until = until
         self._go_on()
@@ -120,12 +122,12 @@ class World:
         self.now = max(self.now, until)
 
     def pass_time(self, seconds: float) -> None:
-        """Stands in for `time.sleep` in an act. The events until the end of the sleep happen."""
+        """Replaces `time.sleep` in an event. Other events happen until the end of the sleep."""
         if self._ended:
             raise EndedError
         end = self.now + max(seconds, 0.0)
         if end <= self._until and (not self._due or self._due[0][0] > end):
-            self.now = end  # nothing is due before the end of the sleep
+            self.now = end  # there is no event before the end of the sleep
             return
         thread, turn = current_thread(), Semaphore(0)
         self._push(end, turn, tick=False)
@@ -137,14 +139,14 @@ class World:
             raise EndedError
 
     def end(self) -> None:
-        """Ends every act that sleeps, and its thread."""
+        """Ends all sleeping events and their threads."""
         self._ended = True
         for thread, turn in [*self._asleep.items()]:
             turn.release()
             thread.join()
 
     def _go_on(self) -> None:
-        """Starts a thread that runs events until another thread's turn has come, and then ends."""
+        """Starts a thread that runs events until it must wake another thread, and then ends."""
         Thread(target=self._run_events, daemon=True).start()
 
     def _run_events(self) -> None:
@@ -158,7 +160,9 @@ class World:
         turn.release()
 
     def _next_turn(self) -> Semaphore:
-        """Runs events. Returns the turn of the sleeper that is due, or of the caller of `run` if no sleeper is due."""
+        """Runs events until a sleeping thread must wake up, and returns its semaphore. If there is none, returns the
+        semaphore of the caller of `run`.
+        """
         while not self._ended:
             if self.jumping and self._is_quiet():
                 self._jump(self._until)
@@ -199,7 +203,7 @@ class World:
         return self.begin + timedelta(seconds=self.now + ahead_seconds)
 
     def clock(self, ahead: Callable[[], float] = lambda: 0.0) -> Clock:
-        """Returns an agent's clock. `ahead` is the error of its node's time of day."""
+        """Returns a clock for an agent. `ahead` returns the error of its node's time of day in seconds."""
         return Clock(
             monotonic=lambda: self.now,
             sleep=self.pass_time,
