@@ -13,8 +13,8 @@ import yaml
 
 from toolchain.cluster.paths import CHECKOUT, TOOLCHAIN
 
-_PASSED_ON = {"GOGC"}  # a higher value saves CPU time of Go's programs, and costs host memory
-COMMAND_SECONDS = 900  # far more than any command needs, even on a busy machine
+_PASSED_ON = {"GOGC"}  # A higher value saves CPU time of Go's programs, and costs host memory.
+COMMAND_SECONDS = 900  # The time limit is far longer than any command takes, even on a busy machine.
 PROGRAM = (
     "Pulumi.yaml",
     "__main__.py",
@@ -64,12 +64,12 @@ class Workspace:
         return Outcome(done.returncode, done.stdout)
 
     def engine(self, command: str, stack: str) -> tuple[str, ...]:
-        """Returns the pinned CLI's command that applies `up` or `destroy` at once, without a preview."""
+        """Returns the command line of the pinned CLI for `up` or `destroy`, without a preview."""
         given = ("--yes", "--skip-preview", "--non-interactive", "--stack", stack)
         return (str(TOOLCHAIN / "bin" / "pulumi"), command, *given)
 
     def state(self, stack: str) -> Mapping[str, Any]:
-        """Returns the state that the engine has saved so far: `resources` and `pending_operations`, if it has any."""
+        """Returns the state that the engine has saved until now, with the keys `resources` and `pending_operations`."""
         path = self.folder / "state" / ".pulumi" / "stacks" / "gpu-tenancy" / f"{stack}.json"
         saved: Mapping[str, Any] = json.loads(path.read_text())["checkpoint"].get("latest") or {}
         return saved

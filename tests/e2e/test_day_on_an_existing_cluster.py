@@ -1,7 +1,7 @@
-"""Plays an operator's day on the cluster of record 0000: from a kubeconfig to a stack that enforces, and back.
+"""Tests an operator's way on the cluster of record 0000: from a kubeconfig to a stack that enforces, and back.
 
-Nobody is restarted, and every object of before is there at the end. The same holds if `up` is killed at random moments.
-docs/howto/from-the-records-cluster.md shows this day with its output.
+No pod is restarted without the operator, and every earlier object still exists at the end. No object is lost if `up` is
+killed at random times. docs/howto/from-the-records-cluster.md shows the operator's commands with their output.
 """
 
 import json
@@ -34,7 +34,7 @@ def world(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def lab(world: World, tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    """Makes a workspace without stack files, and lets `init` propose one from the cluster and from measured peaks."""
+    """Makes a workspace with the stack file that `init` proposes from the cluster and from measured peaks."""
     found = Lab(world.cluster, workspace(tmp_path_factory.mktemp("mine")), "mine")
     with history(world) as address:
         done = found.gpumem("init", "--stack", "mine", "--from", address)
@@ -50,7 +50,7 @@ def edit(lab: Lab, old: str, new: str) -> None:
 
 
 def denied(lab: Lab) -> set[tuple[str, str]]:
-    """Returns the namespace and the name of each workload that enforcement would deny, by the report of preflight."""
+    """Returns namespace and name of each workload that the mode enforce would deny, from the report of `preflight`."""
     done = lab.gpumem("preflight", "--stack", "mine", "-o", "json")
     assert done.code in (0, 1), done.text
     return {(row["namespace"], row["name"]) for row in json.loads(done.text)["denies"]}
@@ -118,7 +118,7 @@ def test_nothing_is_lost_if_up_is_killed_at_random_moments_before_destroy(world:
 
 
 def test_the_files_of_a_claim_are_deleted_with_the_claim(world: World) -> None:
-    """Shows that the tests above can fail. Runs last, because it deletes a claim."""
+    """Shows that the tests above can fail. This test runs last, because it deletes a claim and so the claim's files."""
     world.api.request("DELETE", CLAIM)
-    world.api.request("PATCH", CLAIM, {"metadata": {"finalizers": None}}, content_type=MERGE)  # a pod still uses it
+    world.api.request("PATCH", CLAIM, {"metadata": {"finalizers": None}}, content_type=MERGE)  # a pod uses the claim
     eventually(lambda: not (world.files / "photos").exists(), "the files are gone")

@@ -1,26 +1,28 @@
-/* libnvidia-ml as far as the exporter calls it. FAKE_NVML, or `card` beside the library, names a file: the status of the
-   memory calls, then a line for each device and for each process on the device before it:
+/* A fake libnvidia-ml with the functions that the exporter calls. It reads its figures from a text file. The environment
+   variable FAKE_NVML names this file; the default is the file `card` next to the library. The first line of the file is
+   the status that the memory functions return. Then each device has a line, followed by lines about the device:
 
        device <uuid> <total> <free> <used>
        compute|graphics|mps <pid> <bytes, or N/A>
        unsupported graphics|mps
-       broken <status>                 the device's memory call fails with it
+       broken <status>                 the memory function of the device returns this status
        mig                             MIG divides the device
-       retiring                        pages wait for a reset; without such a line the device knows no page retirement
-       remapping failed|fine           a row could not be remapped; without such a line it knows no remapping
-       accounting misc|dmem            the driver holds control groups to limits; without such a line it does not
-       refusing <status>               the call that sets a limit fails with it
+       retiring                        pages wait for a reset; without this line, the device has no page retirement
+       remapping failed|fine           whether a row could not be remapped; without this line, it has no row remapping
+       accounting misc|dmem            the driver enforces limits of control groups; without this line, it does not
+       refusing <status>               the function that sets a limit returns this status
 
-   What groups are held to is in `limits` beside that file, a line for each set and each charge in their order:
+   The file `limits` in the same folder has a line for each limit that was set and for each allocation, in order:
 
        set <uuid> <directory> <soft> <hard>
        charge <uuid> <directory> <bytes>
 
-   By misc it is as memacct.c of the open kernel modules 615.71 has it: a charge counts for the nearest group that had a
-   limit when it came, or for none; a limit under what counts is refused, as one of the root is; a group without any, its
-   own or above, is NOT_SUPPORTED. NVML itself is closed: which error it makes of NV_ERR_INVALID_LIMIT is a guess. By
-   dmem it is as NVIDIA's page on memory partitioning has it: a file dmem.max holds a group, one without the file
-   answers with the next above it that has one. Built with OLD_DRIVER there is neither call.                     */
+   With misc, limits work as in memacct.c of NVIDIA's open kernel modules 615.71. An allocation counts for the nearest
+   group that has a limit at that time, or for no group. A limit below the counted use is refused, and so is a limit of the
+   root group. A group without a limit of its own or of a parent returns NOT_SUPPORTED. The source of NVML is not public,
+   so the error that NVML returns for NV_ERR_INVALID_LIMIT is a guess. With dmem, limits work as NVIDIA's page on memory
+   partitioning describes: the file dmem.max limits a group, and a group without this file has the limit of the nearest
+   parent with the file. If the library is built with OLD_DRIVER, the functions for limits are missing. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -36,7 +38,7 @@ typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, c
 
 static int initialized;
 
-/* `name` in the folder of the file or of the library. */
+/* Returns the path of `name` in the folder of the text file or of the library. */
 static const char *beside(const char *name) {
     static char path[4096];
     const char *card = getenv("FAKE_NVML");
@@ -54,7 +56,7 @@ static FILE *opened(int *status) {
     return file;
 }
 
-/* Calls `visit` for each line of the device's section; 0 if the device is there. */
+/* Calls `visit` for each line about the device. Returns 0 if the text file has the device. */
 static int each_line(unsigned long index, void (*visit)(const char *line, void *result), void *result) {
     int status, found = INVALID_ARGUMENT;
     long at = -1;
@@ -159,7 +161,7 @@ typedef struct { const char *directory; u64 soft, hard, used; } get_limits_t;
 typedef struct { char directory[1024]; u64 soft, hard, used; } group_t;
 typedef struct { group_t groups[64]; int count; } groups_t;
 
-/* The group's own limits, or the nearest above it. */
+/* Returns the limits of the group, or of its nearest parent with limits. */
 static group_t *limits_of(groups_t *found, const char *directory) {
     char path[1024];
     snprintf(path, sizeof path, "%s", directory);
@@ -176,7 +178,7 @@ static int held(groups_t *found, const char *directory, u64 soft, u64 hard) {
     if (group == NULL || strcmp(group->directory, directory) != 0) {
         group = &found->groups[found->count++];
         snprintf(group->directory, sizeof group->directory, "%s", directory);
-        group->used = 0; /* what was allocated before is not counted */
+        group->used = 0; /* allocations before the limit was set do not count */
     } else if (group->used > hard) return INVALID_ARGUMENT;
     group->soft = soft;
     group->hard = hard;
@@ -191,7 +193,7 @@ static int charged(groups_t *found, const char *directory, long long bytes) {
     return SUCCESS;
 }
 
-/* All that was set and charged on the device, in its order. */
+/* Reads all limits and allocations of the device from the file `limits`, in order. */
 static void replay(const char *uuid, groups_t *found) {
     char line[1400], of[96], directory[1024];
     u64 soft, hard;
@@ -214,7 +216,7 @@ static int noted(const char *line) {
     return fclose(file) == 0 ? SUCCESS : 999;
 }
 
-/* The number in dmem.max of the group, or of the next above it that has the file; max is the whole device. */
+/* Reads dmem.max of the group, or of its nearest parent with this file. The text max means the whole device. */
 static int read_dmem(const char *directory, u64 total, u64 *value) {
     char above[1024], path[1100], text[32] = "";
     snprintf(above, sizeof above, "%s", directory);
@@ -276,7 +278,7 @@ int nvmlDeviceGetMemoryLimits_v1(void *handle, get_limits_t *limits) {
     return status;
 }
 
-/* No call of NVML: what the driver does when a process in the group allocates (bytes above 0) or frees. */
+/* Simulates that a process in the group allocates memory (bytes above 0) or frees memory. NVML has no such function. */
 int fake_charge(const char *uuid, const char *directory, long long bytes) {
     char line[1400];
     groups_t *found = malloc(sizeof *found);

@@ -73,7 +73,7 @@ SEEN, UNSEEN = [described(ITS_DEVICE)], [NO_DEVICE]
 
 
 def is_seen_by_a_driver_upgrade(spec: dict[str, Any]) -> bool:
-    """Returns True if NVIDIA's operator counts the pod as a GPU pod. An amount of 0 is enough.
+    """Returns True if NVIDIA's operator counts the pod as a GPU pod, even if the pod requests 0 GPUs.
 
     Source: gpuPodSpecFilter in cmd/gpu-operator/main.go and podUsesGPU of k8s-driver-manager. These functions ignore
     init containers.

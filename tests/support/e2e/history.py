@@ -1,4 +1,4 @@
-"""Serves the use of the records' workloads over HTTP, as Prometheus answers a query."""
+"""Serves the use of record 0000's workloads over HTTP, in the form of a response of Prometheus."""
 
 import json
 import threading
@@ -17,7 +17,7 @@ from toolchain.cluster.card import UUID
 
 @contextmanager
 def history(world: World) -> Iterator[str]:
-    """Yields the server's address. Queries for the exporter's series have an answer; all others are empty."""
+    """Runs the server, and yields its URL. A query for the exporter's series has results. Other results are empty."""
     series = list(_series(world))
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Interrupts a stack at random moments: an `up` or a `destroy` is killed after a random part of its work."""
+"""Kills runs of `up` and `destroy` at random times, after a random part of their work."""
 
 import random
 import signal
@@ -10,13 +10,13 @@ from tests.support.e2e.interrupting import kill_at
 from tests.support.e2e.lab import Lab
 from tests.support.engine import build
 
-# A run is killed within this part of the resources that are still to be created or deleted.
+# A run is killed after it has created or deleted a random part of the remaining resources. The part is in this range.
 _EARLIEST, _LATEST = 0.05, 0.9
 
 
 @dataclass(frozen=True)
 class InterruptedStack:
-    """The stack of a lab, and the source of the random moments."""
+    """Holds the stack of a lab, and the random numbers that decide when to kill a run."""
 
     lab: Lab
     moments: random.Random
@@ -26,11 +26,11 @@ class InterruptedStack:
         return cls(lab, random.Random(seed))  # noqa: S311 (moments, not secrets)
 
     def resources(self) -> int:
-        """Returns the number of resources in the state."""
+        """Returns the number of resources in the stack's saved state."""
         return len(self.lab.space.state(self.lab.stack).get("resources") or ())
 
     def kill(self, command: str) -> str:
-        """Kills an `up` or a `destroy`, and puts the stack right. Returns a sentence about the moment."""
+        """Kills an `up` or a `destroy`, and recovers the stack. Returns a text that describes the time of the kill."""
         before, part = self.resources(), self.moments.uniform(_EARLIEST, _LATEST)
         if command == "up":
             least = before + round(part * max(self._wanted() - before, 1))
@@ -44,7 +44,7 @@ class InterruptedStack:
         return f"{command} {how} between {before} and {after} resources"
 
     def destroyed_after_kills(self) -> list[str]:
-        """Kills some runs at random, and destroys the stack. Returns a sentence for each run that was to be killed."""
+        """Kills some runs, and destroys the stack. Returns a text for each run that was started to be killed."""
         kills = [self.kill("up") for _ in range(self.moments.randint(1, 3))]
         if self.moments.random() < 1 / 2:
             kills.append(self.kill("destroy"))

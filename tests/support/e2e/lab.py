@@ -1,4 +1,4 @@
-"""Runs an operator's commands on a stack of its own, and reads the cluster's objects."""
+"""Runs an operator's commands on a stack, and reads the objects of the stack's cluster."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ NAMESPACES, CLASSES = "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priority
 
 @dataclass(frozen=True)
 class Lab:
-    """Holds a stack in a workspace, and its cluster. `config` has the settings with which `write` begins, as YAML."""
+    """Holds a stack in a workspace, and the stack's cluster. `config` has the initial settings for `write`, as YAML."""
 
     cluster: HeldCluster
     space: Workspace
@@ -44,7 +44,7 @@ class Lab:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The environment of a command that `run` does not start."""
+        """The environment variables for commands of the stack that are started without `run`."""
         return {**self.space.env, **self.kubeconfig}
 
     def run(self, name: str, stack: str | None = None) -> Outcome:
@@ -56,7 +56,7 @@ class Lab:
         return outcome.text
 
     def gpumem(self, *arguments: str) -> Outcome:
-        """Runs a verb of kubectl gpumem in the project's folder."""
+        """Runs a command of `kubectl gpumem` in the folder of the project."""
         command = (sys.executable, "-m", "gpumem", *arguments)
         return self.space.run(*command, cwd=self.space.project, **self.kubeconfig)
 

@@ -1,7 +1,8 @@
-"""Creates the cluster of record 0000 as it was before gpu-tenancy, with real containers on the local cluster's node.
+"""Creates the cluster of record 0000 before gpu-tenancy, with real containers on the local cluster's real node.
 
-The node has a fake Tesla T4 and seven workloads without budgets. Three workloads have claims with files.
-Someone else's policy stamps the PriorityClass, in Kyverno's place.
+The node has a fake Tesla T4 and seven workloads without budgets. Three workloads have PersistentVolumeClaims with
+files. A policy of the API server sets the PriorityClass of pods, in place of the record's Kyverno policy. In this
+module, the policy is called the stand-in.
 """
 
 import secrets
@@ -29,19 +30,19 @@ Object = Mapping[str, Any]
 USE_MIB = {**STEADY, "tts": TTS_MIB, "android-emulator": 154}
 NAMESPACES = sorted({NAMESPACE_OF.get(app, app) for app in USE_MIB})
 CLASSES = {"gpu-workload": 1200000, "tier-2-gpu": 600000}
-# Maps each app with a claim to the claim's name.
+# Maps each app with a PersistentVolumeClaim to the name of the claim.
 CLAIMS = {"immich-server": "photos", "frigate": "recordings", "llama-swap": "models"}
 STAND_IN = "inject-gpu-workload-priority"
 STAMPED = "stamped-by"
-# The label by which the stand-in leaves out namespaces in which a stack enforces.
+# After `retire_the_stand_in`, the stand-in ignores namespaces with this label, which a stack in the mode enforce sets.
 RETIRED_BY = "pod-security.kubernetes.io/enforce"
 _NODE = f"/api/v1/nodes/{node.NODE}"
 _LABELS = {**card.LABELS, "nvidia.com/gpu.product": "Tesla-T4-SHARED", "nvidia.com/gpu.replicas": "100"}
-_OF_OTHERS = ("k8s-node1", "k8s-node2", "node-4")  # simulated nodes with GPUs, on which no process runs
+_OF_OTHERS = ("k8s-node1", "k8s-node2", "node-4")  # The simulated nodes with GPUs.
 _POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
-# Ends at once, unlike the models of the demo, which take a while to unload.
+# The program of a workload, which ends immediately on SIGTERM. The demo's programs need some seconds to end.
 _MODEL = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"
-# Kinds with objects that controllers make and delete at any time, or at a rollout of a workload.
+# Objects of these kinds are not compared, because controllers create and delete such objects at any time.
 _FLEETING = {"events", "leases", "endpoints", "endpointslices", "pods", "replicasets", "controllerrevisions"}
 
 
@@ -55,8 +56,11 @@ def deployment_path(app: str) -> str:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The cluster at one moment. It has the UID of each object, and the labels and annotations of each namespace. It
-    also has the content of each file, and the UID and the restarts of each workload's pod."""
+    """The state of the cluster at one time.
+
+    The state has the UID of each object, the labels and annotations of each namespace, and the content of each file. It
+    also has the UID and the number of restarts of each workload's pod.
+    """
 
     objects: Mapping[str, str]
     namespaces: Mapping[str, tuple[Object, Object]]
@@ -64,7 +68,7 @@ class Snapshot:
     pods: Mapping[str, tuple[str, int]]
 
     def changes(self, later: "Snapshot") -> list[str]:
-        """Returns a line for each thing that is lost, changed or new."""
+        """Returns a line for each object, namespace, file or pod that was lost, was changed or is new."""
         return [
             f"{what} {key}: {before.get(key)} became {after.get(key)}"
             for what, before, after in (
@@ -80,7 +84,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class World:
-    """The cluster with everything that was there before. `files` is the folder of the claims' volumes."""
+    """Operates the cluster of record 0000. `files` is the folder with the volumes of the claims."""
 
     cluster: HeldCluster
     files: Path
@@ -90,7 +94,7 @@ class World:
         return self.cluster.api
 
     def pods(self) -> dict[str, tuple[str, int]]:
-        """Returns the UID of each workload's running pod, and the restarts of its container."""
+        """Maps each workload to the UID of its running pod and to the number of restarts of the pod's container."""
         found = {app: self._running(app) for app in USE_MIB}
         return {
             app: (pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"])
@@ -99,7 +103,7 @@ class World:
         }
 
     def pod(self, app: str) -> Object:
-        """Returns the workload's running pod."""
+        """Returns the workload's running pod. Raises AssertionError if no pod runs."""
         found = self._running(app)
         assert found is not None, app
         return found
@@ -113,7 +117,7 @@ class World:
         return None
 
     def snapshot(self, pods: Mapping[str, tuple[str, int]] | None = None) -> Snapshot:
-        """Returns the cluster as it is now, with these pods if they do not count."""
+        """Returns the present state of the cluster. With `pods`, the state has these pods in place of the real pods."""
         return Snapshot(self._objects(), self._namespaces(), self._contents(), self.pods() if pods is None else pods)
 
     def all_run(self) -> bool:
@@ -138,7 +142,7 @@ class World:
         eventually(lambda: self.pods().get(app, before) != before, what, self.pods, pause_seconds=0.2)
 
     def _objects(self) -> dict[str, str]:
-        """Returns the UID of every object of the cluster, by the path of its list and its name."""
+        """Maps the list, the namespace and the name of each object in the cluster to the object's UID."""
         return {
             f"{path} {item['metadata'].get('namespace', '')}/{item['metadata']['name']}": item["metadata"]["uid"]
             for path in self._lists()
@@ -147,7 +151,7 @@ class World:
         }
 
     def _lists(self) -> Iterator[str]:
-        """Yields the path of each list that the API server offers, in the preferred version of its group."""
+        """Yields the path of each list that the API server serves, in the preferred version of the list's API group."""
         groups = (self.api.get("/apis") or {"groups": []})["groups"]
         for top in ("/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)):
             for resource in (self.api.get(top) or {"resources": []})["resources"]:
@@ -155,7 +159,7 @@ class World:
                     yield f"{top}/{resource['name']}"
 
     def _namespaces(self) -> dict[str, tuple[Object, Object]]:
-        """Returns the labels and annotations of each namespace."""
+        """Maps each namespace to its labels and annotations."""
         found = (self.api.get("/api/v1/namespaces") or {"items": []})["items"]
         return {
             each["metadata"]["name"]: (each["metadata"]["labels"], each["metadata"].get("annotations") or {})
@@ -163,29 +167,28 @@ class World:
         }
 
     def _contents(self) -> dict[str, str]:
-        """Returns the content of each file in the claims' volumes."""
+        """Maps each file in the volumes of the claims to the file's content."""
         return {str(path.relative_to(self.files)): path.read_text() for path in self.files.rglob("*") if path.is_file()}
 
     def created(self, namespace: str, limits: Mapping[str, str]) -> ApiAnswer:
-        """Returns the API server's answer to a pod with these limits, which is not kept."""
+        """Creates a pod with these limits as a dry run, and returns the API server's response."""
         container = {"name": "main", "image": "app:1", "resources": {"limits": dict(limits)}}
         manifest = {"metadata": {"name": "tried"}, "spec": {"containers": [container]}}
         return self.api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", manifest)
 
     def stamp(self, namespace: str, limits: Mapping[str, str]) -> tuple[str | None, bool]:
-        """Returns the class that a new pod gets, and True if the stand-in changed this pod."""
+        """Returns the PriorityClass that a new pod gets, and True if the stand-in has changed the new pod."""
         body = self.created(namespace, limits).body
         metadata, spec = body.get("metadata", {}), body.get("spec", {})
         return spec.get("priorityClassName"), STAMPED in metadata.get("annotations", {})
 
     def stamped(self, app: str) -> tuple[str | None, bool]:
-        """Returns the class of the workload's pod, and True if the stand-in changed this pod."""
+        """Returns the PriorityClass of the workload's pod, and True if the stand-in has changed the pod."""
         pod = self.pod(app)
         return pod["spec"].get("priorityClassName"), STAMPED in pod["metadata"].get("annotations", {})
 
     def retire_the_stand_in(self) -> None:
-        """Makes the stand-in leave out namespaces in which a level of Pod Security is enforced, as with Kyverno's
-        `exclude`."""
+        """Makes the stand-in ignore namespaces with the label RETIRED_BY, as an `exclude` in a Kyverno policy does."""
         selector = {"matchExpressions": [{"key": RETIRED_BY, "operator": "DoesNotExist"}]}
         patch = {"spec": {"matchConstraints": {"namespaceSelector": selector}}}
         self.api.patch(f"{_POLICIES}/{STAND_IN}", patch, MERGE)
@@ -193,8 +196,10 @@ class World:
 
 @contextmanager
 def records_world(cluster: HeldCluster, files: Path) -> Iterator[World]:
-    """Creates everything, and deletes it after the block. During the block, only the real node of the local cluster has
-    a GPU."""
+    """Creates the objects of record 0000's cluster, and deletes the objects after the block.
+
+    During the block, the real node is the only node with a GPU.
+    """
     world = World(cluster, files)
     workloads = [(deployment_path(app).rpartition("/")[0], _deployment(app)) for app in USE_MIB]
     with _gpu(cluster) as script, made(cluster.api, _objects(files)):
@@ -211,8 +216,10 @@ def await_the_stand_in(world: World) -> None:
 
 @contextmanager
 def _gpu(cluster: HeldCluster) -> Iterator[Path]:
-    """Gives the real node a T4 that is time-sliced, and removes the simulated nodes with GPUs. Yields the fake NVML's
-    input file."""
+    """Gives the real node a time-sliced T4 during the block, and removes the simulated nodes with GPUs.
+
+    Yields the input file of the fake NVML.
+    """
     if not fake_nvml.can_build():
         pytest.skip("NO C COMPILER: the fake device cannot be built")
     api, libraries = cluster.api, node.gpu_libraries(cluster.folder)
@@ -231,7 +238,7 @@ def _gpu(cluster: HeldCluster) -> Iterator[Path]:
 
 
 def _offer(api: ClusterApi, slices: str | None, labels: Mapping[str, str | None]) -> None:
-    """Offers time slices on the real node, as NVIDIA's device plugin and feature discovery do."""
+    """Sets the labels and the number of time slices on the real node, as NVIDIA's components do."""
     api.patch(_NODE, {"metadata": {"labels": dict(labels)}})
     api.patch(f"{_NODE}/status", {"status": {"capacity": {GPU: slices}, "allocatable": {GPU: slices}}})
 
@@ -256,7 +263,7 @@ def _objects(files: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _volume(claim: str, folder: Path) -> dict[str, Any]:
-    """Returns a volume. Its files are deleted with its claim, as with most storage classes."""
+    """Returns a volume. Deleting its claim deletes the volume's files, as with most storage classes."""
     spec = {
         "capacity": {"storage": "1Gi"},
         "accessModes": ["ReadWriteOnce"],
@@ -273,14 +280,14 @@ def _claim(name: str) -> dict[str, Any]:
 
 
 def _deployment(app: str) -> dict[str, Any]:
-    """Returns a workload without a budget: it asks for a time slice."""
+    """Returns a workload without a budget. The workload requests a time slice."""
     made = card.deployment(app, {GPU: "1"}, replicas=1)
     spec = made["spec"]["template"]["spec"]
     spec["containers"][0]["command"][-2] = _MODEL
     mounts = []
     if claim := CLAIMS.get(app):
         mounts.append(("data", {"persistentVolumeClaim": {"claimName": claim}}))
-    if app == "android-emulator":  # /dev/null in place of /dev/kvm, which not every machine has
+    if app == "android-emulator":  # mounts /dev/null in place of /dev/kvm, because some machines lack /dev/kvm
         mounts.append(("kvm", {"hostPath": {"path": "/dev/null"}}))
     spec["volumes"] = [{"name": name, **source} for name, source in mounts]
     spec["containers"][0]["volumeMounts"] = [{"name": name, "mountPath": f"/mnt/{name}"} for name, _ in mounts]
@@ -288,7 +295,7 @@ def _deployment(app: str) -> dict[str, Any]:
 
 
 def _device_plugin() -> dict[str, Any]:
-    """Returns a DaemonSet that looks like NVIDIA's device plugin."""
+    """Returns a DaemonSet with the name and the fields of NVIDIA's device plugin, which runs an idle program."""
     labels = {"app": "nvidia-device-plugin-daemonset"}
     container = {
         "name": "nvidia-device-plugin",
@@ -309,7 +316,7 @@ def _device_plugin() -> dict[str, Any]:
 
 
 def _stand_in() -> dict[str, Any]:
-    """Returns record 0000's policy of Kyverno as a policy of the API server: each pod with a GPU gets a class."""
+    """Returns record 0000's Kyverno policy as a MutatingAdmissionPolicy, which gives each GPU pod a PriorityClass."""
     reaches = f"c.?resources.limits.orValue({{}}).exists(k, k == '{GPU}')"
     priority = "request.namespace == 'tts' ? 'tier-2-gpu' : 'gpu-workload'"
     patches = f"""
