@@ -26,7 +26,7 @@ Duration = Annotated[str, Form("a duration such as 30m or 1h30m", r"(?:[0-9]+(?:
 
 
 class RequeuingStrategySpec(Spec):
-    """How an evicted Job returns to its queue."""
+    """The order and the waiting times in which an evicted Job returns to its queue."""
 
     timestamp: Literal["Eviction", "Creation"] = Field(
         default="Eviction",

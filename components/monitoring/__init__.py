@@ -1,1 +1,1 @@
-"""Alerts, the dashboard, and the route to the channel that they are sent to."""
+"""Alerts, the dashboard, and the Alertmanager route to a Slack channel."""

@@ -1,4 +1,4 @@
-"""One alert with its examples, and the series of kube-state-metrics that rules share."""
+"""An alert with its examples, and PromQL for kube-state-metrics that several rules use."""
 
 import re
 from collections.abc import Mapping
@@ -7,22 +7,25 @@ from dataclasses import KW_ONLY, dataclass, field
 from components.base.manifest import Manifest
 from tenancy import names
 
-# A run succeeds each minute, within a few seconds, and Prometheus sees it up to two scrapes later. A single failed run
-# leaves 120 s between two successes. The alert fires within three minutes of the last success.
+# A successful run ends each minute, plus or minus a few seconds, and Prometheus scrapes it up to two intervals later.
+# With one failed run, 120 s pass between two successes. With this limit, the alert fires within three minutes of the
+# last success, but not for one failed run.
 SILENT_SECONDS = 165
-# The severity of an event: it is reported once, without a message when the alert ends.
+# The severity of an event. Alertmanager sends one message when the alert begins, and none when it ends.
 ONCE = "info"
 
-# Changes to the series of a healthy cluster (tests/support/healthy.py). The key selects series as in PromQL, or names a
-# new one. The value has a value for each minute, in promtool's notation.
+# Changes to the series of a healthy cluster (tests/support/healthy.py). A key selects series as in PromQL, or names a
+# new series. A value is the series' values for each minute, in promtool's notation.
 Example = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Alert:
-    """A rule with two examples: with `fires` this alert alone fires after 15 minutes, with `silent` it does not.
+    """An alerting rule with two examples. With the series `fires`, only this alert fires after 15 minutes. With the
+    series `silent`, it does not fire.
 
-    `stays` is the time that it keeps firing after its cause, so that an episode with gaps is reported once.
+    `stays` is keep_firing_for: the alert fires this long after its cause has ended, so that a cause with short gaps is
+    reported once.
     """
 
     name: str
@@ -38,7 +41,7 @@ class Alert:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def rule(self, run_book: str) -> Manifest:
-        """The alerting rule of Prometheus, with a link to its entry in the run book."""
+        """Returns the alerting rule for Prometheus, with a link to its entry in the run book."""
         return {
             "alert": self.name,
             "expr": self.expression,
@@ -54,15 +57,16 @@ class Alert:
 
 
 def allocatable(resource: str) -> str:
-    """PromQL: the resource by node, once for all replicas of kube-state-metrics."""
+    """Returns PromQL: the allocatable amount of the resource by node. Several replicas of kube-state-metrics count
+    once."""
     return f"max by (node) ({allocatable_series(resource)})"
 
 
 def allocatable_series(resource: str) -> str:
-    """PromQL: the resource that nodes advertise, as kube-state-metrics exports it."""
+    """Returns PromQL: the series of kube-state-metrics for the resource's allocatable amount."""
     return f'kube_node_status_allocatable{{resource="{sanitised(resource)}"}}'
 
 
 def sanitised(resource: str) -> str:
-    """A resource's name as kube-state-metrics writes it (SanitizeLabelName, internal/store/utils.go)."""
+    """Returns a resource's name as kube-state-metrics writes it (SanitizeLabelName, internal/store/utils.go)."""
     return re.sub(r"[^a-zA-Z0-9_]", "_", resource)

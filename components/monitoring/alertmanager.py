@@ -19,19 +19,20 @@ class SlackWebhook(Spec):
 
 
 class DigestSpec(Spec):
-    """AlertmanagerConfig: our alerts in groups, critical ones again each hour, others twice a day; a recycle is one
-    message."""
+    """The AlertmanagerConfig of the digest. Alerts are grouped. Critical alerts are repeated each hour, and other
+    alerts every 12 hours. A recycle is reported once."""
 
-    slack_webhook: SlackWebhook = Field(description="Where the webhook's URL is kept.")
+    slack_webhook: SlackWebhook = Field(description="The Secret with the webhook's URL.")
     channel: Annotated[str, Field(pattern=r"^#[^\s#]+$")] = Field(
-        default="#alerts", description="Channel of the messages.", examples=["#gpus"]
+        default="#alerts", description="Slack channel for the messages.", examples=["#gpus"]
     )
 
 
 def alertmanager_config(spec: DigestSpec, metadata: Manifest) -> Manifest:
-    """Returns the route for every alert with our label, from any namespace.
+    """Returns the AlertmanagerConfig with a route for all alerts with our label, from any namespace.
 
-    Alertmanager's alertmanagerConfigMatcherStrategy must not narrow it to the config's own namespace.
+    For this, Alertmanager's alertmanagerConfigMatcherStrategy must not limit the route to alerts from the
+    AlertmanagerConfig's namespace.
     """
     return {
         "apiVersion": "monitoring.coreos.com/v1alpha1",

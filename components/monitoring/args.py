@@ -16,31 +16,33 @@ from tenancy.ledger import Ledger
 
 
 class AlertsSpec(Spec):
-    """The rules and scrapes of Prometheus, and a dashboard for Grafana. The rules read kube-state-metrics as well."""
+    """Rules and scrapes for Prometheus, and a dashboard for Grafana. The rules also need the metrics of
+    kube-state-metrics."""
 
     needs: ClassVar[Mapping[str, str]] = {"exporter": "the alerts watch what the exporter measures"}
 
     operator: bool = Field(
         default=True,
-        description="false: no Prometheus Operator is there. `python -m stacks rules` and `scrapes` then write what "
-        "Prometheus reads.",
+        description="false: the cluster has no Prometheus Operator. `python -m stacks rules` and `python -m stacks "
+        "scrapes` then print the files for Prometheus.",
     )
     labels: Labels = Field(
         default_factory=dict,
-        description="Labels by which your Prometheus selects rules and monitors, for instance release: prometheus.",
+        description="Labels by which your Prometheus selects PrometheusRules and PodMonitors, for example release: "
+        "prometheus.",
         examples=[{"release": "prometheus"}],
     )
     run_book: HttpUrl | None = Field(
         default=None,
-        description="Address at which your people read docs/operations.md, for the links of alerts and dashboard.",
+        description="URL of your copy of docs/operations.md. The alerts and the dashboard link to it.",
         examples=["https://wiki.example.com/gpus"],
     )
     queue_wait_minutes: Annotated[int, Field(ge=1, le=10_080)] = Field(
         default=60,
-        description="Minutes that queued work waits, with idle quota, before an alert reports it.",
+        description="Minutes that Jobs wait in a queue with idle quota before an alert fires.",
         examples=[30],
     )
-    digest: DigestSpec | None = Field(default=None, description="A Slack channel for our alerts; default: none.")
+    digest: DigestSpec | None = Field(default=None, description="A Slack channel that gets the alerts. Default: none.")
 
     @field_validator("digest")
     @classmethod
@@ -58,10 +60,10 @@ class AlertsArgs:
     cluster: ClusterSpec
     ledger: Ledger
     cron_jobs: Sequence[str]
-    recycles_per_hour: int | None = None  # The watchdog's limit for a tenant, or None without a watchdog.
+    recycles_per_hour: int | None = None  # The recycle limit of each tenant, or None without a watchdog.
     places_by_device: bool = False
-    advertised: bool = True  # nodes advertise gpumem; False if seats are claimed
-    guards: Sequence[str] = ()  # DaemonSets
+    advertised: bool = True  # False if seats are claims, so that nodes advertise no gpumem
+    guards: Sequence[str] = ()  # The names of the guard's DaemonSets.
     host_memory: Sequence[HostMemoryPool] = ()
     kueue_namespace: str | None = None  # None without queues
 
@@ -74,6 +76,6 @@ class AlertsArgs:
         return self.spec.run_book or "docs/operations.md"
 
     def metadata(self, name: str = names.ALERTS) -> Manifest:
-        """Returns the metadata of an object, with the labels by which the Prometheus Operator selects objects."""
+        """Returns an object's metadata, with the labels by which the Prometheus Operator selects objects."""
         labels = names.labels("alerts", name) | self.spec.labels
         return {"name": name, "namespace": self.namespace, "labels": labels}

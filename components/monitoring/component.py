@@ -1,4 +1,4 @@
-"""The alerts with their scrapes and recordings, the dashboard, and the digest."""
+"""Declares the alerts with their scrapes and recording rules, the dashboard, and the digest."""
 
 import pulumi
 
@@ -10,13 +10,14 @@ from components.monitoring.pod_monitors import kueue_monitor, pod_monitor, sched
 from components.monitoring.rules import alerts
 from tenancy import names
 
-# Often enough that an agent's silence is reported within three minutes of the fault, also if a run that did not see the
-# fault succeeds some seconds later.
+# Short enough that an alert reports a failed agent within three minutes of the fault. This also holds if one more run
+# succeeds a few seconds after the fault.
 EVALUATION_SECONDS = 5
 
 
 def rule_groups(args: AlertsArgs) -> Manifest:
-    """Returns every alert, with its numbers from the ledger, and every recording, as a rule file of Prometheus."""
+    """Returns a rule file for Prometheus with every alert and every recording rule. The numbers in the alerts come from
+    the ledger."""
     rules = [alert.rule(args.run_book) for alert in alerts(args)]
     return {
         "groups": [
@@ -31,7 +32,7 @@ def rule_groups(args: AlertsArgs) -> Manifest:
 
 
 def prometheus_rule(args: AlertsArgs) -> Manifest:
-    """Returns the alerts and recordings as a PrometheusRule for the Prometheus Operator."""
+    """Returns the alerts and recording rules as a PrometheusRule for the Prometheus Operator."""
     return {
         "apiVersion": names.PROMETHEUS_OPERATOR_API,
         "kind": "PrometheusRule",
@@ -41,7 +42,7 @@ def prometheus_rule(args: AlertsArgs) -> Manifest:
 
 
 class Alerts(pulumi.ComponentResource):
-    """Declares the objects of the monitoring."""
+    """The objects for Prometheus, Alertmanager and Grafana."""
 
     def __init__(self, name: str, args: AlertsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Alerts"), name, {"cronJobs": list(args.cron_jobs)}, opts)

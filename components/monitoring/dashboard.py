@@ -1,7 +1,7 @@
 """The Grafana dashboard, as a ConfigMap for Grafana's sidecar.
 
-To change it, edit the dashboard in Grafana and save its JSON model as dashboard.json, without `id`, `version` and the
-run book.
+To change the dashboard, edit it in Grafana, and save its JSON model as dashboard.json. Remove `id`, `version` and the
+run book's links from the file.
 """
 
 import json
@@ -30,13 +30,14 @@ def dashboard(namespace: str, run_book: str) -> Manifest:
 
 
 def read() -> Manifest:
-    """Returns the dashboard as Grafana has it, without the run book."""
+    """Returns the dashboard's JSON model without the run book's links."""
     model: Manifest = json.loads(_MODEL.read_text(encoding="utf-8"))
     return model
 
 
 def _links(run_book: str) -> list[Manifest]:
-    """Returns the link to the run book. A path instead of an address would lead to Grafana's own server."""
+    """Returns the link to the run book, or no link if `run_book` is only a path. Grafana would open a path on its own
+    server."""
     if not run_book.startswith(("http://", "https://")):
         return []
     link = {"title": "Run book", "type": "link", "icon": "doc", "tooltip": "", "url": run_book, "targetBlank": True}

@@ -1,4 +1,4 @@
-"""The scrapes that the alerts need, as PodMonitors and as configuration of Prometheus."""
+"""The scrapes that the alerts need, as PodMonitors and as a configuration file for Prometheus."""
 
 import re
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from tenancy import names
 
 SCRAPE_SECONDS = 15
 _META = "__meta_kubernetes_"
-_KUEUE_METRICS = "metrics-service"  # the component of the Service in Kueue's chart
+_KUEUE_METRICS = "metrics-service"  # the label component of the Service in Kueue's chart
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 (a path)
 _NODE_AGENTS = (names.EXPORTER, names.GUARD)
 
 
 def pod_monitor(args: AlertsArgs) -> Manifest:
-    """Returns the scrape of the node agents' pods. Every sample has the node's name."""
+    """Returns the PodMonitor of the node agents. It adds the node's name to every sample."""
     agents = {"key": names.LABEL_NAME, "operator": "In", "values": [*_NODE_AGENTS]}
     relabelings = [
         {"sourceLabels": [f"{_META}pod_node_name"], "targetLabel": "node"},
-        # These labels name the agent's own pod. The sample's labels name the pod that the sample measures.
+        # These labels would name the agent's pod. In the samples, they name the measured pod.
         {"action": "labeldrop", "regex": "namespace|pod|container|endpoint"},
     ]
     namespace = names.node_agent_namespace(args.cluster.system_namespace)
@@ -29,15 +29,15 @@ def pod_monitor(args: AlertsArgs) -> Manifest:
 
 
 def scheduler_monitor(args: AlertsArgs) -> Manifest:
-    """Returns the scrape of the scheduler's extenders. Each series keeps the name of its pod, because only one pod
-    leads."""
+    """Returns the PodMonitor of the extenders. Each series keeps its pod's name, because only one of the pods is the
+    leader."""
     selector = {"matchLabels": {names.LABEL_NAME: names.SCHEDULER}}
     return _monitor(args.metadata(names.SCHEDULER), args.cluster.system_namespace, selector)
 
 
 def kueue_monitor(args: AlertsArgs, namespace: str) -> Manifest:
-    """Returns the scrape of Kueue's own metrics, as its chart declares the scrape. Kueue's certificate is its own, and
-    it asks the API server whether Prometheus' account may read /metrics."""
+    """Returns the ServiceMonitor for Kueue's metrics, like the one in Kueue's chart. Kueue's certificate is
+    self-signed. Kueue asks the API server whether Prometheus' account may read /metrics."""
     endpoint = {
         "port": "https",
         "scheme": "https",
@@ -58,7 +58,7 @@ def kueue_monitor(args: AlertsArgs, namespace: str) -> Manifest:
 
 
 def scrape_configs(args: AlertsArgs) -> Manifest:
-    """Returns the same scrapes as a file of Prometheus' `scrape_config_files`."""
+    """Returns the same scrapes as a file for `scrape_config_files` of Prometheus."""
     system = args.cluster.system_namespace
     node_agents = _scrape(
         names.ALERTS, names.node_agent_namespace(system), _NODE_AGENTS, {"node": f"{_META}pod_node_name"}
@@ -83,8 +83,8 @@ def _kueue_scrape(namespace: str) -> Manifest:
 
 
 def _scrape(job: str, namespace: str, agents: Sequence[str], labels: Manifest) -> Manifest:
-    """Returns a scrape of the agents' metrics ports. `labels` become labels of the samples, from the labels of
-    discovery."""
+    """Returns a scrape of the agents' metrics ports. `labels` maps each added label of the samples to the label of
+    service discovery with its value."""
     name = re.sub(r"[^a-zA-Z0-9_]", "_", names.LABEL_NAME)
     keep = {f"{_META}pod_label_{name}": "|".join(agents), f"{_META}pod_container_port_name": METRICS_PORT}
     kept = [{"source_labels": [label], "regex": regex, "action": "keep"} for label, regex in keep.items()]

@@ -1,4 +1,5 @@
-"""Records each tenant's promises and use by the minute. `kubectl gpumem bill` adds the recordings up over a month."""
+"""Recording rules for each tenant's promises and use in each minute. `kubectl gpumem bill` reads these recordings for a
+month."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,13 +8,14 @@ from tenancy import names
 
 INTERVAL_SECONDS = 60
 MEANINGS: Mapping[str, str] = {
-    names.RECORDED_SEATS: "The seats of the tenant, for `kubectl gpumem bill`.",
-    names.RECORDED_USED: "The use of the tenant's pods, for `kubectl gpumem bill`.",
+    names.RECORDED_SEATS: "Bytes of the tenant's seats in the pool, for `kubectl gpumem bill`.",
+    names.RECORDED_USED: "Bytes that the tenant's pods use in the pool, for `kubectl gpumem bill`.",
 }
 
 
 def recordings() -> Iterator[Manifest]:
-    """Returns the recordings, by tenant and pool. All exporters of a pool serve its seats, so each seat counts once."""
+    """Yields the recording rules, by tenant and pool. All exporters of a pool serve the pool's seats, so `max` counts
+    each seat once."""
     seats = f"max by (tenant, pool, seat) ({names.METRIC_SEAT})"
     yield {"record": names.RECORDED_SEATS, "expr": f"sum by (tenant, pool) ({seats})"}
     used = f'max by (namespace, pod_uid, container, node, uuid) ({names.METRIC_POD_USED}{{namespace!=""}})'

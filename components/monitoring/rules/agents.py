@@ -1,4 +1,5 @@
-"""Alerts on the agents' runs. They fire on the last successful run, never on the existence of a pod."""
+"""Alerts on the agents' runs. They compare the time of the last successful run, because an existing pod proves
+nothing."""
 
 from collections.abc import Iterator
 
@@ -6,12 +7,13 @@ from components.monitoring.alert import SILENT_SECONDS, Alert
 from components.monitoring.args import AlertsArgs
 from tenancy import names
 
-# From a new CronJob to its first completed run on record: up to a minute, the run, a scrape.
+# The longest time from a new CronJob to its first completed run in Prometheus: one minute, the run, and a scrape.
 UNSEEN_SECONDS = 160
 
 
 def rules(args: AlertsArgs) -> Iterator[Alert]:
-    """Two alerts for each CronJob, since a missing heartbeat may also mean that Prometheus has just started."""
+    """Yields two alerts for each CronJob. A missing heartbeat has an alert of its own, because Prometheus may have just
+    started."""
     for cron_job in args.cron_jobs:
         yield from _silent(cron_job, args.cluster.system_namespace)
 
@@ -21,13 +23,14 @@ def _silent(cron_job: str, namespace: str) -> Iterator[Alert]:
     look = f"kubectl -n {namespace} get jobs,pods -l {names.LABEL_NAME}={cron_job}"
     yield Alert(
         "GpuAgentSilent",
-        # abs: a heartbeat in the future shows a wrong clock, and would hide the silence for as long.
+        # `abs` also fires for a heartbeat in the future, which shows a wrong clock. Without `abs`, such a heartbeat
+        # would hide a failed agent.
         f"abs(time() - max by (namespace, cronjob) ({series})) > {SILENT_SECONDS}",
         hold="0s",
         severity="critical",
         labels={"cronjob": cron_job},
         summary=f"{cron_job} has not completed a run for {SILENT_SECONDS} s",
-        description=f"A healthy agent completes a run each minute. Read its last Jobs and their logs: {look}.",
+        description=f"A healthy agent completes a run each minute. Read the agent's last Jobs and their logs: {look}.",
         fires={series: "0x30"},
         silent={series: "0+60x12 780x17"},
     )
@@ -37,10 +40,10 @@ def _silent(cron_job: str, namespace: str) -> Iterator[Alert]:
         hold=f"{UNSEEN_SECONDS}s",
         severity="critical",
         labels={"cronjob": cron_job},
-        summary=f"No completed run of {cron_job} is on record",
+        summary=f"Prometheus has no completed run of {cron_job}",
         description=(
-            f"The CronJob never completed a run ({look}), it was deleted, or Prometheus does not scrape "
-            "kube-state-metrics. In the last case the alerts on the agents' runs cannot fire."
+            f"The CronJob never completed a run ({look}), or it was deleted, or Prometheus does not scrape "
+            "kube-state-metrics. Without kube-state-metrics, the alerts on the agents' runs cannot fire."
         ),
         fires={series: "_x30"},
         silent={series: "_x13 780+60x17"},

@@ -8,7 +8,7 @@ from components.monitoring.args import AlertsArgs
 from tenancy import names
 from tenancy.ledger import Ledger
 
-# kube-state-metrics exports this until the pod has a node, except while a scheduling gate holds the pod.
+# kube-state-metrics exports this series until the pod has a node. A pod with a scheduling gate has no such series.
 _UNSCHEDULABLE = "kube_pod_status_unschedulable"
 _OF_CHAT = f'{_UNSCHEDULABLE}{{namespace="chat", pod="chat-0"}}'
 
@@ -23,7 +23,8 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
 
 
 def _drift(ledger: Ledger) -> Alert:
-    """Judges each node, so that two errors do not cancel. The number of nodes counts only if every node is right."""
+    """Fires for a node with a wrong capacity, so that two errors do not cancel each other. The alert compares the
+    number of nodes only if every node's capacity is right."""
     shown, nodes = allocatable(ledger.names.gpumem), Counter[int]()
     for pool in ledger.shared_pools:
         nodes[pool.node_mib] += pool.nodes
@@ -38,13 +39,14 @@ def _drift(ledger: Ledger) -> Alert:
         hold="3m",
         severity="critical",
         summary=(
-            "{{ if $labels.node }}{{ $labels.node }} advertises {{ $value }} MiB, which fits no pool"
-            "{{ else }}{{ $value }} nodes advertise the memory of a pool, but the pools declare another number{{ end }}"
+            "{{ if $labels.node }}{{ $labels.node }} advertises {{ $value }} MiB of GPU memory, but no pool declares "
+            "this size{{ else }}{{ $value }} nodes advertise the memory of a pool, but the pools declare another "
+            "number{{ end }}"
         ),
         description=(
             f"{names.RECONCILE} keeps {wanted} of {ledger.names.gpumem}. Possible causes: a node is missing, there is "
-            f"one too many, its labels{by} changed, it refuses the write, or its bound pods hold more than the ledger "
-            f"gives. Read the log of {names.RECONCILE} and the node's Events."
+            f"an additional node, a node's labels{by} changed, the API server refuses the write, or the bound pods of "
+            f"a node hold more than the ledger gives. Read the log of {names.RECONCILE} and the node's Events."
         ),
         fires={allocatable_series(ledger.names.gpumem): "1x30"},
         silent={allocatable_series(ledger.names.gpumem): f"{min(nodes)}x12 1x17"},
@@ -97,8 +99,8 @@ def _full() -> Alert:
         severity="warning",
         summary="Pool {{ $labels.pool }} has no memory left to promise",
         description=(
-            "{{ $value | humanize1024 }}B are promised: all advertised memory. A new resident needs a lower seat of "
-            "another one, or another device. make chart draws all seats."
+            "{{ $value | humanize1024 }}B are promised, which is the pool's whole advertised memory. For a new "
+            "resident, lower another resident's seat or add a device. make chart draws all seats."
         ),
         fires={names.METRIC_POOL_PROMISED: "2x30", names.METRIC_POOL_ADVERTISED: "2x30"},
         silent={names.METRIC_POOL_PROMISED: "1x30", names.METRIC_POOL_ADVERTISED: "2x30"},

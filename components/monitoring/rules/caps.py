@@ -1,4 +1,4 @@
-"""Alerts on the driver's caps: containers without their cap, and nodes that cannot cap."""
+"""Alerts on the driver's caps: containers without their cap, and nodes that cannot enforce caps."""
 
 from collections.abc import Iterator
 
@@ -13,17 +13,18 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
     yield Alert(
         "GpuCapMissing",
         f"max by (node, namespace, pod, container, reason) ({names.METRIC_CAPPED} == bool 0) > 0",
-        # Within a minute of the reading, but not for the two scrapes after a restart: a new group under the old id.
+        # The alert fires within a minute of the reading. It stays silent for the two scrapes after a container's
+        # restart, when the new control group still has the old container's ID.
         hold="20s",
         severity="critical",
         summary=(
-            "The driver does not hold {{ $labels.namespace }}/{{ $labels.pod }} ({{ $labels.container }}) on "
-            "{{ $labels.node }} to its budget: {{ $labels.reason }}"
+            "The driver does not enforce the budget of container {{ $labels.container }} of "
+            "{{ $labels.namespace }}/{{ $labels.pod }} on {{ $labels.node }}: {{ $labels.reason }}"
         ),
         description=(
-            "Its pool has enforce: driver, but NVML's limit of its control group is not its gpumem. The container may "
-            "take memory that others were promised, and the watchdog treats it like one in a pool without enforce. The "
-            "run book explains the reason."
+            "The container's pool has enforce: driver, but NVML's limit for its control group is not its gpumem. The "
+            "container may take memory that is promised to other pods. The watchdog treats it like a container in a "
+            "pool without enforce. The run book explains the reason."
         ),
         fires={f'{names.METRIC_CAPPED}{{node="a", pod="chat-0"}}': "0x30"},
         silent={f'{names.METRIC_CAPPED}{{node="a", pod="chat-0"}}': "1x30"},
@@ -33,11 +34,11 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
         f"max by (node, reason) ({names.METRIC_CAN_CAP} == bool 0) > 0",
         hold="1m",
         severity="warning",
-        summary="{{ $labels.node }} cannot hold containers to their GPU memory: {{ $labels.reason }}",
+        summary="The driver of {{ $labels.node }} cannot enforce GPU memory budgets: {{ $labels.reason }}",
         description=(
-            "Its pool has enforce: driver. With require_cap, new pods with a budget are kept off the node. If it is "
-            "off, a container with a cap may fail to start. Upgrade the node to the needs of its pool, or remove "
-            "enforce."
+            "The node's pool has enforce: driver. With require_cap: true, no new pod with a budget gets this node. "
+            "With require_cap: false, a container with a cap may fail to start. Upgrade the node as the pool needs, "
+            "or remove enforce from the pool."
         ),
         fires={f'{names.METRIC_CAN_CAP}{{node="a"}}': "0x30"},
         silent={f'{names.METRIC_CAN_CAP}{{node="a"}}': "1x30"},

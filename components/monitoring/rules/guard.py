@@ -1,4 +1,5 @@
-"""Alerts on the guard: it is missing, cannot change a pod, cannot see a pod, or gets no events from the API."""
+"""Alerts for four faults of the guard: it is missing, cannot change a pod, cannot see a pod, or gets no events from the
+API server."""
 
 from collections.abc import Iterator
 
@@ -23,12 +24,11 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
         f"(sum(max by (daemonset) ({wanted})) or vector({len(daemon_sets)})) > {guards}",
         hold="2m",
         severity="critical",
-        summary="{{ $value }} nodes should have a guard, but fewer have one",
+        summary="{{ $value }} nodes should run a guard, but fewer do",
         description=(
-            "A process that starts on a node without a guard keeps the kubelet's oom_score_adj. When memory runs out, "
-            f"the kernel may kill it before any disposable pod. Read the pods of {', '.join(daemon_sets)} in "
-            f"{namespace}, "
-            "and their logs."
+            "A process that starts on a node without a guard keeps the kubelet's oom_score_adj. When host memory "
+            "runs out, the kernel may kill this process before any disposable pod. Read the pods of "
+            f"{', '.join(daemon_sets)} in {namespace}, and their logs."
         ),
         fires={names.METRIC_GUARD_API_AGE: "_x30"},
         silent={names.METRIC_GUARD_API_AGE: "30x13 stale 30x16"},
@@ -38,10 +38,12 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
         f"max by (node, namespace, pod) ({names.METRIC_GUARD_UNHELD}) > 0",
         hold="1m",
         severity="critical",
-        summary="{{ $labels.namespace }}/{{ $labels.pod }} on {{ $labels.node }} is not protected",
+        summary="{{ $labels.namespace }}/{{ $labels.pod }} on {{ $labels.node }} is not protected from the kernel's "
+        "OOM killer",
         description=(
-            "The guard cannot lower the oom_score_adj of {{ $value }} of its processes. When memory runs out, the "
-            "kernel may kill the pod before any disposable pod. The guard's log and the pod's Events have the reason."
+            "The guard cannot lower the oom_score_adj of {{ $value }} of the pod's processes. When host memory runs "
+            "out, the kernel may kill the pod before any disposable pod. The guard's log and the pod's Events have "
+            "the reason."
         ),
         fires={names.METRIC_GUARD_UNHELD: "1x30"},
         silent={names.METRIC_GUARD_UNHELD: "1x13 0x16"},
@@ -54,12 +56,12 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
         hold="2m",
         severity="critical",
         summary=(
-            "The guard of {{ $labels.node }} finds no process of {{ $labels.namespace }}/{{ $labels.pod }}, which runs "
-            "there"
+            "The guard of {{ $labels.node }} finds no process of the running pod "
+            "{{ $labels.namespace }}/{{ $labels.pod }}"
         ),
         description=(
-            "The guard finds processes by control groups with the pod's UID. A sandbox of gVisor or Kata hides them. "
-            "When memory runs out, the kernel may kill the pod before any disposable pod."
+            "The guard finds processes by control groups with the pod's UID. A sandbox of gVisor or Kata hides a "
+            "pod's processes. When host memory runs out, the kernel may kill the pod before any disposable pod."
         ),
         fires={names.METRIC_GUARD_HELD: "0x30", names.METRIC_GUARD_UNHELD: "0x30", _RUNS: "1x30"},
         silent={names.METRIC_GUARD_HELD: "0x30", names.METRIC_GUARD_UNHELD: "0x30", _RUNS: "0x30"},
@@ -69,10 +71,11 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
         f"max by (node) ({names.METRIC_GUARD_API_AGE}) > {STALE_SECONDS}",
         hold="2m",
         severity="warning",
-        summary="The guard of {{ $labels.node }} has had no answer from the API for {{ $value | humanizeDuration }}",
+        summary="The guard of {{ $labels.node }} has had no response from the API server for "
+        "{{ $value | humanizeDuration }}",
         description=(
-            "It still protects the pods that it knows. Newer pods keep the kubelet's oom_score_adj. Read the guard's "
-            "log."
+            "The guard still protects the pods that it knows. Newer pods keep the kubelet's oom_score_adj. Read the "
+            "guard's log."
         ),
         fires={names.METRIC_GUARD_API_AGE: "30+60x30"},
         silent={names.METRIC_GUARD_API_AGE: f"{STALE_SECONDS}x30"},

@@ -1,6 +1,8 @@
-"""Alerts on memory pools' nodes with pods that the preview's proof did not count, or without pods that it needs.
+"""Alerts on nodes of memory pools: a node runs a pod that the preview's proof did not count, or lacks the disposable
+pod that the proof needs.
 
-The workloads show which nodes are a pool's, because kube-state-metrics exports no labels of nodes by default.
+The rules find a pool's nodes by the pool's running workloads, because kube-state-metrics exports no node labels by
+default.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +12,7 @@ from components.monitoring.args import AlertsArgs
 from tenancy.host_memory.pool import Disposable, Workload
 
 _RUNNING = 'on (namespace, pod) (max by (namespace, pod) (kube_pod_status_phase{phase="Running"}) == 1)'
-# These pods run on every node, and use the memory outside allocatable.
+# Pods of DaemonSets and static pods. They run on every node, and use memory outside of allocatable.
 _OF_THE_NODE = 'max by (namespace, pod) (kube_pod_info{created_by_kind=~"DaemonSet|Node"})'
 
 
@@ -26,10 +28,11 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
             f"{_nodes_of(workloads)} unless on (node) {_nodes_of(disposable)}",
             hold="2m",
             severity="critical",
-            summary="{{ $labels.node }} has oversubscribed memory and no disposable pod",
+            summary="{{ $labels.node }} has oversubscribed host memory and no disposable pod",
             description=(
-                "{{ $value }} pods there may take more memory than they reserve. If memory runs out, the kernel kills "
-                "one of them, because the node has no disposable pod. Run one there, or move the pods with peaks."
+                "{{ $value }} pods on this node may use more host memory than they request. If it runs out, the "
+                "kernel kills one of these pods, because the node has no disposable pod. Run a disposable pod there, "
+                "or move these pods."
             ),
             fires=_runs(workloads[0]),
             silent=with_disposable,
@@ -50,12 +53,13 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
         hold="10m",
         severity="warning",
         summary=(
-            "{{ $labels.namespace }}/{{ $labels.pod }} may take memory on {{ $labels.node }} outside the proof of its "
-            "pool"
+            "{{ $labels.namespace }}/{{ $labels.pod }} on {{ $labels.node }} may use more host memory than it "
+            "requests, and is in no memory pool"
         ),
         description=(
-            "It reserves {{ $value | humanize1024 }}B, may hold more, and is in no memory pool. The proof of the node "
-            "leaves it out. Declare it under memory_pools, make its request and limit equal, or move it."
+            "The pod requests {{ $value | humanize1024 }}B of host memory and may use more. The preview's proof of "
+            "the node does not count this pod. Declare it under memory_pools, make its request and limit equal, or "
+            "move it to another node."
         ),
         fires=guest,
         silent={**guest, f'{asked}_limits{{{stranger}, resource="memory"}}': "1024x30"},
@@ -63,7 +67,8 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
 
 
 def _bursting() -> str:
-    """PromQL: the requests of pods that may hold more. Pods without a request are killed first and do not count."""
+    """Returns PromQL: the host memory requests of pods that may use more than their request. Pods without a request do
+    not count, because the kernel kills them first."""
     on = "on (namespace, pod, container)"
     asked, limited = (
         f'max by (namespace, pod, container, node) (kube_pod_container_resource_{part}{{resource="memory"}})'
@@ -73,7 +78,7 @@ def _bursting() -> str:
 
 
 def _runs(member: Workload | Disposable) -> Example:
-    """Returns an example's series: a pod of the member runs on node n."""
+    """Returns series for an example: a pod of this workload runs on node n."""
     pod = f'namespace="{member.tenant}", pod="{member.name}"'
     return {
         f'kube_pod_info{{{pod}, node="n", priority_class="{member.priority}"}}': "1x30",
@@ -82,7 +87,7 @@ def _runs(member: Workload | Disposable) -> Example:
 
 
 def _nodes_of(members: Iterable[Workload | Disposable]) -> str:
-    """Returns PromQL: the number of these members' running pods, by node."""
+    """Returns PromQL: the number of running pods of these workloads, by node."""
     pods = sorted({(member.tenant, member.priority) for member in members})
     of = " or ".join(
         f'max by (node, namespace, pod) (kube_pod_info{{namespace="{tenant}", priority_class="{priority}", node!=""}})'

@@ -1,4 +1,4 @@
-"""Alerts on Kueue and its queues. They read Kueue's own metrics, kube-state-metrics and the API server's metrics."""
+"""Alerts on Kueue and its queues. They use the metrics of Kueue, kube-state-metrics and the API server."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from components.monitoring.args import AlertsArgs
 from tenancy.names import GPU
 
 _STOPPED_HOLD = "15m"
-# The webhooks of Kueue. Other programs built with the same framework have webhooks with such names too.
+# The names of Kueue's webhooks. Other programs that are built with the same framework have webhooks with similar names.
 _WEBHOOKS = (
     "[mv](job|jobset|pod|deployment|statefulset|leaderworkerset|rayjob|raycluster|trainjob|mpijob|workload).kb.io"
 )
@@ -34,8 +34,9 @@ def _down(namespace: str) -> Alert:
         severity="critical",
         summary="No pod of Kueue is available",
         description=(
-            "Work of queue tenants does not start, and the API server refuses new work there, because Kueue's webhooks "
-            f"do not answer. Running work continues. Check: kubectl -n {namespace} get pods, and its logs."
+            "Jobs of queue tenants do not start. The API server refuses new Jobs in their namespaces, because "
+            f"Kueue's webhooks do not respond. Running Jobs continue. Check: kubectl -n {namespace} get pods, and its "
+            "logs."
         ),
         fires={f'kube_deployment_status_replicas_available{{namespace="{namespace}"}}': "0x30"},
         silent={f'kube_deployment_status_replicas_available{{namespace="{namespace}"}}': "1x12 0 0 1x16"},
@@ -52,8 +53,9 @@ def _webhook_failing(namespace: str) -> Alert:
         severity="critical",
         summary="The API server cannot call Kueue's webhook {{ $labels.name }}",
         description=(
-            "It refuses work of queue tenants meanwhile. A wrong certificate, a NetworkPolicy or an overloaded Kueue "
-            f"does this. Check: kubectl -n {namespace} logs deployment/kueue-controller-manager."
+            "In this time the API server refuses new Jobs of queue tenants. Possible causes: a wrong certificate, a "
+            f"NetworkPolicy, or an overloaded Kueue. Check: kubectl -n {namespace} logs "
+            "deployment/kueue-controller-manager."
         ),
         fires={example: "0+1x30"},
         silent={example: "7x30"},
@@ -66,10 +68,11 @@ def _stopped() -> Alert:
         'max by (cluster_queue) (kueue_cluster_queue_status{status="active"}) == 0',
         hold=_STOPPED_HOLD,
         severity="warning",
-        summary="ClusterQueue {{ $labels.cluster_queue }} admits nothing",
+        summary="ClusterQueue {{ $labels.cluster_queue }} admits no Job",
         description=(
-            "It has a stop_policy, or names a flavor, a topology or an admission check that does not exist. Its "
-            "condition Active has the reason: kubectl describe clusterqueue {{ $labels.cluster_queue }}."
+            "The ClusterQueue has a stop_policy, or names a flavor, a topology or an admission check that does not "
+            "exist. Its condition Active states the reason: kubectl describe clusterqueue "
+            "{{ $labels.cluster_queue }}."
         ),
         fires={'kueue_cluster_queue_status{status="active"}': "0x30"},
         silent={'kueue_cluster_queue_status{status="active"}': "0x10 1x20"},
@@ -77,17 +80,20 @@ def _stopped() -> Alert:
 
 
 def _waits(minutes: int) -> Alert:
-    """Compares all that waits with the room. So it is silent while a part of what waits cannot have room."""
+    """Compares the GPUs of all waiting Jobs with the idle quota. So the alert does not fire if the idle quota is enough
+    for some of the Jobs only."""
     pending = f'max by (cluster_queue) (kueue_cluster_queue_resource_pending{{resource="{GPU}"}})'
     return Alert(
         "GpuQueueWaits",
         f"{pending} > 0 and {_own_room()} >= {pending} and {_cohort_room()} >= {pending}",
         hold=f"{minutes}m",
         severity="warning",
-        summary="Work for {{ $value }} GPUs waits in ClusterQueue {{ $labels.cluster_queue }} while quota is idle",
+        summary="Jobs for {{ $value }} GPUs wait in ClusterQueue {{ $labels.cluster_queue }} although it has idle "
+        "quota",
         description=(
-            f"It waits for {minutes} minutes although its queue may hand out as much. Its Workloads have the reason in "
-            "their condition QuotaReserved: kubectl get workloads -A, and kubectl gpumem why."
+            f"They have waited for {minutes} minutes, although the ClusterQueue may hand out enough GPUs. The "
+            "condition QuotaReserved of their Workloads states the reason: kubectl get workloads -A, and kubectl "
+            "gpumem why."
         ),
         fires={f'kueue_cluster_queue_resource_pending{{resource="{GPU}"}}': "1x30"},
         silent={
@@ -98,13 +104,14 @@ def _waits(minutes: int) -> Alert:
 
 
 def _own_room() -> str:
-    """PromQL: the GPUs that a ClusterQueue may still hand out by its own quota and its borrowing limit."""
+    """Returns PromQL: the GPUs that a ClusterQueue may still hand out by its quota and its borrowing limit."""
     parts = [_of_queue(each) for each in ("nominal_quota", "borrowing_limit", "resource_reservation")]
     return f"(sum by (cluster_queue) ({parts[0]} + {parts[1]} - {parts[2]}))"
 
 
 def _cohort_room() -> str:
-    """PromQL: the idle GPUs of each ClusterQueue's cohort. A queue without a cohort is a cohort of its own."""
+    """Returns PromQL: the idle GPUs of each ClusterQueue's cohort. A ClusterQueue without a cohort counts as a
+    cohort."""
     joined, alone = (_idle(chosen) for chosen in ('cohort!=""', 'cohort=""'))
     idle = f'({joined} or label_replace({alone}, "cohort", "$1/", "cluster_queue", "(.*)"))'
     queues = f"group by (cluster_queue, cohort) ({idle})"
@@ -116,7 +123,7 @@ def _idle(chosen: str) -> str:
 
 
 def _of_queue(metric: str, chosen: str = "") -> str:
-    """PromQL: the metric by flavor, once for all replicas of Kueue."""
+    """Returns PromQL: the metric by flavor. Several replicas of Kueue count once."""
     labels = ", ".join(filter(None, (f'resource="{GPU}"', chosen)))
     return f"max by (cluster_queue, cohort, flavor) (kueue_cluster_queue_{metric}{{{labels}}})"
 
@@ -131,10 +138,12 @@ def _starves(minutes: int) -> Alert:
         f"({waits} unless {runs}) and on () ({others})",
         hold=f"{minutes}m",
         severity="warning",
-        summary="LocalQueue {{ $labels.namespace }}/{{ $labels.name }} gets nothing, and others do",
+        summary="No Job of LocalQueue {{ $labels.namespace }}/{{ $labels.name }} is admitted, while Jobs of other "
+        "LocalQueues are",
         description=(
-            f"{{{{ $value }}}} workloads wait for {minutes} minutes, none of this queue runs, and Kueue admits work of "
-            "other queues. Give teams weights or an admission_scope, or a ClusterQueue each: kubectl gpumem who."
+            f"{{{{ $value }}}} Workloads of this LocalQueue have waited for {minutes} minutes, and none runs. "
+            "Meanwhile, Kueue admits Workloads of other LocalQueues. Give the teams weights, an admission_scope, or "
+            "a ClusterQueue each: kubectl gpumem who."
         ),
         fires={
             "kueue_local_queue_pending_workloads": "3x30",

@@ -24,11 +24,11 @@ def _down(namespace: str) -> Alert:
         f"absent({names.METRIC_EXTENDER_LEADING} == 1 and {names.METRIC_EXTENDER_READY} == 1)",
         hold="2m",
         severity="critical",
-        summary=f"No pod of {names.SCHEDULER} places pods",
+        summary=f"No pod of the Deployment {names.SCHEDULER} places pods",
         description=(
-            f"No pod of it is both the leader and ready, so pods with GPU memory wait. Running pods continue. Check: "
-            f"kubectl -n {namespace} get pods,lease -l {names.LABEL_NAME}={names.SCHEDULER}, and the logs of both "
-            "containers."
+            "No pod of this Deployment is the leader and ready, so new pods with GPU memory wait. Running pods "
+            f"continue. Check: kubectl -n {namespace} get pods,lease -l {names.LABEL_NAME}={names.SCHEDULER}, and the "
+            "logs of both containers."
         ),
         fires={names.METRIC_EXTENDER_LEADING: "0x30"},
         silent={names.METRIC_EXTENDER_LEADING: "1x12 0 1x16"},
@@ -36,16 +36,16 @@ def _down(namespace: str) -> Alert:
 
 
 def _drift(namespace: str) -> Alert:
-    """Use outside of any pod (`outside`) has its own alerts."""
+    """Ignores the kind `outside`, which is memory in use outside of pods, because other alerts report it."""
     return Alert(
         "GpuPlacementDrift",
         f'max by (kind) ({names.METRIC_EXTENDER_DRIFT}{{kind!="outside"}}) > 0',
         hold="10m",
         severity="warning",
-        summary="{{ $value }} pods or devices are {{ $labels.kind }} in the extender's cache",
+        summary="The extender's cache is wrong about {{ $value }} pods or devices: {{ $labels.kind }}",
         description=(
-            f"The cache of the extender differs from the pods or their devices. Its log names them: kubectl -n "
-            f"{namespace} logs -l {names.LABEL_NAME}={names.SCHEDULER} -c extender."
+            "The cache of the extender differs from the pods or their devices. The extender's log names them: "
+            f"kubectl -n {namespace} logs -l {names.LABEL_NAME}={names.SCHEDULER} -c extender."
         ),
         fires={f'{names.METRIC_EXTENDER_DRIFT}{{kind="unplaced"}}': "1x30"},
         silent={f'{names.METRIC_EXTENDER_DRIFT}{{kind="outside"}}': "1x30"},
@@ -53,7 +53,8 @@ def _drift(namespace: str) -> Alert:
 
 
 def _refused_by_use(floor_mib: int) -> Alert:
-    """Compares with the smallest floor of all pools: it may report less, but never falsely."""
+    """Compares with the smallest floor of all pools. The alert may miss a case with a larger floor, but each alert has
+    a cause."""
     left = f"max by (node, gpu, uuid) ({names.METRIC_EXTENDER_OFFERED} - {names.METRIC_EXTENDER_ALLOCATED})"
     measured = f"max by (uuid) ({names.METRIC_DEVICE_FREE}) - {floor_mib * MIB}"
     waiting = f"max({names.METRIC_EXTENDER_WAITING}) > 0"
@@ -63,28 +64,29 @@ def _refused_by_use(floor_mib: int) -> Alert:
         hold="10m",
         severity="warning",
         summary=(
-            "Pods wait although GPU {{ $labels.gpu }} of {{ $labels.node }} has {{ $value | humanize1024 }}B by the "
-            "ledger"
+            "Pods wait although GPU {{ $labels.gpu }} of {{ $labels.node }} has {{ $value | humanize1024 }}B free by "
+            "the ledger"
         ),
         description=(
-            "The memory is free by the ledger but in use by measurement: a pod uses the device without a budget or "
-            "beyond it. GpuPodOverBudget and GpuUndeclaredUser name the pod."
+            "The memory is free by the ledger, but processes use it. A pod uses the device without a budget, or uses "
+            "more than its budget. GpuPodOverBudget and GpuUndeclaredUser name the pod."
         ),
         fires={names.METRIC_EXTENDER_WAITING: "1x30"},
         silent={names.METRIC_EXTENDER_WAITING: "1x30", names.METRIC_EXTENDER_ALLOCATED: f"{14000 * MIB}x30"},
     )
 
 
-# Longer than one seat is held back, so it fires for seats one after the other, or for one that fails to load.
+# The alert's hold is longer than the extender delays one seat. So it fires if several seats wait one after the other,
+# or if a seat's pod fails to load its model.
 _SEAT_HELD = Alert(
     "GpuSeatHeldBack",
     f"max by (pool) ({names.METRIC_EXTENDER_HELD_SEATS}) > 0",
     hold="2m",
     severity="warning",
-    summary="{{ $value }} seats of pool {{ $labels.pool }} wait for memory that others use",
+    summary="{{ $value }} seats of pool {{ $labels.pool }} wait for memory that other pods use",
     description=(
-        "The ledger has room for them, but memory in use keeps them from loading. Gates close and the watchdog "
-        "recycles for them. Their Events name the pods over their budgets: kubectl get events -A --field-selector "
+        "By the ledger these seats fit, but their memory is in use. Gates close and the watchdog recycles to free "
+        "it. The seats' Events name the pods over their budgets: kubectl get events -A --field-selector "
         f"reason={names.EVENT_SEAT_HELD}."
     ),
     fires={names.METRIC_EXTENDER_HELD_SEATS: "1x30"},
@@ -96,11 +98,11 @@ _SEAT_OVERCROWDED = Alert(
     f"sum by (pool) (increase({names.METRIC_EXTENDER_OVERCROWDED}[15m])) > 0",
     hold="0s",
     severity="critical",
-    summary="A seat of pool {{ $labels.pool }} was placed on memory that others use",
+    summary="A pod with a seat of pool {{ $labels.pool }} was placed on a device where other pods use its memory",
     description=(
-        "The memory was not freed in time. The new pod may fail to load until a pod over its budget gives memory back. "
-        f"The Event names that pod: kubectl get events -A --field-selector reason={names.EVENT_SEAT_OVERCROWDED}. "
-        "Delete it, or lower its use."
+        "The memory was not freed in time. The new pod may fail to load its model until a pod over its budget frees "
+        "memory. The Event names the pod over its budget: kubectl get events -A --field-selector "
+        f"reason={names.EVENT_SEAT_OVERCROWDED}. Delete that pod, or lower its use."
     ),
     fires={names.METRIC_EXTENDER_OVERCROWDED: "0x10 1x20"},
     silent={names.METRIC_EXTENDER_OVERCROWDED: "1x30"},

@@ -1,4 +1,4 @@
-"""Alerts on the exporter's readings: missing or wrong readings, little free memory, and use beyond budgets."""
+"""Alerts on the exporters' readings: missing or wrong readings, too little free memory, and use beyond budgets."""
 
 from collections.abc import Iterator, Sequence
 
@@ -34,10 +34,12 @@ def _advertising(args: AlertsArgs) -> str | None:
 
 
 def _missing(pools: Sequence[Pool], namespace: str, advertising: str | None) -> Alert:
-    """Fires for devices without a reading. A failed reading is a failed scrape, so it shows as a missing device too.
+    """Fires for devices without a reading. If the exporter cannot read a node's devices, its scrape fails, so these
+    devices are missing too.
 
-    Each node is judged, so that a node too many cannot hide a dead one. The sum covers devices of unknown nodes. A node
-    that lost its labels advertises its capacity for minutes, but the watchdog recycles no pod there.
+    The expression judges each node, so that an additional node cannot hide a missing one. The sum covers nodes that
+    Prometheus does not know. A node that lost its labels still advertises its capacity for some minutes, but the
+    watchdog recycles no pod there.
     """
     devices, free = sum(pool.gpus for pool in pools), names.METRIC_DEVICE_FREE
     exporters = f'kube_pod_info{{namespace="{namespace}", created_by_name="{names.EXPORTER}", node!=""}}'
@@ -71,9 +73,9 @@ def _missing(pools: Sequence[Pool], namespace: str, advertising: str | None) -> 
 
 
 def _frozen() -> Alert:
-    """Fires for an age that stands still, for readings of pods that are gone, and for an old reading.
+    """Fires for a reading with a constant age, for readings of pods that no longer exist, and for an old reading.
 
-    The age of a real exporter differs by milliseconds from scrape to scrape, also on an idle device.
+    A working exporter's age of its reading differs by milliseconds between scrapes, also on an idle device.
     """
     age, phase = names.METRIC_SAMPLE_AGE, "kube_pod_status_phase"
     stands = f"max by (node) (changes({age}[1m])) == 0 and max by (node) (count_over_time({age}[1m])) >= 3"
@@ -85,10 +87,11 @@ def _frozen() -> Alert:
         f"({stands}) or ({gone}) or ({old})",
         hold="1m",
         severity="critical",
-        summary="The measurements of {{ $labels.node }} are stale",
+        summary="The GPU memory readings of {{ $labels.node }} are stale",
         description=(
-            "Its exporter repeats an old answer, or shows memory of pods that have ended. The watchdog and the gates "
-            f"ignore it. Restart {names.EXPORTER} there, or end the process that nvidia-smi shows."
+            "The node's exporter repeats an old reading, or reports memory of pods that have ended. The watchdog and "
+            f"the gates ignore these readings. Restart {names.EXPORTER} on the node, or end the process that "
+            "nvidia-smi shows."
         ),
         fires={f'{names.METRIC_SAMPLE_AGE}{{node="a"}}': "61+0.01x30"},
         silent={f'{names.METRIC_SAMPLE_AGE}{{node="a"}}': "1+0.01x30"},
@@ -100,10 +103,10 @@ _PARTIAL = Alert(
     f"max by (node, gpu, uuid) ({names.METRIC_UNKNOWN_PROCESSES}) > 0",
     hold="2m",
     severity="warning",
-    summary="The use of {{ $value }} processes on GPU {{ $labels.gpu }} of {{ $labels.node }} is not known",
+    summary="The GPU memory of {{ $value }} processes on GPU {{ $labels.gpu }} of {{ $labels.node }} is not known",
     description=(
-        "NVML lists processes without their memory, so the use by pod is unknown there. The watchdog recycles no pod. "
-        "Free memory is still measured."
+        "NVML lists these processes without their memory, so the use of each pod on this device is not known. The "
+        "watchdog recycles no pod there. The device's free memory is still measured."
     ),
     fires={names.METRIC_UNKNOWN_PROCESSES: "1x30"},
     silent={names.METRIC_UNKNOWN_PROCESSES: "1x13 0x16"},
@@ -111,7 +114,7 @@ _PARTIAL = Alert(
 
 
 def _implausible() -> Alert:
-    """Fires if the figures of a device, or of its pods together, contradict each other."""
+    """Fires if the figures of a device contradict each other, or contradict the sum of its pods."""
     total, used, free, unattributed, attributed = (
         f"sum by (node, gpu, uuid) ({name})"
         for name in (
@@ -129,10 +132,10 @@ def _implausible() -> Alert:
         f"{device} > {TOLERANCE} * {total} or {users} > {TOLERANCE} * {total}",
         hold="1m",
         severity="critical",
-        summary="The measurements of GPU {{ $labels.gpu }} of {{ $labels.node }} contradict each other",
+        summary="The memory figures of GPU {{ $labels.gpu }} of {{ $labels.node }} contradict each other",
         description=(
-            "Figures that should agree differ by {{ $value | humanize1024 }}B. The watchdog and the gates ignore them. "
-            f"Compare {names.EXPORTER} with nvidia-smi on the node."
+            "Figures that should agree differ by {{ $value | humanize1024 }}B. The watchdog and the gates ignore this "
+            f"device. Compare {names.EXPORTER} with nvidia-smi on the node."
         ),
         fires={names.METRIC_POD_USED: f"{14000 * MIB}x30"},
         silent={names.METRIC_POD_USED: f"{11000 * MIB}x30"},
@@ -148,8 +151,8 @@ def _unhealthy() -> Alert:
         severity="critical",
         summary="GPU {{ $labels.gpu }} of {{ $labels.node }} has a fault: {{ $labels.fault }}",
         description=(
-            "Its pods continue, and new pods are kept off. A seat there that restarts must wait. Drain the node, reset "
-            "the device, and replace it if the fault stays."
+            "The device's pods continue, and no new pod gets this device. If a pod with a seat restarts there, it "
+            "must wait. Drain the node, reset the device, and replace it if the fault stays."
         ),
         fires={fault: "1x30"},
         silent={fault: "0x30"},
@@ -163,7 +166,7 @@ _BUDGETS_STALE = Alert(
     severity="warning",
     summary="The exporter of {{ $labels.node }} has had no answer from the API for {{ $value | humanizeDuration }}",
     description=(
-        "It serves outdated names and budgets of pods, and an outdated ledger. Device memory is still measured. Read "
+        "The exporter serves old names and budgets of pods, and an old ledger. Device memory is still measured. Read "
         f"the log of {names.EXPORTER} on the node."
     ),
     fires={names.METRIC_API_AGE: "61x30"},
@@ -172,7 +175,7 @@ _BUDGETS_STALE = Alert(
 
 
 def _nodes_of(pool: Pool) -> str:
-    """Returns PromQL: the pool's nodes. Each exporter serves the floor of its own pool, also if the floor is 0."""
+    """Returns PromQL: the pool's nodes. Each exporter serves the floor of its node's pool, also if the floor is 0."""
     return f'max by (node) ({names.METRIC_POOL_FLOOR}{{pool="{pool.name}"}})'
 
 
@@ -189,7 +192,7 @@ def _below_floor(pools: Sequence[Pool]) -> Iterator[Alert]:
             stays="15m",
             severity="warning",
             labels={"pool": pool.name},
-            summary="GPU {{ $labels.gpu }} of {{ $labels.node }} is short of memory",
+            summary="The free memory of GPU {{ $labels.gpu }} of {{ $labels.node }} is below the floor",
             description=(
                 f"{{{{ $value | humanize1024 }}}}B are free; the floor of pool {pool.name} is {pool.floor_mib} MiB. "
                 "Find the pod that uses more than its budget, and lower its use or raise its seat."
@@ -212,8 +215,8 @@ _OVER_BUDGET = Alert(
     severity="warning",
     summary="{{ $labels.namespace }}/{{ $labels.pod }} uses {{ $value | humanize1024 }}B more than its budget",
     description=(
-        "It has done so for 15 minutes, in memory that no other pod needs yet. Under pressure, the watchdog recycles "
-        "it first. Lower its use, or raise its seat to its real need."
+        "The pod has used this memory for 15 minutes, and no other pod needs it yet. When the device falls below its "
+        "floor, the watchdog may recycle the pod. Lower the pod's use, or raise its seat."
     ),
     fires={names.METRIC_POD_OVER: "1x30"},
     silent={names.METRIC_POD_OVER: "1x14 0x15"},
@@ -221,7 +224,7 @@ _OVER_BUDGET = Alert(
 
 
 def _undeclared(ledger: Ledger) -> Alert:
-    """Skips tenants that are on record as users without a budget."""
+    """Skips tenants with declared workloads without a budget."""
     on_record = "|".join(sorted(ledger.tenants_without_budget))
     tenants = f', namespace!~"{on_record}"' if on_record else ""
     users = f'sum by (namespace, pod) ({names.METRIC_POD_USED}{{pod!=""{tenants}}})'
@@ -235,8 +238,8 @@ def _undeclared(ledger: Ledger) -> Alert:
             "{{ $labels.namespace }}/{{ $labels.pod }} uses {{ $value | humanize1024 }}B of GPU memory without a budget"
         ),
         description=(
-            "It reached a GPU without a budget, and the stack file does not declare it. Give the tenant a seat, or "
-            "declare the workload under on_demand or unbudgeted."
+            "The pod reached a GPU without a budget, and the stack file does not declare its workload. Give the "
+            "workload a seat, or declare it under on_demand or unbudgeted."
         ),
         fires=_used_by("stranger"),
         silent=_used_by(""),
@@ -244,10 +247,11 @@ def _undeclared(ledger: Ledger) -> Alert:
 
 
 def _unbudgeted_grown(ledger: Ledger) -> Alert:
-    """Fires for a tenant with unbudgeted workloads that use more than their record, which the reserve covers.
+    """Fires for a tenant with unbudgeted workloads that use more than measured_mib, which is the part that the reserve
+    covers.
 
-    The figures name pods and no workloads, so a tenant's workloads count together. An on-demand workload of the same
-    tenant may use what it needs.
+    The metrics have labels for pods but not for workloads, so all workloads of a tenant count together. The limit
+    includes need_mib of the tenant's on-demand workloads.
     """
     declared = f"max by (namespace, pod) ({names.METRIC_POD_DECLARED})"
     covered = (*((each.tenant, each.measured_mib) for each in ledger.unbudgeted),)
@@ -265,8 +269,9 @@ def _unbudgeted_grown(ledger: Ledger) -> Alert:
         severity="warning",
         summary="Unbudgeted workloads of {{ $labels.namespace }} use {{ $value | humanize1024 }}B of GPU memory",
         description=(
-            "That is more than unbudgeted.<name>.measured_mib in the stack file, which the pool's reserve covers. "
-            "Measure the workload again, then raise measured_mib and reserve_mib, or give the workload a seat."
+            "This is more than unbudgeted.<name>.measured_mib in the stack file, and the pool's reserve covers only "
+            "measured_mib. Measure the workload again, then raise measured_mib and reserve_mib, or give the workload "
+            "a seat."
         ),
         fires=_used_by("emulator", 200),
         silent=_used_by("emulator", 154),
@@ -274,14 +279,16 @@ def _unbudgeted_grown(ledger: Ledger) -> Alert:
 
 
 def _used_by(pod: str, mib: int = 100) -> Example:
-    """Returns an example's series: a running pod of that name. Its use is within the tolerance of the figures."""
+    """Returns series for an example: a running pod with this name. Its use is small enough that the device's figures
+    still agree."""
     labels = f'namespace="{pod}", pod="{pod}"'
     phase = f'kube_pod_status_phase{{{labels}, phase="Running"}}'
     return {f"{names.METRIC_POD_USED}{{{labels}}}": f"{mib * MIB}x30", phase: "1x30"}
 
 
 def _capped(of_tenant: int) -> Alert:
-    """Reads the watchdog's journal from the exporter, because a run of a CronJob is too short to be scraped."""
+    """Uses the exporter's metric of the watchdog's journal, because Prometheus cannot scrape a short run of a
+    CronJob."""
     return Alert(
         "GpuRecycleCapReached",
         f"max by (tenant) ({names.METRIC_TENANT_RECYCLES}) >= {of_tenant}",
@@ -292,8 +299,9 @@ def _capped(of_tenant: int) -> Alert:
             "tenant"
         ),
         description=(
-            f"The limit is {of_tenant} recycles an hour, because some workload exceeds its budget again each time. "
-            f"Scale it down: kubectl get events -A --field-selector reportingComponent={names.WATCHDOG} names it."
+            f"The limit is {of_tenant} recycles an hour. A workload of the tenant exceeds its budget again after each "
+            "recycle. Scale this workload down: kubectl get events -A --field-selector "
+            f"reportingComponent={names.WATCHDOG} names it."
         ),
         fires={names.METRIC_TENANT_RECYCLES: f"{of_tenant}x30"},
         silent={names.METRIC_TENANT_RECYCLES: f"{of_tenant - 1}x30"},
@@ -301,7 +309,7 @@ def _capped(of_tenant: int) -> Alert:
 
 
 def _recycled() -> Alert:
-    """Fires for five minutes after a tenant's recycles of the last hour increased."""
+    """Fires for five minutes after the number of a tenant's recycles within the last hour has increased."""
     recent, moment = names.METRIC_TENANT_RECYCLES, "5m"
     now = f"max by (tenant) ({recent})"
     return Alert(
@@ -312,7 +320,7 @@ def _recycled() -> Alert:
         severity=ONCE,
         summary=f"{names.WATCHDOG} recycled a pod of {{{{ $labels.tenant }}}}",
         description=(
-            "A device was short of memory, and the pod used more than its budget. Its tenant has had {{ $value }} "
+            "A device was below its floor, and the pod used more than its budget. The tenant has had {{ $value }} "
             "recycles within an hour. kubectl get events -A --field-selector "
             f"reason={names.EVENT_RECYCLED} shows each pod, its overshoot and the cause."
         ),
