@@ -1,4 +1,4 @@
-"""Tests the whole system in virtual time: the agents' own code over an API server, devices and tenants of this process.
+"""Tests the whole system in virtual time: the agents' real code with a simulated API server, devices and tenants.
 
-A seed decides everything. README.md explains how to read a failure and how to keep it.
+All random choices depend on a seed. README.md explains how to read a failure, and how to make a test of it.
 """

@@ -1,4 +1,4 @@
-"""Lists plans that found a defect, each with the promise that the plan broke. An open case is expected to fail."""
+"""Plans that found a defect, each with the promise that the plan broke. An `open` case is expected to fail."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ def plan(
 
 
 def over(at: float, name: str, mib: int, seconds: float = 7200.0) -> tuple[float, str, dict[str, object]]:
-    """Returns a workload over its budget. Its next pod is over the budget, too."""
+    """Returns the entry of a workload that exceeds its budget by `mib`. Its next pod also exceeds the budget."""
     return at, "burst", {"name": name, "mib": mib, "seconds": seconds, "lies": True}
 
 

@@ -1,4 +1,4 @@
-"""Draws plans by a seed: a day of faults and of acts of tenants."""
+"""Draws plans of faults and of tenants' acts from a seed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from tests.simulation.system import Shape
 
 
 def draw(seed: int, days: float = 1.0, density: float = 6.0) -> Plan:
-    """Returns a plan with at most `density` entries a day, or a storm with twice as many."""
+    """Returns a plan with at most `density` entries a day. In a storm, there are twice as many."""
     dice = Random(seed)  # noqa: S311 (a simulation)
     shapes = (Shape(), Shape(stack="queue"), Shape(stack="two nodes", nodes=2), Shape(stack="two devices", cards=2))
     shape = dice.choices(shapes, weights=(5, 2, 2, 1))[0]
@@ -30,7 +30,7 @@ GATED = ("ebook2audiobook", "ytdlp")
 def _entries(dice: Random, shape: Shape, days: float, density: float) -> Iterator[Entry]:
     begin, span = 900.0, days * DAY - 1800.0
     count = max(1, round(days * density * dice.random()))
-    if dice.random() < 0.35:  # a storm: twice as many within two hours
+    if dice.random() < 0.35:  # a storm: twice as many entries within two hours
         begin, span, count = 900.0 + dice.random() * max(span - 7200.0, 0.0), min(7200.0, span), 2 * count
     nodes = [f"k8s-node{number}" for number in range(1, shape.nodes + 1)]
     for name in GATED:
@@ -51,7 +51,9 @@ def _entries(dice: Random, shape: Shape, days: float, density: float) -> Iterato
 
 
 def _company(dice: Random, begin: float, span: float) -> Iterator[Entry]:
-    """Yields two offenders at a time. A trouble with the first must not protect the second."""
+    """Yields the entries of two offenders and of a fault that concerns the first one. This fault must not protect the
+    second offender.
+    """
     first, second = dice.sample(RESIDENTS, 2)
     at, seconds = round(begin + dice.random() * max(span - 3600.0, 0.0), 1), 5400.0
     space = {"immich-ml": "immich", "immich-server": "immich"}.get(first, first)

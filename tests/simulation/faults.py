@@ -1,4 +1,4 @@
-"""Defines faults and acts of tenants. Each is an entry of a plan."""
+"""The faults and the tenants' acts that a plan may contain."""
 
 from simulation.api import Object
 from simulation.devices import Machine
@@ -6,11 +6,11 @@ from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
 from tests.simulation.plan import ACTS, Entry, Plan, act, later
 from tests.simulation.system import EVICTION_SECONDS, KUBELET_SECONDS, System
 
-BESIDE_SECONDS = 0.05  # the duration of each request, so that two runs interleave
+BESIDE_SECONDS = 0.05  # the duration of each request in seconds, so that the requests of two runs are mixed
 
 
 def carry_out(system: System, plan: Plan) -> None:
-    """Schedules the plan's entries."""
+    """Adds the plan's entries to the simulation."""
     for entry in plan.entries:
 
         def begin(entry: Entry = entry) -> None:
@@ -34,7 +34,7 @@ def restart(system: System, name: str, pulls: float = 2.0) -> None:
 
 @act
 def burst(system: System, name: str, mib: int, seconds: float, lies: bool = False) -> None:
-    """The workload uses this much more. If it `lies`, its next pod does, too."""
+    """The workload uses `mib` more. If it `lies`, its next pod also uses more."""
     workload = system.workload(name)
     workload.over_mib, workload.lies = mib, lies
     for each in system.kubelets.of(workload):
@@ -52,13 +52,13 @@ def burst(system: System, name: str, mib: int, seconds: float, lies: bool = Fals
 
 @act
 def idle(system: System, name: str, mib: int, seconds: float) -> None:
-    """The workload gives back this much, and wants it again later. It always stays within its seat."""
+    """The workload uses `mib` less than usual for `seconds`."""
     burst(system, name, -mib, seconds)
 
 
 @act
 def leak(system: System, name: str, mib: int, seconds: float, lies: bool = False) -> None:
-    """The workload uses this much more every 10 s until it is recycled. If it `lies`, its next pod leaks, too."""
+    """The workload uses `mib` more every 10 s until it is recycled. If it `lies`, its next pod also leaks."""
     workload = system.workload(name)
     end = system.world.now + seconds
     first = {each.uid for each in system.kubelets.of(workload)}
@@ -90,7 +90,7 @@ def crash_loop(system: System, name: str, every: float, seconds: float) -> None:
 
 @act
 def slow_end(system: System, name: str, grace: int, seconds: float) -> None:
-    """The workload's pods need this many seconds to end, and get the time."""
+    """The workload's pods need `grace` seconds to end, and their grace period is as long."""
     workload = system.workload(name)
     workload.grace, workload.drains = grace, float(grace)
     for pod in [*system.server.pods.values()]:
@@ -105,7 +105,7 @@ def slow_end(system: System, name: str, grace: int, seconds: float) -> None:
 
 @act
 def blocks(system: System, name: str, seconds: float) -> None:
-    """A PodDisruptionBudget allows no eviction of the workload's pods."""
+    """A PodDisruptionBudget refuses all evictions of the workload's pods."""
     workload = system.workload(name)
     system.server.budgets[workload.owner] = True
     system.violations.block(name, seconds)
@@ -114,7 +114,9 @@ def blocks(system: System, name: str, seconds: float) -> None:
 
 @act
 def refuses(system: System, name: str, status: int, seconds: float) -> None:
-    """Evictions of the workload's pods fail: by two disruption budgets (500), or by a webhook or RBAC (403)."""
+    """Evictions of the workload's pods fail, because of two PodDisruptionBudgets (500), or because of a webhook or RBAC
+    (403).
+    """
     workload = system.workload(name)
     cause = "This pod has more than one PodDisruptionBudget" if status == 500 else "forbidden"
     part = f"POST /api/v1/namespaces/{workload.namespace}/pods/{name}*/eviction"
@@ -124,7 +126,7 @@ def refuses(system: System, name: str, status: int, seconds: float) -> None:
 
 @act
 def hidden(system: System, namespace: str, status: int, seconds: float) -> None:
-    """Each request for the namespace fails, also for Events: the namespace is terminating, or RBAC is wrong."""
+    """Each request in the namespace fails, including Events, because the namespace is terminating or RBAC is wrong."""
     system.violations.hidden[namespace] = system.world.now + seconds
     for workload in system.tenants.workloads.values():
         if workload.namespace == namespace:
@@ -134,7 +136,7 @@ def hidden(system: System, namespace: str, status: int, seconds: float) -> None:
 
 @act
 def churn(system: System, name: str, lives: float, seconds: float, pods: int = 3) -> None:
-    """The workload has this many pods. Each of them ends after this time and is replaced."""
+    """The workload has `pods` pods. Each pod ends after `lives` seconds and is replaced."""
     workload = system.workload(name)
     workload.replicas = pods
     system.tenants.scaled(workload)
@@ -151,7 +153,7 @@ def churn(system: System, name: str, lives: float, seconds: float, pods: int = 3
 
 @act
 def demand(system: System, name: str, seconds: float, over: int = 0) -> None:
-    """An on-demand workload has work, and uses this much beyond its need."""
+    """An on-demand workload has demand, and uses `over` MiB beyond its need."""
     gate, workload = system.gates[name], system.workload(name)
     workload.over_mib, workload.lies = over, bool(over)
     url = getattr(gate.demand, "url", "")
@@ -169,14 +171,14 @@ def demand(system: System, name: str, seconds: float, over: int = 0) -> None:
 
 @act
 def job(system: System, name: str, *, mib: int, over: int, seconds: float, rank: int) -> None:
-    """team-a submits a Job that uses this much more than it declares."""
+    """team-a submits a Job that uses `over` MiB more than it requests."""
     if mib <= system.kueue.quota_mib and name not in system.kueue.jobs:
         system.kueue.submit(name, "team-a", mib=mib, takes_mib=mib + over, seconds=seconds, rank=rank)
 
 
 @act
 def outsider(system: System, node: str, mib: int, seconds: float) -> None:
-    """A process outside of all pods takes memory of the node's first device."""
+    """A process outside pods uses memory of the node's first device."""
     card = system.hardware.machines[node].cards[0]
     taken = min(mib, max(card.free_mib, 0))
     card.outside_mib += taken
@@ -193,7 +195,7 @@ def outsider(system: System, node: str, mib: int, seconds: float) -> None:
 
 @act
 def api(system: System, kind: str, odds: float, seconds: float) -> None:
-    """Each request fails with this probability: lost, doubled, silent, or with a status."""
+    """Each request fails with the probability `odds`. `kind` is "lost", "doubled", "silent" or an HTTP status."""
     system.server.odds[kind] = odds
     system.violations.disturb("", seconds)
     later(system, seconds, lambda: system.server.odds.pop(kind, None), f"api {kind}")
@@ -201,7 +203,7 @@ def api(system: System, kind: str, odds: float, seconds: float) -> None:
 
 @act
 def lost(system: System, part: str, times: int = 1) -> None:
-    """Drops the next answers to requests with this text in "<agent> <method> <path>"."""
+    """Drops the next responses to requests with `part` in "<agent> <method> <path>"."""
     system.server.lost[part] = times
 
 
@@ -222,7 +224,7 @@ def outage(system: System, seconds: float) -> None:
 
 @act
 def node_patch(system: System, node: str, status: int, seconds: float) -> None:
-    """Each write of the node's status fails, by a webhook or as invalid."""
+    """Each write of the node's status fails, because of a webhook or as invalid."""
     system.violations.disturb(node, seconds)
     _refuse(system, f"PATCH /api/v1/nodes/{node}/status", ("on order", status), seconds, f"node_patch {node}")
 
@@ -237,13 +239,15 @@ def watches_break(system: System) -> None:
 
 @act
 def kill(system: System, agent: str, requests: int) -> None:
-    """The agent's process ends before a request, after this many further requests."""
+    """The agent's process is killed after `requests` further requests."""
     system.server.kill[agent] = requests
 
 
 @act
 def twice(system: System, agent: str, seconds: float) -> None:
-    """Each run has a second run at the same time. Requests take a moment, so that the runs interleave."""
+    """Each run of the agent has a second run at the same time. Each request takes some time, so that the requests of
+    the two runs are mixed.
+    """
     first = system.crons[agent]
     twin = type(first)(
         name=agent,
@@ -278,7 +282,7 @@ def extender_restarts(system: System, seconds: float) -> None:
 
 @act
 def node_dies(system: System, node: str, seconds: float) -> None:
-    """The node's kubelet falls silent. Later the node comes back, rebooted."""
+    """The node fails. After `seconds`, the node comes back with a reboot."""
     machine = _machine(system, node)
     machine.alive = False
     system.violations.disturb(node, seconds, after=200.0)
@@ -309,9 +313,9 @@ def node_dies(system: System, node: str, seconds: float) -> None:
 
 @act
 def reboots(system: System, node: str, forgets: bool = False, boot: float = 10.0) -> None:
-    """All containers of the node start again.
+    """All containers of the node restart.
 
-    If the node `forgets`, its Node is a new object without what agents wrote.
+    If the node `forgets`, its Node is created again without the values that agents wrote.
     """
     machine = _machine(system, node)
     _stop_all(system, machine, boot)
@@ -325,9 +329,9 @@ def reboots(system: System, node: str, forgets: bool = False, boot: float = 10.0
 def label(
     system: System, node: str, key: str, seconds: float, *, value: str | None = None, excuse: bool = True
 ) -> None:
-    """Feature discovery removes or changes a label. Without `excuse` the promises still count.
+    """GPU feature discovery removes or changes a label. Without `excuse`, the promises still count.
 
-    The exporter's DaemonSet selects by the pool's labels, so the exporter has no pod during the fault.
+    The exporter's DaemonSet selects nodes by the pool's labels, so the node has no exporter during this fault.
     """
     full = {"memory": LABEL_GPU_MEMORY, "count": LABEL_GPU_COUNT, "present": "nvidia.com/gpu.present"}[key]
 
@@ -348,7 +352,7 @@ def label(
 
 @act
 def clock(system: System, worker: str, ahead: float, seconds: float) -> None:
-    """The time of day of a node with agents jumps, and later jumps back."""
+    """The time of day of a node with agents is wrong by `ahead` seconds for some time."""
     machine = _machine(system, worker)
     machine.ahead += ahead
     system.violations.disturb("", seconds)
@@ -357,9 +361,13 @@ def clock(system: System, worker: str, ahead: float, seconds: float) -> None:
 
 @act
 def exporter(system: System, node: str, kind: str, seconds: float) -> None:
-    """The exporter is gone, hangs, freezes or lies. Or NVML fails, or hides a process's memory."""
+    """The exporter has a fault.
+
+    `kind` is "gone", "hangs", "frozen", "lies", "fails" (NVML fails) or "partial" (NVML does not report a process's
+    memory).
+    """
     machine, each = system.hardware.machines[node], system.exporters[node]
-    # A process with hidden memory is on the first device. The readings of the other devices are whole.
+    # For "partial", the process is on the first device. The readings of the other devices are complete.
     system.violations.disturb(machine.cards[0].uuid if kind == "partial" else node, seconds)
     if kind == "fails":
         machine.failing = "NVML: GPU is lost"
@@ -396,6 +404,6 @@ def _stop_all(system: System, machine: Machine, boot: float = 10.0) -> None:
 
 
 def _refuse(system: System, part: str, answer: tuple[str, int], seconds: float, what: str) -> None:
-    """Answers requests with this text in "<method> <path>" with a cause and a status."""
+    """Refuses requests with `part` in "<method> <path>" for some time, with the cause and the status in `answer`."""
     system.server.refused[part] = answer
     later(system, seconds, lambda: system.server.refused.pop(part, None), what)

@@ -1,6 +1,6 @@
-"""Judges the promises of the demand gate.
+"""Checks the promises of the demand gate.
 
-It lends memory only once, closes when it must, and closes only with a reason.
+The gate never gives the same memory to two workloads, closes when it must, and never closes without a reason.
 """
 
 from typing import TYPE_CHECKING
@@ -18,17 +18,17 @@ from tenancy.names import GATE
 if TYPE_CHECKING:
     from tests.simulation.system import System
 
-LAG_SECONDS = 75.0  # the age of the oldest figure that an agent may act on
+LAG_SECONDS = 75.0  # an agent may act on figures of at most this age
 IDLE_SECONDS = 150.0
 
 
 def hangs(running: Running) -> bool:
-    """Returns True for a pod that takes too long to end, so that agents should not wait."""
+    """Returns True if the pod takes so long to end that agents should not wait for its memory."""
     return min(running.workload.drains, running.workload.grace) > 90.0
 
 
 class GatePromises:
-    """Judges each write of a gate, and the time until the write."""
+    """Checks the gate's writes, and the times until the gate opens or closes."""
 
     def __init__(self, system: "System") -> None:
         self.system = system
@@ -37,7 +37,7 @@ class GatePromises:
         self._free: list[tuple[float, dict[str, int]]] = []
 
     def remember(self) -> None:
-        """Keeps the free memory of each device for as long as an agent may have measured it."""
+        """Stores the free memory of each device for LAG_SECONDS, because agents may still act on older readings."""
         now = self.world.now
         self._free = [each for each in self._free if now - each[0] <= LAG_SECONDS]
         self._free.append((now, {card.uuid: card.free_mib for card in self.system.cards()}))
@@ -61,7 +61,7 @@ class GatePromises:
             )
 
     def _is_guest(self, gate: GateConfig) -> bool:
-        """Returns True if the workload has no demand signal. It stops for any workload with demand."""
+        """Returns True if the gate has no demand signal. It closes for any workload with demand."""
         return isinstance(gate.demand, FreeMemory)
 
     def _all_up(self) -> bool:
@@ -75,9 +75,9 @@ class GatePromises:
         return sum(max(seat.total_mib - used.get(seat.name, 0), 0) for seat in self._seats())
 
     def _absent_seats_mib(self, card: Card | None = None) -> int:
-        """Returns the MiB of seats and admitted Jobs that lack a pod or still load.
+        """Returns the MiB of the seats and admitted Jobs without a pod, or with a pod that still loads.
 
-        With a card, a pod counts on its own card only, even before its containers are created.
+        With `card`, a pod on a different card does not count, even before its containers are created.
         """
         there = self._to_begin_beside(card) if card else {}
         for each in self.system.kubelets.running.values():
@@ -89,7 +89,7 @@ class GatePromises:
         return seats + sum(max(job.workload.declared_mib - there.get(job.workload.name, 0), 0) for job in jobs)
 
     def _to_begin_beside(self, card: Card) -> dict[str, int]:
-        """Returns by workload the MiB of pods that are bound to other devices and have no container yet."""
+        """Returns, by workload, the MiB of pods on other devices that have no container yet."""
         there: dict[str, int] = {}
         for pod in self.system.server.pods.values():
             uuid = (pod["metadata"].get("annotations") or {}).get(self.system.stack.ledger.names.device_uuid, card.uuid)
@@ -100,7 +100,7 @@ class GatePromises:
         return there
 
     def _still_loading_mib(self) -> int:
-        """Returns the MiB that just started seats may still load, as far as the gate can know."""
+        """Returns the MiB that recently started pods may still load, as far as the gate can know."""
         running = self.system.kubelets.running.values()
         recent = (
             each for each in running if each.loaded and self.world.now - each.up_since < GateSpec().starting_seconds
@@ -155,11 +155,11 @@ class GatePromises:
             )
 
     def _seats(self) -> tuple[Seat, ...]:
-        """Returns the seats of the pool with memory that gates lend."""
+        """Returns the seats of the pool with on-demand workloads."""
         return self.system.stack.ledger.seats_in(self.system.pool.name)
 
     def _in_pool(self) -> list[Card]:
-        """Returns the devices of the nodes that the pool's selector matches now."""
+        """Returns the devices of the nodes that match the pool's selector now."""
         nodes = self.system.server.nodes
         return [c for c in self.system.cards() if self.system.pool.matches(nodes[c.node]["metadata"]["labels"])]
 

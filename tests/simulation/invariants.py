@@ -1,7 +1,7 @@
-"""Judges the promises by the true memory of the devices, not by measured values.
+"""Checks the promises by the real memory of the simulated devices, not by readings.
 
-A promise with a time limit does not count while the API server or the node is disturbed, and for a while after that.
-The acts of a tenant are never an excuse. Units: MiB, seconds.
+A promise with a time limit is suspended while the API server or the node has a fault, and for some time afterwards. A
+tenant's act never suspends a promise. Units: MiB, seconds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,36 +20,38 @@ if TYPE_CHECKING:
 
 CHECK_SECONDS = 5.0
 ADMITTED_WAITS = "admitted job waits"
-# The longest wait of a seat's pod after the ledger has free memory. It is shorter if only gates lent the memory.
+# SEAT_SECONDS is the longest wait of a seat's pod after its memory is free by the ledger. LENT_SECONDS is the longest
+# wait if only on-demand workloads use the memory.
 LENT_SECONDS, SEAT_SECONDS = 45.0, 150.0
-# The longest time of an offender on a device below its floor. It has 90 s for a pod that hangs, 30 s for the
-# offender's recycle, and two readings for the next offender.
+# The longest time of an offender on a device below its floor: 90 s for a pod that hangs, 30 s for the offender's
+# recycle, and two readings for the next offender.
 PRESSED_SECONDS = 135.0
 STARVED_SECONDS = 240.0
 SILENT_SECONDS = 200.0
 CAPACITY_SECONDS = 150.0
-# The alert for an unprotected node fires within three minutes. The rest of that time is for scrapes and evaluation.
+# An unprotected node must lose its exporter within this time. With scrapes and evaluation, the alert then fires within
+# three minutes.
 UNTOLD_SECONDS = 75.0
-# The time from the end of a cool-down, a minimum age or a fault to the recycle that it delayed.
+# The longest time from the end of a cool-down, a minimum age or a fault to the delayed recycle.
 SLACK_SECONDS = 15.0
 HOUR = 3600.0
 
 
 class Invariants:
-    """Judges the state every 5 s, and each write of an agent."""
+    """Checks the promises every 5 s, and at each write of an agent."""
 
     def __init__(self, system: "System") -> None:
         self.system = system
         self.world = system.world
         self.violations = system.violations
         self.gates = GatePromises(system)
-        self.recycled: dict[str, list[float]] = {}  # by workload: the times of its recycles
-        self.bound: dict[str, float] = {}  # by the pod's UID: the time of its bind
-        self.helped: dict[str, float] = {}  # by device: the last time at which recycles there could restore something
+        self.recycled: dict[str, list[float]] = {}  # By workload, the times of its recycles.
+        self.bound: dict[str, float] = {}  # By the pod's UID, the time of its bind.
+        self.helped: dict[str, float] = {}  # By device, the last time when recycles on this device could help.
         system.server.checks.append(self._check)
 
     def resume(self) -> None:
-        self.world.tick(0.0, self._tick)  # begins after the first samples
+        self.world.tick(0.0, self._tick)  # starts after the agents' first samples
 
     def _tick(self) -> None:
         self.look()
@@ -60,7 +62,7 @@ class Invariants:
         self.violations.skip(until - self.world.now)
 
     def tense(self) -> bool:
-        """Returns True if time alone may make an agent act."""
+        """Returns True if an agent may act after some time even without a change."""
         system = self.system
         return (
             bool(system.scheduler.waiting)
@@ -82,7 +84,7 @@ class Invariants:
         self._agents()
 
     def _waits(self) -> None:
-        """Reports a pod with a seat that waits for too long."""
+        """Reports each pod of a seat that waits for too long."""
         system = self.system
         seen = set()
         for key, _ in [*system.scheduler.waiting.items()]:
@@ -90,12 +92,12 @@ class Invariants:
             workload = system.tenants.of(pod) if pod else None
             if pod is None or workload is None or workload.kind not in (RESIDENT, QUEUED):
                 continue
-            if self.violations.is_hidden(workload.namespace):  # no scheduler can bind a pod there
+            if self.violations.is_hidden(workload.namespace):  # the scheduler cannot bind a pod to this node
                 continue
             uid = pod["metadata"]["uid"]
             seen.add(uid)
             cards = [card for card in self._roomy(pod, workload) if self.violations.up(card.node, card.uuid)]
-            if workload.kind == QUEUED:  # a queued Job has no seat, so only memory that others must give back counts
+            if workload.kind == QUEUED:  # only memory of offenders and on-demand workloads counts
                 text = f"{key[1]}, which Kueue admitted, waits for {workload.declared_mib}; the ledger has room"
                 able = any(self._reclaimable(card) >= workload.declared_mib for card in cards)
                 self.violations.held(ADMITTED_WAITS, uid, able, SEAT_SECONDS, text)
@@ -113,14 +115,16 @@ class Invariants:
         self.violations.forget("seat waits for what gates lent", seen)
 
     def _awaited_mib(self, node: str) -> int:
-        """Returns the MiB of all waiting seats that may come to the node. A device may be held for each seat."""
+        """Returns the total MiB of the waiting seats that may be placed on the node, because memory may be kept for
+        each of them.
+        """
         system = self.system
         pods = [pod for key in system.scheduler.waiting if (pod := system.server.pods.get(key))]
         seats = [w for pod in pods if (w := system.tenants.of(pod)) and system.scheduler.selects(pod, node)]
         return sum(each.declared_mib for each in seats if each.kind == RESIDENT)
 
     def _roomy(self, pod: Object, workload: Workload) -> Iterator[Card]:
-        """Yields the devices with free memory by the ledger."""
+        """Yields the devices where the pod's request is free by the ledger."""
         system, key = self.system, self.system.stack.ledger.names.gpumem
         for machine in system.hardware.machines.values():
             node = system.server.nodes.get(machine.name)
@@ -140,7 +144,7 @@ class Invariants:
                     yield card
 
     def promised(self, node: str) -> dict[str, int]:
-        """Returns the MiB that the pods bound to the node declare, by device."""
+        """Returns the MiB that the node's bound pods request, by device."""
         names, held = self.system.stack.ledger.names, {}
         for pod in self.system.server.pods.values():
             if pod["spec"].get("nodeName") == node and pod["status"].get("phase") not in ("Succeeded", "Failed"):
@@ -155,7 +159,7 @@ class Invariants:
         return sum(mib for each, mib in uses if each is not None and each.workload.kind == ON_DEMAND)
 
     def _reclaimable(self, card: Card) -> int:
-        """Returns the free MiB above the floor after all gates have closed and all offenders were recycled."""
+        """Returns the MiB that would be free above the floor after closing all gates and recycling all offenders."""
         on = self._on(card)
         over = sum(each.used_mib - each.workload.declared_mib for each in on if self._evictable(each) or _greedy(each))
         return card.free_mib + self._lent(card) + over - self.system.pools[card.node].floor_mib
@@ -199,9 +203,9 @@ class Invariants:
         return [each for each in self.system.kubelets.running.values() if each.card is card]
 
     def _remember_help(self) -> None:
-        """Records the devices where recycles of all offenders could restore something, or help a waiting pod.
+        """Records the devices where recycles of all offenders could restore memory or help a waiting pod.
 
-        Protected offenders count, too.
+        Offenders that must not be recycled also count.
         """
         for card in self.system.cards():
             budgeted = [each for each in self._on(card) if each.workload.declared_mib and not each.ends]
@@ -209,12 +213,12 @@ class Invariants:
                 self.helped[card.uuid] = self.world.now
 
     def _stray(self, node: str) -> bool:
-        """Returns True if the node lacks its pool's labels, so that no agent knows the node."""
+        """Returns True if the node does not have its pool's labels, so that no agent knows the node."""
         return not self.system.pools[node].matches(self.system.server.nodes[node]["metadata"]["labels"])
 
     def _untold(self) -> None:
-        """Reports an unprotected node that advertises memory and has no alert: no exporter there serves its
-        pool's floor.
+        """Reports a node that advertises memory, is unprotected, and causes no alert. The alert fires if no exporter on
+        the node serves its pool's floor.
         """
         system = self.system
         for name in system.hardware.machines:
@@ -244,12 +248,12 @@ class Invariants:
         )
 
     def _recycles(self, namespace: str) -> int:
-        """Counts a tenant's recycles within the last hour."""
+        """Returns the number of a tenant's recycles within the last hour."""
         mine = [w.name for w in self.system.tenants.workloads.values() if w.namespace == namespace]
         return sum(self.world.now - at < HOUR for name in mine for at in self.recycled.get(name, ()))
 
     def _starved(self) -> None:
-        """Reports a process within its budget that lacks memory while others use more than theirs."""
+        """Reports a process that lacks memory within its budget, while other processes exceed their budgets."""
         short = [each for each in self.system.kubelets.running.values() if each.short_since is not None]
         for each in short:
             on = self._on(each.card)
@@ -268,7 +272,7 @@ class Invariants:
             self.violations.add("quota exceeded", f"{kueue.used_mib} of {kueue.quota_mib} MiB are admitted")
 
     def _capacity(self) -> None:
-        """Reports a node of the pool that does not advertise its memory."""
+        """Reports a node of a pool that does not advertise its memory."""
         system = self.system
         for machine in system.hardware.machines.values():
             node = system.server.nodes[machine.name]
@@ -296,7 +300,7 @@ class Invariants:
                 self._advertised(found)
 
     def _evicted(self, pod: Object) -> None:
-        """Reports the eviction of a pod within its budget, and an eviction in vain."""
+        """Reports an eviction of a pod within its budget, and an eviction that cannot help."""
         workload = self.system.tenants.of(pod)
         running = self.system.kubelets.running.get(pod["metadata"]["uid"])
         self.world.see("action: evicted")
@@ -304,7 +308,7 @@ class Invariants:
             return
         used = running.used_mib if running else 0
         self.world.say("api", f"evicts {workload.name}, which has {used} of {workload.declared_mib} MiB")
-        # A terminating pod counts, too, because the watchdog does not wait for an offender's grace period.
+        # A terminating pod also counts, because the watchdog shortens the grace period of an offender.
         self.recycled.setdefault(workload.name, []).append(self.world.now)
         self.world.timers.append(self.world.now + int(self.system.stack.environ[WATCHDOG]["COOL_DOWN_SECONDS"]))
         recently = running is not None and self.world.now - running.over_at <= LAG_SECONDS
@@ -315,14 +319,14 @@ class Invariants:
             self.violations.add("evicted in vain", text)
 
     def _preempted(self, pod: Object, victim: Object) -> None:
-        """Reports a preempted pod unless its priority is lower."""
+        """Reports a preempted pod if its priority is not lower."""
         priority, lower = (each["spec"].get("priority") or 0 for each in (pod, victim))
         if lower >= priority:
             names = [each["metadata"]["name"] for each in (victim, pod)]
             self.violations.add("preempted by an equal", f"{names[0]} of {lower} for {names[1]} of {priority}")
 
     def _bound(self, pod: Object) -> None:
-        """Reports a device that is promised twice."""
+        """Reports a device if its pods hold more memory than it offers."""
         names = self.system.stack.ledger.names
         annotations = pod["metadata"].get("annotations") or {}
         self.world.see("action: bound")
@@ -336,9 +340,9 @@ class Invariants:
             self.violations.add("device promised twice", f"{uuid} has {held} of {offered} MiB promised")
 
     def _advertised(self, node: Object) -> None:
-        """Reports capacity below the bound amount when the writing pass began.
+        """Reports a node that advertises less than its pods requested when the writing pass began.
 
-        The next pass counts what was bound since.
+        The next pass counts the pods that were bound after this.
         """
         names, name = self.system.stack.ledger.names, node["metadata"]["name"]
         looked = self.system.seen_until(RECONCILE)
@@ -357,7 +361,7 @@ class Invariants:
             )
 
     def _agents(self) -> None:
-        """Reports an agent without runs."""
+        """Reports an agent that has no more runs."""
         for name in (RECONCILE, WATCHDOG, GATE):
             agent = self.system.crons[name]
             silent = self.violations.up() and agent.stuck

@@ -1,7 +1,8 @@
-"""Simulates Kueue. It admits queued Jobs within a ClusterQueue's quota, and stops deactivated or preempted Jobs.
+"""Simulates Kueue, which admits queued Jobs within a ClusterQueue's quota, and stops deactivated or preempted Jobs.
 
-It has only the parts that matter to the agents: quota by priority and age, and a Workload for each Job. The watchdog
-sets the Workload's `spec.active` to false (pkg/controller/core/workload_controller.go). Units: MiB, seconds.
+Only the parts that matter to the agents are simulated: quota by priority and age, and a Workload for each Job. The
+watchdog sets the Workload's field `spec.active` to false (pkg/controller/core/workload_controller.go). Units: MiB,
+seconds.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ WORKLOADS = f"/apis/{KUEUE_API}/namespaces/{{}}/workloads/{{}}"
 
 @dataclass
 class Job:
-    """A Job. It ends after it has run for `seconds` without a break."""
+    """A Job. It ends after it has run for `seconds` without interruption."""
 
     workload: Workload
     seconds: float
@@ -29,7 +30,9 @@ class Job:
 
 @dataclass
 class Kueue:
-    """One ClusterQueue of `quota_mib` that preempts Jobs of lower priority. Admitted pods get the flavor's labels."""
+    """A ClusterQueue with the quota `quota_mib`, which preempts Jobs with a lower priority. Admitted pods get the
+    labels of the ResourceFlavor.
+    """
 
     world: World
     server: Server
@@ -56,9 +59,9 @@ class Kueue:
         self._admit()
 
     def _admit(self) -> None:
-        """Admits the highest priority first, then the oldest Job.
+        """Admits Jobs by priority, and the oldest Job of equal priority first.
 
-        A Job that does not fit may preempt lower priorities.
+        A Job that does not fit may preempt Jobs with a lower priority.
         """
         order = sorted(self.jobs.values(), key=lambda job: -job.rank)
         for job in order:

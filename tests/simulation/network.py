@@ -1,4 +1,4 @@
-"""Adds the faults of a plan: an API server with failing requests, and exporters with wrong answers."""
+"""An API server with failing requests, and exporters with wrong metrics."""
 
 import http.client
 from dataclasses import dataclass, field
@@ -12,10 +12,12 @@ from simulation.exporter import Exporter
 
 @dataclass
 class FaultyServer(Server):
-    """`slow`: the seconds that a request takes; the longest counts. `odds`: the probability of each fate of a request.
+    """An API server with faults.
 
-    `refused`: a cause and a status, for requests that match the key; "*" in it stands for anything. `lost` and `kill`:
-    how many requests are left, by part of the request and by client.
+    `slow` has the seconds that a request takes; the longest time counts. `odds` has the probability of each kind of
+    failure. `refused` has the cause and the status for requests that match the key, where "*" matches any text. `lost`
+    has the number of responses to drop, by a part of the request. `kill` has the number of requests before a client is
+    killed, by client.
     """
 
     slow: list[float] = field(default_factory=list)
@@ -25,7 +27,9 @@ class FaultyServer(Server):
     kill: dict[str, int] = field(default_factory=dict)
 
     def exchange(self, who: str, method: str, path: str, body: Object | None, timeout_seconds: float) -> Object:
-        """Answers a request. Raises ApiError, or KilledError if the process of `who` ends here."""
+        """Returns the response to a request. Raises ApiError. Raises KilledError if the process of the client `who` is
+        killed.
+        """
         request = f"{method} {path.partition('?')[0]}"
         self._kill(who, request)
         if self.slow:
@@ -63,7 +67,9 @@ class FaultyServer(Server):
             raise KilledError
 
     def _fate(self, who: str, request: str, method: str) -> str:
-        """Returns what becomes of the answer. Raises ApiError if the request is refused before anything is done."""
+        """Returns the kind of failure of the response, or "". Raises ApiError if the request fails before it is carried
+        out.
+        """
         for part, (cause, code) in self.refused.items():
             if all(piece in request for piece in part.split("*")):
                 self.world.see(f"api: {code} {cause}")
@@ -91,9 +97,9 @@ class FaultyServer(Server):
 
 @dataclass(kw_only=True)
 class FaultyExporter(Exporter):
-    """An exporter with faults. `trouble` is gone, hangs, frozen, lies or none.
+    """An exporter with faults. `trouble` is "gone", "hangs", "frozen", "lies", or "" without a fault.
 
-    `selected` is True if its DaemonSet gives the node a pod.
+    `selected` is True if the DaemonSet selects the node.
     """
 
     trouble: str = ""
@@ -123,7 +129,7 @@ class FaultyExporter(Exporter):
         return found
 
     def serves(self, name: str) -> bool:
-        """Returns True if a scrape would find that metric now."""
+        """Returns True if a scrape would now contain the metric `name`."""
         return self._is_reachable() and f"\n{name}{{" in self.gauge.metrics()[1]
 
     def _is_reachable(self) -> bool:
@@ -131,7 +137,7 @@ class FaultyExporter(Exporter):
 
 
 def _shifted(text: str) -> str:
-    """Returns metrics that contradict each other: free memory is too high by a third of the device's memory."""
+    """Returns metrics that contradict each other: the free memory is too high by 5000 MiB."""
     lines = []
     for line in text.splitlines():
         if line.startswith("gpu_device_memory_free_bytes{"):

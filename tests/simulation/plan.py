@@ -1,4 +1,4 @@
-"""Defines plans: the events in a simulated cluster, and their times."""
+"""Plans: lists of faults and acts in a simulated cluster, with their times."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ DAY = 86_400.0
 
 @dataclass(frozen=True)
 class Entry:
-    """An act of ACTS at a second, with the arguments `given`."""
+    """A call of the function `what` of ACTS after `at` seconds, with the arguments `given`."""
 
     at: float
     what: str
@@ -23,7 +23,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Plan:
-    """The events in a cluster of that shape; `days` may be a fraction."""
+    """The entries for a cluster with this shape. `days` may be a fraction."""
 
     shape: Shape
     entries: tuple[Entry, ...]
@@ -36,13 +36,13 @@ ACTS: dict[str, Act] = {}
 
 
 def act(run: Act) -> Act:
-    """Adds a function to ACTS, by its name."""
+    """Adds a function to ACTS under its name."""
     ACTS[run.__name__] = run
     return run
 
 
 def later(system: System, seconds: float, undo: Callable[[], object], what: str) -> None:
-    """Ends the effect of an entry after this many seconds."""
+    """Ends the effect of an entry after `seconds`."""
 
     def end() -> None:
         undo()

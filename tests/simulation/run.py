@@ -1,9 +1,12 @@
-"""Simulates days by seeds: `python -m tests.simulation.run`.
+"""Simulates days from seeds: `python -m tests.simulation.run`.
 
---seeds 200         simulates so many seeds from --first on, with --jobs processes, and prints each violation at once
---seed 17           simulates one seed, and prints the timeline around each violation; --whole: all of the timeline
---shrink 17 NAME    prints the entries of its plan without which NAME does not happen
---timelines         compares the hashes of 300 days with tests/golden/timelines.txt; `--timelines write` rewrites them
+`--seeds 200` simulates 200 days, beginning with the seed `--first`, in `--jobs` processes. It prints each violation at
+once. `--seed 17` simulates one day, and prints the timeline around each violation. With `--whole`, it prints the whole
+timeline.
+
+`--shrink 17 NAME` prints those entries of the plan that are necessary to break the promise NAME.
+
+`--timelines` compares the hashes of 300 days with tests/golden/timelines.txt. `--timelines write` rewrites this file.
 """
 
 import argparse
@@ -24,7 +27,7 @@ from tests.simulation.plan import ACTS, DAY, Entry, Plan
 from tests.simulation.system import system
 from tests.simulation.violations import Violation
 
-PROGRESS = 100  # the seeds between two lines of progress
+PROGRESS = 100  # the number of seeds between two progress lines
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Result:
 
 
 def simulate(plan: Plan, *, jumping: bool = True) -> Result:
-    """Plays the plan. Its seed also decides the draws of the agents and the network."""
+    """Simulates the plan. The agents' and the network's random numbers also depend on its seed."""
     dice = Random(plan.seed + 1)  # noqa: S311 (a simulation)
     with system(plan.shape, dice, jumping=jumping) as simulated:
         faults.carry_out(simulated, plan)
@@ -45,7 +48,7 @@ def simulate(plan: Plan, *, jumping: bool = True) -> Result:
 
 @dataclass(frozen=True)
 class Brief:
-    """A result without its timeline, which a process returns."""
+    """A result without its timeline, as returned by a worker process."""
 
     seed: int
     found: tuple[Violation, ...]
@@ -59,7 +62,9 @@ def one(seed: int, days: float) -> Brief:
 
 
 def shrunk(plan: Plan, name: str) -> Plan:
-    """Returns a smaller plan that still violates `name`. Leaves out halves of the entries, then single entries."""
+    """Returns a smaller plan that still breaks the promise `name`. Removes halves of the entries, then smaller parts,
+    then single entries.
+    """
 
     def fails(entries: Sequence[Entry]) -> bool:
         return any(each.name == name for each in simulate(replace(plan, entries=tuple(entries))).found)
@@ -125,7 +130,9 @@ def _briefs(seeds: Sequence[int], days: float, jobs: int) -> Iterator[Brief]:
 
 
 def check_timelines(jobs: int = 1, *, write: bool = False) -> int:
-    """Compares the days of timelines.SEEDS with the recorded ones, or records them. Returns 1 if any differs."""
+    """Compares the timelines of timelines.SEEDS with the recorded ones, or records them. Returns 1 if a timeline
+    differs.
+    """
     found = {brief.seed: brief.digest for brief in _briefs(timelines.SEEDS, 1.0, jobs)}
     differing = timelines.differing(found)
     if write:
@@ -137,7 +144,7 @@ def check_timelines(jobs: int = 1, *, write: bool = False) -> int:
 
 
 def _many(seeds: Sequence[int], days: float, jobs: int) -> int:
-    """Prints each violation, then how often each kind of state and fault occurred: 0 for a fault that never did."""
+    """Prints each violation, and then the number of occurrences of each state and each fault."""
     began, seen, failed = time.perf_counter(), Counter[str](), Counter[str]()
     for done, brief in enumerate(_briefs(seeds, days, jobs), start=1):
         seen.update(brief.seen)

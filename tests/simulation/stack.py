@@ -1,4 +1,4 @@
-"""Makes stacks of the simulated cluster: prod's stack, and prod's stack with changes."""
+"""The stacks of the simulated cluster: prod's stack, and prod's stack with changes."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -12,13 +12,13 @@ QUEUE_MIB = 1500
 
 
 def two_nodes(config: prod.Raw) -> None:
-    """Adds a second node with a T4, and each seat a second time."""
+    """Adds a second node with a T4, and a second replica of each seat."""
     config["pools"]["t4"] |= {"nodes": 2}
     _twice(config)
 
 
 def two_devices(config: prod.Raw) -> None:
-    """Adds a second T4 to the node, and each seat a second time."""
+    """Adds a second T4 to the node, and a second replica of each seat."""
     config["pools"]["t4"] |= {"device_count": 2}
     _twice(config)
 
@@ -30,7 +30,7 @@ def _twice(config: prod.Raw) -> None:
 
 
 def shared_queue(config: prod.Raw) -> None:
-    """Gives 1500 MiB of the T4 to queued Jobs, instead of a seat."""
+    """Gives 1500 MiB of the T4 to queued Jobs instead of a seat."""
     del config["residents"]["portal-stt"]
     queues = config["queues"]
     queues["flavors"]["t4-share"] = {"pool": "t4"}
@@ -40,7 +40,7 @@ def shared_queue(config: prod.Raw) -> None:
 
 
 def observing(config: prod.Raw) -> None:
-    """Makes the stack observe, so that it only reports."""
+    """Sets the stack's mode to observe, so that the agents only report."""
     config["mode"] = "observe"
 
 

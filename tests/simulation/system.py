@@ -1,4 +1,4 @@
-"""Builds a cluster as prod declares it, judged by the promises. A plan adds the faults."""
+"""The simulated cluster of prod's stack, with checks of the promises. A plan adds faults."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,20 +18,22 @@ from tests.simulation.network import FaultyExporter, FaultyServer
 from tests.simulation.stack import stack
 from tests.simulation.violations import Violations
 
-KUBELET_SECONDS = 40.0  # the time until a silent node is NotReady
-EVICTION_SECONDS = 300.0  # the time until the node's pods are deleted (node.kubernetes.io/unreachable)
+KUBELET_SECONDS = 40.0  # The time until a failed node is NotReady.
+EVICTION_SECONDS = 300.0  # The time until a failed node's pods are deleted (node.kubernetes.io/unreachable).
 
 
 @dataclass
 class Probe:
-    """The queue of an on-demand workload, which its HTTP probe reads."""
+    """The number of pending requests of an on-demand workload, which its HTTP probe reads."""
 
     pending: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The nodes of the pool. `outside_mib` of each device belong to no pod."""
+    """The kind of stack, and the nodes and devices of the pool t4. Processes outside pods use `outside_mib` of each
+    device.
+    """
 
     stack: str = "prod"
     nodes: int = 1
@@ -51,7 +53,7 @@ class System(Cluster):
 
     def prepare(self) -> None:
         memory = [pool for pool in self.stack.ledger.pools if pool.sharing is Sharing.MEMORY]
-        # The plan acts on prod's pool t4. The other pools have their nodes and seats.
+        # The plan concerns only prod's pool t4. The other pools also have their nodes and seats.
         self.pool: Pool = next(pool for pool in memory if pool.name == "t4")
         self.others = [pool for pool in memory if pool is not self.pool]
         quota_mib = self.stack.ledger.quota_mib(self.pool.name)
@@ -102,7 +104,9 @@ class System(Cluster):
         return super().fetch(url) if probe is None else b'{"pending": %d}' % probe.pending
 
     def select_exporter(self, node: str) -> None:
-        """Acts as the DaemonSet's controller: the exporter has a pod if the node has its pool's labels."""
+        """Creates or deletes the exporter's pod like the DaemonSet's controller: the node has a pod if it has its
+        pool's labels.
+        """
         exporter = self.exporters[node]
         selected = self.pools[node].matches(self.server.nodes[node]["metadata"]["labels"])
         if exporter.selected and not selected:
@@ -112,7 +116,7 @@ class System(Cluster):
         exporter.selected = selected
 
     def seen_until(self, agent: str) -> float:
-        """Returns the time up to which the agent's current passes have surely read. They need not know later events."""
+        """Returns the start of the agent's oldest current pass. Its passes may not know later events."""
         agents = (each for each in (*self.crons.values(), *self.twins) if each.name == agent)
         return min((began for each in agents for began in each.busy.values()), default=self.world.now)
 
@@ -124,7 +128,7 @@ class System(Cluster):
 
 @contextmanager
 def system(shape: Shape, dice: Random, *, jumping: bool = True) -> Iterator[System]:
-    """Yields a system, and ends its threads."""
+    """Yields a System, and ends its threads afterwards."""
     found = System(shape, dice, jumping=jumping)
     try:
         yield found

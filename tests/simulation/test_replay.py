@@ -1,6 +1,6 @@
-"""Replays the examples of docs/concepts/watchdog.md under prod's stack file.
+"""Replays the examples of docs/concepts/watchdog.md with prod's stack file.
 
-The same pods are recycled, equally often.
+The replays recycle the same pods as in the examples, and as often.
 """
 
 from collections import Counter
@@ -11,10 +11,10 @@ from simulation.replay import Played, play
 from tests.support import histories
 from tests.support.replay import BURST, CRASH_LOOP, DRIFT, Replay
 
-# The first term lasts from the last pass of a run, which may be the first to see the offender, to the second pass of
-# the next run. The others are for the pod's end, and for one more pass.
+# A run's last pass may be the first with the offender; the second pass of the next run is at most 20 s later. The other
+# terms are for the pod's end and for one more pass.
 LONGEST_SECONDS = 20 + 10 + 10
-# The default limit of each tenant's recycles an hour (components/agents/watchdog.py).
+# The default recycle limit of each tenant (components/agents/watchdog.py).
 RECYCLE_LIMIT = 4
 
 

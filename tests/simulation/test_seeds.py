@@ -1,4 +1,4 @@
-"""Plays days drawn by seeds. Each day keeps every promise and its recorded timeline."""
+"""Simulates days from seeds. Each day must keep all promises and have its recorded timeline."""
 
 import os
 
@@ -11,7 +11,8 @@ from tests.simulation.run import report, simulate
 
 CHUNK = 10
 SEEDS = int(os.environ.get("SEEDS", "100"))
-# The promises that open cases of cases.py break, and their entries. Other plans with these entries break them, too.
+# The promises that the open cases of cases.py break, with the entries of these cases. Other plans with these entries
+# also break these promises.
 EXPECTED = [({entry.what for entry in case.plan.entries}, case.broke) for case in CASES if case.open]
 
 

@@ -1,4 +1,4 @@
-"""Tests the plans that once broke a promise, and the properties of the simulation itself."""
+"""Tests the plans that once broke a promise, and properties of the simulation."""
 
 from collections import Counter
 
@@ -54,11 +54,11 @@ def test_a_day_without_faults_keeps_every_promise_and_recycles_nobody() -> None:
     result = simulate(Plan(shape=Shape(), entries=(), days=1.0))
     assert result.found == (), report(result)
     assert result.timeline.seen["action: evicted"] == 0
-    assert result.timeline.seen["action: bound"] == 7  # six seats, and tts by free memory alone
+    assert result.timeline.seen["action: bound"] == 7  # six seats, and tts, which runs while memory is free
 
 
 def test_what_is_left_out_changes_nothing() -> None:
-    """Compares runs with and without jumps in time. No act on any workload changes."""
+    """Simulates a plan with and without jumps of time. The acts on workloads must be the same."""
     entries = (
         Entry(700.0, "burst", {"name": "immich-ml", "mib": 3000, "seconds": 3000.0, "lies": True}),
         Entry(2000.0, "restart", {"name": "frigate"}),

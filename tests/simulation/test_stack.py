@@ -1,4 +1,4 @@
-"""Tests that the simulation and a replay read from a stack file what the program declares."""
+"""Tests that the simulation and a replay read the same values from a stack file as the program declares."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Tests that each plan of cases.py breaks its promise if its fix is taken out."""
+"""Tests that each plan of cases.py breaks its promise without its fix."""
 
 import pytest
 

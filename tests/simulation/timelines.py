@@ -1,8 +1,9 @@
-"""Compares the timelines of 300 days as hashes. A commit without a change of behaviour leaves all of them unchanged.
+"""Compares the hashes of the timelines of 300 days. A commit that does not change the agents' behaviour keeps all
+hashes.
 
-`python -m tests.simulation.run --timelines` compares them with tests/golden/timelines.txt and names the seeds that
-differ; `--timelines write` rewrites the file. 300 days take six minutes of a core. `--seed 17 --whole` prints a day:
-run it before and after a change, and compare both days.
+`python -m tests.simulation.run --timelines` compares them with tests/golden/timelines.txt and prints the seeds that
+differ. `--timelines write` rewrites the file. 300 days take six minutes of CPU time. To find the cause of a difference,
+print the day with `--seed 17 --whole` before and after the change.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,12 +17,12 @@ FILE = Path(__file__).parents[1] / "golden" / "timelines.txt"
 
 
 def digest(timeline: Timeline) -> str:
-    """Returns the hash of the timeline's text, with times to the second."""
+    """Returns the hash of the timeline's text, where times are in whole seconds."""
     return sha256("\n".join(map(str, timeline.lines)).encode()).hexdigest()[:16]
 
 
 def recorded() -> Mapping[int, str]:
-    """Returns the hashes in the file, by seed."""
+    """Returns the recorded hashes by seed."""
     lines = FILE.read_text().splitlines() if FILE.exists() else []
     return {int(seed): found for seed, found in map(str.split, lines)}
 
@@ -32,6 +33,6 @@ def write(found: Mapping[int, str]) -> None:
 
 
 def differing(found: Mapping[int, str], seeds: Iterable[int] = SEEDS) -> list[int]:
-    """Returns the seeds of days that differ from the recorded days."""
+    """Returns the seeds with a hash that differs from the recorded one."""
     known = recorded()
     return [seed for seed in seeds if found.get(seed) != known.get(seed)]

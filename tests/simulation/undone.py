@@ -1,6 +1,6 @@
-"""Takes fixes out again, by the plan of cases.py that needs the fix.
+"""Removes the fix that a plan of cases.py needs.
 
-Each function replaces the agents' code by the code before the fix, or by equivalent code.
+Each function replaces an agent's code with the code before the fix, or with equivalent code.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -41,7 +41,7 @@ def _put(target: object, name: str, new: object) -> Patch:
 
 
 def _stack(**changes: Callable[[Any], object]) -> Patch:
-    """Changes fields of the stack."""
+    """Replaces fields of the stack."""
 
     def changed(kind: str) -> Any:
         found = _plain_stack(kind)
@@ -71,13 +71,13 @@ def _keeps_nothing(*given: Any) -> Mapping[str, SeatNeed]:
 
 
 def _journal_write(journal: Journal, content: Mapping[str, Any], *, after: Any) -> Any:
-    """Takes each conflict for another run's write."""
+    """Treats each conflict as a write of another run."""
     with mock.patch.object(journal.api, "find", return_value=None):
         return _plain_journal_write(journal, content, after=after)
 
 
 def _doubt(view: View, found: DeviceVerdict) -> Blind | None:
-    """Judges no device while one of its pods has just ended."""
+    """Recycles no pod on a device while one of its pods has just ended."""
     ended = Blind(node=found.node, trouble=reading.Trouble.IMPLAUSIBLE, problem="a pod ended", gpu=found.device.gpu)
     return ended if found.ended else _plain_doubt(view, found)
 
@@ -104,13 +104,13 @@ def _at_once() -> tuple[Patch, ...]:
 
 
 def _first_restored(offenders: Collection[Offender], aims_mib: Iterable[int]) -> RecycleChoice:
-    """Takes only the offender that is furthest over if nothing is restored."""
+    """If recycles cannot restore the memory, chooses the offender with the largest overshoot."""
     found = _plain_first_restored(offenders, aims_mib)
     worst = sorted(offenders, key=lambda each: -each.overshoot_mib)[:1]
     return found if found.restores else replace(found, chosen=tuple(worst))
 
 
-# The key is the name of the case.
+# The patches without the fix, by the name of the case.
 UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     "a seat is refused while all others keep to theirs": lambda: (
         _put(Verbs, "_short", lambda _verbs, _query, request, fits: (fits, request)),
@@ -162,7 +162,7 @@ UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
 
 @contextmanager
 def undone(name: str) -> Iterator[None]:
-    """Takes out the fix of that case, until the context ends."""
+    """Removes the fix of a case until the end of the `with` block."""
     with ExitStack() as stack:
         for patch in UNDONE[name]():
             stack.enter_context(patch)
