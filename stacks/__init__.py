@@ -1,1 +1,4 @@
-"""Composition: settings (the only reader of the stack's configuration) and the platform they describe."""
+"""Reads the settings of a stack, and declares the platform that they describe.
+
+No other package reads the stack's configuration.
+"""

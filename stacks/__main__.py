@@ -1,4 +1,7 @@
-"""`python -m stacks`: previews a stack under the policy pack, applies it, removes it, and starts a new one."""
+"""Implements `python -m stacks`.
+
+Its commands preview, apply and remove a stack under the policy pack, and start a new stack.
+"""
 
 import argparse
 import io
@@ -35,7 +38,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class _Command:
-    """A subcommand: its summary, the arguments of its examples, and its options by name."""
+    """A subcommand with its summary, the arguments of its examples, and its options by name."""
 
     run: Callable[..., int]
     summary: str
@@ -106,7 +109,10 @@ COMMANDS: Mapping[str, _Command] = {
 
 
 def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """The parser of all commands, with one of the same kind for each. No option may be abbreviated."""
+    """Returns the parser of the command line.
+
+    Each subcommand has a parser of the same type. Options cannot be abbreviated.
+    """
     texts: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
     top = kind(prog="python -m stacks", description=_ABOUT, epilog=_EXIT_CODES, **texts)
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -120,7 +126,10 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
 
 
 def main(arguments: Sequence[str], root: Path | None = None) -> int:
-    """Runs one command on the project in `root`, by default the current folder. Returns the exit code."""
+    """Runs one command on the project in `root`, by default the project in the current directory.
+
+    Returns the exit code.
+    """
     options = vars(parser().parse_args(arguments))
     command = COMMANDS[options.pop("command")]
     try:
@@ -133,8 +142,9 @@ def main(arguments: Sequence[str], root: Path | None = None) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as `head` may stop early
+    # a program that reads the output, such as `head`, may stop early without a traceback
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # for a terminal without block characters
+        sys.stdout.reconfigure(errors="replace")  # a terminal may lack block characters
     sys.exit(main(sys.argv[1:]))

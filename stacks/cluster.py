@@ -1,4 +1,4 @@
-"""Reads the stack's cluster through kubectl, which authenticates as the operator."""
+"""Reads the cluster of a stack through kubectl, which authenticates as the operator."""
 
 import http.client
 import subprocess
@@ -18,18 +18,18 @@ from stacks import stackfile
 from stacks.engine import Engine, EngineError
 
 _KUBECONFIG = "kubernetes:kubeconfig"
-# The flags of kubectl for the provider's keys.
+# The kubectl flag for each of the provider's keys.
 _FLAGS = {"kubernetes:context": "--context", "kubernetes:cluster": "--cluster"}
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Requests to the API server. Raises ApiError."""
+    """Sends requests to the API server. Raises ApiError."""
 
     kubectl: Kubectl
 
     def find(self, path: str) -> Object | None:
-        """The object at the path; None if there is none."""
+        """Returns the object at the path, or None if there is no such object."""
         try:
             return self.kubectl.get(path)
         except ApiError as error:
@@ -38,7 +38,7 @@ class Cluster:
             raise
 
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
-        """The objects of a list. A kind that the cluster lacks has none."""
+        """Yields the objects of a list. A kind that the cluster does not know has an empty list."""
         try:
             yield from self.kubectl.items(path, **parameters)
         except ApiError as error:
@@ -48,20 +48,23 @@ class Cluster:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Cluster]:
-    """The cluster that Pulumi would write to. Raises EngineError if it cannot be read, also within the block."""
+    """Opens the cluster that Pulumi would write to.
+
+    Raises EngineError if the cluster cannot be read, at the start or within the block.
+    """
     with _kubectls_flags(engine) as flags, Kubectl(flags) as kubectl:
         yield Cluster(kubectl)
 
 
 def preflight(engine: Engine, width: int) -> str:
-    """The report of `make preflight` on that cluster, in lines of this width. Raises EngineError."""
+    """Returns the report of `make preflight` on the cluster, as text of `width` columns. Raises EngineError."""
     with _kubectls_flags(engine) as flags:
         return preflight_text(check(flags, engine.stack, engine.root), Paper(width))
 
 
 @contextmanager
 def _kubectls_flags(engine: Engine) -> Iterator[list[str]]:
-    """The flags by which kubectl reaches the cluster within the block."""
+    """Yields the flags with which kubectl reaches the cluster. The flags are valid within the block."""
     with tempfile.TemporaryDirectory(prefix="gpu-tenancy-") as folder:  # of mode 0700
         try:
             yield _flags(engine, Path(folder))

@@ -1,4 +1,7 @@
-"""The commands on one stack. Each returns an exit code, and raises an error of one line or more before it begins."""
+"""Implements the commands on one stack.
+
+Each command returns an exit code. Before a command changes anything, it may raise an error with several lines of text.
+"""
 
 import os
 import shutil
@@ -38,7 +41,7 @@ _SCHEMA = "# yaml-language-server: $schema=docs/config.schema.json\n#\n"
 
 
 def preview(engine: Engine, *, flags: Sequence[str], full: bool) -> int:
-    """Prints a report; the code is 0 where the policy pack accepts the stack."""
+    """Previews the stack and prints a report. The exit code is 0 if the policy pack accepts the stack."""
     refuse_flags(flags, engine.environment, gated=True)
     declared, parts = settings.declared(engine.existing_stack_file())
     engine.select()
@@ -50,13 +53,15 @@ def preview(engine: Engine, *, flags: Sequence[str], full: bool) -> int:
 
 
 def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
-    """Previews, compares with the cluster, prints the report of preflight, asks and applies.
+    """Previews the stack, compares it with the cluster, prints the report of preflight, asks for consent, and applies
+    the stack.
 
-    Raises EngineError if the rollout would take over what is in the cluster already (docs/adr/0034).
+    Raises EngineError if the rollout would take over existing objects of the cluster (docs/adr/0034).
 
-    `pulumi up` previews once more under the pack before it changes anything, so that what was confirmed is judged again
-    as it is then. Not --skip-preview: in an update the pack sees the whole graph last, after the cluster has changed.
-    Not --plan: it is experimental, and stops at the first value that only the real cluster knows (a Namespace's uid).
+    `pulumi up` previews the stack again under the policy pack before the first change. So the pack also judges changes
+    that are newer than the consent. `up` does not pass --skip-preview to Pulumi, because the pack would then see the
+    whole graph only after the changes. `up` does not pass --plan to Pulumi. The option --plan is experimental. It fails
+    at the first value that only the real cluster knows, such as the uid of a Namespace.
     """
     refuse_flags(flags, engine.environment, gated=True)
     declared, parts = settings.declared(engine.existing_stack_file())
@@ -73,9 +78,9 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
 
 
 def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
-    """Previews, lists what is lost, asks for the stack's name and removes.
+    """Previews the removal, lists what is lost, asks for the stack's name, and removes the stack.
 
-    Raises EngineError if volumes would be lost that nobody has named (docs/adr/0034).
+    Raises EngineError if volumes would be lost without the operator's explicit consent (docs/adr/0034).
     """
     refuse_flags(flags, engine.environment, gated=False)
     recover(engine, yes=yes)
@@ -88,25 +93,27 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
 
 
 def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
-    """Reads the cluster into the state; Pulumi itself asks."""
+    """Updates Pulumi's state from the cluster. Pulumi itself asks for consent."""
     refuse_flags(flags, engine.environment, gated=False)
     recover(engine, yes=yes)
     return run.attended(engine, "refresh", *(("--yes",) if yes else ()), *flags)
 
 
 def recover(engine: Engine, *, yes: bool) -> int:
-    """Puts the stack right after a run that was killed. Prints nothing if the last run ended by itself. Raises
-    RecoveryError and CliError."""
+    """Recovers the stack after a killed run.
+
+    Prints nothing after a run that ended normally. Raises RecoveryError and CliError.
+    """
     engine.existing_stack_file()
     stack = Stack(engine.stack, engine.root, engine.environment, engine.pulumi)
-    is_locked_by_the_dead(stack)  # before Pulumi reads the state
+    is_locked_by_the_dead(stack)  # this check comes before Pulumi reads the state
     engine.select()
     put_right(stack, lambda: _confirm(f"Recover {engine.stack}", _cluster(engine), yes=yes))
     return 0
 
 
 def new(engine: Engine) -> int:
-    """Writes a stack file. The first preview creates its stack."""
+    """Writes a stack file from the example. The first preview creates the stack itself."""
     path = engine.stack_file
     try:
         example = (engine.root / EXAMPLE).read_text(encoding="utf-8")
@@ -121,18 +128,24 @@ def new(engine: Engine) -> int:
 
 
 def chart(engine: Engine) -> int:
-    """Prints the seating chart. Overruns are marked; only the policy pack refuses them."""
+    """Prints the seating chart.
+
+    The chart marks a pool with too many promises, but only the policy pack refuses such a pool.
+    """
     sys.stdout.write(_chart(settings.load_file(engine.existing_stack_file())))
     return 0
 
 
 def rules(engine: Engine) -> int:
-    """Prints the alerts and recordings as a rule file of Prometheus. Raises EngineError."""
+    """Prints the alerts and the recording rules as a rule file of Prometheus. Raises EngineError."""
     return _print_for_prometheus(engine, rule_groups)
 
 
 def scrapes(engine: Engine) -> int:
-    """Prints the scrapes that the rules need as a file of Prometheus' `scrape_config_files`. Raises EngineError."""
+    """Prints the scrape configurations that the rules need, as a file for Prometheus' `scrape_config_files`.
+
+    Raises EngineError.
+    """
     return _print_for_prometheus(engine, scrape_configs)
 
 
@@ -161,7 +174,7 @@ def _colour() -> bool:
 def _judge(
     engine: Engine, flags: Sequence[str], declared: StackSettings, parts: Parts, cluster: str, *, full: bool
 ) -> Run:
-    """Previews under the policy pack, and prints the report."""
+    """Previews the stack under the policy pack, and prints the report."""
     given = [*GATED, *flags]
     print(cluster, flush=True)
     if full or run.wants_pulumis_display(given):
@@ -208,8 +221,11 @@ def _listed(headline: str, lines: Iterable[str]) -> str:
 
 
 def _cluster(engine: Engine) -> str:
-    """Describes the cluster that Pulumi would write to: that of the stack's own kubeconfig and context, else kubectl's
-    current one. Raises KubeconfigError if it does not answer."""
+    """Returns a description of the cluster that Pulumi would write to.
+
+    The cluster comes from the stack's own kubeconfig and context, or from kubectl's current context. Raises
+    KubeconfigError if the cluster does not respond.
+    """
     provider = stackfile.read(engine.stack_file).foreign
     config = provider.get("kubernetes:kubeconfig")
     if config == "":
@@ -221,7 +237,7 @@ def _cluster(engine: Engine) -> str:
 
 
 def _confirm(question: str, cluster: str, *, yes: bool, word: str = "yes") -> None:
-    """Asks for a typed word before a change. Raises EngineError without it."""
+    """Asks the operator to type a word before a change. Raises EngineError if the operator types anything else."""
     if yes:
         print(f"{question}: {cluster} (--yes)", flush=True)
         return

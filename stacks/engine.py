@@ -1,4 +1,7 @@
-"""The pinned Pulumi on one stack: the environment that it runs in, the flags that it is not given, a stack's start."""
+"""Runs the pinned Pulumi on one stack.
+
+Defines the environment of Pulumi, the flags that are refused, and the creation of a stack.
+"""
 
 import os
 import re
@@ -9,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# Loaded next to any pack of the operator's own. The outputs are long, and `pulumi stack output` prints them.
+# The project's policy pack is loaded together with any other policy packs of the operator. The outputs of a stack are
+# long, and `pulumi stack output` prints them.
 GATED = ("--policy-pack", "policy", "--suppress-outputs")
 
 _STATE = ".state"
@@ -31,16 +35,17 @@ _GATED = {
     "-f": _PREVIEW,
     "--plan": _PREVIEW,
 }
-_OPTION = "PULUMI_OPTION_"  # and a flag's name: Pulumi takes every flag from the environment too
+# The prefix of environment variables for Pulumi's flags, because Pulumi takes every flag from the environment too.
+_OPTION = "PULUMI_OPTION_"
 
 
 class EngineError(Exception):
-    """A command cannot begin; the message has a line for each reason."""
+    """Raised when a command cannot start. The message has one line for each reason."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """Pulumi for one stack of the project in `root`."""
+    """Pulumi for one stack of the project in the directory `root`."""
 
     root: Path
     stack: str
@@ -48,14 +53,17 @@ class Engine:
 
     @classmethod
     def of(cls, stack: str, root: Path) -> "Engine":
-        """Pulumi in the environment of this process. Raises EngineError where no stack may have the name."""
+        """Returns Pulumi with the environment of this process.
+
+        Raises EngineError if the name is no valid name of a stack.
+        """
         if not _STACK_NAME.fullmatch(stack):
             raise EngineError(f"{stack!r} is no stack's name: write the NAME of a Pulumi.NAME.yaml, such as lab")
         return cls(root, stack, environment(root, os.environ))
 
     @property
     def pulumi(self) -> Path:
-        """The pinned program. Raises EngineError where it is not installed."""
+        """The pinned program. Raises EngineError if the program is not installed."""
         program = self.root / ".toolchain" / "bin" / "pulumi"
         if not program.exists():
             raise EngineError(f"{program} is not there; run make toolchain")
@@ -66,16 +74,16 @@ class Engine:
         return self.root / f"Pulumi.{self.stack}.yaml"
 
     def existing_stack_file(self) -> Path:
-        """The same. Raises EngineError where there is none."""
+        """The same. Raises EngineError if there is no stack file."""
         if not self.stack_file.exists():
             raise EngineError(f"{self.stack_file} is not there; begin with make new-stack STACK={self.stack}")
         return self.stack_file
 
     def select(self) -> None:
-        """Creates the stack in the backend where it is not there yet. Raises EngineError.
+        """Creates the stack in the backend if the backend does not have the stack yet. Raises EngineError.
 
-        Pulumi rewrites the stack file when it adds the salt of a new stack, and drops its blank lines. So Pulumi gets a
-        copy of the project, and the salt is appended to the real file.
+        When Pulumi adds the salt of a new stack to the stack file, Pulumi also removes blank lines. So Pulumi gets a
+        copy of the project, and this method appends the salt to the real stack file.
         """
         file = self.existing_stack_file()
         (self.root / _STATE).mkdir(exist_ok=True)
@@ -87,7 +95,7 @@ class Engine:
             if done.returncode:
                 raise EngineError((done.stderr + done.stdout).strip())
             salt, text = _salt(copy.read_text(encoding="utf-8")), file.read_text(encoding="utf-8")
-        if salt and not _salt(text):  # some secrets providers have none
+        if salt and not _salt(text):  # some secrets providers use no salt
             file.write_text(f"{text.removesuffix(chr(10))}\n{salt}\n", encoding="utf-8")
 
 
@@ -97,15 +105,18 @@ def _salt(text: str) -> str:
 
 
 def environment(root: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """The `given` environment, with the project's own tools, and with its own state where `given` names no other."""
+    """Returns the environment `given` with the project's own tools.
+
+    Adds the project's local state, unless `given` names another state.
+    """
     passphrase = {} if given.get("PULUMI_CONFIG_PASSPHRASE_FILE") else {"PULUMI_CONFIG_PASSPHRASE": ""}
     return {
         "PULUMI_BACKEND_URL": f"file://{root / _STATE}",
-        **passphrase,  # the stacks hold no secrets
+        **passphrase,  # the stacks contain no secrets
         "PULUMI_HOME": str(root / ".toolchain" / "pulumi-home"),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_ERROR_OUTPUT_STRING": "1",
-        "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",  # only the pinned provider, also where another one is on PATH
+        "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",  # only the pinned provider is used, even if PATH has another one
         **given,
         "PATH": os.pathsep.join(
             [str(root / ".toolchain" / "bin"), str(root / ".venv" / "bin"), given.get("PATH", os.defpath)]
@@ -114,8 +125,11 @@ def environment(root: Path, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def refuse_flags(flags: Sequence[str], environ: Mapping[str, str], *, gated: bool) -> None:
-    """Raises EngineError with a line for each refused flag: it leads to another stack, or if `gated`, it withholds a
-    part of the stack from the policy pack."""
+    """Raises EngineError with one line for each refused flag.
+
+    A flag that selects another stack is refused. With `gated`, a flag that hides a part of the stack from the policy
+    pack is refused too.
+    """
     refused = _ANY | (_GATED if gated else {})
     lines = [f"{flag}: {refused[flag]}" for word in flags for flag in _named(word) if flag in refused]
     for name in sorted(environ) if gated else ():
@@ -127,7 +141,7 @@ def refuse_flags(flags: Sequence[str], environ: Mapping[str, str], *, gated: boo
 
 
 def _named(word: str) -> Iterator[str]:
-    """The flags in a word: -dt is two."""
+    """Yields the flags in an argument. For example, -dt has two flags."""
     name = word.partition("=")[0]
     if name.startswith("-") and not name.startswith("--"):
         yield from (f"-{letter}" for letter in name[1:])

@@ -1,7 +1,7 @@
-"""Finds the cluster that a command would reach, as kubectl does. A preview installs no kubectl.
+"""Finds the cluster that a command would reach, by the same rules as kubectl. A preview works without kubectl.
 
-Source: k8s.io/client-go tools/clientcmd/loader.go (ClientConfigLoadingRules.Load). Of several files the first that has
-an entry wins, and missing files are skipped.
+Source: k8s.io/client-go tools/clientcmd/loader.go (ClientConfigLoadingRules.Load). If several files have the same
+entry, the first file wins. Missing files are skipped.
 """
 
 import os
@@ -16,12 +16,15 @@ import yaml
 
 
 class KubeconfigError(ValueError):
-    """There is no current cluster; the message is a sentence."""
+    """Raised when there is no current cluster. The message is a whole sentence."""
 
 
 @dataclass(frozen=True)
 class CurrentCluster:
-    """The current context and the server behind it. `proxy` is the proxy before the server, if the file names one."""
+    """The current context, and the address of its API server.
+
+    `proxy` is the URL of the proxy through which the server is reached, if the file names a proxy.
+    """
 
     context: str
     server: str
@@ -32,7 +35,10 @@ class CurrentCluster:
 
 
 def sources(environment: Mapping[str, str], given: str = "") -> tuple[Path | str, ...]:
-    """Kubeconfigs, as paths or as text. `given` is the stack's kubernetes:kubeconfig, which may be either."""
+    """Returns the kubeconfigs, each as a path or as text.
+
+    `given` is the value of the stack's kubernetes:kubeconfig, which is a path or text.
+    """
     if given:
         return (Path(given) if "\n" not in given and Path(given).is_file() else given,)
     listed = [name for name in environment.get("KUBECONFIG", "").split(os.pathsep) if name]
@@ -40,7 +46,7 @@ def sources(environment: Mapping[str, str], given: str = "") -> tuple[Path | str
 
 
 def current(configs: Sequence[Path | str], context: str = "") -> CurrentCluster:
-    """The cluster of this context, by default of the current one. Raises KubeconfigError."""
+    """Returns the cluster of this context. The default is the current context. Raises KubeconfigError."""
     where = ", ".join(_name(config) for config in configs)
     if not any(isinstance(config, str) or config.exists() for config in configs):
         raise KubeconfigError(f"no cluster: {where} is not there; set KUBECONFIG, or start a throw-away: make cluster")
@@ -73,7 +79,10 @@ def _text(config: Path | str) -> str:
 
 
 def reach(cluster: CurrentCluster, environment: Mapping[str, str], timeout_seconds: float = 3.0) -> None:
-    """Raises KubeconfigError if nothing listens at the server's address. Behind a proxy nothing is tried."""
+    """Raises KubeconfigError if nothing listens at the server's address.
+
+    Tries no connection if the server is behind a proxy.
+    """
     if cluster.proxy or environment.get("HTTPS_PROXY") or environment.get("https_proxy"):
         return
     address = urlsplit(cluster.server if "://" in cluster.server else f"https://{cluster.server}")

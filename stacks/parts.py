@@ -1,7 +1,7 @@
-"""A stack's parts in files of their own: the keys under config, in files that the key `files` of the stack file names.
+"""Reads the files with parts of a stack. The key `files` in the stack file names these files.
 
-The engine does not pass these files on, so that they may be of any size. Each entry has one home. No path leads out of
-the project's folder.
+Pulumi's engine does not pass these files on to the program, so they may be of any size. Each entry is in exactly one
+file. No path may lead out of the project's directory.
 """
 
 import os
@@ -22,7 +22,8 @@ INSIDE = Form(
     "a path within the project's folder, without .., such as stacks.d/prod",
     r"(?!/)(?!(?:[^\n]*/)?\.\.(?:/|$))[^\\\x00-\x1f\x7f]+",
 )
-# Maps of names, and how deep their entries are. Such a map may be spread over files; any other part has one file.
+# The parts that are maps, and the depth of their entries. Several files may have entries of such a map. Any other part
+# must be in one file.
 ENTRIES = {
     "pools": 2,
     "tenants": 2,
@@ -37,9 +38,10 @@ ENTRIES = {
 
 @dataclass(frozen=True)
 class Parts:
-    """`values` of the stack file and of its files together; `problems` of the files, a line each.
+    """The values of the stack file together with the values of its files.
 
-    `homes` has the file of each entry that is not in the stack file, by the entry's dotted path.
+    `problems` has one error message for each error in these files. `homes` has the file of each entry that is not in
+    the stack file. The keys of `homes` are the dotted paths of the entries.
     """
 
     stack_file: Path
@@ -48,36 +50,49 @@ class Parts:
     homes: dict[str, Path] = field(default_factory=dict)
 
     def home(self, path: KeyPath) -> Path | None:
-        """The file that has the entry at, above or below this path; None for the stack file."""
+        """Returns the file with the entry at this path, or with an entry above or below this path.
+
+        Returns None if the entry is in the stack file.
+        """
         named = dotted(*path)
         below = (home for entry, home in self.homes.items() if entry.startswith(f"{named}."))
         return self._home(named) or next(below, None)
 
     def shown(self, path: KeyPath) -> str:
-        """The same by its path in the project's folder; empty for the stack file."""
+        """Returns the path of the file with the entry, relative to the project's directory.
+
+        Returns "" for the stack file.
+        """
         file = self.home(path)
         return file.relative_to(self.stack_file.parent).as_posix() if file else ""
 
     def placed(self, line: str) -> str:
-        """A problem's line, which begins with the file of its key if that is not the stack file."""
+        """Returns the error message of a key.
+
+        If the key is not in the stack file, the message begins with the name of the file.
+        """
         named, colon, text = line.removeprefix(f"{PROJECT}:").partition(": ")
         home = self._home(named) if line.startswith(f"{PROJECT}:") else None
         return f"{home}: {named}{colon}{text}" if home else line
 
     def _home(self, named: str) -> Path | None:
-        names = named.split(".")  # the names themselves may have dots in them
+        names = named.split(".")  # a name may contain dots
         prefixes = (".".join(names[:length]) for length in range(1, len(names) + 1))
         return next((self.homes[prefix] for prefix in prefixes if prefix in self.homes), None)
 
 
 def gather(values: Mapping[str, Any], stack_file: Path) -> Parts:
-    """The parts that are `values` in the stack file, with those of the files that it names, relative to its folder."""
+    """Returns the parts of a stack.
+
+    `values` has the parts in the stack file, and the other parts are in the files that it names. The paths of these
+    files are relative to the directory of the stack file.
+    """
     parts = Parts(stack_file, dict(values))
     read: dict[str, str] = {}
     listed = values.get(FILES)
     for name in listed if isinstance(listed, list) else ():
         if not isinstance(name, str) or not re.fullmatch(INSIDE.pattern, name):
-            continue  # the settings refuse it
+            continue  # the check of the settings refuses this value
         try:
             for path in _files(stack_file.parent, name):
                 real = os.path.realpath(path)
@@ -91,8 +106,10 @@ def gather(values: Mapping[str, Any], stack_file: Path) -> Parts:
 
 
 def _files(folder: Path, name: str) -> Iterator[Path]:
-    """The file at a path, or the .yaml files of a folder in the order of their names. Raises StackFileError for other
-    files in the folder, so that none is passed over by mistake."""
+    """Yields the file at a path, or the .yaml files of a directory in the order of their names.
+
+    Raises StackFileError for any other file in the directory, so that no file is ignored by mistake.
+    """
     path = folder / name
     found = [path]
     if path.is_dir():
@@ -112,7 +129,7 @@ def _files(folder: Path, name: str) -> Iterator[Path]:
 def _add(parts: Parts, home: Contents) -> None:
     for name in home.foreign:
         _refuse(parts, home.file, (name,), f"is not read here; write it into {parts.stack_file.name}")
-    secret = set(stackfile.encrypted(home.values))  # a problem's line would show the value
+    secret = set(stackfile.encrypted(home.values))  # otherwise the message of a problem would show the value
     for name, value in home.values.items():
         if name in secret:
             _refuse(parts, home.file, (name,), "is encrypted, but nothing here is secret; write it plainly")
@@ -123,7 +140,7 @@ def _add(parts: Parts, home: Contents) -> None:
 
 
 def _merge(parts: Parts, into: dict[str, Any], path: tuple[str, ...], value: Any, file: Path) -> None:
-    """Adds the value entry by entry. An empty part is the engine's own default, and is skipped."""
+    """Adds the value, entry by entry. Skips an empty part, because Pulumi's engine fills in empty parts by default."""
     name, named = path[-1], dotted(*path)
     there = into.get(name, {})
     if len(path) < ENTRIES.get(path[0], 1) and isinstance(value, Mapping) and isinstance(there, Mapping):

@@ -1,4 +1,7 @@
-"""The platform: every part that the settings name, in the order in which each can work, and the stack's outputs."""
+"""Declares the platform: every part that the settings name, in the order of their dependencies.
+
+The module also defines the outputs of the stack.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -42,16 +45,20 @@ from tenancy.ledger import Ledger
 from tenancy.quantity import canonical
 from tenancy.reach import COUNTED_RESOURCES, is_the_plugins
 
-# Where the installer puts the pinned chart, in the project's folder. It stays relative: the address is in the state.
+# The path at which the installer puts the pinned chart, in the project's directory. The path stays relative, because
+# the address of the chart is in Pulumi's state.
 PINNED_CHART = Path(".toolchain") / "charts" / "kueue"
-# The chart's folder in the wheel (toolchain/wheel.py).
+# The directory of the chart in the wheel (toolchain/wheel.py).
 _SHIPPED_CHART = Path(__file__).resolve().parents[1] / "charts" / "kueue"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """The stack's outputs. `ledger` is a configuration of the policy pack, and includes the memory pools. `residents`
-    and `memory` have the fields that the pods of each workload need; `seating_chart` is for people."""
+    """The outputs of the stack.
+
+    `ledger` is a configuration of the policy pack and includes the memory pools. `residents` and `memory` have the
+    fields that the pods of each workload need. `seating_chart` is text for people.
+    """
 
     ledger: Mapping[str, Any]
     residents: pulumi.Output[Mapping[str, Any]]
@@ -61,7 +68,7 @@ class Outputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """The parent of the parts: the stack itself, or a component. The parts' names then begin with `prefix`."""
+    """The parent of the parts: the stack itself, or a component. The names of the parts begin with `prefix`."""
 
     parent: pulumi.Resource | None = None
     prefix: str = ""
@@ -77,7 +84,7 @@ IN_THE_STACK = Place()
 
 
 def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_STACK) -> Outputs:
-    """Declares every part of the stack; `root` is the project's folder."""
+    """Declares every part of the stack. `root` is the project's directory."""
     ledger, code = settings.ledger(), zipapp.build()
     guarded = _guarded(settings)
     node_code = zipapp.build_for_nodes() if settings.exporter is not None or guarded else None
@@ -128,8 +135,8 @@ def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_ST
         Readers(place.named("readers"), readers_args, place.after(system))
     schedulers = _declare_scheduler(settings, ledger, capacity, code=code, place=place)
     if settings.admission is not None and ledger.admission is not None:
-        # Admission comes last: it needs the classes, the budgets, the scheduler and the labels of the namespaces. It
-        # does not wait for Kueue or for queue tenants. Queue tenants wait for Kueue.
+        # Admission is declared last, because it needs the PriorityClasses, the budgets, the scheduler and the
+        # namespaces' labels. Admission does not wait for Kueue or for queue tenants. Queue tenants wait for Kueue.
         unqueued = [tenant for name, tenant in tenants.items() if name not in ledger.queue_tenants]
         args = AdmissionArgs(
             spec=settings.admission,
@@ -166,11 +173,11 @@ def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_ST
 
 
 async def declare(settings: StackSettings) -> Mapping[str, Any]:
-    """Declares the platform in the project's folder, for pulumi.run. Returns the stack's outputs.
+    """Declares the platform of the project in the current directory, for pulumi.run. Returns the stack's outputs.
 
-    During the pause every registration begins, and the SDK then waits for one after the other. Without the pause the
-    SDK waits for all outputs again for each resource: a third of a preview's time at 1,000 tenants
-    (docs/choosing/benchmarks.md).
+    During the pause, Pulumi starts to register all resources. Afterwards, the SDK waits for one registration after the
+    other. Without the pause, the SDK would wait for all outputs again after each resource. Waiting took a third of a
+    preview's time with 1,000 tenants (docs/choosing/benchmarks.md).
     """
     outputs = build(settings)
     await asyncio.sleep(0)
@@ -180,7 +187,10 @@ async def declare(settings: StackSettings) -> Mapping[str, Any]:
 def watchdog_args(
     spec: WatchdogSpec, settings: StackSettings, ledger: Ledger, exporter: ExporterSpec, *, code: Zipapp
 ) -> WatchdogArgs:
-    """The watchdog's arguments. It serves the tenants with a seat, or with a queue that hands out gpumem."""
+    """Returns the arguments of the watchdog.
+
+    The watchdog acts for tenants with a seat, or with a queue that hands out gpumem.
+    """
     queued = admissible_by_tenant(settings.queues, ledger.names.gpumem) if settings.queues else {}
     measured = {seat.tenant for seat in ledger.seats if not settings.pools[seat.pool].assumed}
     return WatchdogArgs(
@@ -195,11 +205,11 @@ def watchdog_args(
 
 
 def pod_stanzas(settings: StackSettings, ledger: Ledger) -> dict[str, dict[str, Any]]:
-    """The fields that the pods of each resident need, and the number of pods.
+    """Returns the fields that the pods of each resident need, and the number of pods.
 
-    A container requests NVIDIA's resource as well. Without the scheduler it requests 1, since the device plugin chooses
-    the device. With the scheduler it requests 0, by which NVIDIA's GPU operator finds the pod before it upgrades the
-    driver (docs/howto/upgrade-the-driver.md).
+    Each container also requests nvidia.com/gpu. Without our scheduler, a container requests 1 nvidia.com/gpu, because
+    the device plugin chooses the device. With our scheduler, a container requests 0 nvidia.com/gpu. NVIDIA's GPU
+    operator finds GPU pods by this request before it upgrades the driver (docs/howto/upgrade-the-driver.md).
     """
     stanzas = resident_stanzas(ledger) if ledger.claimed is None else claim_stanzas(ledger)
     for seat in ledger.seats:
@@ -216,8 +226,10 @@ def pod_stanzas(settings: StackSettings, ledger: Ledger) -> dict[str, dict[str, 
 
 
 def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
-    """The node selector and resources of each resident's pods. Requests equal limits, as Kubernetes requires of
-    extended resources."""
+    """Returns the node selector and the resources of each resident's pods.
+
+    The requests equal the limits, as Kubernetes requires for extended resources.
+    """
     pools = {pool.name: pool for pool in ledger.pools}
     stanzas = {}
     for seat in ledger.seats:
@@ -234,8 +246,11 @@ def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
 
 
 def kueue_chart(version: str, root: Path) -> Chart:
-    """The chart of that version: the copy of the installer or the wheel, else the chart in Kueue's registry. A preview
-    fetches the registry's chart, so that it needs the network."""
+    """Returns the Helm chart of this version of Kueue.
+
+    If the installer or the wheel has a copy of this version, returns this copy. Otherwise returns the address in
+    Kueue's registry. A preview downloads a chart from the registry, and needs the network for this.
+    """
     copies = {_chart_version(root / path): path for path in (_SHIPPED_CHART, PINNED_CHART)}
     if version in copies:
         return Chart(address=_address(copies[version], root))
@@ -256,14 +271,17 @@ def _chart_version(chart: Path) -> str | None:
 
 
 def _address(chart: Path, root: Path) -> str:
-    """Within the project's folder by the way from there: the address is in the state, and alike on each machine."""
+    """Returns the path of the chart. A path in the project's directory is relative.
+
+    The path is in Pulumi's state, so it must be the same on every machine.
+    """
     folder = root.resolve()
     inside = chart.relative_to(folder) if chart.is_relative_to(folder) else chart
     return str(inside) if inside.is_absolute() else f"./{inside.as_posix()}"
 
 
 def _declare_queues(settings: StackSettings, root: Path, place: Place) -> list[pulumi.Resource]:
-    """Kueue, then its objects, which its webhooks judge."""
+    """Declares Kueue and its objects. Kueue comes first, because its webhooks judge the objects."""
     kueue = []
     if settings.kueue is not None:
         chart = kueue_chart(settings.kueue.version, root)
@@ -284,7 +302,11 @@ def _declare_queues(settings: StackSettings, root: Path, place: Place) -> list[p
 def _declare_tenants(
     settings: StackSettings, ledger: Ledger, queues: Sequence[pulumi.Resource], place: Place
 ) -> dict[str, Tenant]:
-    """Queue tenants come after the ClusterQueues and so go before them, with their Jobs (components/queues.py)."""
+    """Declares the tenants.
+
+    Queue tenants are created after the ClusterQueues. So the queue tenants are deleted first, together with their Jobs
+    (components/queues.py).
+    """
     return {
         name: Tenant(place.named(name), args, place.after(*(queues if args.has_queue else ())))
         for name, args in tenant_args(settings, ledger).items()
@@ -292,7 +314,7 @@ def _declare_tenants(
 
 
 def tenant_args(settings: StackSettings, ledger: Ledger) -> dict[str, TenantArgs]:
-    """Each tenant with the amounts of its quota."""
+    """Returns the arguments of each tenant, with the amounts of its quota."""
     queue_tenants = set(ledger.queue_tenants)
     queued = admissible_by_tenant(settings.queues, ledger.names.gpumem) if settings.queues else {}
     queued_devices = admissible_by_tenant(settings.queues, ledger.names.gpu_count) if settings.queues else {}
@@ -313,10 +335,10 @@ def tenant_args(settings: StackSettings, ledger: Ledger) -> dict[str, TenantArgs
 
 
 def gpus_of(ledger: Ledger, queues: QueuesSpec | None, tenant: str) -> dict[str, int]:
-    """The most of each resource of the device plugin that a tenant without a budget, or with a queue, may hold.
+    """Returns the largest amount of each resource of the device plugin that a tenant's pods may hold.
 
-    A pod that terminates counts until it has ended. So a Job's replacement pod waits for the one that it replaces, also
-    where the Job controller would start it at once.
+    Only tenants without a budget and queue tenants have such amounts. A terminating pod counts until it has ended. So a
+    Job's new pod waits until the replaced pod has ended, even if the Job controller starts the new pod at once.
     """
     base, queued = ledger.gpus_of(tenant), tenant in ledger.queue_tenants
     if queues is None or not queued:
@@ -338,7 +360,7 @@ def _declare_readers(
     code: Zipapp,
     place: Place,
 ) -> None:
-    """Declares watchdog, gate and alerts, which read the exporter's measurements."""
+    """Declares the watchdog, the gate and the alerts, which use the exporter's measurements."""
     cluster = settings.cluster
     if settings.watchdog is not None:
         args = watchdog_args(settings.watchdog, settings, ledger, exporter, code=code)
@@ -358,7 +380,7 @@ def _declare_readers(
 
 
 def alerts_args(settings: StackSettings, spec: AlertsSpec, ledger: Ledger) -> AlertsArgs:
-    """The parts of the stack that its alerts watch."""
+    """Returns the arguments of the alerts, which depend on the parts of the stack."""
     runs = {
         names.RECONCILE: settings.reconcile is not None,
         names.WATCHDOG: settings.watchdog is not None,
@@ -394,7 +416,10 @@ def _mode(*, enforces: bool) -> Mode:
 
 
 def _guarded(settings: StackSettings) -> tuple[HostMemoryPool, ...]:
-    """The pools with a guard. It acts on processes and cannot only report, so that a stack that observes has none."""
+    """Returns the memory pools with a guard.
+
+    The guard has no mode in which it only reports, so a stack that observes has no guard.
+    """
     if not settings.enforces():
         return ()
     return tuple(pool for pool in host_memory_pools(settings.memory_pools).pools if pool.guard)

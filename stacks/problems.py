@@ -1,4 +1,6 @@
-"""Problems of a stack's configuration in the operator's words: the key's path, what to change, the value."""
+"""Formats the errors of a stack's configuration for the operator: the path of the key, the change to make, and the
+value.
+"""
 
 import difflib
 import types
@@ -14,7 +16,7 @@ from tenancy.names import PROJECT
 
 KeyPath = tuple[str | int, ...]
 
-# Our words for pydantic's error types; `{...}` are the error's context.
+# Our messages for pydantic's types of errors. pydantic's context replaces the text in `{...}`.
 _MESSAGES = {
     "form": "must be {words}",
     "missing": "is missing; add it",
@@ -41,19 +43,23 @@ _UNITS = {
     "mib": " of MiB without unit or quotes, such as 3072 for 3 GiB",
     "seconds": " of seconds without unit or quotes",
 }
-# Namespaces of configuration that others than this program read: its provider, and the engine.
+# The configuration namespaces that this program does not read. The Kubernetes provider and Pulumi's engine read these
+# namespaces.
 PROVIDERS = ("kubernetes", "pulumi")
 _LONGEST_VALUE = 60
 _MOST_NAMES = 16
 
 
 def from_validation(error: ValidationError, model: type[BaseModel], but: Collection[KeyPath] = ()) -> list[str]:
-    """One line per error of validating `model`, but for the paths that have a line already."""
+    """Returns one error message for each error in validating `model`, except for the paths in `but`."""
     return [_line(detail, model) for detail in error.errors(include_url=False) if detail["loc"] not in but]
 
 
 def keys_without_value(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """The keys without a value: a default to pydantic, and to the engine an empty text."""
+    """Yields the keys without a value.
+
+    Pydantic would use the default for such a key, and Pulumi's engine uses an empty text.
+    """
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from keys_without_value(item, (*path, name))
@@ -65,7 +71,7 @@ def keys_without_value(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
 
 
 def foreign_key_problems(keys: Iterable[str]) -> list[str]:
-    """One line per key of config that the project and its providers do not read."""
+    """Returns one error message for each key of the configuration that the project and its providers do not read."""
     read = ", ".join((PROJECT, *PROVIDERS))
     return [
         f"{_printable(name)}: unknown key; what is read here begins with one of {read}; rename or remove it"
@@ -75,17 +81,20 @@ def foreign_key_problems(keys: Iterable[str]) -> list[str]:
 
 
 def key(*path: str | int) -> str:
-    """The path as the operator finds it in the stack file: `gpu-tenancy:residents.immich-ml.gpumem_mib`."""
+    """Returns the path of a key as it is in the stack file, such as `gpu-tenancy:residents.immich-ml.gpumem_mib`.
+
+    `gpu-tenancy:residents.immich-ml.gpumem_mib`.
+    """
     return f"{PROJECT}:{dotted(*path)}"
 
 
 def dotted(*path: str | int) -> str:
-    """The path within one line, whatever stands in its names."""
+    """Returns the path in one line of text, even if a name in the path has line breaks."""
     return ".".join(_printable(str(part)) for part in path)
 
 
 def nearest(name: str, known: Iterable[str], where: str) -> str:
-    """A proposal instead of `name`: the closest known name, or all of them if they fit a line."""
+    """Returns a proposal to replace `name`: the closest known name, or the known names if none is close."""
     names = sorted(_printable(one) for one in known)
     close = difflib.get_close_matches(name, names, n=1)
     if close:
@@ -94,7 +103,10 @@ def nearest(name: str, known: Iterable[str], where: str) -> str:
 
 
 def known_keys(model: type[BaseModel], path: Iterable[str | int]) -> Collection[str]:
-    """The keys that the map at `path` may have; none where any key may stand. Walks the model's annotations."""
+    """Returns the keys that the map at `path` may have. The result is empty if any key is allowed.
+
+    Follows the annotations of the model.
+    """
     kind = kind_at(model, path)
     return kind.model_fields.keys() if is_model(kind) else ()
 
@@ -102,13 +114,13 @@ def known_keys(model: type[BaseModel], path: Iterable[str | int]) -> Collection[
 def kind_at(model: type[BaseModel], path: Iterable[str | int]) -> Any:
     kind: Any = model
     for part in path:
-        # Of a map the values, of a list the items.
+        # a map has this kind of values, and a list has this kind of items
         kind = _plain(kind.model_fields[str(part)].annotation if is_model(kind) else typing.get_args(kind)[-1])
     return kind
 
 
 def got(value: object) -> str:
-    """The value as the operator wrote it, short enough for a line."""
+    """Returns the value as the operator wrote it, shortened to fit a line."""
     match value:
         case None:
             text = "nothing"
@@ -146,7 +158,7 @@ def _message(detail: ErrorDetails) -> str:
 
 
 def _plain(annotation: Any) -> Any:
-    """The annotation without `| None` and without constraints."""
+    """Returns the annotation without `| None` and without constraints."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         return _plain(arguments[0])

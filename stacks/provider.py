@@ -1,10 +1,10 @@
-"""The configuration of the stack's Kubernetes provider, which Pulumi reads from the stack file."""
+"""Defines the configuration of the stack's Kubernetes provider, which Pulumi reads from the stack file."""
 
 import pulumi
 
-# The provider's key with which it changes a ConfigMap instead of replacing it.
+# With this key, the provider changes a ConfigMap in place and does not replace it.
 CHANGE_CONFIG_MAPS = "kubernetes:enableConfigMapMutable"
-# The provider's keys for the cluster and its address.
+# The keys of the provider that select the cluster and its address.
 REACHES = (
     "alwaysRender",
     "cluster",
@@ -19,13 +19,13 @@ REACHES = (
 
 
 def changes_config_maps() -> bool:
-    """True if the stack's own provider changes a ConfigMap in place."""
+    """Returns True if the stack's provider changes a ConfigMap in place."""
     namespace, _, name = CHANGE_CONFIG_MAPS.partition(":")
     return pulumi.Config(namespace).get(name) == "true"
 
 
 def provider() -> dict[str, pulumi.Input[str]]:
-    """The configuration by which the stack's own provider reaches its cluster."""
+    """Returns the configuration with which the stack's provider reaches its cluster."""
     config = pulumi.Config("kubernetes")
     given = {key: config.get_secret(key) if key == "kubeconfig" else config.get(key) for key in REACHES}
     return {key: value for key, value in given.items() if value is not None}

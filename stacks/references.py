@@ -1,4 +1,7 @@
-"""Checks keys that name other keys, on the raw configuration: a wrong number elsewhere hides none of these problems."""
+"""Checks the keys that refer to other keys.
+
+The check uses the raw configuration, so that an error in another key hides none of these errors.
+"""
 
 from collections.abc import Iterator, Mapping
 from itertools import count
@@ -11,8 +14,10 @@ from tenancy.names import GPU, GPU_COUNT_SUFFIX, GPUMEM_SUFFIX, NVIDIA_DEVICE_DR
 from tenancy.quantity import QuantityError, whole
 
 _MOST_FLAVOR_LABELS = 8
-_MOST_COMPARED = 100  # unknown names with a proposal; to compare thousands with thousands takes minutes
-# The place of a name, and the map that must have it as a key. `*` is any key; for `*@` the key itself is the name.
+# The maximum number of unknown names that get a proposal. Comparing thousands of names would take minutes.
+_MOST_COMPARED = 100
+# The path of a name, and the map that must have this name as a key. `*` matches any key. For `*@`, the key itself is
+# the name.
 _REFERENCES = (
     ("residents.*.tenant", "tenants"),
     ("residents.*.pool", "pools"),
@@ -35,13 +40,14 @@ _REFERENCES = (
     ("memory_pools.*.disposable.*.priority", "priorities"),
 )
 
-# Maps that need another part; a Spec has its own `needs`.
+# The parts that need another part. The Spec of a part may have more such needs in `needs`.
 _NEEDS = (
     ("on_demand", "gate", "nobody would let the on-demand tenants in"),
     ("memory_pools", "admission", "nobody would keep others from the classes of the memory pools"),
 )
 
-# The same, where gpumem is an extended resource: everywhere but with scheduler.placement dra.
+# The parts that need another part if gpumem is an extended resource. This holds for every stack without
+# scheduler.placement dra.
 _NEEDS_OF_GPUMEM = (
     ("residents", "reconcile", "nobody would advertise what the residents ask for"),
     ("scheduler", "reconcile", "no node would advertise what the scheduler places"),
@@ -51,7 +57,7 @@ _NEEDS_OF_GPUMEM = (
 
 
 def problems(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> list[str]:
-    """One line per problem. `specs` has the Spec of each part."""
+    """Returns one error message for each error. `specs` has the Spec of each part."""
     return [
         *_dangling(raw),
         *_lacking(raw, specs),
@@ -74,7 +80,7 @@ def problems(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> list[st
 
 
 def at(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """The map under a path such as `queues.flavors`; empty where there is none."""
+    """Returns the map at a path such as `queues.flavors`, or an empty map if there is none."""
     value: Any = raw
     for part in path.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -82,7 +88,10 @@ def at(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 def matches(raw: Mapping[str, Any], pattern: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every (path, value) under a pattern such as `residents.*.pool`; for `*@` the value is the key itself."""
+    """Yields the path and the value of each match of a pattern such as `residents.*.pool`.
+
+    For `*@`, the value is the key itself.
+    """
     yield from _walk(raw, pattern.split("."), ())
 
 
@@ -98,7 +107,7 @@ def _walk(value: Any, pattern: list[str], path: tuple[str, ...]) -> Iterator[tup
 
 
 def _dangling(raw: Mapping[str, Any]) -> Iterator[str]:
-    # The settings themselves require the other targets.
+    # The check of the settings itself requires the other targets.
     missing = {"tenants", "priorities"} - raw.keys()
     lines = count()
     for pattern, target in _REFERENCES:
@@ -136,7 +145,7 @@ def _claims_seats(raw: Mapping[str, Any]) -> bool:
 
 
 def _counted_twice(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Memory that seats claim must not be advertised as an extended resource too."""
+    """Reports memory that is counted twice: seats claim it, and it is also advertised as an extended resource."""
     if not _claims_seats(raw):
         return
     if raw.get("mode") == "observe":
@@ -149,14 +158,14 @@ def _counted_twice(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _without_caps(raw: Mapping[str, Any]) -> Iterator[str]:
-    """The driver's caps need the scheduler."""
+    """Reports a pool with caps in a stack without our scheduler."""
     for path, enforce in matches(raw, "pools.*.enforce"):
         if enforce != "driver":
             continue
         if _claims_seats(raw):
             yield f"{key(*path)}: where seats are claimed (scheduler.placement dra) no container has gpumem; remove it"
             continue
-        if not raw.get("scheduler"):  # which needs admission and the exporter
+        if not raw.get("scheduler"):  # the scheduler itself needs admission and the exporter
             yield (
                 f"{key('scheduler')}: is missing though {dotted(*path)} is driver: nobody would choose the devices "
                 "that a container is held to its budget on"
@@ -164,7 +173,11 @@ def _without_caps(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _beside_claims(raw: Mapping[str, Any]) -> Iterator[str]:
-    """NVIDIA's driver gives a whole device to a pod that names no amount. A claim on a seat is for one device."""
+    """Reports workloads that do not fit a stack with claims.
+
+    NVIDIA's DRA driver gives a whole device to a pod that claims no amount of memory. A claim on a seat is always for
+    one device.
+    """
     if not _claims_seats(raw):
         return
     for path, devices in matches(raw, "residents.*.devices_per_pod"):
@@ -182,7 +195,10 @@ def _beside_claims(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _overlapping(raw: Mapping[str, Any], part: str) -> Iterator[str]:
-    """Two pools are apart only if one label must have two values."""
+    """Reports two pools that may match the same node.
+
+    Two pools are distinct only if both select the same label with different values.
+    """
     whole = _whole_pools(raw) if part == "pools" else set()
     selectors = [
         (path[1], value)
@@ -201,7 +217,7 @@ def _overlapping(raw: Mapping[str, Any], part: str) -> Iterator[str]:
 
 
 def _shared_wrongly(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Seats and gates need memory by budget; a pool of whole devices has none."""
+    """Reports a workload in a pool of whole devices. Seats and on-demand workloads need a pool that shares memory."""
     whole = _whole_pools(raw)
     for part in ("residents", "on_demand", "unbudgeted"):
         for path, pool in matches(raw, f"{part}.*.pool"):
@@ -210,7 +226,7 @@ def _shared_wrongly(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unplaced(raw: Mapping[str, Any]) -> Iterator[str]:
-    """A budget is on one device. kube-scheduler alone compares it with the sum of a node's devices."""
+    """Reports nodes with several devices in a stack without our scheduler. A budget must fit one device."""
     if raw.get("scheduler"):
         return
     users = {pool for part in ("residents", "on_demand", "unbudgeted") for _, pool in matches(raw, f"{part}.*.pool")}
@@ -223,7 +239,7 @@ def _unplaced(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _over_labelled(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Kueue takes 8 labels for a ResourceFlavor."""
+    """Reports a flavor with more than the 8 labels that Kueue allows for a ResourceFlavor."""
     for path, flavor in matches(raw, "queues.flavors.*"):
         if isinstance(flavor, Mapping) and isinstance(flavor.get("pool"), str):
             labels = {*at(flavor, "node_labels"), *at(raw, f"pools.{flavor['pool']}.node_selector")}
@@ -235,7 +251,11 @@ def _over_labelled(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _in_two_pools(raw: Mapping[str, Any]) -> Iterator[str]:
-    """A ResourceQuota knows no pools, so a tenant could use one pool's promise in another. Claims count by seat."""
+    """Reports a tenant with workloads in several pools.
+
+    A ResourceQuota does not distinguish pools, so the tenant could use one pool's promise in another pool. With claims,
+    each seat is counted separately.
+    """
     if _claims_seats(raw):
         return
     first: dict[str, tuple[str, str]] = {}
@@ -257,7 +277,10 @@ def _in_two_pools(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _beside_a_queue(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Admission refuses a queue tenant's pods without a budget, because these may bypass the queue."""
+    """Reports a queue tenant that also has a workload without a budget.
+
+    Admission denies pods without a budget of a queue tenant, because they could bypass the queue.
+    """
     found = matches(raw, "queues.local_queues.*.tenant")
     queued = {tenant: path[2] for path, tenant in found if isinstance(tenant, str)}
     for part in ("on_demand", "unbudgeted"):
@@ -270,8 +293,10 @@ def _beside_a_queue(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _uncounted(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Kueue ignores resources with an excluded prefix, so that its queues would not limit them (pkg/workload
-    resources.go)."""
+    """Reports prefixes by which Kueue would ignore our resources.
+
+    Kueue's queues would then not limit these resources (pkg/workload resources.go).
+    """
     domain = at(raw, "cluster").get("resource_domain")
     counted = {GPU, *([Names(domain).gpumem] if isinstance(domain, str) else [])}
     counted |= {str(name) for _, name in matches(raw, "queues.cluster_queues.*.quotas.*.*@")}
@@ -289,8 +314,11 @@ def _uncounted(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _borrowed_from_nobody(raw: Mapping[str, Any]) -> Iterator[str]:
-    """A queue cannot borrow more gpumem than the others of its cohort lend, and the cohorts above it have. For other
-    resources it can, from queues that other stacks have in the cohort."""
+    """Reports a queue with too high a borrowing limit for gpumem.
+
+    The limit is the amount that the other queues of its cohort lend and the cohorts above have. Other resources may be
+    borrowed from queues that other stacks have in the cohort.
+    """
     queues, cohorts = at(raw, "queues.cluster_queues"), at(raw, "queues.cohorts")
     roots = {name: _root(cohorts, queue.get("cohort")) for name, queue in queues.items() if isinstance(queue, Mapping)}
     for (*_, queue, _, flavor, resource), quota in matches(raw, "queues.cluster_queues.*.quotas.*.*"):
@@ -309,7 +337,7 @@ def _borrowed_from_nobody(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _root(cohorts: Mapping[str, Any], cohort: object) -> object:
-    """The cohort at the top of the tree. A circle has none; Kueue reports it."""
+    """Returns the cohort at the top of the tree. A circle of cohorts has no top, and Kueue itself reports it."""
     seen: list[object] = []
     while isinstance(cohort, str) and cohort not in seen:
         seen.append(cohort)
@@ -328,7 +356,7 @@ def _whole(amount: object) -> int | None:
     try:
         return None if amount is None else whole(amount)
     except QuantityError:
-        return None  # the settings refuse it
+        return None  # the check of the settings refuses this value
 
 
 def _unknown_checks(raw: Mapping[str, Any]) -> Iterator[str]:
@@ -342,7 +370,7 @@ def _unknown_checks(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unshared(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Kueue ignores weights and scopes unless its own configuration turns them on."""
+    """Reports weights and scopes that Kueue would ignore, because its configuration does not switch them on."""
     if not at(raw, "kueue"):
         return
     shares = ("cluster_queues", "cohorts", "local_queues")

@@ -1,4 +1,7 @@
-"""Keys that earlier versions read, by the part and the last name of the path, and what stands in their place."""
+"""Lists the keys that only earlier versions read, and the replacement for each key.
+
+Each key is written as its part and the last name of its path.
+"""
 
 VERSION = "0.2.0"
 REMOVED = {
@@ -28,6 +31,6 @@ REMOVED = {
 
 
 def removal_note(part: str, name: str) -> str | None:
-    """The end of a line about a key that is gone; None for a key that never was."""
+    """Returns the end of the error message about a removed key, or None for a key that never existed."""
     reason = REMOVED.get(f"{part}.{name}")
     return f"was removed in {VERSION}: {reason}; remove the key" if reason else None

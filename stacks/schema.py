@@ -1,7 +1,7 @@
-"""The JSON schemas of a stack file and of the files that it names, from the settings' own models: what an editor
-completes and checks.
+"""Makes the JSON schemas of a stack file and of the files that it names, from the models of the settings.
 
-Draft 7, which the YAML language server reads. References and relations are the settings' to refuse.
+Editors use the schemas to complete and check these files. The schemas use Draft 7, which the YAML language server
+reads. The schemas do not check references and relations between keys. The check of the settings refuses such errors.
 """
 
 import json
@@ -17,13 +17,13 @@ from tenancy.names import PROJECT
 
 
 def settings_schema() -> dict[str, Any]:
-    """The schema of all settings, without the project's name."""
+    """Returns the schema of all settings, with keys without the project's name."""
     found: dict[str, Any] = _tidied(StackSettings.model_json_schema())
     return found
 
 
 def stack_file_schema() -> dict[str, Any]:
-    """The schema of a stack file."""
+    """Returns the schema of a stack file."""
     settings = settings_schema()
     definitions, parts = settings["$defs"], settings["properties"]
     return {
@@ -51,7 +51,7 @@ def stack_file_schema() -> dict[str, Any]:
 
 
 def parts_file_schema() -> dict[str, Any]:
-    """The schema of a file of parts. It refers to the schema of config in a stack file."""
+    """Returns the schema of a file with parts. The schema refers to the schema of `config` in a stack file."""
     names = [name for name in StackSettings.model_fields if name != FILES]
     under_config = "config.schema.json#/properties/config/properties"
     return {
@@ -69,12 +69,18 @@ def parts_file_schema() -> dict[str, Any]:
 
 
 def _spellings(name: str) -> list[dict[str, Any]]:
-    """With the project's name or bare, which is the same to the engine."""
+    """Returns the two spellings of a key: with the project's name, and without it.
+
+    Pulumi's engine does not distinguish the two spellings.
+    """
     return [{"required": [f"{PROJECT}:{name}"]}, {"required": [name]}]
 
 
 def _once(name: str, *, required: bool = False) -> dict[str, Any]:
-    """A key in one spelling only. A required key may also be in a file of parts."""
+    """Returns a schema that allows a key in one spelling only.
+
+    A required key may be missing in a stack file that names further files, because such a file may have the key.
+    """
     at_most = {"not": {"allOf": _spellings(name)}}
     if not required:
         return at_most
@@ -82,7 +88,7 @@ def _once(name: str, *, required: bool = False) -> dict[str, Any]:
 
 
 def files(root: Path) -> dict[Path, str]:
-    """Every file of the project that is made from the settings, with its text."""
+    """Returns each file of the project that is made from the settings, with its text."""
     project = root / "Pulumi.yaml"
     return {
         root / "docs/config.schema.json": _json(stack_file_schema()),
@@ -97,7 +103,10 @@ def _json(schema: dict[str, Any]) -> str:
 
 
 def _tidied(node: Any) -> Any:
-    """pydantic's schema without its generated titles and nulls; a map refuses names of another form than its keys'."""
+    """Returns pydantic's schema without its generated titles and nulls.
+
+    In the result, a map refuses names that do not have the form of its keys.
+    """
     if isinstance(node, list):
         return [_tidied(item) for item in node]
     if not isinstance(node, dict):

@@ -1,7 +1,7 @@
-"""The settings of a stack, checked and typed. `stackfile.py` and `parts.py` read the files.
+"""Defines the settings of a stack, and checks their types and values. `stackfile.py` and `parts.py` read the files.
 
-This module checks shapes and references, and reports all errors at once, each with the path of its key. The policy pack
-checks sums, placement and everything between resources.
+This module checks shapes and references. The check reports all errors at once, each with the path of its key. The
+policy pack checks the sums, the placement, and everything that concerns several resources.
 """
 
 import json
@@ -43,11 +43,17 @@ _MOST_LINES = 100
 
 
 class ConfigError(pulumi.RunError):
-    """The configuration was refused; the message has one line per problem. Pulumi prints it without a traceback."""
+    """Raised when the configuration is refused.
+
+    The message has one line for each error. Pulumi prints this error without a traceback.
+    """
 
 
 class StackSettings(Spec):
-    """One stack. Every key but cluster and pools may be left out: that part is then not declared."""
+    """One stack.
+
+    Every key except `cluster` and `pools` may be missing. If a key is missing, its part is not declared.
+    """
 
     mode: Mode = Field(
         default=Mode.ENFORCE,
@@ -114,17 +120,17 @@ class StackSettings(Spec):
     )
 
     def enforces(self, part: AdmissionSpec | WatchdogSpec | GateSpec | TenantSpec | None = None) -> bool:
-        """True if the part acts: by its own mode, else by the stack's."""
+        """Returns True if the part enforces, by its own mode or by the mode of the stack."""
         own = part.mode if part is not None else None
         return (own or self.mode) is Mode.ENFORCE
 
     def acting(self, agent: Acting) -> Acting:
-        """The agent as it acts: one that observes is not armed."""
+        """Returns the agent's Spec. An agent in the mode observe is not armed."""
         return agent.model_copy(update={"armed": agent.armed and self.enforces(agent)})
 
     @property
     def observes(self) -> tuple[str, ...]:
-        """The parts that only observe, by the names of their keys."""
+        """Returns the names of the keys of all parts in the mode observe."""
         parts = {"admission": self.admission, "watchdog": self.watchdog, "gate": self.gate}
         found = [name for name, part in parts.items() if part is not None and not self.enforces(part)]
         tenants = [f"tenants.{name}" for name, tenant in self.tenants.items() if not self.enforces(tenant)]
@@ -133,28 +139,28 @@ class StackSettings(Spec):
 
     @property
     def extender(self) -> SchedulerSpec | None:
-        """The scheduler, where it places by our extender."""
+        """Returns the scheduler's settings if our extender places pods, or None."""
         return self.scheduler if self.scheduler and self.scheduler.placement is PlacementMode.EXTENDER else None
 
     @property
     def claimed(self) -> ConsumableShares | None:
-        """The shares that seats claim of devices; None where each seat is an extended resource."""
+        """Returns the way in which the seats' claims share a device, or None if seats use gpumem."""
         claims = self.scheduler is not None and self.scheduler.placement is PlacementMode.DRA
         return self.scheduler.consumable_shares if self.scheduler and claims else None
 
     @property
     def publishes_devices(self) -> bool:
-        """True if the exporter publishes each node's devices, because scheduler or reconcile reads them."""
+        """Returns True if the exporter publishes each node's devices, because the scheduler or reconcile reads them."""
         return self.extender is not None or any(pool.source is not Source.LABELS for pool in self.pools.values())
 
     @property
     def installed_kueue(self) -> InstalledKueueSpec | None:
-        """The Kueue that others installed, if the stack uses it."""
+        """Returns the existing installation of Kueue that the stack uses, or None."""
         return self.queues.installed_kueue if self.queues and not self.kueue else None
 
     @property
     def kueue_namespace(self) -> str | None:
-        """Kueue's namespace; None if nobody queues."""
+        """Returns the namespace of Kueue, or None if the stack has no Kueue."""
         used = self.kueue or self.installed_kueue
         return used.namespace if used else None
 
@@ -166,11 +172,14 @@ class StackSettings(Spec):
 
     @property
     def kueue_namespace_labels(self) -> Mapping[str, str]:
-        """Labels by which a Kueue of others chooses the namespaces of queue tenants."""
+        """Returns the labels by which an existing Kueue selects the namespaces of queue tenants."""
         return self.installed_kueue.namespace_labels if self.installed_kueue else {}
 
     def ledger(self) -> Ledger:
-        """The promises these settings make, by name: the engine gives the maps of a configuration in its own order."""
+        """Returns the ledger of these settings, sorted by name.
+
+        Pulumi's engine passes the maps of a configuration in another order.
+        """
         queues = self.queues
         return Ledger(
             domain=self.cluster.resource_domain,
@@ -200,19 +209,21 @@ class StackSettings(Spec):
 
 
 def specs() -> dict[str, type[Spec]]:
-    """The Spec of each part that is one map of settings."""
+    """Returns the Spec of each part that is a single map of settings."""
     kinds = {name: problems.kind_at(StackSettings, [name]) for name in StackSettings.model_fields}
     return {name: kind for name, kind in kinds.items() if problems.is_model(kind)}
 
 
 def _exempt(admission: AdmissionSpec | None, cluster: ClusterSpec) -> tuple[str, ...]:
-    """The operator's exempt namespaces, that of Kubernetes, and that of the agents on the nodes."""
+    """Returns the exempt namespaces: those that the operator names, kube-system, and the namespace of the agents on the
+    nodes.
+    """
     always = {EXEMPT_BY_NAME, node_agent_namespace(cluster.system_namespace)}
     return tuple(sorted(always | set(admission.exempt_namespaces if admission else ())))
 
 
 def _terms(settings: StackSettings, admission: AdmissionSpec) -> AdmissionTerms:
-    """The terms, for the admission policies and for the policy pack."""
+    """Returns the terms of admission for the admission policies and for the policy pack."""
     tenants = {admission.gpu_priority: set[str](), **tenants_by_priority(settings.memory_pools)}
     for tenant, priority in admission.tenant_priorities.items():
         tenants.setdefault(priority, set()).add(tenant)
@@ -233,7 +244,10 @@ _Entry = TypeVar("_Entry", Pool, Seat, OnDemand, Unbudgeted, Tenant)
 
 
 def _entries(kind: type[_Entry], specs: Mapping[str, Spec]) -> tuple[_Entry, ...]:
-    """The ledger's entries of one kind, sorted by name. An entry has the fields of its Spec that the ledger knows."""
+    """Returns the ledger's entries of one kind, sorted by name.
+
+    Each entry has the fields of its Spec that also exist in the ledger.
+    """
     known = {field.name for field in fields(kind)}
     return tuple(
         kind(name=name, **{key: value for key, value in spec if key in known and value is not None})
@@ -242,7 +256,10 @@ def _entries(kind: type[_Entry], specs: Mapping[str, Spec]) -> tuple[_Entry, ...
 
 
 def _quotas(queues: QueuesSpec) -> tuple[QueueQuota, ...]:
-    """The devices that queues and cohorts hand out of pools. CPU and memory are Kueue's alone."""
+    """Returns the quotas of queues and cohorts for resources of the pools.
+
+    Quotas for CPU and host memory are left to Kueue.
+    """
     holders = [(name, False, queue.quotas) for name, queue in sorted(queues.cluster_queues.items())]
     holders += [(name, True, cohort.quotas) for name, cohort in sorted(queues.cohorts.items())]
     return tuple(
@@ -264,8 +281,11 @@ def _quotas(queues: QueuesSpec) -> tuple[QueueQuota, ...]:
 
 
 def load() -> StackSettings:
-    """The settings of the running stack, as the engine has read them. Raises ConfigError, also if the stack file
-    differs: the chart and the reviewers of a change read the file."""
+    """Returns the settings of the running stack, as Pulumi's engine has read them.
+
+    Raises ConfigError if the settings have errors or the stack file has other values. The chart and the reviewers of a
+    change read the stack file.
+    """
     given = pulumi.runtime.config.get_config_env()
     own = {key: name for key in given if (name := stackfile.own_name(key)) is not None}
     secrets = (own[key] for key in pulumi.runtime.config.get_config_secret_keys_env() if key in own)
@@ -280,33 +300,41 @@ def load() -> StackSettings:
     settings, _ = _parsed(contents.values, path, foreign=both)
     given_values, written = _without_empty(raw), _without_empty(contents.values)
     if names := [name for name in {**written, **given_values} if given_values.get(name) != written.get(name)]:
-        # --config-file, an environment or Pulumi.yaml gave the engine values that the stack file does not show.
+        # The engine has values that the stack file does not show. These values come from --config-file, an environment
+        # or Pulumi.yaml.
         different = (f"{problems.key(name)}: {path} says otherwise than the engine; write it there" for name in names)
         raise ConfigError("\n".join(different))
     return settings
 
 
 def load_file(path: Path) -> StackSettings:
-    """The settings in a stack file and in the files that it names, without the engine. Raises ConfigError."""
+    """Returns the settings in a stack file and in the files that it names, without Pulumi's engine.
+
+    Raises ConfigError.
+    """
     return declared(path)[0]
 
 
 def declared(path: Path) -> tuple[StackSettings, Parts]:
-    """The same, and which file has which part. Raises ConfigError."""
+    """Returns the settings in a stack file, and the file of each part. Raises ConfigError."""
     contents = _read(path)
     return _parsed(contents.values, path, foreign=contents.foreign)
 
 
 def from_file(path: Path) -> StackSettings:
-    """The settings in a stack file, or in a file with the keys that a stack file has under config. Raises
-    ConfigError."""
+    """Returns the settings in a stack file, or in a file with the keys that a stack file has under `config`.
+
+    Raises ConfigError.
+    """
     contents = _opened(path, stackfile.read_either)
     return _parsed(contents.values, path, foreign=contents.foreign)[0]
 
 
 def from_mapping(values: Mapping[str, Any], folder: Path) -> StackSettings:
-    """The settings in a mapping, without the project's name; the files that it names are in the folder. Raises
-    ConfigError."""
+    """Returns the settings in a mapping with keys without the project's name.
+
+    The directory `folder` has the files that the mapping names. Raises ConfigError.
+    """
     return _parsed(values, folder / "settings", foreign=())[0]
 
 
@@ -317,10 +345,11 @@ def parse(
     found: Sequence[str] = (),
     placed: Callable[[str], str] = str,
 ) -> StackSettings:
-    """The settings in JSON-like data, keyed without the project's name. Raises ConfigError with every problem.
+    """Returns the settings in JSON-like data with keys without the project's name. Raises ConfigError with all errors.
 
-    `found` are lines of the files' reader, `foreign` keys of others. `placed` adds the file of a line's key. An empty
-    optional part counts as left out, as the engine fills absent keys with the default {}.
+    `found` are errors that were found while reading the files, and `foreign` are keys of other programs. `placed` adds
+    the name of the file to an error message. An empty optional part counts as missing, because Pulumi's engine gives
+    missing keys the default {}.
     """
     given = {name: value for name, value in raw.items() if value != {} or name not in StackSettings.model_fields}
     empty = list(problems.keys_without_value(given))
@@ -331,7 +360,7 @@ def parse(
     except ValidationError as error:
         lines += problems.from_validation(error, StackSettings, but=empty)
     lines += [*references.problems(given, specs()), *taken_names.problems(given)]
-    if lines:  # sums are the policy pack's to refuse, which judges the whole graph
+    if lines:  # the policy pack judges the whole graph, and so it checks the sums
         more = len(lines) - _MOST_LINES
         raise ConfigError("\n".join([placed(line) for line in lines[:_MOST_LINES]] + [f"and {more} more"] * (more > 0)))
     return settings
@@ -347,7 +376,7 @@ def _opened(path: Path, reader: Callable[[Path], stackfile.Contents]) -> stackfi
 
 
 def _read(path: Path) -> stackfile.Contents:
-    """The contents of a stack file, which the engine passes on."""
+    """Returns the contents of a stack file, which Pulumi's engine must be able to pass on."""
     contents = _opened(path, stackfile.read)
     if problem := stackfile.too_large(contents.values):
         raise ConfigError(f"{path}: {problem}")
@@ -355,20 +384,25 @@ def _read(path: Path) -> stackfile.Contents:
 
 
 def _parsed(values: Mapping[str, Any], path: Path, *, foreign: Iterable[str]) -> tuple[StackSettings, Parts]:
-    """The settings of the stack file at `path` and of the files that it names."""
+    """Returns the settings of the stack file at `path` and of the files that it names."""
     gathered = parts.gather(values, path)
     settings = parse(gathered.values, foreign=foreign, found=gathered.problems, placed=gathered.placed)
     return settings, gathered
 
 
 def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values without those that are the engine's for absent keys (Pulumi.yaml): empty ones, and the mode."""
+    """Returns the values without the defaults that Pulumi's engine adds for missing keys (Pulumi.yaml): empty values,
+    and the mode.
+    """
     default = StackSettings.model_fields["mode"].default
     return {n: value for n, value in values.items() if value not in ({}, []) and (n, value) != ("mode", default)}
 
 
 def _refuse_encrypted(names: Iterable[str]) -> None:
-    """Before anything else is judged, since a problem's line shows the value."""
+    """Raises ConfigError for encrypted keys.
+
+    The check comes before all others, because the message of another error would show the value.
+    """
     found = [f"{problems.key(name)}: is encrypted, but nothing here is secret; write it plainly" for name in names]
     if found:
         raise ConfigError("\n".join(found))
@@ -376,8 +410,8 @@ def _refuse_encrypted(names: Iterable[str]) -> None:
 
 def _from_json(text: str) -> Any:
     if not text:
-        return None  # a key without a value
+        return None  # the key has no value
     try:
         return json.loads(text)
     except ValueError:
-        return text  # a scalar; its type is refused by the model
+        return text  # the value is a scalar, and the model refuses a wrong type

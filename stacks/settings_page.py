@@ -1,4 +1,4 @@
-"""docs/reference/settings.md and the list of keys in Pulumi.yaml, from the settings' own schema."""
+"""Makes docs/reference/settings.md and the list of keys in Pulumi.yaml from the schema of the settings."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ an item of a list. 1 MiB is 2^20 bytes.
 """
 _UNITS = (("_mib_per_second", "MiB/s"), ("_per_gib_hour", "per GiB and hour"), ("_mib", "MiB"), ("_seconds", "s"))
 _WORDS = {"integer": "whole number", "boolean": "true or false", "array": "list", "object": "map"}
-# The provider's own key, which the program needs.
+# A key of the Kubernetes provider that the program needs.
 _CONFIG_MAPS = """\
   # A change of the ledger is an update. By default the provider would replace the ConfigMap, and while it is gone
   # reconcile would take the capacity off every node.
@@ -25,7 +25,10 @@ _CONFIG_MAPS = """\
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One key that takes a value. `default` and `example` are as YAML has them in one line; no default is None."""
+    """A key that takes a value.
+
+    `default` and `example` are YAML in one line. `default` is None if the key has no default.
+    """
 
     path: str
     kind: str
@@ -36,7 +39,7 @@ class Setting:
 
 
 def settings(part: str, schema: Mapping[str, Any]) -> Iterator[Setting]:
-    """The settings of a part, in the order of the Spec. `schema` is that of all settings, tidied."""
+    """Yields the settings of a part, in the order of its Spec. `schema` is the tidied schema of all settings."""
     yield from _settings(schema["properties"][part], schema["$defs"], part, required=part in schema["required"])
 
 
@@ -64,13 +67,16 @@ def _settings(
 
 
 def _resolved(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """A node merged with the definition that it refers to; the node's own keys win."""
+    """Returns a node, merged with the definition to which it refers.
+
+    The keys of the node overrule the keys of the definition.
+    """
     name = node.get("$ref", "").rpartition("/")[2]
     return {**definitions[name], **node} if name else dict(node)
 
 
 def _has_keys(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
-    """True if the values of a map, or the items of a list, have settings of their own."""
+    """Returns True if the values of a map, or the items of a list, have settings of their own."""
     found = _resolved(node, definitions)
     return "properties" in found or isinstance(found.get("additionalProperties"), dict)
 
@@ -83,7 +89,10 @@ def _kind(found: Mapping[str, Any]) -> str:
 
 
 def _example(found: Mapping[str, Any]) -> str:
-    """The field's own example; of a choice the first value that is not the default."""
+    """Returns the field's own example.
+
+    For a choice without an example, returns the first value that is not the default.
+    """
     given = found.get("examples") or [
         each
         for each in found.get("enum", (True, False) if found["type"] == "boolean" else ())
@@ -93,7 +102,7 @@ def _example(found: Mapping[str, Any]) -> str:
 
 
 def _line(value: object) -> str:
-    """YAML in one line: JSON is YAML."""
+    """Returns the value as YAML in one line, since every JSON text is valid YAML."""
     return value if isinstance(value, str) and value else json.dumps(value)
 
 
@@ -122,14 +131,21 @@ def _row(found: Setting) -> str:
 
 
 def render_project(written: str) -> str:
-    """Pulumi.yaml: what is written by hand before `config:`, and the settings' keys below it."""
+    """Returns the text of Pulumi.yaml.
+
+    The text before `config:` is written by hand, and the keys of the settings follow.
+    """
     head, key, _ = written.partition("\nconfig:\n")
     parts = [_entry(name, str(field.description)) for name, field in StackSettings.model_fields.items()]
     return f"{head}{key}{_CONFIG_MAPS}{''.join(parts)}"
 
 
 def _entry(name: str, description: str) -> str:
-    """A list's items must be described to the engine; what a map may hold is in docs/config.schema.json."""
+    """Returns the entry of a key in Pulumi.yaml.
+
+    Pulumi's engine needs a description of the items of a list. The contents of maps are described in
+    docs/config.schema.json.
+    """
     if name == "files":
         kind, items, default = "array", "    items:\n      type: string\n", "[]"
     elif name == "mode":

@@ -1,7 +1,8 @@
-"""Reads `Pulumi.<stack>.yaml` and the files of parts that it names, without the engine.
+"""Reads `Pulumi.<stack>.yaml` and the files of parts that it names, without Pulumi's engine.
 
-Some values mean different things to different YAML readers: octal numbers, dates, a key that is there twice. They are
-refused, because the chart and a reviewer read this file, while the program gets the engine's reading.
+Different YAML readers read some values differently: octal numbers, dates, or a key that is present twice. Values with
+several meanings are refused. The chart and the reviewers read this file, while the program gets the values that the
+engine has read.
 """
 
 import json
@@ -15,7 +16,7 @@ import yaml
 
 from tenancy.names import PROJECT
 
-# Keys that Pulumi itself reads next to config (sdk/go/common/workspace ProjectStack).
+# The keys that Pulumi itself reads next to `config` (ProjectStack in sdk/go/common/workspace).
 PULUMI_KEYS = {
     "encryptionsalt": "Pulumi's own: salt of the passphrase that encrypts secrets.",
     "encryptedkey": "Pulumi's own: data key, encrypted by the secrets provider.",
@@ -23,7 +24,7 @@ PULUMI_KEYS = {
     "environment": "Pulumi's own: environments of Pulumi ESC, for keys that are not this project's.",
 }
 # The engine passes the configuration in the environment variable PULUMI_CONFIG. Linux allows 128 KiB for one variable
-# (MAX_ARG_STRLEN in include/uapi/linux/binfmts.h). The difference is for keys that Pulumi.yaml adds.
+# (MAX_ARG_STRLEN in include/uapi/linux/binfmts.h). The rest of the 128 KiB is for keys that Pulumi.yaml adds.
 MOST_BYTES = 126 * 1024
 _CONFIG = "config"
 _NULL, _BOOL, _INT, _FLOAT, _STR, _MERGE, _MAP, _SEQ = (
@@ -40,13 +41,19 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 
 
 class StackFileError(ValueError):
-    """The file cannot be read as a stack file; the message is one line with its place."""
+    """Raised when the file cannot be read as a stack file.
+
+    The message is one line with the file and the position.
+    """
 
 
 @dataclass(frozen=True)
 class Contents:
-    """The contents of a file: `values` by the project's keys, without its name, as JSON-like data, and the keys
-    `foreign` to the project, each with its value if that is a text."""
+    """The contents of a file, as JSON-like data.
+
+    `values` has the project's keys without the project's name. `foreign` has the keys of other programs, with their
+    values if they are text.
+    """
 
     file: Path
     values: dict[str, Any] = field(default_factory=dict)
@@ -54,8 +61,10 @@ class Contents:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads a scalar without quotes as a JSON value or as text. Refuses ambiguous scalars, and a key that is there
-    twice or is no text."""
+    """Reads a scalar without quotes as a JSON value or as text.
+
+    Refuses ambiguous scalars, a key that is present twice, and a key that is no text.
+    """
 
     yaml_implicit_resolvers: dict[str | None, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (yaml's own)
     yaml_constructors = {tag: yaml.SafeLoader.yaml_constructors[tag] for tag in (_MAP, _SEQ)}  # noqa: RUF012
@@ -65,7 +74,7 @@ class _Loader(yaml.SafeLoader):
         names: set[str] = set()
         for key, _ in node.value:
             if key.tag == _INT:
-                key.tag = _STR  # as the engine has it
+                key.tag = _STR  # Pulumi's engine reads such a key as text too
             name = key.value if isinstance(key, yaml.ScalarNode) else "a map or a list"
             if key.tag not in (_STR, _MERGE):
                 raise _refused(key, f"{name or 'nothing'} is not a text in YAML; quote it")
@@ -88,7 +97,7 @@ for _tag, _pattern in (
     (_INT, r"[-+]?(?:0|[1-9][0-9]*)\Z"),
     (_FLOAT, r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z"),
     (_MERGE, r"<<\Z"),
-    # Octal and other bases, digits in groups, infinity, NaN and dates.
+    # Matches octal numbers and other bases, digits in groups, infinity, NaN and dates.
     (_AMBIGUOUS, r"[-+]?(?:[0-9.][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?|0[xXoObB][0-9a-fA-F_]+)\Z"),
     (_AMBIGUOUS, r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)\Z|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?\Z"),
 ):
@@ -101,35 +110,43 @@ def _refused(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
 
 
 def read(path: Path) -> Contents:
-    """The contents of a stack file. Raises StackFileError if the file is none."""
+    """Returns the contents of a stack file. Raises StackFileError if the file is no stack file."""
     return _contents(path, _config(path, _root(path)))
 
 
 def read_parts(path: Path) -> Contents:
-    """The contents of a file that holds what a stack file has under config. Raises StackFileError likewise."""
+    """Returns the contents of a file with parts of a stack. Raises StackFileError."""
     return _contents(path, _parts(path, _root(path)))
 
 
 def read_either(path: Path) -> Contents:
-    """The contents of one or the other, by its key config. Raises StackFileError likewise."""
+    """Returns the contents of a stack file or of a file with parts.
+
+    Only a stack file has the key `config`. Raises StackFileError.
+    """
     root = _root(path)
     has_config = isinstance(root, dict) and _CONFIG in root
     return _contents(path, _config(path, root) if has_config else _parts(path, root))
 
 
 def own_name(key: str) -> str | None:
-    """The name of one of the project's keys as the engine reads it: a bare one is the project's. None for another's."""
+    """Returns the name of one of the project's keys, as Pulumi's engine reads it.
+
+    A key without a namespace belongs to the project. Returns None for a key of another program.
+    """
     namespace, _, name = key.rpartition(":")
     return name if namespace in ("", PROJECT) and key != f":{name}" else None
 
 
 def encrypted(raw: Mapping[str, Any]) -> Iterator[str]:
-    """The keys that have an encrypted value at any depth."""
+    """Returns the keys that have an encrypted value at any depth."""
     return (name for name, value in raw.items() if _is_encrypted(value))
 
 
 def too_large(raw: Mapping[str, Any]) -> str | None:
-    """A sentence if the engine cannot pass on the stack file's configuration, because it is too large."""
+    """Returns a sentence if the configuration in the stack file is too large for Pulumi's engine to pass on,
+    or None.
+    """
     size = len(_json({f"{PROJECT}:{name}": _json(value) for name, value in raw.items()}).encode(errors="replace"))
     if size <= MOST_BYTES:
         return None
@@ -151,7 +168,7 @@ def _is_encrypted(value: object) -> bool:
 
 
 def _root(path: Path) -> Any:
-    """The file's document. Its first problem is a StackFileError with its place."""
+    """Returns the YAML document in the file. Raises StackFileError for the first problem, with its position."""
     try:
         loader = _Loader(path.read_text(encoding="utf-8"))
         node = loader.get_single_node()
@@ -169,7 +186,7 @@ def _root(path: Path) -> Any:
 
 
 def _config(path: Path, root: Any) -> dict[str, Any]:
-    """The map under config of a stack file."""
+    """Returns the map under `config` in a stack file."""
     for name in root if isinstance(root, dict) else ():
         if name != _CONFIG and name not in PULUMI_KEYS:
             raise StackFileError(f"{path}: {name}: stands beside config, where nothing reads it; move it or remove it")

@@ -1,4 +1,4 @@
-"""Checks for names that are taken: by Kubernetes, by the stack itself, or by another key."""
+"""Checks for names that Kubernetes, the stack itself or another key already uses."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,11 +12,11 @@ from tenancy.names import EXEMPT_BY_NAME, Names, node_agent_namespace
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces
 _KUBERNETES_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-# Owners of these domains and of their subdomains. Kubernetes takes a resource for its own if its domain ends in the
-# first (pkg/apis/core/v1/helper IsNativeResource).
+# The owners of these domains and of their subdomains. Kubernetes treats a resource as its own if the domain of the
+# resource ends with "kubernetes.io" (pkg/apis/core/v1/helper IsNativeResource).
 _OWNED = {"kubernetes.io": "Kubernetes'", "k8s.io": "Kubernetes'", "nvidia.com": "NVIDIA's"}
 _ANYTHING_BEFORE = ("kubernetes.io",)
-# Keys by which a stack gives pods a class.
+# The keys by which a stack gives pods a PriorityClass.
 _PRIORITIES = (
     "admission.gpu_priority",
     "admission.tenant_priorities.*",
@@ -26,7 +26,7 @@ _PRIORITIES = (
 
 
 def problems(raw: Mapping[str, Any]) -> list[str]:
-    """One line per name that is taken."""
+    """Returns one error message for each name that is already in use."""
     return [
         *_domain(raw),
         *_namespaces(raw),
@@ -48,7 +48,7 @@ def _domain(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _admission_names(raw: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:
-    """The names in a list under admission, each with its key."""
+    """Yields the names in a list under `admission`, each with its key."""
     listed = at(raw, "admission").get(field)
     for index, name in enumerate(listed if isinstance(listed, list) else ()):
         if isinstance(name, str):
@@ -84,7 +84,7 @@ def _trusted_groups(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _exempt(raw: Mapping[str, Any]) -> Iterator[str]:
-    """A namespace that is exempt in any case may be listed."""
+    """Reports namespaces that cannot be exempt. The list may name kube-system, which is always exempt."""
     taken = dict.fromkeys(_KUBERNETES_NAMESPACES, "is Kubernetes' own") | {
         "default": "is where whatever names no namespace ends, and would be exempt with it",
         _system(raw): "is the agents'",
@@ -108,7 +108,7 @@ def _device_classes(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _exempt_priorities(raw: Mapping[str, Any]) -> Iterator[str]:
-    """A class that the stack gives to somebody is not for the exempt alone."""
+    """Reports an exempt PriorityClass that the stack also gives to other pods."""
     users = [match for pattern in _PRIORITIES for match in matches(raw, pattern)]
     used = {priority: dotted(*path) for path, priority in users if isinstance(priority, str)}
     for where, name in _admission_names(raw, "exempt_priorities"):
@@ -117,7 +117,10 @@ def _exempt_priorities(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _workloads(raw: Mapping[str, Any]) -> Iterator[str]:
-    """A workload has a seat, a gate or neither; a memory budget it has once."""
+    """Reports a workload with more than one entry.
+
+    A workload has at most one entry for GPU memory, and at most one for host memory.
+    """
     device_users = ("residents.*", "on_demand.*", "unbudgeted.*")
     host_memory_users = ("memory_pools.*.workloads.*", "memory_pools.*.disposable.*")
     for patterns in (device_users, host_memory_users):

@@ -1,1 +1,1 @@
-"""Finds what is in the cluster already: before a rollout, and before a removal (docs/adr/0034)."""
+"""Finds objects that already exist in the cluster, before a rollout and before a removal (docs/adr/0034)."""

@@ -1,4 +1,4 @@
-"""Compares what a preview would create, patch and delete with the cluster."""
+"""Compares the objects that a preview would create, patch and delete with the cluster."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _KUEUES_DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cl
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes of a preview that may concern what is in the cluster already."""
+    """The changes of a preview that may affect existing objects of the cluster."""
 
     planned: Sequence[Planned]
     releases: Sequence[Release]
@@ -28,20 +28,23 @@ class Changes:
         return cls([*planned.planned(resources)], [*planned.releases(resources)], [*deleted], homes)
 
     def __bool__(self) -> bool:
-        """True if the cluster has to be asked."""
+        """Returns True if the check needs to read the cluster."""
         return bool(self.planned or self.releases or self.homes)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The `problems` for which a rollout is refused, and `notes` for the operator."""
+    """The result of the comparison.
+
+    `problems` are reasons to refuse a rollout, and `notes` are information for the operator.
+    """
 
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def check(changes: Changes, reader: Reader) -> Verdict:
-    """Reads the cluster, and judges the changes. Raises the reader's errors."""
+    """Reads the cluster, and judges the changes. Raises the errors of the reader."""
     there = lookup(reader, [each.identity for each in changes.planned])
     problems = findings.findings(changes.planned, there, changes.deleted)
     for release in changes.releases:

@@ -1,4 +1,6 @@
-"""The objects of a stack that its settings name, without a preview: namespaces, classes, quotas and queues."""
+"""Lists objects of a stack from its settings alone, without a preview: namespaces, PriorityClasses, quotas and
+queues.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,13 +18,13 @@ from tenancy import names
 
 
 def declared(settings: StackSettings, stack: str) -> list[Planned]:
-    """The objects as a first rollout of the stack would create or patch them."""
+    """Returns the objects that a first rollout of the stack would create or patch."""
     made = [Planned(identity(each), _marked(each, stack)) for each in _created(settings)]
     return [*made, *(Planned(identity(each), each, is_patch=True) for each in _patched(settings))]
 
 
 def _marked(manifest: Mapping[str, Any], stack: str) -> dict[str, Any]:
-    """The manifest with the mark of its stack."""
+    """Returns the manifest with the annotation that names its stack."""
     metadata = manifest["metadata"]
     mark = {names.STACK: f"{names.PROJECT}/{stack}"}
     return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **mark}}}

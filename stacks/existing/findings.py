@@ -1,4 +1,4 @@
-"""Judges what is in the cluster already, before a rollout changes anything. Pure: objects in, lines out."""
+"""Judges the existing objects of the cluster before a rollout changes anything. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -10,8 +10,8 @@ from tenancy import names
 Object = Mapping[str, Any]
 
 _OF_A_CLASS = ("value", "preemptionPolicy")
-_INSTALLED = "deployed"  # Helm's status of a release
-# Objects that the operator has named: where another name is written.
+_INSTALLED = "deployed"  # The status of a release that Helm has installed.
+# The kinds of objects with names from the stack file, and the keys that have these names.
 _NAMED_BY = {
     "ClusterQueue": ("queues", "cluster_queues"),
     "LocalQueue": ("queues", "local_queues"),
@@ -22,8 +22,10 @@ _OF_A_NAMESPACE = {"system": ("cluster", "system_namespace"), "kueue": ("kueue",
 
 
 def findings(planned: Iterable[Planned], there: Mapping[Identity, Object], going: Iterable[Identity] = ()) -> list[str]:
-    """A line for each object that the run would take over, and for each patch that does not fit. `going` are objects
-    that the same run deletes."""
+    """Returns one message for each object that the run would take over, and for each patch that does not fit.
+
+    `going` are objects that the same run deletes.
+    """
     deleted = set(going)
     lines = []
     for each in sorted(planned, key=lambda one: one.identity):
@@ -36,7 +38,7 @@ def findings(planned: Iterable[Planned], there: Mapping[Identity, Object], going
 
 
 def known_again(planned: Iterable[Planned], there: Mapping[Identity, Object]) -> list[Identity]:
-    """Objects that this stack made earlier, and that the run would use again."""
+    """Returns the objects that this stack created earlier and that the run would use again."""
     return sorted(
         each.identity
         for each in planned
@@ -45,8 +47,10 @@ def known_again(planned: Iterable[Planned], there: Mapping[Identity, Object]) ->
 
 
 def of_a_release(release: Release, secrets: Iterable[Object], definition: Object | None) -> list[str]:
-    """A line if Helm has the release, or if Kueue was installed in another way. `secrets` are those in which Helm keeps
-    the release, `definition` is Kueue's CustomResourceDefinition."""
+    """Returns a message if Helm already has the release, or if Kueue was installed in another way.
+
+    `secrets` are the Secrets in which Helm stores the release. `definition` is Kueue's CustomResourceDefinition.
+    """
     named = f"Release {release.namespace}/{release.name}"
     statuses = {(each["metadata"].get("labels") or {}).get("status") for each in secrets}
     if _INSTALLED in statuses:
@@ -62,12 +66,13 @@ def of_a_release(release: Release, secrets: Iterable[Object], definition: Object
 
 
 def _of_a_creation(planned: Planned, found: Object) -> str | None:
-    """The finding on an object that is there; None if this stack made it, and may use it again."""
+    """Returns the finding on an existing object. Returns None if this stack created the object and may use it again."""
     wanted, metadata = _stack(planned.manifest), found["metadata"]
     owner = _stack(found)
     if "deletionTimestamp" in metadata and owner is not None and owner == wanted:
         return "is being deleted; wait until it is gone, and run this again"
-    if planned.identity.kind == "PriorityClass":  # the provider creates it, and does not apply it (docs/adr/0009)
+    # the provider creates this object without server-side apply (docs/adr/0009)
+    if planned.identity.kind == "PriorityClass":
         return _of_a_class(planned, found)
     if owner is not None:
         return None if owner == wanted else f"is of the stack {owner}; two stacks cannot have the same object"
@@ -104,7 +109,7 @@ def _way_out(planned: Planned, found: Object) -> str:
 
 
 def _of_a_patch(planned: Planned, found: Object | None, going: set[Identity]) -> Iterator[str]:
-    """The findings on a patch of somebody else's object."""
+    """Yields the findings on a patch of an object that another owner created."""
     identity, labels = planned.identity, planned.manifest["metadata"].get("labels") or {}
     if identity.kind == "PriorityClass":
         where = key("priorities", identity.name)
@@ -121,7 +126,7 @@ def _of_a_patch(planned: Planned, found: Object | None, going: set[Identity]) ->
 
 
 def _of_labels(planned: Planned, found: Object, labels: Mapping[str, str]) -> Iterator[str]:
-    """A finding for each label with a value that is not ours."""
+    """Yields a finding for each label that has another value in the cluster."""
     have = found["metadata"].get("labels") or {}
     patched = ((planned.before or {}).get("metadata") or {}).get("labels") or {}
     for label, wanted in sorted(labels.items()):
@@ -135,14 +140,14 @@ def _of_labels(planned: Planned, found: Object, labels: Mapping[str, str]) -> It
 
 
 def _different(wanted: Object, found: Object) -> str:
-    """The fields of a class that differ, as they are there."""
+    """Returns the fields of the cluster's PriorityClass that differ from the wanted values."""
     defaults = {"value": 0, "preemptionPolicy": "PreemptLowerPriority"}
     there = {field: found.get(field, defaults[field]) for field in _OF_A_CLASS}
     return " and ".join(f"{field} {value}" for field, value in there.items() if value != wanted.get(field))
 
 
 def _stack(manifest: Object) -> str | None:
-    """The stack that made the object."""
+    """Returns the name of the stack that created the object."""
     return (manifest["metadata"].get("annotations") or {}).get(names.STACK)
 
 

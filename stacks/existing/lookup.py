@@ -1,4 +1,4 @@
-"""Looks for objects in the cluster, by a list for each kind."""
+"""Finds objects in the cluster by one list request for each kind."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
@@ -9,17 +9,20 @@ Object = Mapping[str, Any]
 
 
 class Reader(Protocol):
-    """The API of a cluster. Both methods raise an error if the API server refuses the request."""
+    """The methods with which objects of a cluster are read.
+
+    Both methods raise an error if the API server refuses the request.
+    """
 
     def find(self, path: str) -> Object | None:
-        """The object at the path; None if there is none."""
+        """Returns the object at the path, or None if there is no such object."""
 
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
-        """The objects of a list, read by pages. A kind that the cluster lacks has none."""
+        """Yields the objects of a list, page by page. A kind that the cluster does not know has an empty list."""
 
 
 def lookup(reader: Reader, wanted: Iterable[Identity]) -> dict[Identity, Object]:
-    """Those of the wanted objects that are there. Objects in missing namespaces are not asked for."""
+    """Returns the wanted objects that exist. Sends requests only for objects in existing namespaces."""
     kinds: dict[tuple[str, str], set[Identity]] = {}
     for each in wanted:
         kinds.setdefault((each.api_version, each.kind), set()).add(each)
@@ -40,8 +43,10 @@ def lookup(reader: Reader, wanted: Iterable[Identity]) -> dict[Identity, Object]
 
 
 def _of_a_kind(reader: Reader, wanted: set[Identity], group: str, plural: str) -> dict[Identity, Object]:
-    """Those of the wanted objects that are there; all are of one kind. The list is that of their namespace if they have
-    the same one."""
+    """Returns the wanted objects that exist.
+
+    All wanted objects are of one kind. If all objects are in one namespace, only this namespace is listed.
+    """
     names = {(each.namespace, each.name): each for each in wanted}
     homes = {each.namespace for each in wanted}
     within = f"/namespaces/{homes.pop()}" if len(homes) == 1 and homes != {""} else ""
@@ -51,7 +56,7 @@ def _of_a_kind(reader: Reader, wanted: set[Identity], group: str, plural: str) -
 
 
 def _resources(reader: Reader, api_version: str) -> dict[str, str]:
-    """The plurals of an API group by kind; empty if the cluster does not have the group."""
+    """Returns the plural name of each kind in an API group. The result is empty if the cluster lacks the group."""
     served = reader.find(_group(api_version)) or {}
     return {each["kind"]: each["name"] for each in served.get("resources", ()) if "/" not in each["name"]}
 

@@ -1,4 +1,4 @@
-"""The objects that a preview would create or patch."""
+"""Finds the objects that a preview would create or patch."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ RELEASE_TYPE = "kubernetes:helm.sh/v3:Release"
 
 @dataclass(frozen=True, order=True)
 class Identity:
-    """An object of Kubernetes; of the whole cluster if `namespace` is empty."""
+    """The identity of an object in Kubernetes. `namespace` is empty for an object of the whole cluster."""
 
     kind: str
     namespace: str
@@ -26,8 +26,11 @@ class Identity:
 
 @dataclass(frozen=True)
 class Planned:
-    """An object that a run would create; or patch, if it `is_patch`. A patch changes somebody else's object; `before`
-    is what the last run patched."""
+    """An object that a run would create.
+
+    With `is_patch`, the run would only patch the object, which belongs to another owner. `before` has the fields that
+    the last run patched.
+    """
 
     identity: Identity
     manifest: Mapping[str, Any]
@@ -44,7 +47,7 @@ class Release:
 
 
 def planned(resources: Iterable[Resource]) -> Iterator[Planned]:
-    """The objects to be created, and all that are patched by a change."""
+    """Yields the objects that the run would create or change by a patch."""
     for resource in resources:
         patch = is_patch(resource)
         if not _is_an_object(resource) or resource.op not in ((Op.CREATE, Op.UPDATE) if patch else (Op.CREATE,)):
@@ -54,14 +57,14 @@ def planned(resources: Iterable[Resource]) -> Iterator[Planned]:
 
 
 def releases(resources: Iterable[Resource]) -> Iterator[Release]:
-    """The Helm releases to be installed."""
+    """Yields the Helm releases that the run would install."""
     for resource in resources:
         if resource.type == RELEASE_TYPE and resource.op is Op.CREATE:
             yield Release(str(resource.inputs.get("namespace", "")), str(resource.inputs.get("name", "")))
 
 
 def deleted(resources: Iterable[Resource]) -> Iterator[tuple[Identity, Resource]]:
-    """The objects that a run deletes for good, in the cluster as well."""
+    """Yields the objects that the run would delete from the cluster for good."""
     for resource in resources:
         is_an_object = resource.type.startswith(_KUBERNETES) and "metadata" in resource.before
         if resource.op is Op.DELETE and is_an_object and not resource.retained and not is_patch(resource):

@@ -1,4 +1,7 @@
-"""Lists what is lost with the namespaces that a run deletes, and refuses a loss that nobody has named."""
+"""Lists the contents of the namespaces that a run deletes.
+
+Refuses the run if volumes would be lost without the operator's explicit consent.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,8 +21,11 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Home:
-    """A namespace of the stack. `is_explicit`: its tenant has `delete: true`. `is_old`: an earlier release wrote the
-    state, so that the namespace is not retained."""
+    """A namespace of the stack.
+
+    `is_explicit` is True if the stack file has `delete: true` for the tenant. `is_old` is True if an earlier release
+    wrote the state, so that the namespace has no protection against deletion.
+    """
 
     name: str
     is_explicit: bool
@@ -28,7 +34,7 @@ class Home:
 
 @dataclass(frozen=True)
 class Contents:
-    """The names of the claims and the running pods in a namespace."""
+    """The names of the PersistentVolumeClaims and of the running pods in a namespace."""
 
     claims: Sequence[str] = ()
     pods: Sequence[str] = ()
@@ -39,9 +45,12 @@ class Contents:
 
 @dataclass(frozen=True)
 class Removal:
-    """The namespaces that leave the cluster, with their contents. `kept` namespaces stay, and `patched` ones of others
-    lose the stack's labels. `waiting` are Workloads, as namespace/name, of queues that go. `asking` are pods that ask
-    for the `resource` that no node offers any more."""
+    """The namespaces that a run deletes, with their contents.
+
+    `kept` are namespaces that stay. `patched` are namespaces of other owners that lose the stack's labels. `waiting`
+    are the Workloads (as namespace/name) of queues that the run deletes. `asking` are pods that request `resource`,
+    which no node will offer any more.
+    """
 
     gone: Mapping[Home, Contents]
     kept: Sequence[str] = ()
@@ -51,7 +60,7 @@ class Removal:
     resource: str = ""
 
     def lines(self) -> Iterator[str]:
-        """A line for each namespace that is deleted, and one for all that stay."""
+        """Yields one message for each deleted namespace, and messages about the namespaces that stay."""
         for home, contents in self.gone.items():
             yield f"deletes namespace {home.name} with {contents}"
         if self.kept:
@@ -65,7 +74,7 @@ class Removal:
             )
 
     def problems(self) -> Iterator[str]:
-        """The reasons for which the run is refused."""
+        """Yields the reasons to refuse the run."""
         for home, contents in self.gone.items():
             if contents.claims and home.is_old:
                 yield (
@@ -85,7 +94,7 @@ class Removal:
 
 
 def home(manifest: Mapping[str, Any]) -> Home:
-    """The namespace by the inputs in the state."""
+    """Returns the namespace that the manifest in the state describes."""
     metadata = manifest["metadata"]
     is_marked = names.STACK in (metadata.get("annotations") or {})
     is_a_tenants = (metadata.get("labels") or {}).get(names.LABEL_COMPONENT) == "tenant"
@@ -93,7 +102,10 @@ def home(manifest: Mapping[str, Any]) -> Home:
 
 
 def of_state(deployment: Mapping[str, Any], reader: Reader) -> Removal:
-    """The removal of a whole stack; `deployment` has the form of `pulumi stack export`. Raises the reader's errors."""
+    """Returns the removal of a whole stack.
+
+    `deployment` is the output of `pulumi stack export`. Raises the errors of the reader.
+    """
     resources = deployment["deployment"].get("resources") or []
     declared = [each for each in resources if each["type"] == NAMESPACE_TYPE and not each.get("delete")]
     gone = [home(each["inputs"]) for each in declared if not each.get("retainOnDelete")]
@@ -113,7 +125,7 @@ def of_state(deployment: Mapping[str, Any], reader: Reader) -> Removal:
 
 
 def contents(reader: Reader, namespace: str) -> Contents:
-    """The claims and the running pods in a namespace."""
+    """Returns the PersistentVolumeClaims and the running pods in a namespace."""
     path = f"/api/v1/namespaces/{namespace}"
     claims = reader.items(f"{path}/persistentvolumeclaims")
     pods = reader.items(f"{path}/pods", fieldSelector="status.phase=Running")
@@ -121,7 +133,7 @@ def contents(reader: Reader, namespace: str) -> Contents:
 
 
 def _waiting(reader: Reader, queues: Iterable[Mapping[str, Any]], gone: set[str]) -> Iterator[str]:
-    """The unfinished Workloads of queues in namespaces that stay."""
+    """Yields the unfinished Workloads of the stack's queues in namespaces that stay."""
     ours = {(each["metadata"]["namespace"], each["metadata"]["name"]): each["apiVersion"] for each in queues}
     for api_version in sorted(set(ours.values())):
         for workload in reader.items(f"/apis/{api_version}/workloads"):
@@ -132,7 +144,7 @@ def _waiting(reader: Reader, queues: Iterable[Mapping[str, Any]], gone: set[str]
 
 
 def _gpumem(resources: Iterable[Mapping[str, Any]]) -> str:
-    """The name of gpumem by the ledger in the state; empty if the state has no ledger."""
+    """Returns the name of gpumem from the ledger in the state, or "" if the state has no ledger."""
     for each in resources:
         inputs = each.get("inputs") or {}
         if each["type"] == _CONFIG_MAP_TYPE and inputs["metadata"].get("name") == names.LEDGER:
@@ -141,7 +153,7 @@ def _gpumem(resources: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _asking(reader: Reader, resource: str, gone: set[str]) -> Iterator[str]:
-    """The running pods that ask for the resource, in namespaces that stay."""
+    """Yields the running pods that request the resource, in namespaces that stay."""
     for pod in reader.items("/api/v1/pods", fieldSelector="status.phase=Running"):
         limits = [at(each, "resources", "limits") for each in maps_at(pod["spec"], "containers")]
         if pod["metadata"]["namespace"] not in gone and any(resource in each for each in limits):

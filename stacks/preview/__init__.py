@@ -1,1 +1,3 @@
-"""`make preview`: Pulumi's preview under the policy pack, shown on one screen: changes, seating chart, verdict."""
+"""`make preview`: Runs Pulumi's preview under the policy pack, and shows the result on one screen: changes, seating
+chart and verdict.
+"""

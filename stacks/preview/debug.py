@@ -1,8 +1,8 @@
-"""Debug messages, which only `--debug` shows.
+"""Suppresses the SDK's debug messages, which only `--debug` shows.
 
-The SDK sends at least four messages for each resource, and waits for each answer: half of the program's time at 1,000
-tenants (docs/choosing/benchmarks.md). The engine drops them unless it was started with --debug, which the program
-cannot see.
+The SDK sends at least four debug messages for each resource and waits for each response. Waiting for the responses took
+half of the program's time with 1,000 tenants (docs/choosing/benchmarks.md). The engine drops these messages unless it
+was started with --debug. The program cannot find out how the engine was started.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ def drop_unread(environ: Mapping[str, str]) -> None:
 
 
 def debug_environment(arguments: Sequence[str]) -> Mapping[str, str]:
-    """The environment that asks a preview's program for debug messages, if one of the arguments does."""
+    """Returns an environment variable that switches debug messages on, if --debug is one of the arguments."""
     return {VARIABLE: "1"} if any(argument.partition("=")[0] in _FLAGS for argument in arguments) else {}
 
 

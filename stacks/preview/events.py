@@ -1,5 +1,7 @@
-"""The events of a preview, as Pulumi's engine writes them: one JSON object a line
-(sdk/go/common/apitype/events.go)."""
+"""Reads the events of a preview, which Pulumi's engine writes as lines of text.
+
+Each line has one JSON object (sdk/go/common/apitype/events.go).
+"""
 
 import json
 import re
@@ -12,7 +14,7 @@ _STACK_TYPE = "pulumi:pulumi:Stack"
 
 
 class Op(StrEnum):
-    """The changes of a resource, the gravest first."""
+    """The kinds of change of a resource, the most serious first."""
 
     REPLACE = "replace"
     DELETE = "delete"
@@ -22,7 +24,7 @@ class Op(StrEnum):
     SAME = "same"
 
 
-# A replacement is several steps of one resource. A step that a later Pulumi adds counts as an update.
+# A replacement has several steps for one resource. An unknown step of a later version of Pulumi counts as an update.
 _OPS = {
     **dict.fromkeys(("replace", "create-replacement", "import-replacement", "read-replacement"), Op.REPLACE),
     **dict.fromkeys(("delete", "delete-replaced"), Op.DELETE),
@@ -31,16 +33,18 @@ _OPS = {
     **dict.fromkeys(("same", "read", "refresh", "discard", "discard-replaced"), Op.SAME),
 }
 _ADVISORY = ("advisory", "warning")
-_COLOURS = re.compile(r"<\{%[^%]*%\}>")  # Pulumi's own marks, which its display turns into a terminal's
+# Pulumi's colour marks, which Pulumi's display converts into the colours of a terminal.
+_COLOURS = re.compile(r"<\{%[^%]*%\}>")
 _GRAVITY = {op: rank for rank, op in enumerate(Op)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """A resource of the preview; `parent` is a URN, empty for the stack itself; `properties` are those that differ.
+    """A resource of the preview.
 
-    `inputs` are those that the program declares, `before` those of the last run. A `retained` resource stays in the
-    cluster when it is deleted.
+    `parent` is a URN, or "" for the stack itself. `properties` are the changed properties. `inputs` are the inputs that
+    the program declares, and `before` are the inputs of the last run. With `retained`, the resource stays in the
+    cluster when Pulumi removes it from the state.
     """
 
     urn: str
@@ -53,13 +57,13 @@ class Resource:
 
     @property
     def type(self) -> str:
-        """The type token, as in `kubernetes:core/v1:ConfigMap`."""
+        """Returns the type token of the resource, such as `kubernetes:core/v1:ConfigMap`."""
         *_, types, _ = self.urn.split("::", 3)
         return types.rpartition("$")[2]
 
     @property
     def label(self) -> str:
-        """Its kind and its name, as in `ConfigMap ledger`."""
+        """Returns the kind and the name of the resource, such as `ConfigMap ledger`."""
         return _label(self.urn)
 
     @property
@@ -69,7 +73,10 @@ class Resource:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """A line or more of text; `severity` is the engine's: info, info#err (a process's stderr), warning, error."""
+    """A message of Pulumi with one or more lines of text.
+
+    `severity` is the severity that the engine gives: info, info#err (stderr of a process), warning or error.
+    """
 
     severity: str
     text: str
@@ -77,7 +84,7 @@ class Diagnostic:
 
 @dataclass(frozen=True)
 class PolicyEvent:
-    """A finding of a policy."""
+    """A finding of the policy pack."""
 
     pack: str
     mandatory: bool
@@ -86,8 +93,11 @@ class PolicyEvent:
 
 @dataclass
 class Events:
-    """The events so far. `judged` has each stack policy that saw the whole graph, with its pack, if it is
-    enforced. `strays` are lines that are no event."""
+    """The events that were read so far.
+
+    `judged` has each enforced stack policy that saw the whole graph, with the name of its pack. `strays` are lines
+    without an event.
+    """
 
     resources: dict[str, Resource] = field(default_factory=dict)
     diagnostics: list[Diagnostic] = field(default_factory=list)
@@ -98,7 +108,7 @@ class Events:
     cancelled: bool = False
 
     def add(self, line: str) -> None:
-        """Takes in one line of the stream."""
+        """Reads one line of the stream."""
         if not line.strip():
             return
         try:
@@ -107,7 +117,7 @@ class Events:
             self.strays.append(line.rstrip("\n"))
 
     def _add(self, event: Mapping[str, Any]) -> None:
-        event["sequence"]  # every event has one
+        event["sequence"]  # every event has this key
         match event:
             case {"resourcePreEvent": {"metadata": step}}:
                 self._step(step)
@@ -168,14 +178,17 @@ def _is_stack(urn: str) -> bool:
 
 
 def _properties(step: Mapping[str, Any]) -> tuple[str, ...]:
-    """The paths that force a replacement, if the engine names them. Otherwise the paths that differ."""
+    """Returns the paths that force a replacement, if the engine names them.
+
+    If the engine names none, returns the paths of all changed properties.
+    """
     detailed: Mapping[str, Mapping[str, Any]] = step.get("detailedDiff") or {}
     forcing = [path for path, diff in detailed.items() if str(diff.get("diffKind")).endswith("-replace")]
     return tuple(forcing or step.get("keys") or detailed or step.get("diffs") or ())
 
 
 def read(lines: Iterable[str]) -> Events:
-    """The events in the lines of a stream."""
+    """Returns the events in the lines of a stream."""
     events = Events()
     for line in lines:
         events.add(line)

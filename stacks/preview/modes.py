@@ -1,4 +1,4 @@
-"""The changes of a preview by which a part of the stack begins to act, or only to observe."""
+"""Finds the changes of a preview by which a part of the stack begins to enforce, or only to observe."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,11 +14,14 @@ _ACTS = {
     "CronJob": ("agents begin to act", "agents only report from now on"),
     "DaemonSet": ("agents on nodes begin to act", "agents on nodes end"),
 }
-_ALONE = ("MutatingAdmissionPolicyBinding", "ResourceQuota", "DaemonSet")  # they act as soon as they exist
+_ALONE = ("MutatingAdmissionPolicyBinding", "ResourceQuota", "DaemonSet")  # these objects act as soon as they exist
 
 
 def changed_modes(resources: Iterable[Resource]) -> list[str]:
-    """The lines, each with a kind of change and the names. Empty for a new stack: there everything begins."""
+    """Returns one message for each kind of change, with the names of the objects.
+
+    Returns no message for a new stack, in which every part begins to act.
+    """
     known = [*resources]
     if not any(each.op in (Op.SAME, Op.UPDATE) and not each.is_stack for each in known):
         return []
@@ -51,7 +54,7 @@ def _acts(kind: str, inputs: Mapping[str, Any]) -> bool:
 
 
 def _variables(inputs: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The environment of a CronJob's containers."""
+    """Returns the environment variables of a CronJob's containers."""
     found: Any = inputs
     for key in ("spec", "jobTemplate", "spec", "template", "spec"):
         found = found.get(key) or {}

@@ -1,4 +1,4 @@
-"""The proposal of a refused preview: the fewest seats to lower so that a pool keeps its promises. Pure."""
+"""Proposes a change after a refused preview: the fewest seats to lower so that a pool can keep its promises. Pure."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,14 +7,17 @@ from tenancy.fit.smallest_change import Change, SmallestChange
 from tenancy.ledger import Ledger
 
 _MOST_LISTED = 3
-# Bounds of the search, so that a refusal comes soon: its steps for all pools; the replicas and devices of one pool.
+# Limits of the search, so that the operator soon sees the refusal. `_WORK` is the number of steps for all pools.
+# `_MOST_PODS` and `_MOST_DEVICES` are limits for each pool.
 _WORK = 100_000
 _MOST_PODS, _MOST_DEVICES = 40, 64
 
 
 def remedies(ledger: Ledger, file_of: Callable[[str], str] = lambda _: "") -> Iterator[str]:
-    """A sentence for each overfull pool in which lowering seats helps, if the search soon finds a change. `file_of`
-    returns the file of a seat, empty for the stack file. (kubectl gpumem fit searches longer.)"""
+    """Yields a sentence for each overfull pool where lowering seats helps, if a short search finds a change.
+
+    `file_of` returns the file with a seat, or "" for the stack file. `kubectl gpumem fit` searches longer.
+    """
     for pool in ledger.shared_pools:
         pods = sum(seat.devices for seat in ledger.seats if seat.pool == pool.name)
         if pods > _MOST_PODS or pool.nodes * pool.device_count > _MOST_DEVICES:

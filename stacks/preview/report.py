@@ -1,4 +1,6 @@
-"""The report of a preview as text: changes by component, remarks, seating chart, and last the verdict."""
+"""Formats the report of a preview as text: the changes by component, remarks, the seating chart, and the verdict at the
+end.
+"""
 
 import signal
 import textwrap
@@ -10,26 +12,27 @@ from stacks.preview.events import Events, Op, PolicyEvent, Resource
 from stacks.preview.modes import changed_modes
 from tenancy.names import POLICY, POLICY_PACK
 
-_INTERRUPTED = 128 + signal.SIGINT  # as the shell reports it
+_INTERRUPTED = 128 + signal.SIGINT  # The exit code that a shell reports.
 _SIGNS = {Op.CREATE: "+", Op.UPDATE: "~", Op.REPLACE: "+-", Op.DELETE: "-", Op.IMPORT: "="}
 _ORDER = (Op.CREATE, Op.IMPORT, Op.UPDATE, Op.REPLACE, Op.DELETE)
 _ALWAYS_LISTED = (Op.REPLACE, Op.DELETE)
-_COUNTED = (Op.SAME, Op.CREATE, Op.IMPORT)  # and not named
-_MOST_UPDATES = 8  # that are listed of one component
+_COUNTED = (Op.SAME, Op.CREATE, Op.IMPORT)  # The report counts resources with these changes, and does not name them.
+_MOST_UPDATES = 8  # The maximum number of updates that the report lists for one component.
 _MOST_PROPERTIES = 3
 _LABEL_COLUMNS = 44
 _INDENT = "   "
-_REASONS = ("info#err", "error")  # severities of messages that explain a failure
-_HOLLOW = "error: preview failed"  # the engine's last message after every failure
+_REASONS = ("info#err", "error")  # The severities of messages that explain a failure.
+_HOLLOW = "error: preview failed"  # The engine's last message after every failure.
 _GREEN, _RED, _YELLOW, _MAGENTA, _BOLD_GREEN, _BOLD_RED, _DIM = "32", "31", "33", "35", "1;32", "1;31", "2"
 _COLOURS = {Op.CREATE: _GREEN, Op.IMPORT: _GREEN, Op.UPDATE: _YELLOW, Op.REPLACE: _MAGENTA, Op.DELETE: _RED}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """The outcome of a preview of `stack`: its events, its stderr, and Pulumi's exit code as the shell reports it.
+    """The outcome of a preview of `stack`.
 
-    `displayed` is true where the terminal has Pulumi's own display, with the changes, every remark and its stderr.
+    `code` is the exit code of Pulumi in the form that a shell reports. With `displayed`, Pulumi itself has shown the
+    changes, every remark and its stderr on the terminal.
     """
 
     stack: str
@@ -42,7 +45,7 @@ class Run:
 
     @property
     def interrupted(self) -> bool:
-        """True for a signal, and where Pulumi's display read Ctrl-C from the keyboard itself."""
+        """Returns True after a signal, or after Pulumi's display has read Ctrl-C from the keyboard."""
         return self.signalled or self.events.cancelled
 
     @property
@@ -55,13 +58,16 @@ class Run:
 
     @property
     def judged(self) -> bool:
-        """Whether the project's policy saw the whole graph."""
+        """Returns True if the project's policy saw the whole graph."""
         return (POLICY_PACK, POLICY) in self.events.judged
 
     @property
     def exit_code(self) -> int:
-        """Pulumi's own exit code; another one if Pulumi ended with 0 although the preview was interrupted, refused, cut
-        short, not judged, or had an error."""
+        """Returns Pulumi's exit code.
+
+        Returns another code if Pulumi ended with 0 but did not complete the preview, or if the stack is refused or not
+        judged.
+        """
         if self.code:
             return self.code
         if self.interrupted:
@@ -71,8 +77,12 @@ class Run:
 
 
 def report(run: Run, chart: str, *, colour: bool, remedies: Iterable[str] = (), observed: str = "") -> str:
-    """The report; the verdict and its reasons are its last block, and its only one where somebody pressed Ctrl-C. Under
-    a refusal stand the remedies. `observed` is the note on parts that only observe; it is next to the verdict."""
+    """Returns the report.
+
+    The verdict and its reasons are the last block. After Ctrl-C, the report has only this block. After a refusal, the
+    report lists the remedies. `observed` is the message about the parts that only observe, and is printed next to the
+    verdict.
+    """
     paint = _Paint(colour)
     below = remedies if run.refusals and not run.interrupted else ()
     note = [paint(f"⚠️ {observed}", _YELLOW)] if observed and not run.interrupted else []
@@ -95,7 +105,7 @@ class _Paint:
 
 @dataclass(frozen=True)
 class _Row:
-    """Components of one type that change alike; `listed` are the resources to be named under it."""
+    """Components of one type with the same changes. `listed` are the resources that the report names below this row."""
 
     type: str
     names: tuple[str, ...]
@@ -134,7 +144,7 @@ def _changes(run: Run, paint: _Paint) -> Iterator[str]:
 
 
 def _rows(resources: Mapping[str, Resource]) -> Iterator[_Row]:
-    """The components that change, by their labels."""
+    """Yields the components that change, sorted by their labels."""
     components: dict[str, list[Resource]] = {}
     for resource in resources.values():
         components.setdefault(_component(resource, resources), []).append(resource)
@@ -153,7 +163,7 @@ def _rows(resources: Mapping[str, Resource]) -> Iterator[_Row]:
 
 
 def _component(resource: Resource, resources: Mapping[str, Resource]) -> str:
-    """The URN of its ancestor right under the stack; the stack's own for itself."""
+    """Returns the URN of the resource's ancestor directly below the stack. For the stack, returns its own URN."""
     while (parent := resources.get(resource.parent)) is not None and not parent.is_stack:
         resource = parent
     return resource.urn
@@ -175,7 +185,7 @@ def _differing(properties: Sequence[str]) -> str:
 
 
 def _remarks(run: Run, paint: _Paint) -> Iterator[str]:
-    """Messages of the program and its plugins, without those that the verdict repeats."""
+    """Yields the messages of the program and its plugins, without the messages that the verdict repeats."""
     reasons = _REASONS if run.exit_code else ()
     for message in run.events.diagnostics:
         if message.severity not in reasons:
@@ -186,7 +196,7 @@ def _remarks(run: Run, paint: _Paint) -> Iterator[str]:
 
 
 def _modes(run: Run, note: Sequence[str]) -> Iterator[str]:
-    """The parts that begin to act, or only to observe."""
+    """Yields messages about the parts that begin to enforce, or only to observe."""
     if not run.interrupted:
         yield from changed_modes(run.events.resources.values())
     yield from note
@@ -198,7 +208,7 @@ def _verdict(run: Run, paint: _Paint) -> Iterator[str]:
     if not run.exit_code:
         yield paint(f"✅ {POLICY_PACK} accepts {run.stack} {time}", _BOLD_GREEN)
         return
-    if run.interrupted:  # the errors are what it means for the program and its plugins
+    if run.interrupted:  # such errors only show how the interruption ended the program and its plugins
         yield paint(f"❌ the preview of {run.stack} was interrupted {time}", _BOLD_RED)
         return
     reasons = list(_reasons(run))
@@ -210,7 +220,7 @@ def _verdict(run: Run, paint: _Paint) -> Iterator[str]:
 
 
 def _reasons(run: Run) -> Iterator[str]:
-    """Why a preview failed, other than by a policy's refusal."""
+    """Yields the reasons why a preview failed, other than a refusal by a policy."""
     for message in run.events.diagnostics:
         if message.severity in _REASONS and message.text != _HOLLOW:
             yield message.text
@@ -227,7 +237,10 @@ def _unexplained(run: Run) -> str:
 
 
 def _findings(violations: Iterable[PolicyEvent], headline: Callable[[str], str]) -> Iterator[str]:
-    """The findings by policy pack. The first line of a message is the policy's description, the same in each."""
+    """Yields the findings, grouped by policy pack.
+
+    The first line of a message is the policy's description, which is the same in all messages of the policy.
+    """
     packs: dict[str, dict[str, list[str]]] = {}
     for violation in violations:
         description, _, text = violation.message.partition("\n")

@@ -1,4 +1,4 @@
-"""Runs Pulumi. Of a preview it gathers the events, quietly or under Pulumi's own display."""
+"""Runs Pulumi. Reads the events of a preview, with or without Pulumi's own display."""
 
 import signal
 import subprocess
@@ -16,7 +16,7 @@ from stacks.preview import debug
 from stacks.preview.events import Events, read
 from stacks.preview.report import Run
 
-# With these in ARGS somebody asks for Pulumi's own display.
+# If ARGS has one of these flags, the operator wants Pulumi's own display.
 _DISPLAYS = frozenset({"--diff", "--json", "-j", "--debug", "-d", "--urns", "--help", "-h"})
 
 
@@ -26,7 +26,7 @@ def wants_pulumis_display(arguments: Sequence[str]) -> bool:
 
 
 def quietly(engine: Engine, flags: Sequence[str]) -> Run:
-    """A preview of which Pulumi prints the events alone."""
+    """Runs a preview in which Pulumi prints only the events."""
     command = [*_command(engine, "preview", flags), "--json", "--non-interactive", "--color", "never"]
     streaming = {"PULUMI_ENABLE_STREAMING_JSON_PREVIEW": "true"}
     events = Events()
@@ -42,7 +42,10 @@ def quietly(engine: Engine, flags: Sequence[str]) -> Run:
 
 
 def displayed(engine: Engine, flags: Sequence[str]) -> Run:
-    """A preview under Pulumi's own display; the events come by a file and the flag that its automation API uses."""
+    """Runs a preview under Pulumi's own display.
+
+    Pulumi writes the events to a file, by the same flag that Pulumi's automation API uses.
+    """
     with tempfile.TemporaryDirectory(prefix="gpu-tenancy-preview-") as folder:
         log = Path(folder) / "events"
         log.touch()
@@ -53,7 +56,7 @@ def displayed(engine: Engine, flags: Sequence[str]) -> Run:
 
 
 def attended(engine: Engine, command: str, *flags: str) -> int:
-    """Runs a command of Pulumi's on the terminal. Returns its exit code."""
+    """Runs a Pulumi command on the terminal. Returns the exit code of the command."""
     sys.stdout.flush()
     return _run(engine, _command(engine, command, flags), {}).code
 
@@ -69,10 +72,12 @@ def _run(
     follow: Callable[[IO[str] | None], None] | None = None,
     stderr: IO[str] | None = None,
 ) -> Run:
-    """Runs a command to its end. With `follow` it has no input, and its output goes there; else it has the terminal.
+    """Runs a command until it ends.
 
-    A signal does not end this process. On the first one Pulumi cancels and cleans up, on the second it stops at once.
-    Ctrl-C reaches both from the terminal; a SIGTERM reaches this process alone, which passes it on.
+    With `follow`, the command has no input, and `follow` reads its output. Without `follow`, the command uses the
+    terminal. A signal does not end this process. On the first signal, Pulumi cancels the command and cleans up. On the
+    second signal, Pulumi stops at once. Ctrl-C on the terminal reaches this process and Pulumi. SIGTERM reaches only
+    this process, which passes the signal on.
     """
     began = time.monotonic()
     received: list[int] = []
@@ -95,7 +100,7 @@ def _run(
             encoding="utf-8",
             errors="replace",
         ) as process:
-            if signal.SIGTERM in received:  # it came while the process started
+            if signal.SIGTERM in received:  # the signal came while the process was starting
                 process.send_signal(signal.SIGTERM)
             if follow is not None:
                 follow(process.stdout)
@@ -103,7 +108,7 @@ def _run(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    code = code if code >= 0 else 128 - code  # ended by a signal; as the shell reports it
+    code = code if code >= 0 else 128 - code  # the exit code that a shell reports for a process that a signal ended
     return Run(
         stack=engine.stack, events=Events(), code=code, seconds=time.monotonic() - began, signalled=bool(received)
     )
