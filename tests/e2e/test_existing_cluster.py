@@ -46,7 +46,7 @@ def name_them(config: dict[str, Any]) -> None:
     config["priorities"]["gpu-workload"]["create"] = False
 
 
-def test_what_is_there_is_refused_named_and_used_and_left_as_it_was(lab: Lab) -> None:
+def test_existing_objects_are_refused_or_used_by_name_and_stay_unchanged(lab: Lab) -> None:
     put_there(lab, value=7)
     before, uids = lab.versions(), [lab.found(path)["metadata"]["uid"] for path in (IMMICH, PHOTOS)]
     lab.write()

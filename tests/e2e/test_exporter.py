@@ -231,7 +231,7 @@ def test_the_nodes_devices_are_published_as_the_nodes(real_cluster: HeldCluster,
     assert (owner["kind"], owner["uid"]) == ("Node", live["metadata"]["uid"])
 
 
-def test_an_ailing_device_is_tainted_until_it_is_well(real_cluster: HeldCluster, card: Path, exporter: str) -> None:
+def test_a_faulty_device_is_tainted_until_it_recovers(real_cluster: HeldCluster, card: Path, exporter: str) -> None:
     eventually(lambda: published(real_cluster), "the slice is there")
 
     def taints() -> list[Object]:
@@ -244,7 +244,7 @@ def test_an_ailing_device_is_tainted_until_it_is_well(real_cluster: HeldCluster,
     eventually(lambda: not taints(), "the device is well again")
 
 
-def test_a_slice_at_rest_is_not_written_again(real_cluster: HeldCluster, exporter: str) -> None:
+def test_an_unchanged_slice_is_not_written_again(real_cluster: HeldCluster, exporter: str) -> None:
     """The exporter recognizes its ResourceSlice in the form in which the API server returns it."""
     before = eventually(lambda: published(real_cluster), "the slice is there")
     began = time.monotonic()

@@ -153,7 +153,7 @@ def test_what_a_preemption_freed_is_not_given_to_a_lower_pod(placed: Bench, sche
     placed.assert_nothing_is_overfull()
 
 
-def test_nor_where_kube_scheduler_hears_of_the_end_before_the_extender(
+def test_freed_memory_is_kept_even_if_kube_scheduler_knows_of_the_end_before_the_extender(
     placed: Bench, scheduler: SchedulerPod, proxy: Proxy
 ) -> None:
     """kube-scheduler retries before the extender knows that the memory is free. The refusal removes the nomination."""
@@ -180,7 +180,7 @@ def preempt_one_that_stays(placed: Bench) -> None:
     becomes(lambda: placed.pod("urgent")["status"].get("nominatedNodeName"), "cards-0", "the preemptor is nominated")
 
 
-def test_preemption_evicts_who_frees_a_device_and_nobody_else(placed: Bench, scheduler: SchedulerPod) -> None:
+def test_preemption_evicts_only_pods_that_free_a_large_enough_device(placed: Bench, scheduler: SchedulerPod) -> None:
     for name, mib in (("a", 12207), ("b", 8138), ("c", 4069)):
         placed.create(name, mib, node="cards-0", priorityClassName="low")
     placed.create("d", 16276, node="cards-0", priorityClassName="high")
@@ -266,7 +266,9 @@ def test_an_extender_killed_in_a_burst_loses_and_doubles_nothing(placed: Bench, 
     placed.assert_nothing_is_overfull()
 
 
-def test_the_verbs_are_for_clients_of_the_pods_own_authority(placed: Bench, scheduler: SchedulerPod) -> None:
+def test_the_extender_accepts_only_clients_with_a_certificate_of_its_pod(
+    placed: Bench, scheduler: SchedulerPod
+) -> None:
     becomes(lambda: scheduler.get("/readyz")[0], 200, "the extender is ready")  # the test before killed it
     port = int(scheduler.environment["VERBS_PORT"])
     context = ssl.create_default_context(cafile=scheduler.folder / "certificates" / "ca.crt")

@@ -216,7 +216,7 @@ def gated(real_cluster: HeldCluster) -> Iterator[Gated]:
         )
 
 
-def test_the_gate_lets_in_and_out_as_the_card_and_the_queues_say(gated: Gated) -> None:
+def test_the_gate_starts_and_stops_workloads_by_free_memory_and_queues(gated: Gated) -> None:
     scaler = {
         "metadata": {"name": "by-cpu"},
         "spec": {"maxReplicas": 2, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "video"}},

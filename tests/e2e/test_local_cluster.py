@@ -17,7 +17,7 @@ from toolchain.cluster.extent import Extent
 from toolchain.cluster.paths import CHECKOUT
 
 
-def test_a_second_cluster_runs_next_to_the_first_and_ends_alone_and_whole_with_a_part_of_it(
+def test_a_second_cluster_runs_next_to_the_first_and_ends_completely_if_a_part_of_it_ends(
     real_cluster: HeldCluster, tmp_path: Path
 ) -> None:
     with cluster.running(tmp_path / "second", extent=Extent.API_SERVER) as second:
@@ -58,7 +58,7 @@ with cluster.running(Path(sys.argv[1]), extent=Extent.API_SERVER) as found:
 
 
 @pytest.mark.parametrize("victim", ["starter", "supervisor"])
-def test_nothing_outlives_a_killed(installed: None, tmp_path: Path, victim: str) -> None:
+def test_no_process_outlives_a_killed(installed: None, tmp_path: Path, victim: str) -> None:
     if victim == "supervisor" and sys.platform != "linux":
         pytest.skip("only Linux ends a process with its parent")
     arguments = [sys.executable, "-c", HOLDER, str(tmp_path / "held")]

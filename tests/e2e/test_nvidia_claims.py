@@ -151,7 +151,7 @@ def waits(cluster: HeldCluster, resident: str, name: str) -> None:
     eventually(lambda: "cannot allocate all claims" in why(), "the scheduler says why")
 
 
-def test_seats_share_a_device_and_leave_it_its_reserve_though_the_slice_shows_all_of_it(devices: HeldCluster) -> None:
+def test_seats_share_a_device_and_leave_its_reserve_although_the_slice_has_all_memory(devices: HeldCluster) -> None:
     """Two seats of 7000 MiB fill a device that offers 14,000 MiB.
 
     A third seat of 1000 MiB waits, although the device has memory left.
@@ -170,7 +170,7 @@ def test_seats_share_a_device_and_leave_it_its_reserve_though_the_slice_shows_al
     assert given(devices, "vision", "vision-0") == ("gpu-1", {"memory": "1098Mi"})
 
 
-def test_of_unlike_cards_in_a_node_the_smaller_and_the_lost_are_given_to_nobody(devices: HeldCluster) -> None:
+def test_smaller_devices_and_lost_devices_of_a_node_are_not_used(devices: HeldCluster) -> None:
     lost = ({"key": "gpu.nvidia.com/gpu-lost", "effect": "NoSchedule"},)
     small, gone = Gpu(mib=8192, shares="memory"), Gpu(minor=1, shares="memory", taints=lost)
     publish(devices, small, gone, Gpu(minor=2, mib=24576, shares="memory"))
@@ -178,7 +178,7 @@ def test_of_unlike_cards_in_a_node_the_smaller_and_the_lost_are_given_to_nobody(
     assert given(devices, "chat", "chat-0") == ("gpu-2", {"memory": "7680Mi"})
 
 
-def test_without_its_feature_gate_the_driver_shares_nothing_and_a_seat_that_wants_a_share_waits(
+def test_without_consumable_shares_a_seat_that_needs_part_of_a_device_waits(
     devices: HeldCluster,
 ) -> None:
     publish(devices, Gpu())
@@ -186,7 +186,7 @@ def test_without_its_feature_gate_the_driver_shares_nothing_and_a_seat_that_want
     waits(devices, "chat", "chat-0")
 
 
-def test_a_seat_that_takes_a_whole_device_has_it_alone(devices: HeldCluster) -> None:
+def test_a_seat_of_a_whole_device_does_not_share_it(devices: HeldCluster) -> None:
     publish(devices, Gpu())
     start(devices, "whole", "whole-0")
     assert given(devices, "whole", "whole-0") == ("gpu-0", {})
@@ -194,7 +194,7 @@ def test_a_seat_that_takes_a_whole_device_has_it_alone(devices: HeldCluster) -> 
     waits(devices, "whole", "whole-1")
 
 
-def test_the_exporter_sees_every_device_though_seats_fill_one_and_another_is_lost(devices: HeldCluster) -> None:
+def test_the_exporter_sees_every_device_although_one_is_full_and_one_is_lost(devices: HeldCluster) -> None:
     """The exporter has a claim with admin access, which takes no capacity (KEP-5018).
 
     The exporter's namespace needs a label for such claims.
@@ -217,7 +217,7 @@ def test_the_exporter_sees_every_device_though_seats_fill_one_and_another_is_los
     assert {(each["device"], each["adminAccess"]) for each in results} == {("gpu-0", True), ("gpu-1", True)}
 
 
-def test_who_asks_for_none_of_nvidias_devices_by_name_needs_no_node_that_has_some(devices: HeldCluster) -> None:
+def test_a_pod_that_requests_0_gpus_may_run_on_a_node_without_gpus(devices: HeldCluster) -> None:
     """Tests a pod that requests 0 of nvidia.com/gpu. NVIDIA's operator recognizes a GPU pod by this resource.
 
     docs/operations.md explains why pods with gpumem have this request.
@@ -287,12 +287,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_claims_and_pods_are_held_to_the_seat_and_its_pool(cluster: HeldCluster, case: str) -> None:
+def test_claims_and_pods_beyond_the_seat_or_outside_its_pool_are_refused(cluster: HeldCluster, case: str) -> None:
     manifest, message = REFUSED[case]
     assert message in write(cluster, VISION, manifest)
 
 
-def test_the_seats_own_pod_and_claims_on_what_is_no_seat_pass(cluster: HeldCluster) -> None:
+def test_the_seats_own_pod_and_claims_on_other_device_classes_are_admitted(cluster: HeldCluster) -> None:
     assert write(cluster, VISION, pod_of("vision", "fine")) == ""
     assert write(cluster, VISION, claim(deviceClassName="nic.example.com", capacity=None)) == ""
 

@@ -112,7 +112,7 @@ def test_the_container_with_the_budget_sees_the_device_that_was_chosen_also_afte
     assert seen(tenant, "placed") == {"model": {"'GPU-7f3a'"}, "sidecar": {"'void'"}}
 
 
-def test_without_a_choice_it_sees_no_device_rather_than_all(tenant: HeldCluster) -> None:
+def test_without_a_chosen_device_a_container_sees_no_device(tenant: HeldCluster) -> None:
     """A different program has bound the pod, so the variable is empty. NVIDIA's runtime then shows no device."""
     bind(tenant, "unplaced", {})
     assert seen(tenant, "unplaced") == {"model": {"''"}, "sidecar": {"'void'"}}

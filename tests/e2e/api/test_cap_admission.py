@@ -75,7 +75,7 @@ def held(mib: int) -> dict[str, str]:
     return {LIMIT: str(mib), REQUEST: str(mib)}
 
 
-def test_each_container_says_its_own_gpumem_in_whole_mib(cluster: ApiServer) -> None:
+def test_each_container_gets_its_own_gpumem_in_whole_mib(cluster: ApiServer) -> None:
     manifest = pod(
         asking("a", "1500", env=[{"name": "A", "value": "b"}]),
         asking("b", "1000"),
@@ -88,7 +88,7 @@ def test_each_container_says_its_own_gpumem_in_whole_mib(cluster: ApiServer) -> 
     assert said(answer.body["spec"], "initContainers") == [held(2000), held(500), {}]
 
 
-def test_it_says_so_in_whatever_order_the_stamps_are_taken(cluster: ApiServer) -> None:
+def test_containers_get_the_variables_in_any_order_of_the_policies(cluster: ApiServer) -> None:
     """One policy adds the cap, and another adds a node selector. The API server may apply the policies in any order."""
     for number in range(6):
         reorder(cluster, number)
@@ -96,7 +96,7 @@ def test_it_says_so_in_whatever_order_the_stamps_are_taken(cluster: ApiServer) -
         assert (answer.refusal, said(answer.body.get("spec", {}))) == (None, [held(3000)])
 
 
-def test_on_several_devices_it_says_the_part_on_each(cluster: ApiServer) -> None:
+def test_with_several_devices_the_cap_is_the_part_on_each_device(cluster: ApiServer) -> None:
     manifest = pod(asking(mib="6000", devices="2"), initContainers=[asking("warm", "3k")], nodeSelector=T4_NODES)
     answer = create(cluster, SEATLESS, manifest)
     assert answer.refusal is None
@@ -127,7 +127,7 @@ def test_a_tenants_own_values_are_refused(cluster: ApiServer, manifest: Pod) -> 
     assert f"the variables {LIMIT} and {REQUEST} are ours: remove them" in refusal
 
 
-def test_nothing_is_said_in_another_pool_nor_may_be(cluster: ApiServer) -> None:
+def test_containers_in_a_pool_without_caps_have_no_variables(cluster: ApiServer) -> None:
     """Tests a pool in which the driver does not enforce caps. A container with the variables would not start there."""
     elsewhere = {"nodeSelector": OTHER_NODES}
     answer = create(cluster, SEATLESS, pod(asking(), **elsewhere))
@@ -137,7 +137,7 @@ def test_nothing_is_said_in_another_pool_nor_may_be(cluster: ApiServer) -> None:
     assert "are ours: remove them" in (refusal or "")
 
 
-def test_a_pod_that_may_land_in_either_kind_of_pool_is_asked_which(cluster: ApiServer) -> None:
+def test_a_pod_that_may_run_with_or_without_caps_must_choose_a_pool(cluster: ApiServer) -> None:
     refusal = create(cluster, SEATLESS, pod(asking())).refusal or ""
     assert (
         "in pools whose driver holds it to its viktorbarzin.me/gpumem (t4), and in others (batch, node-4, other)"

@@ -168,7 +168,7 @@ def test_what_would_undo_the_order_of_victims_is_refused(cluster: ApiServer, cas
 
 
 @pytest.mark.parametrize("case", ADMITTED)
-def test_what_keeps_the_order_of_victims_is_admitted(cluster: ApiServer, case: str) -> None:
+def test_a_pod_that_keeps_the_order_of_victims_is_admitted(cluster: ApiServer, case: str) -> None:
     namespace, manifest = ADMITTED[case]
     assert create(cluster, namespace, manifest).refusal is None
 

@@ -47,7 +47,7 @@ def test_a_tenant_makes_no_mirror_of_a_static_pod(cluster: ApiServer) -> None:
     assert ONLY_KUBELETS in (answer.refusal or "")
 
 
-def test_a_hash_and_an_owner_alone_are_admitted_and_believed_by_nobody(cluster: ApiServer) -> None:
+def test_a_hash_annotation_and_an_owner_are_admitted_but_make_no_mirror_pod(cluster: ApiServer) -> None:
     """A pod from a restored backup may have this annotation and this owner. The policy admits such a pod."""
     manifest = forged(cluster)
     del manifest["metadata"]["annotations"]["kubernetes.io/config.mirror"]

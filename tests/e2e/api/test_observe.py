@@ -86,11 +86,11 @@ def test_a_pod_below_the_level_of_its_namespace_is_admitted_with_a_warning(clust
     assert any("privileged" in warning for warning in answer.warnings)
 
 
-def test_the_agents_own_data_is_guarded_meanwhile(cluster: ApiServer) -> None:
+def test_the_data_of_the_agents_is_protected_in_the_mode_observe(cluster: ApiServer) -> None:
     assert "are the scheduler's: leave them as they are" in str(create(cluster, "immich", ANNOTATED).refusal)
 
 
-def test_with_the_line_changed_all_of_them_are_denied(cluster: ApiServer) -> None:
+def test_in_the_mode_enforce_all_of_these_pods_are_denied(cluster: ApiServer) -> None:
     """This test is the last test of the module, because the test changes the policies."""
     cluster.clear()
     put_into_force(cluster)

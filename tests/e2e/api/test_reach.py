@@ -83,7 +83,7 @@ def test_nor_does_one_whose_prefix_makes_the_name(cluster: ApiServer) -> None:
     assert taken(None) is None
 
 
-def test_where_the_stamp_says_which_device_a_configmap_may_say_what_it_likes(cluster: ApiServer) -> None:
+def test_a_configmap_does_not_matter_if_the_policy_sets_the_variable(cluster: ApiServer) -> None:
     assert configure(cluster, "immich", "configmaps", "mine", "NVIDIA_VISIBLE_DEVICES").refusal is None
 
 

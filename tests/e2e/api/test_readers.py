@@ -55,14 +55,14 @@ def test_a_viewer_sees_his_own_pods_and_the_sums(cluster: ApiServer) -> None:
     assert (rooms["own_budget_mib"], rooms["own_held_mib"], rooms["pools"][0]["promised_mib"]) == (4800, 3000, 9800)
 
 
-def test_of_another_namespace_he_sees_no_pod(cluster: ApiServer) -> None:
+def test_a_viewer_sees_no_pod_of_another_namespace(cluster: ApiServer) -> None:
     done = typed(cluster, "who", "-n", "llama-swap", f"--as-group={VIEWERS}")
     assert done.returncode == 1
     assert 'cannot list resource "pods" in API group "" in the namespace "llama-swap"' in done.stderr
     assert "swap-" not in done.stdout
 
 
-def test_who_has_not_the_role_is_told_what_he_may_not_read(cluster: ApiServer) -> None:
+def test_a_user_without_the_role_gets_the_missing_right_in_the_message(cluster: ApiServer) -> None:
     done = typed(cluster, "who", "-n", "immich")
     assert (done.returncode, done.stdout) == (1, "")
     assert 'cannot get resource "configmaps"' in done.stderr

@@ -164,7 +164,7 @@ FAULTS: dict[str, tuple[Fault, list[int | None]]] = {
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_reconcile_gets_there_after(node: ApiServer, proxy: Proxy, account: Path, case: str) -> None:
+def test_reconcile_advertises_the_node_after_a_fault(node: ApiServer, proxy: Proxy, account: Path, case: str) -> None:
     fault, answered = FAULTS[case]
     proxy.faults.append(Fault(**vars(fault)))
     code, log = end(start(proxy, account))
@@ -173,7 +173,7 @@ def test_reconcile_gets_there_after(node: ApiServer, proxy: Proxy, account: Path
     assert shown(node) == (HARDWARE | OURS, HARDWARE | OURS)
 
 
-def test_what_somebody_else_writes_at_the_same_moment_is_kept(node: ApiServer, proxy: Proxy, account: Path) -> None:
+def test_a_concurrent_write_of_another_client_is_kept(node: ApiServer, proxy: Proxy, account: Path) -> None:
     def somebody() -> None:
         node.api.patch(NODE, {"metadata": {"labels": {"zone": "b"}}})
         node.api.patch(f"{NODE}/status", {"status": {"capacity": {"cpu": "16"}, "allocatable": {"cpu": "15"}}})

@@ -213,11 +213,11 @@ def test_a_tenants_pod_does_not_own_its_node(cluster: ApiServer, attack: str) ->
     assert create(cluster, LAX, PRIVILEGES[attack]).refusal is None
 
 
-def test_a_restricted_tenant_is_held_to_that(cluster: ApiServer) -> None:
+def test_a_restricted_tenant_starts_only_restricted_pods(cluster: ApiServer) -> None:
     assert 'violates PodSecurity "restricted:latest"' in (create(cluster, "strict", pod()).refusal or "")
 
 
-def test_a_namespace_that_was_there_starts_no_pod_until_it_is_held_to_its_level(cluster: ApiServer) -> None:
+def test_an_existing_namespace_starts_no_pod_before_it_has_its_pod_security_level(cluster: ApiServer) -> None:
     refusal = create(cluster, "found", pod()).refusal or ""
     assert "label it pod-security.kubernetes.io/enforce=baseline" in refusal
     label(cluster, "found", {names.POD_SECURITY_ENFORCE: "privileged"})

@@ -152,7 +152,7 @@ def test_a_running_pod_stays_its_jobs(cluster: ApiServer) -> None:
 
 @pytest.mark.parametrize("account", [*JOB_CONTROLLERS, GARBAGE_COLLECTOR])
 @pytest.mark.parametrize("release", ["no owner", "another owner, for when the Job is gone", "no label of its Job"])
-def test_controllers_let_it_go(cluster: ApiServer, account: str, release: str) -> None:
+def test_a_controller_may_release_and_delete_a_pod(cluster: ApiServer, account: str, release: str) -> None:
     path = running(cluster, "let-go", asks(gpu="1"))
     assert rewrite(cluster, path, RELEASES[release], user=account) is None
     assert cluster.request("DELETE", f"{path}?gracePeriodSeconds=0").refusal is None
@@ -181,7 +181,7 @@ def test_a_job_goes_with_its_pods(waiting: ApiServer, options: dict[str, Any], n
 @pytest.mark.parametrize(
     "options", [{"propagationPolicy": "Background"}, {"propagationPolicy": "Foreground"}, {"orphanDependents": False}]
 )
-def test_and_may_go(waiting: ApiServer, options: dict[str, Any]) -> None:
+def test_a_job_may_be_deleted_with_its_pods(waiting: ApiServer, options: dict[str, Any]) -> None:
     assert delete_job(waiting, **options) is None
 
 

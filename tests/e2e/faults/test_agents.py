@@ -176,7 +176,7 @@ def runs_on_a_dead_node(prod: Rollout, agents: Collection[str]) -> Iterator[list
         prod.delete(f"/api/v1/nodes/{DEAD}")
 
 
-def test_a_run_on_a_node_that_died_holds_up_no_other(prod: Rollout) -> None:
+def test_a_run_on_a_dead_node_delays_no_other_run(prod: Rollout) -> None:
     """The pod on the dead node stays Terminating, so its Job never ends.
 
     Source: delayTerminalCondition in the Job controller.

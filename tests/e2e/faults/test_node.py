@@ -139,7 +139,7 @@ def test_a_pod_with_gpu_memory_outlives_its_nodes_object(real_gpu_node: Rollout)
     assert container_ids(after) == container_ids(before)
 
 
-def test_what_a_kubelet_sets_to_0_is_advertised_again_and_what_runs_goes_on(real_gpu_node: Rollout) -> None:
+def test_capacity_that_a_kubelet_sets_to_0_is_advertised_again_and_pods_keep_running(real_gpu_node: Rollout) -> None:
     """The test sets the resources to 0, as a kubelet with an empty folder does (pkg/kubelet/kubelet_node_status.go)."""
     prod = real_gpu_node
     before = prod.get(pods(NAMESPACE, "resident"))

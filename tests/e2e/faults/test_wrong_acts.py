@@ -336,7 +336,9 @@ def recycled(card: Card) -> set[str]:
     return {event["regarding"]["name"] for event in card.prod.events(RUNAWAY[0], names.EVENT_RECYCLED)}
 
 
-def test_without_a_fault_the_runaway_goes_and_the_gate_closes_also_over_a_slow_api(card: Card, runs: Runs) -> None:
+def test_without_a_fault_the_runaway_is_evicted_and_the_gate_closes_even_with_a_slow_api(
+    card: Card, runs: Runs
+) -> None:
     """Runs the same agents on the same device without a fault. The test runs late, because the pod is evicted."""
     slow, before = behind_an_api_that_takes(0.5), recycled(card)  # Earlier modules may have recycled pods.
     # The gate runs before the watchdog, because no gate closes while the evicted pod terminates.
@@ -350,7 +352,7 @@ def test_without_a_fault_the_runaway_goes_and_the_gate_closes_also_over_a_slow_a
     assert neighbour["metadata"]["uid"] == card.neighbour.uid
 
 
-def test_what_the_agents_wrote_is_no_drift_and_what_somebody_else_changes_is(card: Card) -> None:
+def test_writes_of_the_agents_are_no_drift_but_changes_of_others_are(card: Card) -> None:
     """Runs after the agents have written journals, Events and capacity, and have evicted pods."""
     prod = card.prod
     for agent in (names.WATCHDOG, names.GATE):

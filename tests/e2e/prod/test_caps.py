@@ -88,7 +88,7 @@ def test_a_budget_is_at_nvml_before_its_process_runs_and_is_read_back(caps: Caps
     )
 
 
-def test_several_containers_and_several_devices_have_each_their_own(caps: Caps) -> None:
+def test_each_container_has_its_own_cap_on_each_device(caps: Caps) -> None:
     began = time.monotonic()
     caps.create("photos", pod("two", model("search", "6192", "2"), model("faces", "2000"), model("proxy")))
     caps.started("photos", "two")
@@ -115,7 +115,7 @@ def restarted(caps: Caps, namespace: str, name: str, old: str) -> str:
     return str(eventually(other, "the container runs again"))
 
 
-def test_a_restarted_container_has_its_own_before_it_counts_as_capped(caps: Caps) -> None:
+def test_a_restarted_container_counts_as_capped_only_with_its_own_limit(caps: Caps) -> None:
     old, (process, _) = caps.started("chat", "llm")["model"], next(processes("model"))
     began = time.monotonic()
     os.kill(process, signal.SIGKILL)
@@ -126,7 +126,7 @@ def test_a_restarted_container_has_its_own_before_it_counts_as_capped(caps: Caps
 
 
 @pytest.mark.parametrize("part", ["kubelet", "containerd"])
-def test_what_is_held_stays_so_while_the_node_restarts_its_parts(caps: Caps, part: str) -> None:
+def test_caps_stay_in_force_while_kubelet_and_containerd_restart(caps: Caps, part: str) -> None:
     before, running = caps.reasons(), caps.started("chat", "llm")
     old = caps.stack.cluster.pid_on_node(program(part))
     began = time.monotonic()
@@ -161,7 +161,7 @@ def restart_exporter(caps: Caps) -> None:
     eventually(again, "the exporter runs again")
 
 
-def test_an_exporter_that_restarts_says_the_same(caps: Caps) -> None:
+def test_a_restarted_exporter_serves_the_same_caps(caps: Caps) -> None:
     before, began = caps.reasons(), time.monotonic()
     restart_exporter(caps)
     caps.served("the exporter restarts", "", lambda: caps.reasons() == before, since=began)
@@ -282,7 +282,7 @@ REFUSALS: Mapping[str, tuple[Callable[[Caps], None], str]] = {
 
 
 @pytest.mark.parametrize(("fault", "words"), REFUSALS.values(), ids=REFUSALS)
-def test_a_node_that_cannot_refuses_the_pod_in_words_and_starts_it_once_it_can(
+def test_a_node_that_cannot_set_a_cap_refuses_the_pod_with_a_reason_and_starts_it_later(
     caps: Caps, fault: Callable[[Caps], None], words: str
 ) -> None:
     """The scheduler cannot detect these faults before it binds the pod."""

@@ -147,7 +147,7 @@ def test_the_five_residents_load_to_their_steady_use(day: Day) -> None:
     assert day.died == []
 
 
-def test_tts_is_let_in_by_night(day: Day) -> None:
+def test_the_gate_starts_tts_at_night(day: Day) -> None:
     """The gate starts tts only after it has given the residents time to load their models."""
     left = GateSpec().starting_seconds - (time.monotonic() - day.began)
     assert day.replicas("tts") == 0

@@ -102,7 +102,7 @@ def test_why_says_what_the_api_server_the_gate_and_kueue_say(used: Rollout) -> N
     assert plugin.gpumem(used.cluster.kubeconfig, "why", "job/gpumem-second", "-n", "team-b").returncode == 3
 
 
-def test_fit_asks_the_promises_and_the_devices(used: Rollout) -> None:
+def test_fit_reads_the_promises_and_the_devices(used: Rollout) -> None:
     """Another 488 MiB could be promised without using the floor. The pods hold only the resident's 3000 MiB."""
     fits = shown(used, "fit", "450", "--pool", "t4", "--tenant", "tts")
     assert fits["fits"], fits
@@ -184,7 +184,7 @@ def made(used: Rollout) -> Iterator[Rollout]:
 
 
 @pytest.mark.parametrize("reason", MADE)
-def test_a_reason_is_told_as_the_cluster_comes_to_it(made: Rollout, reason: str) -> None:
+def test_why_reports_each_reason_of_a_real_cluster(made: Rollout, reason: str) -> None:
     path, manifest = MADE[reason]
     *_, namespace, kind = path.split("/")
     target = f"{TARGETS[kind]}{manifest['metadata']['name']}"
@@ -230,7 +230,7 @@ def test_a_job_that_is_preempted_or_deactivated_is_reported(used: Rollout) -> No
         used.delete(jobs("team-b", "gpumem-urgent"))
 
 
-def test_what_is_not_there_or_on_its_way_out_is_reported(used: Rollout) -> None:
+def test_missing_and_terminating_objects_are_reported(used: Rollout) -> None:
     assert reasons(used, "never-was", "immich") == ["gone"]
     place, kept = pods("kube-system"), admins("kept")
     kept["metadata"]["finalizers"] = ["example.com/keeps"]

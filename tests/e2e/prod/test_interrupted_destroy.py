@@ -15,7 +15,7 @@ from tests.support.prod import raw
 QUEUE_TENANTS = {"team-a", "team-b"}
 
 
-def test_up_makes_again_what_a_destroy_that_was_killed_had_asked_to_go(prod: Rollout) -> None:
+def test_up_creates_again_what_a_killed_destroy_was_deleting(prod: Rollout) -> None:
     before = prod.get(LEDGER)["metadata"]["uid"]
     with without_runs(prod, names.RECONCILE):  # Otherwise the ledger might be deleted before the kill.
         kill_amid(prod, "destroy", lambda: is_retiring(prod))

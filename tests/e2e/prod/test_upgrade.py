@@ -53,7 +53,7 @@ def running(stack: Rollout, namespace: str) -> set[str]:
     return {pod["metadata"]["uid"] for pod in found if pod["status"].get("phase") == "Running"}
 
 
-def test_up_over_the_last_release_touches_nobody_who_runs(stack: Rollout) -> None:
+def test_an_upgrade_from_the_last_release_restarts_no_running_pod(stack: Rollout) -> None:
     """The test first deletes the namespaces of this version, because the last release cannot change their labels."""
     stack.workspace.reset()
     if stack.cluster.api.get("/api/v1/namespaces/gpu-tenancy-system") is not None:

@@ -179,7 +179,7 @@ def last_words(prod: Rollout, name: str) -> str | None:
     return None
 
 
-def test_of_two_watchdogs_one_recycles_the_runaway_and_its_neighbour_stays(card: Card) -> None:
+def test_one_of_two_watchdogs_recycles_the_runaway_and_its_neighbour_stays(card: Card) -> None:
     neighbour = eventually(lambda: card.pod("frigate", "frigate"), "the neighbour runs")
     eventually(lambda: card.pod("immich", "immich-ml"), "immich-ml runs")
     runs = [start(card.prod, names.WATCHDOG, RUN_SECONDS=TOGETHER_SECONDS) for _ in range(2)]

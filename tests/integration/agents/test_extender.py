@@ -45,7 +45,7 @@ def refusal(extender: Extender, mib: int) -> str | None:
     return reasons.get("k8s-node1")
 
 
-def test_free_as_measured_and_less_the_floor_is_what_a_pod_can_have(
+def test_a_pod_gets_at_most_the_measured_free_memory_above_the_floor(
     served: ServedOverTls, zipapp: Path, node_zipapp: Path, nvml: FakeNvml, tmp_path: Path
 ) -> None:
     """A process outside any pod uses the device. The extender reads this use from the exporter."""
@@ -72,7 +72,7 @@ def test_free_as_measured_and_less_the_floor_is_what_a_pod_can_have(
                 assert refusal(extender, largest_mib) is None
 
 
-def test_where_one_of_its_threads_ends_the_process_does(served: ServedOverTls, zipapp: Path, tmp_path: Path) -> None:
+def test_if_a_thread_ends_the_process_ends(served: ServedOverTls, zipapp: Path, tmp_path: Path) -> None:
     """If the process continued, the extender would refuse every pod but look healthy.
 
     The response for the Lease has the wrong form, which ends the thread of the leader election.

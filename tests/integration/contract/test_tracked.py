@@ -14,7 +14,7 @@ TRACKED = subprocess.run(
 ).stdout.split("\0")
 
 
-def test_no_file_speaks_of_the_machine_it_was_written_on() -> None:
+def test_no_file_contains_paths_of_a_developers_machine() -> None:
     """Users cannot use such paths and notes."""
     words = ["/".join(("", "work", "")), "/".join(("", "root", "")), "TO" + "DO", "FIX" + "ME"]
     texts = {name: ROOT / name for name in TRACKED if (ROOT / name).is_file() and not name.endswith(GENERATED)}

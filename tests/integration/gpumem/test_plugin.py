@@ -87,7 +87,7 @@ def run(
     )
 
 
-def test_what_no_verb_was_typed_for_is_not_imported(installed: Path) -> None:
+def test_modules_of_other_commands_are_not_imported(installed: Path) -> None:
     """Each import takes milliseconds. So the plugin starts kubectl first, and imports the modules of a report then."""
     code = "import sys, gpumem.cli; print(*(name for name in sys.modules if name.startswith('gpumem.')))"
     env = {"PYTHONPATH": str(installed / plugin.NAME)}
@@ -132,7 +132,7 @@ def test_it_advises_by_the_clusters_ledger_and_says_what_a_stack_file_needs(inst
     assert done.stderr.startswith("gpumem: --stack needs the project's checkout and its environment (")
 
 
-def test_it_says_where_a_history_is_replayed(installed: Path) -> None:
+def test_it_reports_where_a_history_can_be_replayed(installed: Path) -> None:
     done = run(installed, "replay", "--from", "use.csv")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("gpumem: replay needs the project's checkout and its environment (")

@@ -172,7 +172,7 @@ def test_a_process_that_raises_its_own_value_is_lowered_again(scene: Scene) -> N
         until_held(pid)
 
 
-def test_what_was_lowered_stays_so_when_the_guard_is_gone(scene: Scene) -> None:
+def test_a_lowered_value_stays_after_the_guard_has_ended(scene: Scene) -> None:
     with scene.protected.process(BY_REQUEST) as pid:
         until_held(pid)
         scene.process.terminate()

@@ -115,7 +115,7 @@ TABLE = list(itertools.islice(generated(), CASES))
 
 
 @pytest.mark.parametrize("members", TABLE, ids=lambda members: "-".join(f"{m.adj}x{m.mib}" for m in members))
-def test_the_kernel_kills_whom_the_model_names(group: Path, members: list[Member]) -> None:
+def test_the_kernel_kills_the_predicted_process(group: Path, members: list[Member]) -> None:
     seen = squeezed(group, *members)
     victim = kernel_victim(seen.states, LIMIT_MIB)
     assert victim is not None

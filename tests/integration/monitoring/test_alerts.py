@@ -82,7 +82,7 @@ def test_prometheus_accepts_the_rules(tmp_path: Path, args: AlertsArgs) -> None:
     ],
     ids=["no placement", "no CronJob", "no caps", "no floor", "no guard", "no memory pool", "no watchdog", "claims"],
 )
-def test_what_is_not_there_has_no_alert(args: AlertsArgs, series: str) -> None:
+def test_a_part_that_is_not_declared_has_no_alert(args: AlertsArgs, series: str) -> None:
     def on_them(args: AlertsArgs) -> set[str]:
         return {alert.name for alert in alerts(args) if re.search(series, alert.expression)}
 
@@ -92,7 +92,7 @@ def test_what_is_not_there_has_no_alert(args: AlertsArgs, series: str) -> None:
     assert on_them(args) == set()
 
 
-def test_an_alert_links_to_the_run_book_where_its_readers_have_it() -> None:
+def test_an_alert_links_to_the_run_book_at_the_configured_address() -> None:
     url = "https://git.example.com/gpu-tenancy/docs/operations.md"
     group, _ = prometheus_rule(replace(ARGS, spec=AlertsSpec(run_book=url)))["spec"]["groups"]
     assert all(rule["annotations"]["runbook_url"] == f"{url}#{rule['alert'].lower()}" for rule in group["rules"])

@@ -160,7 +160,7 @@ def test_the_areas_of_the_first_panel_add_up_to_the_device(prometheus: str) -> N
     assert sum(float(series["value"][1]) for area in areas for series in area) == USE.device.total_bytes
 
 
-def test_samples_bear_the_labels_of_whom_they_measure_and_of_the_node(prometheus: str) -> None:
+def test_samples_have_the_labels_of_the_measured_pod_and_of_the_node(prometheus: str) -> None:
     (known,) = query(prometheus, f'{names.METRIC_POD_USED}{{pod_uid="u"}}')
     labels = {"namespace": "chat", "pod": "chat-0", "container": "model", "node": "k8s-node1", "gpu": "0"}
     assert labels.items() <= known["metric"].items()
@@ -185,7 +185,7 @@ def test_every_alert_is_evaluated_without_an_error_and_fires_for_what_is_there(p
 
 
 @pytest.mark.parametrize(("name", "values"), [("node", {"k8s-node1"}), ("gpu", {"0"}), ("pool", {"t4"})])
-def test_what_there_is_to_choose_from_is_what_is_measured(prometheus: str, name: str, values: set[str]) -> None:
+def test_the_dashboards_variables_offer_the_measured_values(prometheus: str, name: str, values: set[str]) -> None:
     (variable,) = (each for each in MODEL["templating"]["list"] if each["name"] == name)
     found = re.fullmatch(rf"label_values\((.+), {name}\)", variable["query"])
     assert found

@@ -29,7 +29,7 @@ def test_a_lock_of_this_user_on_this_host_is_stale_when_its_process_is_gone(gone
 
 
 @pytest.mark.parametrize("elsewhere", [{"hostname": "another"}, {"username": "another"}])
-def test_of_somebody_elses_process_nothing_is_known(gone: int, elsewhere: dict[str, str]) -> None:
+def test_a_lock_of_another_users_process_is_not_stale(gone: int, elsewhere: dict[str, str]) -> None:
     assert not Lock(gone, **{**HERE, **elsewhere}).is_stale
 
 

@@ -191,7 +191,7 @@ def test_a_release_that_is_not_there_or_not_published_is_built_instead(
     assert why in workshop.said
 
 
-def test_without_a_way_out_it_is_built_from_the_pinned_module_with_its_flags(workshop: Workshop) -> None:
+def test_without_a_network_the_tool_is_built_from_the_pinned_module_with_its_flags(workshop: Workshop) -> None:
     workshop.has_go()
     tool = workshop.gauge(release=workshop.release(NOWHERE))
     workshop.install(tool)
@@ -224,7 +224,7 @@ def test_a_build_that_makes_no_program_is_refused(workshop: Workshop) -> None:
         workshop.install(workshop.gauge())
 
 
-def test_a_key_is_of_the_pins_the_stamps_and_the_code_of_ours_and_of_no_path(workshop: Workshop) -> None:
+def test_a_key_depends_on_pins_stamps_and_our_code_but_on_no_path(workshop: Workshop) -> None:
     folder = workshop.module.folder
     keys = [workshop.gauge().key, workshop.gauge("1.2.4").key, workshop.gauge(package="./gauge").key]
     (folder / "gauge").mkdir()

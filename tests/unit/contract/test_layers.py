@@ -107,12 +107,12 @@ def test_every_package_inside_agents_has_its_layer() -> None:
     assert {name.split(".")[1] for name in of_agents(ROOT / "agents" / "__main__.py")} == {"runtime"}
 
 
-def test_the_plugin_takes_of_the_agents_what_counts_and_not_what_acts() -> None:
+def test_the_plugin_imports_only_modules_of_agents_that_never_act() -> None:
     acting = {name for path in modules("gpumem") for name in of_agents(path) if not f"{name}.".startswith(OF_AGENTS)}
     assert acting == set()
 
 
-def test_of_the_toolchain_only_what_shows_what_is_shipped_imports_it() -> None:
+def test_only_named_modules_of_the_toolchain_import_shipped_packages() -> None:
     users = {path: packages(path) & {*PACKAGES, "tests"} for path in modules("toolchain")}
     shown = {(path.relative_to(ROOT / "toolchain").parts[0], name) for path, found in users.items() for name in found}
     allowed = {(part, name) for part in ("demo", "plugin.py") for name in ("agents", "gpumem", "tenancy")}

@@ -111,7 +111,7 @@ def test_what_is_given_of_container_and_pod_stays_next_to_the_seat() -> None:
     assert [each["key"] for each in spec["tolerations"]] == ["team", "nvidia.com/gpu"]
 
 
-def test_of_a_seat_for_several_pods_a_rollout_replaces_one_after_the_other() -> None:
+def test_a_rollout_of_a_seat_with_several_pods_replaces_one_pod_after_the_other() -> None:
     several = residents(put("residents immich-ml replicas", 2), put("residents immich-ml gpumem_mib", 1500))
     spec = deployed(residents=several)["spec"]
     assert spec["replicas"] == 2
@@ -127,7 +127,7 @@ def test_a_seat_that_is_a_claim_comes_with_it() -> None:
     assert spec["containers"][0]["resources"] == {"claims": [{"name": "gpumem"}]}
 
 
-def test_a_seat_of_a_platform_from_before_has_what_that_says() -> None:
+def test_a_seat_of_an_older_platform_has_the_fields_of_that_version() -> None:
     before = {key: PROD["immich-ml"][key] for key in ("namespace", "pool", "nodeSelector", "resources")}
     spec = deployed(residents={"immich-ml": before})["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
@@ -205,6 +205,6 @@ def test_a_pod_without_a_container_is_refused() -> None:
         seat_graph(volumes=[])
 
 
-def test_a_seat_that_there_is_not_is_refused_with_those_that_there_are() -> None:
+def test_a_missing_seat_is_refused_with_the_names_of_the_existing_seats() -> None:
     (line,) = refused(Seat, residents=PROD, resident="zzz")
     assert line.startswith("resident: 'zzz' is none of the platform's residents; known residents: frigate, ")

@@ -22,7 +22,7 @@ def test_the_storys_numbers_are_prods() -> None:
     assert prod["pools"]["t4"]["memory_mib"] == TOTAL_MIB
 
 
-def test_of_prod_nothing_is_changed_but_how_long_a_model_may_load() -> None:
+def test_only_the_loading_times_of_prod_are_changed() -> None:
     prod, fast = raw(), raw()
     demo.in_fast_steps(fast)
     assert {key for key in prod if prod[key] != fast[key]} == {"watchdog", "gate"}
@@ -71,7 +71,7 @@ def test_a_leak_grows_each_turn_and_leaves_a_rest(processes: dict[int, tuple[str
     assert t4.free_mib == LEFT_MIB
 
 
-def test_who_asks_for_more_than_is_left_dies_of_it(
+def test_a_process_that_needs_more_than_the_free_memory_is_killed(
     processes: dict[int, tuple[str, int]], t4: Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed: list[int] = []

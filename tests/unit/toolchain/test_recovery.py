@@ -100,7 +100,7 @@ def test_a_chart_that_was_being_upgraded_is_as_before_so_that_the_next_up_upgrad
     assert resources(state.without_foreign(deployment(), deployment(before), [upgrade])) == []
 
 
-def test_only_what_was_being_created_is_doubted() -> None:
+def test_only_objects_of_interrupted_creations_are_compared() -> None:
     found = quota(outputs=applied("kubectl"))
     assert resources(state.without_foreign(deployment(found), deployment(), [Operation("updating", quota())])) == [
         found
@@ -119,7 +119,7 @@ def test_only_what_was_being_created_is_doubted() -> None:
         ("updating", "pending-rollback", False, True),
     ],
 )
-def test_a_chart_is_removed_only_where_it_never_was_whole_or_was_to_go(
+def test_a_chart_is_removed_only_if_its_installation_or_removal_was_interrupted(
     kind: str, status: str, half_installed: bool, half_upgraded: bool
 ) -> None:
     found = release(outputs={"status": {"status": status}})
@@ -146,7 +146,7 @@ def test_what_waits_for_its_finalizers_is_terminating() -> None:
     assert not state.is_terminating(release(outputs={"status": {"status": "deployed"}}))
 
 
-def test_what_is_replaced_is_not_what_is_found() -> None:
+def test_a_replaced_resource_is_not_returned() -> None:
     given = deployment(quota(id="tts/older", delete=True))
     assert list(state.with_resources(given, [CREATING_QUOTA])) == []
 
