@@ -130,6 +130,9 @@ class _Chart:
         ]
         free = max(pool.gpus - self.ledger.quota_gpus(pool.name), 0)
         yield from self._bar([*segments, Segment(label=f"{free}", amount=free, fill=FREE)], "", 1)
+        if pool.least_nodes is not None:
+            there = pool.least_nodes * pool.device_count
+            yield from self._text(f"{there} GPU always there; the autoscaler makes {pool.gpus - there} more on demand")
         yield from self._beside(pool)
 
     def _whole_head(self, pool: Pool) -> Iterator[str]:

@@ -42,7 +42,7 @@ class Tenant:
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """Nodes with equal devices. The selector is expected to match `nodes` nodes."""
+    """Nodes with equal devices. The selector is expected to match `nodes` nodes, or `least_nodes` to `nodes`."""
 
     name: str
     node_selector: Mapping[str, str]
@@ -65,6 +65,8 @@ class Pool:
     toolkit_version: str = ""
     # The price of 1 GiB for one hour, which `kubectl gpumem bill` uses. The stack file names the currency.
     price_per_gib_hour: float | None = None
+    # The nodes that are always there, if the cluster autoscaler makes the others on demand.
+    least_nodes: int | None = None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Returns True if a node with these labels matches the pool's node selector."""

@@ -40,11 +40,17 @@ class PoolSpec(Spec):
     """Nodes with devices of the same kind, chosen by labels."""
 
     node_selector: Labels = Field(min_length=1, description="Labels of the pool's nodes.")
-    nodes: Count = Field(description="Number of nodes that should match node_selector.")
+    nodes: Count = Field(description="Number of nodes that should match node_selector. With least_nodes, the most.")
     device_count: Count = Field(default=1, description="Number of physical devices on each node.")
     sharing: Sharing = Field(
         default=Sharing.MEMORY,
         description="memory: pods share devices, with budgets in MiB. whole: each device belongs to one pod at a time.",
+    )
+    least_nodes: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
+        default=None,
+        description="Nodes that are always there, if the cluster autoscaler makes the others on demand. Only for pools "
+        "with sharing: whole. Default: all.",
+        examples=[0],
     )
     memory_mib: Mib | None = Field(
         default=None,
@@ -104,6 +110,15 @@ class PoolSpec(Spec):
         "sharing: memory.",
         examples=[0.02],
     )
+
+    @field_validator("least_nodes")
+    @classmethod
+    def _are_some_of_its_nodes(cls, least: int | None, info: ValidationInfo) -> int | None:
+        if least is not None and info.data.get("sharing") is Sharing.MEMORY:
+            raise ValueError("is for sharing: whole, because seats need nodes that are always there; remove it")
+        if least is not None and least >= (nodes := info.data.get("nodes", least + 1)):
+            raise ValueError(f"must be less than nodes {nodes} (got {least})")
+        return least
 
     @field_validator("memory_mib")
     @classmethod

@@ -13,7 +13,7 @@ from tenancy import names, sums
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger
 from tenancy.names import GPU
-from tenancy.quantity import whole
+from tenancy.quantity import parse, whole
 from tenancy.workload import at, given, maps_at
 
 COHORT, FLAVOR = f"Cohort.{KUEUE}", f"ResourceFlavor.{KUEUE}"
@@ -99,6 +99,8 @@ def coverage(graph: Graph) -> Iterator[Finding]:
     ledger = graph.ledger
     for queue in sorted({quota.queue for quota in ledger.quotas if not quota.cohort}) if ledger else ():
         yield from _covers_its_pools(ledger, queue) if ledger else ()
+        yield from _is_used(ledger, queue) if ledger and graph.ledger_objects else ()
+    yield from each(graph.of(CLUSTER_QUEUE), _has_a_share)
     yield from each(graph.objects, lambda found: starts(graph, found))
     yield from each(graph.of(LOCAL_QUEUE), lambda queue: _leads_somewhere(graph, queue))
 
@@ -114,6 +116,28 @@ def _covers_its_pools(ledger: Ledger, queue: str) -> Iterator[Finding]:
                 f"ClusterQueue {queue}: covers {', '.join(sorted(covered))}, but pool {name} is handed out by "
                 f"{needed}; add it to queues.cluster_queues.{queue}.quotas"
             )
+
+
+def _is_used(ledger: Ledger, queue: str) -> Iterator[Finding]:
+    """Reports a queue that nobody can use. An older ledger holds no LocalQueues."""
+    if ledger.local_queues and queue not in {each.queue for each in ledger.local_queues}:
+        yield Finding(
+            f"ClusterQueue {queue}: no LocalQueue leads to it, so nobody can use its quota; add one to "
+            f"queues.local_queues, or remove queues.cluster_queues.{queue}"
+        )
+
+
+def _has_a_share(queue: Object) -> Iterator[Finding]:
+    """Reports a weight of 0 without quota: the queue gets nothing while any other queue of its cohort has work."""
+    weight = given(at(queue.manifest, "spec", "fairSharing"), "weight", "1")
+    groups = maps_at(queue.manifest, "spec", "resourceGroups")
+    quotas = [r for group in groups for f in maps_at(group, "flavors") for r in maps_at(f, "resources")]
+    if parse(weight) == 0 and not any(parse(given(quota, "nominalQuota", 0)) for quota in quotas):
+        yield Finding(
+            f"{queue}: has weight 0 and no quota of its own, so that it gets nothing while another queue of its cohort "
+            f"has work; give it quota, or raise queues.cluster_queues.{queue.name}.fair_sharing.weight",
+            queue.urn,
+        )
 
 
 def _leads_somewhere(graph: Graph, queue: Object) -> Iterator[Finding]:

@@ -44,6 +44,16 @@ def test_a_pool_says_what_must_show_its_devices_unless_it_is_labels() -> None:
     assert heads[Source.DECLARED].endswith("100 reserved, shown by labels or ResourceSlices)")
 
 
+def test_a_pool_that_grows_on_demand_shows_what_is_there_and_what_may_come() -> None:
+    batch = Pool(
+        name="batch", node_selector={"gpu": "l4"}, nodes=8, least_nodes=1, device_count=2, sharing=Sharing.WHOLE
+    )
+    quota = QueueQuota(queue="gpu", flavor="l4", pool="batch", resource="nvidia.com/gpu", nominal=12)
+    chart = seating_chart(replace(ledger(batch), quotas=(quota,)), width=120)
+    assert "batch: 12 of 16 GPU promised, 4 free" in chart
+    assert "2 GPU always there; the autoscaler makes 14 more on demand" in chart
+
+
 def test_the_devices_of_a_pod_are_drawn_on_one_node() -> None:
     pair = Seat(name="pair", tenant="x", pool="a100", gpumem_mib=30000, devices_per_pod=2)
     pool = replace(A100, nodes=2, device_count=3)
