@@ -1,4 +1,4 @@
-"""A Deployment with a seat on a shared GPU. Its budget is the platform's: it is written down in one place only."""
+"""A Deployment with a seat on a shared GPU. Its budget is written only in the platform's stack file."""
 
 import pulumi
 

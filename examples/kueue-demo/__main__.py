@@ -1,4 +1,4 @@
-"""Two teams, one GPU: a second Job waits in Kueue instead of failing, an urgent one takes the GPU from the first."""
+"""Three Jobs of two teams share one GPU: the second Job waits in Kueue, and the urgent Job preempts the first."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ import pulumi_kubernetes as k8s
 
 @dataclass(frozen=True)
 class Demo:
-    """A Job of one GPU; `priority` is a WorkloadPriorityClass of the platform's stack."""
+    """A Job with one GPU. Its `priority` is a WorkloadPriorityClass of the platform's stack."""
 
     name: str
     team: str
@@ -19,8 +19,8 @@ class Demo:
 
 DEMOS = (
     Demo("low-priority", team="team-a", priority="gpu-batch", seconds=300),  # takes the GPU
-    Demo("second", team="team-b", priority="gpu-batch", seconds=60),  # waits until it is free
-    Demo("high-priority", team="team-b", priority="gpu-urgent", seconds=60),  # takes it from the first Job, which waits
+    Demo("second", team="team-b", priority="gpu-batch", seconds=60),  # waits until the GPU is free
+    Demo("high-priority", team="team-b", priority="gpu-urgent", seconds=60),  # preempts the first Job
 )
 
 
