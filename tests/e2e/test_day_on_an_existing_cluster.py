@@ -118,7 +118,7 @@ def test_nothing_is_lost_if_up_is_killed_at_random_moments_before_destroy(world:
 
 
 def test_the_files_of_a_claim_are_deleted_with_the_claim(world: World) -> None:
-    """Shows that the tests above can fail. This test runs last, because it deletes a claim and so the claim's files."""
+    """Shows that the earlier tests can fail. This test is the last, because it deletes a PersistentVolumeClaim."""
     world.api.request("DELETE", CLAIM)
-    world.api.request("PATCH", CLAIM, {"metadata": {"finalizers": None}}, content_type=MERGE)  # a pod uses the claim
+    world.api.request("PATCH", CLAIM, {"metadata": {"finalizers": None}}, content_type=MERGE)  # a pod still uses CLAIM
     eventually(lambda: not (world.files / "photos").exists(), "the files are gone")

@@ -130,7 +130,7 @@ def test_a_second_stack_is_refused_and_its_engine_alone_changes_no_object_but_na
 
 
 def remove_claim(lab: Lab, path: str) -> None:
-    """Deletes a claim immediately by removing its finalizer. No pod uses the claim."""
+    """Deletes a PersistentVolumeClaim that no pod uses, by removing its finalizer."""
     lab.cluster.api.request("DELETE", path)
     lab.cluster.api.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
     eventually(lambda: lab.cluster.api.get(path) is None, "the claim is gone")

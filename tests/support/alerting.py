@@ -1,4 +1,4 @@
-"""Evaluates alerting rules with Prometheus' promtool. Finds the alerts that fire after a fault, and the delay."""
+"""Evaluates alerting rules with Prometheus' promtool, and measures the seconds from a fault until an alert fires."""
 
 import json
 import shutil

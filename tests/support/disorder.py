@@ -1,6 +1,6 @@
 """Simulates random events on a few GPU nodes, and checks that the watchdog makes no forbidden decision.
 
-The random numbers come from a random.Random. So a seed repeats a whole run, and hypothesis can shrink a failing run.
+The random numbers come from a random.Random. The same seed repeats all events, and hypothesis can shrink a failure.
 """
 
 from collections.abc import Collection, Sequence

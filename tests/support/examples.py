@@ -47,7 +47,7 @@ class Case:
         return judged(example, example.right) if example.key else graphs.judge(graphs.platform())
 
 
-# One real preview has the first mistake of each of these rules. No mistake changes the numbers in another message.
+# One real preview has the first mistake of each of these rules. Each message is the same as with a single mistake.
 SHOWN = ("budgets", "gpu-quota", "preemption", "priorities", "on-demand", "full-seats", "memory-oom")
 CASES = [Case(rule.id, number) for rule in RULES for number in range(len(rule.examples))]
 

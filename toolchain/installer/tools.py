@@ -222,10 +222,8 @@ def _lint(site: Site) -> tuple[Tool, ...]:
 def _oracle(site: Site) -> tuple[Tool, ...]:
     """Returns reference programs for tests.
 
-    They are Kubernetes' own code, the controllers of the kinds of work that Kueue queues, and NVIDIA's container
-    runtime if gcc is installed.
-
-    The programs have no official release in this form, so Go builds the programs.
+    The programs are Kubernetes' own code, the controllers of the kinds that Kueue queues, and NVIDIA's container
+    runtime if gcc is installed. The programs have no official release in this form, so Go builds the programs.
     """
     kubernetes = _built(site, "kube-oracle", "kube", KUBERNETES, packages={"kube-oracle": "./oracle"})
     found = (kubernetes, *_frameworks(site))
@@ -236,9 +234,9 @@ def _oracle(site: Site) -> tuple[Tool, ...]:
 
 
 def _frameworks(site: Site) -> Iterator[Tool]:
-    """Yields the controllers, at the versions that Kueue's module requires, and the kinds that they reconcile.
+    """Yields the controllers in the versions that Kueue's module requires, and the CRDs of their kinds.
 
-    KubeRay has a go.mod of its own, because it does not compile with Kueue's version of controller-runtime.
+    KubeRay has a separate go.mod, because KubeRay does not compile with Kueue's version of controller-runtime.
     """
     for name, path, package in (
         ("jobset", JOBSET, JOBSET),

@@ -1,6 +1,6 @@
 """Tests that a tenant cannot forge the mirror pod of a static pod.
 
-By the annotation of a mirror pod, agents find the control group of its static pod.
+Agents find the control group of a static pod by the annotation of its mirror pod.
 """
 
 from typing import Any

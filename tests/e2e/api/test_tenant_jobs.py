@@ -1,4 +1,4 @@
-"""Tests the limits of queue tenants' work and its pods, on a real API server with prod's policies."""
+"""Tests the limits of queue tenants' Jobs and the Jobs' pods, on a real API server with prod's policies."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -114,7 +114,7 @@ def test_a_job_that_runs_takes_no_more_than_its_queue_gave_it(waiting: ApiServer
 
 
 def running(server: ApiServer, name: str, manifest: Pod, where: str = "team-a") -> str:
-    """Creates a pod of a Job that is bound to a node, and returns the pod's path."""
+    """Creates a pod that belongs to a Job and is bound to a node. Returns the pod's path."""
     counted = {"batch.kubernetes.io/controller-uid": "1", names.KUEUE_POD_SET_LABEL: "main"}
     bound = queued({**manifest, "spec": {**manifest["spec"], "nodeName": "node"}})
     bound["metadata"] |= {"name": name, "labels": counted}

@@ -131,7 +131,7 @@ def demo(prod: Rollout) -> Iterator[Example]:
 def test_two_teams_take_turns_at_one_gpu(prod: Rollout, demo: Example) -> None:
     """If two equal Workloads were created in the same second, Kueue admits the Workload with the lower UID first.
 
-    On a busy machine, Kueue may receive all three Jobs at the same time. Then the urgent Job does not have to preempt.
+    On a busy machine, Kueue may receive all three Jobs at the same time. In this case, the urgent Job preempts no Job.
     """
     assert "✅ gpu-tenancy" in demo.follow_readme()
     await_running(prod, "team-b", "high-priority")

@@ -1,4 +1,4 @@
-"""Runs the policy pack on prod after its rollout. The API server has then set defaults and reformatted all objects."""
+"""Runs the policy pack on prod after its rollout, when the API server has set defaults in all objects."""
 
 from pathlib import Path
 

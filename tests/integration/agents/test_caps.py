@@ -1,6 +1,6 @@
 """Tests that the exporter reads the GPU memory limits of control groups through NVML's bindings.
 
-The driver accounts for memory with the cgroup controller misc or with dmem. The test covers both.
+The driver accounts for memory with the cgroup controller misc or dmem. The test covers both controllers.
 """
 
 import os

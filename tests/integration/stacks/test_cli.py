@@ -54,7 +54,7 @@ def test_output_can_be_cut_short_by_its_reader() -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Listens as the cluster of the kubeconfig's current context, and yields its URL."""
+    """Listens at the address of the cluster in the kubeconfig's current context, and yields the cluster's URL."""
     config = tmp_path / "kubeconfig"
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = f"https://127.0.0.1:{listening.getsockname()[1]}"

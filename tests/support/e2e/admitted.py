@@ -16,7 +16,7 @@ DEVICE = "device.viktorbarzin.me/uuid"
 QUEUES = "GPUs of this namespace are handed out by its queue"  # The text with which a policy refuses a pod or a Job.
 # LAX is a tenant with the Pod Security level `privileged`. SEATLESS is a tenant that has no seats and needs budgets.
 LAX, SEATLESS = "lax", "signoz"
-# The API server reads its policies every second. The constant includes a margin.
+# The API server reads its policies every second. POLICIES_READ_SECONDS includes a margin.
 POLICIES_READ_SECONDS = 1.2
 PLURALS = {
     "Namespace": "namespaces",

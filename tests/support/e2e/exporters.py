@@ -1,4 +1,4 @@
-"""Runs fake exporters on the real node, each on a different port. A test chooses their readings."""
+"""Runs fake exporters on the real node, each on a different port. A test chooses the exporters' readings."""
 
 import json
 import subprocess

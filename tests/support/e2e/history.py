@@ -17,7 +17,7 @@ from toolchain.cluster.card import UUID
 
 @contextmanager
 def history(world: World) -> Iterator[str]:
-    """Runs the server, and yields its URL. A query for the exporter's series has results. Other results are empty."""
+    """Runs the server, and yields its URL. The server returns only series of the exporter."""
     series = list(_series(world))
 
     class Handler(BaseHTTPRequestHandler):

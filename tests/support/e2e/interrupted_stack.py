@@ -10,7 +10,7 @@ from tests.support.e2e.interrupting import kill_at
 from tests.support.e2e.lab import Lab
 from tests.support.engine import build
 
-# A run is killed after it has created or deleted a random part of the remaining resources. The part is in this range.
+# A run is killed after it has created or deleted a random fraction of the remaining resources, within this range.
 _EARLIEST, _LATEST = 0.05, 0.9
 
 
@@ -44,7 +44,7 @@ class InterruptedStack:
         return f"{command} {how} between {before} and {after} resources"
 
     def destroyed_after_kills(self) -> list[str]:
-        """Kills some runs, and destroys the stack. Returns a text for each run that was started to be killed."""
+        """Kills some runs, and destroys the stack. Returns a text about each kill."""
         kills = [self.kill("up") for _ in range(self.moments.randint(1, 3))]
         if self.moments.random() < 1 / 2:
             kills.append(self.kill("destroy"))

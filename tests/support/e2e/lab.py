@@ -16,7 +16,7 @@ NAMESPACES, CLASSES = "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priority
 
 @dataclass(frozen=True)
 class Lab:
-    """Holds a stack in a workspace, and the stack's cluster. `config` has the initial settings for `write`, as YAML."""
+    """Holds a stack in a workspace, and the stack's cluster. `config` is the YAML of the initial stack file."""
 
     cluster: HeldCluster
     space: Workspace

@@ -30,7 +30,7 @@ Object = Mapping[str, Any]
 USE_MIB = {**STEADY, "tts": TTS_MIB, "android-emulator": 154}
 NAMESPACES = sorted({NAMESPACE_OF.get(app, app) for app in USE_MIB})
 CLASSES = {"gpu-workload": 1200000, "tier-2-gpu": 600000}
-# Maps each app with a PersistentVolumeClaim to the name of the claim.
+# Maps each app with a PersistentVolumeClaim to the name of its PersistentVolumeClaim.
 CLAIMS = {"immich-server": "photos", "frigate": "recordings", "llama-swap": "models"}
 STAND_IN = "inject-gpu-workload-priority"
 STAMPED = "stamped-by"
@@ -84,7 +84,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class World:
-    """Operates the cluster of record 0000. `files` is the folder with the volumes of the claims."""
+    """Operates the cluster of record 0000. `files` is the folder with the PersistentVolumes."""
 
     cluster: HeldCluster
     files: Path
@@ -167,7 +167,7 @@ class World:
         }
 
     def _contents(self) -> dict[str, str]:
-        """Maps each file in the volumes of the claims to the file's content."""
+        """Maps each file in the PersistentVolumes to the file's content."""
         return {str(path.relative_to(self.files)): path.read_text() for path in self.files.rglob("*") if path.is_file()}
 
     def created(self, namespace: str, limits: Mapping[str, str]) -> ApiAnswer:
@@ -263,7 +263,7 @@ def _objects(files: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _volume(claim: str, folder: Path) -> dict[str, Any]:
-    """Returns a volume. Deleting its claim deletes the volume's files, as with most storage classes."""
+    """Returns a PersistentVolume with the reclaim policy Delete, which most storage classes have."""
     spec = {
         "capacity": {"storage": "1Gi"},
         "accessModes": ["ReadWriteOnce"],
