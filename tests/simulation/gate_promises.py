@@ -1,6 +1,6 @@
 """Checks the promises of the demand gate.
 
-The gate never gives the same memory to two workloads, closes when it must, and never closes without a reason.
+The gate never gives the same memory to two workloads, closes when it must, and closes only with a reason.
 """
 
 from typing import TYPE_CHECKING

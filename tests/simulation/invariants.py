@@ -23,8 +23,8 @@ ADMITTED_WAITS = "admitted job waits"
 # SEAT_SECONDS is the longest wait of a seat's pod after its memory is free by the ledger. LENT_SECONDS is the longest
 # wait if only on-demand workloads use the memory.
 LENT_SECONDS, SEAT_SECONDS = 45.0, 150.0
-# The longest time of an offender on a device below its floor: 90 s for a pod that hangs, 30 s for the offender's
-# recycle, and two readings for the next offender.
+# The longest time of an offender on a device below its floor. It has 90 s for a pod that hangs, 30 s for the offender's
+# recycle, and time for two readings.
 PRESSED_SECONDS = 135.0
 STARVED_SECONDS = 240.0
 SILENT_SECONDS = 200.0
@@ -115,8 +115,8 @@ class Invariants:
         self.violations.forget("seat waits for what gates lent", seen)
 
     def _awaited_mib(self, node: str) -> int:
-        """Returns the total MiB of the waiting seats that may be placed on the node, because memory may be kept for
-        each of them.
+        """Returns the total MiB of the waiting seats that may be placed on the node. The node may keep memory for each
+        of these seats.
         """
         system = self.system
         pods = [pod for key in system.scheduler.waiting if (pod := system.server.pods.get(key))]
@@ -213,7 +213,7 @@ class Invariants:
                 self.helped[card.uuid] = self.world.now
 
     def _stray(self, node: str) -> bool:
-        """Returns True if the node does not have its pool's labels, so that no agent knows the node."""
+        """Returns True if the node has lost its pool's labels, so that no agent knows the node."""
         return not self.system.pools[node].matches(self.system.server.nodes[node]["metadata"]["labels"])
 
     def _untold(self) -> None:

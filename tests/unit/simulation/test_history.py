@@ -1,4 +1,4 @@
-"""A history shows the owners of its pods, and the lives of the pods."""
+"""The history finds the owner of each recorded pod, and the lives of each replica."""
 
 from simulation.history import GRAIN_MIB, Life, Owner, lives_by_replica, owner_of, scene
 from simulation.replay import gates_of, owners_of

@@ -1,4 +1,4 @@
-"""Attribution counts every byte exactly once, and never shows an unknown use as known."""
+"""The exporter counts each byte exactly once, and leaves out containers with unknown use."""
 
 from dataclasses import replace
 

@@ -1,4 +1,6 @@
-"""The exporter reads the caps from NVML: only a limit that equals the budget is a cap, and every fault is named."""
+"""The exporter reads the caps from NVML. Only a limit that is equal to the budget is a cap. For any other limit, the
+exporter reports the reason.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -30,7 +32,7 @@ GPUS = ("GPU-0", "GPU-1")
 
 
 def pod(**changes: Any) -> dict[str, Any]:
-    """Returns a pod with two devices: a container with 8,000 MiB, and a sidecar with 2,000."""
+    """Returns a pod with two devices, a container with 8000 MiB and a sidecar with 2000 MiB."""
     return {
         "metadata": {
             "namespace": "chat",
@@ -67,11 +69,11 @@ def running(name: str, identity: str) -> dict[str, Any]:
 
 @dataclass
 class Node:
-    """Holds a node of two devices with cgroup v2. NVML's limits are keyed by directory under the node's root."""
+    """A node with two devices and cgroup v2. NVML's limits are stored by directory below the node's root."""
 
     root: Path
     limits: dict[str, int | Uncapped] = field(default_factory=dict)
-    answers: dict[str, Uncapped] = field(default_factory=dict)  # of a device, whatever is asked
+    answers: dict[str, Uncapped] = field(default_factory=dict)  # NVML's answer for a device, for any directory
     pods: list[dict[str, Any]] = field(default_factory=lambda: [pod()])
     pool: Pool = CAPPED
     used: dict[Container, int] = field(default_factory=dict)
@@ -93,7 +95,9 @@ class Node:
         self.limits[self.group(identity)] = mib * MIB
 
     def limit(self, uuid: str, directory: str) -> int | Uncapped:
-        """Returns the nearest limit above, as the misc backend of the driver does."""
+        """Returns the group's limit, or else the limit of the nearest parent group that has a limit, like the
+        driver.
+        """
         self.asked += 1
         if uuid in self.answers:
             return self.answers[uuid]
@@ -114,7 +118,7 @@ class Node:
 
     @property
     def reasons(self) -> Mapping[tuple[str, str], str]:
-        """Returns the reason by container id and device. The reason is "" if the container is capped."""
+        """Returns the reason for each container id and device, or "" if the container is capped."""
         found, _ = self.read()
         return {(cap.container.id[0], cap.uuid): str(cap.uncapped or "") for cap in found.caps}
 
@@ -162,7 +166,7 @@ def higher(node: Node) -> None:
 
 
 def of_the_pod(node: Node) -> None:
-    """The control group of both devices has the limit that one of them may have."""
+    """Sets the limit on the pod's control group instead of the containers' groups."""
     node.limits = {POD_GROUP: 4000 * MIB}
 
 
@@ -231,7 +235,7 @@ def test_a_container_that_no_listed_pod_has_is_named(node: Node) -> None:
 def test_a_container_without_a_budget_that_uses_a_device_next_to_capped_ones_is_named(
     node: Node, unified: bool
 ) -> None:
-    """Without a sample, its pod would count as capped."""
+    """Without a metric for this container, its pod would count as capped."""
     assert node.reasons == ON_BOTH, "it may run there, and use nothing"
     if not unified:
         cgroup_v1(node)
@@ -247,7 +251,7 @@ def test_a_pod_without_any_budget_is_not_the_drivers_to_hold(node: Node) -> None
 
 
 def test_a_budget_whose_devices_nobody_chose_is_looked_for_on_each_of_the_node(node: Node) -> None:
-    """Otherwise the budget would have no row until the container uses a device."""
+    """Otherwise no metric would show the budget until the container uses a device."""
     node.pods[0]["metadata"]["annotations"] = {}
     assert node.reasons == ON_BOTH
     one_device_alone(node)
@@ -272,7 +276,7 @@ def test_what_is_read_is_served_by_container_and_device_with_the_reason(node: No
     [(old_driver, "driver-too-old"), (cgroup_v1, "cgroup-v1"), (mig, "mig"), (old_toolkit, CAN_CAP)],
 )
 def test_the_nodes_ability_is_what_no_pod_is_needed_to_know(node: Node, fault: Any, said: str) -> None:
-    """If no container has a limit, NVML's answer does not show whether the driver can cap."""
+    """While no container has a limit, NVML's answer does not show whether the driver can cap."""
     fault(node)
     found, _ = node.read()
     assert {str(use.device.cannot_cap or CAN_CAP) for use in found.uses} == {said}

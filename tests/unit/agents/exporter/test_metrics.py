@@ -1,4 +1,4 @@
-"""The exporter never serves an empty or stale page as a success, and shows each pod's memory under its own UID."""
+"""The exporter never serves an empty or stale page with status 200, and shows each pod's memory with the pod's UID."""
 
 import http.client
 import io
@@ -28,7 +28,7 @@ LOST = {1: "gpu 1: NVML: GPU is lost"}
 
 
 def reading(now: FakeTime, *readings: NodeUse | str) -> Gauge:
-    """Returns a gauge whose readings, or errors, come one after the other."""
+    """Returns a Gauge that reads these results, or raises these errors, one after the other."""
     left = list(readings)
 
     def read() -> NodeUse:
@@ -106,7 +106,7 @@ REGISTRY = Registry(Roster((CHAT, IDLE_POD, UNDECLARED)), LEDGER, node=HERE)
 
 
 def mib_of(name: str, *uses: DeviceUse, registry: Registry = REGISTRY) -> dict[tuple[str, ...], float]:
-    """Returns the metric's MiB by the values of its labels."""
+    """Returns the metric's values in MiB by the values of its labels."""
     found = exposition.parse(gauge(*uses, registry=registry).metrics()[1])
     return {tuple(sample.labels.values()): sample.value / MIB for sample in found if sample.name == name}
 
@@ -138,7 +138,7 @@ def test_a_pod_on_two_devices_is_over_where_it_uses_more_than_half_of_its_declar
 
 
 def test_memory_is_shown_with_the_pod_whose_uid_its_control_group_bears_and_with_no_other() -> None:
-    """A mirror pod may claim any UID in its annotation."""
+    """The annotation of a mirror pod may contain any UID."""
     metadata = {"namespace": "thief", "name": "t", "uid": "uid-thief", **mirror("uid-chat", "k8s-node1")}
     roster = node_pods.read(node_pods.CHAT, {**node_pods.CHAT, "metadata": metadata})
     use = DeviceUse(device=CARD, used_bytes={MODEL: 9000 * MIB})
@@ -156,7 +156,7 @@ def test_the_ledger_is_served_by_pool_and_by_seat() -> None:
 
 
 def test_a_node_serves_its_own_pool_alone() -> None:
-    """Otherwise each of 200 nodes would serve a thousand seats."""
+    """Otherwise each of 200 nodes would serve the metrics of a thousand seats."""
     other = replace(T4, name="a10", node_selector={"gpu": "a10"})
     seats = tuple(Seat(name=f"s{number}", tenant="t", pool="a10", gpumem_mib=1) for number in range(50))
     registry = replace(REGISTRY, ledger=replace(LEDGER, pools=(T4, other), seats=(*SEATS, *seats)))

@@ -1,4 +1,4 @@
-"""The exporter writes the node's ResourceSlice when a write is necessary, and only then."""
+"""The exporter writes the node's ResourceSlice only if this is necessary."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ PATH = f"{SLICES}/{NAMES.device_driver}-{NODE}"
 
 
 class Node:
-    """Holds a node with a device and a ledger. The node's exporter publishes what `survey` returns."""
+    """A node with a device, and a ledger. The node's exporter publishes the result of `survey`."""
 
     def __init__(self, served: Served) -> None:
         self.served = served

@@ -1,4 +1,4 @@
-"""The exporter follows the API by watches, and keeps the last answer while the API is away."""
+"""The exporter watches API objects, and keeps the last ones while the API server does not answer."""
 
 import json
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""The binder binds a pod with its devices. If the API does not answer, the binder settles what becomes of the
-devices.
+"""The Binder binds a pod with its devices. If the API server does not answer, the Binder later finds out whether the
+pod was bound.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ BINDING = PodBinding(namespace="team", name="model", uid="u", node="a")
 
 
 class Bench:
-    """Holds a binder on a served cluster."""
+    """A Binder with a served cluster."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
@@ -43,7 +43,7 @@ class Bench:
         return self.served.api(attempts=1)
 
     def bind(self) -> dict[str, str]:
-        """Returns the annotations that were sent to the API."""
+        """Binds the pod. Returns the annotations that were sent to the API server."""
         self.binder.bind(BINDING, NAMES)
         return dict(self.served.cluster.bodies[-1]["metadata"]["annotations"])
 
@@ -58,7 +58,7 @@ class Bench:
             yield
 
     def store(self, **annotations: str) -> None:
-        """Stores the pod in the API. With annotations, the pod is bound."""
+        """Stores the pod in the API server, as bound if there are annotations."""
         bound: dict[str, Any] = {"nodeName": "a"} if annotations else {}
         metadata = {"name": "model", "namespace": "team", "uid": "u", "annotations": annotations}
         self.served.cluster.objects[POD] = {"metadata": metadata, "spec": bound}
@@ -135,8 +135,8 @@ def test_a_bind_that_came_through_without_an_answer_keeps_its_devices(bench: Ben
 
 
 def test_a_conflict_with_the_first_try_gives_the_devices_back_at_once(bench: Bench) -> None:
-    """The conflict is with another program's bind, so no bind of ours is under way. In the bug, the devices were
-    held for up to 60 s.
+    """Another program's bind caused the conflict, so the Binder's bind has certainly failed. Before the fix, the
+    devices were held for up to 60 s.
     """
     with bench.failing(409):
         bench.bind()
@@ -156,7 +156,7 @@ def test_a_conflict_after_a_try_without_an_answer_may_be_with_that_one(bench: Be
 
 @pytest.mark.parametrize(("retry_after", "tries"), [("1", 2), ("3", 1), ("30", 1)])
 def test_no_try_begins_that_the_scheduler_would_not_wait_for(bench: Bench, retry_after: str, tries: int) -> None:
-    """kube-scheduler waits for 5 s. In the bug, the extender obeyed a Retry-After of up to 30 s."""
+    """kube-scheduler's timeout is 5 s. Before the fix, the extender waited for a Retry-After of up to 30 s."""
     fault = Fault("POST", f"{POD}/binding", 503, times=2, headers={"Retry-After": retry_after})
     bench.served.cluster.faults.append(fault)
     with pytest.raises(ApiError):
@@ -166,8 +166,8 @@ def test_no_try_begins_that_the_scheduler_would_not_wait_for(bench: Bench, retry
 
 
 def test_no_try_begins_after_another_took_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other extender may give the same memory to another pod, so this one asks the API what became of its last
-    try.
+    """The new leader's extender may give the same memory to another pod. So this extender reads the result of its last
+    attempt from the API.
     """
     asked = iter((True, False))
     monkeypatch.setattr(bench.binder, "leads", lambda: next(asked))

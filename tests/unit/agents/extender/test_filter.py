@@ -1,4 +1,4 @@
-"""The extender answers filter and preempt."""
+"""The extender answers kube-scheduler's filter and preempt requests."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -87,7 +87,7 @@ def test_victims_who_free_no_device_are_replaced_by_those_who_do(placing: Verbs)
 
 
 def test_only_pods_of_a_lower_priority_are_victims(placing: Verbs) -> None:
-    """Pods of equal priority would preempt each other in turn, and none would ever run for long."""
+    """Pods of equal priority would otherwise preempt each other again and again."""
     hold(placing, "equal", 6000, 0, priority=10)
     hold(placing, "higher", 6000, 1, priority=11)
     assert victims(placing, 7000) is None
@@ -97,7 +97,7 @@ def test_only_pods_of_a_lower_priority_are_victims(placing: Verbs) -> None:
 
 @pytest.mark.parametrize("grace", [30, 10**9])
 def test_a_pod_that_never_ends_does_not_keep_a_seat_waiting_for_good(placing: Verbs, grace: int) -> None:
-    """The pod counts as gone only until its end is due. After that, other pods are preempted."""
+    """A terminating pod counts as gone only until its deadline. After that, other pods are preempted."""
     ends = pod_object("8000", node="a")
     began = datetime(2026, 11, 21, 5, 0, tzinfo=UTC)
     ends["metadata"] |= {
@@ -116,7 +116,7 @@ def test_a_pod_that_never_ends_does_not_keep_a_seat_waiting_for_good(placing: Ve
 
 
 def test_victims_for_the_sake_of_cpu_are_kept_also_where_gpumem_lacks(placing: Verbs) -> None:
-    """In the bug, these victims were dropped: two pods were killed, and the preemptor still waited for the CPU."""
+    """Before the fix, these victims were replaced. Two pods were killed, and the preemptor still waited for CPU."""
     placing.cache.update_node(replace(devices(8000, 8000), cpu_milli=2000))
     placing.cache.update_pod(Bystander(uid="cpu-hog", node="a", cpu_milli=2000, priority=5))
     hold(placing, "vip", 8000, 0, priority=99)
@@ -128,7 +128,7 @@ def test_victims_for_the_sake_of_cpu_are_kept_also_where_gpumem_lacks(placing: V
 
 
 def test_victims_for_the_sake_of_another_resource_are_added_to(placing: Verbs) -> None:
-    """The node has enough gpumem in sum, so the scheduler's victim frees another resource, perhaps CPU."""
+    """The node's sum of gpumem is large enough, so the scheduler's victim frees another resource, perhaps CPU."""
     hold(placing, "cpu-hog", 1000, 0)
     hold(placing, "vip", 2000, 0, priority=99)
     hold(placing, "large", 4000, 1)
@@ -136,12 +136,12 @@ def test_victims_for_the_sake_of_another_resource_are_added_to(placing: Verbs) -
 
 
 def test_a_node_that_needs_no_victim_is_told_so(placing: Verbs) -> None:
-    """A scheduler with kubernetes#135486 asks about such nodes as well."""
+    """A scheduler with kubernetes#135486 also sends such nodes."""
     assert victims(placing, 8000) == Victims(())
 
 
 def test_where_only_measurement_keeps_the_pod_out_and_nobody_can_go_the_node_is_left_out(placing: Verbs) -> None:
-    """The scheduler counts the node as empty and proposes no victims. No victim would help."""
+    """The scheduler proposes no victims, because the pod fits into the node's sum. No victim would help."""
     placing.cache.measure("a", {0: 1000, 1: 1000}, at=0.0)
     placing.cache.update_node(devices(8000, node="b"))
     query = PodVictims(pod(6000, priority=10), {"a": Victims(()), "b": Victims(())})
@@ -149,7 +149,7 @@ def test_where_only_measurement_keeps_the_pod_out_and_nobody_can_go_the_node_is_
 
 
 def test_room_that_comes_while_victims_are_chosen_leaves_the_node_out(placing: Verbs) -> None:
-    """The scheduler ends a preemption on all nodes if the victims that it proposed for a node become none."""
+    """If the scheduler proposed victims for a node and gets an empty list, it ends the preemption on all nodes."""
 
     class Leaving(Cache):
         seen = False
@@ -171,7 +171,9 @@ def test_room_that_comes_while_victims_are_chosen_leaves_the_node_out(placing: V
 
 
 def test_a_nominee_that_is_refused_before_we_hear_of_an_end_loses_no_room(placing: Verbs) -> None:
-    """kube-scheduler already knew of the end and removed the nomination. In the bug, a lower pod got the memory."""
+    """kube-scheduler had seen the victim's end earlier, and removed the nomination. Before the fix, a pod with a lower
+    priority got the memory.
+    """
     hold(placing, "evicted", 8000, 0)
     hold(placing, "vip", 8000, 1, priority=99)
     nominee = {**pod(6000, priority=10), "status": {"nominatedNodeName": "a"}}
@@ -196,25 +198,27 @@ def test_while_others_go_for_a_pod_nobody_more_goes(placing: Verbs) -> None:
     assert placing.fits(PodNodes(nominee, ("a", "b")), NAMES).nodes == ()
     assert placing.victims(elsewhere, NAMES) == {}
     also = PodVictims(pod(8000, priority=10), {**elsewhere.victims, "a": Victims(("going",))})
-    assert placing.victims(also, NAMES) == also.victims  # this node lacks more than its device
+    assert placing.victims(also, NAMES) == also.victims  # the pod lacks more than a device on this node
 
 
 @pytest.mark.parametrize("binding", [False, True])
 def test_who_is_being_bound_may_be_a_victim(placing: Verbs, binding: bool) -> None:
-    """The scheduler named the pod as a victim, but no pod was evicted. Before its bind, the pod may wait for its
-    volumes.
+    """Before the fix, no pod was evicted although the scheduler had chosen this pod as a victim. An assumed pod may
+    wait for its volumes.
     """
     hold(placing, "vip", 8000, 0, priority=99)
     lower = {**pod(8000, priority=5), "metadata": {"uid": "lower"}}
     assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ("a",)
     if binding:
         placing.cache.assume("lower", MemoryRequest(8000), "a", 0.0, Entitlement(5))
-    assert victims(placing, 6000) is None  # the scheduler did not name this pod
+    assert victims(placing, 6000) is None  # the scheduler did not propose this pod
     assert victims(placing, 6000, "lower") == Victims(("lower",))
 
 
 def test_of_two_nominees_of_one_priority_who_was_first_has_the_room(placing: Verbs) -> None:
-    """In the bug, each nominee was refused because of the other's memory, until a nomination lapsed."""
+    """Before the fix, each of the two nominated pods was refused because of the other pod's memory, until a nomination
+    expired.
+    """
     hold(placing, "vip", 8000, 0, priority=99)
     for at, uid in enumerate(("z-first", "second")):
         placing.cache.nominate(Nomination(uid=uid, node="a", request=MemoryRequest(8000), priority=10), float(at))
@@ -235,7 +239,9 @@ def test_who_is_evicted_for_a_nominee_again_makes_its_nomination_last(placing: V
 
 @pytest.mark.parametrize("binding", [False, True])
 def test_of_who_is_being_bound_priority_and_sum_count(placing: Verbs, binding: bool) -> None:
-    """In the bug, the pod came last, as if its priority were 0, and a second victim was added without need."""
+    """Before the fix, the pod was last in the list, as if its priority were 0, and an unnecessary second victim was
+    added.
+    """
     hold(placing, "vip", 3000, 0, priority=99)
     hold(placing, "low", 2000, 1, priority=3)
     lower = {**pod(5000, priority=5), "metadata": {"uid": "binding"}}
@@ -257,9 +263,8 @@ def test_only_so_many_asks_are_remembered() -> None:
 
 
 class Seated:
-    """Holds the node `a`: a runaway pod uses one device, and a pod without a budget uses the other.
-
-    By the ledger, the other device has room for the seat of 6000 MiB.
+    """The node `a` with two devices. A pod far over its budget uses the first device, and a pod without a budget uses
+    the second. By the ledger, the second device has enough free memory for a seat of 6000 MiB.
     """
 
     def __init__(
@@ -324,7 +329,7 @@ def test_a_seat_is_held_back_while_memory_is_given_back_and_then_placed_all_the_
 def test_how_old_a_seat_is_the_api_servers_clock_says(
     served: Served, off: timedelta, age: float, left: float | None
 ) -> None:
-    """In the bug, a clock an hour ahead or behind ended holds at once or began them again."""
+    """Before the fix, a clock that was wrong by an hour ended a hold at once or began it again."""
     served.cluster.now = START
     seated = Seated(served, led_since=90.0, time_of_day=START + off)
     list(seated.informers.api.items("/api/v1/nodes"))
@@ -356,8 +361,8 @@ def test_a_seat_is_placed_as_soon_as_the_memory_is_given_back(seated: Seated) ->
 
 
 def test_while_a_seat_is_held_back_nobody_is_evicted_for_it_on_another_node_either(seated: Seated) -> None:
-    """That node lacks gpumem in sum, which kube-scheduler sees itself. So it asks for victims without asking for
-    the filter.
+    """The other node's sum of gpumem is too small, which kube-scheduler sees itself. So kube-scheduler requests victims
+    there without a filter request.
     """
     seated.cache.update_node(devices(8000, node="b"))
     seated.cache.update_pod(bound("lower", "b", 5000, 0))
@@ -369,7 +374,7 @@ def test_while_a_seat_is_held_back_nobody_is_evicted_for_it_on_another_node_eith
 
 
 def test_while_a_seat_is_held_back_nobody_else_gets_its_room(seated: Seated) -> None:
-    """Otherwise a later pod would take the device of the waiting seat."""
+    """Otherwise a later pod would take the held seat's device."""
     seated.filter()
     seated.served.time.seconds += 59
     seated.measure(8000, 8000)
@@ -402,9 +407,7 @@ def test_for_a_seat_what_the_ledger_counts_is_freed_not_what_is_measured(seated:
 def test_for_who_has_no_seat_a_seat_leaves_only_what_it_uses_beyond_its_budget(
     seated: Seated, used_mib: int, goes: bool
 ) -> None:
-    """A seat comes back by the ledger, whatever is measured, and loads again. So its eviction would free only its
-    overshoot.
-    """
+    """An evicted pod within a seat comes back and loads its request again. So its eviction frees only its overshoot."""
     seated.cache.remove_pod("runaway")
     seated.cache.update_pod(replace(bound("seat", "a", 6000, 0, priority=5), namespace="team"))
     use = PodUse(uid="seat", namespace="team", pod="s", uuid="GPU-a-0", used_bytes=used_mib * MIB)

@@ -31,7 +31,7 @@ class Led:
 
 
 class Handlers:
-    """Holds both handlers of an extender that has read everything and leads."""
+    """The handlers of an extender that has listed the cluster and leads."""
 
     def __init__(self, served: Served) -> None:
         clock, log = served.time.clock(), served.log()
@@ -167,7 +167,7 @@ def test_there_are_no_other_verbs(handlers: Handlers, method: str, path: str) ->
 
 
 def test_it_is_ready_without_leading(handlers: Handlers) -> None:
-    """Otherwise a rollout would wait for a second leader without end."""
+    """Otherwise a rollout would wait for a second leader and never end."""
     close(handlers, "another leads")
     assert handlers.get("/readyz") == (200, "ok\n")
     assert handlers.value(names.METRIC_EXTENDER_LEADING) == 0

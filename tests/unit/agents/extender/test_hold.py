@@ -1,4 +1,4 @@
-"""A seat is held back for a limited time, under conditions."""
+"""The extender holds a seat back for a limited time."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ SOMEBODY_IS_OVER = Shortage(node="N", pool="t4", index=0, mib=100, floor_mib=153
 
 
 class Bench:
-    """Holds an extender's holds at second 100 of its clock. The extender has led since second 0."""
+    """An extender's SeatHolds at second 100 of the clock. The extender has led since second 0."""
 
     def __init__(self, served: Served, seconds: float = 60) -> None:
         self.time = served.time
@@ -35,7 +35,7 @@ class Bench:
         return Pod({"metadata": metadata, "spec": {}})
 
     def left(self, pod: Pod, shortage: Shortage = LACKS_MEMORY) -> float | None:
-        """Returns for how many more seconds the seat is held back."""
+        """Returns the number of seconds until the end of the hold."""
         held = self.holds.hold(pod, (shortage,), self.clock.now())
         return None if held is None else held.until - self.clock.monotonic()
 
@@ -57,7 +57,7 @@ def test_a_seat_is_held_back_only_where_it_cannot_load_or_somebody_is_over(
 def test_one_node_where_nobody_is_to_be_waited_for_suffices() -> None:
     assert crowded((LACKS_MEMORY, SOMEBODY_IS_OVER))
     assert not crowded((LACKS_MEMORY, replace(LACKS_THE_FLOOR, node="M")))
-    assert crowded((LACKS_THE_FLOOR, replace(LACKS_MEMORY, index=1)))  # a seat on two devices needs both
+    assert crowded((LACKS_THE_FLOOR, replace(LACKS_MEMORY, index=1)))  # a seat with two devices needs both
     assert not crowded(())
 
 
@@ -78,7 +78,7 @@ def test_a_hold_of_0_seconds_is_none(served: Served) -> None:
 
 
 def test_a_pod_older_than_the_leadership_may_have_been_held_back_by_another(bench: Bench) -> None:
-    """So the hold counts from the pod's creation, and restarts of the extender never add up."""
+    """The hold then begins at the pod's creation, so that restarts of the extender never prolong it."""
     bench.time.seconds = bench.led = 1000.0
     assert bench.left(bench.pod("young", age=20)) == 40
     assert bench.left(bench.pod("old", age=3600)) is None

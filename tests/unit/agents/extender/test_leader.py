@@ -15,7 +15,7 @@ def lease(holder: str | None, renewed: str = "1", seconds: int = 15) -> dict[str
 
 
 class Gains(list[float]):
-    """Records the times when leadership was gained."""
+    """Records the times when a leadership began."""
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_renewal_changes_nothing(leadership: LeaseWatcher, served: Served, gai
 def test_a_lease_that_is_not_renewed_in_time_leads_no_more(leadership: LeaseWatcher, served: Served) -> None:
     leadership.see(lease("pod-1_uuid"))
     served.time.seconds = 14
-    leadership.see(lease("pod-1_uuid"))  # the same Lease is listed again
+    leadership.see(lease("pod-1_uuid"))  # the informer lists the same Lease again
     served.time.seconds = 15
     assert leadership.since is None
 

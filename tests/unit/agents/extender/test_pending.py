@@ -1,4 +1,4 @@
-"""Pods that were refused are tried again when memory becomes free."""
+"""kube-scheduler retries refused pods when memory becomes free."""
 
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +18,7 @@ NODE = inventory("a", 8000)
 
 @dataclass
 class Held:
-    """Holds one device, which is taken as a whole. `events` counts the events made for the scheduler."""
+    """A cache with one device, which a pod holds completely. `events` counts the events for kube-scheduler."""
 
     served: Served
     cache: Cache = field(default_factory=Cache)
@@ -52,7 +52,7 @@ def held(served: Served) -> Held:
 
 
 def test_whom_another_process_refused_is_retried_when_this_one_begins_to_answer(held: Held) -> None:
-    """This process does not know the pods that the other process refused."""
+    """This process does not know which pods the other process refused."""
     for _ in range(2):
         held.serves = True
         assert [held.look_after(5), held.look_after(5)] == [True, False]
@@ -113,8 +113,8 @@ def test_a_seat_is_retried_when_its_hold_is_over(held: Held) -> None:
 
 
 def test_a_seat_that_is_held_back_is_retried_once_it_could_load_also_under_the_floor(held: Held) -> None:
-    """The seat requests 5000 MiB and 6456 are free. That is 80 under the floor of 1536, and the extender's filter
-    accepts it.
+    """The seat requests 5000 MiB, and 6456 MiB are free. After loading, 1456 MiB would be free, 80 MiB below the floor.
+    The filter accepts this.
     """
     held.cache.update_node(replace(NODE, floor_mib=1536))
     held.cache.remove_pod("first")
@@ -126,9 +126,7 @@ def test_a_seat_that_is_held_back_is_retried_once_it_could_load_also_under_the_f
 
 
 def test_a_seat_that_the_ledger_has_room_for_is_retried_so_that_its_hold_begins(held: Held) -> None:
-    """A pod's end gave room by the ledger, but the pod's memory stayed in use. So no reading would have caused a
-    retry.
-    """
+    """After a pod's end, its memory is free by the ledger but still in use. So no reading would cause a retry."""
     held.waiting.refuse("second", replace(held_until(60.0), held=None), ("a",))
     held.cache.measure("a", {0: 0}, 0.0)
     held.cache.remove_pod("first")

@@ -1,4 +1,4 @@
-"""The extender speaks kube-scheduler's protocol."""
+"""The extender reads and writes kube-scheduler's extender protocol."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The gates that open and close together never take more memory than is free."""
+"""Gates that open in the same pass never give away more memory than is free."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,7 +41,7 @@ def first(found: GateState, *readings: NodeTelemetry) -> Intent:
 
 
 def again(found: NodeTelemetry) -> NodeTelemetry:
-    """Returns the same reading as in the sample before."""
+    """Returns the readings, marked as equal to those of the last sample."""
     return replace(found, repeated=True)
 
 

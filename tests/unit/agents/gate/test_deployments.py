@@ -1,4 +1,4 @@
-"""The gate reads a Deployment as the API shows it, and finds what scales it."""
+"""The gate reads Deployments from the API, and finds their autoscalers."""
 
 from dataclasses import replace
 from typing import Any

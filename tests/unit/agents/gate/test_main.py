@@ -1,4 +1,4 @@
-"""The gate runs against an API server, exporters and demand endpoints. The tests check its reads and its writes."""
+"""Runs the gate with a fake API server, exporters and probes. The tests check its requests."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -50,7 +50,7 @@ def roomy(served: Served) -> Iterator[Served]:
 
 
 def run(served: Served, *gates: GateConfig, ahead: Callable[[float], int] = lambda second: 0, **changes: Any) -> int:
-    """Runs the gate. `ahead` maps a second of the test to the seconds by which the clocks are ahead."""
+    """Runs the gate. `ahead` maps a second of the test to the error of the clocks in seconds."""
     settings = replace(SETTINGS, exporter_port=served.exporter_port, gates=gates or SETTINGS.gates, **changes)
     time = served.time
 
@@ -120,7 +120,7 @@ def journaled(served: Served) -> dict[str, Any]:
 
 
 def test_two_gates_are_not_given_the_same_headroom_by_two_runs_either(roomy: Served) -> None:
-    """4096 MiB are free all the time: the first workload loads, and its pod uses nothing yet."""
+    """4096 MiB stay free, because the first workload's pod has not loaded yet."""
     for _ in range(2):
         assert run(roomy, ALWAYS, YTDLP) == 0
     assert (replicas(roomy), replicas(roomy, YTDLP)) == (1, 0)
@@ -170,7 +170,7 @@ def test_a_change_between_reading_and_writing_is_a_conflict_and_nobody_is_overwr
 
 
 def test_an_answer_that_is_lost_after_the_act_leaves_the_act_the_gates(roomy: Served) -> None:
-    """The retry gets a conflict, because of the change that the first attempt made."""
+    """The second attempt gets a conflict, because the first attempt has changed the Deployment."""
     roomy.cluster.faults = [Fault("PATCH", path_of(), 409, "Conflict", "modified", times=0)]
 
     def lose_the_answer() -> None:
@@ -218,7 +218,7 @@ def test_a_sample_that_is_old_when_it_is_acted_on_is_not_acted_on(roomy: Served)
 def test_an_exporter_that_answers_the_same_for_ever_lets_nobody_in_and_puts_nobody_out(
     served: Served, found: int, free_mib: int, cause: Cause
 ) -> None:
-    """The figures are plausible and fresh, but the samples that have to agree are one and the same reading."""
+    """The figures are plausible and fresh, but all samples have the same reading."""
     add_journal(served.cluster)
     add_deployment(served.cluster, TTS, replicas=found)
     with measured(served, card(free_mib), frozen=True):
@@ -229,7 +229,7 @@ def test_an_exporter_that_answers_the_same_for_ever_lets_nobody_in_and_puts_nobo
 
 @pytest.mark.parametrize("jump_seconds", [-3600, 3600])
 def test_a_clock_that_jumps_is_no_time_to_decide_at(roomy: Served, jump_seconds: int) -> None:
-    """With a clock an hour ahead, the time is within the window."""
+    """The wrong clock is an hour fast, and its time is within the window."""
     assert run(roomy, replace(NEVER, samples=1), run_seconds=31, ahead=lambda s: jump_seconds if s == 30 else 0) == 1
     assert replicas(roomy) == 0
     assert messages(roomy)[-1] == f"no gate is opened or closed: the clock jumped by {jump_seconds:+d} s"
@@ -276,7 +276,9 @@ def test_a_failed_probe_changes_nothing_and_delays_nobody(roomy: Served) -> None
     [OverflowError, RecursionError, ValueError, UnicodeError, MemoryError, TypeError, KeyError, OSError],
 )
 def test_whatever_a_probe_raises_is_its_own_workloads_problem(roomy: Served, error: type[Exception]) -> None:
-    """In the bug, the answer of one tenant's queue ended the gate for all tenants, and no gate closed for a seat."""
+    """Before the fix, the response to one tenant's probe ended the run for all tenants, and no gate closed for a
+    seat.
+    """
     broken = HttpJson(url="http://queue/", field="pending")
     with mock.patch.object(HttpJson, "answer", side_effect=error("of a tenant")):
         assert run(roomy, replace(TTS, demand=broken), YTDLP) == 0
@@ -319,7 +321,7 @@ def test_without_any_answer_of_the_api_the_pass_fails(roomy: Served) -> None:
 
 
 def wait_for_a_seat(served: Served, mib: int = 5000) -> None:
-    """Adds a resident's pod that our scheduler has not placed."""
+    """Adds a resident's pod that waits for our scheduler."""
     seat = Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=mib)
     served.cluster.add_ledger(T4, seats=(seat,))
     served.cluster.add_pod("chat", "", str(mib), phase="Pending")

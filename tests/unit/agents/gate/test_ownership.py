@@ -1,4 +1,4 @@
-"""The gate finds the owner of a Deployment's replicas."""
+"""The gate decides whether it owns a Deployment's replicas."""
 
 from dataclasses import replace
 from typing import Any

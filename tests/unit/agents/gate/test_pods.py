@@ -1,4 +1,4 @@
-"""The gate reads of a pod since when it runs, since when it terminates, and which devices it was given."""
+"""The gate reads from a Pod the start of its containers, the start of its deletion, and its devices."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ BEGAN = 1_795_143_600  # 2026-11-20T03:00:00Z
 
 
 def add_pod(served: Served, *, node: str = "n", status: dict[str, Any] | None = None, **metadata: Any) -> None:
-    """Adds a pod of the tenant chat, which declares 3000 MiB."""
+    """Adds a pod of the tenant `chat` with a request of 3000 MiB."""
     served.cluster.add_pod("p", node, "3000")
     pod = served.cluster.pods[-1]
     pod["metadata"] |= {"namespace": "chat", "creationTimestamp": "2026-11-20T03:00:00Z", **metadata}
@@ -74,7 +74,7 @@ def test_it_goes_since_its_deletion_began_and_not_since_its_grace_is_over(served
 
 
 def test_a_deletion_with_an_endless_grace_period_ends_no_run(served: Served) -> None:
-    """In the bug, any tenant could end every run of the gate by deleting a pod, even a pod without a GPU."""
+    """Before the fix, any tenant could make all runs of the gate fail by deleting a pod, even a pod without a GPU."""
     endless = {"deletionTimestamp": "2272-07-16T07:00:00Z", "deletionGracePeriodSeconds": 100_000_000_000}
     add_pod(served, **endless)
     assert one(served).going_since == BEGAN

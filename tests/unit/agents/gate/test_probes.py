@@ -1,4 +1,4 @@
-"""Demand signals: a probe answers yes or no, or fails."""
+"""A probe finds demand, finds no demand, or fails."""
 
 from datetime import UTC, datetime
 

@@ -1,6 +1,7 @@
-"""The gate keeps memory free for seats, and closes workloads at once for some seats.
+"""The gate keeps memory free for seats, and closes gates for waiting and starting seats.
 
-The figures are prod's: one T4 of 15360 MiB, a floor of 1536, seats of 13336, and gates that need 2048.
+The figures are those of prod: one T4 of 15360 MiB, a floor of 1536 MiB, seats of 13336 MiB, and gates with a need of
+2048 MiB.
 """
 
 from dataclasses import replace
@@ -35,7 +36,7 @@ YTDLP = replace(TTS, name="ytdlp", deployment="ytdlp")
 
 
 def card(**mib: int) -> NodeTelemetry:
-    """Returns the T4 with this use by pods of these UIDs."""
+    """Returns the telemetry of the T4. `mib` has the use in MiB by the pod's UID."""
     return used(reading(T4.memory_mib - DRIVER_MIB - sum(mib.values())), **mib)
 
 
@@ -43,7 +44,9 @@ STARTING_SECONDS = 300
 
 
 def seating(*absent: str, **changed: object) -> Seating:
-    """Returns all residents at their usual use, except absent ones. tts, which has no seat, runs as well."""
+    """Returns the seats and the residents' running pods, without the `absent` ones. The on-demand workload tts also
+    runs.
+    """
     pods = tuple(seat_pod(name, mib) for name, mib in BUDGETS.items() if name not in absent)
     return replace(Seating(seats=SEATS, pods=(*pods, seat_pod("tts", 0)), starting_seconds=STARTING_SECONDS), **changed)  # type: ignore[arg-type]
 
@@ -62,12 +65,12 @@ def opens(measured: NodeTelemetry, seats: Seating) -> bool:
 
 
 def let_in(**fields: object) -> GateState:
-    """Returns tts after it was started and has loaded."""
+    """Returns the gate of tts after its workload has started and loaded."""
     return state(**{"replicas": 1, "used_mib": {"GPU-0": 2048}, "nodes": frozenset({"n"}), **fields})
 
 
 def test_tts_waits_at_the_steady_use_of_record_0000_until_a_resident_unloads_a_model() -> None:
-    """3595 MiB are free with the five residents running, and tts needs 3840."""
+    """With the five residents running, 3595 MiB are free. For tts, 3840 MiB must be free."""
     assert not opens(card(**STEADY), seating())
     assert not opens(card(**{**STEADY, "immich-ml": 1906}), seating()), "3839 MiB are free"
     assert opens(card(**{**STEADY, "immich-ml": 1905}), seating())
@@ -84,7 +87,7 @@ def test_tts_waits_at_the_steady_use_of_record_0000_until_a_resident_unloads_a_m
     ],
 )
 def test_the_budget_of_a_pod_that_starts_or_uses_nothing_is_kept(since: int | None, holds_mib: int, free: bool) -> None:
-    """The pod declares 5000 MiB. 8000 are free in addition to its use, and a gate needs 3840."""
+    """The pod requests 5000 MiB. 8000 MiB are free in addition to its use, and a gate needs 3840 MiB."""
     pod = seat_pod("llama-swap", 5000, since=since)
     measured = used(reading(8000), **({"llama-swap": holds_mib} if holds_mib else {}))
     assert (
@@ -94,7 +97,7 @@ def test_the_budget_of_a_pod_that_starts_or_uses_nothing_is_kept(since: int | No
 
 
 def test_a_pod_without_visible_use_keeps_the_gate_closed_only_while_it_starts() -> None:
-    """NVML does not report which processes use the device, but free memory is known all the same."""
+    """NVML does not report which processes use the device. The free memory is still known."""
     blind = replace(reading(8000), unknown_uses={"GPU-0": "NVML does not report the memory of 1 processes"})
     old, young = seat_pod("llama-swap", 5000), seat_pod("llama-swap", 5000, since=NOW - 1)
     assert opens(blind, Seating(pods=(old,), starting_seconds=STARTING_SECONDS))
@@ -102,7 +105,9 @@ def test_a_pod_without_visible_use_keeps_the_gate_closed_only_while_it_starts() 
 
 
 def test_absent_seats_keep_no_more_than_the_ledgers_room_on_the_device() -> None:
-    """A pod holds one of two devices and uses little memory there. An absent seat can only come to the other device."""
+    """A pod holds one of two devices and uses little of its memory. The pod of an absent seat fits only on the other
+    device.
+    """
     pool = replace(T4, device_count=2)
     holder = seat_pod("big", 14000, uuids=("GPU-0",))
     measured = used(reading(14000, 14000, pool=pool), big=900)
@@ -114,7 +119,9 @@ def test_absent_seats_keep_no_more_than_the_ledgers_room_on_the_device() -> None
 
 
 def test_no_gate_opens_into_what_a_waiting_job_of_a_queue_was_promised() -> None:
-    """The Job has no seat. A gate that opened now would close for the Job in the next sample."""
+    """The Job has no seat, but Kueue has admitted it. If the gate opened now, it would close for the Job after the next
+    sample.
+    """
     assert opens(reading(6500), Seating())
     assert not opens(reading(6500), Seating(waiting=(waiting("job", 3000),)))
 
@@ -136,8 +143,8 @@ WAITS = replace(seating("llama-swap"), waiting=(waiting("llama-swap", 5000),))
     ids=["loaded", "in its window", "just let in", "unanswered", "idle", "loading", "not bound"],
 )
 def test_for_a_seat_that_waits_a_gate_closes_at_the_first_sample(found: GateState) -> None:
-    """P2: 5797 MiB are free, 5000 are requested, and the floor is 1536. Before the fix, the seat was refused each
-    time.
+    """5797 MiB are free, the seat requests 5000 MiB, and the floor is 1536 MiB. Before the fix, the seat was refused
+    each time.
     """
     measured = used(reading(5797), tts=2048)
     for each in (measured, replace(measured, repeated=True)):
@@ -157,7 +164,7 @@ def test_for_a_seat_no_more_gates_close_than_it_takes_the_last_first() -> None:
 
 
 def test_what_a_gate_may_still_load_is_not_there_for_the_seat() -> None:
-    """7000 MiB are free, enough for the seat, but tts still loads 2048."""
+    """7000 MiB are free, enough for the seat, but tts will still load 2048 MiB."""
     assert one(let_in(used_mib={"GPU-0": 1}), reading(7000), WAITS).act is Action.CLOSE
     assert one(let_in(), reading(7000), WAITS).act is Action.KEEP
 
@@ -187,7 +194,7 @@ def test_no_gate_closes_for(case: str) -> None:
 
 
 def test_a_device_that_takes_no_new_pod_is_none_that_the_seat_could_load_on() -> None:
-    """The device is empty, but its operator has excluded it. So the seat can only come to the other device."""
+    """The device is empty, but an operator has excluded it. So the seat fits only on the other device."""
     measured = reading(5797, 9000, pool=replace(T4, device_count=2))
     seats = replace(WAITS, pods=())
     assert one(let_in(), measured, seats).act is Action.KEEP
@@ -195,8 +202,8 @@ def test_a_device_that_takes_no_new_pod_is_none_that_the_seat_could_load_on() ->
 
 
 def test_for_a_seat_that_starts_a_gate_closes_at_the_second_reading() -> None:
-    """The seat was placed while tts loaded. Together they would bring the device under its floor. The seat does
-    not wait, so one reading is too few, because a frozen exporter always shows the same.
+    """The seat's pod was placed while tts loaded. Together, they would bring the device below its floor. The pod
+    already runs, so the gate needs two readings. An exporter that hangs always shows the same reading.
     """
     starts = replace(WAITS, waiting=(), pods=(*WAITS.pods, seat_pod("llama-swap", 5000, since=NOW - 5)))
     measured = used(reading(7000))
@@ -211,8 +218,8 @@ def test_for_a_seat_that_starts_a_gate_closes_at_the_second_reading() -> None:
 
 
 def test_a_resident_that_frees_its_memory_closes_no_gate() -> None:
-    """llama-swap unloads its model when it is idle. The gate keeps the seat's memory from other workloads, and
-    closes none.
+    """The idle llama-swap unloads its model. The gate keeps this memory free for llama-swap, and all gates stay
+    open.
     """
     idle = card(**without("llama-swap"), tts=2048)
     assert one(let_in(agreed=PRESSED_BEFORE), idle, seating()).act is Action.KEEP
@@ -232,7 +239,9 @@ def test_a_resident_that_frees_its_memory_closes_no_gate() -> None:
 def test_what_the_watchdogs_offender_gives_back_is_waited_for_before_a_gate_closes(
     grace: int, seconds: int, act: Action
 ) -> None:
-    """P4: tts is within its need. In the bug, its gate closed while the evicted offender still terminated."""
+    """The workload tts is within its need. Before the fix, its gate closed while the evicted offender still
+    terminated.
+    """
     going = seat_pod("immich-ml", 3000, going_since=NOW - seconds, grace_seconds=grace)
     seats = replace(seating("immich-ml"), pods=(*seating("immich-ml").pods, going))
     measured = used(reading(600), tts=2048, **{"immich-ml": 9000})
@@ -245,9 +254,7 @@ def test_what_the_watchdogs_offender_gives_back_is_waited_for_before_a_gate_clos
 def test_a_seat_waits_for_what_is_coming_no_longer_than_for_a_gate_to_close(
     mib: int, seconds: int, act: Action
 ) -> None:
-    """The gate waits for memory from the seat's last pod, which has a budget, or from a started workload without a
-    budget.
-    """
+    """The seat waits 15 s for a terminating pod with a budget, and longer for a terminating pod without a budget."""
     going = seat_pod("old", mib, going_since=NOW - seconds)
     seats = replace(WAITS, pods=(*WAITS.pods, going))
     assert one(let_in(), used(reading(5797), tts=2048, old=4000), seats).act is act
@@ -255,7 +262,7 @@ def test_a_seat_waits_for_what_is_coming_no_longer_than_for_a_gate_to_close(
 
 @pytest.mark.parametrize(("seconds", "act"), [(0, Action.KEEP), (45, Action.CLOSE)])
 def test_what_a_pod_held_that_has_ended_is_waited_for_but_not_for_ever(seconds: int, act: Action) -> None:
-    """The process of the ended pod hangs, and the exporter still shows it."""
+    """The process of the ended pod hangs, and the exporter still shows its memory."""
     measured = used(reading(600), gone=9000)
     first_seen = with_ended(Seating(), [measured], Seating(pods=(seat_pod("gone", 0),)), NOW - seconds)
     seats = with_ended(Seating(), [measured], first_seen, NOW)
@@ -264,7 +271,7 @@ def test_what_a_pod_held_that_has_ended_is_waited_for_but_not_for_ever(seconds: 
 
 @pytest.mark.parametrize(("node", "act"), [("a", Action.KEEP), ("b", Action.CLOSE)])
 def test_pressure_on_another_node_than_its_pods_closes_no_gate(node: str, act: Action) -> None:
-    """P4: the pods that use node a are not known, and node b is short of memory."""
+    """The pods that use the devices of node `a` are not known, and a device of node `b` is below its floor."""
     nodes = [reading(9000, node="a"), replace(reading(100, node="b"), devices=reading(100, 100).devices[1:])]
     found = let_in(used_mib={}, nodes=frozenset({node}), agreed=PRESSED_BEFORE)
     (intent,) = decide([found], nodes, Seating(), NOW)

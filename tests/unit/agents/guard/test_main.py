@@ -1,5 +1,5 @@
-"""The guard makes passes and reports. Tests with real processes and the kernel's refusals are in
-tests/integration/kernel.
+"""The guard makes passes and reports them. The directory tests/integration/kernel has tests with real processes and the
+kernel's refusals.
 """
 
 import io
@@ -28,7 +28,9 @@ REFUSAL = "oom_score_adj cannot be lowered to 474: Permission denied"
 
 @dataclass
 class Node:
-    """Maps each PID to the process's container and its oom_score_adj. Processes in `stubborn` refuse a new value."""
+    """The processes of a node: by PID, the container and the oom_score_adj. For processes in `stubborn`, the kernel
+    refuses a new value.
+    """
 
     processes: dict[int, tuple[str, int]] = field(default_factory=dict)
     container: str = "c"
@@ -53,7 +55,7 @@ class Node:
 
 @dataclass
 class Guarded:
-    """Holds a guard over a node, with its own clock and log."""
+    """A guard of a node, with a fake clock and a log."""
 
     node: Node = field(default_factory=Node)
     now: FakeTime = field(default_factory=FakeTime)
@@ -121,9 +123,7 @@ def test_a_pod_is_told_what_was_set_and_the_log_at_each_start_of_a_container(gua
 
 
 def test_a_container_whose_processes_are_lowered_again_and_again_is_told_of_once(guarded: Guarded) -> None:
-    """A probe that runs in the container begins with the container's own value each time. Some programs raise
-    their value.
-    """
+    """Each new process of an exec probe starts with the container's value. Some programs also raise their own value."""
     for pid in (7, 8, 9):
         guarded.node.processes = {6: ("uid-llm", 474), pid: ("uid-llm", 869)}
         guarded.guard.pass_once()
@@ -134,7 +134,9 @@ def test_a_container_whose_processes_are_lowered_again_and_again_is_told_of_once
 
 
 def test_a_container_that_was_seen_before_it_had_its_value_is_reported(guarded: Guarded) -> None:
-    """Before the runtime sets the container's value, a first process has the runtime's value."""
+    """The first process of a container has the container runtime's value until the runtime sets the container's
+    value.
+    """
     for adj in (-998, 869):
         guarded.node.processes = {7: ("uid-llm", adj)}
         guarded.guard.pass_once()

@@ -21,7 +21,7 @@ def in_pod(uid: str) -> str:
 
 
 def grown(index: ProcessIndex, now: FakeTime) -> None:
-    """Ages all current processes, so that none of them is young."""
+    """Makes all current processes older than YOUNG_SECONDS."""
     index.scan()
     now.seconds += YOUNG_SECONDS
     index.scan()
@@ -45,7 +45,7 @@ def test_processes_of_containers_are_found_and_others_are_not(index: ProcessInde
 
 
 def test_a_process_that_joins_its_container_while_young_is_found(index: ProcessIndex, now: FakeTime) -> None:
-    """A process of runc joins its container late: it begins in runc's own control group."""
+    """A container's first process begins in runc's control group, and joins the container's control group later."""
     put(index.proc, 7, "/")
     assert index.scan() == {}
     now.seconds += YOUNG_SECONDS - 0.5

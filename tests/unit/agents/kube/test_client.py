@@ -1,4 +1,4 @@
-"""The API client sends requests, retries them and reports errors. The integration tests cover TLS."""
+"""The API client sends requests, retries them and reports errors. The integration tests include TLS."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def limits(served: Served) -> list[int]:
 def test_of_large_objects_a_page_has_fewer_and_of_usual_ones_as_many_again(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tenant may give each of his pods 256 KiB of annotations."""
+    """Each pod of a tenant may have 256 KiB of annotations."""
     monkeypatch.setattr(api_module, "PAGE_BYTES", 10_000)
     monkeypatch.setattr(api_module, "PAGE", 8)
     for number in range(12):
@@ -48,7 +48,9 @@ def test_of_large_objects_a_page_has_fewer_and_of_usual_ones_as_many_again(
     [("job-a.b", "job-a.b"), ("a?dryRun=All", "a%3FdryRun%3DAll"), ("../b", "..%2Fb"), ("jöb", "j%C3%B6b")],
 )
 def test_a_name_in_a_path_is_quoted(served: Served, name: str, path: str) -> None:
-    """In the bug, a name with a query made the server only rehearse an act that the agent then reported."""
+    """Before the fix, a name with `?dryRun=All` made the server only simulate an act, which the agent then reported as
+    done.
+    """
     served.cluster.faults = [Fault("POST", "", 403, times=1)]
     with pytest.raises(ApiError):
         served.api().evict(namespace="n", pod=name, uid="u")

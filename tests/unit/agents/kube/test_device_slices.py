@@ -1,4 +1,4 @@
-"""Devices are read from the ResourceSlices of NVIDIA's driver and of the exporter."""
+"""Agents read devices from the ResourceSlices of NVIDIA's driver and of our exporter."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def read(*slices: dict[str, Any]) -> Published:
 
 
 def ours(node: str = "n", *mib: int, uuids: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns a slice as the exporter publishes it."""
+    """Returns a ResourceSlice like those that the exporter publishes."""
     devices = tuple(
         Device(
             gpu=index,

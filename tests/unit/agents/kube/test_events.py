@@ -1,4 +1,4 @@
-"""Events are written once an hour, and in the form that the API server accepts."""
+"""An agent writes equal Events only once, in a form that the API server accepts."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

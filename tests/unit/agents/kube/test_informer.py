@@ -1,4 +1,4 @@
-"""The informer lists, watches, resumes, relists, logs and waits."""
+"""The informer lists objects, watches them, resumes a watch, relists, and waits after errors."""
 
 import threading
 import time
@@ -25,7 +25,7 @@ def name_of(item: Any) -> str:
 
 
 class Nodes:
-    """Runs an informer on the nodes that keeps their names."""
+    """Runs an informer that stores the names of the nodes."""
 
     def __init__(self, served: Served) -> None:
         self.served, self.cluster, self.time = served, served.cluster, HurriedTime()
@@ -44,7 +44,7 @@ class Nodes:
         )
 
     def steady(self) -> bool:
-        """Waits until the watch is steady. Checks again and again, because the informer may begin the watch late."""
+        """Waits until the watch is open. Repeats the check, because the informer may open the watch late."""
         self.time.ahead_seconds += module.STEADY_SECONDS + 1
         return True
 
@@ -191,7 +191,7 @@ def test_relists_wait_longer_each_time_until_a_watch_was_steady(
     watched_seconds = [None, None, None, None, None, module.STEADY_SECONDS + 1, None]
 
     class Lost:
-        """Plays watches that are lost after so many seconds, or at once."""
+        """Simulates watches that fail after some seconds or at once."""
 
         def __init__(self, *given: object) -> None:
             self.seconds = watched_seconds.pop(0)
@@ -244,7 +244,7 @@ def test_who_reads_events_waits_until_those_before_are_applied() -> None:
     eventually(lambda: entered == [4, 6])
     backlog.leave(4)
     backlog.leave(6)
-    eventually(lambda: entered == [4, 6, 50], lambda: entered)  # a larger event enters only when the backlog is empty
+    eventually(lambda: entered == [4, 6, 50], lambda: entered)  # a larger event is admitted only alone
     backlog.close()
     reader.join(PATIENCE_SECONDS)
     assert entered == [4, 6, 50]  # after `close` no event is decoded

@@ -1,4 +1,6 @@
-"""The journal lasts across runs: only one of two writers wins, and an unreadable journal does not count as empty."""
+"""The journal keeps its content between runs. Only one of two concurrent writes succeeds. An unreadable journal raises
+an error.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,7 +22,7 @@ def journal(served: Served) -> Journal:
 
 @pytest.fixture
 def declared(served: Served) -> Served:
-    """Returns the journal as its component leaves it, without data."""
+    """Returns the ConfigMap as the component creates it, without data."""
     served.cluster.objects[PATH] = {"metadata": {"name": NAME, "resourceVersion": "7"}}
     return served
 
@@ -37,7 +39,7 @@ def test_what_a_run_writes_the_next_one_reads(declared: Served) -> None:
 
 
 class LostAnswer:
-    """Does the next write but loses its answer. `meanwhile` is what another client does before the retry."""
+    """Carries out the next write, but loses its response. Another client calls `meanwhile` before the retry."""
 
     def __init__(self, served: Served, meanwhile: Callable[[], object] = lambda: None) -> None:
         self.answer, self.meanwhile, self.lost = served.cluster.answer, meanwhile, False
@@ -61,7 +63,7 @@ def test_a_write_whose_answer_is_lost_is_ours_though_its_retry_meets_a_conflict(
 
 
 def test_the_same_content_from_another_writer_is_not_ours(declared: Served) -> None:
-    """Two writers that decide within one second write the same content. Only one of them acts."""
+    """Two runs that decide within one second write the same content. Only one of the runs may act."""
     one, other = journal(declared), journal(declared)
     seen = one.read()
     assert other.write({"by": "both"}, after=seen) is not None

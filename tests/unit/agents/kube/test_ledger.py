@@ -49,7 +49,9 @@ def test_a_known_key_with_a_value_that_is_not_understood_is_refused(change: dict
 
 
 def test_a_ledger_under_another_key_is_refused() -> None:
-    """A version that changes the meaning of the ledger uses another key, so that older agents do not read it."""
+    """A version with a different meaning of the ledger uses a different key, so that older agents do not read this
+    ledger.
+    """
     moved = stored_ledger({"metadata": {"name": LEDGER, "resourceVersion": "1"}, "data": {"ledger.v2.json": "{}"}}, "s")
     with pytest.raises(LedgerError, match=f"has no key {LEDGER_KEY}; run pulumi up"):
         moved.ledger()

@@ -1,4 +1,4 @@
-"""All agents decode pods with this one decoder."""
+"""All agents decode pods with the class Pod."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -70,7 +70,7 @@ def test_a_pod_terminates_from_its_deletion_on_and_not_by_a_null() -> None:
 @pytest.mark.parametrize("shown", ["2272-07-16T07:00:00Z", "1779-11-01T07:00:00Z"])
 @pytest.mark.parametrize("seconds", [100_000_000_000, 2**63 - 1])
 def test_a_grace_period_beyond_what_the_api_server_can_add_up_begins_with_the_pod(shown: str, seconds: int) -> None:
-    """The API server allows such a period. The moment of the deletion then wraps around, and no time is left."""
+    """The API server allows such a grace period. deletionTimestamp then overflows to a wrong time."""
     metadata = {"deletionTimestamp": shown, "deletionGracePeriodSeconds": seconds}
     found = pod(metadata=metadata, terminationGracePeriodSeconds=seconds)
     assert found.gone_by is not None
@@ -100,7 +100,7 @@ def test_a_static_pod_has_the_uid_of_its_files_hash_in_its_control_group() -> No
 
 
 def test_a_pod_that_names_another_as_its_control_group_is_known_by_its_own() -> None:
-    """Any tenant may write that annotation, and an owner, alone."""
+    """Any tenant may create a pod with the annotation alone, or with the owner alone."""
     forged = mirror("uid-of-a-neighbour", "node")
     for part in ("annotations", "ownerReferences"):
         found = pod(nodeName="node", metadata={part: forged[part]})
@@ -176,7 +176,9 @@ NO_MEMORY_NOW = (
 def test_a_pod_that_waits_for_something_else_than_memory_is_no_waiting_seat(
     reason: str, message: str | None, waits: bool
 ) -> None:
-    """Freed memory would not help this pod. In the bug, gates closed and pods were recycled again and again."""
+    """More free memory would not help this pod. Before the fix, gates closed and pods were recycled for it again and
+    again.
+    """
     told = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
     spec: dict[str, Any] = {"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3k")]}
     found = pod(status={"conditions": [{"type": "Ready", "status": "False"}, told]}, **spec)
@@ -214,17 +216,17 @@ def test_who_has_a_seat_and_a_queue_waits_for_the_seat_where_that_is_enough() ->
 @pytest.mark.parametrize(
     ("nodes", "others", "counts", "requests"),
     [
-        (20, 0, True, 1 + 2),  # the number of pods, and pages of 100
+        (20, 0, True, 1 + 2),  # The number of pods, and the size of a page.
         (20, 790, True, 1 + 10),
-        (20, 810, True, 1 + 20),  # more pages than half the nodes: node by node
-        (10, 0, False, 1 + 10),  # the server sends no number
+        (20, 810, True, 1 + 20),  # More pages than half the number of nodes, so one request for each node.
+        (10, 0, False, 1 + 10),  # The server sends no remainingItemCount.
         (9, 0, True, 9),
     ],
 )
 def test_the_pods_of_many_nodes_are_listed_together_where_that_takes_fewer_requests(
     served: Served, nodes: int, others: int, counts: bool, requests: int
 ) -> None:
-    """Each node has ten of the pods, and other pods are elsewhere."""
+    """Each of these nodes has ten pods, and the other pods are on other nodes."""
     served.cluster.counts = counts
     for number in range(10 * nodes + others):
         served.cluster.add_pod(f"p{number}", f"n{number % nodes}" if number < 10 * nodes else "other", "0")

@@ -1,4 +1,4 @@
-"""Watches: their requests and events. The integration tests cover the wire."""
+"""A watch sends a request and yields its events. The integration tests include real connections."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The node's pods show the owner of a container, and the budget of the owner."""
+"""The node's pods show a container's pod and its budget."""
 
 import io
 
@@ -46,7 +46,9 @@ def test_a_static_pod_is_found_by_the_hash_in_its_control_group_and_shown_by_the
 
 
 def test_nobody_takes_anothers_control_group_for_its_own() -> None:
-    """Otherwise the watchdog would find a pod under two names, and not judge its device any more."""
+    """Otherwise a pod's UID would have two names in the metrics, and the watchdog would no longer trust the device's
+    telemetry.
+    """
     thief = {
         **CHAT,
         "metadata": {

@@ -1,4 +1,4 @@
-"""The cache that watches keep up to date equals the one of a new list, whatever happens in whatever order."""
+"""After any sequence of watch events, the cache is equal to a newly listed one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -57,7 +57,7 @@ changes = st.one_of(
 
 @given(st.lists(changes), st.lists(changes))
 def test_after_every_event_it_is_what_a_list_would_show(before: list[Any], after: list[Any]) -> None:
-    """An event that changes the snapshot is also reported as a change."""
+    """`apply` returns True for each event that changes the snapshot."""
     there: dict[str, dict[str, Any]] = {}
     seen = listed(there)
     for change in [*before, None, *after]:
@@ -72,7 +72,7 @@ def test_after_every_event_it_is_what_a_list_would_show(before: list[Any], after
         else:
             key = f"{change['kind']} {change['metadata']['name']}"
             if change["kind"] == "Pod" and key in there:
-                continue  # a pod's request and its node cannot change
+                continue  # the request and the node of a bound pod cannot change
             event = {"type": "MODIFIED" if key in there else "ADDED", "object": change}
             there[key] = change
         assert seen.apply(event) or seen.snapshot() == last

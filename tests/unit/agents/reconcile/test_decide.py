@@ -1,4 +1,4 @@
-"""Decides what a node advertises, by table and by property."""
+"""reconcile decides what a node advertises. There are a table of cases and property tests."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -33,7 +33,7 @@ def judged(node: Node, *pools: Pool, bound_mib: int = 0) -> tuple[Action, ...]:
 
 
 def applied(state: Node, actions: tuple[Action, ...]) -> Node:
-    """Returns the node after the merge patches of these actions, as the API server stores them."""
+    """Returns the node after the API server has applied the merge patches of these actions."""
     for action in actions:
         if isinstance(action, NodePatch):
             status = status_patch(NAMES, action)["status"]
@@ -152,7 +152,9 @@ def value(amount: str | None) -> int | None:
 
 
 def verified_mib(state: Node, pools: list[Pool]) -> int:
-    """Returns the MiB that the labels show beyond the reserve, if one memory pool has the node."""
+    """Returns the MiB that the node's labels show, without the reserve, if the node belongs to exactly one memory
+    pool.
+    """
     mine = [pool for pool in pools if pool.node_selector.items() <= state.labels.items()]
     memory, count = (state.labels.get(label, "") for label in (LABEL_GPU_MEMORY, LABEL_GPU_COUNT))
     if len(mine) != 1 or mine[0].sharing is not Sharing.MEMORY or not (memory.isdigit() and count.isdigit()):

@@ -1,4 +1,4 @@
-"""A label that disappears still counts for minutes, and capacity never falls below what is bound."""
+"""A missing label still counts for some minutes. The advertised amount never falls below the bound amount."""
 
 import json
 from collections.abc import Mapping
@@ -123,7 +123,7 @@ def test_a_node_without_capacity_is_forgotten() -> None:
 
 
 def run(served: Served, *, seconds: float, ahead_seconds: float = 0) -> int:
-    """Runs the CronJob at this time of the API server, on a node with a clock that is ahead."""
+    """Runs reconcile at a time of the API server's clock, on a node with a wrong clock."""
     served.time.seconds = seconds
     served.cluster.now = START + timedelta(seconds=seconds)
     local = START + timedelta(seconds=seconds + ahead_seconds)
@@ -132,7 +132,7 @@ def run(served: Served, *, seconds: float, ahead_seconds: float = 0) -> int:
 
 @pytest.fixture
 def kept(served: Served) -> Served:
-    """Returns a node that was verified, with 13300 MiB bound, and then lost its labels."""
+    """Returns a verified node with 13300 MiB bound, after it has lost its labels."""
     metadata = {"name": journal(RECONCILE), "resourceVersion": served.cluster.next_version()}
     served.cluster.objects[JOURNAL] = {"metadata": metadata}
     served.cluster.add_ledger(T4)

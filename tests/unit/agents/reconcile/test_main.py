@@ -1,4 +1,4 @@
-"""reconcile runs against the fake cluster. The tests check the nodes, the Events and the exit status."""
+"""Runs reconcile with a fake cluster. The tests check the nodes, the Events and the exit status."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ MINUTE = datetime(2026, 11, 21, 4, 30, tzinfo=UTC)
 
 @pytest.fixture
 def fresh(served: Served) -> FakeCluster:
-    """Returns a ledger, and a node of its pool that advertises nothing yet."""
+    """Returns a cluster with a ledger, and a node of its pool that advertises nothing yet."""
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
     return served.cluster
@@ -26,7 +26,7 @@ def fresh(served: Served) -> FakeCluster:
 
 @pytest.fixture
 def retired(served: Served) -> FakeCluster:
-    """Returns a ledger that is being deleted, and a node that advertises its capacity."""
+    """Returns a cluster with a ledger that is being deleted, and a node that advertises its capacity."""
     served.cluster.add_ledger(T4)
     served.cluster.delete_ledger()
     served.cluster.add_node(gpumem="14k", gpu_count="1")
@@ -53,7 +53,7 @@ def test_a_node_of_the_pool_is_advertised_read_back_and_has_an_event(served: Ser
 
 
 def test_a_ledger_that_nothing_would_retire_is_not_advertised(served: Served, fresh: FakeCluster) -> None:
-    """The stack leaves reconcile out now, and this run still sees the ledger that it retired."""
+    """The stack no longer contains reconcile, but this run still sees the retired ledger."""
     fresh.objects[fresh.ledger_path]["metadata"]["finalizers"] = ["example.com/other"]
     assert reconciler(served).run() == 0
     assert (fresh.shown(), patches(fresh)) == (NOTHING, [])
@@ -111,7 +111,7 @@ def test_a_pod_whose_request_cannot_be_read_is_its_nodes_alone(served: Served, f
 
 
 def test_a_run_that_starts_late_in_its_minute_ends_by_itself(served: Served, fresh: FakeCluster) -> None:
-    """The run starts 12 s late, so that 36 of its 45 s are left."""
+    """The run starts 12 s late, so it has 36 s instead of 45 s."""
     served.time.seconds = 12
     agent = reconciler(
         served,
@@ -195,7 +195,9 @@ def test_finalizers_of_others_stay_and_ours_while_a_node_keeps_its_capacity(
 
 
 def test_the_ledger_stays_while_one_node_refuses_to_lose_its_capacity(served: Served, retired: FakeCluster) -> None:
-    """Without the ledger, nothing would ever remove that node's capacity, and pods would be bound to it."""
+    """Without the ledger, nobody would ever remove the node's capacity, and kube-scheduler would still bind pods to the
+    node.
+    """
     retired.add_node("other", labels={}, gpumem="7k", gpu_count="1")
     refusal = Fault("PATCH", "/api/v1/nodes/other/", 422, "Invalid", "denied by a policy", times=999)
     retired.faults = [refusal]

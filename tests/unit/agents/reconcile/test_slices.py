@@ -1,4 +1,4 @@
-"""With ResourceSlices, reconcile counts each device for itself."""
+"""With ResourceSlices, reconcile counts the memory of each device separately."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -139,7 +139,7 @@ def test_declared_is_advertised_where_whatever_there_is_shows_all_of_it(
 
 
 def test_gpus_of_several_kinds_are_refused_where_labels_show_one() -> None:
-    """Feature discovery labels one kind, with that kind's number."""
+    """GPU feature discovery writes labels for only one kind of GPU, with the number of this kind."""
     labels = {**LABELS, LABEL_GPU_REPLICAS: "10"}
     for offered, refused in (("10", False), ("20", True), ("9", False), ("x", False)):
         actions = judged(node(labels, **{GPU: offered}), T4, Published())
@@ -151,7 +151,7 @@ def test_gpus_of_several_kinds_are_refused_where_labels_show_one() -> None:
         "kinds, of which labels show one; take it out of the pool, or write source: slices, which counts each device"
     )
     assert written(judged(node(labels, **{GPU: "20"}), TWO, Published(devices=(24576, 15360)))) == [(28000, 2)]
-    assert written(judged(node({**LABELS}, **{GPU: "20"}), T4, Published())) == [(14000, 1)]  # replicas are not known
+    assert written(judged(node({**LABELS}, **{GPU: "20"}), T4, Published())) == [(14000, 1)]  # replicas unknown
 
 
 SEEN = Verified(labels=BARE, devices=(15360,))
@@ -197,7 +197,9 @@ label_sets = st.sampled_from([BARE, LABELS, {**LABELS, LABEL_GPU_COUNT: "2"}, {*
 
 
 def room_of(pool: Pool, labels: Mapping[str, str], shows: Published) -> int:
-    """Returns the MiB of the shown devices beyond the reserve. If labels and slices differ, returns the smaller sum."""
+    """Returns the total MiB of the shown devices without the reserve. If labels and ResourceSlices differ, returns the
+    smaller total.
+    """
     rooms = []
     if shows.devices is not None:
         room = [max(mib - pool.reserve_mib, 0) for mib in shows.devices[: pool.device_count]]

@@ -1,4 +1,4 @@
-"""The text format: what is written is read back, and nothing else is read."""
+"""The parser reads the text that the agents write, and refuses any other text."""
 
 import pytest
 from hypothesis import given

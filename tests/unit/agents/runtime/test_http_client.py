@@ -1,4 +1,4 @@
-"""A GET is limited in time. The tests need no connection."""
+"""The time of a GET request is limited. The tests need no connection."""
 
 import threading
 import urllib.error
@@ -17,7 +17,7 @@ def opening(http_open: Callable[..., object]) -> "mock._patch[Callable[..., obje
 
 
 def test_who_does_not_answer_in_time_is_left_to_himself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A resolver that waits for a missing name server has no deadline of its own."""
+    """The system's resolver has no timeout while a name server is missing."""
     monkeypatch.setattr(http_client, "TOTAL_SECONDS", 0.01)
     released = threading.Event()
     with (

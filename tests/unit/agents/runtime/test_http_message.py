@@ -1,4 +1,4 @@
-"""Any bytes are parsed as a request line and headers, or refused."""
+"""The parser either parses any bytes as a request line and headers, or raises RequestError."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Lines of the log."""
+"""A log line is JSON, and is written and flushed at once."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from agents.runtime.log import Log
 
 
 class Stream(io.StringIO):
-    """Remembers each write, and how many of them were flushed."""
+    """A stream that records each write, and the number of flushed writes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Counters and histograms: as Prometheus wants them, and whole under many threads."""
+"""Counters and histograms have Prometheus' format, and many threads may write them."""
 
 import threading
 from collections.abc import Callable

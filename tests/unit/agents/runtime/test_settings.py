@@ -1,4 +1,4 @@
-"""Settings from the environment are refused all at once, in the operator's words."""
+"""One error reports all wrong environment variables."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The client scrapes each node's own exporter. A node without a reading is listed with the reason."""
+"""The client scrapes the exporter of each node. For a node without a reading, the result has the reason."""
 
 from dataclasses import replace
 from threading import Barrier
@@ -25,7 +25,7 @@ def ledger(*pools: Pool) -> Ledger:
 
 
 def served_text(*cards: Device, age_seconds: float = 0) -> str:
-    """Returns the answer of an exporter with these devices."""
+    """Returns the metrics of an exporter with these devices."""
     return gauge(*cards, age_seconds=age_seconds).metrics()[1]
 
 
@@ -117,7 +117,7 @@ def test_a_device_that_is_to_take_no_new_pod_is_measured_and_offers_nothing(
 
 @pytest.mark.parametrize("fault", [Fault.PAGES_TO_RETIRE, Fault.ROW_REMAPPING_FAILED])
 def test_a_device_with_a_fault_is_measured_and_offers_nothing(served: Served, fault: Fault) -> None:
-    """Otherwise gates close, and pods are recycled, for a seat that cannot be placed on this device."""
+    """Otherwise gates would close and pods would be recycled for a seat that cannot be placed on this device."""
     add_exporter(served)
     bad, good = replace(card(15000), fault=fault), card(9000, gpu=1)
     found = read(served, served_text(bad, good), replace(T4, device_count=2))[1]
@@ -143,7 +143,7 @@ def test_nothing_is_known_of_a_node_that_several_pools_match(served: Served) -> 
 
 
 def test_an_exporter_that_hangs_delays_none_of_the_others(served: Served) -> None:
-    """Each of the two exporters answers only after both have been asked."""
+    """Each of the two exporters answers only after the client has sent both requests."""
     both = Barrier(2)
     nodes = [replace(NODES[0], name=name) for name in ("a", "b")]
     for node in nodes:
@@ -158,7 +158,7 @@ def test_an_exporter_that_hangs_delays_none_of_the_others(served: Served) -> Non
 
 
 def test_exporters_that_do_not_answer_leave_the_readings_of_the_others_fresh(served: Served) -> None:
-    """A thousand exporters take 1.5 s each. After 10 s the client asks no more of them, and the round ends."""
+    """A thousand exporters need 1.5 s each. After 10 s, the client skips the others."""
     now = 0.0
     nodes = [replace(NODES[0], name=f"n{number}") for number in range(1000)]
     for number, node in enumerate(nodes):

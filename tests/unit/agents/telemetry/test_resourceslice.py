@@ -1,4 +1,4 @@
-"""A node's devices are published as a ResourceSlice."""
+"""The exporter publishes a node's devices as a ResourceSlice."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ HOST = PublishingNode(name="k8s-node1", uid="uid-1")
 
 
 def stored(*devices: Device, host: PublishingNode = HOST, before: Any = None, unreadable: tuple[int, ...] = ()) -> Any:
-    """Returns the slice as the API server gives it back, with the time of each taint."""
+    """Returns the ResourceSlice as the API server stores it, with a time in each taint."""
     survey = Survey(devices=devices, unreadable=unreadable)
     found = json.loads(json.dumps(slice_of(survey, host, NAMES, before)))
     for device in found["spec"]["devices"]:

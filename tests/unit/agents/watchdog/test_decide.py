@@ -1,4 +1,4 @@
-"""The watchdog recycles some pods and spares others. With doubtful telemetry it does nothing."""
+"""The watchdog decides which pods to recycle. With doubtful telemetry, it recycles no pod."""
 
 from dataclasses import replace
 from typing import Any
@@ -44,7 +44,7 @@ def recycles(tenant: str, count: int, at: float = 110 - 3599) -> tuple[Recycled,
 
 
 def caps(*why_not: str, pod: GpuPod = ARENA) -> tuple[ContainerCap, ...]:
-    """Returns the driver's caps on a pod's containers, with the reason why each cap is not shown to hold."""
+    """Returns the caps of a pod's containers. A reason means that the container is not capped."""
     return tuple(
         ContainerCap(uid=pod.uid, namespace=pod.namespace, pod=pod.name, container=f"c{n}", why_not=why)
         for n, why in enumerate(why_not)
@@ -174,7 +174,7 @@ def test_an_answer_that_does_not_change_is_one_sample_and_after_half_a_minute_st
 
 
 def test_who_is_36_mib_over_is_not_evicted_for_a_shortfall_of_116_nor_after_any_cool_down() -> None:
-    """The shortfall would stay, and so would the reason to evict the pod again."""
+    """The shortfall would remain, and the watchdog would evict the pod again and again."""
     watch = Watch()
     for _ in range(300):
         found = watch.sample((ARENA, 3_036), (LLAMA, 5_000), (EMULATOR, 5_904))
@@ -212,7 +212,7 @@ def test_recycles_restore_the_floor_or_the_least_free_memory(limits: Limits, use
 
 
 def test_who_may_not_be_recycled_yet_does_not_count_as_restoring_the_floor() -> None:
-    """The recycle limit spares arena, and recycling llama alone does not restore the floor."""
+    """The recycle limit protects arena, and recycling only llama does not restore the floor."""
     uses = [(ARENA, 4_000), (LLAMA, 5_500), (EMULATOR, 5_500)]
     limited = verdict(second(Watch(recycled=recycles("immich", 6)), *uses))
     assert (limited.recycle, limited.limited, limited.too_little) == ((), "6 recycles an hour of immich", ())
@@ -266,8 +266,8 @@ def test_on_a_node_whose_pods_were_not_listed_the_exporter_shows_which_declared_
 
 @pytest.mark.parametrize("owner", [None, Controller(kind="Job", name="other", uid="job-2")])
 def test_a_pod_that_names_anothers_workload_does_not_speak_for_its_job(owner: Controller | None) -> None:
-    """Any tenant may write the label and the annotation. A pod without an owner is spared, because nothing would
-    make it again.
+    """Any tenant may write the label and the annotation. The watchdog spares a pod without an owner, because the pod
+    would not come back.
     """
     forged = replace(JOB, name="a-forged-0", uid="uid-forged", owner=owner)
     decision = second(Watch(), (forged, 6_000), (JOB, 8_000))
@@ -284,7 +284,9 @@ def test_a_pod_of_a_queued_job_that_hangs_in_its_end_is_not_taken_for_the_others
 
 @pytest.mark.parametrize("each", [1, 2])
 def test_pods_of_seconds_delay_a_recycle_by_one_sample_and_make_no_node_implausible(each: int) -> None:
-    """Each pod ends between the exporter's reading and the list of pods. The next pod has its memory again."""
+    """Each of these pods ends between the exporter's reading and the list of pods. The next pod then uses its
+    memory.
+    """
     watch, acted = Watch(), []
     for sample in range(4):
         short = replace(LLAMA, uid=f"uid-{sample // each}", declared_mib=3000)
@@ -381,7 +383,7 @@ def test_a_device_that_cannot_be_judged_blinds_no_other(
     assert (recycled(decision), blind.gpu, blind.trouble) == (["arena"], 0, trouble)
 
 
-# Found by the random search, and shrunk.
+# The random search found this case and reduced it.
 def test_a_pod_that_is_over_on_two_pressed_devices_is_recycled_once() -> None:
     assert recycled(two_cards(Watch(), (ARENA, 14_000, 0), (ARENA, 14_000, 1))) == ["arena"]
 
@@ -390,7 +392,7 @@ PAIR = replace(LLAMA, name="pair", declared_mib=10_000, uuids=("GPU-0", "GPU-1")
 
 
 def test_a_pod_that_is_over_on_one_of_its_two_devices_is_recycled_for_that_device() -> None:
-    """In sum the pod used less than it had declared, and the device stayed below its floor."""
+    """Before the fix, the device stayed below its floor, because the pod's total use was below its total request."""
     decision = two_cards(Watch(), (PAIR, 9_000, 0), (PAIR, 900, 1), (ARENA, 5_000, 0))
     assert recycled(decision) == ["pair"]
     (found,) = (each for each in decision.verdicts if each.recycle)
@@ -399,7 +401,7 @@ def test_a_pod_that_is_over_on_one_of_its_two_devices_is_recycled_for_that_devic
 
 
 def test_a_pod_within_its_budget_on_a_device_is_not_recycled_for_its_other_device() -> None:
-    """Its next pod would take the same memory there again."""
+    """The next pod would use the same memory of this device again."""
     decision = two_cards(Watch(), (PAIR, 6_000, 0), (PAIR, 5_000, 1), (EMULATOR, 9_500, 1))
     assert recycled(decision) == []
     assert [each.missing_mib for each in decision.verdicts] == [0, 676]
@@ -411,14 +413,18 @@ LIVES, PASSES = search.cases(30, soak=500), 20
 @pytest.mark.search
 @pytest.mark.parametrize("part", range(10))
 def test_no_order_of_events_makes_it_do_wrong(part: int) -> None:
-    """This holds in all 6,000 decisions, or 100,000 in a soak. tests/support/disorder.py has the invariants."""
+    """A run makes 6,000 random decisions, and a soak test 100,000. For the invariants, see
+    tests/support/disorder.py.
+    """
     recycled_in_all = sum(live(search.dice(f"life {part} {index}"), PASSES) for index in range(LIVES))
     assert recycled_in_all > LIVES / 4, "it does act"
 
 
 @pytest.mark.parametrize("why", ["", "no-limit", "no-cgroup", "other-limit", "no-budget"])
 def test_a_pod_that_the_driver_holds_is_spared_and_one_that_it_does_not_hold_is_recycled(why: str) -> None:
-    """The rest is memory that NVML does not count. One container that is not capped is enough to recycle the pod."""
+    """If the driver caps all containers, the overshoot is memory that NVML does not count. If one container is not
+    capped, the pod is recycled.
+    """
     found = second(Watch(), (ARENA, 12_000), (LLAMA, 2_500), caps=caps("", why))
     assert recycled(found) == (["arena"] if why else [])
     assert [each.lasting for each in verdict(found).spared if "the driver holds it" in each.why] == [True] * (not why)

@@ -1,5 +1,5 @@
-"""The watchdog runs against an API server and an exporter over HTTP. The tests check its acts, their order and its
-reports.
+"""Runs the watchdog with a fake API server and a fake exporter over HTTP. The tests check its evictions, their order
+and its reports.
 """
 
 import json
@@ -44,7 +44,7 @@ SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction su
 
 @pytest.fixture
 def card(served: Served) -> Iterator[Card]:
-    """Returns a device on which immich-ml declared 3000 MiB and uses 10700, so that 660 are free."""
+    """Returns a device where immich-ml requests 3000 MiB and uses 10700 MiB, so that 660 MiB are free."""
     cluster = served.cluster
     cluster.add_ledger(T4)
     cluster.add_node()
@@ -94,8 +94,8 @@ def test_a_pod_that_was_replaced_since_it_was_seen_is_not_evicted(card: Card) ->
 
 
 def test_of_two_watchdogs_one_evicts(card: Card) -> None:
-    """The other watchdog wrote its entry after ours read the journal. Our write is refused, and ours then sees the
-    eviction.
+    """The other run wrote the journal after this run had read it. This run's write is refused, and then this run sees
+    the eviction.
     """
     other = {"at": (BEGIN + timedelta(seconds=5)).isoformat(), "workload": "x", "pods": ["uid-immich-ml"]}
     stored = card.served.cluster.objects[JOURNAL]
@@ -161,7 +161,7 @@ def test_a_refused_eviction_is_that_pods_and_the_next_sample_chooses_without_it(
 
 
 def add_a_second_offender(card: Card) -> None:
-    """Adds a second offender. One recycle alone does not restore the floor, so one pass recycles both."""
+    """Adds a second offender. One recycle does not restore the floor, so the pass recycles both offenders."""
     card.mib |= {"immich-ml": 3_500, "llama-swap": 5_000}
     card.add("trainer", 2_500, namespace="team-a", declared="2000")
     card.add("emulator", 1_700, namespace="emulator", declared="")
@@ -176,8 +176,8 @@ def test_of_two_offenders_the_second_goes_though_the_first_is_refused(card: Card
 
 
 def test_a_new_refusal_does_not_make_an_earlier_one_forgotten(card: Card) -> None:
-    """Each pass leaves out all pods that the API refused to evict within the last minute. So the third pod gets
-    its turn.
+    """Each pass skips all pods that the API server refused to evict within the last minute. So the third pass evicts
+    the third pod.
     """
     card.mib |= {"immich-ml": 5_100, "llama-swap": 1_000}
     card.add("trainer", 3_600, namespace="team-a", declared="1500")
@@ -190,7 +190,7 @@ def test_a_new_refusal_does_not_make_an_earlier_one_forgotten(card: Card) -> Non
 
 
 def test_what_was_reserved_and_not_done_is_taken_back_however_the_run_ends(card: Card) -> None:
-    """SIGTERM comes while the first of two pods is evicted."""
+    """SIGTERM comes during the eviction of the first of two pods."""
     add_a_second_offender(card)
     answer = card.served.cluster.answer
 
@@ -206,7 +206,7 @@ def test_what_was_reserved_and_not_done_is_taken_back_however_the_run_ends(card:
 
 
 def test_a_journal_that_cannot_be_corrected_does_not_end_the_run(card: Card) -> None:
-    """The entry counts for a minute, until it is clear that its pod still lives."""
+    """The entry counts for a minute. Then the watchdog sees that its pod still runs."""
     broken = Fault("PATCH", JOURNAL, 503, times=99)
     card.served.cluster.before_patch = lambda: card.served.cluster.faults.append(broken)
     card.served.cluster.faults = [REFUSALS["a missing right"]]
@@ -328,8 +328,8 @@ def test_a_pod_that_names_a_workload_that_is_not_its_own_is_evicted(card: Card, 
 
 
 def test_a_pod_outside_queue_tenants_that_poses_as_a_queued_jobs_is_evicted_like_all_others(card: Card) -> None:
-    """The watchdog may not read Workloads in that namespace. In the bug, the 403 kept the pod, and a neighbour was
-    evicted.
+    """The watchdog has no permission to read Workloads in this namespace. Before the fix, status 403 protected the pod,
+    and a neighbour was evicted.
     """
     add_queued_job(card)
     card.served.cluster.add_ledger(T4)
@@ -353,8 +353,8 @@ def test_a_queued_job_that_cannot_be_deactivated_does_not_keep_the_others_from_b
 def test_an_offender_that_terminates_with_an_endless_grace_period_is_evicted_within_the_usual_one(
     card: Card, shown: str
 ) -> None:
-    """In the bug, the times overflowed and ended the run. A moment in the past, which the API server accepts,
-    spared the pod too.
+    """Before the fix, an overflow of the times ended the run. A deletionTimestamp in the past, which the API server
+    accepts, also protected the pod.
     """
     spec, metadata = (card.served.cluster.pods[1][part] for part in ("spec", "metadata"))
     spec["terminationGracePeriodSeconds"] = 100_000_000_000
@@ -390,7 +390,9 @@ def test_pods_are_listed_of_pressed_nodes_alone_and_once_a_pass(card: Card) -> N
 
 
 def test_for_a_pod_that_waits_for_its_seat_an_offender_is_recycled(card: Card) -> None:
-    """tts waits for its seat of 2500 MiB. 2360 are free: the floor of 1536 holds, and 1676 are missing."""
+    """A pod of tts waits for its seat of 2500 MiB. 2360 MiB are free. The floor of 1536 MiB is kept, but 1676 MiB are
+    missing for the seat.
+    """
     seat = Seat(name="tts", tenant="tts", pool="t4", gpumem_mib=2500)
     card.served.cluster.add_ledger(T4, seats=(seat,))
     card.mib |= {"immich-ml": 9_000}
@@ -405,7 +407,7 @@ def test_for_a_pod_that_waits_for_its_seat_an_offender_is_recycled(card: Card) -
 
 
 def test_what_began_with_the_last_pass_gets_one_more(card: Card) -> None:
-    """A run of 8 s has passes at 0 and 5. The device comes under its floor between them."""
+    """A run of 8 s has passes at 0 s and 5 s. The device falls below its floor between these passes."""
     card.mib["immich-ml"] = 3_000
 
     card.script.uses = lambda: [
@@ -417,7 +419,7 @@ def test_what_began_with_the_last_pass_gets_one_more(card: Card) -> None:
 
 
 def show(text: str, instead: str) -> Callable[[Card], object]:
-    """Changes the exporter's answer."""
+    """Changes the exporter's metrics."""
     return lambda card: setattr(card.script, "edit", lambda answer: answer.replace(text, instead))
 
 

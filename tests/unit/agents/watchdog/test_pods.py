@@ -1,4 +1,4 @@
-"""The watchdog reads of a pod its budget, its workload, and how far its termination has come."""
+"""The watchdog reads from a Pod its budget, its workload, and the state of its termination."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -111,8 +111,8 @@ def test_the_devices_that_it_was_placed_on(served: Served) -> None:
     ],
 )
 def test_a_workload_is_known_by_a_valid_name_alone(served: Served, named: str, queued_as: str, workload: str) -> None:
-    """A tenant writes the annotation, up to 256 KiB. In the bug, two of them filled the journal, and later writes
-    failed.
+    """A tenant may write an annotation of up to 256 KiB. Before the fix, two such names filled the journal, and later
+    writes failed.
     """
     labels, annotations = {KUEUE_POD_SET_LABEL: "main"}, {KUEUE_WORKLOAD_ANNOTATION: named}
     found = read(served, QUEUED, labels=labels, annotations=annotations)
@@ -120,8 +120,8 @@ def test_a_workload_is_known_by_a_valid_name_alone(served: Served, named: str, q
 
 
 def test_only_a_queue_tenants_pod_belongs_to_a_workload_of_kueue(served: Served) -> None:
-    """In other namespaces a tenant could write label and annotation. In the bug, the pod was never evicted, as the
-    watchdog may not read Workloads there.
+    """In other namespaces, a tenant may write the label and the annotation. Before the fix, such a pod was never
+    evicted, because the watchdog may not read Workloads there.
     """
     forged = {"labels": {KUEUE_POD_SET_LABEL: "main"}, "annotations": {KUEUE_WORKLOAD_ANNOTATION: "job-a"}}
     found = read(served, **forged)
@@ -131,6 +131,6 @@ def test_only_a_queue_tenants_pod_belongs_to_a_workload_of_kueue(served: Served)
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "K" * 250_000])
 def test_an_owner_with_a_long_name_is_not_kept(served: Served, kind: str) -> None:
-    """The API server allows an owner with any kind and name."""
+    """The API server accepts any kind and name of an owner."""
     found = read(served, ownerReferences=owner(kind, "x" * 250_000))
     assert found.workload == "llama-swap/Pod/llama-swap-5c9d-x"

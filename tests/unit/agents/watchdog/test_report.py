@@ -1,4 +1,4 @@
-"""The watchdog writes Events on a pod that the driver should hold to its budget, but does not."""
+"""The watchdog writes an Event on a pod that the driver should hold to its budget, but does not hold."""
 
 from datetime import UTC, datetime
 

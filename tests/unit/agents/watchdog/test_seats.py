@@ -1,4 +1,4 @@
-"""The watchdog recycles pods for a seat that waits. The device has 4860 MiB free, and a floor of 1536."""
+"""The watchdog recycles pods for a waiting seat. The device has 4860 MiB of free memory, and a floor of 1536 MiB."""
 
 from dataclasses import replace
 from typing import Any
@@ -31,7 +31,7 @@ def waiting(mib: int = 4000, seconds: float = 60, pool: str = "t4") -> WaitingSe
     )
 
 
-# A seat of 4000 MiB lacks 676.
+# A seat of 4000 MiB lacks 676 MiB.
 ROOMY = [(ARENA, 5_000), (LLAMA, 5_000), (EMULATOR, 500)]
 CASES: dict[str, tuple[dict[str, Any], list[Use], list[str]]] = {
     "nobody above the floor": ({}, ROOMY, []),
@@ -50,7 +50,7 @@ def test_it_recycles(case: str) -> None:
     assert recycled(second(Watch(**watch), *uses)) == names
 
 
-FULL = [(ARENA, 3_900), (LLAMA, 5_000), (EMULATOR, 1_600)]  # 4860 MiB are free, and the recycles free 900
+FULL = [(ARENA, 3_900), (LLAMA, 5_000), (EMULATOR, 1_600)]  # 4860 MiB are free, and the recycles free 900 MiB
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,9 @@ def test_terminating_pods_count_for_a_seat_that_waits() -> None:
 
 
 def test_the_device_where_memory_is_already_coming_free_stays_the_one_for_the_seat() -> None:
-    """GPU-0 lacks 676 MiB, and pods with 6000 terminate there. GPU-1 lacks 636, and its offender may stay."""
+    """GPU-0 lacks 676 MiB, and pods with 6000 MiB terminate there. GPU-1 lacks 636 MiB, and its offender is not
+    recycled.
+    """
     going = replace(ENDING, uid="uid-gone", uuids=("GPU-0",))
     llama = replace(LLAMA, uuids=("GPU-1",))
     decision = two_cards(Watch(seats=(waiting(),)), (going, 6_000, 0), (EMULATOR, 4_500, 0), (llama, 10_460, 1))
@@ -99,7 +101,7 @@ def test_a_seat_for_which_too_little_is_coming_free_has_the_rest_freed_on_the_sa
 
 
 def test_a_pod_takes_room_by_the_ledger_on_the_device_that_it_was_placed_on() -> None:
-    """GPU-0 has no room by the ledger, but GPU-1 has. So the missing memory is freed on GPU-1."""
+    """By the ledger, only GPU-1 has enough free memory. So the watchdog frees the missing memory on GPU-1."""
     llama, arena = replace(LLAMA, uuids=("GPU-0",), declared_mib=11_000), replace(ARENA, uuids=("GPU-1",))
     decision = two_cards(Watch(seats=(waiting(),)), (llama, 1_000, 0), (arena, 12_000, 1))
     assert recycled(decision) == ["arena"]

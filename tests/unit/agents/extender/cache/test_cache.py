@@ -1,6 +1,6 @@
-"""The scheduler cache handles filters, binds, the API's events and lists, readings, victims and the audit.
+"""The extender's cache handles filters, binds, watch events, lists, readings, victims and comparisons with the API.
 
-test_cache_model.py searches for histories that overbook a device or leak memory.
+The module test_cache_model.py searches for sequences of events that overbook a device or leak memory.
 """
 
 import threading
@@ -18,7 +18,7 @@ from tests.support.devices import bound, cache_of, inventory, take
 
 
 def example() -> Cache:
-    """Returns record 0003's cluster: three nodes of two devices with 16276 MiB each."""
+    """Returns the cluster of docs/records/0003: three nodes, each with two devices of 16276 MiB."""
     cache = cache_of(*(inventory(node, 16276, 16276) for node in ("N1", "N2", "N3")))
     for node, *held in (("N1", 16276, 12207), ("N2", 12207, 12207), ("N3", 8138, 16276)):
         for index, mib in enumerate(held):
@@ -91,7 +91,7 @@ def test_the_node_that_suits_best_is_the_answer_and_the_first_by_name_of_equals(
 
 def test_a_node_that_comes_or_changes_is_judged_again() -> None:
     cache = cache_of(inventory("A", 16000))
-    for mib in (*range(4000, 4100), 4000):  # more requests than the cache remembers
+    for mib in (*range(4000, 4100), 4000):  # more different requests than the cache of costs stores
         assert cache.fit("pod", MemoryRequest(mib), ["A", "B"], 0.0).nodes == ("A",)
     cache.update_node(inventory("B", 8000))
     assert cache.fit("pod", MemoryRequest(4000), ["A", "B"], 0.0).nodes == ("B",)
@@ -99,7 +99,7 @@ def test_a_node_that_comes_or_changes_is_judged_again() -> None:
     assert cache.fit("pod", MemoryRequest(4000), ["A", "B"], 0.0).nodes == ("A",)
 
 
-# Between filter and bind.
+# Reservations, between filter and bind.
 
 
 def test_two_filters_do_not_get_the_same_room_until_the_reservation_ends() -> None:
@@ -115,7 +115,9 @@ def test_two_filters_do_not_get_the_same_room_until_the_reservation_ends() -> No
 
 @pytest.mark.parametrize(("scoring", "index", "node"), [(Scoring.BEST_FIT, 1, "six"), (Scoring.FRAGMENTATION, 0, "8")])
 def test_the_usual_pods_are_those_that_are_bound(scoring: Scoring, index: int, node: str) -> None:
-    """Best fit leaves 2000 on a device of 6000; while pods of 4000 are usual, one of 8000 is better."""
+    """Best fit leaves 2000 MiB on a device of 6000 MiB. While pods of 4000 MiB are usual, a device of 8000 MiB is
+    better.
+    """
     cache = Cache(scoring)
     nodes = [inventory("N", 8000, 6000), inventory("six", 6000), inventory("8", 8000)]
     cache.replace(nodes, [bound("usual", "other", 4000, 0)], since=0.0)
@@ -135,7 +137,7 @@ def test_before_any_pod_is_bound_best_fit_chooses_and_the_audit_learns() -> None
 
 
 def test_a_node_whose_cpu_bystanders_have_is_better_for_a_pod_that_fits_it() -> None:
-    """No usual pod can use that node's GPU memory any more, because other pods hold the CPU."""
+    """Usual pods can no longer use this node's GPU memory, because pods without GPU memory hold its CPU."""
     cache = Cache(Scoring.FRAGMENTATION)
     nodes = [replace(inventory(name, 16000), cpu_milli=8000) for name in ("A", "B")]
     usual = PodInfo(uid="usual", node="other", request=MemoryRequest(5000, cpu_milli=4000), indices=(0,))
@@ -177,7 +179,7 @@ def test_a_pod_is_assumed_only_once() -> None:
 
 
 def test_of_many_binds_at_once_as_many_succeed_as_there_is_room() -> None:
-    """Fifty threads bind at once, and twenty pods fit."""
+    """Fifty threads bind pods at the same time, and twenty pods fit."""
     cache = cache_of(inventory("N", 10_000, 10_000))
     start = threading.Barrier(50)
     outcomes: list[PodInfo | NotAssumed] = []
@@ -197,7 +199,7 @@ def test_of_many_binds_at_once_as_many_succeed_as_there_is_room() -> None:
     assert free(cache) == [0, 0]
 
 
-# Events of the API.
+# Watch events.
 
 
 def test_a_pod_that_terminates_holds_its_device_until_it_is_gone() -> None:
@@ -240,7 +242,7 @@ def test_a_device_is_known_by_its_uuid_after_a_change_of_hardware() -> None:
     assert cache.compare([pod], 0.0).adrift == ("pod",)
 
 
-# Lists of the API.
+# Lists from the API.
 
 
 def test_a_bind_that_was_accepted_after_the_list_began_survives_it_and_one_before_does_not() -> None:
@@ -254,8 +256,8 @@ def test_a_bind_that_was_accepted_after_the_list_began_survives_it_and_one_befor
 
 
 def test_room_for_a_pod_that_came_and_went_unseen_is_freed_by_the_audit() -> None:
-    """The pod was bound, deleted and gone while the watch was lost. The answer to its bind came after the new list
-    began.
+    """The pod was bound and deleted while the watch was broken. The answer to its bind came after the new list had
+    begun.
     """
     cache = cache_of(inventory("N", 8000))
     take(cache, "pod", MemoryRequest(5000), "N", 1.0)

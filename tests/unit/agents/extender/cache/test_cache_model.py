@@ -1,9 +1,8 @@
-"""The scheduler cache is compared with a model of the cluster, in random interleavings.
+"""Random tests compare the extender's cache with a model of the cluster.
 
-A string of bytes is a history: each step reads an operation and its choices from the string. So hypothesis finds the
-shortest history that fails. The API has the truth, and the API's events reach the cache late, in order.
-
-A search (tests/support/search.py) plays histories of 30 to 80 steps.
+A string of bytes gives a sequence of operations: each step reads an operation and its random choices from the string.
+So hypothesis can find the shortest sequence that fails. The model's API server has the true state, and its events reach
+the cache late but in order. A search (tests/support/search.py) runs sequences of 30 to 80 steps.
 """
 
 from collections import deque
@@ -28,8 +27,8 @@ SIZES = (0, 3, 4, 6)
 
 @dataclass
 class World:
-    """Holds the API's nodes and pods, the pods between filter and bind, and the events that have not reached the
-    cache.
+    """The model: the API server's nodes and pods, the pods between filter and bind, and the events that have not
+    reached the cache.
     """
 
     choices: Iterator[int]
@@ -73,7 +72,7 @@ class World:
         self.waiting[f"pod-{self.born}"] = MemoryRequest(1 + self.pick(5), 1 + self.pick(2), self.pick(3))
 
     def schedule(self) -> None:
-        """Filters a pod and begins its bind. An earlier filter may have made kube-scheduler request the bind."""
+        """Filters a pod, and then begins its bind. The bind may come from an earlier filter."""
         uid = self._one_of(self.waiting)
         if uid is None:
             return
@@ -85,7 +84,7 @@ class World:
         self.cache._ranking.clear()  # noqa: SLF001 (what it remembers changes no answer)
         assert self.cache.fit(uid, request, NODES, self.now, entitled, by_ledger=by_ledger) == fits
         outcomes = self.pick(4)
-        if not fits.nodes or outcomes == 0:  # another plugin refuses the pod
+        if not fits.nodes or outcomes == 0:  # another plugin of the scheduler refuses the pod
             return
         node = fits.nodes[0] if outcomes > 1 else NODES[self.pick(len(NODES))]
         chosen = self.cache.assume(uid, request, node, self.now, entitled)
@@ -95,7 +94,7 @@ class World:
             self._check_sizes(node, chosen)
 
     def bound(self) -> None:
-        """Accepts a bind in the API. The answer or the watch's event may reach the extender first."""
+        """Lets the API server accept a bind. Either the response or the watch event may reach the extender first."""
         uid = self._one_of(self.binding)
         if uid is not None:
             self.pods[uid] = self.binding.pop(uid)
@@ -119,7 +118,7 @@ class World:
             self.news.popleft()()
 
     def delete(self) -> None:
-        """Begins the deletion of a pod. An unbound pod is gone at once."""
+        """Begins the deletion of a pod. An unbound pod is deleted at once."""
         uid = self._one_of(self.pods)
         if uid is not None:
             self.pods[uid] = replace(self.pods[uid], state=PodState.TERMINATING)
@@ -151,19 +150,19 @@ class World:
                 for device in before.devices
             )
             self._set_node(replace(before, devices=devices))
-        elif what == 3 and before:  # the devices come under other indices
+        elif what == 3 and before:  # the devices get different indices
             devices = tuple(replace(device, index=index) for index, device in enumerate(reversed(before.devices)))
             self._set_node(replace(before, devices=devices))
         else:
             self._set_node(inventory(name, *(SIZES[self.pick(len(SIZES))] for _ in range(1 + self.pick(3)))))
 
     def relist(self) -> None:
-        """Loses the watch and lists again, while binds are under way."""
+        """Breaks the watch and lists again, while binds are unfinished."""
         self.news.clear()
         self.cache.replace(self.nodes.values(), (*self.pods.values(), *self.bystanders.values()), self.now)
 
     def restart(self) -> None:
-        """Restarts the extender. The API accepts pending binds before the new list, or never."""
+        """Restarts the extender. Pending binds are accepted before the new list, or never."""
         for uid, pod in self.binding.items():
             if self.pick(2):
                 self.pods[uid] = pod
@@ -182,7 +181,9 @@ class World:
         self.cache.measure(name, {0: self.pick(7), 1: self.pick(7)}, self.now)
 
     def nominate(self) -> None:
-        """Evicts others for a waiting pod. The node may refuse the pod, or the pod may lose the nomination again."""
+        """Evicts other pods for a waiting pod. Afterwards, the node may refuse the pod, or the pod may lose its
+        nomination.
+        """
         uid = self._one_of(self.waiting)
         if uid is not None and (what := self.pick(4)):
             node, request = NODES[self.pick(len(NODES))], self.waiting[uid]
@@ -193,14 +194,14 @@ class World:
             self.cache.withdraw(uid, self.now)
 
     def bind_by_hand(self) -> None:
-        """Binds a pod by hand without a device. No memory was promised to the pod."""
+        """Binds a pod by hand, without a device. The extender reserved no memory for this pod."""
         self.born += 1
         uid = f"hand-{self.born}"
         self.pods[uid] = bound(uid, NODES[self.pick(len(NODES))], 1 + self.pick(5))
         self._tell(uid)
 
     def bind_bystander(self) -> None:
-        """Adds or removes a pod without GPU memory."""
+        """Adds or removes a pod that requests no GPU memory."""
         uid, node = f"bystander-{self.pick(3)}", NODES[self.pick(len(NODES))]
         if uid in self.bystanders:
             del self.bystanders[uid]
@@ -210,7 +211,7 @@ class World:
             self.news.append(lambda: self.cache.update_pod(pod))
 
     def come_to_rest(self) -> None:
-        """Ends every bind, delivers all events, and waits until every reservation and reading has ended."""
+        """Ends all binds, delivers all events, and waits until all reservations and readings have expired."""
         while self.binding:
             self.bound()
         while self.unsettled:
@@ -246,7 +247,7 @@ class World:
             self.news.append(lambda: self.cache.remove_pod(uid))
 
     def _check_sizes(self, node: str, chosen: PodInfo) -> None:
-        """Checks that no device exceeds its size by pods that we placed: pods that are bound or being bound."""
+        """Checks that the pods that the extender placed never hold more of a device than its size."""
         sizes = {device.uuid: device.offered_mib for device in self.nodes[node].devices}
         for uuid in chosen.uuids or ():
             held = [

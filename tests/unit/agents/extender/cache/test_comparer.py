@@ -1,4 +1,4 @@
-"""The audit reports differences that last. A relist repairs the differences that a list can repair."""
+"""The comparison with the API reports lasting differences. A relist repairs the differences that a list can repair."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,7 +18,7 @@ PLACED = bound("placed", "N", 5000, 0)
 
 
 class Bench:
-    """Holds a ledger with one pod. `listed` has the pods that the API lists."""
+    """A cache with one pod. `listed` has the pods in the API's list."""
 
     def __init__(self, served: Served) -> None:
         self.time, self.lines = served.time, served.lines
@@ -60,7 +60,7 @@ def test_where_ledger_and_api_agree_every_kind_is_0(bench: Bench) -> None:
 
 
 def test_a_difference_is_counted_at_its_first_comparison_and_reported_at_its_second(bench: Bench) -> None:
-    """A pod that came between the list and the comparison counts as a difference once."""
+    """A pod that appears between the list and the comparison makes one difference."""
     bench.listed = [PLACED, bound("unknown", "N", 100, 0)]
     bench.audit.pass_once()
     assert bench.audit.counts()["missing"] == 1
@@ -95,7 +95,7 @@ def test_an_api_that_is_away_is_logged_once_and_the_last_audit_stays(bench: Benc
 
 
 def test_a_pod_whose_device_is_gone_is_reported_once_two_audits_found_it(bench: Bench) -> None:
-    """Such a pod crash-looped without any event."""
+    """Before the fix, such a pod crashed in a loop, and no Event gave the reason."""
     bench.cache.update_node(replace(inventory("N", 8000), devices=(NodeDevice(0, "GPU-new", 8000),)))
     bench.audit.pass_once()
     assert bench.lost == []

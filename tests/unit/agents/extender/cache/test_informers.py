@@ -1,4 +1,4 @@
-"""The extender lists the cluster, then watches it. Without a ledger, the extender places nothing."""
+"""The extender lists the cluster, and then watches it. Without a ledger, the extender places no pods."""
 
 import gc
 import json
@@ -29,7 +29,7 @@ ASK = MemoryRequest(5000)
 
 
 class Followed:
-    """Holds running informers on a served cluster with one node of one device."""
+    """Running informers, with a served cluster of one node with one device."""
 
     def __init__(self, served: Served) -> None:
         self.cluster = served.cluster
@@ -39,7 +39,7 @@ class Followed:
         self.publish()
         self.cache = Cache()
         self.growths = 0
-        # The thread really waits, but never for long.
+        # The clock's sleep is real, but short.
         clock = Clock(sleep=lambda seconds: time.sleep(min(seconds, 0.05)))
         self.informers = Informers(
             api=served.api(clock=clock), cache=self.cache,
@@ -52,7 +52,7 @@ class Followed:
         self.cluster.await_watches(3)
 
     def stop(self) -> None:
-        """Ends the informers, so that no thread is left for the next tests."""
+        """Ends the informers and their threads."""
         self.informers.informer.stop()
         if self.thread.ident is not None:
             self.thread.join(PATIENCE_SECONDS)
@@ -173,7 +173,9 @@ def test_a_watch_that_breaks_is_answered_by_new_lists(followed: Followed) -> Non
 def test_of_a_list_of_pods_no_more_than_a_page_of_whole_ones_is_in_memory(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """10,000 pods of 7.6 KB were 490 MiB, under a limit of 256: the extender was killed while it listed, each time."""
+    """Before the fix, a list of 10,000 pods of 7.6 KB took 490 MiB of host memory. With a limit of 256 MiB, the
+    extender was killed during each list.
+    """
     followed, mark = Followed(served), "a pod of this test"
     for number in range(3 * PAGE):
         followed.cluster.add_pod(f"pod-{number}", "k8s-node1", "1")
@@ -211,13 +213,13 @@ def test_what_a_nominated_pod_is_kept_is_given_back_when_it_goes(followed: Follo
     followed.eventually(lambda: not fits())
     nominate(None)
     followed.eventually(lambda: followed.cache.retained("uid-nominee", 0.0))
-    assert not fits()  # the pod may try again
+    assert not fits()  # the scheduler may retry the pod
     followed.cluster.remove_pod("nominee")
     followed.eventually(fits)
 
 
 def test_what_a_pod_was_promised_is_not_the_apis_to_take(followed: Followed) -> None:
-    """Between filter and bind, the pod's status changes while the watch still shows it unbound."""
+    """Between filter and bind, the pod's status changes, and the watch still shows the pod as unbound."""
     followed.start()
     followed.cache.fit("uid-promised", MemoryRequest(3000), ["k8s-node1"], 0.0)
     followed.cluster.add_pod("promised", "", "3000")

@@ -1,4 +1,4 @@
-"""A node's devices come from its Node, its ResourceSlices and the pools together."""
+"""A node's devices are computed from its Node, its ResourceSlices and the ledger's pools."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""A node's copy stays as it was, although the node changes."""
+"""A copy of a node stays the same when the node changes."""
 
 from agents.extender.cache.node_info import NodeInfo
 from agents.extender.cache.pod_info import PodState
@@ -7,7 +7,7 @@ from tests.support.devices import bound, inventory
 
 
 def test_a_copy_stays_as_it_is_while_the_node_changes() -> None:
-    """A scrape of a thousand nodes reads copies, without the lock."""
+    """A scrape reads copies of a thousand nodes without the lock."""
     node = NodeInfo("N")
     node.inventory = inventory("N", 8000, 4000)
     node.pods["bound"] = bound("bound", "N", 5000, 0)

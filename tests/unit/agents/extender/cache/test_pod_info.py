@@ -1,4 +1,4 @@
-"""The request and the devices of a pod are read from its Pod."""
+"""The extender reads a pod's request and devices from its Pod object."""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""Seats are placed by the ledger. Readings decide the order of devices, and refuse pods without a seat."""
+"""Pods within a seat are placed by the ledger. Readings decide only the order of devices. Pods without a seat are
+refused by readings.
+"""
 
 import pytest
 
@@ -13,7 +15,7 @@ from tests.support.devices import bound, cache_of, inventory
 
 SEATED = Entitlement(priority=0, pools=frozenset({"t4"}))
 FLOOR = 1536
-# Prod's device has 15360 MiB, of which 14000 are for budgets. Five residents need 13300 together.
+# Prod's device has 15360 MiB, and 14000 MiB of them are for budgets. Five residents together need 13300 MiB.
 RESIDENTS = {"llama-swap": 5000, "immich": 3000, "frigate": 2500, "embeddings": 1800, "tts": 1000}
 
 
@@ -28,7 +30,9 @@ def short(cache: Cache, mib: int, entitlement: Entitlement = SEATED) -> tuple[Sh
 
 
 def test_each_of_prods_seats_is_placed_while_the_others_are_exactly_at_their_budgets() -> None:
-    """Unbudgeted processes use 600 MiB of the reserve of 1360. In the bug, this measurement refused every seat."""
+    """Unbudgeted processes use 600 MiB of the reserve of 1360 MiB. Before the fix, this measurement refused every
+    seat.
+    """
     for absent, mib in RESIDENTS.items():
         cache = cache_of(inventory("N", 14000, floor_mib=FLOOR))
         for name, budget in RESIDENTS.items():
@@ -104,7 +108,7 @@ def test_a_pod_on_two_devices_has_what_it_uses_of_one_beyond_half_of_its_request
 
 
 def test_the_memory_of_a_pod_that_ended_is_free_before_it_is_measured_again() -> None:
-    """In the bug, a resident that restarted waited for the next reading, although its device was free."""
+    """Before the fix, a restarted resident waited for the next reading, although its device was free."""
     cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("before", "N", 5000, 0))
     cache.update_pod(Bystander(uid="guest", node="N", cpu_milli=0))
@@ -113,9 +117,9 @@ def test_the_memory_of_a_pod_that_ended_is_free_before_it_is_measured_again() ->
     assert [device.free_mib for device in cache.snapshot()[0].devices] == [6000]
     cache.remove_pod("guest")
     assert cache.fit("after", MemoryRequest(8000), ["N"], 0.0).nodes == ("N",)
-    cache.measure("N", {0: 1000}, 0.01, (use("before", 5000), use("guest", 2000)))  # the same reading is fetched again
+    cache.measure("N", {0: 1000}, 0.01, (use("before", 5000), use("guest", 2000)))  # the same reading again
     assert cache.fit("after", MemoryRequest(8000), ["N"], 0.0).nodes == ("N",)
-    cache.measure("N", {0: 1000}, 5.0, (use("before", 5000), use("guest", 2000)))  # the reading is used all the same
+    cache.measure("N", {0: 1000}, 5.0, (use("before", 5000), use("guest", 2000)))  # the reading is still valid
     assert cache.fit("after", MemoryRequest(8000), ["N"], 5.0).nodes == ()
 
 
@@ -131,7 +135,9 @@ def fits(cache: Cache, uid: str, mib: int, priority: int = 0, now: float = 0.0) 
 
 
 def test_what_a_preemption_freed_is_not_given_to_a_lower_pod() -> None:
-    """In the bug, a lower pod took the device, and kube-scheduler never evicted for the preemptor again."""
+    """Before the fix, a pod with a lower priority took the device, and kube-scheduler never evicted pods for the
+    preemptor again.
+    """
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert not fits(cache, "lower", 4000)
@@ -173,13 +179,13 @@ def test_a_nomination_ends_with_the_pod_with_another_and_with_its_time() -> None
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert not fits(cache, "lower", 8000, now=NOMINATED_SECONDS - 1)
-    nominated(cache)  # the same nomination again does not last longer
+    nominated(cache)  # a repeated nomination does not last longer
     assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
 
 
 def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
-    """kube-scheduler removes a nomination when a filter or a bind fails, and tries the pod again. In the bug, the
-    memory was gone by then.
+    """kube-scheduler removes a nomination after a failed filter or bind, and retries the pod. Before the fix, another
+    pod had taken the memory by then.
     """
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
@@ -190,7 +196,7 @@ def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
     assert not fits(cache, "lower", 8000, now=RESERVE_SECONDS)
     assert fits(cache, "lower", 8000, now=RESERVE_SECONDS + 1)
     nominated(cache)
-    cache.withdraw("nominee", NOMINATED_SECONDS)  # this nomination has lapsed
+    cache.withdraw("nominee", NOMINATED_SECONDS)  # this nomination has expired
     cache.remove_pod("lower")
     assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
 
@@ -204,7 +210,7 @@ def test_who_is_nominated_elsewhere_keeps_nothing_where_it_was_refused() -> None
 
 
 def test_a_refusal_makes_no_nomination_last_that_has_lapsed() -> None:
-    """In the bug, memory stayed reserved without end for a pod that could never use it."""
+    """Before the fix, memory stayed permanently reserved for a pod that could never use the memory."""
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
     refused = Nomination(uid="nominee", node="N", request=MemoryRequest(5000), priority=10)
@@ -241,8 +247,8 @@ def test_a_relist_keeps_how_long_a_nomination_lasts() -> None:
 
 
 def test_a_pod_that_uses_little_frees_little_for_who_has_no_seat() -> None:
-    """In the bug, a pod that declared 5000 MiB and used 300 was evicted, although the request still did not fit
-    afterwards.
+    """Before the fix, a pod with a request of 5000 MiB and a use of 300 MiB was evicted, although the other pod's
+    request still did not fit.
     """
     cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("idle", "N", 5000, 0))
