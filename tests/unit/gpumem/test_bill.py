@@ -1,4 +1,4 @@
-"""bill calculates the charge of an hour and of the month, and writes the columns of FOCUS."""
+"""Tests that bill computes the charges of an hour and of a month, and writes the columns of FOCUS."""
 
 import csv
 import io
@@ -23,14 +23,14 @@ NOW = datetime(2026, 11, 22, 12, 34, tzinfo=UTC)
 PRICED = replace(LEDGER_OF_PROD, pools=(replace(T4, price_per_gib_hour=0.1), *LEDGER_OF_PROD.pools[1:]))
 OCTOBER = datetime(2026, 10, 1, tzinfo=UTC).timestamp()
 HOURS = 31 * 24
-# Maps an hour of October to MiB-hours.
+# The MiB-hours of each hour of October.
 SEATS = {"llama-swap": lambda hour: 5000.0, "immich": lambda hour: 4800.0 if hour < 48 else 2400.0}
 USED = {"llama-swap": lambda hour: 6000.0 if hour % 2 else 4000.0, "tts": lambda hour: 2048.0 if hour == 5 else None}
 
 
 @pytest.fixture
 def _october(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plays a Prometheus that recorded October without a gap."""
+    """Simulates a Prometheus with recordings of the whole month of October."""
 
     def over(self: Prometheus, query: str, start: float, end: float, *rest: object) -> Iterator[Series]:
         assert rest[0] == 3600
@@ -64,7 +64,7 @@ def test_an_hour_costs_the_seats_or_the_use_whichever_is_more() -> None:
     assert by_tenant["llama-swap"][:2] == [5000 * HOURS, 5000 * HOURS]
     assert by_tenant["llama-swap"][2] == pytest.approx((6000 + 5000) / 2 * HOURS / 1024, abs=1e-4)
     assert by_tenant["immich"] == [4800 * 48 + 2400 * (HOURS - 48), 0, pytest.approx(by_tenant["immich"][0] / 1024)]
-    assert by_tenant["tts"] == [0, 2048, 2]  # an on-demand workload has no seat
+    assert by_tenant["tts"] == [0, 2048, 2]  # an on-demand workload has no seat and still pays for its use
     assert len([charge for charge in found.charges if charge.tenant == "immich"]) == 31
 
 
@@ -79,8 +79,9 @@ def test_the_cost_is_quantity_times_price_to_the_last_digit() -> None:
     assert f"together {total:.2f} EUR" in bill_text(october(), Paper())
 
 
-# The columns of FOCUS 1.2 (specification/columns of FOCUS_Spec at v1.2) that must not be null, and those that may be.
-# They are all mandatory columns, and the conditional and recommended ones that apply to a charge for usage.
+# The columns of FOCUS 1.2 that must not be null, and the columns that may be null (specification/columns of FOCUS_Spec
+# at v1.2). The two lists have all mandatory columns, and the conditional and recommended columns that apply to a charge
+# for usage.
 FILLED = (
     *("BilledCost", "BillingAccountId", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart", "ChargeCategory"),
     *("ChargeFrequency", "ChargePeriodEnd", "ChargePeriodStart", "ConsumedQuantity", "ConsumedUnit", "ContractedCost"),

@@ -1,4 +1,4 @@
-"""The command reads its arguments and prints its output."""
+"""Tests that the command reads its arguments and prints its output."""
 
 import json
 from collections.abc import Mapping
@@ -33,7 +33,8 @@ def test_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as ended:
         cli.main([verb, "--help"], {})
     assert ended.value.code == 0
-    command = 'make gpumem ARGS="replay' if verb == "replay" else f"kubectl gpumem {verb}"  # which the plugin lacks
+    # the kubectl plugin lacks this package
+    command = 'make gpumem ARGS="replay' if verb == "replay" else f"kubectl gpumem {verb}"
     assert command in capsys.readouterr().out.partition("examples:")[2]
 
 
@@ -61,7 +62,7 @@ def test_the_flags_of_the_connection_are_kubectls() -> None:
 
 
 class Reached(nullcontext[Any], FakeApi):
-    """Stands in for kubectl, for one namespace."""
+    """Replaces kubectl for one namespace."""
 
     def namespace(self) -> str:
         return "immich"

@@ -1,4 +1,7 @@
-"""fit works on the cluster, on a stack file, and on both. The policy pack accepts every change that fit prints."""
+"""Tests fit on the cluster, on a stack file, and on a cluster with a stack file.
+
+The policy pack must accept every change that fit prints.
+"""
 
 import re
 from dataclasses import replace
@@ -153,7 +156,7 @@ def test_what_is_to_be_written_passes_settings_and_gate(
 
 @pytest.fixture
 def pair(tmp_path: Path) -> StackFile:
-    """prod with a pool of two nodes with three devices."""
+    """Returns the stack prod with a further pool of two nodes with three devices each."""
     document = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())
     spare = {"kubernetes.io/hostname": "spare", "nvidia.com/gpu.sharing-strategy": "none"}
     sizes = {"device_count": 3, "memory_mib": 24576, "reserve_mib": 1536, "floor_mib": 1024}
@@ -176,7 +179,10 @@ def test_pods_of_two_devices_are_proposed_as_such(pair: StackFile) -> None:
 
 
 def test_three_pods_of_two_devices_do_not_fit_two_nodes_of_three(pair: StackFile) -> None:
-    """They were written down as six replicas, which fit. The next question then forgot that pairs have one node."""
+    """Before the fix, fit wrote three pods of two devices as six replicas of one device, which fit.
+
+    The next run of fit then ignored that both devices of a pod must be on one node.
+    """
     found = pair.with_patch(fit(pair.ledger, None, Wanted(mib=20000, count=2, replicas=3), "spare", None))
     assert not found.fits
     assert found.patch is not None, found.refusals

@@ -1,4 +1,4 @@
-"""advise --host-memory reads the history and prints the report and the patch."""
+"""Tests that advise --host-memory reads a history and prints the report and the patch."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""advise --plot makes drawings, and prints an error without matplotlib."""
+"""Tests that advise --plot draws the use of seats, and that it prints an error without matplotlib."""
 
 import sys
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_a_picture_keeps_every_peak_that_it_has_room_for() -> None:
 
 
 class Drawn:
-    """Stands in for matplotlib's Figure and Axes, and records what was drawn."""
+    """Replaces matplotlib's Figure and Axes, and records the drawing."""
 
     def __init__(self, **_: object) -> None:
         self.lines: list[str] = []

@@ -1,4 +1,4 @@
-"""An answer of Prometheus becomes a history, or one sentence with the reason."""
+"""Tests that a response of Prometheus becomes a history or an error with one sentence."""
 
 import http.client
 import io

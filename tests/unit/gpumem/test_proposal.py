@@ -1,4 +1,7 @@
-"""A history gives budgets: the proposal, its risk, and a check with weeks that were held out."""
+"""Tests the budgets that are proposed from a history, and their risk.
+
+One test compares the risk with later weeks of the same history.
+"""
 
 import pytest
 
@@ -10,7 +13,7 @@ MINUTE = 60
 
 
 def hourly(*days: float, pod: str = "a") -> list[UseSample]:
-    """Returns a day of hourly samples for each of these MiB."""
+    """Returns hourly samples. Each number of MiB is the use of one day."""
     return [
         UseSample(day * DAY_SECONDS + hour * HOUR, "s", mib, pod) for day, mib in enumerate(days) for hour in range(24)
     ]
@@ -53,7 +56,7 @@ def test_a_budget_that_was_exceeded_is_raised_however_short_the_history_is() -> 
 
 def test_a_budget_on_the_grid_that_fits_stays() -> None:
     assert of(hourly(*[2950.0] * 8)).verdict is Verdict.KEEP
-    assert of(hourly(*[2950.0] * 8), 2999).verdict is Verdict.KEEP  # the next size on the grid is 3000
+    assert of(hourly(*[2950.0] * 8), 2999).verdict is Verdict.KEEP  # the next possible budget is 3000 MiB
 
 
 def test_who_uses_nothing_gets_no_budget_but_a_word() -> None:
@@ -82,7 +85,7 @@ def test_what_follows_a_hole_in_the_measuring_is_no_start() -> None:
 def test_growth_is_counted_in_for_the_week_to_come() -> None:
     found = of(hourly(*[1000.0 + 50 * day for day in range(14)]))
     assert found.growth_mib_per_day == pytest.approx(50)
-    assert found.proposed_mib == 2000  # the last day peaks at 1650, and seven days at 50
+    assert found.proposed_mib == 2000  # 1650 MiB on the last day, and growth of 50 MiB on each of seven days
     assert of(hourly(*[1650.0 - 50 * day for day in range(14)])).proposed_mib == 1700
     assert of(hourly(*[1000.0, 1010.0] * 7)).growth_mib_per_day == 0
 
@@ -98,13 +101,14 @@ def test_a_peak_on_a_full_device_is_no_reason_to_lower() -> None:
     assert of([*hourly(*[1000.0] * 9), below]).verdict is Verdict.LOWER
 
 
-# The one broken promise, as docs/reference/gpumem.md states: no history shows an upgrade.
+# The only kind of history in which the risk is higher than promised. As docs/reference/gpumem.md explains, no history
+# can show an upgrade.
 _UNFORESEEN = "step after an upgrade"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_weeks_that_were_held_out_keep_to_what_was_promised(kind: str) -> None:
-    """The promise is within the 95 % confidence interval of some weeks, or above the interval."""
+    """The promised risk must be at least the lower bound of the 95 % confidence interval of the measured risk."""
     found = backtest(kind, seeds=25, days=28)
     low, _ = interval(found.above, found.days)
     assert (low <= found.promised) is (kind != _UNFORESEEN)

@@ -1,4 +1,4 @@
-"""replay reads the history and prints the report."""
+"""Tests that replay reads a history and prints the report."""
 
 import json
 from datetime import UTC, datetime, timedelta

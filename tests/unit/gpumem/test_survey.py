@@ -1,4 +1,4 @@
-"""A cluster that cannot be read is reported by verb and resource; a missing part is a gap."""
+"""Tests that the survey names the verb and the resource if a cluster cannot be read. A missing part becomes a gap."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from tests.support.kubectl import FakeApi
 
 @dataclass
 class Down:
-    """Plays a server, or kubectl's proxy, that answers with this failure."""
+    """Simulates an API server, or kubectl's proxy, that responds with this failure."""
 
     status: int | None
     message: str

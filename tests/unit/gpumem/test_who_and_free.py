@@ -1,4 +1,4 @@
-"""who and free count as the extender counts, and list unknown facts."""
+"""Tests that `who` and `free` report the same sums as the extender, and list unknown facts."""
 
 import json
 from dataclasses import replace
@@ -214,7 +214,7 @@ def test_an_unreadable_request_is_a_line_and_no_crash() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_the_sums_are_the_extenders_own(data: st.DataObject) -> None:
-    """The extender accepts a seat of `room_mib`, and another pod of `free_mib`, and nothing larger."""
+    """The extender must accept a seat of `room_mib` and another pod of `free_mib`, but nothing larger."""
     sizes = data.draw(st.lists(st.integers(2000, 20000), min_size=1, max_size=3))
     pods = [
         pod(
@@ -269,7 +269,10 @@ def test_of_a_stack_that_observes_both_begin_with_a_line_that_names_the_parts() 
 
 
 def without_the_extender(*pods: dict[str, Any]) -> FakeApi:
-    """Returns a cluster whose stack has no scheduler: no ResourceSlice of ours, and no annotation on a pod."""
+    """Returns the cluster of a stack without our scheduler.
+
+    The cluster has no ResourceSlice of ours, and its pods have no annotations.
+    """
     admission = AdmissionTerms(gpu_priority="gpu-workload", priorities={}, own=(SYSTEM,))
     found = api(pods, ledger=replace(kubectl.LEDGER_OF_PROD, admission=admission), slices=[])
     for each in found.lists[PODS]:
@@ -278,7 +281,9 @@ def without_the_extender(*pods: dict[str, Any]) -> FakeApi:
 
 
 def test_without_the_extender_the_exporter_shows_the_devices_and_a_pod_is_on_the_only_one() -> None:
-    """Without slices, a node was reported to take no new pod, and its pods to be on no known device."""
+    """Before the fix, a node without ResourceSlices seemed to refuse new pods, and its pods seemed to have unknown
+    devices.
+    """
     found = without_the_extender(pod("ml", 3000, on="k8s-node1"), pod("tts-1", 0, "tts", on="k8s-node1"))
     uses = {"immich/ml": 2900, "tts/tts-1": 1500}
     add_exporter(found, "k8s-node1", page("k8s-node1", 10000, uses))

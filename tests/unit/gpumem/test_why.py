@@ -1,5 +1,6 @@
-"""why names every reason for which a pod does not run. Each reason is caused in objects as the API server shows
-them.
+"""Tests that why names every reason why a pod does not run.
+
+Each test causes one reason by objects as the API server shows them.
 """
 
 import re
@@ -73,7 +74,7 @@ def say(found: FakeApi, *events: Any, namespace: str = "immich") -> FakeApi:
 
 
 def deployment(found: FakeApi, name: str = "ml", namespace: str = "immich", replicas: int = 1) -> FakeApi:
-    """Adds a Deployment whose ReplicaSet made no pod."""
+    """Adds a Deployment with a ReplicaSet that could not create a pod."""
     base = f"/apis/apps/v1/namespaces/{namespace}"
     owner = [{"uid": f"uid-{name}", "controller": True, "kind": "Deployment", "name": name}]
     made = {"metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"}, "spec": {"replicas": replicas}}
@@ -168,7 +169,7 @@ def terminating() -> FakeApi:
 
 
 ML, JOB, DEPLOYMENT = ("ml", "immich"), ("job/train", "team-a"), ("deployment/ml", "immich")
-# Maps each reason to the cluster, the object that is asked about, and words of the answer.
+# For each reason: the cluster, the target, and some words of the answer.
 CASES: dict[str, tuple[Callable[[], FakeApi], tuple[str, str], str]] = {
     "runs": (lambda: with_pods(pod("ml", 3000, on="k8s-node1")), ML, "on k8s-node1, gpu 0"),
     "completed": (lambda: with_pods(pod("ml", 3000, on="k8s-node1", status={"phase": "Succeeded"})), ML, "0"),

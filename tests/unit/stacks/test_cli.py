@@ -1,4 +1,4 @@
-"""The commands of `python -m stacks` run within this process."""
+"""Runs the commands of `python -m stacks` within the test's process."""
 
 import sys
 from pathlib import Path

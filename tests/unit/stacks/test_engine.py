@@ -1,4 +1,4 @@
-"""Pulumi gets flags, and an environment to run in."""
+"""Tests the flags and the environment with which Pulumi is run."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from stacks.engine import Engine, EngineError, environment, refuse_flags
 
 
 def refused(*flags: str, gated: bool = True, **environ: str) -> list[str]:
-    """Returns the beginnings of the lines with which flags are refused."""
+    """Returns the names of the refused flags."""
     try:
         refuse_flags(flags, environ, gated=gated)
     except EngineError as error:
@@ -54,7 +54,7 @@ def test_other_flags_are_pulumis(flags: tuple[str, ...]) -> None:
 
 
 def test_what_is_not_judged_may_be_done_in_part_but_not_to_another_stack() -> None:
-    """`destroy --target` is how one object is removed."""
+    """`destroy --target` is the way to remove a single object."""
     assert [flags for flags in NARROWING if refused(*flags, gated=False)] == []
     assert [flags for flags in ELSEWHERE if not refused(*flags, gated=False)] == []
 

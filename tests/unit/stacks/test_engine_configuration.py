@@ -1,4 +1,7 @@
-"""The settings from the engine are compared with the stack file. The provider's own keys are checked as well."""
+"""Tests that the settings from Pulumi's engine are compared with the stack file.
+
+The keys of the Kubernetes provider are tested too.
+"""
 
 import json
 from pathlib import Path
@@ -26,7 +29,7 @@ def test_a_scalar_from_the_engine_is_refused_as_no_map(monkeypatch: pytest.Monke
 
 
 def test_an_encrypted_value_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The value is in the engine's list of secret keys, or in the file."""
+    """The encrypted value is in the engine's list of secret keys, or in the stack file."""
     told = "^gpu-tenancy:alerts: is encrypted, but nothing here is secret; write it plainly$"
     monkeypatch.setenv("PULUMI_CONFIG_SECRET_KEYS", json.dumps(["gpu-tenancy:alerts", "other:password"]))
     config = {**as_the_engine(raw()), "gpu-tenancy:alerts": '{"namespace": "S3cret"}'}
@@ -46,7 +49,7 @@ INSTEAD = "unknown key; what is read here begins with one of gpu-tenancy, kubern
 def test_a_key_that_is_neither_ours_nor_a_providers_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The key is in the file, or only in the engine's configuration."""
+    """The unknown key is in the stack file, or only in the engine's configuration."""
     path = tmp_path / "Pulumi.x.yaml"
     path.write_text(PROD.read_text().replace("config:\n", f"config:\n  {name}: {{}}\n  kubernetes:context: x\n"))
     with pytest.raises(settings.ConfigError) as refused:
@@ -79,7 +82,7 @@ def test_a_part_without_a_value_is_refused_by_chart_and_engine_alike(
         of_the_engine(monkeypatch, {**as_the_engine(raw()), f"gpu-tenancy:{part}": ""}, tmp_path)
 
 
-# These keys of the provider do not matter to PriorityClasses.
+# The keys of the provider that have no effect on PriorityClasses.
 NOT_OF_CLASSES = {
     "enableConfigMapMutable",
     "enableSecretMutable",

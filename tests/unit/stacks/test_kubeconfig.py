@@ -1,4 +1,4 @@
-"""The settings decide which cluster a command would reach."""
+"""Tests how the settings decide which cluster a command reaches."""
 
 import os
 from pathlib import Path

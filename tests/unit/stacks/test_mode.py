@@ -1,4 +1,7 @@
-"""A stack that observes only reports what it would do. One line of the stack file makes it act."""
+"""Tests that a stack in the mode observe only reports its acts.
+
+Changing one line of the stack file makes the stack enforce.
+"""
 
 from typing import Any
 
@@ -12,7 +15,7 @@ from tests.support.given import environment, rights
 from tests.support.graphs import judge
 from tests.support.prod import Change, Raw, declared, put, raw, refusal
 
-# These are all guards except the guard of claims, because prod has no claims.
+# The protecting policies of prod. The policies for claims are missing, because prod has no claims.
 OF_PROD = {name for name in policy_names.GUARDS if "seat" not in name}
 
 

@@ -1,4 +1,7 @@
-"""Parts in files of their own are read as in the stack file, only from inside the project, each entry once."""
+"""Tests that parts of a stack are read in the same way from further files as from the stack file.
+
+The files must be in the project, and each entry in one file only.
+"""
 
 import json
 import time
@@ -15,8 +18,9 @@ from tests.support.prod import of_the_engine as load
 
 
 def write(folder: Path, *, files: Any, out: tuple[str, ...] = ("tenants", "residents"), **texts: str) -> Path:
-    """Writes prod without the parts `out`, and with the key files. `texts` maps file paths (__ for /, no .yaml) to
-    texts.
+    """Writes the stack file of prod without the parts `out` and with the key `files`.
+
+    `texts` has the text of each further file. Its keywords are paths without .yaml, with __ in place of /.
     """
     config = {name: value for name, value in raw().items() if name not in out}
     path = folder / "Pulumi.x.yaml"
@@ -29,7 +33,7 @@ def write(folder: Path, *, files: Any, out: tuple[str, ...] = ("tenants", "resid
 
 
 def split(folder: Path) -> Path:
-    """Writes prod with its tenants and residents in two files of a folder."""
+    """Writes prod with its tenants and residents in two files in one directory."""
     seats = list(raw()["residents"].items())
     texts = {
         "stacks__a": json.dumps({"tenants": raw()["tenants"], "gpu-tenancy:residents": dict(seats[:2])}),
@@ -47,7 +51,10 @@ def refused(path: Path) -> list[str]:
 
 
 def of_the_engine(monkeypatch: pytest.MonkeyPatch, path: Path, **more: Any) -> settings.StackSettings:
-    """Returns the program's settings. The engine passes on the stack file's values, and defaults."""
+    """Returns the settings as the program reads them.
+
+    Pulumi's engine passes on the values of the stack file, and defaults.
+    """
     values = {name.removeprefix(f"{PROJECT}:"): value for name, value in json.loads(path.read_text())["config"].items()}
     return load(monkeypatch, as_the_engine(values | more), path.parent)
 
@@ -69,7 +76,7 @@ def test_prod_in_files_is_prod_to_chart_and_program(
 
 @pytest.mark.no_cover
 def test_more_than_the_engine_takes_is_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files have no size limit, unlike the engine's configuration."""
+    """Further files have no size limit, unlike the configuration that Pulumi's engine passes on."""
     names = [f"tenant-{number:05}" for number in range(2000)]
     tenants = "tenants:\n" + "".join(f"  {name}: {{}}\n" for name in names)
     seats = "".join(f"  {name}: {{tenant: {name}, pool: t4, gpumem_mib: 3000}}\n" for name in names)

@@ -1,4 +1,4 @@
-"""A stack has its parts in their order, and leaves some out. tests/golden has the objects themselves."""
+"""Tests the order of a stack's parts, and stacks without some parts. The objects themselves are in tests/golden."""
 
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def reversed_maps(value: Any) -> Any:
 
 
 def test_what_is_declared_does_not_depend_on_the_order_of_the_configuration(prod: Graph) -> None:
-    """The engine sorts the maps of a configuration, and a file keeps its own order."""
+    """Pulumi's engine sorts the maps of a configuration, while a file keeps its own order."""
 
     def identified(graph: Graph) -> dict[tuple[str, str], Any]:
         return {(o["kind"], str(o["metadata"])): o for o in graph.objects()}
@@ -101,7 +101,10 @@ def test_queues_wait_for_kueues_webhooks_and_local_queues_for_their_namespaces(p
 
 
 def test_a_queue_tenants_jobs_go_before_the_queue_whose_quota_they_hold(prod: Graph) -> None:
-    """Kueue keeps a ClusterQueue while a Workload holds quota. If deleted first, the queue would block `destroy`."""
+    """Kueue does not remove a ClusterQueue while a Workload holds quota.
+
+    If the queue were deleted first, the queue would block `destroy`.
+    """
     queue = prod.one("ClusterQueue", "queues-cluster-gpu-cq")
     assert prod.depends_on(prod.one("Namespace", "team-a-namespace"), queue)
     assert not prod.depends_on(prod.one("Namespace", "frigate-namespace"), queue)
@@ -110,7 +113,8 @@ def test_a_queue_tenants_jobs_go_before_the_queue_whose_quota_they_hold(prod: Gr
 def test_pods_are_judged_by_their_namespaces_level_once_that_is_labelled(prod: Graph) -> None:
     policy = prod.one("ValidatingAdmissionPolicy", "admission-gpu-tenancy-pod-security-baseline")
     assert prod.depends_on(policy, prod.one("Namespace", "immich-namespace"))
-    assert not prod.depends_on(policy, prod.one("Namespace", "team-a-namespace"))  # which waits for Kueue
+    # the namespace of a queue tenant waits for Kueue
+    assert not prod.depends_on(policy, prod.one("Namespace", "team-a-namespace"))
 
 
 def test_agents_wait_for_their_namespace_and_the_gate_for_its_tenants(prod: Graph) -> None:
@@ -124,7 +128,7 @@ def test_agents_wait_for_their_namespace_and_the_gate_for_its_tenants(prod: Grap
 
 
 def test_every_pod_of_the_agents_is_selected_by_one_policy_that_says_who_reaches_it(prod: Graph) -> None:
-    """By its own, which comes later than the namespace's, or by that one: none is out of reach in between."""
+    """The namespace's NetworkPolicy selects a new pod until the agent's own NetworkPolicy exists."""
     by_namespace: dict[str, tuple[set[str], set[str]]] = {}
     for found in prod.all("NetworkPolicy"):
         selector = found.inputs["spec"]["podSelector"]
@@ -158,7 +162,7 @@ def test_without_the_extender_a_seats_container_asks_the_device_plugin_for_a_tur
     assert stanza["resources"] == {"limits": budget, "requests": budget}
 
 
-# Without the part, a stack lacks these components.
+# The components that are missing in a stack without each part.
 GONE = {
     "tenants": {"Tenant", "Gate", "Queues", "LocalQueues", "Memory", "Guard"},
     "priorities": {"Priorities", "Admission", "Scheduler", "Memory", "Guard"},
@@ -174,7 +178,7 @@ GONE = {
     "unbudgeted": set(),
     "memory_pools": {"Memory", "Guard"},
 }
-# These settings need the part, and are removed together with it.
+# The keys that need each part, and are removed together with the part.
 GOES_ALONG = {
     "tenants": ("residents", "on_demand", "unbudgeted", "queues", "memory_pools", "admission tenant_priorities"),
     "priorities": ("admission", "scheduler", "memory_pools"),
@@ -287,8 +291,9 @@ def test_claims_wait_for_their_tenants_namespaces(claimed: Graph) -> None:
 
 
 def test_the_quota_of_a_queue_tenant_counts_the_gpus_that_its_queues_hand_out() -> None:
-    """The Job controller replaces terminating pods at once. In the bug, six pods held the only GPU of a queue for
-    minutes.
+    """The Job controller replaces a terminating pod at once.
+
+    Before the fix, six pods held the only GPU of a queue for minutes.
     """
     change = put("queues cluster_queues gpu-cq quotas gpu-any nvidia.com/mig-1g.5gb", {"nominal": 3})
     seat = put("residents train", {"tenant": "team-b", "pool": "t4", "gpumem_mib": 500, "replicas": 2})

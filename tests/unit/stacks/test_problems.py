@@ -1,4 +1,4 @@
-"""Problems are printed in the operator's words: short values, one line each."""
+"""Tests that error messages use the operator's words, show short values, and have one line each."""
 
 from stacks import problems
 from tests.support.prod import put, refusal

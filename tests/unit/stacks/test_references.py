@@ -1,4 +1,4 @@
-"""The settings refuse unknown names, parts that need a missing part, and pools that share nodes."""
+"""Tests that the settings refuse unknown names, parts that need a missing part, and pools that share nodes."""
 
 import pytest
 
@@ -104,7 +104,7 @@ def test_caps_need_a_scheduler_and_no_claims() -> None:
 
 
 def test_a_selector_of_nothing_is_one_line() -> None:
-    """In the bug, each pool with matching nodes had a line."""
+    """Before the fix, each pool with matching nodes caused an error message."""
     assert refusal(put("pools t4 node_selector", {})) == ["gpu-tenancy:pools.t4.node_selector: must not be empty"]
 
 
@@ -263,7 +263,9 @@ def test_a_node_with_two_shared_and_two_whole_devices_is_not_supported() -> None
 
 
 def test_a_pool_of_several_devices_a_node_needs_the_scheduler() -> None:
-    """kube-scheduler only compares a budget with the sum of a node's devices. No single device may have the room."""
+    """kube-scheduler only compares a budget with the sum of a node's devices, although no single device may have enough
+    free memory.
+    """
     changes = (drop("scheduler"), put("pools t4 device_count", 2))
     assert refusal(*changes) == [
         "gpu-tenancy:scheduler: is missing though each node of pools.t4 has 2 devices: nobody would choose a device "
@@ -316,7 +318,7 @@ def test_prefixes_of_what_no_queue_covers_are_free() -> None:
 
 
 def cohort(config: Raw, *, lends: dict[str, int], borrows: int, resource: str = "nvidia.com/gpu") -> None:
-    """Returns two queues that lend each other devices of one flavor."""
+    """Returns a configuration with two queues that lend each other devices of one flavor."""
     queues = config["queues"]["cluster_queues"]
     config["pools"]["batch"]["device_count"] = 3
     config["queues"]["local_queues"]["team-b-gpu"]["cluster_queue"] = "other"
@@ -337,7 +339,8 @@ def test_nobody_borrows_more_gpumem_than_the_others_of_its_cohort_lend(
         return [line for line in found if "cohort gpus" in line]
 
     assert lines(most) == []
-    assert lines(most + 1, "nvidia.com/gpu") == []  # another stack may have a queue in the cohort that lends it
+    # another stack may have a queue in this cohort that lends the resource
+    assert lines(most + 1, "nvidia.com/gpu") == []
     assert lines(most + 1) == [
         f"{QUOTA}.{resource}.borrowing_limit: must be at most {most}, which the others of cohort gpus lend "
         f"(got {most + 1})"

@@ -1,4 +1,7 @@
-"""The files made from the settings are up to date. The JSON schema accepts prod and refuses a typing error."""
+"""Tests that the files made from the settings are up to date.
+
+Tests that the JSON schema accepts prod and refuses a typing error.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +39,7 @@ def test_the_schema_is_one() -> None:
 
 
 def parts_validator() -> Draft7Validator:
-    """An editor finds the schema of the stack file next to that of the parts."""
+    """An editor finds the schema of the stack file in the same directory as the schema of the parts."""
     whole = Resource.from_contents(schema.stack_file_schema())
     return Draft7Validator(schema.parts_file_schema(), registry=Registry().with_resource("config.schema.json", whole))
 

@@ -1,4 +1,4 @@
-"""The settings accept right values, and print an error for each wrong value."""
+"""Tests that the settings accept right values and print an error for each wrong value."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ BYPASSED = "has quotas that can be bypassed; write 0.18.6, 0.19.2 or later"
 BUDGET, TTS, QUOTAS = "residents frigate gpumem_mib", "on_demand tts window", "queues cluster_queues gpu-cq quotas"
 YTDLP_URL = "on_demand ytdlp http_json url"
 
-# Each case has a key, its wrong value, and the line about this key.
+# Each case has a key, a wrong value, and the error message of the key.
 WRONG_VALUES: list[tuple[str, object, str]] = [
     # Unknown keys.
     ("resident", {"x": {}}, "unknown key; did you mean residents?"),
@@ -75,7 +75,7 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
     ("pools", {}, "is missing; add it"),
     (BUDGET, ABSENT, "is missing; add it"),
     ("memory_pools node-4 node_selector", {}, "must not be empty"),
-    # Names that Kubernetes would refuse.
+    # Names that Kubernetes would not accept.
     ("cluster resource_domain", "Example.com", "must be a DNS name such as example.com (got 'Example.com')"),
     ("tenants team_a", {}, f"the name must be {LABEL} (got 'team_a')"),
     ("pools t4 node_selector gpu", "a/b", f"must be {LABEL_VALUE} (got 'a/b')"),
@@ -118,7 +118,7 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
     ("kueue version", "0.19.1", f"{BYPASSED} (got '0.19.1')"),
     ("kueue version", "latest", "must be a version such as 0.19.2 (got 'latest')"),
 ]
-# In these cases the line is about another key.
+# In these cases, the error message is about another key than the wrong one.
 OTHER_KEYS: list[tuple[str, object, str]] = [
     (
         "queues flavors gpu-any tolerations",
@@ -245,9 +245,9 @@ def test_all_mistakes_are_reported_at_once_also_within_one_map() -> None:
 @pytest.mark.parametrize("part", ["alerts", "kueue", "queues", "memory_pools", "admission", "unbudgeted"])
 def test_a_part_that_is_empty_counts_as_left_out(part: str) -> None:
     config = raw()
-    del config["scheduler"]  # this setting needs admission
+    del config["scheduler"]  # the setting needs admission
     if part == "admission":
-        del config["memory_pools"]  # these settings need admission
+        del config["memory_pools"]  # the settings need admission
     config[part] = {}
     emptied = settings.parse(config)
     del config[part]

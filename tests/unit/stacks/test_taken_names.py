@@ -1,4 +1,4 @@
-"""The settings refuse names that belong to Kubernetes, to the stack itself, or to another key."""
+"""Tests that the settings refuse names that Kubernetes, the stack itself or another key already uses."""
 
 import pytest
 
@@ -12,7 +12,7 @@ GROUPS = "tenants frigate groups"
 TTS = raw()["on_demand"]["tts"]
 VICTIM = raw()["memory_pools"]["node-4"]["disposable"]["agent-microvm"]
 
-# Each case has a key, a taken value, and the beginning of the line after the key.
+# Each case has a key, a name that is already in use, and the beginning of the error message after the key.
 TAKEN: list[tuple[str, object, str]] = [
     (DOMAIN, "gpu.kubernetes.io", ": kubernetes.io is Kubernetes' own; name a domain of yours"),
     (DOMAIN, "my-kubernetes.io", ": kubernetes.io is Kubernetes' own; name a domain of yours"),
@@ -54,7 +54,7 @@ FREE: list[tuple[str, object]] = [
     (EXEMPT, ["kube-system", "gpu-tenancy-system-nodes", "monitoring"]),
     (CLASSES, ["compute-domain-default-channel.nvidia.com", "rdma.nvidia.com", "nic.viktorbarzin.me"]),
     (GROUPS, {"system-admins": "edit", "team:system:a": "edit", "system:serviceaccounts:ci": "edit"}),
-    ("on_demand frigate", {**TTS, "tenant": "ytdlp"}),  # the resident of that name belongs to another tenant
+    ("on_demand frigate", {**TTS, "tenant": "ytdlp"}),  # the resident with this name belongs to another tenant
 ]
 
 
@@ -92,7 +92,10 @@ def test_namespaces_that_are_named_otherwise_are_free() -> None:
 
 
 def test_a_domain_leaves_room_for_the_driver_of_its_devices() -> None:
-    """Kubernetes accepts no ResourceSlice whose driver name exceeds 63 characters. Without slices nothing is placed."""
+    """Kubernetes refuses a ResourceSlice with a driver name of more than 63 characters.
+
+    Without ResourceSlices, our scheduler places no pod.
+    """
     longest = f"{'x' * 44}.example.com"
     assert refusal(put(DOMAIN, longest)) == []
     assert len(Names(longest).device_driver) == 63

@@ -1,4 +1,7 @@
-"""The seating chart is to scale, complete and within its width. It shows clearly where a pool is overrun."""
+"""Tests that the seating chart is to scale, complete and within its width.
+
+The chart must clearly show a pool with too many promises.
+"""
 
 import re
 from dataclasses import replace
@@ -144,7 +147,7 @@ def test_a_pool_whose_numbers_are_assumed_is_named_as_such() -> None:
 
 
 def test_the_chart_of_one_device() -> None:
-    """The test shows the picture itself. Change the picture on purpose only."""
+    """The test contains the whole expected chart. Change the expected chart only on purpose."""
     one = replace(
         ledger(T4, seat("chat", 400), seat("a-rather-long-name", 100)),
         on_demand=(OnDemand(name="night", tenant="x", pool="t4", need_mib=50),),

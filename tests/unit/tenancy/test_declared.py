@@ -1,4 +1,4 @@
-"""A pod's declared memory comes from its limits and its claims on seats."""
+"""Tests that a pod's declared memory is computed from its limits and its claims on seats."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Plain data becomes frozen dataclasses strictly, and all problems are reported at once."""
+"""Tests that JSON-like data is decoded strictly into frozen dataclasses, and that all errors are reported at once."""
 
 import enum
 from collections.abc import Mapping

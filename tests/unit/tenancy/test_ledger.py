@@ -1,4 +1,4 @@
-"""The ledger's sums are right, and the ledger survives JSON."""
+"""Tests the sums of the ledger, and that JSON preserves the ledger."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,7 @@ def test_a_ledger_survives_the_way_through_json(ledger: Ledger) -> None:
 
 @given(ledgers())
 def test_a_ledger_survives_a_reader_that_knows_only_floats(ledger: Ledger) -> None:
-    """Protobuf's Struct turns every number into a float."""
+    """The Struct of protobuf converts every number to a float."""
     assert Ledger.from_data(json.loads(json.dumps(ledger.to_data()), parse_int=float)) == ledger
 
 
@@ -162,7 +162,7 @@ claimed_pools = st.builds(
 
 @given(claimed_pools, st.lists(st.integers(1, 100_000), min_size=1, max_size=12), st.integers(0, 100_000))
 def test_claims_that_a_device_holds_leave_it_the_reserve(pool: Pool, budgets: list[int], larger_mib: int) -> None:
-    """The allocator fills a device up to all of its memory, with claims of any seats."""
+    """Kubernetes' allocator may fill a device completely with claims on any seats."""
     seats = tuple(Seat(name=f"s{n}", tenant="t", pool="p", gpumem_mib=mib) for n, mib in enumerate(budgets))
     ledger = Ledger(domain="x.y", pools=(pool,), seats=seats, claimed=ConsumableShares.MEMORY)
     device_mib, claimed, promised = pool.memory_mib + larger_mib, 0, 0

@@ -1,4 +1,6 @@
-"""Each kind of work is counted as Kueue counts it. tests/e2e/test_frameworks.py compares the counts with Kueue's."""
+"""Tests that the pods of each kind of work are counted in the same way as by Kueue. tests/e2e/test_frameworks.py
+compares these counts with Kueue's.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Quantities agree with decimal arithmetic as an independent oracle, and all spellings of a number agree."""
+"""Tests quantities against an independent computation with decimal numbers.
+
+All spellings of a number must have the same value.
+"""
 
 import math
 from decimal import Decimal, localcontext
@@ -27,11 +30,11 @@ def numbers() -> st.SearchStrategy[str]:
 
 
 def in_nano(amount: Fraction) -> Fraction:
-    """Returns the number rounded away from 0 to the finest unit of a quantity."""
+    """Returns the number, rounded up (away from 0) to the smallest unit of a quantity."""
     return Fraction(math.copysign(1, amount)) * math.ceil(abs(amount) * 10**9) / 10**9
 
 
-# Kubernetes' own code showed these cases (test_against_kubernetes.py).
+# A comparison with Kubernetes' own code found these cases (test_against_kubernetes.py).
 @pytest.mark.parametrize(
     ("text", "value"),
     [

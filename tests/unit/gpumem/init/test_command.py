@@ -1,4 +1,4 @@
-"""init writes one file, and never overwrites another."""
+"""Tests that init writes one file and never overwrites another file."""
 
 import json
 from contextlib import nullcontext

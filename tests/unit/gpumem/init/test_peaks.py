@@ -1,4 +1,7 @@
-"""A peak belongs to the workload that made the pods, by our exporter's series or by the DCGM exporter's."""
+"""Tests that a measured peak is assigned to the workload of the pods.
+
+The series come from our exporter or from the DCGM exporter.
+"""
 
 from collections.abc import Mapping
 
@@ -16,7 +19,7 @@ POD = "immich-ml-6c9f8d7b54-abcde"
 
 
 class History:
-    """Plays a Prometheus with series by metric."""
+    """Simulates a Prometheus with the given series of each metric."""
 
     def __init__(self, **series: list[tuple[Mapping[str, str], float]]) -> None:
         self._series = series

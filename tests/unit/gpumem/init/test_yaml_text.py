@@ -1,4 +1,4 @@
-"""A proposal's YAML is read back as exactly the proposal, whatever text a tenant puts into it."""
+"""Tests that the YAML of a proposal is read back unchanged, even if a tenant chose parts of the text."""
 
 from typing import Any
 

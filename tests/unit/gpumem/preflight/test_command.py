@@ -1,4 +1,4 @@
-"""preflight runs as a user types it. The tests check the exit codes, and the stack that is compared."""
+"""Tests preflight as a user runs it. The tests check the exit codes and the stack that preflight compares."""
 
 import json
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""preflight reports the obstacles to a rollout: denied pods, objects of others, and missing parts."""
+"""Tests that preflight reports the obstacles to a rollout: denied pods, objects of other owners, and missing parts."""
 
 from dataclasses import replace
 from typing import Any

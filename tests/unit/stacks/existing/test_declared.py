@@ -1,4 +1,4 @@
-"""The objects that settings name without a preview are those that the program declares."""
+"""Tests that the program declares the same objects that are found from the settings without a preview."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ def by_identity(manifests: Iterable[Mapping[str, Any]]) -> dict[Identity, dict[s
 
 
 def config(**existing: bool) -> Raw:
-    """Returns prod's configuration, with its own namespaces and classes, or with those of others."""
+    """Returns prod's configuration. The namespaces and PriorityClasses belong to the stack or to other owners."""
     found = raw()
     if existing:
         put("tenants immich", {"create_namespace": False})(found)

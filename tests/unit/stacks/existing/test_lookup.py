@@ -1,4 +1,7 @@
-"""A list of each kind is searched for objects. Kinds that the cluster lacks are not searched."""
+"""Tests that objects are found by one list request for each kind.
+
+Requests are sent only for kinds that the cluster serves.
+"""
 
 from stacks.existing.lookup import lookup
 from stacks.existing.planned import Identity

@@ -1,4 +1,7 @@
-"""A removal lists everything that it deletes. It is refused if it would delete another owner's volumes."""
+"""Tests that a removal lists everything that it would delete.
+
+The removal is refused if it would delete volumes of another owner.
+"""
 
 from typing import Any
 
@@ -71,7 +74,10 @@ FINISHED = {"conditions": [{"type": "Finished", "status": "True"}]}
 
 
 def test_jobs_that_stay_without_their_queue_are_to_end_first() -> None:
-    """Kueue keeps a queue for which quota is held. If Kueue is removed first, nothing removes its finalizers."""
+    """Kueue does not remove a queue while a Workload holds its quota.
+
+    If Kueue is removed first, no program removes the queue's finalizers.
+    """
     workloads = [
         workload("team-a", "train"),
         workload("team-a", "done", **FINISHED),
@@ -102,7 +108,7 @@ def test_namespaces_of_others_are_listed_though_they_only_lose_labels() -> None:
 
 
 def test_running_pods_that_ask_for_what_no_node_will_offer_are_listed() -> None:
-    """Before, nothing reported that such a pod waits after its next restart."""
+    """Before the fix, no message reported that such a pod waits after its next restart."""
 
     def pod(home: str, name: str, limits: dict[str, str]) -> dict[str, Any]:
         containers = [{"name": "main", "resources": {"limits": limits}}]

@@ -1,4 +1,4 @@
-"""The preview reads Pulumi's events."""
+"""Tests that the preview reads Pulumi's events."""
 
 import pytest
 

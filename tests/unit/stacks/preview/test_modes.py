@@ -1,4 +1,4 @@
-"""A preview lists the parts that begin to act, or that only observe from now on."""
+"""Tests that a preview lists the parts that begin to enforce, or only to observe."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A refused preview proposes a change that the policy pack accepts."""
+"""Tests that a refused preview proposes a change that the policy pack accepts."""
 
 from dataclasses import replace
 
@@ -37,7 +37,10 @@ def test_what_lowering_does_not_help_has_none() -> None:
 
 
 def alike(*budgets: tuple[int, int]) -> Ledger:
-    """Returns a pool of 2 nodes with 2 devices of 14,000 MiB, and seats of so many MiB and replicas."""
+    """Returns a ledger with 2 nodes of 2 devices with 14,000 MiB.
+
+    The seats have these budgets and numbers of replicas.
+    """
     pool = replace(LEDGER.pools[0], nodes=2, device_count=2, floor_mib=0)
     seats = [
         Seat(name=f"s{number}", tenant="t", pool="t4", gpumem_mib=mib, replicas=replicas)
@@ -48,7 +51,7 @@ def alike(*budgets: tuple[int, int]) -> Ledger:
 
 @pytest.mark.no_cover
 def test_of_seats_that_are_almost_alike_a_remedy_is_not_searched_for_minutes() -> None:
-    """In the bug, the search tried every amount of several seats, and counted no step."""
+    """Before the fix, the search tried every budget of several seats and did not count these tries as steps."""
     (line,) = remedies(
         alike(
             (3001, 8), (3000, 1), (3001, 8), (5000, 1), (3001, 8), (3001, 1), (5000, 8), (5000, 2), (5000, 1), (3000, 2)

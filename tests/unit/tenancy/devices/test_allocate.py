@@ -1,4 +1,4 @@
-"""A request gets its devices by record 0003's rule."""
+"""Tests that a request gets its devices by the rule of docs/records/0003."""
 
 import pytest
 from hypothesis import given

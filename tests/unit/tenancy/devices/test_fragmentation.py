@@ -1,4 +1,4 @@
-"""Stranded memory is free memory that the usual pods cannot use."""
+"""Tests the amounts of stranded memory: free memory that the usual pods cannot use."""
 
 import pytest
 from hypothesis import given
@@ -19,8 +19,7 @@ def test_memory_without_the_cpu_that_is_needed_next_to_it_is_stranded() -> None:
 
 
 def test_the_device_is_chosen_that_leaves_the_most_to_the_usual_pods() -> None:
-    """Best fit leaves 2000 on the device of 6000, where no usual pod fits any more; the other device keeps room for a
-    usual pod."""
+    """The best fit would leave 2000 MiB on the device of 6000 MiB, where no usual pod fits any more."""
     free = {0: 8000, 1: 6000}
     best, ours = best_fit(MemoryRequest(4000), free), Mix([MemoryRequest(4000)]).choice(MemoryRequest(4000), free, None)
     assert best is not None
@@ -52,8 +51,10 @@ def test_without_usual_pods_the_best_fit_is_chosen() -> None:
 
 
 def by_definition(usual: list[MemoryRequest], free: list[int], cpu: int) -> float:
-    """Returns the sum over all pods: free memory on devices too small for the pod, or all free memory if the pod
-    fits nowhere.
+    """Returns the average stranded memory of the usual pods.
+
+    A pod strands the free memory of each device with too little memory for the pod. If the pod fits nowhere, it strands
+    all free memory.
     """
     stranded = 0
     for request in usual:

@@ -1,4 +1,4 @@
-"""The chosen set is the smallest that restores the floor, compared with all sets."""
+"""Tests that the chosen set of offenders is the smallest set that restores the floor. All sets are compared."""
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
@@ -84,7 +84,7 @@ def test_the_total_of_any_other_pod_is_beyond_its_whole_budget() -> None:
 
 
 def expected(offenders: Sequence[Offender], shortfall_mib: int) -> RecycleChoice:
-    """Returns what `choose` must return, by trying every set."""
+    """Returns the expected result of `choose`, found by trying every set."""
     for size in range(1, len(offenders) + 1):
         enough = [
             chosen

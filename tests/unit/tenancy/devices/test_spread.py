@@ -1,4 +1,4 @@
-"""Placement of pods with several devices, checked against trying everything."""
+"""Tests the placement of pods with several devices against a test of all possibilities."""
 
 import pytest
 from hypothesis import given, settings
@@ -60,7 +60,7 @@ def test_three_pods_of_two_devices_do_not_fit_two_nodes_of_three_though_the_sum_
 
 
 def test_only_an_arrangement_that_was_not_found_at_first_fits() -> None:
-    """The tightest node for the first pod leaves no node with three devices for the second."""
+    """If the first pod gets the node with the least free memory, the second pod finds no node with three devices."""
     nodes = ((5, 5, 5), (5, 5))
     outcome = place_on_nodes(items(((5, 3), (5, 2))), bins(nodes))
     assert isinstance(outcome, Placement)

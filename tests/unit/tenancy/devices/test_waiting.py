@@ -1,4 +1,4 @@
-"""A waiting seat lacks the right amount of memory, in a table and by properties of any node."""
+"""Tests the MiB that a waiting seat lacks, by a table and by properties of random nodes."""
 
 from collections.abc import Mapping
 
@@ -125,7 +125,7 @@ def test_a_pool_presses_where_no_node_has_room_without_a_lack(
 def _freed(
     nodes: Mapping[str, Mapping[int, DeviceMemory]], freed: Mapping[tuple[str, int], int], asks: list[MemoryRequest]
 ) -> Mapping[tuple[str, int], int]:
-    """Returns the MiB still to free after that much was freed."""
+    """Returns the MiB that must still be freed after `freed` is free."""
     after = {
         node: {
             key: device(each.room_mib, (each.free_mib or 0) + freed.get((node, key), 0), each.floor_mib)

@@ -1,4 +1,4 @@
-"""The search lowers the fewest seats of a stack file, compared with trying every size."""
+"""Tests that the search lowers the fewest seats of a stack file. The test tries every budget."""
 
 import random
 from dataclasses import replace
@@ -27,7 +27,7 @@ def test_what_fits_lowers_nothing() -> None:
 
 def test_of_prod_the_largest_seat_gives_what_lacks_and_the_floor_stays_free() -> None:
     plan = lower(LEDGER, T4, Wanted(mib=4000))
-    assert lowered(plan) == {"llama-swap": 1524}  # 13824 MiB and not 14000, because the floor is above the reserve
+    assert lowered(plan) == {"llama-swap": 1524}  # 13824 MiB fit, not 14000, because the floor is above the reserve
     assert plan is not None
     assert plan.cost == (1, 3476)
     assert plan.proven
@@ -71,7 +71,7 @@ def test_seats_by_the_million_are_counted() -> None:
 
 
 def case(dice: random.Random) -> tuple[Ledger, Pool, Wanted | None]:
-    """Makes at most four small devices, three seats and a queue."""
+    """Draws at most four small devices, three seats and a queue."""
     memory = dice.randint(3, 7)
     reserve = dice.choice((0, 0, 1))
     pool = Pool(
@@ -103,7 +103,9 @@ def case(dice: random.Random) -> tuple[Ledger, Pool, Wanted | None]:
 
 
 def everything_tried(ledger: Ledger, pool: Pool, wanted: Wanted | None) -> tuple[int, int] | None:
-    """Returns the least cost over all sizes that pass the policy pack's sums and that find devices."""
+    """Returns the lowest cost of all budgets that satisfy the sums of the policy pack and for which a
+    placement exists.
+    """
     sizes = product(*(range(seat.gpumem_mib, 0, -1) for seat in ledger.seats))
     priced = sorted(
         (
@@ -141,7 +143,7 @@ def test_no_other_change_is_smaller(seed: int) -> None:
 
 
 def test_where_the_search_ends_before_it_finds_any_there_is_no_plan() -> None:
-    """In the bug, the search ended in a traceback."""
+    """Before the fix, the search ended in a traceback."""
     pool = replace(T4, nodes=30, device_count=4, floor_mib=0)
     seats = tuple(Seat(name=f"s{n:03}", tenant="t", pool=pool.name, gpumem_mib=7001 + n % 3) for n in range(120))
     used = {seat.name: seat.gpumem_mib - 1 for seat in seats}

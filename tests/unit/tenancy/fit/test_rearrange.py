@@ -1,4 +1,4 @@
-"""The search moves or ends the fewest pods, compared with trying everything."""
+"""Tests that the search moves or stops the fewest pods. The test tries all changes."""
 
 import random
 from dataclasses import replace
@@ -110,7 +110,7 @@ def test_of_many_new_pods_the_few_that_find_no_room_are_what_the_search_is_about
 
 
 def case(dice: random.Random) -> tuple[list[DeviceRoom], list[PlacedPod], dict[str, Budget], Wanted]:
-    """Makes at most three devices, three pods of two seats, and two new pods."""
+    """Draws at most three devices, three pods of two seats, and two new pods."""
     size = dice.randint(2, 5)
     nodes = dice.choice((("n", "n"), ("n", "n", "n"), ("n", "n", "m"), ("n", "m")))
     seats: dict[str, Budget] = {}
@@ -150,7 +150,7 @@ def case(dice: random.Random) -> tuple[list[DeviceRoom], list[PlacedPod], dict[s
 def everything_tried(
     made: list[DeviceRoom], pods: list[PlacedPod], seats: dict[str, Budget], wanted: Wanted
 ) -> tuple[int, int] | None:
-    """Returns the least cost over all places of all pods and all amounts."""
+    """Returns the lowest cost over all placements of all pods and all budgets."""
     everywhere = [index for index, device in enumerate(made) if device.open]
     ways = [
         (a, b) if wanted.count == 2 else (a,)

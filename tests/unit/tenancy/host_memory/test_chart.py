@@ -37,7 +37,7 @@ def test_what_does_not_hold_is_not_hidden() -> None:
 
 
 def test_a_peak_at_the_limit_is_said_to_be_beyond_any_victims_help() -> None:
-    """Record 0001 shows this of embeddings and ClickHouse: both request less than they use at their peaks."""
+    """In docs/records/0001, embeddings and ClickHouse both request less memory than they use at their peaks."""
     full = replace(CLICKHOUSE, peak_mib=6144, growth_mib_per_second=1)
     told = chart(replace(NODE_4, workloads=(INFERENCE, full)))
     assert "  above request   at their peaks: inference by 12288, clickhouse by 1024\n" in told
