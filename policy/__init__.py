@@ -1,2 +1,2 @@
-"""The policy pack. Its rules are pure functions of a program's resource graph. They do not depend on which program made
-the graph."""
+"""The policy pack. Its rules are pure functions of a program's resource graph. They judge the graph of any Pulumi
+program."""

@@ -1,4 +1,4 @@
-"""The findings of a rule. An object that cannot be read becomes a finding, and hides no other object."""
+"""The findings of a rule. An unreadable object becomes a finding, and the rule still judges the other objects."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from tenancy.workload import ShapeError, UnboundedError
 
 @dataclass(frozen=True)
 class Finding:
-    """Reports a mistake, its size and the key to change. `urn` is the resource to edit."""
+    """Reports a mistake, its size and the key to change. `urn` names the Pulumi resource to edit."""
 
     message: str
     urn: str | None = None
 
 
 class FindingSubject(Protocol):
-    """The object that a finding is about. The finding's message starts with the object's text."""
+    """The object that a finding is about. The finding's message starts with `str(subject)`."""
 
     @property
     def urn(self) -> str | None: ...
@@ -26,12 +26,12 @@ class FindingSubject(Protocol):
 
 S = TypeVar("S", bound=FindingSubject)
 
-# A manifest that cannot be read raises one of these errors. Any other error is a bug in a rule and ends the run.
+# An unreadable manifest raises one of these errors. Any other error is a bug in a rule, and ends the pack.
 UNREADABLE = (UnprovenError, QuantityError, ShapeError, UnboundedError)
 
 
 def each(subjects: Iterable[S], judge: Callable[[S], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yields the findings of every subject. A subject that cannot be read becomes a finding."""
+    """Yields the findings of a rule for each subject. An unreadable subject becomes a finding."""
     for subject in subjects:
         try:
             yield from judge(subject)
@@ -40,11 +40,11 @@ def each(subjects: Iterable[S], judge: Callable[[S], Iterable[Finding]]) -> Iter
 
 
 def unproven(subject: FindingSubject, error: Exception | str) -> Finding:
-    """Returns the finding that the subject cannot be proven."""
+    """Returns the finding that a subject cannot be proven."""
     return Finding(f"{subject}: cannot be proven: {error}", subject.urn)
 
 
 def folded(items: Sequence[object], shown: int = 5) -> str:
-    """Returns the first items, and the number of the items left out."""
+    """Returns a text with the first items and the number of further items."""
     more = f" and {len(items) - shown} more" if len(items) > shown else ""
     return ", ".join(map(str, items[:shown])) + more

@@ -1,5 +1,5 @@
-"""The resource graph that the rules share: the ledger, the objects by kind, and the gpumem that each workload
-requests."""
+"""The resource graph of a program, which all rules read: the ledger, the objects by kind, and the gpumem requests of
+each workload."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Request:
-    """States how many MiB of `resource` each pod of a workload requests. `seat` is the workload's own seat, if the
-    workload has one. A ResourceClaim on a seat requests the seat's whole budget."""
+    """The MiB of `resource` that each pod of a workload requests. `seat` is the workload's seat, if it has one. A pod
+    with a claim on a seat requests the seat's whole budget."""
 
     workload: Object
     pod_spec: Mapping[str, Any]
@@ -45,8 +45,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Graph:
-    """Holds the objects that a program declares. If `configured`, the pack's configuration, has a ledger or memory
-    pools, they replace those in the objects."""
+    """Holds the objects that a program declares. `configured` is the pack's configuration. A ledger or memory pools in
+    `configured` replace those of the objects."""
 
     objects: tuple[Object, ...]
     configured: Mapping[str, object] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Graph:
         return [found for kind in kinds for found in self._by_kind.get(kind, ())]
 
     def named(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
-        """Returns the object of that name. Raises UnprovenError if any name of the kind is unknown."""
+        """Returns the object with this name. Raises UnprovenError if any name of the kind is unknown."""
         if kind not in self._by_name:
             grouped: dict[str, list[Object]] = {}
             for found in self.of(kind):
@@ -69,8 +69,8 @@ class Graph:
         return next((o for o in called if namespace is None or o.namespace == namespace), None)
 
     def beside(self, found: Object, *kinds: str) -> list[Object]:
-        """Returns the objects of these kinds in the subject's namespace, and those with an unknown or unreadable
-        namespace."""
+        """Returns the objects of these kinds in the namespace of `found`. Objects with an unknown or unreadable
+        namespace are included."""
         namespace = _namespace(found)
         indexes = [self._in_namespaces(kind) for kind in kinds]
         there = [each for index in indexes for each in index.get(namespace, ())] if namespace is not None else []
@@ -117,7 +117,7 @@ class Graph:
 
     @property
     def ledger_source(self) -> str:
-        """Names the source of the ledger, for the people who read the pack's report."""
+        """Describes where the ledger comes from, for the pack's output."""
         if self.configured.get("ledger") is not None:
             stack = self.configured.get("stack")
             return f"the pack's configuration{f' (output of {stack})' if stack else ''}"
@@ -125,8 +125,8 @@ class Graph:
 
     @property
     def is_beside(self) -> bool:
-        """Returns True if the program declares no ledger, so that the pack judges the program by the platform's
-        ledger."""
+        """Returns True if the program declares no ledger. The pack then judges the program by the configured ledger of
+        the platform."""
         return self.ledger is not None and not self._config_maps(names.LEDGER)
 
     def _config_maps(self, name: str) -> list[Object]:
@@ -180,7 +180,7 @@ class Graph:
 
     @property
     def unread_requests(self) -> list[Finding]:
-        """Returns a finding for each workload whose requests cannot be read."""
+        """Returns a finding for each workload with unreadable requests."""
         return self._requests[1]
 
     def _requests_of(self, workload: Object) -> Iterator[Request]:
@@ -197,7 +197,7 @@ class Graph:
                     yield Request(workload, pod_spec, self.ledger.names.gpumem, seat.gpumem_mib, seat)
 
     def _seats_claimed(self, ledger: Ledger, namespace: str, template: str) -> list[Seat]:
-        """Returns the seats on which the ResourceClaimTemplate makes a claim for each pod."""
+        """Returns the seats that the ResourceClaimTemplate claims for each pod."""
         declared = self.named(f"ResourceClaimTemplate.{_DEVICES}", template, namespace)
         requests = maps_at(declared.manifest, "spec", "spec", "devices", "requests") if declared else ()
         classes = {text(at(request, "exactly"), "deviceClassName") for request in requests}
@@ -237,7 +237,8 @@ def _namespace(found: Object) -> str | None:
         return None
 
 
-_Read = tuple[T | None, list[Finding], list[Object]]  # the value, findings, the objects that hold it
+# the decoded value, the findings, and the objects that contain the value
+_Read = tuple[T | None, list[Finding], list[Object]]
 
 
 def _decoded(
@@ -303,18 +304,18 @@ def _difference(configured: Any, declared: Any, path: str = "") -> str:
 
 
 def runs_pods(found: Object) -> bool:
-    """Returns True if the object is of one of Kubernetes' own workload kinds. The same kind in another API group does
-    not count."""
+    """Returns True if the object is a built-in workload of Kubernetes. A kind with the same name in another API group
+    does not count."""
     return found.kind in TEMPLATES and found.group in _BUILT_IN
 
 
 def is_gpumem(resource: str) -> bool:
-    """Returns True if the resource is gpumem under any domain. Without a ledger the domain is not known."""
+    """Returns True if the resource is gpumem of any domain. Only a ledger names the domain."""
     return resource.endswith(names.GPUMEM_SUFFIX)
 
 
 def requested(pod_spec: Mapping[str, Any]) -> set[str]:
-    """Returns the names of all resources that the pod's overhead or one of the pod's containers requests."""
+    """Returns the names of all resources that the pod's containers or the pod's overhead request."""
     found = set(at(pod_spec, "overhead"))
     for container in containers_of(pod_spec):
         resources = at(container, "resources")

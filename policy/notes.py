@@ -1,5 +1,4 @@
-"""Notes that are printed after the findings: the ledger that the pack used, and the objects that the pack cannot
-judge."""
+"""Notes that the pack prints: the ledger that it used, and the objects that it cannot judge."""
 
 from collections.abc import Iterator
 
@@ -11,8 +10,8 @@ PREFIX = "gpu-tenancy"
 
 
 def notes(graph: Graph) -> Iterator[str]:
-    """Yields the lines to print. A program without Kubernetes objects gets no notes. The rules refuse unreadable
-    objects."""
+    """Yields the lines to print. A program without Kubernetes objects gets no notes. An unreadable object causes no
+    note, because the rules report it."""
     if not graph.objects:
         return
     try:

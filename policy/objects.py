@@ -12,8 +12,8 @@ __all__ = ["Object", "from_json", "text", "texts"]
 
 
 def from_json(written: str) -> Any:
-    """Decodes JSON. Raises ShapeError, also for a number of thousands of digits and for lists nested a thousand
-    deep."""
+    """Decodes JSON. Raises ShapeError for invalid JSON, for a number with thousands of digits, and for lists that are
+    nested a thousand levels deep."""
     try:
         return json.loads(written)
     except (ValueError, RecursionError) as error:
@@ -21,7 +21,7 @@ def from_json(written: str) -> Any:
 
 
 def _text_or_unknown(metadata: Mapping[str, Any], field: str, default: str) -> Any:
-    """Returns a string or an unknown value; raises ShapeError for anything else."""
+    """Returns the field if it is a string or an unknown value. Raises ShapeError for any other value."""
     value = given(metadata, field, default)
     if not is_unknown(value) and not isinstance(value, str):
         raise ShapeError(f"metadata.{field} must be a string (got {value!r})")
@@ -30,8 +30,8 @@ def _text_or_unknown(metadata: Mapping[str, Any], field: str, default: str) -> A
 
 @dataclass(frozen=True)
 class Object:
-    """Holds a resource that the program declares, with the manifest for the API. `kind` comes from the type token: a
-    `DeploymentPatch` is no Deployment. `urn` is the Pulumi resource."""
+    """Holds an object that the program declares, with its manifest for the API server. `kind` comes from Pulumi's type
+    token, so that a patch has the kind `DeploymentPatch`, not `Deployment`. `urn` names the Pulumi resource."""
 
     kind: str
     group: str
@@ -49,7 +49,7 @@ class Object:
 
     @property
     def namespace(self) -> Any:
-        """Returns the object's namespace, or the API's default namespace."""
+        """Returns the object's namespace, or `default` if the object names none."""
         return _text_or_unknown(at(self.manifest, "metadata"), "namespace", "default")
 
     @property
@@ -57,7 +57,8 @@ class Object:
         return at(self.manifest, "metadata", "labels")
 
     def __str__(self) -> str:
-        """Names the object in messages, also if a part of the name is unknown: `Deployment immich/immich-ml`."""
+        """Returns the object's name for messages, also if a part of the name is unknown: `Deployment
+        immich/immich-ml`."""
         metadata = self.manifest.get("metadata")
         parts = [metadata.get(part) for part in ("namespace", "name")] if type(metadata) is dict else []
         known = [str(part) for part in parts if not is_unknown(part) and part]

@@ -1,6 +1,7 @@
-"""The pack as Pulumi sees it: one mandatory stack policy.
+"""The policy pack for Pulumi: one mandatory stack policy that runs all rules.
 
-One, because the SDK reads the whole graph again for every stack policy, which costs more than all rules together.
+The pack has only one stack policy, because the SDK reads the whole graph again for each stack policy. This takes longer
+than all rules together.
 """
 
 from collections.abc import Callable, Mapping
@@ -58,7 +59,8 @@ def _print(line: str) -> None:
 
 
 def judge(graph: Graph, configured: Mapping[str, object], say: Callable[[str], None], refuse: ReportViolation) -> None:
-    """Refuses the update for each mandatory finding, and prints notes and advisory findings."""
+    """Reports each mandatory finding as a violation, which refuses the update. Prints the notes and the advisory
+    findings."""
     try:
         levels = enforcement.enforcement(configured, [rule.id for rule in RULES])
     except DecodeError as error:

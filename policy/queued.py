@@ -1,6 +1,7 @@
-"""Judges work that Kueue queues: Jobs, JobSets, Ray clusters and the other kinds of the stack's frameworks.
+"""Judges the objects that Kueue queues: Jobs, JobSets, Ray clusters and the other kinds of the stack's frameworks.
 
-Work that its queue could never admit waits without an end, and nothing else reports it before it is submitted.
+If a queue can never admit an object, the object would stay pending. Only this module reports such an object before it
+is submitted.
 """
 
 import math
@@ -23,14 +24,14 @@ from tenancy.workload import ShapeError, at, given, maps_at
 
 CLUSTER_QUEUE, LOCAL_QUEUE = f"ClusterQueue.{KUEUE}", f"LocalQueue.{KUEUE}"
 PRIORITY = f"WorkloadPriorityClass.{KUEUE}"
-_CONFIGURATION = "kueue-manager-config"  # the ConfigMap of Kueue's own manifests
-_LONGEST = 2**16  # characters of Kueue's configuration; its chart's own has 3000
-# The default of our own Kueue, if its configuration is not in the graph.
+_CONFIGURATION = "kueue-manager-config"  # the suffix of the ConfigMap in Kueue's release manifests
+_LONGEST = 2**16  # the most characters of Kueue's configuration that are read; the chart's default has 3000
+# The default of the Kueue that the stack installs, if the graph has no configuration of Kueue.
 _UNCOUNTED = ("cpu", "memory", "ephemeral-storage")
 
 
 def starts(graph: Graph, work: Object) -> Iterator[Finding]:
-    """Yields the reasons why Kueue would never start the work."""
+    """Yields the reasons why Kueue would never start the object."""
     framework = framework_in(graph.ledger, work)
     if framework is None:
         return
@@ -47,7 +48,8 @@ def starts(graph: Graph, work: Object) -> Iterator[Finding]:
 
 
 def _is_held_back(graph: Graph, work: Object, framework: FrameworkName) -> Iterator[Finding]:
-    """Reports work without a queue and without GPUs. The rule on admission reports work with GPUs."""
+    """Reports an object of a queue tenant without a queue and without GPUs. The rule `admission` reports such an object
+    with GPUs."""
     ledger = graph.ledger
     if ledger is None or ledger.admission is None or "admission" in ledger.observes:
         return
@@ -65,7 +67,8 @@ def _uses_gpus(ledger: Ledger, pods: PodSet) -> bool:
 
 
 def _sets(work: Object, framework: FrameworkName) -> list[PodSet]:
-    """Returns the pods with which Kueue starts the work. An annotation allows fewer pods than a Job's parallelism."""
+    """Returns the pod sets with which Kueue starts the object. By an annotation, Kueue may start a Job with fewer pods
+    than its parallelism."""
     manifest = job_of(work)
     sets = pod_sets(manifest, framework)
     fewest = text(at(manifest, "metadata", "annotations"), names.KUEUE_FEWEST_PODS)
@@ -94,7 +97,8 @@ def _of_graph(graph: Graph, work: Object, queue: Object, sets: Sequence[PodSet])
 
 
 def _of_ledger(ledger: Ledger, work: Object, name: str, framework: FrameworkName) -> Iterator[Finding]:
-    """Judges work for a queue that is in the ledger and not in the graph. An older ledger holds no queues."""
+    """Judges an object for a queue that is in the ledger and not in the graph. A ledger of an older version has no
+    queues."""
     queues = {queue.name: queue.queue for queue in ledger.local_queues if queue.tenant == work.namespace}
     if queues and name not in queues:
         yield Finding(
@@ -114,7 +118,8 @@ def _of_ledger(ledger: Ledger, work: Object, name: str, framework: FrameworkName
 def _is_within_reach(
     work: Object, sets: Sequence[PodSet], queue: str, resource: str, most: Sequence[float]
 ) -> Iterator[Finding]:
-    """Kueue admits work whole. Each pod set gets one flavor; `most` has the most of each."""
+    """Reports an object that asks for more than its queue can ever hand out. Kueue admits an object as a whole, and
+    gives each pod set one flavor. `most` holds the maximum of each flavor."""
     asked = {each.name: each.request(resource) for each in sets}
     if sum(asked.values()) <= sum(most, 0) and max(asked.values()) <= max(most, default=0):
         return
@@ -135,7 +140,7 @@ def _resources(sets: Sequence[PodSet]) -> list[str]:
 
 
 def quotas_of(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields the quotas of a resource, each with its flavor."""
+    """Yields the quotas of a resource, each with the name of its flavor."""
     for group in maps_at(queue.manifest, "spec", "resourceGroups"):
         for flavor in maps_at(group, "flavors"):
             for quota in maps_at(flavor, "resources"):
@@ -144,8 +149,8 @@ def quotas_of(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, 
 
 
 def _most(queue: Object, quota: Mapping[str, Any]) -> float:
-    """Returns the most that the queue may hand out of a quota. A queue in a cohort without a borrowing limit is
-    unbounded."""
+    """Returns the most that the queue may hand out of a quota. In a cohort, a quota without a borrowing limit has no
+    maximum."""
     spec = at(queue.manifest, "spec")
     in_cohort = bool(text(spec, "cohortName") or text(spec, "cohort"))  # v1beta2, v1beta1
     borrowing = given(quota, "borrowingLimit", None)
@@ -155,7 +160,8 @@ def _most(queue: Object, quota: Mapping[str, Any]) -> float:
 
 
 def _uncounted(graph: Graph) -> list[str]:
-    """Returns the excludeResourcePrefixes of the Kueue in the graph, from a Helm release or a ConfigMap."""
+    """Returns excludeResourcePrefixes from Kueue's configuration, which is in a Helm release or a ConfigMap of the
+    graph."""
     for configuration in _configurations(graph):
         return texts(
             at({"configuration": _from_yaml(configuration)}, "configuration", "resources"), "excludeResourcePrefixes"
@@ -183,7 +189,8 @@ def _configurations(graph: Graph) -> Iterator[str]:
 
 
 def has_a_class(graph: Graph, work: Object) -> Iterator[Finding]:
-    """Reports work with an undeclared WorkloadPriorityClass. Kueue ignores such work, so it would never start."""
+    """Reports an object with an undeclared WorkloadPriorityClass. Kueue ignores such an object, so it would never
+    start."""
     if framework_in(graph.ledger, work) is None:
         return
     called = text(at(job_of(work), "metadata", "labels"), names.KUEUE_PRIORITY_LABEL)

@@ -1,6 +1,6 @@
-"""A rule with examples of mistakes that the rule refuses.
+"""Rules, and examples of mistakes that the rules refuse.
 
-docs/reference/policy-rules.md and the tests are generated from the examples.
+docs/reference/policy-rules.md shows the examples, and the tests run them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,31 +10,32 @@ from typing import Any
 from policy.finding import Finding
 from policy.graph import Graph
 
-# Most examples change the container of this resident in the small program.
+# Most examples change this resident's container in a small test program.
 A_RESIDENT = "Deployment llama-swap/llama-swap"
 MAIN = "spec.template.spec.containers.0"
 
 
 @dataclass(frozen=True)
 class Example:
-    """Describes a mistake that breaks the rule and no other rule, and what to write instead.
+    """Describes a mistake that breaks one rule and no other, and the correction.
 
-    `key` is in prod's stack file if `of` is None. A string in `of` names an object of a small program by kind and name,
-    or JSON in a ConfigMap (`ConfigMap NAMESPACE/NAME: FILE`). A map in `of` is one more object.
+    If `of` is None, `key` is a key of prod's stack file. If `of` is a string, it names an object of a small test
+    program by kind and name, or a ConfigMap's JSON (`ConfigMap NAMESPACE/NAME: FILE`). If `of` is a map, it is an
+    additional object of that program.
     """
 
-    key: str = ""  # with dots; numbers are positions in lists. Empty if the object itself is the mistake
+    key: str = ""  # the path with dots; a number is a position in a list; empty if the whole object is the mistake
     wrong: Any = None
     right: Any = None
     of: str | Mapping[str, Any] | None = None
-    given: Mapping[str, Any] = field(default_factory=dict)  # other keys of the stack file
-    instead: str = ""  # words that replace `right` on the page
-    is_beside: bool = False  # a consumer's program, judged by the platform's ledger
+    given: Mapping[str, Any] = field(default_factory=dict)  # other keys of the stack file that the example sets
+    instead: str = ""  # text that the page shows instead of `right`
+    is_beside: bool = False  # True for another program, which the pack judges by the platform's ledger
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Wraps a pure function from the graph to findings. The messages of the findings start with `id`."""
+    """A rule: a pure function from the graph to findings. The messages of its findings start with `id`."""
 
     id: str
     examples: tuple[Example, ...]
@@ -42,28 +43,28 @@ class Rule:
 
     @property
     def description(self) -> str:
-        """Returns the first paragraph of the function's docstring. The sentence is true of every graph that passes the
-        rule."""
+        """Returns the first paragraph of the function's docstring. It describes every graph that passes the rule."""
         return " ".join((self.check.__doc__ or "").partition("\n\n")[0].split())
 
 
 def rule(name: str, *examples: Example) -> Callable[[Callable[[Graph], Iterable[Finding]]], Rule]:
-    """Makes a rule of the function. The pack runs every rule in the modules of policy/rules."""
+    """Returns a decorator that turns a function into a rule. The pack runs every rule in the modules of
+    policy/rules."""
     return lambda check: Rule(name, examples, check)
 
 
 def an_object(api_version: str, kind: str, name: str, namespace: str | None = None, **body: Any) -> dict[str, Any]:
-    """Makes an object for an example."""
+    """Returns the manifest of an object for an example."""
     metadata = {"name": name} | ({} if namespace is None else {"namespace": namespace})
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
 
 
 def a_deployment(name: str, namespace: str, **pod_spec: Any) -> dict[str, Any]:
-    """Makes a Deployment for an example. MAIN is the Deployment's container."""
+    """Returns a Deployment for an example. MAIN is the path of its container."""
     spec = {"containers": [{"name": "main", "image": "ghcr.io/a/b:1.2.3"}], **pod_spec}
     return an_object("apps/v1", "Deployment", name, namespace, spec={"template": {"spec": spec}})
 
 
 def memory(request: str, limit: str) -> dict[str, dict[str, str]]:
-    """Returns the resources of a container that requests host memory."""
+    """Returns the `resources` of a container with this request and limit of host memory."""
     return {"requests": {"memory": request}, "limits": {"memory": limit}}

@@ -1,4 +1,4 @@
-"""Values that a preview cannot know. Their type makes sure that no rule overlooks an unknown value."""
+"""Values that a preview cannot know. They have a type of their own, so that no rule overlooks an unknown value."""
 
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -9,14 +9,14 @@ class UnprovenError(Exception):
 
 
 def unknown(key: str) -> str:
-    """Returns the message for an unknown value. Most unknown values are another resource's output, although the program
-    knows the value."""
+    """Returns the message for an unknown value. Usually, the program uses another resource's output although it knows
+    the value."""
     return f"{key} is unknown until the update; write its value in the program, not another resource's output"
 
 
 class Unknown:
-    """Stands for the unknown value at `path`. Code may store the object and pass it on. Every use that needs the value
-    raises UnprovenError: a comparison, a truth test, a loop, a lookup, isinstance."""
+    """An unknown value at `path`. Code may store it and pass it on. Every use that needs the value raises
+    UnprovenError, for example a comparison, a truth test, a loop, a lookup or isinstance."""
 
     __slots__ = ("path",)
 
@@ -36,7 +36,7 @@ class Unknown:
 
 
 def is_unknown(value: object) -> bool:
-    """Returns True if the value is unknown. No other question about an unknown value has an answer."""
+    """Returns True if the value is unknown. Only this function may test a value that is possibly unknown."""
     return type(value) is Unknown
 
 

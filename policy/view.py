@@ -1,4 +1,5 @@
-"""Turns the SDK's view of the stack into plain objects. Unknown values stay unknown: reading one raises an error."""
+"""Turns the SDK's view of the stack into plain objects. Unknown values become `Unknown`, which raises an error when
+code uses the value."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -16,7 +17,7 @@ _PREFIX = "kubernetes:"
 
 
 def objects_of(resources: Iterable[PolicyResource]) -> tuple[Object, ...]:
-    """Returns every resource of the kubernetes package, and each item of a List as an object of its own."""
+    """Returns every resource of the Kubernetes provider as an object, and each item of a List as one object."""
     return tuple(
         object_
         for resource in resources
@@ -26,8 +27,8 @@ def objects_of(resources: Iterable[PolicyResource]) -> tuple[Object, ...]:
 
 
 def _objects(resource: PolicyResource) -> Iterator[Object]:
-    """Yields the objects of a resource. Type tokens are `kubernetes:<group>/<version>:<Kind>`; the nameless group is
-    `core`."""
+    """Yields the objects of a resource. A type token is `kubernetes:<group>/<version>:<Kind>`, with `core` for the
+    group without a name."""
     _, module, kind = resource.resource_type.split(":")
     api_version = module.removeprefix("core/")
     props = plain(resource.props)

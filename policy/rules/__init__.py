@@ -1,5 +1,5 @@
-"""Collects the rules of all modules in this package. Rules on the ledger come first; the other modules follow by
-name."""
+"""Collects the rules of all modules in this package. The rules of ledger.py run first, and the other modules follow in
+the order of their names."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from policy.graph import Graph
 from policy.rule import Rule
 
 _FIRST = "ledger"
-_LONGEST = 2000  # characters of a message
-_MOST = 50  # findings of a rule that are listed
+_LONGEST = 2000  # the most characters of a message
+_MOST = 50  # the most findings of a rule that are printed
 
 
 def _rules() -> Iterator[Rule]:
@@ -27,7 +27,7 @@ RULES = tuple(_rules())
 
 @dataclass(frozen=True)
 class Violation:
-    """Holds a finding of a rule, as Pulumi shows the finding to the operator."""
+    """A finding with its rule, as Pulumi shows it to the operator."""
 
     rule: Rule
     finding: Finding
@@ -41,8 +41,7 @@ class Violation:
 
 
 def violations(graph: Graph, without: Collection[str] = ()) -> Iterator[Violation]:
-    """Yields the first findings of each rule, and the number of the findings left out. Rules in `without` do not
-    run."""
+    """Yields the first findings of each rule, and the number of its further findings. Rules in `without` do not run."""
     for rule in (rule for rule in RULES if rule.id not in without):
         found = _found(rule, graph)
         yield from islice(found, _MOST)
@@ -54,5 +53,5 @@ def _found(rule: Rule, graph: Graph) -> Iterator[Violation]:
     try:
         for finding in rule.check(graph):
             yield Violation(rule, finding)
-    except UNREADABLE as error:  # All objects of the rule share the same unknown value.
+    except UNREADABLE as error:  # A value that the rule needs for all objects is unknown.
         yield Violation(rule, Finding(f"cannot be proven: {error}"))

@@ -1,4 +1,4 @@
-"""The rule over every pod: a preview refuses the pods that the cluster's admission policies would deny."""
+"""The rule on admission: a preview refuses the pods that the cluster's admission policies would deny."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,18 +15,19 @@ from tenancy.ledger import Ledger
 from tenancy.reach import DEVICE_PATHS
 from tenancy.workload import at, pod_template
 
-# The rule on seats reports pods that ask for gpumem without permission.
+# The rule `seats` reports pods that ask for gpumem without a seat.
 _SAID_BY_SEATS = (policy_names.GPU_TENANTS, policy_names.QUEUED_PODS)
 
 
 @rule("admission", Example(f"{MAIN}.securityContext", {"privileged": True}, {"privileged": False}, of=A_RESIDENT))
 def admitted(graph: Graph) -> Iterator[Finding]:
-    """Admission would accept every pod that the program declares, and no object bypasses admission."""
+    """The admission policies would accept every pod that the program declares. No object that the program declares
+    bypasses admission."""
     ledger = graph.ledger
     if ledger is None:
-        return  # The rule on the ledger reports a missing ledger.
+        return  # The rule `ledger` reports a missing ledger.
     if "admission" in ledger.observes and graph.is_beside:
-        return  # The cluster admits these pods, with a warning.
+        return  # While admission observes, the cluster accepts such pods with a warning.
     handlers, unread = _handlers(graph), {finding.urn for finding in graph.unread_requests}
     readable = (workload for workload in graph.workloads if workload.urn not in unread)
     yield from each(readable, lambda workload: _judge(graph, ledger, handlers, workload))
@@ -40,7 +41,7 @@ def _handlers(graph: Graph) -> Mapping[str, str]:
 
 
 def _handler(found: Object) -> Any:
-    """Keeps an unknown handler, so that only the pods of that class cannot be proven."""
+    """Returns the handler, which may be unknown. So only the pods of this RuntimeClass cannot be proven."""
     handler = found.manifest.get("handler")
     return handler if is_unknown(handler) else text(found.manifest, "handler")
 
@@ -64,7 +65,8 @@ def _is_ours(graph: Graph, workload: Object, refusal: Refusal) -> bool:
 
 
 def _environment(ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Reports a key that envFrom would put over the device plugin's variable."""
+    """Reports a ConfigMap or Secret with the key NVIDIA_VISIBLE_DEVICES. By envFrom, this key would override the device
+    plugin's variable."""
     keys = {key for part in ("data", "stringData") for key in _keys(found.manifest.get(part))}
     if names.VISIBLE_DEVICES not in keys or found.namespace in ledger.exempt_namespaces:
         return
@@ -75,7 +77,8 @@ def _environment(ledger: Ledger, found: Object) -> Iterator[Finding]:
 
 
 def _volume(ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Judges the volumes in a pod's spec, like Pod Security. The volumes behind volume claims are not judged."""
+    """Reports a PersistentVolume with a host path that gives access to a GPU. Pod Security judges the volumes in a
+    pod's spec only, not the volumes of its PersistentVolumeClaims."""
     spec = at(found.manifest, "spec")
     path = text(at(spec, "hostPath"), "path") or text(at(spec, "local"), "path")
     is_everything = bool(path) and not path.strip("/.")
@@ -86,5 +89,6 @@ def _volume(ledger: Ledger, found: Object) -> Iterator[Finding]:
 
 
 def _keys(data: Any) -> list[str]:
-    """Returns the known keys. A Secret may be unknown as a whole; admission judges the Secret when it is created."""
+    """Returns the known keys. The data of a Secret may be unknown as a whole. Admission then judges the Secret when it
+    is created."""
     return [] if is_unknown(data) or not isinstance(data, Mapping) else list(data)

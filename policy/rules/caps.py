@@ -1,4 +1,4 @@
-"""The rule over the driver's caps: a pool declares which nodes can enforce caps, and no pod sets its own cap."""
+"""The rule on the driver's caps: a pool's nodes can enforce caps, and no pod sets its own cap."""
 
 from collections.abc import Iterator
 
@@ -14,8 +14,8 @@ from tenancy.workload import at, containers_of, maps_at, pod_template
 
 # The first driver with limits in NVML, and the first container toolkit with a CDI hook that sets them.
 _DRIVER, _TOOLKIT = "615", "1.20.1"
-_LONGEST = 10  # digits of a part of a version
-# By GPU feature discovery and NVIDIA's MIG manager.
+_LONGEST = 10  # more digits than any part of a version has
+# GPU feature discovery and NVIDIA's MIG manager set these labels.
 _MIG_LABEL, _MIG_OFF = "nvidia.com/mig.config", "all-disabled"
 _PRODUCT_LABEL, _MIG_PRODUCT = "nvidia.com/gpu.product", "-MIG-"
 
@@ -30,7 +30,8 @@ _PRODUCT_LABEL, _MIG_PRODUCT = "nvidia.com/gpu.product", "-MIG-"
     ),
 )
 def caps(graph: Graph) -> Iterator[Finding]:
-    """A pool with enforce: driver declares nodes that can enforce caps, and no workload sets its own cap."""
+    """In a pool with enforce: driver, the declared versions and labels show nodes that can enforce caps. No workload
+    sets its own cap."""
     if graph.ledger is None:
         return
     for pool in graph.ledger.pools:
@@ -43,7 +44,8 @@ def caps(graph: Graph) -> Iterator[Finding]:
 
 
 def _uncapped(ledger: Ledger, pool: Pool) -> Iterator[str]:
-    """Admission gives containers their caps, and changes no pod while it observes."""
+    """Reports enforce: driver while admission observes. Admission sets the caps of containers, but changes no pod while
+    it observes."""
     if pool.caps and "admission" in ledger.observes:
         yield "enforce: driver while admission observes, so that no pod gets its cap; write admission.mode: enforce"
 
@@ -72,12 +74,12 @@ def _problems(pool: Pool) -> Iterator[str]:
 
 
 def _parts(version: str) -> tuple[int, ...]:
-    """Returns the parts of a version as numbers. A part that is not a number, or is very long, counts as 0."""
+    """Returns the parts of a version as numbers. A part counts as 0 if it is very long or no number."""
     return tuple(int(part) if part.isdecimal() and len(part) < _LONGEST else 0 for part in version.split("."))
 
 
 def _own_caps(workload: Object) -> Iterator[Finding]:
-    """Judges every container, with a budget or without, as admission does."""
+    """Reports each container that sets its own cap, with or without a budget, like the admission policy."""
     for container in containers_of(at(pod_template(workload.manifest) or {}, "spec")):
         own = sorted({text(variable, "name") for variable in maps_at(container, "env")} & set(VARIABLES))
         if own:

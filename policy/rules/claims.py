@@ -1,4 +1,4 @@
-"""The rule over claims on seats."""
+"""The rule on claims."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ _REQUEST = {"name": "gpumem", "exactly": {"deviceClassName": "frigate.gpumem.vik
     ),
 )
 def claims(graph: Graph) -> Iterator[Finding]:
-    """A claim on a seat is its tenant's, and within the seat's MiB."""
+    """A seat is claimed only in its tenant's namespace, and by no more MiB than the seat has."""
     ledger = graph.ledger
     if ledger is None:
         return
@@ -62,8 +62,8 @@ def _claim(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, spec: Mappi
 
 
 def _of_another_driver(ledger: Ledger, claim: Object, device_class: str) -> Iterator[Finding]:
-    """Returns True for a claim on another driver's devices, which is not counted. Only the settings of admission list
-    the classes that give no GPU."""
+    """Reports a claim on devices of another driver, because no budget counts it. Classes in admission.device_classes
+    are allowed, because they give no GPU."""
     terms = ledger.admission
     if terms is None or not device_class or device_class.endswith(ledger.names.device_class("")):
         return
@@ -108,8 +108,8 @@ def _exactly(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, asked: Ma
 
 
 def _on_its_pool(ledger: Ledger, request: Request) -> Iterator[Finding]:
-    """Reports a pod without the pool's nodeSelector. A claimed device does not name its pool, so the nodeSelector
-    must."""
+    """Reports a pod without the pool's nodeSelector. A claimed device does not show its pool, so the nodeSelector must
+    name it."""
     pool = ledger.pool(request.seat.pool) if request.seat else None
     selected = at(request.pod_spec, "nodeSelector")
     if pool is None or not maps_at(request.pod_spec, "resourceClaims"):

@@ -1,5 +1,5 @@
-"""Rules over custom kinds, charts and patches. Their requests are counted; an object whose requests cannot be counted
-is refused. The rules do not search text inside these objects (docs/adr/0032)."""
+"""Rules on custom kinds, charts and patches. The rules count the requests of these objects, and refuse an object with
+requests that cannot be counted. They do not search in text inside these objects (docs/adr/0032)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,25 +17,25 @@ from tenancy.names import Names
 from tenancy.podsets import pod_sets
 from tenancy.workload import TEMPLATES, at, pod_template
 
-# Components that render other objects. While their input is unknown, those objects are not in the graph.
+# Components that render other objects. While the input of a component is unknown, its objects are not in the graph.
 _RENDERERS = {"ConfigFile", "ConfigGroup", "Chart", "Directory"}
-# The API's own groups with a dot in their name. None of their kinds runs pods.
+# Kubernetes' own API groups with a dot in their name. None of their kinds runs pods.
 _BUILT_IN = {
     *("admissionregistration", "apiextensions", "authentication", "authorization", "certificates", "coordination"),
     *("discovery", "events", "flowcontrol.apiserver", "internal.apiserver", "networking", "node"),
     *("rbac.authorization", "resource", "scheduling", "storage", "storagemigration"),
 }
-# Rules read the whole object of these kinds; a Patch shows a part.
+# Rules need the whole object of these kinds, but a Patch shows only a part.
 _ROLES = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
 _READ_WHOLE = {*TEMPLATES, "ResourceQuota", "ClusterQueue", "Cohort", *_ROLES}
-# Fields of a workload outside the tenants: those that a rule reads as a whole, and those that the proof of host memory
-# reads.
+# The fields that rules read in workloads outside of the tenants' namespaces: for the rule `images`, and for the proof
+# of host memory.
 _READ_OF_ANY = {"image"}
 _READ_FOR_HOST_MEMORY = {"resources", "limits", "requests", "nodeSelector", "affinity"}
-# Another program makes the objects of these kinds. The graph holds only the values for that program.
+# Objects of these kinds make another program create objects. The graph contains only the values for that program.
 _OPAQUE = ("Release.helm.sh", "Application.argoproj.io", "ApplicationSet.argoproj.io", "HelmChart.helm.cattle.io")
 _OPAQUE_GROUPS = ("helm.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io")
-# Custom kinds keep their pods under these fields. An unknown value there may hide a request.
+# Custom kinds declare their pods in these fields. An unknown value in such a field may hide a request.
 _STRUCTURE = {"spec", "template", "containers", "initContainers", "resources", "limits", "requests", "values"}
 _PODS_FIELDS = {*_STRUCTURE, "replicas", "parallelism"} - {"spec"}
 _GPUS = (reach.GPU_RESOURCES, reach.CLAIMED_RESOURCES)
@@ -59,17 +59,18 @@ _POD = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"vikto
     ),
     Example(
         of=an_object("argoproj.io/v1alpha1", "Rollout", "x", "immich", spec={"template": _POD}),
-        instead="a Deployment, which can be counted",
+        instead="a Deployment, because the pack can count its requests",
     ),
 )
 def judgeable(graph: Graph) -> Iterator[Finding]:
-    """Gpumem is requested in a form that can be counted."""
+    """Every object requests gpumem only in fields that the policy pack can count."""
     yield from graph.unread_requests
     yield from each((o for o in graph.objects if not runs_pods(o)), lambda found: _judgeable(graph, found))
 
 
 def opaque(graph: Graph) -> list[Object]:
-    """Returns objects with pods that only admission sees, except those of the platform's own Kueue."""
+    """Returns the objects with pods that are not in the graph, except the platform's release of Kueue. Only admission
+    can judge such pods."""
     known = names.KUEUE if graph.ledger_objects else None
     unseen = (o for o in graph.objects if o.qualified_kind in _OPAQUE or o.group in _OPAQUE_GROUPS)
     return [o for o in unseen if is_unknown(name := o.manifest.get("name")) or name != known or known is None]
@@ -91,19 +92,19 @@ def _judgeable(graph: Graph, found: Object) -> Iterator[Finding]:
 
 
 def _is_unrendered(found: Object) -> bool:
-    """Returns True if the input is unknown. `resources`, which holds the rendered objects, is always partly unknown
-    until the update."""
+    """Returns True if the component's input is unknown. The output `resources` is always partly unknown until the
+    update, and does not count."""
     return is_unknown(found.manifest.get("resources")) or _input(found) != _ITS_INPUT
 
 
 def _input(found: Object) -> str:
-    """Returns the path of the input's unknown key, if the graph shows the key."""
+    """Returns the path of an unknown key of the input, or `its input` if the graph shows no unknown key."""
     given = {key: value for key, value in found.manifest.items() if key != "resources"}
     return next(unknowns(given), _ITS_INPUT)
 
 
 def _must_be_whole(graph: Graph, changed: str, patch: Object) -> bool:
-    """Returns True if rules read the whole object that the patch changes."""
+    """Returns True if a rule needs the whole object that the patch changes."""
     ledger = graph.ledger
     if changed in TEMPLATES and ledger is not None and not _is_a_tenants(ledger, patch):
         read = _READ_OF_ANY | (_READ_FOR_HOST_MEMORY if graph.host_memory else set())
@@ -137,8 +138,8 @@ def _refused(found: Object, judge: PodJudge) -> Iterator[Finding]:
 
 
 def _is_in_a_namespace(found: Object) -> bool:
-    """Returns False for objects of the whole cluster, such as a NodePool. A release without a namespace is in
-    `default`."""
+    """Returns True for an object in a namespace, and False for a cluster-scoped object such as a NodePool. A Helm
+    release without a namespace is in `default`."""
     return "namespace" in at(found.manifest, "metadata") or found.qualified_kind == "Release.helm.sh"
 
 
@@ -157,8 +158,8 @@ def _is_a_tenants(ledger: Ledger | None, found: Object) -> bool:
 
 
 def _names_gpumem(value: Any, field: str = "") -> bool:
-    """Returns True if any map in the value has a gpumem key. An unknown value under a field of _STRUCTURE raises
-    UnprovenError."""
+    """Returns True if a map in the value has a gpumem key. Raises UnprovenError for an unknown value in a field of
+    _STRUCTURE."""
     if is_unknown(value):
         return field in _STRUCTURE and bool(value)
     if isinstance(value, dict):
@@ -167,8 +168,8 @@ def _names_gpumem(value: Any, field: str = "") -> bool:
 
 
 def _runs_another(graph: Graph, found: Object) -> str | None:
-    """Returns the workload that a Rollout runs by reference, if the workload's pods reach a GPU or are not in the
-    graph."""
+    """Returns the workload to which a Rollout refers, if the workload's pods reach a GPU or if the workload is not in
+    the graph."""
     spec = found.manifest.get("spec")
     if is_unknown(spec) or not isinstance(spec, Mapping) or spec.get("workloadRef") is None:
         return None
@@ -184,7 +185,7 @@ def _runs_another(graph: Graph, found: Object) -> str | None:
 
 
 def _lands_in(found: Object) -> Any:
-    """Returns the namespace of the objects that the custom resource makes."""
+    """Returns the namespace in which the custom resource's controller creates its objects."""
     if found.qualified_kind == "Release.helm.sh":
         return text(found.manifest, "namespace") or "default"
     spec = found.manifest.get("spec")
@@ -194,7 +195,7 @@ def _lands_in(found: Object) -> Any:
 
 
 def _pod_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns all requests of a custom resource, as if one pod had them."""
+    """Returns a pod's spec with all requests of a custom resource, as if one pod had them."""
     pod: dict[str, Any] = {"containers": [], "volumes": []}
     for field, value in _fields(dict(manifest)):
         container: dict[str, Any] = {"name": "of its pods"}

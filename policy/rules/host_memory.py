@@ -1,5 +1,5 @@
-"""Rules over the memory pools. The kernel and the kubelet must kill a disposable pod first, and that must free enough
-memory."""
+"""Rules on the memory pools. The kernel and the kubelet must end a disposable pod before any other pod. This must free
+enough host memory."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -32,17 +32,18 @@ _ON_NODE_4 = {"nodeSelector": {names.LABEL_HOSTNAME: "node-4"}, "priorityClassNa
     "memory-pools",
     Example(
         of=an_object("v1", "ConfigMap", names.HOST_MEMORY_POOLS, "other", data={}),
-        instead="nothing: the platform declares its memory pools",
+        instead="nothing: only the platform's program declares memory pools",
     ),
 )
 def readable(graph: Graph) -> Iterator[Finding]:
-    """The memory pools can be read, and are declared once."""
+    """The program declares its memory pools at most once, and they are readable."""
     yield from graph.host_memory_problems
 
 
 @rule("memory-requests", Example("memory_pools.node-4.workloads.inference.request_mib", 4096, 8192))
 def requests(graph: Graph) -> Iterator[Finding]:
-    """The requests of a memory pool fit one of its nodes, and each covers the workload's steady state."""
+    """The memory requests of a memory pool's workloads fit together on one of its nodes. Each workload requests at
+    least its steady_mib."""
     for pool in _pools(graph):
         requested = requested_mib(pool)
         if requested > pool.allocatable_mib:
@@ -62,7 +63,7 @@ def requests(graph: Graph) -> Iterator[Finding]:
 
 @rule("memory-limits", Example("memory_pools.node-4.workloads.inference.limit_mib", 65_536, 32_768))
 def limits(graph: Graph) -> Iterator[Finding]:
-    """No workload of a memory pool may hold more than a node of it offers."""
+    """No workload of a memory pool has a memory limit above the allocatable host memory of a node."""
     for pool in _pools(graph):
         for workload in pool.workloads:
             if workload.limit_mib > pool.allocatable_mib:
@@ -76,7 +77,8 @@ def limits(graph: Graph) -> Iterator[Finding]:
 
 @rule("memory-victim", Example("memory_pools.node-4.disposable.agent-microvm.pods_least", 0, 1))
 def victim(graph: Graph) -> Iterator[Finding]:
-    """Every oversubscribed memory pool has a victim that requests less than every workload and less than it holds."""
+    """Every oversubscribed memory pool has a disposable workload that always runs a pod. Each disposable pod requests
+    less host memory than it always uses, and less than every protected workload requests."""
     for pool in _pools(graph):
         wrong = [disposable for disposable in pool.disposable if not _is_cheap(pool, disposable)]
         for disposable in wrong:
@@ -100,7 +102,8 @@ def victim(graph: Graph) -> Iterator[Finding]:
 
 @rule("memory-oom", Example("memory_pools.node-4.guard", False, True))
 def oom(graph: Graph) -> Iterator[Finding]:
-    """If a node of a memory pool runs out of memory, the kernel kills a victim before any workload."""
+    """If a node of a memory pool runs out of host memory, the kernel kills a disposable pod before any protected
+    pod."""
     for pool in _proven(graph):
         found = exposures(pool)
         if pool.guard or pool.eviction_threshold_mib < needed_threshold_mib(pool):
@@ -133,12 +136,13 @@ def _exposed(pool: HostMemoryPool, exposure: Exposure) -> str:
     Example("memory_pools.node-4.disposable.agent-microvm.priority", "homelab-critical", "homelab-disposable"),
 )
 def eviction(graph: Graph) -> Iterator[Finding]:
-    """Under memory pressure the kubelet evicts a victim before any workload of the pool."""
+    """If a node of a memory pool is short of host memory, the kubelet evicts a disposable pod before any protected
+    pod."""
     for pool in _proven(graph):
         values = {m.priority: value_of(graph, m.priority) for m in pool.members}
         known = {name: value for name, value in values.items() if value is not None}
         if len(known) < len(values):
-            continue  # The rule on the pools reports a missing class.
+            continue  # Another rule reports a missing class.
         together: dict[tuple[str, str], list[str]] = {}
         for found in outranked(pool, known):
             together.setdefault((found.moment, found.workload.priority), []).append(found.workload.name)
@@ -165,7 +169,8 @@ def eviction(graph: Graph) -> Iterator[Finding]:
     ),
 )
 def peaks(graph: Graph) -> Iterator[Finding]:
-    """With every victim gone, a memory pool has room for any two of its workloads' peaks at once."""
+    """After all disposable pods have ended, a node of a memory pool has enough host memory for the peaks of any two
+    workloads at once."""
     for pool in _pools(graph):
         short = [burst for burst in bursts(pool) if burst.short_mib]
         if short:
@@ -189,7 +194,8 @@ def peaks(graph: Graph) -> Iterator[Finding]:
     ),
 )
 def workloads(graph: Graph) -> Iterator[Finding]:
-    """A workload of a memory pool has the class, nodes, request and limit that the pool declares."""
+    """The pods of a memory pool's workload have the PriorityClass, nodeSelector, memory request and memory limit that
+    the pool declares."""
     declared = {(m.tenant, m.name): (p, m) for p in _pools(graph) for m in p.members}
     if declared:
         yield from each(graph.workloads, lambda workload: _workload(declared, workload))
@@ -238,12 +244,13 @@ def _pools(graph: Graph) -> tuple[HostMemoryPool, ...]:
 
 
 def _proven(graph: Graph) -> list[HostMemoryPool]:
-    """Returns the pools that pass the rule on victims."""
+    """Returns the pools that pass the rule `memory-victim`."""
     return [pool for pool in _pools(graph) if victims(pool) and all(_is_cheap(pool, d) for d in pool.disposable)]
 
 
 def _is_cheap(pool: HostMemoryPool, disposable: Disposable) -> bool:
-    """Returns True if the disposable workload requests less than it always holds, and less than any workload."""
+    """Returns True if the disposable workload requests less host memory than it always uses, and less than any
+    protected workload requests."""
     smallest_mib = min((w.request_mib for w in pool.workloads), default=disposable.request_mib + 1)
     return disposable.request_mib < min(disposable.resident_least_mib, smallest_mib)
 
@@ -254,7 +261,7 @@ def _key(pool: HostMemoryPool, member: Workload | Disposable) -> str:
 
 
 def _both(mib: int) -> str:
-    """Formats MiB for a key, followed by the GiB: 19989 (19.5Gi)."""
+    """Formats a number of MiB with its value in GiB, such as 19989 (19.5Gi)."""
     return f"{mib} ({_gib(mib)})"
 
 

@@ -1,4 +1,5 @@
-"""Rules over a memory pool's nodes: the GPU seats of the pool's workloads, and pods that the pool does not declare."""
+"""Rules on the nodes of a memory pool: the GPU seats of the pool's workloads, and pods that the pool does not
+declare."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,8 @@ _STAMPS = "MutatingAdmissionPolicy.admissionregistration.k8s.io"
 
 @rule("memory-gpu", Example("admission.tenant_priorities.inference", "tier-2-gpu", "homelab-critical"))
 def gpu_seats(graph: Graph) -> Iterator[Finding]:
-    """A workload with a GPU seat fits the nodes and the class of its memory pool."""
+    """If a workload of a memory pool has a GPU seat, a node can belong to both of its pools. Admission sets the
+    PriorityClass that the memory pool declares."""
     for pool in graph.host_memory.pools if graph.host_memory else ():
         for workload in pool.workloads:
             if graph.ledger is not None and workload.name in {s.name for s in graph.ledger.seats_of(workload.tenant)}:
@@ -56,7 +58,7 @@ def _stamp(policy: Object, workload: Workload) -> Iterator[Finding]:
 
 
 def _selects(policy: Object, namespace: str) -> bool:
-    """Returns True unless the policy's namespaceSelector excludes the namespace of that name."""
+    """Returns True if the policy's namespaceSelector selects the namespace with this name."""
     for expression in maps_at(policy.manifest, "spec", "matchConstraints", "namespaceSelector", "matchExpressions"):
         if text(expression, "key") == names.LABEL_NAMESPACE:
             operator, among = text(expression, "operator"), namespace in texts(expression, "values")
@@ -70,17 +72,18 @@ def _selects(policy: Object, namespace: str) -> bool:
     Example(f"{MAIN}.resources", memory("1Gi", "2Gi"), memory("1Gi", "1Gi"), of=a_deployment("web", "web")),
 )
 def strangers(graph: Graph) -> Iterator[Finding]:
-    """A workload outside the memory pool that may exceed its memory request must not run on the pool's nodes.
+    """On the nodes of a memory pool, only the pool's workloads may use more host memory than they request.
 
-    If it exceeds its request by more than a victim holds, the kernel kills it first. A pod that requests nothing is
-    killed early, like a victim.
+    If a pod exceeds its request by more than a disposable pod uses, the kernel kills it before the disposable pod. A
+    pod without a request may run there, because the kernel kills it early, like a disposable pod.
     """
     pools = [pool for pool in (graph.host_memory.pools if graph.host_memory else ()) if victims(pool)]
     yield from each(graph.workloads if pools else (), lambda workload: _stranger(graph, pools, workload))
 
 
 def _labels(pool: HostMemoryPool, ledger: Ledger | None) -> Mapping[str, str]:
-    """Returns the known labels of the pool's nodes. A node chosen by hostname also has the labels of its GPU pool."""
+    """Returns the known labels of the pool's nodes. A node that the pool selects by hostname also has the labels of its
+    GPU pool."""
     host = pool.node_selector.get(names.LABEL_HOSTNAME)
     known = dict(pool.node_selector)
     for gpus in ledger.pools if ledger is not None and host is not None else ():
@@ -94,7 +97,7 @@ def _stranger(graph: Graph, pools: Sequence[HostMemoryPool], workload: Object) -
     called = (workload.name, text(at(template, "metadata", "labels"), names.LABEL_NAME))
     pod_spec = at(template, "spec")
     if any((m.tenant, m.name) == (workload.namespace, name) for p in pools for m in p.members for name in called):
-        return  # The rule on the workloads of memory pools reports this pod.
+        return  # The rule `memory-workloads` judges this pod.
     beyond_mib = _beyond_mib(pod_spec)
     for pool in pools:
         least = max(victims(pool), key=lambda d: d.resident_least_mib)
@@ -112,8 +115,8 @@ def _stranger(graph: Graph, pools: Sequence[HostMemoryPool], workload: Object) -
 
 
 def _beyond_mib(pod_spec: Mapping[str, Any]) -> int | None:
-    """Returns how far a container may exceed its memory request, in MiB. Returns None for a container without a limit.
-    A container counts as one process, because the kernel ranks processes."""
+    """Returns the most MiB by which a container of the pod may exceed its memory request. Returns None if a container
+    with a request has no limit. A container counts as one process, because the kernel ranks processes."""
     most = 0
     for resources in (at(container, "resources") for container in containers_of(pod_spec)):
         limit = given(at(resources, "limits"), "memory", None)

@@ -1,4 +1,4 @@
-"""Rules over the ledger alone. They compare the promises with the memory of the devices."""
+"""Rules on the ledger, which compare the promises with the memory of the devices."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,9 +15,9 @@ from tenancy.ledger import GATE_MARGIN_MIB, Ledger, Pool, Seat, SeveralPoolsErro
 from tenancy.quantity import whole
 from tenancy.workload import at, given, pod_template
 
-_MOST_PLACED = 4000  # The largest number of seats for which the rule tries different orders.
+_MOST_PLACED = 4000  # The largest number of seats for which the rule searches for a placement.
 _WITH_RESERVE = ", each with its part of the reserve, as it is claimed"
-_MOST_NAMED = 8  # The number of seats that a message names.
+_MOST_NAMED = 8  # The most seats that a message names.
 
 
 _NODE = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
@@ -29,11 +29,11 @@ _BIG = {"tenant": "immich", "pool": "t4"}
     "ledger",
     Example(
         of=an_object("v1", "ConfigMap", names.LEDGER, "other", data={}),
-        instead="nothing: the platform's ledger rules, and another program is given it as configuration",
+        instead="nothing: only the platform declares a ledger, and other programs get it as configuration",
     ),
 )
 def readable(graph: Graph) -> Iterator[Finding]:
-    """The ledger is readable, and workloads reach a GPU only in a program with a ledger."""
+    """The ledger is readable. Workloads reach a GPU only if there is a ledger."""
     yield from graph.ledger_problems
     if graph.ledger is None and not graph.ledger_problems:
         asking = {id(request.workload) for request in graph.requests}
@@ -56,7 +56,7 @@ def _no_ledger(workload: Object) -> Finding:
 
 @rule("budgets", Example("residents.llama-swap.gpumem_mib", 7000, 5000))
 def budgets(graph: Graph) -> Iterator[Finding]:
-    """The sum of the promises on a pool is at most its advertised memory."""
+    """The sum of all promises on a pool is at most the pool's advertised memory."""
     yield from _said(graph, sums.budgets)
 
 
@@ -76,7 +76,7 @@ def _said(graph: Graph, lines: Callable[[Ledger], Iterable[str]]) -> Iterator[Fi
     ),
 )
 def physical(graph: Graph) -> Iterator[Finding]:
-    """A pool advertises at most the memory of its devices without the reserve, and at most the memory that Nodes in the
+    """A pool advertises at most the memory of its devices minus the reserve. It declares no more than the Nodes in the
     graph show."""
     ledger = graph.ledger
     if ledger is None:
@@ -113,7 +113,8 @@ def _node(ledger: Ledger, node: Object) -> Iterator[Finding]:
 
 @rule("full-seats", Example("unbudgeted.android-emulator.measured_mib", 911, 910))
 def full_pools(graph: Graph) -> Iterator[Finding]:
-    """With every seat full, a device has room for its driver, for unbudgeted workloads, and for the floor."""
+    """If every pod with a seat uses its whole budget, each device still has enough memory for the driver, the
+    unbudgeted workloads and the floor."""
     yield from _said(graph, sums.full_pools)
 
 
@@ -122,7 +123,8 @@ def full_pools(graph: Graph) -> Iterator[Finding]:
     Example("residents.big.replicas", 2, 1, given=_TWO_DEVICES | {"residents.big": _BIG | {"gpumem_mib": 7300}}),
 )
 def placement(graph: Graph) -> Iterator[Finding]:
-    """All seats of a pool fit on its devices at once, each pod on one device, or on several devices of one node."""
+    """All seats of a pool fit on its devices at the same time. Each pod is on one device, or on several devices of one
+    node."""
     ledger = graph.ledger
     if ledger is None:
         return
@@ -131,9 +133,9 @@ def placement(graph: Graph) -> Iterator[Finding]:
         room_mib = ledger.device_room_mib(pool)
         fits_in_sum = sum(seat.total_mib for seat in seats) <= pool.advertised_mib
         if not seats or not fits_in_sum or any(_is_too_large(seat, pool) for seat in seats):
-            continue  # The rules on budgets and on single devices report this pool.
+            continue  # The rules `budgets` and `seat-size` report this pool.
         if ledger.claimed is ConsumableShares.DISABLED:
-            continue  # The rule on claims counts the devices of this pool.
+            continue  # The rule `claims` counts the devices of this pool.
         requests: Counter[tuple[int, int]] = Counter()
         for seat in seats:
             requests[ledger.taken_mib(seat), seat.devices_per_pod] += max(seat.replicas, 0)
@@ -175,7 +177,7 @@ def _is_too_large(seat: Seat, pool: Pool) -> bool:
 
 
 def _counted(items: Sequence[Item]) -> str:
-    """Lists the first few items with their numbers, for instance `llama-swap 7000, frigate 2000 x 3`."""
+    """Formats the first items with their sizes and numbers, such as `llama-swap 7000, frigate 2000 x 3`."""
     counts = Counter(items)
     shown = [f"{i.name} {i.amount}{f' x {n}' if n > 1 else ''}" for i, n in list(counts.items())[:_MOST_NAMED]]
     more = len(counts) - len(shown)
@@ -184,13 +186,14 @@ def _counted(items: Sequence[Item]) -> str:
 
 @rule("seat-size", Example("residents.big.gpumem_mib", 14100, 100, given=_TWO_DEVICES | {"residents.big": _BIG}))
 def seats_on_a_device(graph: Graph) -> Iterator[Finding]:
-    """No seat is larger than one device of its pool, or has more devices than a node."""
+    """No seat has more MiB than a device of its pool, or more devices than a node of its pool."""
     yield from _said(graph, sums.seat_sizes)
 
 
 @rule("on-demand", Example("on_demand.tts.need_mib", 14_000, 2048))
 def on_demand(graph: Graph) -> Iterator[Finding]:
-    """An empty device has room for each on-demand workload; otherwise its gate never opens."""
+    """An unused device of the pool has enough memory to start each on-demand workload. Otherwise, the workload's gate
+    would never open."""
     yield from _said(graph, _gates_that_stay_shut)
 
 

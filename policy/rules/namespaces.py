@@ -1,4 +1,4 @@
-"""The rule over namespaces: a tenant's namespace enforces its Pod Security level, and only listed namespaces are
+"""The rule on namespaces: a tenant's namespace enforces its Pod Security level, and only listed namespaces are
 exempt."""
 
 from collections.abc import Iterator
@@ -16,10 +16,11 @@ from tenancy.names import EXEMPT, EXEMPT_VALUE, POD_SECURITY_ENFORCE
     Example("metadata.labels", {}, {POD_SECURITY_ENFORCE: "baseline"}, of=an_object("v1", "Namespace", "immich")),
 )
 def namespaces(graph: Graph) -> Iterator[Finding]:
-    """A tenant's namespace enforces its level of Pod Security, and only listed namespaces are exempt from admission."""
+    """Each tenant's namespace enforces the tenant's Pod Security level. Only namespaces in admission.exempt_namespaces
+    are exempt from admission."""
     ledger = graph.ledger
     if ledger is None:
-        return  # The rule on the ledger reports a missing ledger.
+        return  # The rule `ledger` reports a missing ledger.
     levels = {tenant.name: tenant for tenant in ledger.tenants}
     for kind in ("Namespace", "NamespacePatch"):
         yield from each(graph.of(kind), lambda found: _judge(ledger, levels.get(found.name), found))

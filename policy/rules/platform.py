@@ -1,4 +1,4 @@
-"""The rule over other programs than the platform's: they change none of the platform's objects."""
+"""The rule on other programs: they change none of the platform's objects."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -31,7 +31,7 @@ _NVIDIAS_DRIVER = "gpu.nvidia.com"
     ),
 )
 def platform(graph: Graph) -> Iterator[Finding]:
-    """Other programs do not change the platform's classes, quotas, queues and nodes."""
+    """A program other than the platform's changes no PriorityClass, quota, queue or node of the platform."""
     ledger = graph.ledger
     if ledger is None or not graph.is_beside:
         return
@@ -40,7 +40,8 @@ def platform(graph: Graph) -> Iterator[Finding]:
 
 
 def is_taken(graph: Graph, found: Object) -> bool:
-    """Returns True if a quota or queue has the name of one of the platform's. Only this rule reports such an object."""
+    """Returns True if a quota or queue has the same name as one of the platform's. Only the rule `platform` reports
+    such an object."""
     ledger = graph.ledger
     if ledger is None or not graph.is_beside:
         return False
@@ -64,7 +65,7 @@ def _priority_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Fin
         yield _own(found)
         return
     if is_unknown(given(found.manifest, "value", 0)):
-        return  # The rule on priorities reports this class.
+        return  # The rule `priorities` reports this class.
     value, most = whole(given(found.manifest, "value", 0)), terms.gpu_priority_value
     preempts = given(found.manifest, "preemptionPolicy", "PreemptLowerPriority") != "Never"
     if most is not None and value > most and preempts:
@@ -77,7 +78,7 @@ def _priority_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Fin
 
 
 def _workload_priority_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Reports a class that changes the order of the platform's queues."""
+    """Reports a WorkloadPriorityClass that would change the order of Jobs in the platform's queues."""
     ours = ledger.workload_priorities
     if found.name in ours:
         yield _own(found)
@@ -95,7 +96,7 @@ def _taken(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
 
 
 def _limit_range(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Reports a LimitRange with a GPU resource: a LimitRange gives every container a request or demands one
+    """Reports a LimitRange with a GPU resource, because it would give a GPU request to every container or require one
     (docs/adr/0006)."""
     limits = [at(limit, part) for limit in maps_at(found.manifest, "spec", "limits") for part in _OF_A_LIMIT]
     limited = sorted({resource for limit in limits for resource in limit})
@@ -118,7 +119,7 @@ def _limit_range(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
 
 
 def _runtime_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Reports a change to NVIDIA's RuntimeClass, because the handler of the class makes a device visible to a
+    """Reports a RuntimeClass `nvidia` with another handler. Only NVIDIA's handler makes a device visible to a
     container."""
     if found.name != names.GPU_RUNTIME_CLASS:
         return
@@ -160,7 +161,7 @@ def _local_queue(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
         return
     spec = at(found.manifest, "spec")
     if is_unknown(spec.get("clusterQueue")):
-        return  # The rule on the coverage of queues reports this queue.
+        return  # The rule `queue-coverage` reports this queue.
     queue = text(spec, "clusterQueue")
     given_to = sorted({each.tenant for each in ledger.local_queues if each.queue == queue})
     is_ours = queue in {quota.holder for quota in ledger.quotas}
@@ -176,7 +177,8 @@ def _local_queue(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
 
 
 def _node(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Reports a change to a node. Labels decide a node's pool, and its status decides the advertised memory."""
+    """Reports a change of a node's labels or status. Labels decide the node's pool, and the status contains the
+    advertised memory."""
     labels = at(found.manifest, "metadata", "labels")
     pools = sorted({key for pool in ledger.pools for key in pool.node_selector} & {*labels})
     changed = f"label {pools[0]}" if pools else "status" if "status" in found.manifest else ""

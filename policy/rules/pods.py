@@ -1,4 +1,4 @@
-"""Rules over pod templates: the pods of our agents are hardened, and every image is pinned."""
+"""Rules on pod templates: the pods of our agents are hardened, and every image is pinned."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +24,8 @@ class _Need:
     capabilities: frozenset[str] = frozenset()
 
 
-# NVML names processes by the host's numbers; the guard lowers the oom_score_adj of the host's processes.
+# NVML reports the host's process IDs, so the exporter needs them. The guard lowers the oom_score_adj of the host's
+# processes.
 _NEEDS: Mapping[str, _Need] = {
     names.EXPORTER: _Need(host_pid=True, host_paths=frozenset({names.CGROUPS})),
     names.GUARD: _Need(host_pid=True, capabilities=frozenset({"SYS_RESOURCE", "DAC_OVERRIDE"})),
@@ -41,7 +42,7 @@ _NEEDS: Mapping[str, _Need] = {
     ),
 )
 def hardened(graph: Graph) -> Iterator[Finding]:
-    """Our agents' pods have only the privileges that they need."""
+    """The pods of the platform's agents have only the privileges that they need."""
     reads_caps = graph.ledger is not None and any(pool.caps for pool in graph.ledger.pools)
     yield from each(graph.workloads, lambda workload: _ours(workload, reads_caps=reads_caps))
 
@@ -107,7 +108,7 @@ def _container_problems(pod_spec: Mapping[str, Any], container: Mapping[str, Any
 
 
 def _run_problems(workload: Object) -> Iterator[str]:
-    """Reports a run without a deadline, and a run that would delay the next run if its node dies."""
+    """Reports a Job without a deadline, and a CronJob with a run that could delay the next run."""
     if workload.kind not in ("Job", "CronJob"):
         return
     job = at(workload.manifest, "spec")
@@ -121,14 +122,15 @@ def _run_problems(workload: Object) -> Iterator[str]:
 
 @rule("images", Example(f"{MAIN}.image", "ghcr.io/a/b:latest", "ghcr.io/a/b:1.2.3", of=A_RESIDENT))
 def images(graph: Graph) -> Iterator[Finding]:
-    """Every image is pinned, by a digest or by a full version, so that the judged image is the one that runs."""
+    """Every image is pinned by a digest or a full version. So the cluster runs the same image that the policy pack has
+    judged."""
     unpinned: dict[str, list[Object]] = {}
     yield from each(graph.workloads, lambda workload: _images(unpinned, workload))
     yield from (_unpinned(image, users) for image, users in unpinned.items())
 
 
 def _images(unpinned: dict[str, list[Object]], workload: Object) -> Iterator[Finding]:
-    """Maps each unpinned image to the objects that use it, because each image is one finding."""
+    """Maps each unpinned image to the objects that use it. Each image becomes one finding."""
     for container in containers_of(at(pod_template(workload.manifest) or {}, "spec")):
         image = text(container, "image")
         users = unpinned.setdefault(image, []) if not is_pinned(image) else []

@@ -1,4 +1,4 @@
-"""Rules over PriorityClasses, and over the classes that admission policies write into pods."""
+"""Rules on PriorityClasses, and on the classes that admission policies set in pods."""
 
 import re
 from collections.abc import Iterator
@@ -12,12 +12,13 @@ from tenancy.quantity import whole
 from tenancy.workload import at, given, maps_at, pod_template
 
 CLASS = "PriorityClass.scheduling.k8s.io"
-# A class that existed before the stack keeps its values (`create: false`).
+# With `create: false`, the class existed before the stack, and keeps its values.
 FOUND_CLASS = CLASS.replace(".", "Patch.", 1)
 _POLICY = "MutatingAdmissionPolicy.admissionregistration.k8s.io"
 _HIGHEST = 1_000_000_000  # Kubernetes reserves all higher values for its own classes (pkg/apis/scheduling/types.go).
 _SYSTEM = "system-"
-# A literal class in CEL: JSON Patch (path, then value) or an apply configuration (priorityClassName: "...").
+# The name of a PriorityClass in CEL, in either form: JSON Patch (path, then value) or an apply configuration
+# (priorityClassName: "...").
 _STAMPED = re.compile(r"""priorityClassName['"]?\s*[:,]\s*(?:value\s*:\s*)?(?:"([^"]+)"|'([^']+)')""")
 
 
@@ -27,7 +28,8 @@ _STAMPED = re.compile(r"""priorityClassName['"]?\s*[:,]\s*(?:value\s*:\s*)?(?:"(
     Example("priorities.homelab-disposable.preemption_policy", "PreemptLowerPriority", "Never"),
 )
 def priorities(graph: Graph) -> Iterator[Finding]:
-    """PriorityClasses agree with each other, and each class that pods and admission policies name is declared."""
+    """The PriorityClasses do not contradict each other. The program declares each class that its pods and its admission
+    policies name."""
     yield from each((*graph.of(CLASS), *graph.of(FOUND_CLASS)), _values)
     yield from each(graph.of(CLASS)[1:], lambda later: _one_default(graph, later))
     yield from each(graph.of(_POLICY), lambda policy: _stamps(graph, policy))
@@ -53,7 +55,7 @@ def _one_default(graph: Graph, later: Object) -> Iterator[Finding]:
 
 
 def stamped_class(policy: Object) -> str | None:
-    """Returns the PriorityClass that a policy writes into pods, or None if the policy writes none."""
+    """Returns the PriorityClass that a policy sets in pods, or None if the policy sets none."""
     for mutation in maps_at(policy.manifest, "spec", "mutations"):
         for form in ("jsonPatch", "applyConfiguration"):
             found = _STAMPED.search(text(at(mutation, form), "expression"))
@@ -63,7 +65,8 @@ def stamped_class(policy: Object) -> str | None:
 
 
 def _stamps(graph: Graph, policy: Object) -> Iterator[Finding]:
-    """An exception for a tenant stamps a class below the general one, so that its pods are evicted first."""
+    """Reports a policy that sets a tenant's PriorityClass which is not below gpu_priority. Pods of such a tenant must
+    be evicted first."""
     stamped = stamped_class(policy)
     if stamped is None:
         return
@@ -82,15 +85,15 @@ def _stamps(graph: Graph, policy: Object) -> Iterator[Finding]:
 
 
 def _names_a_class(graph: Graph, workload: Object) -> Iterator[Finding]:
-    """Judges names only if the program declares the ledger, and so the platform's classes. Other programs use those
-    classes."""
+    """Reports a workload with an undeclared PriorityClass, if the program declares the ledger. Other programs may use
+    the platform's classes without declaring them."""
     named = text(at(pod_template(workload.manifest) or {}, "spec"), "priorityClassName")
     if graph.ledger_objects and named and not named.startswith(_SYSTEM) and value_of(graph, named) is None:
         yield _undeclared(workload, named)
 
 
 def value_of(graph: Graph, name: str) -> int | None:
-    """Returns the value of the PriorityClass of that name, or None if the graph has no such class."""
+    """Returns the value of the PriorityClass with this name, or None if the graph has no such class."""
     found = graph.named(CLASS, name) or graph.named(FOUND_CLASS, name)
     return None if found is None else whole(given(found.manifest, "value", 0))
 

@@ -21,7 +21,8 @@ COHORT, FLAVOR = f"Cohort.{KUEUE}", f"ResourceFlavor.{KUEUE}"
 
 @rule("gpu-quota", Example("queues.cluster_queues.gpu-cq.quotas.gpu-any", {GPU: {"nominal": 2}}, {GPU: {"nominal": 1}}))
 def gpu_quota(graph: Graph) -> Iterator[Finding]:
-    """Queues hand out at most the physical GPUs of a pool, counting nominal quotas and borrowing together."""
+    """The nominal quotas of all queues of a pool together are at most its number of GPUs. No queue can hand out more
+    GPUs than its pool has, borrowed GPUs included."""
     ledger = graph.ledger
     if ledger is None:
         return
@@ -31,7 +32,7 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
     for queue in graph.of(CLUSTER_QUEUE, COHORT):
         try:
             if is_taken(graph, queue):
-                continue  # The rule on the platform's own objects reports this queue.
+                continue  # The rule `platform` reports this queue.
             yield from _of_memory(ledger, queue)
             for flavor, quota in quotas_of(queue, GPU):
                 pool = ledger.pool(flavors.get(flavor, ""))
@@ -51,7 +52,7 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
 
 
 def _nominal_of_others(graph: Graph, ledger: Ledger) -> dict[str, int]:
-    """Maps each pool to the quota of the queues that are in the ledger and not in the graph."""
+    """Maps each pool to the nominal GPU quota of the queues that are in the ledger and not in the graph."""
     nominal: dict[str, int] = defaultdict(int)
     declared = {_holder(queue) for queue in graph.of(CLUSTER_QUEUE, COHORT)}
     for entry in ledger.quotas if not graph.ledger_objects else ():
@@ -61,13 +62,13 @@ def _nominal_of_others(graph: Graph, ledger: Ledger) -> dict[str, int]:
 
 
 def _holder(queue: Object) -> str:
-    """Returns the holder's name in the ledger's quotas."""
+    """Returns the name by which the ledger's quotas call this queue or cohort."""
     return f"cohort {queue.name}" if queue.qualified_kind == COHORT else queue.name
 
 
 def _of_memory(ledger: Ledger, queue: Object) -> Iterator[Finding]:
-    """Reports gpumem in a quota outside the ledger. Only the ledger's queues hand out gpumem, and the ledger adds their
-    gpumem to the seats."""
+    """Reports a queue with more gpumem than the ledger promises to the queue. The ledger adds the gpumem of queues to
+    the seats."""
     for resource in (ledger.names.gpumem, ledger.names.gpu_count):
         for flavor, quota in quotas_of(queue, resource):
             held = (_holder(queue), flavor, resource)
@@ -83,7 +84,8 @@ def _of_memory(ledger: Ledger, queue: Object) -> Iterator[Finding]:
 
 
 def _promised(graph: Graph, ledger: Ledger) -> Iterator[Finding]:
-    """Judges the ledger's entries one by one, and then the sum of the queues that the graph does not hold."""
+    """Judges each quota in the ledger, except the quotas of queues in the graph. If the program declares the ledger,
+    also judges the sum of the quotas."""
     declared = {_holder(queue) for queue in graph.of(CLUSTER_QUEUE, COHORT)}
     lines = sums.gpu_quotas(ledger, but=declared, together=bool(graph.ledger_objects))
     yield from (Finding(line) for line in lines)
@@ -94,8 +96,8 @@ def _promised(graph: Graph, ledger: Ledger) -> Iterator[Finding]:
     Example(f"{MAIN}.resources.limits", {GPU: "1", "example.com/fpga": "1"}, {GPU: "1"}, of="Job team-a/train"),
 )
 def coverage(graph: Graph) -> Iterator[Finding]:
-    """A ClusterQueue covers every resource that its tenants' Jobs may ask for; otherwise Kueue would never admit
-    them."""
+    """A ClusterQueue has quota for every resource that its tenants' Jobs ask for. Otherwise, Kueue would never admit
+    such a Job."""
     ledger = graph.ledger
     for queue in sorted({quota.queue for quota in ledger.quotas if not quota.cohort}) if ledger else ():
         yield from _covers_its_pools(ledger, queue) if ledger else ()
@@ -153,7 +155,7 @@ def _leads_somewhere(graph: Graph, queue: Object) -> Iterator[Finding]:
     ),
 )
 def namespace_selector(graph: Graph) -> Iterator[Finding]:
-    """A ClusterQueue selects namespaces: null selects none."""
+    """Every ClusterQueue has a namespaceSelector, because without one it would admit no Job."""
     yield from each(graph.of(CLUSTER_QUEUE), _namespace_selector)
 
 
@@ -166,7 +168,8 @@ def _namespace_selector(queue: Object) -> Iterator[Finding]:
 
 @rule("preemption", Example("queues.cluster_queues.gpu-cq.preemption.within_cluster_queue", "Never", "LowerPriority"))
 def preemption(graph: Graph) -> Iterator[Finding]:
-    """With several WorkloadPriorityClasses a queue preempts within itself, and Jobs name declared ones."""
+    """If there are several WorkloadPriorityClasses, a Job may preempt Jobs of its own ClusterQueue. Each Job names a
+    declared WorkloadPriorityClass, or none."""
     classes = graph.of(PRIORITY)
     if len(classes) > 1:
         yield from each(graph.of(CLUSTER_QUEUE), lambda queue: _preempts(queue, len(classes)))
@@ -193,7 +196,8 @@ def _preempts(queue: Object, classes: int) -> Iterator[Finding]:
     ),
 )
 def flavors(graph: Graph) -> Iterator[Finding]:
-    """A queue tries several flavors only if they share more than one GPU, and each flavor exists."""
+    """A ClusterQueue names only declared flavors. It has several flavors only if their pools have more than one GPU
+    together."""
     yield from each(graph.of(CLUSTER_QUEUE), lambda queue: _flavors(graph, queue))
 
 

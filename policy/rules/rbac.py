@@ -1,5 +1,4 @@
-"""The rule over roles: each agent has only the listed rights, and only trusted accounts may write the objects in
-KEPT_BY."""
+"""The rule on roles: each agent has only the rights in ALLOWED, and only trusted accounts have rights in KEPT_BY."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,15 +37,17 @@ _OWN = "resourceNames"
 _OF_AGENTS = ("ConfigMap", "Lease.coordination.k8s.io", "Secret", "ServiceAccount")
 _OF_ACCOUNT = "kubernetes.io/service-account-token"
 _ADMINISTRATOR = "cluster-admin"
-# These roles of Kueue write none of Kueue's queues and quotas.
+# Kueue's roles with these suffixes give no right to write queues and quotas.
 _HARMLESS = ("-viewer-role", "-batch-user-role")
-# Kubernetes adds the rules of a ClusterRole with this label to the role that every tenant has.
+# If a ClusterRole has one of these labels, Kubernetes adds its rules to the role view, edit or admin, which tenants
+# have.
 _AGGREGATED = tuple(f"{RBAC}/aggregate-to-{role}" for role in ("view", "edit", "admin"))
 
 
 @dataclass(frozen=True)
 class Grant:
-    """Grants the right to `verb` a `resource` of a group. If `named`, the right covers only listed objects."""
+    """The right to `verb` objects of a `resource` in an API group. If `named`, the right is limited by
+    resourceNames."""
 
     group: str
     resource: str
@@ -67,8 +68,9 @@ _LIMITED: Mapping[Grant, str] = {
     **dict.fromkeys(_WRITE_SLICES, "the right to write resourceslices is the right to make up any node's devices"),
 }
 _KUEUE = names.KUEUE_API.partition("/")[0]
-# All rights of each agent. A right on all objects covers the same right on listed ones. The list repeats the roles in
-# components/ on purpose. A derived list would permit every right that somebody adds there.
+# All rights of each agent. A right without resourceNames includes the same right with resourceNames. The list repeats
+# the roles in components/ on purpose. If it were derived from these roles, the rule would accept every right that
+# somebody adds to a role.
 ALLOWED: Mapping[str, frozenset[Grant]] = {
     names.RECONCILE: frozenset(
         {
@@ -131,7 +133,7 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
         }
     ),
 }
-# Kubernetes brings these roles, so the graph does not hold them. Each role is followed by the account that may have it.
+# Maps an account to the built-in roles of Kubernetes that it may have. The graph does not contain these roles.
 BUILT_IN: Mapping[str, frozenset[str]] = {
     names.SCHEDULER: frozenset({*names.KUBE_SCHEDULER_ROLES, names.AUTHENTICATION_READER}),
 }
@@ -159,8 +161,8 @@ BUILT_IN: Mapping[str, frozenset[str]] = {
     ),
 )
 def rbac(graph: Graph) -> Iterator[Finding]:
-    """Only the platform's agents, each by its list and without a wildcard, and accounts that the stack trusts may write
-    the objects on which budgets depend."""
+    """Only the platform's agents and accounts that the stack trusts may write the objects on which budgets depend. Each
+    agent has only its listed rights, without a wildcard."""
     yield from each(graph.of(*ROLES) if graph.ledger_objects else (), _no_wildcard)
     yield from each(graph.of(*ROLES), lambda role: _writes_ours(graph, role))
     yield from each((o for o in graph.objects if o.group == _ADMISSION), lambda found: _in_force(graph, found))
@@ -171,7 +173,7 @@ def rbac(graph: Graph) -> Iterator[Finding]:
 
 
 def _no_wildcard(role: Object) -> Iterator[Finding]:
-    """Reports a wildcard: the platform's own program lists what each agent needs."""
+    """Reports a wildcard in a role of the platform's program, because that program lists each right."""
     for listed in maps_at(role.manifest, "rules"):
         fields: dict[str, str] = {}
         for field, value in wildcards(listed):
@@ -181,7 +183,7 @@ def _no_wildcard(role: Object) -> Iterator[Finding]:
 
 
 def _writes_ours(graph: Graph, role: Object) -> Iterator[Finding]:
-    """Yields one finding for a role with rights in KEPT_BY; without a ledger only for a wildcard."""
+    """Yields a finding for a role with a right in KEPT_BY. Without a ledger, it judges only rules with a wildcard."""
     rules = [rule for rule in maps_at(role.manifest, "rules") if graph.ledger or any(wildcards(rule))]
     for whom, places, strangers in _given(graph, role):
         if rights := rights_given(rules, places):
@@ -206,7 +208,7 @@ def _given(graph: Graph, role: Object) -> Iterator[tuple[str, frozenset[Place], 
 
 
 def _bindings_of(graph: Graph, role: Object) -> Iterator[Object]:
-    """Returns the bindings that give the role, or that give a ClusterRole which includes the role's rules."""
+    """Yields the bindings to the role, and the bindings to a ClusterRole that includes the role's rules."""
     called = [role.name, *(other.name for other in graph.of(f"ClusterRole.{RBAC}") if _takes_in(other, role))]
     for binding in graph.beside(role, *BINDINGS) if role.kind == "Role" else graph.of(*BINDINGS):
         kind, name = _role_ref(binding)
@@ -215,7 +217,7 @@ def _bindings_of(graph: Graph, role: Object) -> Iterator[Object]:
 
 
 def _takes_in(other: Object, role: Object) -> bool:
-    """Returns True if the ClusterRole's aggregationRule selects the role by labels alone."""
+    """Returns True if the aggregationRule of `other` selects the role by its labels."""
     selectors = maps_at(other.manifest, "aggregationRule", "clusterRoleSelectors")
     return role.kind == "ClusterRole" and any(
         (wanted := at(selector, "matchLabels")) and all(role.labels.get(key) == value for key, value in wanted.items())
@@ -224,7 +226,7 @@ def _takes_in(other: Object, role: Object) -> bool:
 
 
 def _are_together(role: Object, binding: Object) -> bool:
-    """Returns True if both objects are in one namespace. Two unknown namespaces count as the same."""
+    """Returns True if both objects are in the same namespace. Two unknown namespaces count as the same namespace."""
     if is_unknown(role.namespace) or is_unknown(binding.namespace):
         return is_unknown(role.namespace) and is_unknown(binding.namespace)
     return bool(role.namespace == binding.namespace)
@@ -236,8 +238,8 @@ def _role_ref(binding: Object) -> tuple[str, str]:
 
 
 def _is_enough(graph: Graph, policy: str, actions: Sequence[str]) -> bool:
-    """Returns True if the policy denies. While admission observes, a policy may warn instead, unless the policy guards
-    the agents' own data."""
+    """Returns True if the policy's actions deny. While admission observes, Warn is enough, except for policies that
+    guard the agents' data."""
     observes = graph.ledger is not None and "admission" in graph.ledger.observes and policy not in GUARDS
     return "Deny" in actions or (observes and "Warn" in actions)
 
@@ -255,10 +257,10 @@ def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
 
 
 def _in_own_namespace(graph: Graph, found: Object) -> Iterator[Finding]:
-    """Reports what another program declares in the platform's namespaces. If the namespace is unknown, the name
-    decides."""
+    """Reports objects and workloads that another program declares in the platform's namespaces. If the namespace is
+    unknown, the object's name decides."""
     if is_unknown(found.namespace) and (runs_pods(found) or is_unknown(found.name) or not found.name.startswith(OURS)):
-        return  # The rule on admission reports workloads.
+        return  # The rule `admission` reports workloads.
     own = own_namespaces(graph)
     trusted = graph.ledger.trusted_namespaces if graph.ledger else ()
     if found.namespace not in own - {*trusted}:
@@ -291,7 +293,8 @@ def _binding(graph: Graph, binding: Object) -> Iterator[Finding]:
 
 
 def _of_elsewhere(graph: Graph, binding: Object, strangers: list[Subject], ours: list[Subject]) -> Iterator[Finding]:
-    """Judges bindings of cluster-admin, and of our or Kueue's roles that this program does not hold."""
+    """Reports bindings to cluster-admin, and bindings to the platform's or Kueue's roles if the graph does not contain
+    the role."""
     kind, name = _role_ref(binding)
     allow = f"bind a role that lists what is needed, or {how_to_allow(graph, strangers)}"
     if name == _ADMINISTRATOR and (strangers or ours):
@@ -332,7 +335,8 @@ def _account(graph: Graph, binding: Object, subject: Subject) -> Iterator[Findin
 
 
 def _unlimited(graph: Graph, grant: Grant, user: str) -> str | None:
-    """Describes what a right reaches without the policy that must limit it. Returns None for every other right."""
+    """Returns the danger of a right that no policy limits. Returns None if a policy limits the right, or if it needs no
+    policy."""
     reach = next((words for limited, words in _LIMITED.items() if limited == replace(grant, named=False)), None)
     return None if reach is None or _is_limited(graph, grant.resource, user) else reach
 
@@ -350,7 +354,7 @@ def _grants(role: Mapping[str, Any]) -> Iterator[Grant]:
 
 
 def _is_limited(graph: Graph, resource: str, user: str) -> bool:
-    """Returns True if a policy that is in force names this user and limits the resource."""
+    """Returns True if a policy that denies applies to this user and this resource."""
     enforced = {
         text(at(binding.manifest, "spec"), "policyName")
         for binding in graph.of(_BINDING)

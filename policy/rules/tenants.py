@@ -1,4 +1,4 @@
-"""The rule over ResourceQuotas: Kubernetes enforces their keys, and their values are the tenant's promises."""
+"""The rule on ResourceQuotas: Kubernetes enforces their keys, and their values are the tenant's promises."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -26,13 +26,14 @@ _ENFORCED = "requests."
     ),
 )
 def resource_quota(graph: Graph) -> Iterator[Finding]:
-    """A ResourceQuota's gpumem key is the one that Kubernetes enforces, and its value is the tenant's seats."""
+    """A ResourceQuota limits gpumem by requests.<domain>/gpumem, the only key that Kubernetes enforces. Its value is
+    the sum of the tenant's seats and of its queues' quota."""
     queues = _queues(graph)
     yield from each(graph.of("ResourceQuota"), lambda quota: _quota(graph, queues, quota))
 
 
 def _queues(graph: Graph) -> Mapping[str, set[str]]:
-    """Returns the ClusterQueues behind the LocalQueues of each namespace."""
+    """Maps each namespace to the ClusterQueues of its LocalQueues."""
     queues: dict[str, set[str]] = defaultdict(set)
     for door in graph.of(f"LocalQueue.{KUEUE}"):
         if not is_unknown(at(door.manifest, "spec").get("clusterQueue")):
@@ -41,9 +42,10 @@ def _queues(graph: Graph) -> Mapping[str, set[str]]:
 
 
 def _quota(graph: Graph, queues: Mapping[str, set[str]], quota: Object) -> Iterator[Finding]:
-    """Source of the enforced keys: pkg/quota/v1/evaluator/core/pods.go. Other keys pass validation and do nothing."""
+    """Judges one ResourceQuota. Kubernetes enforces only the keys in pkg/quota/v1/evaluator/core/pods.go. The API
+    server accepts other keys, but they have no effect."""
     if is_taken(graph, quota):
-        return  # The rule on the platform's own objects reports this quota.
+        return  # The rule `platform` reports this quota.
     ledger = graph.ledger
     hard = at(quota.manifest, "spec", "hard")
     for key in hard:
@@ -77,7 +79,7 @@ def _value(ledger: Ledger, queues: set[str], quota: Object, amount: int) -> Iter
 
 
 def _devices(ledger: Ledger, queues: set[str], quota: Object, amount: int) -> Iterator[Finding]:
-    """Returns how many devices the tenant's pods may request: one for each of the tenant's seats."""
+    """Compares the quota's gpu-count with the devices of the tenant's seats and queues."""
     tenant, resource = quota.namespace, ledger.names.gpu_count
     most = ledger.devices_of(tenant) + sum(
         q.most for q in ledger.quotas if q.holder in queues and q.resource == resource

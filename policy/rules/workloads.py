@@ -1,4 +1,4 @@
-"""Rules over the workloads that ask for gpumem: each workload fits its seat, its device and its pool."""
+"""Rules on workloads that ask for gpumem: each workload fits its seat, its device and its pool."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from tenancy.quantity import QuantityError, whole
 from tenancy.units import MIB
 from tenancy.workload import at, containers_of, given, pod_request, pod_template, pods_of, surge_of
 
-_LEAST_IN_BYTES = MIB  # No node has as many MiB of GPU memory.
+_LEAST_IN_BYTES = MIB  # The smallest request that is surely in bytes: no node has so many MiB of GPU memory.
 _Scaled = tuple[str, str, str]  # namespace, kind, name
 
 
@@ -31,13 +31,14 @@ _LIMIT = {"viktorbarzin.me/gpumem": "5000"}
     ),
 )
 def device(graph: Graph) -> Iterator[Finding]:
-    """A pod asks for at most the memory of one device of its pool, or of its gpu-count of devices in equal parts."""
+    """A pod asks for no more gpumem than one device of its pool offers. With gpu-count, it asks for equal parts of
+    several devices, each no larger than a device."""
     yield from each(graph.requests, lambda request: _device(graph, request))
 
 
 def _device(graph: Graph, request: Request) -> Iterator[Finding]:
     if graph.ledger and _meant_mib(graph.ledger, request):
-        return  # The rule on seats reports this workload.
+        return  # The rule `seats` reports this workload.
     pools = graph.reachable_pools(request.pod_spec)
     counted, count = _count_resource(request), _devices_of(request)
     share = -(-request.mib // count)
@@ -65,10 +66,10 @@ def _device(graph: Graph, request: Request) -> Iterator[Finding]:
     Example("spec.replicas", 2, 1, of=A_RESIDENT),
 )
 def seats(graph: Graph) -> Iterator[Finding]:
-    """Every workload that asks for gpumem has a seat, runs on the seat's pool, and keeps to the budget."""
+    """Every workload that asks for gpumem has a seat, selects the seat's pool, and asks for no more than its budget."""
     ledger = graph.ledger
     if ledger is None:
-        return  # The rule on the ledger reports a missing ledger.
+        return  # The rule `ledger` reports a missing ledger.
     seated = [
         request for request in graph.requests if request.seat is not None and request.resource == ledger.names.gpumem
     ]
@@ -87,7 +88,7 @@ def _seat(graph: Graph, ledger: Ledger, request: Request) -> Iterator[Finding]:
             request.urn,
         )
     elif seat is None and not request.mib:
-        return  # Admission also reads 0 as no request.
+        return  # Admission also treats 0 as no request.
     elif seat is None and workload.namespace in ledger.exempt_namespaces:
         yield Finding(
             f"{request}: asks for {request.mib} MiB in {workload.namespace}, which is exempt from admission and "
@@ -128,19 +129,19 @@ def _seat(graph: Graph, ledger: Ledger, request: Request) -> Iterator[Finding]:
 
 
 def _meant_mib(ledger: Ledger, request: Request) -> int:
-    """Returns the MiB that the author meant by an amount in bytes, such as 3Gi. Returns 0 for an amount that a node may
-    have."""
+    """Returns the MiB that the author probably meant if a request is so large that it must be in bytes, such as 3Gi.
+    Returns 0 for other requests."""
     largest = max((pool.node_mib for pool in ledger.shared_pools), default=0)
     return request.mib // MIB if request.mib > max(largest, _LEAST_IN_BYTES) else 0
 
 
 def _devices_of(request: Request) -> int:
-    """Returns the number of devices that a pod's gpumem is spread over."""
+    """Returns the number of devices that share a pod's gpumem."""
     return max(pod_request(request.pod_spec, _count_resource(request)), 1)
 
 
 def _placeable(graph: Graph, request: Request) -> int:
-    """Returns the devices that the pod uses, but at most as many as a node has."""
+    """Returns the number of devices that the pod uses, but at most the number of devices on a node."""
     pools = graph.reachable_pools(request.pod_spec)
     return min([_devices_of(request), *([max(pool.device_count for pool in pools)] if pools else [])])
 
@@ -150,13 +151,13 @@ def _count_resource(request: Request) -> str:
 
 
 def _is_a_size(graph: Graph, ledger: Ledger, request: Request) -> bool:
-    """Returns True if admission lets in a pod of that size. A queue tenant's pods may have any size."""
+    """Returns True if admission accepts a pod with this request. A queue tenant's pods may have any size."""
     workload = request.workload
     template = pod_template(workload.manifest) or {}
     queues = workload.namespace in ledger.queue_tenants
     count = _devices_of(request)
     if request.mib % count or count > _placeable(graph, request):
-        return True  # The rule on devices reports this pod.
+        return True  # The rule `device` reports this pod.
     asks = pod_request(request.pod_spec, request.resource)  # else a ResourceClaim asks for the seat
     return bool(not asks or queues or PodJudge(ledger, workload.namespace, template).is_a_seat)
 
@@ -174,8 +175,8 @@ def _pool(graph: Graph, request: Request, seat: Seat) -> Iterator[Finding]:
 
 
 def _is_queued(ledger: Ledger, workload: Object) -> bool:
-    """Returns True for the Jobs of queue tenants. Kueue counts these Jobs against the queue's quota, which the ledger
-    holds."""
+    """Returns True for a queue tenant's Job if the ledger has gpumem quota for queues. Kueue counts such a Job against
+    this quota."""
     return (
         is_queued(ledger, workload)
         and workload.namespace in ledger.queue_tenants
@@ -184,8 +185,8 @@ def _is_queued(ledger: Ledger, workload: Object) -> bool:
 
 
 def _replicas(graph: Graph, requests: list[Request]) -> Iterator[Finding]:
-    """Reports a seat with too few devices: all workloads of a seat together use no more devices than the replicas of
-    the seat have."""
+    """Reports a seat with too few devices for its workloads. All workloads of a seat together may use only the devices
+    of the seat's replicas."""
     running: dict[Seat, int] = defaultdict(int)
     ceilings = _ceilings(graph)
     for request in requests:
@@ -214,7 +215,7 @@ def _most_pods(graph: Graph, ceilings: Mapping[_Scaled, int], request: Request) 
 
 
 def _ceilings(graph: Graph) -> Mapping[_Scaled, int]:
-    """Returns the highest number of replicas that an autoscaler allows for each workload. KEDA's default is 100."""
+    """Maps each workload to the largest number of replicas that its autoscaler allows. KEDA's default is 100."""
     ceilings: dict[_Scaled, int] = {}
     for scaler, field, default in (
         ("HorizontalPodAutoscaler.autoscaling", "maxReplicas", 0),
@@ -230,8 +231,8 @@ def _ceilings(graph: Graph) -> Mapping[_Scaled, int]:
 
 @rule("rollout", Example("spec.strategy", {"type": "RollingUpdate"}, {"type": "Recreate"}, of=A_RESIDENT))
 def rollout(graph: Graph) -> Iterator[Finding]:
-    """A rollout of a workload with a budget starts no pod next to those that it replaces."""
-    said = graph.ledger is not None  # The rule on seats reports workloads without a budget.
+    """A rollout of a workload with a budget ends an old pod before it starts the pod's replacement."""
+    said = graph.ledger is not None  # The rule `seats` reports workloads without a seat.
     yield from each((request for request in graph.requests if request.seat is not None or not said), _rollout)
 
 
@@ -249,7 +250,8 @@ def _rollout(request: Request) -> Iterator[Finding]:
 
 @rule("whole-mib", Example(f"{MAIN}.resources.requests", {"viktorbarzin.me/gpumem": "4000"}, _LIMIT, of=A_RESIDENT))
 def whole_mib(graph: Graph) -> Iterator[Finding]:
-    """gpumem is in whole MiB, with a limit, and the request equals it: Kubernetes overcommits no extended resource."""
+    """Each container asks for gpumem in whole MiB by a limit. Its request, if there is one, equals the limit, because
+    Kubernetes does not overcommit extended resources."""
     yield from each(graph.requests, _whole_mib)
 
 

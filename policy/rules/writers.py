@@ -20,7 +20,7 @@ _DEVICES = names.RESOURCE_API.partition("/")[0]
 _KUEUE = names.KUEUE_API.partition("/")[0]
 _CHANGES = ("create", "update", "patch")
 _WRITES = (*_CHANGES, "delete", "deletecollection")
-# The user name of an account, and the name of the group of all accounts in a namespace.
+# Prefixes of a ServiceAccount's user name, and of the group of all ServiceAccounts in a namespace.
 _ACCOUNT, _ACCOUNTS = "system:serviceaccount:", "system:serviceaccounts:"
 _CONTROL_PLANE = (
     ("User", "system:kube-controller-manager"),
@@ -31,7 +31,7 @@ _CONTROL_PLANE = (
 
 
 class Place(Enum):
-    """Describes the scope of a right. A right in the whole cluster covers all of these scopes."""
+    """The scope of a right. A right in the whole cluster covers all scopes."""
 
     CLUSTER = "objects without a namespace"
     TENANT = "a tenant's namespace"
@@ -45,8 +45,8 @@ _IN_NAMESPACES = ANYWHERE - _CLUSTER
 
 @dataclass(frozen=True)
 class Right:
-    """Gives one of `verbs` on one of `resources`, in these places. With `called`, a rule that lists resourceNames gives
-    the right only if a listed name starts with the prefix."""
+    """The right to one of `verbs` on one of `resources`, in these places. `called` are name prefixes: a rule with
+    resourceNames gives the right only if one of its names has one of the prefixes."""
 
     group: str
     resources: tuple[str, ...]
@@ -61,7 +61,7 @@ def _with_status(*resources: str) -> tuple[str, ...]:
 
 _POLICIES = tuple(f"{kind}admissionpolic{end}" for kind in ("validating", "mutating") for end in ("ies", "ybindings"))
 KEPT_BY = (
-    # Labels decide a node's pool, and its status decides the advertised memory.
+    # A node's labels decide its pool, and its status contains the advertised memory.
     Right("", _with_status("nodes"), _CHANGES, _CLUSTER),
     Right(_DEVICES, ("resourceslices", "deviceclasses", "devicetaintrules"), _WRITES, _CLUSTER),
     Right(_DEVICES, ("resourceclaims/status", "resourceclaims/binding"), _WRITES, _TENANT),
@@ -71,7 +71,7 @@ KEPT_BY = (
     Right(_KUEUE, _with_status("clusterqueues", "cohorts", "resourceflavors"), _WRITES, _CLUSTER),
     Right(_KUEUE, _with_status("localqueues", "workloads"), _WRITES, _TENANT),
     Right("admissionregistration.k8s.io", _POLICIES, _WRITES, _CLUSTER),
-    # Pods of a class above the GPU's preempt seats.
+    # Pods of a class above gpu_priority preempt pods with seats.
     Right("scheduling.k8s.io", ("priorityclasses",), _CHANGES, _CLUSTER),
 )
 
@@ -83,7 +83,7 @@ def rights_given(rules: Sequence[Mapping[str, Any]], places: frozenset[Place]) -
 
 
 def wildcards(rule: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields each value with a wildcard, with its field."""
+    """Yields the field and the value of each wildcard in the rule."""
     for field in ("apiGroups", "resources", "verbs", "nonResourceURLs"):
         yield from ((field, value) for value in texts(rule, field) if "*" in value)
 
@@ -102,8 +102,8 @@ def _covered(rule: Mapping[str, Any], right: Right) -> Iterator[str]:
 
 
 def _stands_for(listed: str, resource: str) -> bool:
-    """Returns True if the text covers the value, like ResourceMatches in pkg/apis/rbac/v1/evaluation_helpers.go. Any
-    other text with a `*` covers everything here."""
+    """Returns True if the rule's entry covers the resource, like ResourceMatches in
+    pkg/apis/rbac/v1/evaluation_helpers.go. An entry with `*` in another form counts as covering every resource."""
     if "*" not in listed:
         return listed == resource
     subresource = listed.removeprefix("*/")
@@ -112,7 +112,7 @@ def _stands_for(listed: str, resource: str) -> bool:
 
 @dataclass(frozen=True)
 class Subject:
-    """Describes the subject of a binding. `namespace` is set for ServiceAccounts. `name` is None for all accounts of a
+    """A subject of a binding. `namespace` is set for ServiceAccounts only. `name` is None for all ServiceAccounts of a
     namespace."""
 
     kind: str
@@ -140,7 +140,8 @@ def subjects_of(binding: Object) -> Iterator[Subject]:
 
 
 def untrusted(graph: Graph, subjects: Iterable[Subject]) -> list[Subject]:
-    """Returns the subjects that are outside the stack, Kubernetes, and the trusted namespaces and groups."""
+    """Returns the subjects that belong to none of these: the stack, Kubernetes itself, the trusted and exempt
+    namespaces, and the trusted groups."""
     ledger = graph.ledger
     homes = own_namespaces(graph) | {names.EXEMPT_BY_NAME}
     homes |= {*ledger.exempt_namespaces, *ledger.trusted_namespaces} if ledger else set()
@@ -155,7 +156,8 @@ def untrusted(graph: Graph, subjects: Iterable[Subject]) -> list[Subject]:
 
 
 def how_to_allow(graph: Graph, strangers: Sequence[Subject]) -> str:
-    """Names the setting that allows the subject. No setting allows a tenant."""
+    """Returns an advice that names the setting which would trust these subjects. No setting trusts an account of a
+    tenant."""
     tenants = graph.ledger.tenants_by_name if graph.ledger else {}
     homes = {subject.namespace for subject in strangers}
     listed = sorted(home for home in homes if home is not None and home not in tenants)
@@ -169,7 +171,7 @@ def how_to_allow(graph: Graph, strangers: Sequence[Subject]) -> str:
 
 
 def places_of(graph: Graph, found: Object) -> frozenset[Place]:
-    """Returns the places in which a binding gives its role's rights, or in which a Role has them."""
+    """Returns the places in which a binding or a role gives its rights."""
     if found.kind in ("ClusterRole", "ClusterRoleBinding"):
         return ANYWHERE
     if is_unknown(found.namespace):
