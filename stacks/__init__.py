@@ -1,4 +1,4 @@
-"""Reads the settings of a stack, and declares the platform that they describe.
+"""Reads the settings of a stack, and declares the platform with these settings.
 
 No other package reads the stack's configuration.
 """

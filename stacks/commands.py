@@ -1,6 +1,6 @@
 """Implements the commands on one stack.
 
-Each command returns an exit code. Before a command changes anything, it may raise an error with several lines of text.
+Each command returns an exit code. Before the first change, a command may raise an error with several lines of text.
 """
 
 import os

@@ -6,9 +6,10 @@ import enum
 class Sharing(enum.StrEnum):
     """The way in which the devices of a pool are shared."""
 
-    # The devices are shared by budget. Reconcile advertises gpumem, and several tenants use one device.
+    # The pool shares its devices by budget. Reconcile advertises gpumem, and several tenants use one device.
     MEMORY = "memory"
-    WHOLE = "whole"  # The devices are shared whole. Each serves one tenant at a time, and Kueue queues the pods.
+    # The pool hands out whole devices. A device serves one tenant at a time, and Kueue queues the pods.
+    WHOLE = "whole"
 
 
 class Source(enum.StrEnum):
@@ -41,7 +42,7 @@ class Enforce(enum.StrEnum):
     """The way in which a budget is enforced."""
 
     NONE = "none"  # The watchdog evicts a pod after it has exceeded its budget.
-    DRIVER = "driver"  # NVIDIA's driver (R615 or later) refuses the allocation. It limits each control group.
+    DRIVER = "driver"  # NVIDIA's driver (R615 or later) refuses the allocation. The limit holds for a control group.
 
 
 class Mode(enum.StrEnum):

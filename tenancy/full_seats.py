@@ -78,7 +78,7 @@ def _fullest_sum(seats: Iterable[Seat], most_mib: int) -> int:
 def _fullest_mib(ledger: Ledger, pool: Pool) -> int:
     """Returns the largest number of promised MiB that one device may hold.
 
-    This is a sum of seats, and the queues' quota, which can be divided freely.
+    The promises are a sum of seats, and the queues' quota, which can be divided freely.
     """
     seats = [seat for seat in ledger.seats_in(pool.name) if 0 < seat.gpumem_mib <= pool.device_mib]
     together_mib = sum(seat.gpumem_mib * seat.replicas for seat in seats)  # a pod has only one of its devices here

@@ -10,6 +10,6 @@ _FULL_VERSION = re.compile(r":v?\d+\.\d+\.\d+[-+._A-Za-z0-9]*$")
 def is_pinned(image: str) -> bool:
     """Returns True for an image with a digest.
 
-    Also returns True for an image with a full version, because nobody moves such a tag.
+    An image with a full version counts as pinned, because nobody moves such a tag.
     """
     return bool(_DIGEST.search(image) or _FULL_VERSION.search(image))

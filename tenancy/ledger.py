@@ -259,10 +259,10 @@ class Ledger:
     trusted_namespaces: tuple[str, ...] = ()
     # Members of these groups may have the same rights.
     trusted_groups: tuple[str, ...] = ()
-    # None if the stack file declares no admission policies.
+    # The terms of admission, or None if the stack file declares no admission policies.
     admission: AdmissionTerms | None = None
-    # The way in which a seat's claim shares a device of NVIDIA's DRA driver (docs/adr/0027). None if seats use no
-    # claims.
+    # The way in which a seat's claim shares a device of NVIDIA's DRA driver (docs/adr/0027). The value is None if seats
+    # use no claims.
     claimed: ConsumableShares | None = None
     # The parts of the stack in the mode observe.
     observes: tuple[str, ...] = ()

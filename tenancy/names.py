@@ -85,11 +85,11 @@ KUEUE_MANAGED_LABEL = "kueue.x-k8s.io/managed"
 KUEUE_POD_SET_LABEL = "kueue.x-k8s.io/podset"
 KUEUE_WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 
-# The ConfigMap with the ledger in the system namespace. The agents and the policy pack read it.
+# The ConfigMap with the ledger in the system namespace. The agents and the policy pack read this ConfigMap.
 LEDGER = "gpu-tenancy-ledger"
 LEDGER_KEY = "ledger.json"
 
-# The ConfigMap with the memory pools in the system namespace. The policy pack reads it.
+# The ConfigMap with the memory pools in the system namespace. The policy pack reads this ConfigMap.
 HOST_MEMORY_POOLS = "gpu-tenancy-memory-pools"
 HOST_MEMORY_POOLS_KEY = "memory-pools.json"
 
@@ -98,8 +98,8 @@ SYSTEM_NAMESPACE = "gpu-tenancy-system"
 # The default port of the exporters.
 EXPORTER_PORT = 9401
 
-# The names of each agent's workload, ServiceAccount and roles. The first name begins the name of the ConfigMap with the
-# agents' code.
+# The names of each agent's workload, ServiceAccount and roles. AGENTS begins the name of the ConfigMap with the agents'
+# code.
 AGENTS = "gpu-tenancy-agents"
 AGENTS_KEY = "agents.pyz"
 RECONCILE = "gpumem-reconcile"
@@ -139,14 +139,14 @@ RESOURCE_API = f"{RESOURCE_GROUP}/v1"
 DEVICE_UUID = "uuid"
 DEVICE_INDEX = "index"
 DEVICE_MEMORY = "memory"
-# The name of NVIDIA's DRA driver. This driver gives whole GPUs this type and, like our exporter, publishes their whole
-# memory.
+# The name of NVIDIA's DRA driver. NVIDIA's DRA driver gives whole GPUs the type "gpu". Like our exporter, it publishes
+# their whole memory.
 NVIDIA_DEVICE_DRIVER = "gpu.nvidia.com"
 NVIDIA_DEVICE_CLASS = "gpu.nvidia.com"  # the DeviceClass of all whole GPUs in NVIDIA's chart
 NVIDIA_DEVICE_TYPE = "type"
 NVIDIA_WHOLE_GPU = "gpu"
-# In a pool with caps, each device has this attribute. Its value is CAN_CAP, or the reason why the driver cannot enforce
-# caps on the device.
+# In a pool with caps, each device has this attribute. The attribute's value is CAN_CAP, or the reason why the driver
+# cannot enforce caps on the device.
 DEVICE_CAP = "memoryCap"
 CAN_CAP = "able"
 
@@ -210,14 +210,14 @@ METRIC_UNKNOWN_PROCESSES = "gpu_memory_unknown_processes"
 # devices.
 METRIC_POD_DECLARED = "gpu_pod_memory_declared_bytes"
 METRIC_POD_OVER = "gpu_pod_memory_over_bytes"
-# Metrics of each container with a cap, by device. The first is the limit that NVML reports. The second is 1 if this
-# limit equals the budget; otherwise it is 0 and has a label with the reason.
+# Metrics of each container with a cap, by device. METRIC_LIMIT is the limit that NVML reports. METRIC_CAPPED is 1 if
+# this limit equals the budget. Otherwise METRIC_CAPPED is 0 and has a label with the reason.
 METRIC_LIMIT = "gpu_container_memory_limit_bytes"
 METRIC_CAPPED = "gpu_container_memory_capped"
-# A metric of each device in a pool with caps. It is 1 if the device's driver can enforce caps; otherwise it is 0 and
-# has a label with the reason.
+# A metric of each device in a pool with caps. The metric is 1 if the device's driver can enforce caps. Otherwise the
+# metric is 0 and has a label with the reason.
 METRIC_CAN_CAP = "gpu_device_memory_cap_able"
-# Metrics of the ledger. The first three are by pool, and the last is by pool, tenant and seat.
+# Metrics of the ledger. METRIC_SEAT is by pool, tenant and seat, and the other metrics are by pool.
 METRIC_POOL_ADVERTISED = "gpu_pool_memory_advertised_bytes"
 METRIC_POOL_PROMISED = "gpu_pool_memory_promised_bytes"
 METRIC_POOL_FLOOR = "gpu_pool_memory_floor_bytes"
@@ -249,8 +249,8 @@ METRIC_EXTENDER_HELD_SEATS = "gpu_extender_held_seats"
 METRIC_EXTENDER_OVERCROWDED = "gpu_extender_overcrowded_seats_total"
 METRIC_EXTENDER_MEASURED_AGE = "gpu_extender_measured_age_seconds"
 
-# Metrics of the guard for each protected pod, with the labels namespace, pod and pod_uid. They are the highest allowed
-# oom_score_adj, the number of processes that comply, and the number of processes that the guard cannot lower.
+# Metrics of the guard for each protected pod, with the labels namespace, pod and pod_uid. The metrics are the highest
+# allowed oom_score_adj, the number of processes that comply, and the number of processes that the guard cannot lower.
 METRIC_GUARD_ADJ = "memory_guard_oom_score_adj"
 METRIC_GUARD_HELD = "memory_guard_held_processes"
 METRIC_GUARD_UNHELD = "memory_guard_unheld_processes"
@@ -295,8 +295,8 @@ GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector
 # The account of the cluster's default scheduler, which binds every pod that is not placed by device.
 SCHEDULER_ACCOUNT = "system:kube-scheduler"
 
-# The names of the second kube-scheduler, which places pods by device. The first name is for its workload, account and
-# Lease, and the second is the schedulerName of its pods.
+# The names of the second kube-scheduler, which places pods by device. SCHEDULER is the name of its workload, account
+# and Lease, and SCHEDULER_NAME is the schedulerName of its pods.
 SCHEDULER = "gpu-tenancy-scheduler"
 SCHEDULER_NAME = "gpu-tenancy"
 # The extender's refusal contains this text if a pod would fit by the ledger but the memory is in use. The gate and the
@@ -392,7 +392,7 @@ class Names:
     def device_uuid(self) -> str:
         """Returns the pod annotation with the UUIDs of the pod's devices.
 
-        The containers get them as NVIDIA_VISIBLE_DEVICES.
+        The containers get the UUIDs as NVIDIA_VISIBLE_DEVICES.
         """
         return f"{self.device_annotation_prefix}uuid"
 

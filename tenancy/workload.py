@@ -1,8 +1,8 @@
 """Counts the pods of a workload and the requests of each pod, in the same way as kube-scheduler.
 
 Manifests are JSON-like data with the fields of the Kubernetes API. A field with the value null counts as absent. Whole
-numbers may be floats, because protobuf converts them. Every function raises ShapeError if a value has a wrong type
-where a map or a list is expected.
+numbers may be floats, because protobuf converts numbers to floats. Every function raises ShapeError if a value has a
+wrong type where a map or a list is expected.
 """
 
 import math
@@ -212,7 +212,7 @@ def _job_pods(spec: Manifest) -> int:
 def _pod_level(pod_spec: Manifest, resource: str) -> Fraction | None:
     """Returns the pod-level request for cpu, memory or huge pages.
 
-    If the pod has such a request, it replaces the requests of the containers.
+    A pod-level request replaces the requests of the containers.
     """
     if resource not in ("cpu", "memory") and not resource.startswith("hugepages-"):
         return None

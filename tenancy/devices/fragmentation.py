@@ -1,6 +1,6 @@
 """Computes stranded memory: free GPU memory that the usual pods of the cluster cannot use.
 
-For example, a pod of 8138 MiB cannot use a device with 4069 free MiB. It also cannot use a node without enough free
+For example, a pod of 8138 MiB cannot use a device with 4069 free MiB. A pod also cannot use a node without enough free
 CPU. The best choice of devices for a pod strands the least memory.
 
 Source: fragmentation gradient descent (Weng et al., "Beware of Fragmentation", USENIX ATC 2023) with memory as the

@@ -194,8 +194,8 @@ def _best_fit(needs: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
 def _search(needs: Sequence[int], sizes: Sequence[int], steps: Work) -> list[int] | None:
     """Searches depth-first for a device for each need, starting with the largest need.
 
-    The search tries only one of several devices with equal free space, and enters no state again that has failed. It
-    counts free space smaller than the smallest need as lost.
+    The search tries only one of several devices with equal free space, and enters no state again that has failed. The
+    search counts free space smaller than the smallest need as lost.
     """
     free = Counter(size for size in sizes if size)
     left = [*accumulate(reversed(needs), initial=0)][::-1]

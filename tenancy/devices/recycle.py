@@ -41,9 +41,9 @@ def overshoot_mib(
 ) -> int:
     """Returns the MiB by which a pod exceeds its budget on one device. `used` has the pod's MiB on each device.
 
-    If a pod was placed on several devices, its budget is divided equally between them, and it has no budget on other
-    devices. For any other pod, the budget limits the sum over all devices. The overshoot on a device is never more than
-    the pod's use of that device.
+    If a pod was placed on several devices, each of these devices has an equal part of its budget, and other devices
+    have none. For any other pod, the budget limits the sum over all devices. The overshoot on a device is never more
+    than the pod's use of that device.
     """
     if placed_on and len(placed_on) > 1:
         return _beyond_share(used, device, declared_mib, placed_on)
@@ -80,7 +80,7 @@ def choose(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoic
 
 
 def _worst_first(offender: Offender) -> tuple[int, int, float, str]:
-    """Returns a sort key: the highest priority first.
+    """Returns a key for sorting, by which the highest priority comes first.
 
     Within one priority, the offenders that are chosen first come first.
     """

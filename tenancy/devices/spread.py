@@ -1,7 +1,7 @@
 """Places pods that need several devices of one node. The result is exact.
 
-Afterwards, placement.py places the pods with one device in the memory that is left. A depth-first search tries the
-devices of each pod, up to a limit of steps. Units: MiB.
+placement.py then places the pods with one device in the memory that is left. A depth-first search tries the devices of
+each pod, up to a limit of steps. Units: MiB.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from tenancy.devices.placement import (
     place,
 )
 
-_PARTS = 10  # Each of several searches may use a tenth of the steps.
+_PARTS = 10  # A search that runs several times may use a tenth of the steps each time.
 
 _Node = tuple[int, ...]  # The sorted free MiB of a node's devices.
 
@@ -187,7 +187,7 @@ class _Search:
         state = (pod, frozenset(self.free.items()))
         if pod == len(self.several) or state in self._failed:
             return iter(())
-        # The search ends with the first state that does not fail, so it enters each state once.
+        # The search ends with the first state that does not fail, so the search enters each state once.
         self._failed.add(state)
         item = self.several[pod]
         found = [
@@ -278,7 +278,7 @@ def _replayed(
 
 
 def _indices(left: Sequence[int], spaces: Iterable[int]) -> list[int]:
-    """Returns, for each space, the index of a device with this free memory. Each device is used once."""
+    """Returns, for each space, the index of a device with this free memory. No device is returned twice."""
     found: list[int] = []
     for space in spaces:
         found.append(next(index for index, mib in enumerate(left) if mib == space and index not in found))

@@ -57,8 +57,8 @@ def seats_for(
 class DeviceMemory:
     """The memory of one device.
 
-    `room_mib` is free by the ledger, and `free_mib` is the measured free memory, or None if it is unknown. `going_mib`
-    is held by pods that are already terminating.
+    `room_mib` is the memory free by the ledger. `free_mib` is the measured free memory, or None without a measurement.
+    `going_mib` is held by pods that are already terminating.
     """
 
     room_mib: int

@@ -17,8 +17,8 @@ from tenancy.fit.smallest_change import Wanted
 class DeviceRoom:
     """A device with its free memory.
 
-    `room_mib` is the MiB that the pods leave free. It is negative if the pods hold more than the device offers. New
-    pods are placed only on a device that is `open`.
+    `room_mib` is the MiB that the pods leave free. `room_mib` is negative if the pods hold more than the device offers.
+    New pods are placed only on a device that is `open`.
     """
 
     node: str
@@ -32,8 +32,8 @@ class PlacedPod:
     """A pod that holds `mib` on the device with the index `device`.
 
     `seat` is the pod's seat if its budget may be lowered, or None. With `parks`, the pod belongs to an on-demand
-    workload. The search may stop this workload but not move it. Without `parks` and `movable`, the pod must stay on its
-    device.
+    workload. The search may stop an on-demand workload, but not move its pod. Without `parks` and `movable`, the pod
+    must stay on its device.
     """
 
     name: str
@@ -162,11 +162,10 @@ class Layout:
 class State(NamedTuple):
     """A node of the search tree. `left` is the number of workloads that the search may still change.
 
-    `room` has the free MiB of each device where it has changed, and `pods` has the pods of each device where they have
-    changed. `forced` has the devices of each new pod that the search has placed, in `puts` steps, even where other pods
-    must then make room. `moved` has the new device of each moved pod, or None for a pod that is stopped. `settled` has
-    the devices on which lowered seats must free the missing memory. `settled` is None while the search still places new
-    pods.
+    `room` has the free MiB of each device with a change, and `pods` has the pods of each device with a change. `forced`
+    has the devices of each new pod that was placed in `puts` steps, even if other pods must then make room. `moved` has
+    the new device of each moved pod, or None for a pod that is stopped. `settled` has the devices on which lowered
+    seats must free the missing memory. `settled` is None while the search still places new pods.
     """
 
     layout: Layout
@@ -194,7 +193,7 @@ class State(NamedTuple):
         return self._replace(room=room, forced=(*self.forced, *[choice] * times), puts=self.puts + 1)
 
     def remove(self, pod: int) -> "State":
-        """Removes a pod from its device. This counts as the change of one workload."""
+        """Removes a pod from its device. The removal counts as the change of one workload."""
         found = self.layout.pods[pod]
         room = {**self.room, found.device: self.room_on(found.device) + found.mib}
         pods = {**self.pods, found.device: tuple(other for other in self.on(found.device) if other != pod)}

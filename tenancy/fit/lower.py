@@ -61,8 +61,8 @@ def lower(
 class Nodes:
     """The minimum number of nodes with which all pods fit without other changes.
 
-    If `floor_mib` is set, the pool's floor must also be lowered to `floor_mib`. Otherwise the seats on one device would
-    leave less memory free than the floor.
+    If `floor_mib` is set, the pool's floor must also be lowered to `floor_mib`. With the old floor, the seats on one
+    device would leave less memory free than the floor.
     """
 
     nodes: int
@@ -208,7 +208,7 @@ class _Room:
     def largest_first(self, touched: int) -> SmallestChange | None:
         """Returns a change that suffices but may not be the smallest.
 
-        It lowers the largest seats first, each only as far as needed.
+        The change lowers the largest seats first, each only as far as needed.
         """
         most = {seat: self.gain(seat) for seat in self.seats}
         steps = self.work.left

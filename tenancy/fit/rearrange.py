@@ -1,8 +1,9 @@
 """Finds the minimum number of pods on devices to change so that new pods fit.
 
 The result is exact unless the search runs out of steps. The search first tries changes of one workload, then of two
-workloads, and so on. It places new pods on full devices. Then it lowers seats, moves pods or stops on-demand workloads
-until no device holds too much. It only counts new pods that fit without a change. Units: whole MiB.
+workloads, and so on. The search places new pods on full devices. Then the search lowers seats, moves pods or stops
+on-demand workloads until no device holds too much. New pods that fit without a change are only counted. Units: whole
+MiB.
 """
 
 from bisect import bisect_left

@@ -1,7 +1,7 @@
 """Defines wanted pods, and the smallest change after which the pods fit.
 
-The smaller of two changes is the one with fewer changed workloads. If both change the same number of workloads, it is
-the one that gives up fewer MiB of promises. Units: whole MiB of GPU memory.
+The smaller of two changes is the change with fewer workloads. Of two changes with equally many workloads, the smaller
+change gives up fewer MiB of promises. Units: whole MiB of GPU memory.
 """
 
 from dataclasses import dataclass

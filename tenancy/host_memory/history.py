@@ -93,8 +93,8 @@ class JointUse:
 def joint_use(pool: HostMemoryPool, samples: Iterable[UsageSample]) -> JointUse:
     """Joins the samples of all workloads by minute.
 
-    Uses the largest sample of each minute, and only minutes with a sample of every workload. Raises ValueError if no
-    minute has a sample of every workload.
+    Only minutes with a sample of every workload count, and the largest sample of each minute is used. Raises ValueError
+    if no minute has a sample of every workload.
     """
     by_name: dict[str, dict[int, float]] = defaultdict(dict)
     for sample in samples:

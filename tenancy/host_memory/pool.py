@@ -11,8 +11,8 @@ from tenancy.host_memory.oom import BEST_EFFORT_ADJ, burstable_oom_score_adj, gu
 class Workload:
     """A protected pod.
 
-    It requests `request_mib`, normally holds `steady_mib`, and peaks at `peak_mib`. Its limit is `limit_mib`. The pod
-    grows to its peak by `growth_mib_per_second`. The growth is 0 if the peak is the steady state.
+    The pod requests `request_mib`, normally holds `steady_mib`, and peaks at `peak_mib`. The pod's limit is
+    `limit_mib`. The pod grows to its peak by `growth_mib_per_second`. The growth is 0 if the peak is the steady state.
     """
 
     name: str
@@ -88,7 +88,7 @@ class HostMemoryPool:
     def pods_mib(self) -> int:
         """Returns the memory limit of the control group of all pods: the allocatable memory and the eviction threshold.
 
-        Pods may use the threshold's memory too, but the scheduler does not count it.
+        Pods may use the memory of the eviction threshold too, although kube-scheduler does not count this memory.
 
         Source: getNodeAllocatableInternalAbsolute in pkg/kubelet/cm/node_container_manager_linux.go.
         """

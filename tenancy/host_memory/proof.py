@@ -35,7 +35,8 @@ class UseLevel(StrEnum):
 class Exposure:
     """A workload that the kernel kills before every victim.
 
-    `held_mib` is its memory at that moment. `excess_mib` is the memory by which it ranks above the victims.
+    `held_mib` is the memory of the workload at that moment. `excess_mib` is the memory by which the workload ranks
+    above the victims.
     """
 
     workload: Workload
@@ -235,7 +236,7 @@ def _with(pool: HostMemoryPool, workload: Workload, changed: Workload) -> HostMe
 def _least(holds: Callable[[int], bool], most: int) -> int | None:
     """Returns the smallest number from 1 to `most` for which `holds` is true.
 
-    If `holds` is true for a number, it must be true for all larger numbers.
+    If `holds` is true for a number, `holds` must be true for all larger numbers.
     """
     if most < 1 or not holds(most):
         return None
