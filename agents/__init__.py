@@ -1,4 +1,4 @@
 """Contains the programs that run in the cluster, shipped as one zipapp.
 
-They import only the standard library and tenancy/.
+The agents import only the standard library and tenancy/.
 """

@@ -39,8 +39,9 @@ class CapReader:
     groups: Groups
 
     def of(self, found: NodeUse, registry: Registry) -> NodeUse:
-        """Returns `found` with each container's cap and the devices that cannot cap. Returns `found` unchanged if the
-        node's pool does not have `enforce: driver`.
+        """Adds each container's cap to `found`, and marks the devices that cannot cap containers.
+
+        Returns `found` unchanged if the node's pool does not have `enforce: driver`.
         """
         if not registry.caps:
             return found

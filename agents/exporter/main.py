@@ -1,9 +1,9 @@
 """exporter: serves the use of GPU memory by device and by container to Prometheus, the watchdog, the gate and the
 extender.
 
-GET /metrics returns 200 only with a fresh NVML reading of at least one device. Otherwise it returns 503 with the
-reason, because an empty page would look like an idle device. With PUBLISH_DEVICES, the exporter also publishes the
-devices as the node's ResourceSlice.
+GET /metrics returns 200 only with a fresh NVML reading of at least one device. Without such a reading, the status is
+503, because an empty page would look like an idle device. With PUBLISH_DEVICES, the exporter also publishes the devices
+as the node's ResourceSlice.
 """
 
 # The NVML bindings come first: compiling them takes 12 MiB of host memory, which the modules below can then reuse.
@@ -34,13 +34,14 @@ from agents.runtime.settings import PORT, SECONDS, flag, read, text, variable
 from agents.telemetry.device import Survey
 from tenancy.names import CGROUPS
 
-# A reading older than this number of intervals is stale. NVML then hangs, or the driver is being removed.
+# A reading older than this number of intervals is stale. A stale reading means that NVML hangs, or that the driver is
+# being removed.
 STALE_INTERVALS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The exporter reads NVML every INTERVAL_SECONDS, and compares the devices with the ResourceSlice as often."""
+    """Every INTERVAL_SECONDS, the exporter reads NVML and compares the devices with the ResourceSlice."""
 
     port: int = variable(PORT)
     interval_seconds: int = variable(SECONDS)

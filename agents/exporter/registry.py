@@ -1,6 +1,6 @@
 """Follows the API objects that concern the exporter's node: pods, ledger, recycles and ResourceSlices.
 
-While the API server does not answer, the last objects stay valid. A metric shows their age.
+While the API server does not answer, the last objects stay valid. A metric shows the age of these objects.
 """
 
 from collections.abc import Mapping, Sequence

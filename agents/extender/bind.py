@@ -40,8 +40,8 @@ _LOST_SECONDS = 60.0
 
 
 class BindingError(AgentError):
-    """The extender made no attempt to bind the pod, or its time ended. If the API server refuses the Binding, the error
-    is an ApiError instead.
+    """The extender made no attempt to bind the pod, or the time for the bind ended. If the API server refuses the
+    Binding, the error is an ApiError instead.
     """
 
 
@@ -94,7 +94,7 @@ class Binder:
     unsettled: dict[str, Unsettled] = field(default_factory=dict)
 
     def bind(self, binding: PodBinding, names: Names) -> None:
-        """Binds the pod within the time that the scheduler waits. Raises AgentError if the pod is not bound.
+        """Binds the pod within kube-scheduler's timeout. Raises AgentError if the pod is not bound.
 
         Makes no attempt after this pod's scheduler lost its Lease: the new leader's extender may already use the same
         devices.
@@ -124,7 +124,7 @@ class Binder:
             done = _is_done(pod, unsettled, names)
             if not done and pod and not pod.node and now - unsettled.at < _LOST_SECONDS:
                 continue  # The request may still reach the API server.
-            del self.unsettled[uid]  # Before `forget`, after which another bind of this pod may begin.
+            del self.unsettled[uid]  # First, because another bind may begin after `forget`.
             if done:
                 self.cache.finish_binding(uid, now)
             else:

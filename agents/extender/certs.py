@@ -40,7 +40,7 @@ extendedKeyUsage = clientAuth
 
 
 class CertifyError(AgentError):
-    """The certificates cannot be created. The message contains the repair."""
+    """The certificates cannot be created. The message explains how to fix this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def make_certificates(folder: Path) -> None:
-    """Creates the certificates of the authority, the server and the client in `folder`. Each file appears complete.
+    """Creates the certificates of the authority, the server and the client in `folder`. Writes each file atomically.
 
     Raises CertifyError.
     """

@@ -168,9 +168,9 @@ class _Preemption:
     def victims(self, name: str, given: Victims) -> Victims | None:
         """Returns the victims on a node, or None if the node is not a candidate.
 
-        The scheduler's victims free enough of the node's resources, such as CPU and the sum of gpumem. If they also
-        free a device, the result is these victims. Otherwise, more victims are added. If the node lacks only gpumem,
-        other victims replace the scheduler's victims, because freeing a device also frees enough of the sum.
+        The scheduler's victims free enough of the node's resources, such as CPU and the sum of gpumem. If these victims
+        also free a device, they are the result. If they do not, the extender adds more victims. If the node lacks only
+        gpumem, other victims replace the scheduler's victims, because freeing a device also frees enough of the sum.
         """
         if given.uids and self._needed(name, given.uids) is not None:
             return given

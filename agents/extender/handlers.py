@@ -60,7 +60,7 @@ class Readiness:
         return True
 
     def problem(self) -> str | None:
-        """Returns the reason why this extender could place no pod even as the leader, or None if it could."""
+        """Returns the reason why this extender cannot place pods even if its scheduler leads, or None if it can."""
         if self.informers.problem:
             return self.informers.problem
         if self.informers.listed_at is None:

@@ -1,9 +1,9 @@
 """Holds a seat back for a limited time, while other pods free the memory that they use beyond their budgets.
 
-The extender always places a pod within its seat if the seat's memory is free by the ledger. If other pods use this
-memory, the pod could not load now. The gate then stops workloads, and the watchdog recycles pods. During this time, the
-seat is held back for some seconds. Then the extender places the pod anyway. The seat is not held back if the pod could
-load below the floor and no pod is over its budget, because waiting would not free memory.
+The extender always places a pod within its seat if the seat's memory is free by the ledger. While other pods use this
+memory, the pod cannot load. The gate then stops workloads, and the watchdog recycles pods. The extender holds the seat
+back for some seconds during this time, and then places the pod anyway. The seat is not held back if the pod could load
+below the floor and no pod is over its budget, because waiting would not free memory.
 """
 
 import threading
@@ -100,7 +100,7 @@ def crowded(short: Iterable[Shortage]) -> bool:
 
 
 def reclaimable(short: Iterable[Shortage], ledger: Ledger | None) -> tuple[Shortage, ...]:
-    """Returns the shortages without those holders that are unbudgeted workloads within their measured use on record."""
+    """Returns the shortages without holders that are unbudgeted workloads within their recorded use."""
     if ledger is None:
         return tuple(short)
     # A pod does not show its record, so the largest record of its tenant counts.

@@ -69,7 +69,7 @@ class LeaseWatcher:
         now = self.clock.monotonic()
         with self._lock:
             led = self._since is not None and now < self._until
-            if spec.get("renewTime") != self._renewed:  # if equal, the Lease has not been renewed
+            if spec.get("renewTime") != self._renewed:  # an equal time means that the Lease was not renewed
                 self._renewed = spec.get("renewTime")
                 self._until = now + (spec.get("leaseDurationSeconds") or _DEFAULT_SECONDS)
             self._since = (self._since if led else now) if ours else None

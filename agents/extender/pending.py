@@ -1,7 +1,7 @@
 """Makes kube-scheduler retry a pending pod as soon as the pod fits.
 
-kube-scheduler retries a refused pod at the next cluster event, or after five minutes. It may notice a pod's end before
-the extender does, and it cannot notice the end of the extender's reservation (gpushare-scheduler-extender#187,
+kube-scheduler retries a refused pod at the next cluster event, or after five minutes. kube-scheduler may notice a pod's
+end before the extender does. It never notices the end of the extender's reservation (gpushare-scheduler-extender#187,
 kubernetes#122019). So when a refused pod would fit, the extender causes an event: it changes one ResourceClaim that no
 pod uses.
 """
@@ -115,7 +115,7 @@ class PendingPods:
         return begins
 
     def _fitting(self, waiting: Mapping[str, PendingPod], now: float) -> Mapping[str, PendingPod]:
-        """Returns the pods for which the next filter would have another result than the last one."""
+        """Returns the pods for which the next filter would give a different result."""
         rooms: dict[object, frozenset[str]] = {}
         fitting = {}
         for uid, pod in waiting.items():

@@ -1,7 +1,7 @@
 """Chooses the pods to evict so that a request fits on a node's devices. Units: MiB.
 
-kube-scheduler's preemption sees only the node's sum of gpumem. Its victims may all leave, and still no device has
-enough free memory.
+kube-scheduler's preemption sees only the node's sum of gpumem. Even after the eviction of all its victims, perhaps no
+device has enough free memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,8 +56,8 @@ def fewest(request: MemoryRequest, room: Mapping[int, Room], occupants: Sequence
 
     `room` has the devices that are large enough for the request. On each device, as few pods as possible are evicted,
     and of equally many pods those with the lowest priorities. If measured memory is still short, more pods are evicted.
-    A request for several devices takes the devices with the easiest evictions. At last, each pod stays if the request
-    also fits without its eviction.
+    A request for several devices takes the devices with the easiest evictions. In the end, a pod is not evicted if the
+    request also fits without its eviction.
     """
     plans = []
     for index, left in room.items():

@@ -86,7 +86,8 @@ def _signal(state: GateState, pool: Headroom, pressure: Pressure | None, now: in
     if not state.open:
         return _of_closed(state, pool, now)
     if pressure is not None:
-        # Under pressure, the gate closes even after a failed probe. For a waiting pod of a seat, one sample is enough.
+        # If a device needs the gate's memory, the gate closes even after a failed probe. For a waiting pod of a seat,
+        # one sample is enough.
         waits = pressure.for_seats and bool(pool.waiting)
         cause, needed = (Cause.SEAT, 1) if waits else (Cause.PRESSURE, PRESSED_SAMPLES)
         return Signal(act=Action.CLOSE, cause=cause, why=why(pool, pressure), needed=needed)

@@ -113,8 +113,8 @@ def headroom_of(readings: Sequence[NodeTelemetry], states: Sequence[GateState], 
 
 
 def with_opened(pool: Headroom, gate: GateConfig) -> Headroom:
-    """Returns the headroom after the gate has opened. Its pod may start on any device, so the need counts on every
-    device.
+    """Returns the headroom after the gate has opened. The gate's pod may start on any device, so its need counts on
+    every device.
     """
     return replace(
         pool, devices=tuple(replace(each, loading_mib=each.loading_mib + gate.need_mib) for each in pool.devices)
@@ -122,8 +122,8 @@ def with_opened(pool: Headroom, gate: GateConfig) -> Headroom:
 
 
 def pressures(pool: Headroom, states: Sequence[GateState]) -> Mapping[str, Pressure]:
-    """Returns the pressure on each gate that must close, by the gate's name. No more gates close than needed, and the
-    last declared closes first.
+    """Returns the pressure on each gate that must close, by the gate's name. No more gates close than needed. The last
+    declared gate closes first.
 
     A gate may close although its pods use no memory yet, because these pods will load soon.
     """
@@ -174,8 +174,8 @@ def refusal(pool: Headroom, gate: GateConfig) -> str | None:
 def asked_back(pool: Headroom, states: Sequence[GateState], gate: GateConfig) -> frozenset[str]:
     """Returns the gates to close so that a gate with demand can open. Only gates without a demand signal close.
 
-    The last declared gate closes first, and no more gates close than needed. If all of them together would free too
-    little memory, all stay open.
+    The last declared gate closes first, and no more gates close than needed. If all these gates together would free too
+    little memory, all gates stay open.
     """
     missing = {each: pool.needed_mib(gate) - each.newcomers_mib for each in pool.devices}
     leaving = []

@@ -2,7 +2,8 @@
 
 A pass reads the journal, the devices, the pods, the Deployments and their demand. Then the pass decides, writes the
 journal, and scales Deployments. If two runs overlap, only the run that wrote the journal scales. If one gate's
-namespace or probe causes an error, the gate writes an Event on its Deployment and continues with the next gates.
+namespace or probe causes an error, the agent writes an Event on this gate's Deployment and continues with the next
+gates.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -35,7 +36,8 @@ from tenancy.decode import DecodeError, decode
 from tenancy.ledger import Ledger
 from tenancy.seconds import FRESH_SECONDS
 
-# The largest number of probes at the same time. A probe that waits for its timeout does not delay these other probes.
+# The largest number of probes at the same time. Probes run in parallel, so that one slow probe does not delay the
+# others.
 PROBES = 32
 
 

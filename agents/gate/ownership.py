@@ -1,4 +1,5 @@
-"""Decides whether the gate owns a Deployment's replicas. The gate owns them until something else changes them.
+"""Decides whether the gate owns a Deployment's replicas. The gate owns the replicas until something else changes their
+number.
 
 Times are whole seconds since 1970.
 """

@@ -21,7 +21,7 @@ _LARGEST = sys.float_info.max  # a larger integer cannot be converted to a float
 
 
 class ProbeError(AgentError):
-    """The probe failed. The gate then keeps the workload as it is."""
+    """The probe failed. After a failed probe, the gate keeps the workload as it is."""
 
 
 def fetch_answer(url: str) -> bytes:
@@ -98,7 +98,7 @@ class Window:
 
 @dataclass(frozen=True)
 class FreeMemory:
-    """Always has demand. The gate then opens and closes only by free memory."""
+    """Always has demand. Such a gate opens and closes only by free memory."""
 
     kind: ClassVar = "free_memory"
 

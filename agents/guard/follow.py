@@ -103,9 +103,8 @@ def _mib(size: Fraction) -> int:
 class Follower:
     """Watches the node's pods. One thread runs `informer`; any thread may read `last`.
 
-    `last` has the protected pods by the UID in the name of their control group, or is None before the first list. If
-    two pods claim the same group, the pod with this UID in the API server wins, and not a pod with this UID in an
-    annotation.
+    `last` has the protected pods by the UID in the name of their control group, or is None before the first list. A pod
+    with the group's UID in the API takes precedence over a pod with this UID in an annotation.
     """
 
     api: Api

@@ -91,7 +91,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def rule_of(settings: Settings, proc: Path) -> AdjustmentRule:
-    """Returns the rule for this node. If the node's host memory is less than TOTAL_MIB, it counts instead."""
+    """Returns the rule for this node. If the node has less host memory than TOTAL_MIB, the node's value counts."""
     lines = (line.split() for line in (proc / "meminfo").read_text(encoding="ascii").splitlines())
     mib = {line[0]: int(line[1]) // 1024 for line in lines}
     return AdjustmentRule(

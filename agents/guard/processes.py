@@ -8,8 +8,8 @@ from agents.node import cgroup
 from agents.node.cgroup import Container
 from agents.runtime.clock import Clock
 
-# A container's first process joins its control group only after its start. So a process younger than this is read in
-# every scan.
+# A container's first process joins its control group only after its start. Every scan reads the processes that are
+# younger than this.
 YOUNG_SECONDS = 3.0
 # After this time, the process is read again, because another process may have taken its id.
 STALE_SECONDS = 10.0

@@ -1,8 +1,8 @@
 """Reads a node's devices from the ResourceSlices of NVIDIA's DRA driver and of our exporter. Units: MiB.
 
-Both publish a device's whole memory. NVIDIA's driver also publishes MIG and VFIO devices, with different values of the
-attribute `type`. It does not publish a GPU in MIG mode as a whole GPU. Sources: cmd/gpu-kubelet-plugin/deviceinfo.go of
-dra-driver-nvidia-gpu (v0.5), agents/telemetry/resourceslice.py.
+The driver and our exporter publish a device's whole memory. NVIDIA's driver also publishes MIG and VFIO devices, with
+different values of the attribute `type`. The driver does not publish a GPU in MIG mode as a whole GPU. Sources:
+cmd/gpu-kubelet-plugin/deviceinfo.go of dra-driver-nvidia-gpu (v0.5), agents/telemetry/resourceslice.py.
 """
 
 from collections.abc import Iterable, Mapping
@@ -68,7 +68,8 @@ def slice_of(item: Object, names: Names) -> DeviceSlice | None:
 def published(slices: Iterable[DeviceSlice]) -> Published:
     """Returns the devices in one node's ResourceSlices.
 
-    If both drivers publish ResourceSlices, only devices in both count, each with the smaller of its two sizes.
+    If both the driver and our exporter publish ResourceSlices, only devices in both count, each with the smaller of its
+    two sizes.
     """
     of_driver: dict[str, list[DeviceSlice]] = {}
     for found in slices:

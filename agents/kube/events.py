@@ -32,8 +32,8 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """An Event. It is written again only after the API server has deleted it, usually after an hour, or with a
-    different `occasion`.
+    """An Event. An equal Event is written again only after the API server has deleted the first one, usually after an
+    hour. A different `occasion` makes a different Event.
     """
 
     regarding: Reference

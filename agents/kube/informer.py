@@ -72,7 +72,7 @@ def read_list(
 
 
 def keep_whole(item: Object) -> Object:
-    """Returns the whole object. An argument `keep` for `read_list`."""
+    """Returns the whole object. Serves as the argument `keep` of `read_list`."""
     return item
 
 

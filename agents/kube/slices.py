@@ -44,7 +44,7 @@ def head_of(spec: Object) -> SliceHead:
 def whole_pool(slices: Sequence[tuple[SliceHead, Held]]) -> list[Held]:
     """Returns the values with a head of the newest generation. Raises SlicesError.
 
-    `slices` has a value for each ResourceSlice of one driver on one node, at least one.
+    `slices` must have a value for each ResourceSlice of one driver on one node, and must not be empty.
     """
     pools = {head.pool for head, _ in slices}
     if len(pools) > 1:

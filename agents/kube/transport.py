@@ -61,10 +61,10 @@ class Stream(Protocol):
         """
 
     def stop(self) -> None:
-        """Ends the stream. Any thread may call this. The reader then gets the end of the stream or an error."""
+        """Ends the stream. Any thread may call this method. The reader then gets the end of the stream or an error."""
 
     def close(self) -> None:
-        """Closes the stream. Only the reader may call this."""
+        """Closes the stream. Only the reading thread may call this method."""
 
 
 class Transport(Protocol):

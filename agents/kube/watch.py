@@ -22,8 +22,8 @@ class Watch(Iterator[Object]):
     watch, or after `stop`. Opening and reading may raise ApiError. After status 410, the caller must list again. Each
     watch has a separate connection, and is not retried.
 
-    `admit` gets the size of each event in bytes before the event is decoded. It may wait or raise AgentError. `size` is
-    the size of the last event.
+    `admit` gets the size of each event in bytes before the event is decoded. `admit` may wait or raise AgentError.
+    `size` is the size of the last event.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Watch(Iterator[Object]):
         self._stream.close()
 
     def stop(self) -> None:
-        """Ends the watch. Any thread may call this."""
+        """Ends the watch. Any thread may call this method."""
         self._stopped = True
         self._stream.stop()
 

@@ -1,4 +1,4 @@
-"""The nodes, bound pods and ResourceSlices that reconcile has listed. Watches keep them up to date."""
+"""The nodes, bound pods and ResourceSlices that reconcile has listed. Watches keep these objects up to date."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

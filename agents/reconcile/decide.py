@@ -91,7 +91,7 @@ def members(ledger: Ledger, pool: Pool, snapshot: ClusterState) -> tuple[Node, .
 def status_patch(keys: Names, change: NodePatch) -> dict[str, object]:
     """Returns the merge patch for nodes/status.
 
-    The patch writes both keys together. It fails with a conflict if the node has changed.
+    The patch writes both keys together. The patch fails with a conflict if the node has changed.
     """
     values = {
         keys.gpumem: None if change.gpumem_mib is None else canonical(change.gpumem_mib),

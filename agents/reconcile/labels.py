@@ -73,8 +73,8 @@ def is_labelled(shows: Shown) -> bool:
 def fill_in_missing(ledger: Ledger, shows: Shown, verified: Verified | None, now: int) -> Shown:
     """Adds the last verified labels and devices where they have been missing for less than HOLD_SECONDS.
 
-    Present device labels and ResourceSlices are not changed. If the present ones verify the node for a pool, nothing is
-    added.
+    Present device labels and ResourceSlices are not changed. If the present labels and devices verify the node for a
+    pool, nothing is added.
     """
     if verified is None or verified.lapsed(now) or verified.pool(ledger) is None or _evidence(ledger, shows):
         return shows

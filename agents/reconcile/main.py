@@ -62,7 +62,7 @@ class PassOutcome:
     """The result of a pass: the errors, the pools without a node, and the last state.
 
     `failed` is True if an error ended the pass. `served` is True if each pool has a node with the right capacity.
-    `hopeless` is True if a rollout would wait for nothing.
+    `hopeless` is True if waiting cannot help a rollout.
     """
 
     wrong: tuple[str, ...] = ()
@@ -143,8 +143,8 @@ class Reconciler:
             return self._retire(stored)
         promised = stored.ledger()
         if promised.names.capacity_finalizer not in stored.finalizers:
-            # Without its finalizer, the stack is removing reconcile. If this pass advertised capacity, nobody would
-            # remove it.
+            # A ledger without this finalizer means that the stack is removing reconcile. Nobody would remove capacity
+            # that this pass advertised.
             self.log.info("nothing to do: the ledger advertises nothing")
             return PassOutcome()
         last = self._settle(stored, promised, self._recall())
@@ -193,7 +193,8 @@ class Reconciler:
     def _recall(self) -> Record | None:
         """Reads the journal with the last verified labels and devices.
 
-        Returns None if the journal is missing or unreadable. A missing label then no longer counts at all.
+        Returns None if the journal is missing or unreadable. Without the journal, a missing label does not count at
+        all.
         """
         try:
             record = self._journal.find()

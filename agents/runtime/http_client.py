@@ -20,8 +20,8 @@ class FetchError(AgentError):
 
 
 def fetch(url: str, most_bytes: int | None = None) -> bytes:
-    """Returns the body at an http or https URL. The body may have `most_bytes`, by default LIMIT_BYTES. Raises
-    FetchError.
+    """Returns the body at an http or https URL. The body may have at most `most_bytes` bytes, by default LIMIT_BYTES.
+    Raises FetchError.
     """
     limit_bytes = LIMIT_BYTES if most_bytes is None else most_bytes
     body = _within(TOTAL_SECONDS, lambda: _fetch(url, limit_bytes))

@@ -1,9 +1,9 @@
 """Serves pages to Prometheus, to the kubelet and to other agents, in one thread.
 
 Without a NetworkPolicy, any pod in the cluster can reach these ports, and the agents have little host memory. The
-server limits the number of connections, in total and from one address. It also limits the time of each connection, the
-size of a request, the rate of new pages and its share of a CPU. If there are too many connections, a new connection
-replaces the oldest one, so that no client can block the other clients.
+server limits the number of connections, in total and from one address. The server also limits the time of each
+connection, the size of a request, the rate of new pages and its share of a CPU. If there are too many connections, a
+new connection replaces the oldest one, so that no client can block the other clients.
 """
 
 import http.client
@@ -111,8 +111,8 @@ class OpenServer:
             self._rests.set()
 
     def shutdown(self) -> None:
-        """Ends `serve_forever`, and waits for its end. Any thread may call this. The end of the `with` block calls it
-        too.
+        """Ends `serve_forever`, and waits for its end. Any thread may call this method. The end of the `with` block
+        also calls this method.
         """
         self._stopping.set()
         self._rests.wait(STEP_SECONDS)

@@ -20,7 +20,8 @@ from tenancy.units import MIB
 
 # If the times of two readings differ by less than this, they are the same reading.
 _STEP_SECONDS = 1.0
-# The largest number of exporters to scrape at the same time. An exporter that hangs does not delay these others.
+# The largest number of exporters to scrape at the same time. The scrapes run in parallel, so that an exporter that
+# hangs does not delay the others.
 _AT_ONCE = 64
 # The longest time for all scrapes, so that the first readings are still fresh at the end.
 _ROUND_SECONDS = 10.0
@@ -54,8 +55,8 @@ class NodeTelemetry:
         return 0 if device.uuid in self.excluded else self.pool.offered_mib(device.total_bytes // MIB)
 
     def stands_still(self, before: "NodeTelemetry | None") -> bool:
-        """Returns True if this telemetry equals `before`, including the reading's age. Both may then come from the same
-        scrape.
+        """Returns True if this telemetry equals `before`, including the reading's age. Equal telemetry may come from
+        the same scrape.
         """
         return before is not None and _content(before) == _content(self)
 
@@ -80,7 +81,9 @@ class Scraper:
 
 
 def _missing(reading: Reading, pool: Pool) -> tuple[Trouble | None, str | None]:
-    """Returns the kind and the message of the problem if some devices are not known, else None twice."""
+    """Returns the kind and the message of the problem if some devices are not known. Returns (None, None) if all
+    devices are known.
+    """
     shown = len(reading.devices) + len(reading.lost)
     problems = [str(each) for each in reading.lost]
     troubles = [each.trouble for each in reading.lost]

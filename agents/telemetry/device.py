@@ -1,6 +1,6 @@
 """Types for devices, their memory and their processes.
 
-The exporter measures them, and the other agents read the measurements.
+The exporter measures the devices, and the other agents read the measurements.
 """
 
 from collections.abc import Mapping

@@ -78,7 +78,7 @@ def _memory(
 
 
 def _held_mib(pod: GpuPod, uuid: str) -> int:
-    """Returns the MiB that the pod takes from this device's promises."""
+    """Returns the MiB that the pod holds on this device."""
     if pod.ended:
         return 0
     if not pod.uuids:

@@ -144,7 +144,7 @@ class DeviceVerdict:
     True if the pods in `recycle` free all of the missing memory. `too_little` has the offenders that are not recycled,
     because all of them together free too little. `limited` is the recycle limit that protects offenders on this device.
     `undeclared` has the pods that use the device without a budget. `assumed_pool` is the device's pool if its numbers
-    are assumed. No pod is recycled there.
+    are assumed. Pods in such a pool are not recycled.
     """
 
     node: str
@@ -199,7 +199,7 @@ class DeviceVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Blind:
-    """A node, or its device `gpu`, with doubtful telemetry. No pod is recycled there."""
+    """A node, or its device `gpu`, with doubtful telemetry. Pods on this node or device are not recycled."""
 
     node: str
     trouble: Trouble

@@ -30,7 +30,7 @@ MEASURED_SECONDS = 60.0
 # (agents/telemetry/client.py).
 _STEP_SECONDS = 1.0
 _UNKNOWN = PodRecord()
-# Replaces each node that the cache does not know.
+# The NodeInfo for each node that the cache does not know.
 _NOWHERE = NodeInfo("")
 
 
@@ -45,7 +45,7 @@ class Cache:
         self._ranking = Ranking(scoring)
         self._pods: dict[str, PodRecord] = {}
         self._nodes: dict[str, NodeInfo] = {}  # `_set` keeps the nodes equal to `_pods`.
-        # the times at which a reservation, a reading or a nomination ends, each with the node
+        # The times at which a reservation, a reading or a nomination ends, each with the node.
         self._due: list[tuple[float, str]] = []
 
     def update_node(self, devices: NodeDevices) -> bool:
@@ -86,8 +86,8 @@ class Cache:
             self._nominate(pod.confirmed(self._record(pod.uid).nomination, now + NOMINATED_SECONDS))
 
     def renew(self, uid: str, nodes: Collection[str], now: float) -> None:
-        """Prolongs the pod's nomination to one of these nodes, where more pods are being evicted. The API reports no
-        change in this case.
+        """Prolongs the pod's nomination to one of these nodes, where more pods are being evicted. The API does not
+        report this prolongation.
         """
         with self._lock:
             known = self._record(uid).nomination
@@ -157,9 +157,9 @@ class Cache:
     ) -> Fits:
         """Chooses the best node with enough unused memory, and reserves its devices for the pod.
 
-        With `by_ledger`, a seat that fits no unused memory may get memory that other pods use, if the ledger has it
-        free. The reservation ends at `until`, or after RESERVE_SECONDS if `until` is None. The pod's next filter also
-        ends the reservation.
+        If no node has enough unused memory, `by_ledger` allows memory that other pods use. For a seat, this memory must
+        be free by the ledger. The reservation ends at `until`, or after RESERVE_SECONDS if `until` is None. The pod's
+        next filter also ends the reservation.
         """
         with self._lock:
             self._expire(now)
@@ -374,7 +374,7 @@ class Cache:
         return self._nodes[name]
 
     def _left(self, name: str, uid: str, entitlement: Entitlement, now: float) -> NodeInfo:
-        """Returns the node as this pod may use it."""
+        """Returns a copy of the node with the memory that this pod may use."""
         return self._nodes.get(name, _NOWHERE).left_to(uid, entitlement, now)
 
     def _changed(self, node: NodeInfo) -> None:

@@ -51,7 +51,7 @@ class Comparer:
         self.last = found
 
     def keep(self) -> NoReturn:
-        """Compares until the process ends, first after INTERVAL_SECONDS."""
+        """Compares every INTERVAL_SECONDS until the process ends. The first comparison is after one interval."""
         pause = partial(self.clock.sleep, INTERVAL_SECONDS)
         pause()
         keep_running(

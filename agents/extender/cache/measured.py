@@ -20,8 +20,8 @@ _SOON_SECONDS = 0.2  # the interval while the exporters are not known
 class Measured:
     """Refreshes the readings. One thread runs `keep`; any thread may read the fields.
 
-    `read` scrapes the exporters. It returns None while the exporters are not known, and may raise AgentError. `tried`
-    is True after the first scrape.
+    `read` scrapes the exporters. `read` returns None while the exporters are not known, and may raise AgentError.
+    `tried` is True after the first scrape.
     """
 
     read: Callable[[], Iterable[NodeTelemetry] | None]

@@ -50,7 +50,7 @@ class UndeclaredUse:
 
 @dataclass(frozen=True, kw_only=True)
 class Shortage:
-    """A device with enough memory for a seat by the ledger, but not by measurement: other pods use the memory.
+    """A device that has enough free memory for a seat by the ledger, while other pods use this memory.
 
     The seat's pod can load above the floor after other pods free `mib` MiB. `holders` are the pods over their budgets
     on the device, the largest overshoot first.
@@ -104,11 +104,11 @@ class NodeInfo:
         return seen
 
     def left_to(self, uid: str, entitlement: Entitlement, now: float) -> "NodeInfo":
-        """Returns the node as this pod may use it.
+        """Returns a copy of the node with the memory that this pod may use.
 
         The copy does not count the pod's own reservation as held. It counts memory as held for nominated pods with a
         higher priority, and for earlier nominated pods with the same priority. The devices of a nominated pod are not
-        known. Best fit chooses them as if all terminating pods had ended.
+        known. Best fit chooses these devices as if all terminating pods had ended.
         """
         own = self.pods.get(uid)
         is_reserved = own is not None and own.state is PodState.RESERVED
@@ -137,9 +137,7 @@ class NodeInfo:
         return seen
 
     def seats(self, entitlement: Entitlement) -> bool:
-        """Returns True if the pod's request is within a seat of the node's pool. For such a pod, only the ledger counts
-        and not the reading.
-        """
+        """Returns True if the pod's request is within a seat of the node's pool. Readings do not limit such a pod."""
         return self.inventory is not None and self.inventory.pool in entitlement.pools
 
     def recount(self) -> None:
@@ -192,7 +190,8 @@ class NodeInfo:
         """Returns the devices that `choose` selects by unused memory.
 
         If no devices have enough unused memory, a seat gets devices that are free by the ledger. The devices with the
-        smallest shortage come first, then the fullest. Their cost is higher than any cost by unused memory.
+        smallest shortage come first, then the fullest. Such devices cost more than any devices with enough unused
+        memory.
         """
         chosen = choose(request, self.free, self.cpu_milli)
         if chosen is not None or not seated:

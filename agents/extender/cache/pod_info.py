@@ -86,7 +86,7 @@ class Nomination:
     """A pod for which victims were evicted from a node. Only this pod may use the memory that the victims free.
 
     `until` is the end of a nomination that the API shows, or 0. After a refusal or a removed nomination, the memory is
-    kept until `retained_until`, which is otherwise 0. Both are monotonic seconds.
+    kept until `retained_until`, which is otherwise 0. Both times are in monotonic seconds.
     """
 
     uid: str
@@ -166,7 +166,9 @@ def memory_request_of(spec: Manifest, names: Names) -> MemoryRequest | None:
 
 
 def holder(item: Object, names: Names) -> PodInfo | Bystander | Nomination | None:
-    """Returns what a Pod holds on its node, or its nomination. Returns None for a Pod without both. Raises PodError."""
+    """Returns the GPU memory or the CPU that a bound Pod holds, or the nomination of an unbound Pod. Returns None for
+    any other Pod. Raises PodError.
+    """
     pod = Pod(item)
     if pod.ended:
         return None

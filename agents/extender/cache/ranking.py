@@ -37,8 +37,8 @@ class Ranking:
 
     def best(self, request: MemoryRequest, names: Collection[str], left: Callable[[str], NodeInfo]) -> NodeInfo | None:
         """Returns the node with the lowest cost for the request, or None if no node has enough unused memory. Of nodes
-        with equal costs, returns the first by name, to fill one node after another. `left` returns a node as the pod
-        may use it.
+        with equal costs, returns the first by name, to fill one node after another. `left` returns a node with the
+        memory that the pod may use.
         """
         costs = self._remembered(request)
         for name in names:
