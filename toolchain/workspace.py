@@ -71,8 +71,8 @@ class Workspace:
     def state(self, stack: str) -> Mapping[str, Any]:
         """Returns the state that the engine has saved until now, with the keys `resources` and `pending_operations`."""
         path = self.folder / "state" / ".pulumi" / "stacks" / "gpu-tenancy" / f"{stack}.json"
-        saved: Mapping[str, Any] = json.loads(path.read_text())["checkpoint"].get("latest") or {}
-        return saved
+        saved = json.loads(path.read_text())["checkpoint"].get("latest") if path.exists() else None
+        return saved or {}
 
     def preview(
         self,

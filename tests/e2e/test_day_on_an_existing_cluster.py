@@ -33,14 +33,17 @@ def world(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="module")
-def lab(world: World, tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    """Makes a workspace with the stack file that `init` proposes from the cluster and from measured peaks."""
+def lab(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Makes a workspace with the stack file that `init` proposes from the cluster and from measured peaks. Removes the
+    stack if a failed test left it."""
     found = Lab(world.cluster, workspace(tmp_path_factory.mktemp("mine")), "mine")
     with history(world) as address:
         done = found.gpumem("init", "--stack", "mine", "--from", address)
     assert done.code == 0, done.text
     edit(found, "example.com # assumed: write a DNS name of yours", "viktorbarzin.me")
-    return found
+    yield found
+    if found.resources():
+        found.succeed("destroy")
 
 
 def edit(lab: Lab, old: str, new: str) -> None:

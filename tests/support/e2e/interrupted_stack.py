@@ -25,21 +25,17 @@ class InterruptedStack:
     def seeded(cls, lab: Lab, seed: int) -> "InterruptedStack":
         return cls(lab, random.Random(seed))  # noqa: S311 (moments, not secrets)
 
-    def resources(self) -> int:
-        """Returns the number of resources in the stack's saved state."""
-        return len(self.lab.space.state(self.lab.stack).get("resources") or ())
-
     def kill(self, command: str) -> str:
         """Kills an `up` or a `destroy`, and recovers the stack. Returns a text that describes the time of the kill."""
-        before, part = self.resources(), self.moments.uniform(_EARLIEST, _LATEST)
+        before, part = self.lab.resources(), self.moments.uniform(_EARLIEST, _LATEST)
         if command == "up":
             least = before + round(part * max(self._wanted() - before, 1))
-            code = self._kill(command, lambda: self.resources() >= least)
+            code = self._kill(command, lambda: self.lab.resources() >= least)
         else:
             most = before - round(part * before)
-            code = self._kill(command, lambda: self.resources() <= most)
+            code = self._kill(command, lambda: self.lab.resources() <= most)
         how = "was killed" if code == -signal.SIGKILL else f"ended by itself with {code}"
-        after = self.resources()
+        after = self.lab.resources()
         self.lab.succeed("recover")
         return f"{command} {how} between {before} and {after} resources"
 

@@ -60,6 +60,10 @@ class Lab:
         command = (sys.executable, "-m", "gpumem", *arguments)
         return self.space.run(*command, cwd=self.space.project, **self.kubeconfig)
 
+    def resources(self) -> int:
+        """Returns the number of resources in the stack's saved state."""
+        return len(self.space.state(self.stack).get("resources") or ())
+
     def found(self, path: str) -> Mapping[str, Any]:
         found = self.cluster.api.get(path)
         assert found is not None, path

@@ -235,6 +235,11 @@ def _gpu(cluster: HeldCluster) -> Iterator[Path]:
         for manifest in simulated.nodes():
             if manifest["metadata"]["name"] in _OF_OTHERS:
                 api.create("/api/v1/nodes", manifest)
+        eventually(lambda: _all_ready(api), "all nodes are Ready again")
+
+
+def _all_ready(api: ClusterApi) -> bool:
+    return all(map(simulated.is_ready, (api.get("/api/v1/nodes") or {"items": []})["items"]))
 
 
 def _offer(api: ClusterApi, slices: str | None, labels: Mapping[str, str | None]) -> None:
