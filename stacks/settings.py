@@ -57,22 +57,22 @@ class StackSettings(Spec):
 
     mode: Mode = Field(
         default=Mode.ENFORCE,
-        description="observe: the stack only reports what it would deny, evict, scale or change. enforce: it acts. "
-        "A part may have its own mode.",
+        description="With observe, the stack only reports what it would deny, evict, scale or change. With enforce, "
+        "the stack acts. A part may have its own mode.",
         examples=["enforce"],
     )
     cluster: ClusterSpec = Field(
-        description="Common to all parts: the resource domain, the agents' namespace and image."
+        description="The resource domain, the agents' namespace and the agents' image, which all parts use."
     )
     pools: dict[DnsLabel, PoolSpec] = Field(
         min_length=1,
         description="Nodes with the same kind of devices, chosen by labels, and the way to share their memory.",
     )
     tenants: dict[DnsLabel, TenantSpec] = Field(
-        default_factory=dict, description="Namespaces, and the groups with rights there."
+        default_factory=dict, description="Namespaces, and the groups of people with rights in them."
     )
     residents: dict[DnsLabel, ResidentSpec] = Field(
-        default_factory=dict, description="Always-on workloads with a seat, a budget of GPU memory in MiB."
+        default_factory=dict, description="Workloads that always run, and the budget of GPU memory of each in MiB."
     )
     on_demand: dict[DnsLabel, OnDemandSpec] = Field(
         default_factory=dict,
@@ -83,39 +83,38 @@ class StackSettings(Spec):
     )
     priorities: dict[DnsLabel, PrioritySpec] = Field(default_factory=dict, description="PriorityClasses.")
     admission: AdmissionSpec | None = Field(
-        default=None, description="Stamps and refusals of the API server for pods that reach a GPU."
+        default=None, description="Admission policies, which change or deny pods that reach a GPU."
     )
     kueue: KueueSpec | None = Field(
-        default=None, description="Kueue itself, from its Helm chart. Leave it out if it is installed already."
+        default=None,
+        description="Kueue, installed by its Helm chart. Leave this part out if Kueue is installed already.",
     )
     queues: QueuesSpec | None = Field(
         default=None, description="Kueue's flavors, ClusterQueues, LocalQueues and WorkloadPriorityClasses."
     )
-    reconcile: ReconcileSpec | None = Field(
-        default=None, description="The agent that advertises gpumem on the nodes and keeps it advertised."
-    )
+    reconcile: ReconcileSpec | None = Field(default=None, description="The agent that advertises gpumem on the nodes.")
     watchdog: WatchdogSpec | None = Field(
-        default=None, description="The agent that recycles over-budget pods when a device runs out of memory."
+        default=None, description="The agent that recycles pods over their budget when a device is below its floor."
     )
     gate: GateSpec | None = Field(
-        default=None, description="The agent that scales on-demand workloads 0 to 1 and back."
+        default=None, description="The agent that scales on-demand workloads from 0 to 1 and back."
     )
     exporter: ExporterSpec | None = Field(default=None, description="The node agent that measures GPU memory by pod.")
     scheduler: SchedulerSpec | None = Field(
         default=None,
-        description="Placement by device: the choice of a pod's device on its node, which the "
-        "container then sees alone.",
+        description="The scheduler that chooses a device for each pod. The pod's containers see only this device.",
     )
-    alerts: AlertsSpec | None = Field(default=None, description="Alerts, scrapes and a dashboard.")
+    alerts: AlertsSpec | None = Field(default=None, description="Alerts, the scrapes that they need, and a dashboard.")
     readers: ReadersSpec | None = Field(
-        default=None, description="Groups with the right to use kubectl gpumem, and their ClusterRoles."
+        default=None, description="Groups of people with the right to use kubectl gpumem, and their ClusterRoles."
     )
     memory_pools: dict[DnsLabel, HostMemoryPoolSpec] = Field(
-        default_factory=dict, description="Nodes on which more host memory is promised than they have."
+        default_factory=dict, description="Nodes on which pods are promised more host memory than the node has."
     )
     files: list[Annotated[str, parts.INSIDE]] = Field(
         default_factory=list,
-        description="Files and folders of .yaml files with more of these keys, by their paths in the project's folder.",
+        description="Paths of further files with these keys, or of folders with such files. The paths are in the "
+        "project's folder.",
         examples=[["stacks.d/prod"]],
     )
 

@@ -9,15 +9,15 @@ from stacks.settings import StackSettings
 
 _HEAD = """# Settings
 
-Every key of a stack file, by part. This page is made from the code: `make schema`. NAME is a name that you choose, `[]`
-an item of a list. 1 MiB is 2^20 bytes.
+This page lists every key of a stack file, by part. `make schema` makes the page from the code. NAME stands for a name
+that you choose, and `[]` stands for an item of a list. 1 MiB is 2^20 bytes.
 """
 _UNITS = (("_mib_per_second", "MiB/s"), ("_per_gib_hour", "per GiB and hour"), ("_mib", "MiB"), ("_seconds", "s"))
 _WORDS = {"integer": "whole number", "boolean": "true or false", "array": "list", "object": "map"}
 # A key of the Kubernetes provider that the program needs.
 _CONFIG_MAPS = """\
-  # A change of the ledger is an update. By default the provider would replace the ConfigMap, and while it is gone
-  # reconcile would take the capacity off every node.
+  # Without this key, the provider would replace the ledger's ConfigMap at each change. While the ConfigMap is missing,
+  # reconcile would remove the capacity of every node.
   kubernetes:enableConfigMapMutable:
     value: true
 """

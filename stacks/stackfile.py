@@ -18,10 +18,10 @@ from tenancy.names import PROJECT
 
 # The keys that Pulumi itself reads next to `config` (ProjectStack in sdk/go/common/workspace).
 PULUMI_KEYS = {
-    "encryptionsalt": "Pulumi's own: salt of the passphrase that encrypts secrets.",
-    "encryptedkey": "Pulumi's own: data key, encrypted by the secrets provider.",
-    "secretsprovider": "Pulumi's own: where the key for secrets is.",
-    "environment": "Pulumi's own: environments of Pulumi ESC, for keys that are not this project's.",
+    "encryptionsalt": "A key of Pulumi: the salt of the passphrase that encrypts secrets.",
+    "encryptedkey": "A key of Pulumi: the data key, encrypted by the secrets provider.",
+    "secretsprovider": "A key of Pulumi: the place of the key for secrets.",
+    "environment": "A key of Pulumi: environments of Pulumi ESC, for keys of other projects.",
 }
 # The engine passes the configuration in the environment variable PULUMI_CONFIG. Linux allows 128 KiB for one variable
 # (MAX_ARG_STRLEN in include/uapi/linux/binfmts.h). The rest of the 128 KiB is for keys that Pulumi.yaml adds.
