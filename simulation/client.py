@@ -26,7 +26,7 @@ class NoWire:
 
 
 class SimApi(Api):
-    """An API client with the agents' real retries and errors. Its process is killed at its first request after
+    """An API client with the agents' real retries and errors. The client's process is killed at its first request after
     `deadline`.
     """
 

@@ -129,7 +129,7 @@ class Cluster(Loops):
         self._windows()
 
     def prepare(self) -> None:
-        """Does further preparation of a subclass, before the nodes are created."""
+        """Lets a subclass prepare further parts before the nodes are created."""
 
     def machines(self) -> Iterable[tuple[Machine, Pool]]:
         """Yields each node that has devices, and its pool."""
@@ -140,7 +140,7 @@ class Cluster(Loops):
         raise NotImplementedError
 
     def violated(self, name: str, text: str) -> None:
-        """Reports an error or a broken promise by raising RuntimeError. A subclass may record it instead."""
+        """Reports an error or a broken promise by raising RuntimeError. A subclass may record the error instead."""
         raise RuntimeError(f"{name}: {text}")
 
     def fetch(self, url: str) -> bytes:

@@ -15,7 +15,7 @@ DRIVER_MIB = 450
 
 @dataclass
 class Card:
-    """A GPU. `uses` has the MiB that each pod uses, by its UID. The driver and others outside pods use
+    """A GPU. `uses` has the MiB that each pod uses, by its UID. The driver and processes outside pods use
     `outside_mib`.
     """
 

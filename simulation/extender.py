@@ -20,7 +20,7 @@ from simulation.world import World
 
 
 class Bell(threading.Event):
-    """Replaces a threading.Event for which a thread waits. Setting it calls `act`."""
+    """Replaces a threading.Event for which a thread waits. Setting the event calls `act`."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ class Life:
     """The life of a pod. Each of `steps` is a number of seconds since the life's beginning, and the MiB used from then
     on.
 
-    `over` is True if the pod was over its budget when it ended. The watchdog then probably evicted it.
+    `over` is True if the pod was over its budget when it ended. In this case, the watchdog probably evicted the pod.
     """
 
     begin: float

@@ -20,7 +20,7 @@ LONGEST_BACKOFF = 300.0
 
 @dataclass
 class Running:
-    """A pod's process. `short_since` is the time since which it lacks memory within its budget.
+    """A pod's process. `short_since` is the time since which the process lacks memory within its budget.
 
     `up_since` is the time when its container last started.
     """

@@ -32,8 +32,8 @@ _MEASURE_SECONDS = 1.0
 class Replica:
     """One replica of a resident. `at` is the number of its current recorded life, or -1.
 
-    `recycled` is True if the watchdog evicted its pod in the replay. `own` is True if the replica's pod differs from
-    the recording since then.
+    `recycled` is True if the watchdog evicted its pod in the replay. `own` is True if the replica's current pod exists
+    only in the replay.
     """
 
     lives: Sequence[Life]
@@ -312,7 +312,7 @@ class Replayed(Cluster):
         return [card for card in self.cards() if card.free_mib < self.pools[card.node].floor_mib]
 
     def _check(self, what: str, found: Object) -> None:
-        """Records an agent's scaling or eviction. The server calls this with each write of an agent."""
+        """Records an agent's scaling or eviction. The server calls this method with each write of an agent."""
         if what == "scale":
             name, replicas = found["metadata"]["name"], found["spec"]["replicas"]
             self.record.add("let in" if replicas else "put out", name)

@@ -209,7 +209,7 @@ class Scheduler:
             return None
         began = self.world.now
         answer = self.verb(HttpRequest("POST", f"/{verb}", json.dumps(arguments).encode()))
-        if self.world.now - began > TIMEOUT_SECONDS:  # the scheduler's timeout, of which the extender does not know
+        if self.world.now - began > TIMEOUT_SECONDS:  # kube-scheduler has given up after its timeout
             self.world.see("state: the scheduler gave up on the extender")
             return None
         return json.loads(answer.body) if answer.status == 200 else None

@@ -1,4 +1,4 @@
-"""Simulates virtual time with a heap of events. Only one thread runs at the same time.
+"""Simulates virtual time with a heap of events. Only one thread runs at a time.
 
 An agent's pass is ordinary code in an event. When a pass sleeps, its thread waits, and a new thread runs the next
 events until the end of the sleep. So the requests of two agents are mixed as on a real cluster, but always in the same
@@ -29,7 +29,9 @@ class EndedError(BaseException):
 
 
 class Loops:
-    """The loops that run by ticks. The World calls these methods before a jump of time. A subclass overrides them."""
+    """The loops that run by ticks. The World calls these methods before a jump of time. A subclass overrides these
+    methods.
+    """
 
     def tense(self) -> bool:
         """Returns True while something is wrong, so that a loop may act after some time even without a change."""
@@ -109,7 +111,7 @@ class World:
     # Time
 
     def run(self, until: float) -> None:
-        """Runs all events until this time. If an event sleeps longer, it continues in the next call.
+        """Runs all events until this time. If an event sleeps longer, the event continues in the next call.
 
         Raises the errors of the events.
         """
@@ -146,7 +148,7 @@ class World:
             thread.join()
 
     def _go_on(self) -> None:
-        """Starts a thread that runs events until it must wake another thread, and then ends."""
+        """Starts a thread that runs events until another thread must wake up, and then ends."""
         Thread(target=self._run_events, daemon=True).start()
 
     def _run_events(self) -> None:

@@ -86,7 +86,7 @@ class CapReader:
             return Uncapped.UNKNOWN
         if limit != cap.mib * MIB:
             return Uncapped.OTHER
-        # For a group without a limit, NVML reports the limit of the nearest parent group with one.
+        # For a group without a limit, NVML reports the limit of the nearest parent group that has a limit.
         above = self.limit_of(uuid, os.path.dirname(directory))
         if isinstance(above, Uncapped):
             return None if above is Uncapped.UNLIMITED else above

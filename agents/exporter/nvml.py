@@ -1,4 +1,4 @@
-"""Reads from NVML the memory of each device and of each process on it. NVIDIA's driver must be R510 or later.
+"""Reads from NVML the memory of each device, and the use of each process. NVIDIA's driver must be R510 or later.
 
 Only the exporter may import this module: no other agent's zipapp contains nvidia-ml-py. This package is the agents'
 only third-party code. Source: https://docs.nvidia.com/deploy/nvml-api/

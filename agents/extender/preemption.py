@@ -56,8 +56,8 @@ def fewest(request: MemoryRequest, room: Mapping[int, Room], occupants: Sequence
 
     `room` has the devices that are large enough for the request. On each device, as few pods as possible are evicted,
     and of equally many pods those with the lowest priorities. If measured memory is still short, more pods are evicted.
-    A request for several devices takes the devices with the easiest evictions. In the end, a pod is not evicted if the
-    request also fits without its eviction.
+    A request for several devices takes the devices with the easiest evictions. In the end, each pod stays that is not
+    needed for the request.
     """
     plans = []
     for index, left in room.items():

@@ -11,7 +11,7 @@ from tests.simulation.system import Shape
 
 
 def draw(seed: int, days: float = 1.0, density: float = 6.0) -> Plan:
-    """Returns a plan with at most `density` entries a day. In a storm, there are twice as many."""
+    """Returns a plan with at most `density` entries a day. In a storm, there are twice as many entries."""
     dice = Random(seed)  # noqa: S311 (a simulation)
     shapes = (Shape(), Shape(stack="queue"), Shape(stack="two nodes", nodes=2), Shape(stack="two devices", cards=2))
     shape = dice.choices(shapes, weights=(5, 2, 2, 1))[0]

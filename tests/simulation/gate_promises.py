@@ -61,7 +61,7 @@ class GatePromises:
             )
 
     def _is_guest(self, gate: GateConfig) -> bool:
-        """Returns True if the gate has no demand signal. It closes for any workload with demand."""
+        """Returns True if the gate has no demand signal. Such a gate closes for any workload with demand."""
         return isinstance(gate.demand, FreeMemory)
 
     def _all_up(self) -> bool:

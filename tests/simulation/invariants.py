@@ -23,8 +23,8 @@ ADMITTED_WAITS = "admitted job waits"
 # SEAT_SECONDS is the longest wait of a seat's pod after its memory is free by the ledger. LENT_SECONDS is the longest
 # wait if only on-demand workloads use the memory.
 LENT_SECONDS, SEAT_SECONDS = 45.0, 150.0
-# The longest time of an offender on a device below its floor. It has 90 s for a pod that hangs, 30 s for the offender's
-# recycle, and time for two readings.
+# The longest time of an offender on a device below its floor. The sum is 90 s for a pod that hangs, 30 s for the
+# offender's recycle, and the time of two readings.
 PRESSED_SECONDS = 135.0
 STARVED_SECONDS = 240.0
 SILENT_SECONDS = 200.0

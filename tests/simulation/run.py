@@ -1,8 +1,8 @@
 """Simulates days from seeds: `python -m tests.simulation.run`.
 
-`--seeds 200` simulates 200 days, beginning with the seed `--first`, in `--jobs` processes. It prints each violation at
-once. `--seed 17` simulates one day, and prints the timeline around each violation. With `--whole`, it prints the whole
-timeline.
+`--seeds 200` simulates 200 days, beginning with the seed `--first`, in `--jobs` processes. The command prints each
+violation at once. `--seed 17` simulates one day, and prints the timeline around each violation. With `--whole`, the
+command prints the whole timeline.
 
 `--shrink 17 NAME` prints those entries of the plan that are necessary to break the promise NAME.
 
@@ -38,7 +38,7 @@ class Result:
 
 
 def simulate(plan: Plan, *, jumping: bool = True) -> Result:
-    """Simulates the plan. The agents' and the network's random numbers also depend on its seed."""
+    """Simulates the plan. The agents' and the network's random numbers also depend on the plan's seed."""
     dice = Random(plan.seed + 1)  # noqa: S311 (a simulation)
     with system(plan.shape, dice, jumping=jumping) as simulated:
         faults.carry_out(simulated, plan)

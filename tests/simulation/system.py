@@ -116,7 +116,7 @@ class System(Cluster):
         exporter.selected = selected
 
     def seen_until(self, agent: str) -> float:
-        """Returns the start of the agent's oldest current pass. Its passes may not know later events."""
+        """Returns the start of the agent's oldest current pass. The agent's passes may not know later events."""
         agents = (each for each in (*self.crons.values(), *self.twins) if each.name == agent)
         return min((began for each in agents for began in each.busy.values()), default=self.world.now)
 

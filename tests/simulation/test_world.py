@@ -1,4 +1,4 @@
-"""Tests that each sleeping event wakes at its time, and that none is left at the end of the simulation."""
+"""Tests that each sleeping event wakes at its time, and that no event is left at the end of the simulation."""
 
 from random import Random
 

@@ -1,9 +1,9 @@
 """Compares the hashes of the timelines of 300 days. A commit that does not change the agents' behaviour keeps all
 hashes.
 
-`python -m tests.simulation.run --timelines` compares them with tests/golden/timelines.txt and prints the seeds that
-differ. `--timelines write` rewrites the file. 300 days take six minutes of CPU time. To find the cause of a difference,
-print the day with `--seed 17 --whole` before and after the change.
+`python -m tests.simulation.run --timelines` compares the hashes with tests/golden/timelines.txt, and prints the seeds
+that differ. `--timelines write` rewrites the file. 300 days take six minutes of CPU time. To find the cause of a
+difference, print the day with `--seed 17 --whole` before and after the change.
 """
 
 from collections.abc import Iterable, Mapping

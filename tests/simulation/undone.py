@@ -125,7 +125,7 @@ UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     "a disruption budget on one offender saves the other": lambda: (_put(spare, "SPARED_SECONDS", 0),),
     "a lost answer makes the runaway immune": lambda: (
         _put(Journal, "write", _journal_write),
-        _put(View, "_was_in_vain", lambda *_: False),  # which ends it after a minute
+        _put(View, "_was_in_vain", lambda *_: False),  # this check would end the fault after a minute
     ),
     "one tenant's four recycles end everybody's protection": lambda: (
         _put(Recycled, "tenant", property(lambda _: "everybody")),

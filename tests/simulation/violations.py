@@ -20,7 +20,7 @@ class Violations:
     def __init__(self, world: World) -> None:
         self.world = world
         self.found: list[Violation] = []
-        self.disturbed: dict[str, float] = {"": WARM_SECONDS}  # By node or device, or "" for all: its end.
+        self.disturbed: dict[str, float] = {"": WARM_SECONDS}  # By node or device, the end of a fault ("" for all).
         self.blocked: dict[str, float] = {}  # By workload, the end of a fault that refuses evictions.
         self.hidden: dict[str, float] = {}  # By namespace, the end of a fault that refuses all requests.
         self._since: dict[tuple[str, str], float] = {}

@@ -251,7 +251,7 @@ def test_a_pod_without_any_budget_is_not_the_drivers_to_hold(node: Node) -> None
 
 
 def test_a_budget_whose_devices_nobody_chose_is_looked_for_on_each_of_the_node(node: Node) -> None:
-    """Otherwise no metric would show the budget until the container uses a device."""
+    """A metric must show the budget even before the container uses a device."""
     node.pods[0]["metadata"]["annotations"] = {}
     assert node.reasons == ON_BOTH
     one_device_alone(node)

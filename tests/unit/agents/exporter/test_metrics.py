@@ -156,7 +156,7 @@ def test_the_ledger_is_served_by_pool_and_by_seat() -> None:
 
 
 def test_a_node_serves_its_own_pool_alone() -> None:
-    """Otherwise each of 200 nodes would serve the metrics of a thousand seats."""
+    """With all pools, each of 200 nodes would serve the metrics of a thousand seats."""
     other = replace(T4, name="a10", node_selector={"gpu": "a10"})
     seats = tuple(Seat(name=f"s{number}", tenant="t", pool="a10", gpumem_mib=1) for number in range(50))
     registry = replace(REGISTRY, ledger=replace(LEDGER, pools=(T4, other), seats=(*SEATS, *seats)))

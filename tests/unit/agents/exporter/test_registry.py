@@ -1,4 +1,4 @@
-"""The exporter watches API objects, and keeps the last ones while the API server does not answer."""
+"""The exporter watches API objects, and keeps the last objects while the API server does not answer."""
 
 import json
 from collections.abc import Iterator

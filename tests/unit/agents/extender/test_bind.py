@@ -188,7 +188,7 @@ def test_who_does_not_lead_binds_nothing(bench: Bench) -> None:
 def test_a_pod_that_is_bound_again_as_soon_as_it_can_is_settled_as_well(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the pod's devices would stay assumed without end."""
+    """A bind that is never settled would keep the pod's devices assumed without end."""
     give_back = bench.cache.forget
 
     def and_bind_anew(uid: str) -> None:

@@ -87,7 +87,7 @@ def test_victims_who_free_no_device_are_replaced_by_those_who_do(placing: Verbs)
 
 
 def test_only_pods_of_a_lower_priority_are_victims(placing: Verbs) -> None:
-    """Pods of equal priority would otherwise preempt each other again and again."""
+    """If pods of equal priority could be victims, they would preempt each other again and again."""
     hold(placing, "equal", 6000, 0, priority=10)
     hold(placing, "higher", 6000, 1, priority=11)
     assert victims(placing, 7000) is None
@@ -149,7 +149,9 @@ def test_where_only_measurement_keeps_the_pod_out_and_nobody_can_go_the_node_is_
 
 
 def test_room_that_comes_while_victims_are_chosen_leaves_the_node_out(placing: Verbs) -> None:
-    """If the scheduler proposed victims for a node and gets an empty list, it ends the preemption on all nodes."""
+    """If the scheduler proposed victims for a node and gets an empty list, the scheduler ends the preemption on all
+    nodes.
+    """
 
     class Leaving(Cache):
         seen = False
@@ -374,7 +376,7 @@ def test_while_a_seat_is_held_back_nobody_is_evicted_for_it_on_another_node_eith
 
 
 def test_while_a_seat_is_held_back_nobody_else_gets_its_room(seated: Seated) -> None:
-    """Otherwise a later pod would take the held seat's device."""
+    """A later pod must not take the device of a seat that is held back."""
     seated.filter()
     seated.served.time.seconds += 59
     seated.measure(8000, 8000)

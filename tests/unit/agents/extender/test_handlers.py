@@ -167,7 +167,7 @@ def test_there_are_no_other_verbs(handlers: Handlers, method: str, path: str) ->
 
 
 def test_it_is_ready_without_leading(handlers: Handlers) -> None:
-    """Otherwise a rollout would wait for a second leader and never end."""
+    """A rollout waits until the new pod is ready, and the new pod does not lead yet."""
     close(handlers, "another leads")
     assert handlers.get("/readyz") == (200, "ok\n")
     assert handlers.value(names.METRIC_EXTENDER_LEADING) == 0

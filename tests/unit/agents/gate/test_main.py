@@ -1,4 +1,4 @@
-"""Runs the gate with a fake API server, exporters and probes. The tests check its requests."""
+"""Runs the gate with a fake API server, exporters and probes. The tests check the gate's requests."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -138,7 +138,7 @@ def test_a_pod_that_comes_is_protected_and_one_that_goes_is_not_any_more(served:
 def test_a_pod_that_claims_anothers_control_group_takes_no_protection_away(
     served: Served, kind: str, priority: str
 ) -> None:
-    """Otherwise the kernel would kill the protected pod before a disposable pod."""
+    """Without protection, the kernel would kill this pod before a disposable pod."""
     served.cluster.pods += [pod()]
     following = follower(served)
     following.informer.lists()

@@ -113,7 +113,7 @@ def test_a_version_that_expired_is_answered_by_a_relist_and_is_no_error(nodes: N
         nodes.cluster.faults.append(Fault("GET", f"{NODES}?watch", 410, "Expired"))
     with running(nodes.informer, nodes.cluster):
         if where == "within it":
-            metadata = {"resourceVersion": nodes.cluster.next_version()}  # which the next list is not behind
+            metadata = {"resourceVersion": nodes.cluster.next_version()}  # the next list has at least this version
             expired = {**status(410, "Expired", "too old resource version"), "metadata": metadata}
             nodes.cluster.tell("ERROR", NODES, expired)
         eventually(lambda: nodes.lists == 2)
@@ -270,7 +270,7 @@ def test_events_that_were_taken_are_applied_before_more_are_decoded(
 def test_closed_watches_leave_no_thread_that_could_end_together_with_python(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # a loaded machine is no reason to leave one
+    # even on a slow machine, each thread must end
     monkeypatch.setattr(module, "_JOIN_SECONDS", PATIENCE_SECONDS)
     served.cluster.watches_last = True
     others = set(threading.enumerate())

@@ -46,9 +46,7 @@ def test_a_static_pod_is_found_by_the_hash_in_its_control_group_and_shown_by_the
 
 
 def test_nobody_takes_anothers_control_group_for_its_own() -> None:
-    """Otherwise a pod's UID would have two names in the metrics, and the watchdog would no longer trust the device's
-    telemetry.
-    """
+    """If the metrics had two names for one pod UID, the watchdog would no longer trust the device's telemetry."""
     thief = {
         **CHAT,
         "metadata": {

@@ -1,5 +1,5 @@
-"""Runs the watchdog with a fake API server and a fake exporter over HTTP. The tests check its evictions, their order
-and its reports.
+"""Runs the watchdog with a fake API server and a fake exporter over HTTP. The tests check the evictions, their order
+and the reports.
 """
 
 import json

@@ -121,7 +121,7 @@ def test_a_workload_is_known_by_a_valid_name_alone(served: Served, named: str, q
 
 def test_only_a_queue_tenants_pod_belongs_to_a_workload_of_kueue(served: Served) -> None:
     """In other namespaces, a tenant may write the label and the annotation. Before the fix, such a pod was never
-    evicted, because the watchdog may not read Workloads there.
+    evicted: reading a Workload there failed with status 403.
     """
     forged = {"labels": {KUEUE_POD_SET_LABEL: "main"}, "annotations": {KUEUE_WORKLOAD_ANNOTATION: "job-a"}}
     found = read(served, **forged)

@@ -256,8 +256,8 @@ def test_a_bind_that_was_accepted_after_the_list_began_survives_it_and_one_befor
 
 
 def test_room_for_a_pod_that_came_and_went_unseen_is_freed_by_the_audit() -> None:
-    """The pod was bound and deleted while the watch was broken. The answer to its bind came after the new list had
-    begun.
+    """The pod was bound and deleted while the watch was broken. The response to the pod's bind came after the new list
+    had begun.
     """
     cache = cache_of(inventory("N", 8000))
     take(cache, "pod", MemoryRequest(5000), "N", 1.0)
