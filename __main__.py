@@ -1,4 +1,4 @@
-"""The program: loads the stack's settings, builds the platform, exports what others read."""
+"""The Pulumi program of the platform: loads the stack's settings, declares the platform, and exports its outputs."""
 
 import os
 import signal
@@ -8,8 +8,8 @@ import pulumi
 from stacks import platform, settings
 from stacks.preview import debug
 
-# Where the gate refuses or a step fails, the engine interrupts the program before it is through, and kills it five
-# seconds later: Python waits for its calls, which nobody answers any more.
+# If the policy pack refuses the update or a step fails, the engine sends SIGINT to the program. Python would then wait
+# for calls that the engine no longer answers, and the engine would kill it after 5 s. So the program ends at once.
 signal.signal(signal.SIGINT, lambda *_: os._exit(1))
 
 pulumi.require_pulumi_version(">=3.259.0 <4.0.0")

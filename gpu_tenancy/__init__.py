@@ -1,4 +1,4 @@
-"""Components for a Pulumi program of one's own: the platform, seats and queues."""
+"""Components for your own Pulumi programs: the platform, seats and queues."""
 
 from gpu_tenancy.deployment import SeatedDeployment, SeatedDeploymentArgs
 from gpu_tenancy.platform import Platform, PlatformArgs

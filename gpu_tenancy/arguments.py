@@ -1,5 +1,5 @@
-"""Checks a component's arguments, which come as one mapping or by keyword. All problems are reported at once, without a
-traceback, before anything is declared."""
+"""Checks the arguments of a component, which are given as one mapping or as keywords. All problems are reported
+together and without a traceback, before the program declares a resource."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,25 +8,27 @@ import pulumi
 
 from stacks.problems import nearest
 
-# The default of `args`. The annotation stays the TypedDict, from which Pulumi reads a component's inputs.
+# The default of the parameter `args`. With this default, its annotation can stay the TypedDict from which Pulumi reads
+# the component's inputs.
 UNGIVEN: Any = None
 
 
 class ArgumentError(pulumi.RunError):
-    """The arguments are refused. The message has the component's type and name, and a line for each problem."""
+    """Reports wrong arguments. The message contains the component's type and name, and one line for each problem."""
 
     def __init__(self, component: str, name: str, problems: Iterable[str]) -> None:
         super().__init__("\n".join([f"{component} {name} is refused:", *(f"  {problem}" for problem in problems)]))
 
 
 def override_with_keywords(kind: Any, args: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments; keywords win. A None counts as left out. `kind` is the TypedDict of the arguments."""
+    """Returns the arguments of `args` and `keywords` together. A keyword overrides the argument of the same name. An
+    argument with the value None counts as missing. `kind` is the TypedDict of the arguments."""
     together = {**(args or {}), **keywords}
     return {name: value for name, value in together.items() if value is not None or name not in kind.__annotations__}
 
 
 def name_problems(kind: Any, arguments: Mapping[str, Any]) -> list[str]:
-    """A line for each missing and each unknown argument."""
+    """Returns one line for each missing argument and for each unknown argument."""
     known: Mapping[str, Any] = kind.__annotations__
     unknown = [
         f"{name}: is no argument; {nearest(name, known, 'arguments')}" for name in arguments if name not in known
@@ -35,14 +37,15 @@ def name_problems(kind: Any, arguments: Mapping[str, Any]) -> list[str]:
 
 
 def choice_problems(arguments: Mapping[str, Any], first: str, second: str) -> list[str]:
-    """A line unless exactly one of the two arguments is given."""
+    """Returns one line if none or both of the two arguments are given."""
     if first in arguments and second in arguments:
         return [f"{first}, {second}: are both given; remove one"]
     return [] if first in arguments or second in arguments else [f"{first}: is missing; give {first} or {second}"]
 
 
 def type_problems(arguments: Mapping[str, Any], **kinds: type) -> list[str]:
-    """A line for each argument of another kind. An Output is refused: it is known only during an update."""
+    """Returns one line for each argument of the wrong type. An Output is refused, because its value is known only
+    during an update."""
     return [
         f"{name}: must be a {_WORDS[kind]}, known before the program runs (got {_shown(arguments[name])})"
         for name, kind in kinds.items()
@@ -51,7 +54,8 @@ def type_problems(arguments: Mapping[str, Any], **kinds: type) -> list[str]:
 
 
 def _is(value: object, kind: type) -> bool:
-    """True for a value of the kind. Other languages pass the whole number 2 as 2.0."""
+    """Returns True if the value has the type `kind`. A float such as 2.0 counts as a whole number, because other
+    languages pass 2 as 2.0."""
     if isinstance(value, bool):
         return False
     if kind is int:

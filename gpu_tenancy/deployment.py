@@ -12,14 +12,14 @@ from gpu_tenancy.seat import override_with_stanza, seat_problems, stanza
 from tenancy.names import LABEL_NAME
 
 _KIND = "SeatedDeployment"
-# Fields of the pod and the container that the seat sets, or that this component sets.
+# Fields of the pod and the container that the seat or the component sets.
 _THE_SEATS = ("nodeSelector", "priorityClassName", "resourceClaims")
 _OURS = ("containers",)
 _OUR_CONTAINERS = ("image",)
 
 
 class SeatedDeploymentArgs(TypedDict):
-    """The image, and the seat."""
+    """The arguments of a SeatedDeployment: the image, the seat, and further fields of the pod."""
 
     image: pulumi.Input[str]
     """The container's image."""
@@ -28,28 +28,31 @@ class SeatedDeploymentArgs(TypedDict):
     """The platform's stack, such as organization/gpu-tenancy/prod, which exports `residents`."""
 
     residents: NotRequired[pulumi.Input[dict[str, Any]]]
-    """Instead of platform, its output `residents`: of a Platform in the same program, or a copy."""
+    """The output `residents` of a Platform in the same program, or a copy of this output. Use it instead of
+    `platform`."""
 
     resident: NotRequired[str]
     """The resident's name in the platform's settings, and the Deployment's name. Default: the component's name."""
 
     replicas: NotRequired[int]
-    """The number of pods, at most that of the seat. Default: that of the seat."""
+    """The number of pods, at most the replicas of the seat. Default: the replicas of the seat."""
 
     env: NotRequired[pulumi.Input[dict[str, str]]]
-    """The container's environment: values by name."""
+    """The container's environment variables, as a map from name to value."""
 
     container: NotRequired[dict[str, Any]]
-    """More of the container, as Kubernetes has it: command, ports, probes, volumeMounts, resources other than GPUs."""
+    """Other fields of the container in Kubernetes' form, such as command, ports, probes, volumeMounts, and resources
+    other than GPUs."""
 
     pod: NotRequired[dict[str, Any]]
-    """More of the pod's spec, as Kubernetes has it: volumes, serviceAccountName, securityContext, tolerations."""
+    """Other fields of the pod's spec in Kubernetes' form, such as volumes, serviceAccountName, securityContext and
+    tolerations."""
 
 
 class SeatedDeployment(pulumi.ComponentResource):
-    """A Deployment of one container on a resident's seat. The platform sets budget, node selector, tolerations,
-    PriorityClass and claim. A rollout ends a pod before it starts the next one, which needs the seat. The pod meets Pod
-    Security `restricted`, unless `pod` or `container` change that."""
+    """A Deployment with one container that uses a resident's seat. Budget, nodeSelector, tolerations, PriorityClass and
+    claim come from the platform. A rollout ends an old pod before it starts the new pod, because both need the same
+    seat. The pod meets Pod Security `restricted`, unless the arguments `pod` or `container` change this."""
 
     name: pulumi.Output[str]
     """The Deployment's name."""
@@ -90,7 +93,7 @@ class SeatedDeployment(pulumi.ComponentResource):
 
 
 def deployment(resident: str, given: Mapping[str, Any], seat: pulumi.Output[dict[str, Any]]) -> Manifest:
-    """The Deployment. Of several pods a rollout replaces one after the other."""
+    """Returns the Deployment. A rollout replaces several pods one after the other."""
     labels = {LABEL_NAME: resident}
     spec = pulumi.Output.all(pod_spec(given), seat).apply(lambda both: override_with_stanza(*both))
     replicas = seat.apply(lambda it: int(given.get("replicas", it.get("replicas", 1))))
@@ -114,7 +117,7 @@ def _strategy(replicas: int) -> dict[str, Any]:
 
 
 def pod_spec(given: Mapping[str, Any]) -> Manifest:
-    """The pod without its seat."""
+    """Returns the pod's spec without the fields of the seat."""
     own, pod = given.get("container", {}), given.get("pod", {})
     container = {
         "name": "main",
@@ -141,7 +144,7 @@ def pod_spec(given: Mapping[str, Any]) -> Manifest:
 
 
 def _taken(given: Mapping[str, Any]) -> list[str]:
-    """A line for each given field that the seat or the component sets."""
+    """Returns one line for each given field that the seat or the component sets."""
     pod, container = given.get("pod", {}), given.get("container", {})
     resources = container.get("resources", {})
     asked = [

@@ -1,4 +1,4 @@
-"""The platform as one component."""
+"""The whole platform as one Pulumi component."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,31 +18,34 @@ _OF_THE_LEDGER = "kubernetes:core/v1:ConfigMap"
 
 
 class PlatformArgs(TypedDict):
-    """The settings, in the program or in a file."""
+    """The arguments of a Platform: its settings, in the program or in a file."""
 
     settings: NotRequired[dict[str, Any]]
-    """The keys of docs/config.schema.json without `gpu-tenancy:`. Only plain values, no Outputs: the budgets are added
-    up before anything is declared."""
+    """The settings, with the keys of docs/config.schema.json without `gpu-tenancy:`. The values must be plain and no
+    Outputs, because the platform adds up the budgets before it declares a resource."""
 
     file: NotRequired[str]
-    """Instead of settings: the path of a YAML file with the settings, or of a stack file, in the project's folder."""
+    """The path of a YAML file with the settings, or of a stack file, relative to the project's folder. Use it instead
+    of `settings`."""
 
 
 class Platform(pulumi.ComponentResource):
-    """The whole platform: budgets, ledger, namespaces, quotas, admission, queues, agents and alerts, as far as the
-    settings declare them."""
+    """The whole platform. It contains the parts that the settings declare: budgets, ledger, namespaces, quotas,
+    admission, queues, agents and alerts."""
 
     ledger: pulumi.Output[dict[str, Any]]
-    """Every promise. Queue reads it, and other programs give it to the policy pack (`--policy-pack-config`)."""
+    """The ledger with every promise. The component Queue reads it. Other programs pass it to the policy pack
+    (`--policy-pack-config`)."""
 
     residents: pulumi.Output[dict[str, Any]]
-    """The fields that each resident's pods need, once the nodes advertise gpumem. Seat and SeatedDeployment read it."""
+    """The fields that each resident's pods need. The output is known once the nodes advertise gpumem. The components
+    Seat and SeatedDeployment read it."""
 
     memory: pulumi.Output[dict[str, Any]]
     """The fields that the pods of each workload of a memory pool need."""
 
     seating_chart: pulumi.Output[str]
-    """A drawing of the seats on the devices."""
+    """The seating chart, which draws the seats on the devices."""
 
     def __init__(
         self,
@@ -80,7 +83,7 @@ class Platform(pulumi.ComponentResource):
         )
 
     def export(self) -> None:
-        """Exports the outputs from the stack, for other stacks and the policy pack."""
+        """Exports the outputs as outputs of the stack, for other stacks and for the policy pack."""
         for name in ("ledger", "residents", "memory", "seating_chart"):
             pulumi.export(name, getattr(self, name))
 
@@ -95,7 +98,7 @@ def _parsed(given: Mapping[str, Any]) -> StackSettings:
 
 
 def _not_plain(value: Any, path: tuple[str, ...]) -> Iterator[str]:
-    """A line for each value that no YAML file could hold."""
+    """Yields one line for each value that a YAML file cannot contain."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from _not_plain(item, (*path, str(name)))
@@ -109,7 +112,8 @@ def _not_plain(value: Any, path: tuple[str, ...]) -> Iterator[str]:
 
 
 def _plain(value: Any) -> Any:
-    """The value as a YAML file has it. Other languages pass the whole number 14000 as 14000.0."""
+    """Returns the value as if it came from a YAML file. A float such as 14000.0 becomes 14000, because other languages
+    pass whole numbers as floats."""
     if isinstance(value, Mapping):
         return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -118,7 +122,8 @@ def _plain(value: Any) -> Any:
 
 
 def _provider_problems(opts: pulumi.ResourceOptions | None) -> list[str]:
-    """A line if the stack's default provider would replace ConfigMaps. A provider of one's own is not judged."""
+    """Returns one line if the stack's default provider would replace ConfigMaps instead of changing them. An explicit
+    provider is not judged."""
     parent = opts.parent if opts else None
     others = opts and (opts.provider or opts.providers or (parent and parent.get_provider(_OF_THE_LEDGER)))
     if others or provider.changes_config_maps():

@@ -1,4 +1,4 @@
-"""A queue tenant's LocalQueue, with the labels of its Jobs."""
+"""A queue tenant's LocalQueue, and the labels that its Jobs need."""
 
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict, Unpack
@@ -17,32 +17,33 @@ _KIND = "Queue"
 
 
 class QueueArgs(TypedDict):
-    """Refers to a LocalQueue that the platform made; creates no object in the cluster."""
+    """The arguments of a Queue. The component refers to a LocalQueue of the platform, and creates no object in the
+    cluster."""
 
     platform: NotRequired[str]
     """The platform's stack, such as organization/gpu-tenancy/prod, which exports `ledger`."""
 
     ledger: NotRequired[pulumi.Input[dict[str, Any]]]
-    """Instead of platform, its output `ledger`: of a Platform in the same program, or a copy."""
+    """The output `ledger` of a Platform in the same program, or a copy of this output. Use it instead of `platform`."""
 
     queue: NotRequired[str]
     """The key of queues.local_queues in the platform's settings. Default: the component's name."""
 
     priority: NotRequired[str]
-    """The key of queues.workload_priorities there: the Jobs' priority in the queue."""
+    """A key of queues.workload_priorities in the platform's settings: the priority of the Jobs in the queue."""
 
 
 class Queue(pulumi.ComponentResource):
-    """The way of a queue tenant's Jobs into the platform's queues."""
+    """A LocalQueue of the platform, for the Jobs of a queue tenant."""
 
     namespace: pulumi.Output[str]
-    """The tenant's namespace, where the Jobs must be."""
+    """The tenant's namespace, in which the Jobs must be."""
 
     labels: pulumi.Output[dict[str, str]]
-    """The labels of a Job: its queue, and its priority if one is given."""
+    """The labels that a Job needs: the queue, and the priority if it is given."""
 
     cluster_queue: pulumi.Output[str]
-    """The ClusterQueue that hands the GPUs out."""
+    """The ClusterQueue from which the Jobs get their GPUs."""
 
     def __init__(
         self,

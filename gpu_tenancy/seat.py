@@ -1,4 +1,4 @@
-"""A resident's seat: the fields of its pods, from the platform's stack."""
+"""A resident's seat: the fields that the platform's stack requires in the resident's pods."""
 
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict, Unpack
@@ -14,39 +14,40 @@ _KIND = "Seat"
 
 
 class SeatArgs(TypedDict):
-    """The seat, and its platform."""
+    """The arguments of a Seat: the resident, and the platform that declares it."""
 
     platform: NotRequired[str]
     """The platform's stack, such as organization/gpu-tenancy/prod, which exports `residents`."""
 
     residents: NotRequired[pulumi.Input[dict[str, Any]]]
-    """Instead of platform, its output `residents`: of a Platform in the same program, or a copy."""
+    """The output `residents` of a Platform in the same program, or a copy of this output. Use it instead of
+    `platform`."""
 
     resident: NotRequired[str]
     """The resident's name in the platform's settings. Default: the component's name."""
 
 
 class Seat(pulumi.ComponentResource):
-    """A resident's seat, for a workload of one's own. The workload, or its label app.kubernetes.io/name, has the
-    resident's name."""
+    """A resident's seat, for a workload that you declare yourself. The workload must have the resident's name, or a
+    label app.kubernetes.io/name with this name."""
 
     namespace: pulumi.Output[str]
     """The tenant's namespace."""
 
     node_selector: pulumi.Output[dict[str, str]]
-    """The pod's node selector: the labels of the seat's pool."""
+    """The pod's nodeSelector, with the node labels of the seat's pool."""
 
     tolerations: pulumi.Output[list[dict[str, Any]]]
-    """The pod's tolerations: the taints of the pool's nodes."""
+    """The pod's tolerations, for the taints of the pool's nodes."""
 
     priority_class_name: pulumi.Output[str]
-    """The pod's PriorityClass; empty if the platform declares no admission."""
+    """The pod's PriorityClass. It is empty if the platform declares no admission."""
 
     resource_claims: pulumi.Output[list[dict[str, Any]]]
-    """The pod's claim on a device; empty if seats are no claims."""
+    """The pod's claim on a device. It is empty unless the platform's seats are claims."""
 
     resources: pulumi.Output[dict[str, Any]]
-    """The budget, for the container that uses the device."""
+    """The `resources` of the container that uses the device, with the budget."""
 
     replicas: pulumi.Output[int]
     """The number of pods of the seat."""
@@ -84,7 +85,7 @@ class Seat(pulumi.ComponentResource):
         )
 
     def pod_spec(self, spec: pulumi.Input[Mapping[str, Any]]) -> pulumi.Output[dict[str, Any]]:
-        """A pod's spec with the seat's fields. The first container uses the device."""
+        """Returns a pod's spec with the fields of the seat. The first container uses the device."""
 
         def filled(both: Any) -> dict[str, Any]:
             pod, stanza = both
@@ -96,7 +97,7 @@ class Seat(pulumi.ComponentResource):
 
 
 def seat_problems(given: Mapping[str, Any]) -> list[str]:
-    """A line for each problem with the arguments that choose the seat."""
+    """Returns one line for each problem with the arguments that choose the seat."""
     return [
         *arguments.choice_problems(given, "platform", "residents"),
         *arguments.type_problems(given, platform=str, resident=str),
@@ -104,8 +105,8 @@ def seat_problems(given: Mapping[str, Any]) -> list[str]:
 
 
 def stanza(kind: str, name: str, given: Mapping[str, Any], *, parent: pulumi.Resource) -> pulumi.Output[dict[str, Any]]:
-    """The fields of the resident's pods, from the platform's stack. Raises ArgumentError if the platform lacks the
-    resident, as soon as that is known."""
+    """Returns the fields that the resident's pods need, from the platform's outputs. When the outputs are known, raises
+    ArgumentError if the platform has no such resident."""
     resident = given.get("resident", name)
 
     def found(residents: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -120,7 +121,8 @@ def stanza(kind: str, name: str, given: Mapping[str, Any], *, parent: pulumi.Res
 
 
 def output(name: str, given: Mapping[str, Any], which: str, *, parent: pulumi.Resource) -> pulumi.Output[Any]:
-    """An output of the platform, from the argument of that name or from the platform's stack. None if it is missing."""
+    """Returns an output of the platform: the argument with this name, or the output of the platform's stack. Returns
+    None if the stack has no such output."""
     if which in given:
         return pulumi.Output.from_input(given[which])
     opts = pulumi.ResourceOptions(parent=parent)
@@ -135,7 +137,7 @@ def missing_output(stack: str, which: str) -> str:
 
 
 def override_with_stanza(pod: Mapping[str, Any], stanza: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod's spec with the resident's stanza, which wins."""
+    """Returns the pod's spec with the fields of the resident's stanza, which override fields of the pod."""
     first, *others = pod["containers"]
     spec = {
         **pod,

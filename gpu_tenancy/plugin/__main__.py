@@ -1,4 +1,4 @@
-"""Starts the plugin. The engine runs this folder, in an environment with the package."""
+"""Starts the plugin. Pulumi's engine runs this folder in a virtual environment with the package."""
 
 from gpu_tenancy.plugin.provider import main
 

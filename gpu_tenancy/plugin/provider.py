@@ -1,5 +1,6 @@
-"""Hosts the components for programs in any language. The engine starts this program, reads the components' schema, and
-has it construct them. The schema is made from the types and docstrings of arguments and outputs."""
+"""Hosts the components for programs in any language. Pulumi's engine starts this program, reads the schema of the
+components, and asks the program to construct them. Pulumi derives the schema from the types and docstrings of the
+arguments and outputs."""
 
 import os
 import signal
@@ -17,11 +18,11 @@ from pulumi.provider.server import ComponentInitError
 
 from gpu_tenancy import Platform, Queue, Seat, SeatedDeployment
 
-PACKAGE = "gputenancy"  # as in the types of the components
+PACKAGE = "gputenancy"  # the same package name as in the components' type tokens
 
 
 class Host(ComponentProvider):
-    """The provider of `component_provider_host`, with refused arguments reported without a traceback."""
+    """A component provider that reports wrong arguments without a traceback."""
 
     def construct(
         self,
@@ -39,6 +40,6 @@ class Host(ComponentProvider):
 
 
 def main() -> None:
-    # The engine interrupts a plugin at the end; asyncio would print a traceback.
+    # The engine ends a plugin with SIGINT. Without this handler, asyncio would print a traceback.
     signal.signal(signal.SIGINT, lambda *_: os._exit(0))
     serve(Host([Platform, Seat, SeatedDeployment, Queue], PACKAGE, version=version("gpu-tenancy")), sys.argv[1:])

@@ -16,7 +16,7 @@ _BELOW = "<!-- below: make golden -->\n"
 
 
 def page() -> str:
-    """Returns the page with the current rules, and its other text unchanged."""
+    """Returns the page with the current rules. The page's other text is unchanged."""
     head, mark, _ = PAGE.read_text().partition(_BELOW)
     return head + mark + "".join(map(_section, RULES))
 

@@ -1,4 +1,4 @@
-"""Renders the objects that a stack declares as text, so that a reviewer sees in the diff what a change does."""
+"""Renders the objects that a stack declares as text. So the diff of a change shows its effect on the cluster."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,12 +23,12 @@ STACKS = {
     FOLDER / "claims.yaml": FOLDER / "claims.objects.yaml",
     FOLDER / "observe.yaml": FOLDER / "observe.objects.yaml",
 }
-# These hashes of the agents' source, and the names made from them, change with each line of the agents.
+# Hashes of the agents' source, and names with such hashes. They change with every change of the agents.
 _HASH = re.compile(r"\b[0-9a-f]{64}\b|(?<=-)[0-9a-f]{10}\b")
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Writes a text of several lines as a block, and repeats a value instead of writing an alias."""
+    """A YAML dumper that writes a text of several lines as a block, and repeats a value instead of writing an alias."""
 
     def ignore_aliases(self, _: Any) -> bool:
         return True
@@ -44,15 +44,15 @@ _Dumper.add_representer(str, _represent_text)
 def objects(stack_file: Path) -> str:
     """Returns one YAML document per resource, sorted by kind and name, and one document with the stack's outputs.
 
-    A component shows only its parent. `retain` is true if `destroy` leaves the object in the cluster. The agents'
-    archive and its hash are left out. Raises ConfigError if the settings refuse the file.
+    For a component, the document contains only its parent. `retain: true` means that `destroy` leaves the object in the
+    cluster. The agents' code and its hash are left out. Raises ConfigError if the settings refuse the file.
     """
 
     def program() -> None:
         given = stackfile.read_either(stack_file).values
         if stack_file == EVERY:
             add_examples(given)
-        # The folder has no chart of Kueue, because the chart's address would depend on the installed tools.
+        # This folder contains no chart of Kueue. Otherwise, the chart's address would depend on the installed tools.
         outputs = platform.build(settings.from_mapping(given, stack_file.parent), root=FOLDER)
         for name, value in vars(outputs).items():
             pulumi.export(name, value)
@@ -63,7 +63,8 @@ def objects(stack_file: Path) -> str:
 
 
 def add_examples(given: dict[str, Any]) -> None:
-    """Adds the example of each setting that no golden stack names, to the first map that may have the setting."""
+    """Adds the example value of each setting that the golden stacks do not use. The value goes into the first map that
+    may have the setting."""
     stacks = [given, *(stackfile.read_either(FOLDER / name).values for name in ("tenants.yaml", "claims.yaml"))]
     schema = settings_schema()
     for setting in (each for part in schema["properties"] for each in settings_page.settings(part, schema)):
@@ -106,7 +107,7 @@ def _resources(graph: engine.Graph) -> Iterator[Mapping[str, Any]]:
 
 
 def _stable(value: Any) -> Any:
-    """Returns the value with whole numbers as integers, and without what depends on the agents' source alone."""
+    """Returns the value with whole numbers as integers. Hashes of the agents' source are replaced."""
     if isinstance(value, Mapping):
         return {_stable(key): "..." if key == "binaryData" else _stable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,5 @@
-"""Seats become claims. The golden stack `claims` shows every object, and tests/e2e judges them on a real API server."""
+"""Seats become claims. The components declare claims for seats. The golden stack `claims` shows every object, and
+tests/e2e tests the objects on a real API server."""
 
 from dataclasses import replace
 

@@ -61,7 +61,7 @@ def body(graph: Graph, kind: str, name: str) -> Any:
 
 
 def test_a_flavor_names_the_nodes_of_its_pool(graph: Graph) -> None:
-    """Without the pool's labels a Job could run on a device of another pool."""
+    """Without the pool's labels, a Job could run on a device of another pool."""
     assert body(graph, "ResourceFlavor", "queues-flavor-any")["nodeLabels"] == {"pool": "batch"}
     assert body(graph, "ResourceFlavor", "queues-flavor-l4")["nodeLabels"] == {"pool": "l4", "gpu": "l4"}
 
@@ -138,7 +138,8 @@ def test_a_cohort_has_its_parent_and_quota_and_waits_for_its_flavors() -> None:
 
 
 def test_flavors_without_an_order_go_by_name() -> None:
-    """The engine sorts maps, and a file keeps its own order. The program must not depend on which of them is read."""
+    """The engine sorts maps by key, but a file keeps the order in which it was written. The objects must be the same in
+    both cases."""
     quotas = {"t4": {GPU: {"nominal": 1}}, "l4": {GPU: {"nominal": 1}}}
     manifest = cluster_queue("q", ClusterQueueSpec.model_validate({"quotas": quotas}), ["a"])
     assert [f["name"] for f in manifest["spec"]["resourceGroups"][0]["flavors"]] == ["l4", "t4"]

@@ -103,5 +103,6 @@ def test_everything_of_a_tenant_waits_for_its_namespace() -> None:
 
 
 def test_no_limit_range_gives_every_container_a_whole_device() -> None:
-    """The API fills a maximum per Container in as its default, and a maximum per Pod refuses pods without gpumem."""
+    """In a LimitRange, the maximum for a Container is also its default. The maximum for a Pod refuses pods without
+    gpumem."""
     assert not tenant(gpumem_mib=4800).all("LimitRange")

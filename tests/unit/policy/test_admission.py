@@ -1,6 +1,5 @@
-"""The policy pack refuses pods of other programs that admission would refuse, and passes similar ones that it
-accepts.
-"""
+"""For other programs, the policy pack refuses the pods that admission would deny, and accepts similar pods that
+admission would accept."""
 
 from typing import Any
 
@@ -18,7 +17,7 @@ def on_host(path: str) -> list[dict[str, Any]]:
     return [{"name": "host", "hostPath": {"path": path}}]
 
 
-# Each case has the workload, and a part of its only finding.
+# Each case has a workload, and a part of its only finding.
 REFUSED: dict[str, tuple[Manifest, str]] = {
     "whole devices": (workload(main=gpu()), "asks for nvidia.com/gpu and so reaches a GPU without a budget; add"),
     "a MIG slice": (workload(main=gpu("nvidia.com/mig-1g.5gb")), "asks for nvidia.com/mig-1g.5gb"),

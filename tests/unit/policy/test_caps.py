@@ -1,4 +1,4 @@
-"""The rule on the driver's caps judges the declarations of a pool, and workloads that set their own cap."""
+"""The rule `caps` judges the declared versions of a pool's nodes, and workloads that set their own cap."""
 
 from dataclasses import replace
 from typing import Any

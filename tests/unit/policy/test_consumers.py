@@ -1,4 +1,4 @@
-"""The rules judge programs of the platform's consumers, and pass programs that have nothing to do with GPUs."""
+"""The rules judge programs that use the platform, and accept programs without GPUs."""
 
 from dataclasses import replace
 
@@ -113,7 +113,7 @@ def test_a_workload_without_a_seat_is_one_line_though_it_rolls_out_by_surge() ->
 
 
 def test_who_asks_for_no_gpumem_needs_no_seat() -> None:
-    """A chart's default may be 0, for example. A seat of 0 MiB could not be added."""
+    """For example, a chart's default for gpumem may be 0. No such workload needs a seat."""
     assert judge(elsewhere("immich", 0), CONFIG) == judge(elsewhere("kube-system", "0"), CONFIG) == []
 
 

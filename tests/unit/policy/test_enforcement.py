@@ -1,4 +1,4 @@
-"""The pack's configuration can make rules advisory."""
+"""The pack's configuration can make rules advisory or disable them."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ WHY = "the mirror has tags alone"
 
 
 def verdict(rules: object) -> tuple[list[str], list[str]]:
-    """Returns the printed and the refused lines for a Deployment without a seat that is larger than any device."""
+    """Returns the printed lines and the refusals for a Deployment that has no seat and is larger than any device."""
     said: list[str] = []
     refused: list[str] = []
     configured = {"rules": rules}

@@ -1,4 +1,4 @@
-"""Each example breaks its rule and no other. docs/reference/policy-rules.md has the message."""
+"""Each example breaks only its rule. docs/reference/policy-rules.md shows the message."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""The rules count charts, custom resources, patches and queues of other programs, or refuse each in one line."""
+"""The rules count the requests of charts, custom resources, patches and queues in other programs. If they cannot count
+them, they refuse the object with one finding."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The pack ends with a verdict on any graph, quickly, without a traceback, and with a bounded text."""
+"""For any graph, the pack gives a verdict quickly, without a traceback, and with a text of limited length."""
 
 import json
 import time
@@ -22,8 +22,8 @@ from tests.support.search import cases, dice
 
 Path = tuple[str | int, ...]
 
-LONGEST = 2000  # the characters of a message, and of the text that names the rule
-MORE_THAN_PROD = 2000  # this many times the time for prod, which takes 5 ms
+LONGEST = 2000  # the most characters of a message, and of the rule's name before it
+MORE_THAN_PROD = 2000  # the most time, as a multiple of the time for prod (5 ms)
 WITHIN = "(the JSON in it)"
 ATOMS: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 1.5, 1e308, float("nan"), float("inf"), 2**63, 10**12, 10**100),
@@ -66,7 +66,7 @@ def value(roll: Random, depth: int = 0) -> Any:
 
 
 def paths(data: Any, path: Path = ()) -> Iterator[Path]:
-    """Returns all paths, also paths within a text that is JSON."""
+    """Returns all paths in the program, also paths within a JSON text."""
     yield path
     if isinstance(data, str) and data[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
@@ -87,7 +87,7 @@ def changed(data: Any, path: Path, new: Any) -> Any:
 
 
 def broken(roll: Random) -> Program:
-    """Replaces one to three values of the program, but no kind and no version, because the engine sets those."""
+    """Replaces one to three values of the program. Kinds and versions stay, because the engine sets them."""
     found = program()
     for _ in range(roll.randint(1, 3)):
         name = roll.choice(list(found))
@@ -141,15 +141,14 @@ def seconds(found: Program) -> float:
 
 @pytest.mark.parametrize("case", HUGE)
 def test_no_count_is_judged_one_by_one(case: str) -> None:
-    """The test compares two times of one process, so that a busy machine does not matter."""
+    """The test compares two durations in the same process, so that a busy machine has little effect."""
     prod = min(seconds({"ledger": graphs.ledger_object(LEDGER)} | platform()) for _ in range(3))
     assert seconds(platform(HUGE[case])) < MORE_THAN_PROD * prod
 
 
 def test_roles_of_one_name_in_many_namespaces_are_not_compared_with_one_another() -> None:
-    """The watchdog has such roles. With four times the namespaces, comparing all pairs would take sixteen times as
-    long.
-    """
+    """The watchdog has one role in each tenant's namespace. If the rules compared all pairs, four times as many
+    namespaces would take sixteen times as long."""
 
     def judged(count: int) -> float:
         pairs = [graphs.role("watchdog", [graphs.rule("pods", "get")], f"tenant-{n}") for n in range(count)]
@@ -166,7 +165,7 @@ def test_findings_without_end_are_counted() -> None:
 
 
 def test_kueues_configuration_is_read_up_to_a_size() -> None:
-    """A megabyte of YAML takes the reader a minute."""
+    """PyYAML takes a minute for a megabyte of YAML."""
     program = platform()
     graphs.put(program["kueue"], "values.managerConfig.controllerManagerConfigYaml", "a: " + "[" * 10**6)
     (line,) = judge(program)

@@ -1,4 +1,4 @@
-"""Each memory pool breaks one rule, which prints its message."""
+"""Each memory pool breaks one rule, and the rule reports the expected message."""
 
 import json
 from dataclasses import replace
@@ -24,12 +24,12 @@ def with_victim(pool: HostMemoryPool = NODE_4, **changes: Any) -> HostMemoryPool
 
 
 UNGUARDED = replace(NODE_4, guard=False)
-# The pools have peaks of 30 GiB, and victims that the kernel always kills first.
+# Memory pools with peaks of 30 GiB, in which the kernel always kills a disposable pod first.
 PEAKING = replace(
     CLICKHOUSE, peak_mib=50_000, limit_mib=50_000, growth_mib_per_second=1, name="warehouse", tenant="signoz"
 )
 
-# Each case has the rule that the pool breaks, the pool, and the sentence.
+# Each case has the broken rule, the memory pool, and the message.
 BROKEN: dict[str, tuple[str, HostMemoryPool, str]] = {
     "requests that do not fit": (
         "memory-requests",
@@ -53,7 +53,7 @@ def test_a_wrong_number_in_a_memory_pool_breaks_only_its_rule(case: str) -> None
     assert any(sentence in line for line in reported), reported
 
 
-# The remedies that the example of the rule memory-oom names (docs/reference/policy-rules.md).
+# The remedies that the message of the rule `memory-oom` names (docs/reference/policy-rules.md).
 REMEDIES = {
     "the guard": NODE_4,
     "the request": with_inference(UNGUARDED, request_mib=19_989),
@@ -120,7 +120,7 @@ def test_a_class_of_unknown_value_cannot_be_proven() -> None:
 
 
 def deployment(member: Workload | Disposable, pool: HostMemoryPool = NODE_4) -> graphs.Manifest:
-    """Returns a workload of the pool without mistakes."""
+    """Returns a workload of the memory pool without mistakes."""
     resources = {}
     if isinstance(member, Workload):
         resources = {
@@ -137,7 +137,7 @@ def deployment(member: Workload | Disposable, pool: HostMemoryPool = NODE_4) -> 
 
 POD = "spec.template.spec"
 
-# Each case has the field, its new value, and the sentence.
+# Each case has a field, its wrong value, and the message.
 UNLIKE: dict[str, tuple[str, object, str]] = {
     "another class": (
         f"{POD}.priorityClassName",

@@ -1,4 +1,4 @@
-"""The rules judge the nodes of a memory pool: GPU seats of its workloads, and pods that the pool does not declare."""
+"""Rules on the nodes of a memory pool: the GPU seats of its workloads, and pods that the pool does not declare."""
 
 from dataclasses import replace
 from typing import Any
@@ -31,9 +31,8 @@ def seated(pool: Pool = GPUS) -> Ledger:
 
 
 def program(ledger: Ledger, *, stamped: str) -> Program:
-    """Returns a platform with prod's admission defaults: the GPU class for all but `inference`, which has its own
-    class.
-    """
+    """Returns a platform with prod's settings of admission: every tenant's pods get the GPU class, but the pods of
+    `tts` and `inference` get the class `stamped`."""
     found = without_residents(ledger)
     for key, operator in (("stamp", "NotIn"), ("stamp tts", "In")):
         selector = [{"key": names.LABEL_NAMESPACE, "operator": operator, "values": ["tts", "inference"]}]
@@ -43,7 +42,8 @@ def program(ledger: Ledger, *, stamped: str) -> Program:
 
 
 def without_residents(ledger: Ledger) -> Program:
-    """Returns the platform without residents, because their pods would have to name one of two pools."""
+    """Returns the platform without the residents' workloads, because their pods would have to select one of two
+    pools."""
     return {key: found for key, found in graphs.platform(ledger).items() if key not in {s.name for s in LEDGER.seats}}
 
 
@@ -92,7 +92,7 @@ def memory(request: str | None, limit: str | None) -> dict[str, Any]:
 
 
 def affinity(*terms: tuple[str, str, list[str]]) -> dict[str, Any]:
-    """Returns a node affinity with one alternative for each (label, operator, values)."""
+    """Returns a node affinity with one nodeSelectorTerm for each (label, operator, values)."""
     wanted = [{"matchExpressions": [{"key": k, "operator": o, "values": v}]} for k, o, v in terms]
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": wanted}}}
 
@@ -126,7 +126,7 @@ LET_IN: dict[str, Manifest] = {
 
 
 def judged(manifest: Manifest) -> list[str]:
-    """Returns the lines of this rule alone."""
+    """Returns the messages of this rule only."""
     config = {"memory_pools": HostMemoryPools(pools=(NODE_4,)).to_data()}
     return [line for line in judge({"web": manifest}, config) if line.startswith("memory-strangers: ")]
 
@@ -152,7 +152,8 @@ def test_a_pod_of_unknown_memory_cannot_be_proven() -> None:
 
 
 def test_a_resident_of_another_gpu_pool_is_not_on_a_node_that_is_known_by_its_hostname() -> None:
-    """The resident's nodeSelector has no hostname, and each node is in one GPU pool."""
+    """The resident's nodeSelector names no hostname, but it selects another GPU pool, and a node belongs to only one
+    GPU pool."""
     llama = graphs.deployment("llama-swap", "llama-swap", 5000)
     put(llama, "spec.template.spec.nodeSelector", dict(graphs.T4.node_selector))
     put(llama, "spec.template.spec.containers.0.resources", {"limits": {graphs.GPUMEM: 5000, "memory": "8Gi"}})

@@ -1,4 +1,5 @@
-"""The rules refuse numbers of the ledger that do not fit: sums, placement, devices and pools."""
+"""The rules refuse a ledger with numbers that do not fit: sums, the placement of seats, and the numbers of devices and
+pools."""
 
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ def a_seat(name: str, mib: int, replicas: int = 1) -> Seat:
 
 QUEUED = QueueQuota(queue="mem-cq", flavor="t4-mem", pool="t4", resource=GPUMEM, nominal=6000)
 
-# Each case has the rule, the ledger, and a part of the message.
+# Each case has the broken rule, the ledger, and a part of the message.
 LEDGERS: list[tuple[str, Ledger, str]] = [
     ("budgets", seat("immich-server", replicas=2), "15100 MiB promised, 14000 advertised (1100 over)"),
     (
@@ -75,7 +76,7 @@ def test_a_wrong_number_in_the_ledger_breaks_only_its_rule(rule: str, ledger: Le
 
 
 def test_a_seat_that_asks_for_no_gpu_by_name_is_a_seat_as_before() -> None:
-    """By this name NVIDIA's operator finds the pod when it upgrades the driver (docs/operations.md)."""
+    """NVIDIA's operator finds pods with nvidia.com/gpu when it upgrades the driver (docs/operations.md)."""
     program = platform()
     put(program["llama-swap"], f"{LLAMA}.resources.limits", {GPUMEM: "5000", names.GPU: "0"})
     assert judge(program) == []
@@ -115,7 +116,7 @@ def test_a_pod_on_several_devices_has_them_on_one_node_and_uses_them_evenly(
 
 
 def test_a_queued_pod_larger_than_any_device_is_refused_with_the_device() -> None:
-    """A seat's size keeps every other pod on one device; a queue's quota may span several."""
+    """Only a queued pod can be larger than a device, because a queue's quota may span several devices."""
     quota = QueueQuota(queue="mem-cq", flavor="t4-mem", pool="t4", resource=GPUMEM, nominal=14500)
     program = platform(replace(pool("t4", device_count=2, floor_mib=1360), quotas=(*LEDGER.quotas, quota)))
     job = graphs.platform()["job"]

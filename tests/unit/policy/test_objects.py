@@ -1,4 +1,4 @@
-"""A small program gets one more object. The tests name the rule that refuses the object, or no rule."""
+"""A small program gets an additional object. Each case names the rule that refuses this object, or no rule."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def view(**subject: str) -> Manifest:
     return an_object(f"{RBAC}/v1", "RoleBinding", "x", SYSTEM, roleRef=ref, subjects=[subject])
 
 
-# Each case has the object, the rule, and a part of the message.
+# Each case has the additional object, the rule that refuses it, and a part of the message.
 MORE: list[tuple[Manifest, str, str]] = [
     (
         an_object("v1", "ConfigMapPatch", names.LEDGER, SYSTEM),

@@ -1,4 +1,4 @@
-"""The pack keeps its contract with Pulumi and with its operators."""
+"""The pack's interface to Pulumi and its output for operators."""
 
 import pulumi_policy
 import pytest

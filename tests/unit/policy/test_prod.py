@@ -1,4 +1,4 @@
-"""The prod stack breaks no rule, as its program declares it."""
+"""The program of the stack prod breaks no rule."""
 
 from typing import Any
 

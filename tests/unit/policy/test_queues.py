@@ -55,7 +55,7 @@ def test_a_job_may_use_what_its_queue_borrows_but_of_one_flavor_alone() -> None:
     program = platform(replace(pool("batch", nodes=2), quotas=quotas)) | {"job": wide_job(parallelism=2)}
     queue = program["cluster queue"]
     put(queue, "spec.cohortName", "gpus")
-    assert judge(program) == []  # without a limit, the queue may borrow all that its cohort has
+    assert judge(program) == []  # without a limit, the queue may borrow all quota of its cohort
     put(queue, "spec.resourceGroups.0.flavors.0.resources.0.borrowingLimit", 1)
     assert judge(program) == []
     put(queue, "spec.resourceGroups.0.flavors.0.resources.0.borrowingLimit", 0)
@@ -65,7 +65,7 @@ def test_a_job_may_use_what_its_queue_borrows_but_of_one_flavor_alone() -> None:
 
 
 def test_a_queue_may_borrow_what_another_has() -> None:
-    """The lender's nominal quota counts once, because borrowing adds no GPU."""
+    """Borrowing adds no GPU, so the lender's nominal quota counts only once."""
     quotas = (replace(LEDGER.quotas[0], borrowing=1), replace(LEDGER.quotas[0], queue="other", borrowing=1))
     ledger = replace(pool("batch", nodes=2), quotas=quotas)
     assert ledger.quota_gpus("batch") == 2

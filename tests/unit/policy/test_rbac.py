@@ -54,22 +54,22 @@ def binding(role: str, *subjects: Manifest, within: str | None = None, kind: str
 
 
 def everywhere(*rules: Manifest, to: str = "web") -> Program:
-    """Grants the rules in the whole cluster to an account of the namespace."""
+    """Returns a ClusterRole with these rules, and its binding to an account of the namespace."""
     return {"role": cluster_role(*rules), "binding": binding("x", account(to))}
 
 
 def within(namespace: str, *rules: Manifest, to: str = "web") -> Program:
-    """Grants the rules in one namespace to an account of another namespace."""
+    """Returns a Role with these rules in one namespace, and its binding to an account of another namespace."""
     role = an_object(f"{RBAC}/v1", "Role", "x", namespace, rules=list(rules))
     return {"role": role, "binding": binding("x", account(to), within=namespace, kind="Role")}
 
 
 ANYTHING = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 
-# The program, and a part of its only finding. The programs are in `web`, a namespace without a tenant, and in tenants'
-# namespaces.
+# Each case has a program, and a part of its only finding. The programs are in `web`, which is no tenant's namespace,
+# and in tenants' namespaces.
 REFUSED: dict[str, tuple[Program, str]] = {
-    # The objects in KEPT_BY.
+    # Rights to write the objects in KEPT_BY.
     "a node's labels": (
         everywhere(on("nodes", "get", "patch")),
         "lets web/x patch nodes, and so bypass every budget; t",
@@ -89,7 +89,7 @@ REFUSED: dict[str, tuple[Program, str]] = {
     "the ledger by its name": (within(SYSTEM, on("configmaps", "patch", only=names.LEDGER)), "patch configmaps"),
     "the ledger, wherever it is": (everywhere(on("configmaps", "update")), "update configmaps, and so bypass every"),
     "a journal": (everywhere(on("configmaps", "update", only=names.journal(names.WATCHDOG))), "update configmaps"),
-    # By a role that Kubernetes brings.
+    # Rights from a built-in role of Kubernetes.
     "cluster-admin": ({"a": binding("cluster-admin", account("web"))}, "may do everything; bind a role that lists wh"),
     "the administrators' for a tenant": (
         {"a": binding("cluster-admin", account("immich"), within="immich")},
@@ -166,7 +166,7 @@ def test_what_leads_past_the_budgets_is_refused_in_one_line(case: str) -> None:
 
 DETECTOR = (on("nodes", "get"), on("nodes/status", "patch"), on("events", "create", "patch"))
 KYVERNO = {"rbac.kyverno.io/aggregate-to-admission-controller": "true"}
-# Rights of other programs that write none of our objects.
+# Accepted programs: their rights cover none of the platform's objects.
 ACCEPTED: dict[str, Program] = {
     "the driver": everywhere(*DETECTOR, to="nvidia"),
     "what is in kube-system": everywhere(*DETECTOR, to="kube-system"),
@@ -258,7 +258,7 @@ def home(kind: str, name: str, api_version: str = "v1", **fields: Any) -> Manife
     return an_object(api_version, kind, name, SYSTEM, **fields)
 
 
-# Objects of another program in the agents' namespaces, and a part of the only finding.
+# Each case has an object of another program in the agents' namespaces, and a part of its only finding.
 AT_HOME: dict[str, tuple[Manifest, str]] = {
     "a pod with an agent's account": (workload(SYSTEM), f"Deployment {SYSTEM}/x: is in the platform's namespace, and"),
     "Kueue's configuration": (

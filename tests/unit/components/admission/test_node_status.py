@@ -1,4 +1,5 @@
-"""The policy names every field of a node's status. tests/e2e/api tests the policy on a real API server."""
+"""The policy for reconcile names every field of a node's status. tests/e2e/api tests the policy on a real API
+server."""
 
 import json
 from importlib import resources

@@ -1,4 +1,4 @@
-"""Prod's settings decide on which nodes each tenant's GPU pods may run."""
+"""The pools in the settings of prod decide on which nodes each tenant's GPU pods may run."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ WHOLE = {"nodes": 1, "sharing": "whole"}
 
 
 def ledger(*changes: Change) -> Ledger:
-    """Returns the ledger of prod after changes."""
+    """Returns the ledger of prod with changed settings."""
     config = raw()
     for change in changes:
         change(config)
@@ -26,7 +26,8 @@ def names(config: dict[str, Any]) -> list[str]:
 
 
 def queues_over(*groups: tuple[str, ...]) -> dict[str, Any]:
-    """Returns prod with a queue of whole devices for each group of pools. Each queue has a tenant of its own."""
+    """Returns the settings of prod with a queue of whole devices for each group of pools. Each queue has its own
+    tenant."""
     config = raw()
     config["pools"] |= {
         pool: {"node_selector": config["pools"]["batch"]["node_selector"] | {LABEL_HOSTNAME: pool}, **WHOLE}

@@ -1,4 +1,5 @@
-"""A stack has the right policies for the right namespaces. tests/e2e/api applies them to pods on a real API server."""
+"""A stack declares the right admission policies for each namespace. tests/e2e/api applies them to pods on a real API
+server."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -44,7 +45,7 @@ ARGS = AdmissionArgs(
     spec=AdmissionSpec(
         gpu_priority="gpu",
         tenant_priorities={"tts": "lesser", "lab": "lesser"},
-        exempt_namespaces=["nvidia", "kube-system"],  # the second is always
+        exempt_namespaces=["nvidia", "kube-system"],  # kube-system is always exempt
     ),
     ledger=LEDGER,
     terms=TERMS,
@@ -69,7 +70,8 @@ def specs(args: AdmissionArgs = ARGS) -> dict[str, dict[str, Any]]:
 
 
 def namespaces(spec: Mapping[str, Any]) -> tuple[str, list[str]] | None:
-    """Returns operator and values of a policy's namespaceSelector; None if the policy covers every namespace."""
+    """Returns the operator and the values of a policy's namespaceSelector, or None if the policy covers every
+    namespace."""
     selector = spec["matchConstraints"]["namespaceSelector"]
     if not selector:
         return None
@@ -98,7 +100,7 @@ def test_every_policy_fails_closed_and_is_in_force_by_a_binding_of_its_name(grap
         assert bound.inputs["spec"]["policyName"] == each.inputs["metadata"]["name"]
         assert bound.inputs["spec"].get("validationActions") == (["Deny"] if "Validating" in each.kind else None)
         assert graph.depends_on(bound, each)
-        assert graph.depends_on(each, graph.one("NamespacePatch"))  # this label marks an exempt namespace
+        assert graph.depends_on(each, graph.one("NamespacePatch"))  # the label of an exempt namespace
 
 
 def test_the_stack_labels_exempt_namespaces_but_not_kube_system(graph: Graph) -> None:
@@ -216,7 +218,7 @@ def test_a_deletion_is_judged_by_the_old_object_alone() -> None:
 
 
 def test_policies_do_not_grow_with_the_tenants() -> None:
-    """Label selectors compare the names, because CEL expressions have a cost limit."""
+    """Label selectors compare the namespaces' names, because the cost of a CEL expression is limited."""
 
     def longest(tenants: int) -> int:
         many = [OnDemand(name=f"team-{n}", tenant=f"team-{n}", pool="t4", need_mib=1) for n in range(tenants)]

@@ -36,7 +36,8 @@ def test_prometheus_alone_reaches_the_guards_of_all_pools(graph: Graph) -> None:
         labels = workload.inputs["spec"]["template"]["metadata"]["labels"]
         assert spec["podSelector"]["matchLabels"].items() <= labels.items()
         assert scraped.depends_on(workload, scraped.one("NetworkPolicy"))
-    assert graph.one("NetworkPolicy").inputs["spec"]["ingress"] == []  # the stack file has no Prometheus
+    # No peer may connect, because the stack file names no Prometheus.
+    assert graph.one("NetworkPolicy").inputs["spec"]["ingress"] == []
 
 
 def test_no_daemon_set_takes_the_pods_of_another_for_its_own(graph: Graph) -> None:

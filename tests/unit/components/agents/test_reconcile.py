@@ -109,9 +109,8 @@ def test_the_job_runs_again_when_the_ledger_the_code_or_the_image_changes_and_on
 
 
 def test_another_domain_replaces_the_ledger_so_that_the_old_keys_are_retired(graph: Graph) -> None:
-    """The old finalizer may go only together with the old keys. An update in place would drop it and leave the
-    keys on the nodes.
-    """
+    """The old finalizer may be removed only after the old keys. An update in place would remove the finalizer and leave
+    the old keys on the nodes."""
     moved = declared(Capacity, "capacity", args(ledger=replace(LEDGER, domain="example.org")))
     before, after = (g.one("ConfigMap", "capacity-ledger") for g in (graph, moved))
     assert before.inputs["metadata"]["finalizers"] == ["example.com/advertised-capacity"]

@@ -1,4 +1,4 @@
-"""The workloads of all agents keep these invariants, in the golden stack that has every agent."""
+"""Invariants of the workloads of all agents, in the golden stack with every agent."""
 
 import importlib
 from dataclasses import replace
@@ -32,7 +32,7 @@ def workloads() -> list[dict[str, Any]]:
 
 
 def container(workload: dict[str, Any]) -> dict[str, Any]:
-    """Returns the agent's own container, because kube-scheduler runs next to the extender."""
+    """Returns the agent's container. In the extender's pod, kube-scheduler has a second container."""
     own: dict[str, Any] = pod(workload)["containers"][0]
     return own
 
@@ -111,7 +111,7 @@ def test_a_run_ends_before_its_deadline_and_the_deadline_before_the_next_run() -
 
 
 def test_no_tenant_preempts_an_agent(workloads: list[dict[str, Any]]) -> None:
-    """A tenant's PriorityClass has at most 1000000000, and the system's classes have more."""
+    """A tenant's PriorityClass has a value of at most 1000000000, and Kubernetes' system classes have larger values."""
     classes = {container(w)["name"]: pod(w)["priorityClassName"] for w in workloads}
     assert classes == {
         name: "system-node-critical" if name in ON_NODES else "system-cluster-critical" for name in classes

@@ -1,6 +1,5 @@
-"""The dashboard's file agrees with what it shows. tests/integration/monitoring runs its queries in a real
-Prometheus.
-"""
+"""The dashboard's file is ready for any Grafana, and its queries use only existing metrics and variables.
+tests/integration/monitoring runs its queries in a real Prometheus."""
 
 import json
 import re

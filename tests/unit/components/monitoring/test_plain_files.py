@@ -1,4 +1,4 @@
-"""Without the Prometheus Operator, the stack writes the alerts as plain files."""
+"""Without the Prometheus Operator, the alerts and scrapes are written as plain files for Prometheus."""
 
 from dataclasses import replace
 from typing import Any
