@@ -117,8 +117,8 @@ def test_a_device_that_is_to_take_no_new_pod_is_measured_and_offers_nothing(
 
 @pytest.mark.parametrize("fault", [Fault.PAGES_TO_RETIRE, Fault.ROW_REMAPPING_FAILED])
 def test_a_device_with_a_fault_is_measured_and_offers_nothing(served: Served, fault: Fault) -> None:
-    """If this device offered memory, gates would close and pods would be recycled for a seat that cannot be placed on
-    it.
+    """If this device offered memory, gates would close and pods would be recycled for a seat that does not fit on this
+    device.
     """
     add_exporter(served)
     bad, good = replace(card(15000), fault=fault), card(9000, gpu=1)
