@@ -95,45 +95,64 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
     found = _verb(verbs, "free", "show the free memory, by the ledger and as measured", FREE)
     found.add_argument("--pool", help="only this pool")
     _watch(found)
-    found = _verb(verbs, "why", "explain why a pod, or a workload's pods, do not run", WHY)
+    found = _verb(verbs, "why", "explain why a pod or the pods of a workload do not run", WHY)
     found.add_argument("target", metavar="POD | deployment/NAME | statefulset/NAME | job/NAME")
     found = _verb(verbs, "advise", "propose budgets from a history of use, each with its risk", ADVISE)
     _history(found)
-    found.add_argument("--plot", metavar="FOLDER", help="draw each seat's use and budgets there; needs matplotlib")
+    found.add_argument(
+        "--plot", metavar="FOLDER", help="draw each seat's use and budgets into this folder; needs matplotlib"
+    )
     found.add_argument("--plot-format", choices=PLOT_FORMATS, default="svg", help="default: svg")
     found.add_argument(
-        "--host-memory", action="store_true", help="judge the stack's memory pools instead of GPUs' seats"
+        "--host-memory", action="store_true", help="judge the stack's memory pools instead of its GPU seats"
     )
-    days = f"of history; default: {ADVISE_DAYS}, of host memory {HOST_MEMORY_DAYS}"
+    days = f"days of history; default: {ADVISE_DAYS}, with --host-memory {HOST_MEMORY_DAYS}"
     found.add_argument("--days", type=_whole(9999), help=days)
     found = _verb(verbs, "bill", "show the seats, the use and the cost of each tenant in a month", BILL, ("csv",))
     _history(found)
-    found.add_argument("--month", help="such as 2026-11 (UTC); default: the last whole one")
+    found.add_argument("--month", help="month in UTC, such as 2026-11; default: the last complete month")
     found.add_argument("--currency", type=_currency, help="currency of the pools' prices, such as EUR")
     found = _verb(verbs, "fit", "show where new pods fit, or the smallest change that makes room", FIT)
-    found.add_argument("mib", metavar="MIB", type=_whole(2**24), help="MiB on each device of a pod")
+    found.add_argument("mib", metavar="MIB", type=_whole(2**24), help="MiB that a pod needs on each of its devices")
     found.add_argument("--pool", help="only this pool")
     found.add_argument("--replicas", type=_whole(10_000), default=1, help="number of pods; default: 1")
     found.add_argument(
         "--gpu-count", type=_whole(10_000), default=1, help="number of devices of one node for each pod; default: 1"
     )
     found.add_argument(
-        "--tenant", help="tenant of the pods; if he has a seat of exactly that size, no new promise is needed"
+        "--tenant", help="tenant of the pods; if the tenant has a seat of exactly this size, no new promise is needed"
     )
-    found.add_argument("--stack", help="judge by Pulumi.STACK.yaml of this folder instead of the cluster's ledger")
-    found.add_argument("--live", action="store_true", help="with --stack: judge the cluster's devices as well")
-    found = _plain(verbs, "replay", "a history of use, played under a stack file and under a changed one", REPLAY)
-    found.add_argument("--from", dest="source", required=True, help="Prometheus' http(s) address, or a CSV file")
-    found.add_argument("--today", default="prod", help="NAME of Pulumi.NAME.yaml, or a file; default: prod")
-    found.add_argument("--stack", help="the changed file: a NAME or a file; default: play only today's file")
-    found.add_argument("--days", type=_whole(9999), default=REPLAY_DAYS, help=f"of history; default: {REPLAY_DAYS}")
-    found = _cluster_verb(verbs, "init", "propose a stack file for this cluster, without a change of the cluster", INIT)
-    found.add_argument("--stack", required=True, help="write Pulumi.STACK.yaml into this folder")
-    found.add_argument("--from", dest="source", help="Prometheus' http(s) address, for budgets from measured peaks")
-    found.add_argument("--days", type=_whole(9999), default=INIT_DAYS, help=f"of history; default: {INIT_DAYS}")
+    found.add_argument("--stack", help="read Pulumi.STACK.yaml in this folder instead of the cluster's ledger")
+    found.add_argument("--live", action="store_true", help="with --stack, also judge the devices of the cluster")
+    found = _plain(verbs, "replay", "simulate a history of use with a stack file and with a changed stack file", REPLAY)
+    found.add_argument("--from", dest="source", required=True, help="URL of Prometheus, or path of a CSV file")
+    found.add_argument(
+        "--today",
+        default="prod",
+        help="NAME of Pulumi.NAME.yaml or path of the stack file of the history; default: prod",
+    )
+    found.add_argument(
+        "--stack", help="NAME or path of the changed stack file; default: simulate only the file of --today"
+    )
+    found.add_argument(
+        "--days", type=_whole(9999), default=REPLAY_DAYS, help=f"days of history; default: {REPLAY_DAYS}"
+    )
+    found = _cluster_verb(
+        verbs, "init", "propose a stack file for this cluster, and change nothing in the cluster", INIT
+    )
+    found.add_argument("--stack", required=True, help="name of the stack; writes Pulumi.STACK.yaml into this folder")
+    found.add_argument("--from", dest="source", help="URL of Prometheus, for budgets from measured peaks")
+    found.add_argument("--days", type=_whole(9999), default=INIT_DAYS, help=f"days of history; default: {INIT_DAYS}")
     found.add_argument("--overwrite", action="store_true", help="replace an existing file")
-    found = _cluster_verb(verbs, "preflight", "show what a rollout would deny, take over, make or miss", PREFLIGHT)
-    found.add_argument("--stack", help="Pulumi.STACK.yaml of this folder, in the checkout; default: the ledger")
+    found = _cluster_verb(
+        verbs,
+        "preflight",
+        "show the pods that a rollout would deny, and the objects that it would take over, create or miss",
+        PREFLIGHT,
+    )
+    found.add_argument(
+        "--stack", help="read Pulumi.STACK.yaml in this folder of a checkout; default: the cluster's ledger"
+    )
     _system_namespace(found)
     return top
 
@@ -154,7 +173,9 @@ def _verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] =
     """Adds the parser of a subcommand that compares a stack with its cluster."""
     made = _cluster_verb(verbs, name, text, examples, more)
     made.add_argument(
-        "-n", "--namespace", help="only pods of this namespace; needed without rights on other namespaces"
+        "-n",
+        "--namespace",
+        help="show only pods of this namespace; needed if you may not read pods of other namespaces",
     )
     _system_namespace(made)
     return made
@@ -162,7 +183,9 @@ def _verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] =
 
 def _system_namespace(made: argparse.ArgumentParser) -> None:
     made.add_argument(
-        "--system-namespace", default=SYSTEM_NAMESPACE, help=f"namespace of the ledger; default: {SYSTEM_NAMESPACE}"
+        "--system-namespace",
+        default=SYSTEM_NAMESPACE,
+        help=f"namespace of the ledger ConfigMap; default: {SYSTEM_NAMESPACE}",
     )
 
 
@@ -176,8 +199,8 @@ def _cluster_verb(verbs: Any, name: str, text: str, examples: str, more: Sequenc
 
 
 def _history(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--from", dest="source", required=True, help="Prometheus' http(s) address, or a CSV file")
-    made.add_argument("--stack", help="judge by Pulumi.STACK.yaml, in the checkout; default: by the cluster's ledger")
+    made.add_argument("--from", dest="source", required=True, help="URL of Prometheus, or path of a CSV file")
+    made.add_argument("--stack", help="read Pulumi.STACK.yaml in a checkout; default: the cluster's ledger")
 
 
 def _watch(made: argparse.ArgumentParser) -> None:

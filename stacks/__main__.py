@@ -19,7 +19,7 @@ from stacks.settings import ConfigError
 from toolchain.recovery.cli import CliError
 from toolchain.recovery.recover import RecoveryError
 
-_ABOUT = "Preview a stack under the policy pack, apply it, remove it, start a new one."
+_ABOUT = "Commands for one stack: preview it with the policy pack, apply it, remove it, or start a new stack."
 _EXIT_CODES = """exit codes:
   0    done
   1    refused or failed; the reasons are on stderr, or at the end of the report
@@ -30,9 +30,12 @@ _EXIT_CODES = """exit codes:
 
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--stack": {"required": True, "metavar": "NAME", "help": "NAME of Pulumi.NAME.yaml"},
-    "--full": {"action": "store_true", "help": "let Pulumi list every resource"},
-    "--yes": {"action": "store_true", "help": "do not ask; for pipelines that have their own approval"},
-    "flags": {"nargs": "*", "metavar": "-- FLAG", "help": "for Pulumi's command of the same name"},
+    "--full": {"action": "store_true", "help": "show Pulumi's own output with every resource"},
+    "--yes": {
+        "action": "store_true",
+        "help": "do not ask for consent, for example in a pipeline with its own approval",
+    },
+    "flags": {"nargs": "*", "metavar": "-- FLAG", "help": "flags for Pulumi's command with the same name"},
 }
 
 
@@ -55,31 +58,31 @@ def _schema() -> int:
 COMMANDS: Mapping[str, _Command] = {
     "preview": _Command(
         commands.preview,
-        "show the changes, the seating chart and the policy pack's verdict; needs no cluster",
+        "show the changes, the seating chart and the policy pack's verdict, without a cluster",
         ("--stack lab", "--stack lab --full", "--stack lab -- --diff"),
         ("--stack", "--full", "flags"),
     ),
     "up": _Command(
         commands.up,
-        "preview a stack, ask, and apply it to the current kubeconfig's cluster",
+        "preview a stack, ask for consent, and apply the stack to the current kubeconfig's cluster",
         ("--stack lab", "--stack lab --yes -- --refresh"),
         ("--stack", "--full", "--yes", "flags"),
     ),
     "destroy": _Command(
         commands.destroy,
-        "show the objects to delete, ask, and remove a stack from the current kubeconfig's cluster",
+        "show the objects to delete, ask for consent, and remove a stack from the current kubeconfig's cluster",
         ("--stack lab", "--stack lab --yes"),
         ("--stack", "--yes", "flags"),
     ),
     "refresh": _Command(
         commands.refresh,
-        "bring Pulumi's state up to date with the cluster; changes nothing in the cluster",
+        "update Pulumi's state from the cluster, and change nothing in the cluster",
         ("--stack lab", "--stack lab --yes"),
         ("--stack", "--yes", "flags"),
     ),
     "recover": _Command(
         commands.recover,
-        "put a stack right after a run that was killed; up, destroy and refresh begin with this",
+        "repair a stack's state after a killed command; up, destroy and refresh do this first",
         ("--stack lab", "--stack lab --yes"),
         ("--stack", "--yes"),
     ),
@@ -89,13 +92,14 @@ COMMANDS: Mapping[str, _Command] = {
     "chart": _Command(commands.chart, "print a stack's seating chart", ("--stack lab",), ("--stack",)),
     "rules": _Command(
         commands.rules,
-        "print the alerts and recordings as a rule file of Prometheus, for a cluster without its Operator",
+        "print the alerts and recording rules as a rule file for Prometheus, for a cluster without the Prometheus "
+        "Operator",
         ("--stack lab > gpu-tenancy.rules.yaml",),
         ("--stack",),
     ),
     "scrapes": _Command(
         commands.scrapes,
-        "print the scrapes that the rules need as a file of Prometheus' scrape_config_files",
+        "print the scrapes that the rules need, as a file for scrape_config_files of Prometheus",
         ("--stack lab > gpu-tenancy.scrapes.yaml",),
         ("--stack",),
     ),

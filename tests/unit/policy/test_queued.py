@@ -1,4 +1,4 @@
-"""The pack judges every kind of work that Kueue queues, also in programs beside the platform."""
+"""The pack judges every kind of object that Kueue queues, also in other programs than the platform's."""
 
 from dataclasses import replace
 
@@ -69,7 +69,8 @@ def test_nobody_changes_the_order_of_the_platforms_queues() -> None:
     assert "is the platform's own" in _lines(_priority("gpu-batch", 9_999_999))[0]
     assert "value 1000000 is above 1000, the platform's highest" in _lines(_priority("mine", 1_000_000))[0]
     assert _lines(_priority("mine", 1000)) == []
-    assert _lines(_priority("mine", 1_000_000), FULL) == []  # A ledger of version 0.1.0 lists no classes.
+    # A ledger of version 0.1.0 lists no WorkloadPriorityClasses.
+    assert _lines(_priority("mine", 1_000_000), FULL) == []
 
 
 def _priority(name: str, value: int) -> Manifest:
