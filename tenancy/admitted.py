@@ -28,7 +28,7 @@ _CAPABILITIES = (
 
 @dataclass(frozen=True)
 class Refusal:
-    """A violation by a pod, and the change that repairs it. The admission policy `policy` would deny the pod.
+    """A violation by a pod, and the change that repairs it. `policy` is the admission policy that would deny the pod.
 
     `of_budget` is True if the pod asks for a wrong amount of memory or a wrong number of devices.
     """
@@ -80,7 +80,10 @@ class PodJudge:
 
     @property
     def _devices(self) -> int:
-        """Returns the largest number of devices of a node, or 0 if the stack does not place pods by device."""
+        """Returns the number of devices of the node with the most devices.
+
+        Returns 0 if the stack does not place pods by device.
+        """
         return self.ledger.admission.devices if self.ledger.admission else 0
 
     @property
@@ -101,7 +104,7 @@ class PodJudge:
 
     @cached_property
     def _said(self) -> set[str]:
-        """Returns the descriptions of routes to a GPU that are denied even to a pod with a budget."""
+        """Returns the routes to a GPU that admission denies even to a pod with a budget."""
         choosing = (c for c in self._containers if reach.chooses_device(c, self.ledger.names))
         return {reach.by_environment(c) for c in choosing} | (
             {*owns_node_by(self._pod_spec)} if self._is_held else set()
@@ -127,11 +130,11 @@ class PodJudge:
 
     @cached_property
     def _spread(self) -> int:
-        """Returns the number of devices that share the pod's gpumem."""
+        """Returns the number of devices over which the pod's gpumem is divided."""
         return max(1, self._amount(self.ledger.names.gpu_count, "containers"))
 
     def _seen_of_pod(self) -> Iterator[Refusal]:
-        """Yields the violations of the API server's checks, and of the admission policies that judge every pod."""
+        """Yields violations of checks in the API server, and of the admission policies that judge every pod."""
         if maps_at(self._pod_spec, "ephemeralContainers"):
             yield Refusal("", "ephemeralContainers are added to a pod that runs; remove them")
         if names.MIRROR_ANNOTATION in self._annotations:
@@ -256,7 +259,7 @@ class PodJudge:
     def _whole_devices(self) -> Iterator[Refusal]:
         """Yields a violation if the pod asks for a whole device.
 
-        With a whole device, a pod with a seat could use every device of its node.
+        If a pod with a seat could request whole devices, it could use every device of its node.
         """
         devices = int(at_once(self._pod_spec, _whole_devices_of))
         if devices > self._spread:
@@ -306,7 +309,7 @@ class PodJudge:
             )
 
     def _without_budget(self) -> Iterator[Refusal]:
-        """Yields the violations of limits for tenants without budgets."""
+        """Yields violations of the limits that hold for tenants without budgets."""
         uncounted = [
             r
             for c in self._containers

@@ -1,4 +1,4 @@
-"""Draws each bar to scale in one text line. A bar shows the promises on a device, or the devices of a pool."""
+"""Draws bars to scale, each in one line of text. A bar shows the promises on a device, or the devices of a pool."""
 
 import textwrap
 import zlib
@@ -14,7 +14,7 @@ _ALARM, _RESET = "\x1b[1;31m", "\x1b[0m"
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A part of a bar. `amount` is a number of MiB or of devices. `tenant` decides the colour."""
+    """A part of a bar. `amount` is a number of MiB or of devices. `tenant` determines the colour of the part."""
 
     label: str
     amount: int
@@ -23,7 +23,7 @@ class Segment:
 
 
 def bar(segments: Sequence[Segment], width: int, *, colour: bool) -> tuple[str, Sequence[str]]:
-    """Returns the bar as text of `width` columns, and the tenants' labels that are too long for the bar."""
+    """Returns the bar as text of `width` columns, and the labels that are too long for their part of the bar."""
     drawn = [segment for segment in segments if segment.amount]
     columns = width - 2 * len(EDGE)
     separator = _SEPARATOR if len(drawn) * 3 <= columns else ""  # a bar with many segments has no separators
@@ -37,7 +37,7 @@ def bar(segments: Sequence[Segment], width: int, *, colour: bool) -> tuple[str, 
 def apportion(amounts: Sequence[int], columns: int) -> list[int]:
     """Distributes `columns` in proportion to the positive `amounts`, by the method of the largest remainder.
 
-    Each amount gets at least 2 columns if there are enough columns.
+    Each amount gets at least 2 columns if `columns` suffice.
     """
     if not amounts:
         return []

@@ -2,7 +2,7 @@
 
 If the pool enforces budgets, NVIDIA's driver holds a container to its cap, in whole MiB on each device. Source:
 cmd/nvidia-cdi-hook/apply-cuda-memory-limits in NVIDIA's container toolkit 1.20.1. The toolkit reads one value in whole
-MiB for all devices of a container, from these two environment variables.
+MiB for all devices of a container, from the environment variables VARIABLES.
 """
 
 import math
@@ -17,7 +17,7 @@ VARIABLES = (MEMORY_LIMIT, MEMORY_REQUEST)
 
 @dataclass(frozen=True, kw_only=True)
 class Cap:
-    """The `mib` that a container may use on each of its devices.
+    """A container's cap. The container may use `mib` on each of its devices.
 
     `stamped` is True if the cap is already in the container's environment variables.
     """

@@ -1,8 +1,8 @@
 """Draws the seating chart: every promise of a ledger, on the devices of its pool.
 
 The bar of each device shows seats, the quota of queues, free memory and the reserve, all to scale. A label that is too
-long for its part of the bar is printed below the bar. If some seats do not fit, the chart draws the seats that fit and
-lists the names of the rest.
+long for its part of the bar is printed below the bar. If some seats do not fit, the chart draws all other seats and
+lists the names of the seats that do not fit.
 """
 
 from collections import Counter
@@ -18,10 +18,11 @@ from tenancy.ledger import Ledger, Pool, QueueQuota
 from tenancy.names import GPU
 
 NARROWEST = 40
-# The maximum number of search steps. The policy pack allows 100 times as many steps, but drawing a chart must be fast.
+# The maximum number of steps of the search. The policy pack allows 100 times as many steps, but drawing a chart must be
+# fast.
 _STEPS = 10_000
-# The maximum number of seats and of bars that the chart draws. The chart only counts the seats and bars above these
-# limits.
+# The maximum number of seats and of bars that the chart draws. Above these limits, the chart prints only the number of
+# seats or bars.
 _MOST_SEATS, _MOST_BARS = 2000, 32
 _FLOOR = "▲"
 _LEGEND = f"{FREE} free   {RESERVE} reserve   {_FLOOR} floor: with less memory free the watchdog acts"
@@ -41,7 +42,7 @@ class _Seating:
 def seating_chart(ledger: Ledger, *, width: int = 100, colour: bool = False) -> str:
     """Returns the chart as text of at most `width` columns (40 or more).
 
-    The text has ANSI colours only with `colour`.
+    With `colour`, the text has ANSI colours.
     """
     chart = _Chart(ledger, max(width, NARROWEST), colour)
     return "\n".join(chart.lines()) + "\n"
@@ -145,7 +146,7 @@ class _Chart:
         yield from self._text(text, indent="", alarm=over > 0)
 
     def _beside(self, pool: Pool) -> Iterator[str]:
-        """Yields text lines about seats with several devices, on-demand workloads and queues."""
+        """Yields lines of text about seats with several devices, on-demand workloads and queues."""
         several = [s for s in self.ledger.seats_in(pool.name) if s.devices_per_pod > 1]
         if several:
             each = _listed(f"{s.name} {s.devices_per_pod}" for s in several)
@@ -158,7 +159,7 @@ class _Chart:
             yield from self._text(f"queues: {_listed(queued)}")
 
     def _reserve(self, full: FullSeats) -> Iterator[str]:
-        """Yields a text line about the reserve: its use by the driver and by unbudgeted workloads."""
+        """Yields a line of text about the use of the reserve by the driver and by unbudgeted workloads."""
         pool, short = full.pool, full.reserve_short_mib
         measured = [f"{u.name} {u.measured_mib}{_gpus(u.gpus)}" for u in self.ledger.unbudgeted if u.pool == pool.name]
         used = _listed([f"driver {pool.driver_reserved_mib}", *(f"unbudgeted {each}" for each in measured)])
@@ -166,9 +167,7 @@ class _Chart:
         yield from self._text(f"reserve {pool.reserve_mib}: {used}; {rest}", alarm=short > 0)
 
     def _full(self, full: FullSeats) -> Iterator[str]:
-        """Yields a text line about the memory that stays free on the fullest device while every seat uses its whole
-        budget.
-        """
+        """Yields a line of text about the free memory of the fullest device while every seat uses its whole budget."""
         pool = full.pool
         above = full.free_mib - pool.floor_mib
         floor = f", {abs(above)} {'under' if above < 0 else 'above'} the floor of {pool.floor_mib}"
@@ -185,9 +184,9 @@ class _Chart:
             yield from self._text(_listed(cut), indent=f"{margin} ")
 
     def _floor(self, pool: Pool) -> Iterator[str]:
-        """Yields a text line that marks the floor below the bars.
+        """Yields a line of text that marks the floor below the bars.
 
-        A device is below its floor when its use goes beyond the mark.
+        If the use of a device goes beyond the mark, the device is below its floor.
         """
         if not 0 < pool.floor_mib < pool.memory_mib:
             return
@@ -205,7 +204,7 @@ class _Chart:
 def _seat(items: Sequence[Item], pool: Pool) -> _Seating:
     """Places the seats on the pool's devices.
 
-    All devices are equal, so the search uses at most as many devices as the seats need and leaves the rest empty.
+    All devices are equal, so the search uses no more devices than the seats need. All other devices stay empty.
     """
     nodes = AlikeNodes(nodes=pool.nodes, device_count=pool.device_count, device_mib=pool.device_mib).needed(items)
     outcome = place_on_nodes(items, nodes, steps=_STEPS)
@@ -227,7 +226,7 @@ def _crammed(items: Sequence[Item], nodes: Sequence[Sequence[Bin]]) -> tuple[lis
     rows: list[list[tuple[Item, ...]]] = [[()] * len(node) for node in nodes]
     unplaced = []
     for item in sorted(items, key=lambda item: (-item.mib * item.devices, item.name)):
-        choices = {}  # the fullest devices with enough free memory, by node
+        choices = {}  # by node: the fullest devices with enough free memory
         for number, node in enumerate(free):
             roomy = sorted((mib, index) for index, mib in enumerate(node) if mib >= item.mib)
             if len(roomy) >= item.devices:
@@ -256,7 +255,7 @@ def _listed(labels: Iterable[str]) -> str:
 
 
 def _counted(items: Sequence[Item]) -> str:
-    """Lists the items and the number of equal items, for instance `llama-swap 7000, frigate 2000 x 3`."""
+    """Returns the names and MiB of the items with their number, for instance `llama-swap 7000, frigate 2000 x 3`."""
     counts = Counter(items)
     return _listed(f"{i.name} {i.amount}{f' x {count}' if count > 1 else ''}" for i, count in counts.items())
 

@@ -1,4 +1,4 @@
-"""Defines the values of settings that have a fixed list of choices, with the spelling of the ledger."""
+"""Defines the possible values of settings with a fixed list of values. The ledger uses the same spelling."""
 
 import enum
 
@@ -13,11 +13,14 @@ class Sharing(enum.StrEnum):
 
 
 class Source(enum.StrEnum):
-    """The source from which reconcile must know a node's devices before it advertises their memory (docs/adr/0026)."""
+    """The source of the information about a node's devices.
 
-    LABELS = "labels"  # The labels of NVIDIA's GPU feature discovery.
-    SLICES = "slices"  # ResourceSlices of NVIDIA's DRA driver or of our exporter, with an entry for each device.
-    DECLARED = "declared"  # Labels or ResourceSlices, if one of them shows all devices that the pool declares.
+    Reconcile needs this information before it advertises gpumem (docs/adr/0026).
+    """
+
+    LABELS = "labels"  # Uses the labels of NVIDIA's GPU feature discovery.
+    SLICES = "slices"  # Uses the ResourceSlices of NVIDIA's DRA driver or of our exporter, which list each device.
+    DECLARED = "declared"  # Uses labels or ResourceSlices, if these show all devices that the pool declares.
 
 
 class PlacementMode(enum.StrEnum):
@@ -42,13 +45,13 @@ class Enforce(enum.StrEnum):
     """The way in which a budget is enforced."""
 
     NONE = "none"  # The watchdog evicts a pod after it has exceeded its budget.
-    DRIVER = "driver"  # NVIDIA's driver (R615 or later) refuses the allocation. The limit holds for a control group.
+    DRIVER = "driver"  # NVIDIA's driver (R615 or later) refuses the allocation. The driver limits each control group.
 
 
 class Mode(enum.StrEnum):
     """The mode of a stack or of one of its parts.
 
-    In the mode observe, a part only reports the acts of the mode enforce.
+    In the mode observe, a part only reports what it would do in the mode enforce.
     """
 
     OBSERVE = "observe"

@@ -1,7 +1,7 @@
 """Decodes JSON-like data strictly into frozen dataclasses. Reports all errors at once, each with the path of its key.
 
 The agents and the policy pack read the ledger with this module. The agents use only the standard library, so they
-cannot use pydantic. Agents of two versions may read the same stored data, so such data is decoded with `ignored`
+cannot use pydantic. Agents of two versions may read the same stored data. Such data is decoded with `ignored`
 (docs/adr/0022).
 """
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 class DecodeError(ValueError):
     """Raised when the data does not have the declared shape.
 
-    `problems` has one entry for each error: the path and the error.
+    `problems` has the path and the error of each key with an error.
     """
 
     def __init__(self, problems: list[str]) -> None:
@@ -31,8 +31,8 @@ class DecodeError(ValueError):
 def decode(kind: type[T], data: object, path: str = "", ignored: list[str] | None = None) -> T:
     """Returns an instance of the dataclass `kind` from JSON-like data. Raises DecodeError with all errors.
 
-    By default, an unknown key is an error. With `ignored`, an unknown key is skipped, and its path is added to that
-    list.
+    By default, an unknown key is an error. If `ignored` is given, an unknown key is skipped, and its path is added to
+    `ignored`.
     """
     notes = _Notes([], ignored)
     value = _value(kind, data, path or kind.__name__.lower(), notes)
@@ -66,7 +66,7 @@ def _value(kind: Any, data: object, path: str, notes: _Notes) -> Any:
 
 
 def _tagged(kinds: tuple[Any, ...], data: object, path: str, notes: _Notes) -> Any:
-    """Decodes the data into one of these dataclasses: the dataclass with the same value of `kind` as the data."""
+    """Decodes the data into the dataclass that has the same value of `kind` as the data."""
     by_kind = {each.kind: each for each in kinds}
     given = data.get("kind") if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping) or str(given) not in by_kind:

@@ -1,4 +1,4 @@
-"""Encodes frozen dataclasses as JSON-like data. tenancy/decode.py decodes this data."""
+"""Encodes frozen dataclasses as JSON-like data, which tenancy/decode.py decodes."""
 
 import enum
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,7 @@
 """Defines the kinds of work that Kueue can queue, and how Kueue holds back each kind.
 
-Source: pkg/controller/jobs of sigs.k8s.io/kueue. The names are the values of `integrations.frameworks` in Kueue's
-configuration.
+Source: pkg/controller/jobs of sigs.k8s.io/kueue. The names of the kinds are the values of `integrations.frameworks` in
+Kueue's configuration.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from tenancy.names import JOB_CONTROLLERS, KUEUE_GROUP
 
-# Kueue removes these scheduling gates from a pod after it has admitted the pod and chosen its place.
+# Kueue removes these scheduling gates from a pod that it has admitted and for which it has chosen a place.
 GATES = (f"{KUEUE_GROUP}/admission", f"{KUEUE_GROUP}/topology")
 
 
@@ -34,8 +34,8 @@ class Framework:
     """A kind of work that Kueue can queue.
 
     Kueue suspends an object of this kind, or adds a scheduling gate to the object's pods. `accounts` are the user names
-    of the controller of this kind. `makes_pods` is True if this controller creates the pods itself, without a
-    scheduling gate.
+    of the controllers that create objects of this kind. `makes_pods` is True if this controller creates the pods
+    itself, without a scheduling gate.
     """
 
     name: FrameworkName

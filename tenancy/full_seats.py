@@ -12,7 +12,7 @@ from tenancy.ledger import Ledger, Pool, Seat
 
 @dataclass(frozen=True, kw_only=True)
 class FullSeats:
-    """The amounts of memory on the fullest device that a pool may have.
+    """The amounts of memory on a pool's fullest device.
 
     `promised_mib` belongs to seats and queues, and `unbudgeted_mib` is used by workloads without a seat.
     """
@@ -40,13 +40,13 @@ class FullSeats:
     def over_mib(self) -> int:
         """Returns the MiB by which the promises and the floor exceed the device.
 
-        The result is 0 or negative if the device can hold both.
+        The result is 0 or negative if promises and floor fit the device.
         """
         return self.promised_mib + self.pool.floor_mib - self.pool.memory_mib
 
 
 def full_seats(ledger: Ledger, pool: Pool) -> FullSeats:
-    """Returns the amounts on the fullest device of a pool that shares memory, if its promises fit."""
+    """Returns the amounts of memory on the fullest device that a pool with shared memory may have."""
     return FullSeats(
         pool=pool,
         promised_mib=_fullest_mib(ledger, pool),
@@ -58,14 +58,14 @@ _MOST_MIB = 2**24  # 16 TiB. For a larger device, the code computes no sums and 
 
 
 def _fullest_sum(seats: Iterable[Seat], most_mib: int) -> int:
-    """Returns the largest sum of seats that is not above `most_mib`.
+    """Returns the largest sum of budgets that is at most `most_mib`.
 
-    Equal seats are added in groups of 1, 2, 4 and so on, because these groups can make up every number.
+    Equal seats are added in groups of 1, 2, 4 and so on, because sums of these groups give every number.
     """
     alike: Counter[int] = Counter()
     for seat in seats:
         alike[seat.gpumem_mib] += seat.replicas
-    sums, mask = 1, (2 << most_mib) - 1  # bit n is set if some seats have n MiB in total
+    sums, mask = 1, (2 << most_mib) - 1  # bit n is set if a sum of budgets has n MiB
     for mib, count in alike.items():
         left, step = min(count, most_mib // mib), 1
         while left > 0:
@@ -78,10 +78,10 @@ def _fullest_sum(seats: Iterable[Seat], most_mib: int) -> int:
 def _fullest_mib(ledger: Ledger, pool: Pool) -> int:
     """Returns the largest number of promised MiB that one device may hold.
 
-    The promises are a sum of seats, and the queues' quota, which can be divided freely.
+    The number is a sum of budgets and of the queues' quota. The quota can be divided freely.
     """
     seats = [seat for seat in ledger.seats_in(pool.name) if 0 < seat.gpumem_mib <= pool.device_mib]
-    together_mib = sum(seat.gpumem_mib * seat.replicas for seat in seats)  # a pod has only one of its devices here
+    together_mib = sum(seat.gpumem_mib * seat.replicas for seat in seats)  # each pod has only one of its devices here
     if together_mib > pool.device_mib:
         together_mib = _fullest_sum(seats, pool.device_mib) if pool.device_mib <= _MOST_MIB else pool.device_mib
     return min(together_mib + ledger.quota_mib(pool.name), pool.device_mib)

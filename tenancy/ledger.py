@@ -17,8 +17,8 @@ from tenancy.workload import Manifest, given, maps_at, pod_request
 # The MiB that NVIDIA's driver reserves on a Tesla T4 (nvmlMemory_v2_t.reserved, from kai-scheduler #2212). The driver
 # reserves other amounts on other GPUs.
 DRIVER_RESERVED_MIB = 450
-# The demand gate starts a workload only if this many MiB would stay free above the floor. For lack of memory, it stops
-# the workload only when the device is below its floor.
+# The demand gate starts a workload only if this many MiB would stay free above the floor. A lack of memory stops the
+# workload only when the device is below its floor.
 GATE_MARGIN_MIB = 256
 
 
@@ -57,15 +57,15 @@ class Pool:
     assumed: bool = False
     source: Source = Source.LABELS
     enforce: Enforce = Enforce.NONE
-    # If this is True and the pool has `enforce: driver`, pods with a budget are kept off nodes with a driver without
-    # caps.
+    # If True and the pool has `enforce: driver`, no pod with a budget is placed on a node with a driver without caps.
     require_cap: bool = True
     # The declared versions of NVIDIA's driver and of NVIDIA's container toolkit on the pool's nodes.
     driver_version: str = ""
     toolkit_version: str = ""
-    # The price of 1 GiB for one hour, which `kubectl gpumem bill` uses. The stack file names the currency.
+    # The price of 1 GiB for one hour, which `kubectl gpumem bill` uses. The flag --currency of the command names the
+    # currency.
     price_per_gib_hour: float | None = None
-    # The nodes that are always there, if the cluster autoscaler makes the others on demand.
+    # The number of nodes that always exist. The cluster autoscaler creates the other nodes on demand.
     least_nodes: int | None = None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -101,7 +101,7 @@ class Pool:
         return self.device_count * self.device_mib
 
     def shown_mib(self, devices: Sequence[int]) -> int:
-        """Returns the MiB that a node with these devices advertises. At most `device_count` devices count."""
+        """Returns the MiB that a node with these devices advertises. Only `device_count` devices of the node count."""
         return sum(self.offered_mib(mib) for mib in sorted(devices, reverse=True)[: self.device_count])
 
     @property
@@ -183,7 +183,7 @@ class QueueQuota:
     """The quota of a ClusterQueue for `resource` in a pool: its own amount, and the amount that it may borrow from
     other queues.
 
-    If `cohort` is set, the quota belongs to a Cohort, and `queue` is the name of that Cohort.
+    With `cohort`, the quota belongs to a Cohort, and `queue` is the name of this Cohort.
     """
 
     queue: str
@@ -196,7 +196,7 @@ class QueueQuota:
 
     @property
     def holder(self) -> str:
-        """Returns the name of the quota's holder for messages. A Cohort's name has the prefix "cohort"."""
+        """Returns the name of the quota's holder for messages. The name of a Cohort has the prefix "cohort"."""
         return f"cohort {self.queue}" if self.cohort else self.queue
 
     @property
@@ -216,13 +216,13 @@ class LocalQueue:
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionTerms:
-    """The facts, other than promises, by which the admission policies judge pods.
+    """The facts by which the admission policies judge pods, except the promises.
 
-    `priorities` has the tenants that may use each PriorityClass. Pods that reach a GPU may also use `gpu_priority`.
+    `priorities` has the tenants that may use each PriorityClass. All pods that reach a GPU may use `gpu_priority`.
     `gpu_priority_value` is None in a ledger of an older version. Only pods in exempt namespaces may use
     `exempt_priorities`. `device_classes`: `device_classes` are DeviceClasses that give access to no GPU. `own` are the
-    namespaces of the stack itself, and the agents' namespace is the first. `devices` is the largest number of devices
-    of a node if the stack places pods by device, and 0 otherwise.
+    namespaces of the stack itself. The first is the namespace of the agents. `devices` is the largest number of devices
+    of a node. It is 0 if the stack does not place pods by device.
     """
 
     gpu_priority: str
@@ -257,12 +257,12 @@ class Ledger:
     # Service accounts in these namespaces may have rights to change objects on which budgets depend. The admission
     # policies judge the pods in these namespaces.
     trusted_namespaces: tuple[str, ...] = ()
-    # Members of these groups may have the same rights.
+    # Members of these groups may have rights to change objects on which budgets depend.
     trusted_groups: tuple[str, ...] = ()
     # The terms of admission, or None if the stack file declares no admission policies.
     admission: AdmissionTerms | None = None
-    # The way in which a seat's claim shares a device of NVIDIA's DRA driver (docs/adr/0027). The value is None if seats
-    # use no claims.
+    # The way in which a seat's claim shares a device of NVIDIA's DRA driver (docs/adr/0027). None if seats use no
+    # claims.
     claimed: ConsumableShares | None = None
     # The parts of the stack in the mode observe.
     observes: tuple[str, ...] = ()
@@ -337,7 +337,7 @@ class Ledger:
         """Returns the MiB that a claim on the seat requests: the budget and a proportional part of the reserve, rounded
         up.
 
-        If seats fill a device, their claims therefore cover the device's whole memory.
+        If the budgets of several seats fill a device, their claims also cover the reserve.
         """
         pool = self.pool(seat.pool)
         if pool is None or not pool.device_mib:
@@ -345,7 +345,7 @@ class Ledger:
         return -(-seat.gpumem_mib * pool.memory_mib // pool.device_mib)
 
     def taken_mib(self, seat: Seat) -> int:
-        """Returns the MiB that a pod of the seat holds on each of its devices, as the scheduler counts."""
+        """Returns the MiB that the scheduler counts for a pod of the seat on each of its devices."""
         pool = self.pool(seat.pool)
         if self.claimed is None or pool is None:
             return seat.gpumem_mib
@@ -364,17 +364,20 @@ class Ledger:
         return sum(q.nominal for q in self.quotas if q.pool == pool and q.resource == GPU)
 
     def promised_mib(self, pool: str) -> int:
-        """Returns the sum of all promises in a pool, in MiB: the budgets of the seats on all their devices, and the
-        queues' gpumem.
+        """Returns the MiB of all promises in a pool: the budgets of the seats on all their devices, and the queues'
+        gpumem.
         """
         return sum(seat.total_mib for seat in self.seats_in(pool)) + self.quota_mib(pool)
 
     def budget_mib(self, tenant: str) -> int:
-        """Returns the MiB of all seats of a tenant together, which are the limit in the tenant's ResourceQuota."""
+        """Returns the sum of a tenant's seats in MiB. The tenant's ResourceQuota has this limit."""
         return sum(seat.total_mib for seat in self.seats_of(tenant))
 
     def devices_of(self, tenant: str) -> int:
-        """Returns the number of devices of all replicas of a tenant's seats. A device counts once for each replica."""
+        """Returns the number of devices of all replicas of a tenant's seats.
+
+        If two replicas share a device, it counts twice.
+        """
         return sum(seat.devices for seat in self.seats_of(tenant))
 
     def gpus_of(self, tenant: str) -> int | None:
@@ -399,7 +402,7 @@ class Ledger:
         return pod_request(pod_spec, self.names.gpumem) + sum(claimed)
 
     def with_budgets(self, budgets: Mapping[str, int]) -> "Ledger":
-        """Returns a copy of the ledger in which these seats have new budgets. `budgets` has the MiB by seat."""
+        """Returns a copy of the ledger with new budgets. `budgets` has the new MiB of each seat."""
         seats = (replace(seat, gpumem_mib=budgets.get(seat.name, seat.gpumem_mib)) for seat in self.seats)
         return replace(self, seats=tuple(seats))
 
@@ -411,7 +414,7 @@ class Ledger:
     def from_data(data: object, ignored: list[str] | None = None) -> "Ledger":
         """Decodes a ledger. Raises tenancy.decode.DecodeError with every problem and its path.
 
-        By default, an unknown key is an error. With `ignored`, the path of an unknown key is added to that list, and
-        decoding continues.
+        By default, an unknown key is an error. If `ignored` is given, an unknown key is skipped and its path is added
+        to `ignored`.
         """
         return decode(Ledger, data, ignored=ignored)

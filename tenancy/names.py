@@ -9,7 +9,8 @@ PROJECT = "gpu-tenancy"
 
 # The resources of NVIDIA's device plugin, and names that NVIDIA's software uses.
 GPU = "nvidia.com/gpu"
-GPU_SHARED = "nvidia.com/gpu.shared"  # the resource of a time slice, if the device plugin runs with renameByDefault
+# the resource of a time slice, if NVIDIA's device plugin runs with renameByDefault
+GPU_SHARED = "nvidia.com/gpu.shared"
 GPU_RUNTIME_CLASS = "nvidia"
 GPU_TAINT = "nvidia.com/gpu"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
@@ -19,14 +20,14 @@ DRIVER_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
 MEMORY_LIMIT = "NVIDIA_GPU_MEMORY_LIMIT"
 MEMORY_REQUEST = "NVIDIA_GPU_MEMORY_REQUEST"
 # NVIDIA's driver sets memory limits for each control group. The control group of each container is a directory below
-# this directory.
+# CGROUPS.
 CGROUPS = "/sys/fs/cgroup"
 # GPU feature discovery sets these labels on a node: the MiB of one device, and the number of physical devices.
 LABEL_GPU_MEMORY = "nvidia.com/gpu.memory"
 LABEL_GPU_COUNT = "nvidia.com/gpu.count"
 LABEL_GPU_REPLICAS = "nvidia.com/gpu.replicas"
 
-# The suffix of the resource that reconcile advertises. The prefix is the operator's domain.
+# The suffix of the resource that reconcile advertises. The operator's domain comes before the suffix.
 GPUMEM_SUFFIX = "/gpumem"
 GPU_COUNT_SUFFIX = "/gpu-count"
 
@@ -36,24 +37,24 @@ LABEL_PART_OF = "app.kubernetes.io/part-of"
 LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 
-# The PriorityClass of pods that a node cannot run without. The kubelet gives these pods an oom_score_adj of -997 and
-# does not evict them.
+# The PriorityClass of pods that a node cannot run without. The kubelet gives pods of this PriorityClass an
+# oom_score_adj of -997 and does not evict them.
 NODE_CRITICAL = "system-node-critical"
-# The PriorityClass of pods that a cluster cannot run without, and of our agents. No tenant has a PriorityClass with a
+# The PriorityClass of pods that a cluster cannot run without, and of our agents. No PriorityClass of a tenant has a
 # higher value.
 CLUSTER_CRITICAL = "system-cluster-critical"
 # Kubernetes lists this sysctl of a pod's IPC namespace as safe. The sysctl frees shared memory that no process uses any
 # more.
 SHM_RMID_FORCED = "kernel.shm_rmid_forced"
-# The prefix of both PriorityClasses, which Kubernetes reserves.
+# The prefix of the names system-node-critical and system-cluster-critical. Kubernetes reserves this prefix.
 SYSTEM_PRIORITIES = "system-"
 
-# Kubernetes sets this label on every namespace. Our admission policies select namespaces by this label, because nobody
-# can forge it.
+# Kubernetes sets this label with the namespace's name on every namespace. Our admission policies select namespaces by
+# this label, because nobody can forge it.
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
 LABEL_HOSTNAME = "kubernetes.io/hostname"
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"
-# With these labels, Kubernetes checks a workload's template against a level and warns the user.
+# By these labels, Kubernetes checks a workload's pod template against a Pod Security level and warns the user.
 POD_SECURITY_AUDIT = "pod-security.kubernetes.io/audit"
 POD_SECURITY_WARN = "pod-security.kubernetes.io/warn"
 
@@ -63,7 +64,7 @@ EXEMPT, EXEMPT_VALUE = "gpu-tenancy/exempt", "true"
 # Every object of a stack has this label: the stack's project and name, such as gpu-tenancy/prod.
 STACK = "gpu-tenancy/stack"
 
-# Our admission policies exempt this namespace by its name. The namespace always exists, so no tenant can create it.
+# kube-system is exempt by its name. kube-system always exists, so no tenant can create it.
 EXEMPT_BY_NAME = "kube-system"
 
 # The Deployment controller sets this label on ReplicaSets and their pods.
@@ -73,14 +74,14 @@ POD_TEMPLATE_HASH = "pod-template-hash"
 KUEUE_GROUP = "kueue.x-k8s.io"
 KUEUE_API = f"{KUEUE_GROUP}/v1beta2"
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-DEFAULT_QUEUE = "default"  # the LocalQueue of work that names no queue
+DEFAULT_QUEUE = "default"  # the name of the LocalQueue for work that names no queue
 KUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 KUEUE_FEWEST_PODS = "kueue.x-k8s.io/job-min-parallelism"
-# With this namespace label, Kueue manages the Jobs of the namespace. The label does not contain the resource domain,
-# because a change of the label restarts Kueue. While Kueue restarts, Jobs would start without quota.
+# Kueue manages the Jobs in a namespace with this label. The label's name does not have the resource domain. Changing
+# the label's name would restart Kueue. While Kueue restarts, Jobs would start without waiting for quota.
 QUEUE_TENANT = "gpu-tenancy/queue-tenant"
-# Kueue adds the first label to every pod that it admits. The annotation has the name of the pod's Workload
-# (apis/kueue/v1beta2/topology_types.go).
+# Kueue adds KUEUE_MANAGED_LABEL to every pod that it admits. KUEUE_WORKLOAD_ANNOTATION has the name of the pod's
+# Workload (apis/kueue/v1beta2/topology_types.go).
 KUEUE_MANAGED_LABEL = "kueue.x-k8s.io/managed"
 KUEUE_POD_SET_LABEL = "kueue.x-k8s.io/podset"
 KUEUE_WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
@@ -107,7 +108,7 @@ WATCHDOG = "gpu-vram-watchdog"
 GATE = "gpu-demand-gate"
 EXPORTER = "gpu-memory-exporter"
 GUARD = "memory-guard"
-# The pods of the guard have this label, with the name of their memory pool.
+# The guard's pods have this label with the name of their memory pool.
 LABEL_HOST_MEMORY_POOL = "gpu-tenancy/memory-pool"
 ALERTS = "gpu-tenancy"
 DASHBOARD = "gpu-tenancy-dashboard"
@@ -115,7 +116,8 @@ PROMETHEUS_OPERATOR_API = "monitoring.coreos.com/v1"
 # Each of our alerts has this label, with the project's name as its value. The digest selects its alerts by this label.
 ALERT_LABEL = "part_of"
 
-# The key of an agent's journal in its ConfigMap. The ConfigMap is kept between runs and has the name of the agent.
+# The key of an agent's journal in its ConfigMap. The ConfigMap is kept between runs, and its name is the name of the
+# agent.
 JOURNAL_KEY = "journal.json"
 JOURNAL_WRITE_KEY = "write"  # a value that is different for each write of the journal
 
@@ -123,34 +125,34 @@ JOURNAL_WRITE_KEY = "write"  # a value that is different for each write of the j
 VIEWER = "gpumem-viewer"
 OPERATOR = "gpumem-operator"
 
-# The directory with the agents' code in every pod. The annotation has the SHA-256 of the code.
+# The directory with the agents' code in every pod. AGENTS_DIGEST is an annotation with the SHA-256 of the code.
 AGENTS_DIRECTORY = "/opt/gpu-tenancy"
 AGENTS_DIGEST = "gpu-tenancy/sha256"
 
-# With this annotation, Pulumi replaces a failed Job. Without the annotation, every later `pulumi up` would wait for the
-# failed Job.
+# With this annotation, Pulumi replaces a failed Job. Without REPLACE_UNREADY, every later `pulumi up` would wait for
+# the failed Job.
 REPLACE_UNREADY = "pulumi.com/replaceUnready"
-# With this annotation, Pulumi's provider overwrites fields that another program has set.
+# With this annotation, Pulumi's provider overwrites fields that another program has written.
 APPLY_BY_FORCE, APPLY_BY_FORCE_VALUE = "pulumi.com/patchForce", "true"
 
-# The attributes of a device in a ResourceSlice. The device also has a capacity, which is its whole memory.
+# The attributes of a device in a ResourceSlice. A device also has a capacity, which is its whole memory.
 RESOURCE_GROUP = "resource.k8s.io"
 RESOURCE_API = f"{RESOURCE_GROUP}/v1"
 DEVICE_UUID = "uuid"
 DEVICE_INDEX = "index"
 DEVICE_MEMORY = "memory"
-# The name of NVIDIA's DRA driver. NVIDIA's DRA driver gives whole GPUs the type "gpu". Like our exporter, it publishes
-# their whole memory.
+# The name of NVIDIA's DRA driver. NVIDIA's DRA driver gives whole GPUs the type "gpu". Like our exporter, NVIDIA's DRA
+# driver publishes the whole memory of a GPU.
 NVIDIA_DEVICE_DRIVER = "gpu.nvidia.com"
 NVIDIA_DEVICE_CLASS = "gpu.nvidia.com"  # the DeviceClass of all whole GPUs in NVIDIA's chart
 NVIDIA_DEVICE_TYPE = "type"
 NVIDIA_WHOLE_GPU = "gpu"
-# In a pool with caps, each device has this attribute. The attribute's value is CAN_CAP, or the reason why the driver
+# Each device in a pool with caps has this attribute. The attribute's value is CAN_CAP, or the reason why the driver
 # cannot enforce caps on the device.
 DEVICE_CAP = "memoryCap"
 CAN_CAP = "able"
 
-# The reasons of our Events on a Node.
+# The possible reasons of our Events about a Node.
 EVENT_ADVERTISED = "GpuMemoryAdvertised"
 EVENT_REMOVED = "GpuMemoryRemoved"
 EVENT_WITHHELD = "GpuMemoryWithheld"
@@ -160,7 +162,7 @@ EVENT_SHORT = "GpuMemoryShort"
 EVENT_LABELS_GONE = "GpuMemoryLabelsGone"
 EVENT_SLICES_GONE = "GpuMemorySlicesGone"
 EVENT_UNREADABLE = "GpuMemoryRequestUnreadable"
-# The reasons of the watchdog's Events on a pod. An Event about the recycle limit is on the Node.
+# The possible reasons of the watchdog's Events about a pod. An Event about the recycle limit is about the Node.
 EVENT_RECYCLED = "GpuMemoryRecycled"
 EVENT_WOULD_RECYCLE = "GpuMemoryWouldRecycle"
 EVENT_SPARED = "GpuMemoryOverBudget"
@@ -171,7 +173,7 @@ EVENT_UNDECLARED = "GpuMemoryUndeclared"
 EVENT_BLIND = "GpuMemoryNotJudged"
 EVENT_UNCAPPED = "GpuMemoryNotCapped"
 
-# The reasons of the gate's Events on the Deployment of an on-demand workload.
+# The possible reasons of the gate's Events about the Deployment of an on-demand workload.
 EVENT_GATE_OPENED = "GpuGateOpened"
 EVENT_GATE_CLOSED = "GpuGateClosed"
 EVENT_GATE_WOULD_OPEN = "GpuGateWouldOpen"
@@ -181,11 +183,11 @@ EVENT_GATE_LEFT_ALONE = "GpuGateLeftAlone"
 EVENT_GATE_UNANSWERED = "GpuGateUnanswered"
 EVENT_GATE_REFUSED = "GpuGateRefused"
 
-# The reasons of the guard's Events on a protected pod.
+# The possible reasons of the guard's Events about a protected pod.
 EVENT_GUARDED = "OomScoreLowered"
 EVENT_UNGUARDED = "OomScoreNotLowered"
 
-# The reasons of the extender's Events on a pod.
+# The possible reasons of the extender's Events about a pod.
 EVENT_SEAT_HELD = "GpuSeatHeldBack"
 EVENT_SEAT_OVERCROWDED = "GpuSeatOvercrowded"
 EVENT_DEVICE_LOST = "GpuDeviceLost"
@@ -199,11 +201,11 @@ METRIC_UNREADABLE = "gpu_device_unreadable"  # Has only the label `gpu`, because
 METRIC_UNHEALTHY = "gpu_device_unhealthy"
 METRIC_SAMPLE_AGE = "gpu_memory_sample_age_seconds"
 METRIC_BUILD_INFO = "gpu_memory_exporter_build_info"
-# The exporter's metric of each container, with the labels namespace, pod, pod_uid, container, gpu and uuid. The names
-# are empty until the exporter has read them from the API.
+# The exporter's metric of each container, with the labels namespace, pod, pod_uid, container, gpu and uuid. The labels
+# of the pod are empty until the exporter has read the pod from the API.
 METRIC_POD_USED = "gpu_pod_memory_used_bytes"
 # Metrics of each device: the use outside of known containers, and the number of processes for which NVML reports no
-# use. If such a process exists, the figures of pods on this device are incomplete.
+# use. If there are processes without a reported use, the figures of pods on the device are incomplete.
 METRIC_UNATTRIBUTED = "gpu_memory_unattributed_bytes"
 METRIC_UNKNOWN_PROCESSES = "gpu_memory_unknown_processes"
 # Metrics of each pod that requests gpumem, with the labels namespace, pod and pod_uid. The values are sums over all
@@ -211,7 +213,7 @@ METRIC_UNKNOWN_PROCESSES = "gpu_memory_unknown_processes"
 METRIC_POD_DECLARED = "gpu_pod_memory_declared_bytes"
 METRIC_POD_OVER = "gpu_pod_memory_over_bytes"
 # Metrics of each container with a cap, by device. METRIC_LIMIT is the limit that NVML reports. METRIC_CAPPED is 1 if
-# this limit equals the budget. Otherwise METRIC_CAPPED is 0 and has a label with the reason.
+# the limit equals the budget. Otherwise METRIC_CAPPED is 0 and has a label with the reason.
 METRIC_LIMIT = "gpu_container_memory_limit_bytes"
 METRIC_CAPPED = "gpu_container_memory_capped"
 # A metric of each device in a pool with caps. The metric is 1 if the device's driver can enforce caps. Otherwise the
@@ -226,9 +228,9 @@ METRIC_SEAT = "gpu_seat_memory_bytes"
 # pods.
 RECORDED_SEATS = "tenant_pool:gpu_seat_memory_bytes:sum"
 RECORDED_USED = "tenant_pool:gpu_pod_memory_used_bytes:sum"
-# Metrics from the watchdog's journal.
+# Metrics that the exporter reads from the watchdog's journal.
 METRIC_RECYCLES = "gpu_watchdog_recycles_last_hour"
-METRIC_TENANT_RECYCLES = "gpu_watchdog_tenant_recycles_last_hour"  # for each tenant with at least one recycle
+METRIC_TENANT_RECYCLES = "gpu_watchdog_tenant_recycles_last_hour"  # exists for each tenant with at least one recycle
 METRIC_API_AGE = "gpu_memory_exporter_api_age_seconds"
 
 # Metrics of the scheduler extender: seconds by verb, refusals by reason, and differences of its cache from the API by
@@ -243,8 +245,8 @@ METRIC_EXTENDER_RESERVATIONS = "gpu_extender_reservations"
 METRIC_EXTENDER_UNSETTLED = "gpu_extender_unsettled_binds"
 METRIC_EXTENDER_WAITING = "gpu_extender_waiting_pods"
 METRIC_EXTENDER_DRIFT = "gpu_extender_ledger_drift"
-# Two metrics by pool: the seats that wait because other pods exceed their budgets, and the seats that were placed on
-# such memory.
+# Two metrics by pool. They count the seats that wait because other pods exceed their budgets, and the seats that were
+# placed on such memory.
 METRIC_EXTENDER_HELD_SEATS = "gpu_extender_held_seats"
 METRIC_EXTENDER_OVERCROWDED = "gpu_extender_overcrowded_seats_total"
 METRIC_EXTENDER_MEASURED_AGE = "gpu_extender_measured_age_seconds"
@@ -258,8 +260,8 @@ METRIC_GUARD_API_AGE = "memory_guard_api_age_seconds"
 
 # The ResourceQuota in the agents' namespaces.
 CRITICAL_PODS = "critical-pods"
-# The exporter's ResourceClaim on all devices of its node. The label is needed on the exporter's namespace for this
-# claim (KEP-5018).
+# The exporter's ResourceClaim on all devices of its node. The exporter's namespace needs the label for this claim
+# (KEP-5018).
 EXPORTER_CLAIM = "gpu-memory-exporter-devices"
 ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 # The ResourceQuota of each tenant for gpumem, and the ResourceQuota for claims on the tenant's seats.
@@ -268,7 +270,7 @@ SEAT_CLAIM_QUOTA = "gpumem-seat-claims"
 # The name of a pod's claim on a seat, and of the device request in this claim.
 SEAT_CLAIM = "gpumem"
 
-# The ResourceQuotas of a tenant for the PriorityClasses of a memory pool. The name of each ResourceQuota ends with its
+# The ResourceQuotas of a tenant for the PriorityClasses of a memory pool. Each name ends with the name of the
 # PriorityClass.
 HOST_MEMORY_QUOTA = "memory-pool"
 
@@ -280,12 +282,12 @@ KUEUE_SERVICE_ACCOUNT = f"{KUEUE}-controller-manager"  # the chart appends this 
 # again.
 RETRY_ANNOTATION = "gpu-tenancy/tried-again"
 
-# The API object of a static pod has this annotation. Only the kubelet of the pod's node sets the annotation
+# Kubernetes' object of a static pod has this annotation. Only the kubelet of the pod's node sets the annotation
 # (pkg/kubelet/types).
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
-# The accounts that create the pods of Jobs. A cluster uses an account for the Job controller, or one account for all
-# controllers.
+# The accounts that create the pods of Jobs. A cluster has a separate account for the Job controller, or one account for
+# all controllers.
 JOB_CONTROLLERS = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")
 # The accounts that create the ResourceClaims of pods.
 CLAIM_CONTROLLERS = ("system:serviceaccount:kube-system:resource-claim-controller", "system:kube-controller-manager")
@@ -295,14 +297,14 @@ GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector
 # The account of the cluster's default scheduler, which binds every pod that is not placed by device.
 SCHEDULER_ACCOUNT = "system:kube-scheduler"
 
-# The names of the second kube-scheduler, which places pods by device. SCHEDULER is the name of its workload, account
-# and Lease, and SCHEDULER_NAME is the schedulerName of its pods.
+# The names of the second kube-scheduler, which places pods by device. SCHEDULER is the name of the workload, the
+# account and the Lease. SCHEDULER_NAME is the schedulerName of the pods.
 SCHEDULER = "gpu-tenancy-scheduler"
 SCHEDULER_NAME = "gpu-tenancy"
-# The extender's refusal contains this text if a pod would fit by the ledger but the memory is in use. The gate and the
-# watchdog find this text in the pod's condition.
+# The extender's refusal contains this text if a pod fits by the ledger but the measured memory is in use. The gate and
+# the watchdog find this text in the pod's condition.
 REFUSED_AS_MEASURED = "as measured and less the floor"
-# The name that Kubernetes uses for this program, and our name for its container and for the key of its ConfigMap.
+# The upstream name of kube-scheduler. Our container and a key of our ConfigMap have this name too.
 KUBE_SCHEDULER = "kube-scheduler"
 # The ClusterRoles that Kubernetes defines for a scheduler (plugin/pkg/auth/authorizer/rbac/bootstrappolicy).
 KUBE_SCHEDULER_ROLES = ("system:kube-scheduler", "system:volume-scheduler")
@@ -351,7 +353,7 @@ class Names:
 
     @classmethod
     def of_capacity_finalizer(cls, finalizer: str) -> "Names | None":
-        """Returns the names that belong to a capacity finalizer, or None for any other finalizer."""
+        """Returns the names with the domain of a capacity finalizer, or None for any other finalizer."""
         names = cls(finalizer.partition("/")[0])
         return names if names.capacity_finalizer == finalizer else None
 
@@ -371,7 +373,7 @@ class Names:
     def unhealthy_taint(self) -> str:
         """Returns the key of the taint on an unhealthy device in a ResourceSlice.
 
-        A device with this taint gets no new pods. The value of the taint is the fault.
+        A device with the taint gets no new pods. The value of the taint is the fault.
         """
         return f"{self.domain}/unhealthy"
 

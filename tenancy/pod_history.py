@@ -9,8 +9,7 @@ from typing import Protocol, TypeVar
 class PodHistory:
     """A pod's use of one device over time.
 
-    Each sample is a time in seconds since 1970 and a number of MiB. The samples are sorted by time. (seconds since
-    1970, MiB), in the order of time.
+    Each sample is a time in seconds since 1970 and a number of MiB. The samples are sorted by time.
     """
 
     namespace: str

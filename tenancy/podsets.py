@@ -1,4 +1,4 @@
-"""Finds the pods that Kueue admits together, for each kind of work that Kueue queues.
+"""Finds the pods that Kueue admits together. The module handles each kind of work that Kueue queues.
 
 Manifests are JSON-like data with the fields of the Kubernetes API, as in tenancy.workload. Source: PodSets in
 pkg/controller/jobs of sigs.k8s.io/kueue.
@@ -28,8 +28,8 @@ class PodSet:
 def pod_sets(manifest: Manifest, framework: FrameworkName) -> list[PodSet]:
     """Returns the pod sets of one Workload object of Kueue. Kueue makes a Workload for each pod of a Deployment.
 
-    Raises ShapeError if the API would reject the manifest or the manifest does not define its pods. Raises
-    QuantityError and UnboundedError.
+    Raises ShapeError for a manifest that the API would reject or that does not define its pods. Raises QuantityError
+    and UnboundedError.
     """
     if framework in _SETS:
         return list(_SETS[framework](at(manifest, "spec")))

@@ -44,8 +44,8 @@ RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
 LEDGER_WRITES = "gpu-tenancy-ledger-writes"
 
-# These policies protect the agents' data and the nodes' status. A cluster without the stack makes none of the requests
-# that they deny. So these policies deny requests even while the stack observes.
+# These policies protect the agents' data and the nodes' status. A cluster without the stack makes no request that these
+# policies deny. So the policies deny requests even while the stack observes.
 GUARDS = frozenset(
     {
         CAPACITY_WRITERS,

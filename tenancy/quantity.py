@@ -1,7 +1,7 @@
 """Reads Kubernetes quantities in every spelling, and writes them in the canonical spelling.
 
-Source: k8s.io/apimachinery pkg/api/resource/quantity.go. The API server changes 5000 to "5k". So code that reads only
-digits would miss tenants. Code that writes another spelling would show a difference on every refresh.
+Source: k8s.io/apimachinery pkg/api/resource/quantity.go. The API server changes 5000 to "5k". Code that reads only
+digits would therefore miss tenants. Code that writes 5000 would show a difference on every refresh.
 """
 
 import math
@@ -17,10 +17,10 @@ _SCALES = {suffix: Fraction(f"1e{exponent}") for suffix, exponent in _DECIMAL.it
 # The code rejects an exponent of four digits.
 _FORM = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)(?:[eE]([+-]?0*[0-9]{1,3})|([A-Za-z]{0,2}))")
 _MOST_DIGITS = 1000  # Python reads at most 4300 digits.
-# The smallest unit. A smaller amount is rounded up, away from 0.
+# The smallest unit. An amount below the smallest unit is rounded up, away from 0.
 _NANO = 10**9
 _MOST_BINARY = Fraction(2**63 - 1)
-# Kubernetes reads a suffix without digits as 0, except for these suffixes and for suffixes below nano.
+# Kubernetes reads a suffix without digits as 0. The exceptions are these suffixes, and suffixes below nano.
 _NEED_DIGITS = ("Pi", "Ei")
 
 
@@ -35,13 +35,13 @@ def parse(value: object) -> Fraction:
     Raises QuantityError for all other values, such as a bool, NaN, an empty string or an unknown suffix.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        value = repr(value)  # uses the digits of a float as in JSON, so that 0.1 is exactly a tenth
+        value = repr(value)  # keeps the digits of a float, so that 0.1 is exactly a tenth
     if not isinstance(value, str) or not value:
         raise QuantityError(f"{value!r} is not a quantity")
     return _exact(value)
 
 
-@lru_cache(maxsize=4096)  # the same quantities are read many times
+@lru_cache(maxsize=4096)  # a pod's quantities are read many times
 def _exact(text: str) -> Fraction:
     match = _FORM.fullmatch(text)
     if match is None:
@@ -64,7 +64,7 @@ def _representable(amount: Fraction) -> Fraction:
 def whole(value: object) -> int:
     """Parses a quantity that must be a whole number, such as MiB of an extended resource.
 
-    Raises QuantityError, also for a fraction.
+    Raises QuantityError for a fraction too.
     """
     exact = parse(value)
     if exact.denominator != 1:
@@ -86,7 +86,7 @@ def canonical(amount: int) -> str:
 def canonical_text(value: object) -> str:
     """Returns the canonical form of any amount of at least 0: "0.5" is "500m", "1024Mi" is "1Gi".
 
-    Raises QuantityError, also for amounts finer than a thousandth.
+    Raises QuantityError for amounts finer than a thousandth too.
     """
     exact = parse(value)
     if exact < 0:

@@ -14,14 +14,15 @@ from tenancy.names import GPU, GPU_SHARED, VISIBLE_DEVICES, Names
 from tenancy.quantity import parse
 from tenancy.workload import Manifest, at, containers_of, given, maps_at, text
 
-# Every resource of NVIDIA has this prefix: nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.5gb, and also a
-# network card's resource.
+# Every resource of NVIDIA has this prefix, such as nvidia.com/gpu, nvidia.com/gpu.shared and nvidia.com/mig-1g.5gb. A
+# network card's resource has it too.
 GPU_RESOURCES = f"{GPU.partition('/')[0]}/"
 # The device plugin chooses the devices for resources with these prefixes.
 PLUGIN_RESOURCES = (f"{GPU}.", f"{GPU_RESOURCES}mig-")
 # A ResourceQuota counts these resources by their full name. Pods without a budget may ask for no other GPU resources.
 COUNTED_RESOURCES = (GPU, GPU_SHARED)
-# The prefix of an extended resource that requests a device of a DeviceClass. The name of the DeviceClass follows.
+# The prefix of an extended resource that requests a device of a DeviceClass. The name of the DeviceClass follows the
+# prefix.
 CLAIMED_RESOURCES = "deviceclass.resource.kubernetes.io/"
 
 # Matches the DeviceClasses of NVIDIA's DRA driver that give access to a GPU or to a part of one (gpu, mig, vfio.gpu).
@@ -29,15 +30,16 @@ CLAIMED_RESOURCES = "deviceclass.resource.kubernetes.io/"
 GPU_CLASSES = r"(?:.*\.)?(?:gpu|mig|vgpu)\.nvidia\.com"
 
 # The longest grace period, in seconds, of a GPU pod without a seat. This period is long enough to write a checkpoint.
-# The next Job may wait three times as long for its pods before Kueue evicts the Job (components/kueue.py).
+# Kueue lets the next Job wait for its pods three times as long (components/kueue.py).
 MOST_GRACE_SECONDS = 600
 
 # A container with one of these values of NVIDIA_VISIBLE_DEVICES gets no device.
 NO_DEVICES = ("", "none", "void")
-# All names and handlers that NVIDIA's toolkit and operator install contain this text: nvidia, nvidia-cdi,
-# nvidia-legacy, nvidia-experimental, kata-qemu-nvidia-gpu.
+# All RuntimeClasses and handlers that NVIDIA's toolkit and operator install have this text in their names. Examples are
+# nvidia, nvidia-cdi, nvidia-legacy, nvidia-experimental and kata-qemu-nvidia-gpu.
 RUNTIME = "nvidia"
-# The toolkit gives a container the devices that are named by mounts below a directory with this name.
+# A mount below a directory with this name gives the container a device. NVIDIA's toolkit reads the device from the name
+# of the mount.
 DEVICE_LIST_MOUNT = "nvidia-container-devices"
 # Matches pod annotations by which a container runtime or its plugin adds devices or mounts.
 DEVICE_ANNOTATIONS = (
@@ -56,7 +58,10 @@ def is_gpu_resource(resource: str, names: Names) -> bool:
 
 
 def hands_out_gpus(device_class: str, names: Names) -> bool:
-    """Returns True for a DeviceClass of NVIDIA, for the DeviceClass of a seat, and for a class with a similar name."""
+    """Returns True if the DeviceClass gives access to a GPU by its name.
+
+    This holds for classes of NVIDIA, and for the classes of seats.
+    """
     ours = f".{device_class}".endswith(names.device_class(""))
     return ours or re.fullmatch(GPU_CLASSES, device_class) is not None
 
@@ -69,7 +74,7 @@ def is_the_plugins(resource: str) -> bool:
 def shows_device(resource: str, names: Names) -> bool:
     """Returns True if a limit on the resource gives the container access to a device.
 
-    For gpumem our annotation gives this access, and for other resources the device plugin.
+    For gpumem, our annotation gives this access. For other resources, the device plugin gives it.
     """
     return resource == names.gpumem or is_the_plugins(resource)
 
@@ -103,13 +108,14 @@ def routes(pod_spec: Manifest, names: Names) -> Iterator[str]:
 
 
 def by_environment(container: Manifest) -> str:
-    """Returns the description of the route of a container that chooses devices by an environment variable."""
+    """Returns the description of a container's choice of devices by an environment variable."""
     return f"container {container.get('name')} sets {VISIBLE_DEVICES}"
 
 
 def chooses_device(container: Manifest, names: Names) -> bool:
-    """Returns True if the container chooses devices by its environment variables, and not by the scheduler's
-    annotation.
+    """Returns True if the container chooses devices by its environment variables.
+
+    The scheduler's annotation is the permitted way.
     """
     scheduled = f"metadata.annotations['{names.device_annotation_prefix}"
     prefixes = [text(source, "prefix") for source in maps_at(container, "envFrom")]
@@ -120,7 +126,9 @@ def chooses_device(container: Manifest, names: Names) -> bool:
 
 
 def sees_its_device(container: Manifest, names: Names) -> bool:
-    """Returns True if the container does not set NVIDIA_VISIBLE_DEVICES, or sets it as our mutating policy does."""
+    """Returns True if the container leaves NVIDIA_VISIBLE_DEVICES unset, or has the value that our mutating policy
+    sets.
+    """
     variables = [v for v in maps_at(container, "env") if text(v, "name") == VISIBLE_DEVICES]
     device = f"metadata.annotations['{names.device_uuid}']"
     return len(variables) <= 1 and all(not _names_devices(v) or _field_of(v) == device for v in variables)

@@ -13,9 +13,9 @@ from tenancy.ledger import Seat
 class SeatSizes:
     """The sizes that a tenant's pods may have.
 
-    For each size, `spreads` has the number of devices that a pod may use with seats of one device. For each size,
-    `several` has the numbers of devices of seats with several devices. `spreads` has each size of `several` too, with 0
-    if no seat of one device has this size.
+    `spreads` has, for each size, the number of devices that a pod may use with seats of one device. `several` has, for
+    each size, the numbers of devices of the seats with several devices. `spreads` also has each size of `several`. Its
+    value is 0 if no seat of one device has this size.
     """
 
     spreads: Mapping[int, int] = field(default_factory=dict)

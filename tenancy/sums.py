@@ -17,7 +17,7 @@ GPUS = f"{GPU} (nominal and borrowed)"
 
 
 def contradictions(ledger: Ledger) -> Iterator[tuple[str, str]]:
-    """Yields each contradiction: the id of the rule, and the message.
+    """Yields the rule's id and the message of each contradiction.
 
     Ignores borrowed quota, because the check of the settings judges borrowing.
     """
@@ -116,8 +116,9 @@ def whole_devices(ledger: Ledger) -> Iterator[str]:
 
 
 def full_pools(ledger: Ledger) -> Iterator[str]:
-    """Reports a pool in which full seats leave a device too little memory for the driver, unbudgeted workloads and the
-    floor.
+    """Reports a pool in which a device has too little memory while its seats are full.
+
+    The device must also hold the driver, unbudgeted workloads and the floor.
     """
     for pool in ledger.shared_pools:
         if not _leaves_some(pool):
@@ -152,7 +153,7 @@ def _over(full: FullSeats) -> str:
 def gpu_quotas(ledger: Ledger, but: Collection[str] = (), *, together: bool = True) -> Iterator[str]:
     """Reports a queue that may hand out more devices than its pool has. Ignores the queues in `but`.
 
-    With `together`, also reports queues that together have more devices than the pool.
+    With `together`, also reports a pool with fewer devices than its queues have together.
     """
     for pool in ledger.pools:
         entries = [q for q in ledger.quotas if q.pool == pool.name and q.resource == GPU and q.holder not in but]

@@ -1,8 +1,8 @@
 """Counts the pods of a workload and the requests of each pod, in the same way as kube-scheduler.
 
 Manifests are JSON-like data with the fields of the Kubernetes API. A field with the value null counts as absent. Whole
-numbers may be floats, because protobuf converts numbers to floats. Every function raises ShapeError if a value has a
-wrong type where a map or a list is expected.
+numbers may be floats, because protobuf converts numbers to floats. Every function raises ShapeError if a map or a list
+is expected and the value has another type.
 """
 
 import math
@@ -45,7 +45,7 @@ def pod_template(manifest: Manifest) -> Manifest | None:
 def pods_of(manifest: Manifest, *, nodes: int) -> int:
     """Returns the maximum number of pods that a workload runs at the same time outside a rollout.
 
-    Counts one pod on each of `nodes` for a DaemonSet. Raises QuantityError. Raises UnboundedError for a CronJob if the
+    A DaemonSet counts with one pod on each of `nodes`. Raises QuantityError. Raises UnboundedError for a CronJob if the
     number of its overlapping Jobs has no limit.
     """
     kind = manifest["kind"]
@@ -66,7 +66,7 @@ def pods_of(manifest: Manifest, *, nodes: int) -> int:
 def surge_of(manifest: Manifest, *, nodes: int) -> int:
     """Returns the number of additional pods that a rollout runs beyond `pods_of`.
 
-    Counts a workload with 0 replicas as one with one replica. Source: ResolveFenceposts in
+    A workload that is scaled to 0 counts as if it had one replica. Source: ResolveFenceposts in
     pkg/controller/deployment/util/deployment_util.go, where a percentage is rounded up. Raises QuantityError.
     """
     spec = at(manifest, "spec")
@@ -81,7 +81,7 @@ def surge_of(manifest: Manifest, *, nodes: int) -> int:
 def pod_request(pod_spec: Manifest, resource: str, *, per_unit: int = 1) -> int:
     """Returns the request of one pod as kube-scheduler counts it.
 
-    The result is in 1/`per_unit` of the unit, rounded up. Source: PodRequests in
+    The result is rounded up to 1/`per_unit` of the unit. Source: PodRequests in
     k8s.io/component-helpers/resource/helpers.go. Raises QuantityError.
     """
     level = _pod_level(pod_spec, resource)
@@ -94,7 +94,7 @@ def containers_request(pod_spec: Manifest, resource: str) -> Fraction:
 
     Source: AggregateContainerRequests in k8s.io/component-helpers/resource/helpers.go. The first sum adds the
     containers and the sidecars (init containers that restart). The second sum adds an init container and the sidecars
-    declared before it. The larger sum counts.
+    declared before it. The result is the larger of the two sums.
     """
     return at_once(pod_spec, lambda container: container_request(container, resource))
 
@@ -123,7 +123,7 @@ def container_request(container: Manifest, resource: str) -> Fraction:
 
 
 def pod_level_request(pod_spec: Manifest, resource: str) -> Fraction | None:
-    """Returns the pod-level request after the API server has set defaults, or None if there is none.
+    """Returns the pod-level request after the API server has set defaults. Returns None if the pod has no such request.
 
     Source: defaultPodRequests in pkg/apis/core/v1/defaults.go. Raises QuantityError.
     """
@@ -225,7 +225,7 @@ def _states(container: Manifest, resource: str) -> bool:
 
 
 def _share(amount: object, of: int) -> int:
-    """Returns the value of an IntOrString. A percentage is taken of `of` and rounded up."""
+    """Returns the value of an IntOrString. A percentage of `of` is rounded up."""
     if isinstance(amount, str) and amount.endswith("%"):
         return math.ceil(parse(amount.removesuffix("%")) * of / 100)
     return whole(amount)

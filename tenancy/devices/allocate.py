@@ -10,10 +10,10 @@ from tenancy.workload import Manifest, pod_request
 
 
 class Scoring(StrEnum):
-    """The rule by which one of several devices with enough free memory is preferred."""
+    """The rule by which one of several devices with enough free memory is chosen."""
 
-    BEST_FIT = "best_fit"  # Prefers the device with the least memory left over.
-    # Prefers the device where the usual pods lose the least usable memory (fragmentation.py).
+    BEST_FIT = "best_fit"  # Chooses the device that has the least memory left over.
+    # Chooses the device where the usual pods lose the least usable memory (fragmentation.py).
     FRAGMENTATION = "fragmentation"
 
 
@@ -57,7 +57,7 @@ class MemoryRequest:
 class DeviceChoice:
     """The indexes of the chosen devices, and the cost of this choice.
 
-    Among several nodes, the node with the lowest cost is the best.
+    The node with the lowest cost is the best.
     """
 
     indices: tuple[int, ...]
@@ -65,7 +65,7 @@ class DeviceChoice:
 
 
 # A Chooser takes a request, the free MiB by device index, and the node's free CPU (None if unknown). A Chooser returns
-# None if too few devices fit. kube-scheduler itself checks the CPU.
+# None if too few devices fit. The CPU is checked by kube-scheduler.
 Chooser = Callable[[MemoryRequest, Mapping[int, int], int | None], DeviceChoice | None]
 
 

@@ -18,8 +18,8 @@ from operator import mul
 
 from tenancy.devices.allocate import DeviceChoice, MemoryRequest, best_fit
 
-# A cost is counted in grains. One grain is this fraction of the average memory of a usual pod. Choices that differ by
-# less than one grain cost the same, so that one device is filled before the next.
+# A cost is counted in grains. One grain is a tenth of the average memory of a usual pod. Choices that differ by less
+# than one grain have equal costs, so that one device is filled before another.
 _GRAIN = 0.1
 # The free MiB of each device of a node, and the node's free CPU in thousandths (None if unknown).
 State = tuple[Iterable[int], int | None]
@@ -27,7 +27,7 @@ _KEPT = 1 << 14  # the maximum number of node states in the cache
 
 
 class Mix:
-    """The requests of the usual pods, with their frequency. The method `choice` is a Chooser."""
+    """The requests of the usual pods, with their frequency. `choice` is a Chooser."""
 
     def __init__(self, usual: Iterable[MemoryRequest]) -> None:
         counts = Counter(usual)
@@ -36,19 +36,20 @@ class Mix:
             by_devices[request.mib, request.count].append((request.cpu_milli, count))
         total = counts.total()
         self._shapes = tuple(by_devices)
-        # For each shape, in order of rising CPU: the fraction of all pods with this shape and at most this CPU.
+        # For each shape, the fractions of all pods with this shape and at most a certain CPU. They are sorted by the
+        # CPU.
         self._shares = [_rising(needs, total) for needs in by_devices.values()]
         self._grain_mib = _GRAIN * sum(request.mib * count for request, count in counts.items()) / max(total, 1)
         self._usable = lru_cache(_KEPT)(self._usable_by_shape)
         self._enabled = lru_cache(_KEPT)(self._enabled_by_cpu)
 
     def stranded_mib(self, free: Iterable[int], cpu_milli: int | None) -> float:
-        """Returns the average of the free MiB that a usual pod cannot use."""
+        """Returns the stranded MiB, as an average over the usual pods."""
         total, usable = self._usable(tuple(sorted(free)))
         return float(total - sum(map(mul, usable, self._enabled(cpu_milli))))
 
     def cost(self, before: State, after: State) -> int:
-        """Returns the cost of a change of state: the memory that becomes stranded, in grains.
+        """Returns the cost of a change from one state to another: the additional stranded memory in grains.
 
         The cost is rounded up, so only a choice that strands nothing costs 0.
         """
@@ -71,7 +72,7 @@ class Mix:
         return DeviceChoice(indices, self.cost((free.values(), cpu_milli), (_less(request, free, indices), left)))
 
     def _usable_by_shape(self, free: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        """Returns the total free memory, and the part of it that a pod of each shape could use. `free` is sorted."""
+        """Returns the total free memory, and the free memory that a pod of each shape could use. `free` is sorted."""
         sums = (0, *accumulate(free))
         fitting = [bisect_left(free, mib) for mib, _ in self._shapes]
         usable = tuple(
@@ -94,7 +95,7 @@ def _rising(needs: Iterable[tuple[int, int]], total: int) -> tuple[list[int], li
 
 
 def _ways(request: MemoryRequest, free: Mapping[int, int], best: DeviceChoice) -> Sequence[tuple[int, ...]]:
-    """Returns one device for each amount of free memory, the smallest amount first.
+    """Returns one device for each different amount of free memory, with the smallest amount first.
 
     For a pod with several devices, returns only the choice of `best_fit`.
     """

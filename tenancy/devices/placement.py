@@ -1,4 +1,4 @@
-"""Decides whether all items fit on the devices at the same time, each item on one device. The decision is exact.
+"""Decides exactly whether all items fit on the devices at the same time. Each item must be on one device.
 
 A node may have enough free memory in total while each single device has too little (docs/records/0003). The first-fit
 method may find no placement although one exists. The module therefore compares sums first and then runs a complete
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-# The maximum number of free spaces that the search tries, which takes one to two seconds. A tenth of this limit is used
-# to reduce a contradiction to fewer items.
+# The maximum number of free spaces that the search tries. This many steps take one to two seconds. Reducing a
+# contradiction to fewer items uses a tenth of this limit.
 STEPS = 1_000_000
 
 
@@ -50,7 +50,7 @@ class Placement:
 class Impossible:
     """A set of `items` that no order of placement makes fit.
 
-    Without any one of these items, the other items fit, unless the search ran out of steps.
+    After one of these items is removed, the others fit. If the search ran out of steps, this may not hold.
     """
 
     items: tuple[Item, ...]
@@ -59,7 +59,7 @@ class Impossible:
 
 @dataclass(frozen=True)
 class Undecided:
-    """The result of a search that used all its steps before it found a placement or a proof."""
+    """The result of a search that ended without a placement and without a proof, because it had used all its steps."""
 
     steps: int
 
@@ -87,7 +87,7 @@ def fits_alike(sizes: Mapping[int, int], device_mib: int, devices: int) -> bool:
     If the result is False, another method may still place all items. `sizes` has the number of items of each size. The
     running time depends on the number of different sizes, not on the number of items.
     """
-    # the number of devices with each free space, and these free spaces sorted
+    # the number of devices by free space, and the sorted free spaces
     free, spaces = {device_mib: devices}, [device_mib]
     for size, count in sorted(sizes.items(), reverse=True):
         left, at = count, bisect_left(spaces, size)
@@ -150,9 +150,9 @@ def _room(size: int, free: Counter[int]) -> int:
 
 
 def _crowd(ordered: Sequence[Item], sizes: Sequence[int]) -> Sequence[Item] | None:
-    """Returns the smallest set of items for which counting alone shows that the set does not fit.
+    """Returns the smallest set of items that is proved not to fit by counting alone.
 
-    The set has too many items of a certain size or more, or too many MiB in total.
+    Such a set has too many items of a certain size or more, or too many MiB in total.
     """
     free = Counter(sizes)
     crowds = []
@@ -175,7 +175,7 @@ def _choices(ordered: Sequence[Item], sizes: Sequence[int], steps: Work) -> list
 
 
 def _best_fit(needs: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
-    """Places each need in turn on the device with the least free space that suffices.
+    """Places the needs one after another, each on the device with the least free space that suffices.
 
     This method needs no search and succeeds on most inputs.
     """
@@ -194,8 +194,8 @@ def _best_fit(needs: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
 def _search(needs: Sequence[int], sizes: Sequence[int], steps: Work) -> list[int] | None:
     """Searches depth-first for a device for each need, starting with the largest need.
 
-    The search tries only one of several devices with equal free space, and enters no state again that has failed. The
-    search counts free space smaller than the smallest need as lost.
+    Among devices with equal free space, the search tries only one. A state that has failed is not entered again. The
+    search ignores free space that is smaller than the smallest need.
     """
     free = Counter(size for size in sizes if size)
     left = [*accumulate(reversed(needs), initial=0)][::-1]
@@ -226,16 +226,16 @@ def _search(needs: Sequence[int], sizes: Sequence[int], steps: Work) -> list[int
 
 
 def _spaces(need: int, free: Counter[int]) -> Iterator[int]:
-    """Returns the distinct free spaces to try, the tightest first.
+    """Returns the different amounts of free space to try, the smallest first.
 
-    If a space equals the need, the search tries only this space, because any other item there could swap places with
-    this item.
+    If one free space has exactly the needed size, the search tries no other. Any other item in this space could swap
+    places with this item.
     """
     return iter((need,) if need in free else sorted(space for space in free if space > need))
 
 
 def _swap(free: Counter[int], gone: int, come: int) -> None:
-    """Changes the free space of one device from `gone` to `come`. Drops a space of 0 from `free`."""
+    """Changes the free space of one device from `gone` to `come`. An amount of 0 is removed from `free`."""
     for space, change in ((gone, -1), (come, 1)):
         if space:
             free[space] += change
@@ -244,7 +244,7 @@ def _swap(free: Counter[int], gone: int, come: int) -> None:
 
 
 def _replay(ordered: Sequence[Item], devices: Sequence[Bin], choices: Sequence[int]) -> Placement:
-    """Converts each chosen free space into a device that has this free space."""
+    """Converts chosen free spaces into devices. Each space becomes a device with this free space."""
     by_space: dict[int, list[int]] = {}
     for index in reversed(range(len(devices))):
         by_space.setdefault(devices[index].mib, []).append(index)
@@ -257,7 +257,7 @@ def _replay(ordered: Sequence[Item], devices: Sequence[Bin], choices: Sequence[i
 
 
 def _minimal(items: Sequence[Item], sizes: Sequence[int], steps: Work) -> list[Item]:
-    """Removes items, the smallest first, as long as the remaining items still do not fit and steps are left."""
+    """Removes items, the smallest first, while the remaining items still do not fit."""
     kept = list(items)
     for size in sorted({item.mib for item in items}):
         while fewer := _without_one(kept, size):

@@ -10,7 +10,7 @@ from itertools import groupby
 
 @dataclass(frozen=True, kw_only=True)
 class Offender:
-    """A pod that may be recycled, or a queued Job with all its pods.
+    """A pod, or a queued Job with all its pods, that the watchdog may recycle.
 
     `age_seconds` of a Job is the age of its oldest pod. `name` is unique.
     """
@@ -51,7 +51,10 @@ def overshoot_mib(
 
 
 def total_overshoot(*, used: Mapping[str, int], declared: int, placed_on: Collection[str] | None = None) -> int:
-    """Returns the amount by which a pod exceeds its budget on all devices together, in the unit of the arguments."""
+    """Returns the amount by which a pod exceeds its budget on all devices together.
+
+    The unit is that of `used` and `declared`.
+    """
     if placed_on and len(placed_on) > 1:
         return sum(_beyond_share(used, device, declared, placed_on) for device in used)
     return max(sum(used.values()) - declared, 0)
@@ -65,10 +68,10 @@ def _beyond_share(used: Mapping[str, int], device: str, declared: int, placed_on
 def choose(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoice:
     """Chooses the smallest set of offenders with enough overshoot to cover the missing memory.
 
-    The result is exact and takes O(n log n) time. If several sets are equally small, chooses the set with the lowest
-    priorities. The highest priority in each set is compared first, then the next. Among sets with equal priorities,
-    prefers the largest overshoots, and then the youngest offenders. Chooses none if even all offenders together have
-    too little overshoot.
+    The result is exact and takes O(n log n) time. Of several smallest sets, chooses the set with the lowest priorities.
+    To compare two sets, the code compares their highest priorities first, then the next ones. Among sets with equal
+    priorities, prefers the largest overshoots, and then the youngest offenders. Chooses none if even all offenders
+    together have too little overshoot.
     """
     ranked = sorted(offenders, key=_worst_first)
     if shortfall_mib <= 0 or not ranked:
@@ -82,14 +85,15 @@ def choose(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoic
 def _worst_first(offender: Offender) -> tuple[int, int, float, str]:
     """Returns a key for sorting, by which the highest priority comes first.
 
-    Within one priority, the offenders that are chosen first come first.
+    Offenders of equal priority are sorted by the order in which they are chosen.
     """
     return -offender.priority, -offender.overshoot_mib, offender.age_seconds, offender.name
 
 
 def _fewest(offenders: Sequence[Offender], shortfall_mib: int) -> int | None:
-    """Returns the smallest number of offenders that covers the missing memory, or None if all offenders together do
-    not.
+    """Returns the smallest number of offenders that covers the missing memory.
+
+    Returns None if all offenders together are too few.
     """
     left_mib = shortfall_mib
     for count, overshoot in enumerate(sorted((o.overshoot_mib for o in offenders), reverse=True), 1):
@@ -104,8 +108,8 @@ def _lowest_priorities(ranked: Sequence[Offender], size: int, shortfall_mib: int
 
     Takes as few offenders of each priority as possible, with the largest overshoot first.
 
-    Within a priority, the offenders with the largest overshoot free the most memory and come first in the order. So the
-    code only has to find how many offenders to take.
+    Among offenders of one priority, the largest overshoot frees the most memory and comes first. So the only question
+    is how many of them to take.
     """
     chosen: list[Offender] = []
     levels = [list(level) for _, level in groupby(ranked, key=lambda offender: offender.priority)]
@@ -120,7 +124,7 @@ def _lowest_priorities(ranked: Sequence[Offender], size: int, shortfall_mib: int
 def _needed(level: Sequence[int], below: Sequence[int], open_: int, left_mib: int) -> int:
     """Returns the smallest number of offenders of this priority that suffices.
 
-    The best offenders of lower priorities make up the rest of the `open_` offenders, which free `left_mib` together.
+    The result allows for the best offenders of lower priorities. All `open_` offenders together must free `left_mib`.
     """
     for count in range(min(open_, len(level)) + 1):
         rest = below[: open_ - count]

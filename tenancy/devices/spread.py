@@ -1,7 +1,7 @@
 """Places pods that need several devices of one node. The result is exact.
 
-placement.py then places the pods with one device in the memory that is left. A depth-first search tries the devices of
-each pod, up to a limit of steps. Units: MiB.
+Then placement.py places the pods with one device in the memory that is left. The search is depth-first over the devices
+of each pod, with a limit of steps. Units: MiB.
 """
 
 from collections import Counter
@@ -23,11 +23,12 @@ from tenancy.devices.placement import (
     place,
 )
 
-_PARTS = 10  # A search that runs several times may use a tenth of the steps each time.
+_PARTS = 10  # Some searches may use only a tenth of the steps.
 
 _Node = tuple[int, ...]  # The sorted free MiB of a node's devices.
 
-_Requests = Mapping[tuple[int, int], int]  # The number of pods, by the MiB on each device and by the number of devices.
+# The number of pods for each pair: the MiB on each device, and the number of devices.
+_Requests = Mapping[tuple[int, int], int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class AlikeNodes:
         """Returns the empty devices of each node, without the devices that the items cannot use."""
         if any(item.devices > 1 for item in items):
             sizes = [self.device_count] * min(self.nodes, len(items))
-        else:  # only the number of devices matters, and not their nodes
+        else:  # the nodes do not matter here
             sizes = [min(self.nodes * self.device_count, len(items))]
         return [[Bin("", self.device_mib)] * size for size in sizes]
 
@@ -50,9 +51,9 @@ class AlikeNodes:
 def most_pods(places: Iterable[int], devices: int) -> int:
     """Returns the maximum number of pods with `devices` devices each that fit a node.
 
-    `places` has, for each device of the node, the number of pods for which the device has free memory. By the theorem
-    of Gale and Ryser, `n` pods fit if the devices have at least `n * devices` places. At most `n` places of each device
-    count.
+    `places` has one number for each device of the node: for how many pods the device has enough free memory. By the
+    theorem of Gale and Ryser, `n` pods fit if the devices have at least `n * devices` places. A device counts with at
+    most `n` places.
     """
     counts = [count for count in places if count > 0]
     low, high = 0, sum(counts) // devices
@@ -63,7 +64,7 @@ def most_pods(places: Iterable[int], devices: int) -> int:
 
 
 def fits_apart(requests: _Requests, alike: AlikeNodes) -> bool:
-    """Returns True if all pods fit when no node holds both pods with several devices and pods with one device.
+    """Returns True if all pods fit while pods with several devices and pods with one device are on different nodes.
 
     If the result is False, the pods may still fit in another way.
     """
@@ -115,7 +116,7 @@ def _ordered(items: Iterable[Item]) -> list[Item]:
 
 
 def _crowd(several: Sequence[Item], nodes: Sequence[Sequence[Bin]]) -> Impossible | None:
-    """Returns a contradiction if the nodes have too little memory for all items of at least some size.
+    """Returns a contradiction if the nodes lack memory for all items of a certain size or more.
 
     Returns None if no size gives a contradiction.
     """
@@ -130,7 +131,9 @@ def _crowd(several: Sequence[Item], nodes: Sequence[Sequence[Bin]]) -> Impossibl
 
 @dataclass(frozen=True)
 class _Choice:
-    """The free MiB of a node's devices before a pod is placed there, and of the devices that the pod gets."""
+    """The placement of one pod: the free MiB of the node's devices before, and the free MiB of the devices that the pod
+    gets.
+    """
 
     node: _Node
     spaces: tuple[int, ...]
@@ -179,7 +182,7 @@ class _Search:
         return None
 
     def _ways(self, pod: int) -> Iterator[_Choice]:
-        """Returns the possible choices for a pod, with the smallest free spaces first.
+        """Returns the possible choices for a pod, with the fullest devices first.
 
         Returns no choice for a state that failed before.
         """
@@ -223,7 +226,7 @@ class _Search:
 
 
 def _spaces(fitting: Sequence[int], devices: int) -> Iterator[tuple[int, ...]]:
-    """Yields each different choice of `devices` of the free spaces. The values in `fitting` must be sorted."""
+    """Yields each different way to choose `devices` of the spaces in `fitting`. `fitting` must be sorted."""
     yield from _chosen([(space, len([*alike])) for space, alike in groupby(fitting)], devices)
 
 
@@ -278,7 +281,7 @@ def _replayed(
 
 
 def _indices(left: Sequence[int], spaces: Iterable[int]) -> list[int]:
-    """Returns, for each space, the index of a device with this free memory. No device is returned twice."""
+    """Returns the index of a device with this free memory for each space. No device is returned twice."""
     found: list[int] = []
     for space in spaces:
         found.append(next(index for index, mib in enumerate(left) if mib == space and index not in found))
@@ -286,7 +289,7 @@ def _indices(left: Sequence[int], spaces: Iterable[int]) -> list[int]:
 
 
 def _smallest(items: Sequence[Item], nodes: Sequence[_Node], work: Work) -> tuple[Item, ...]:
-    """Returns a smaller set of the items that also does not fit. Removes as many items as the steps allow."""
+    """Returns a part of the items that does not fit either. Removes as many items as the steps allow."""
     kept = [*items]
     for item in sorted({*items}, key=lambda item: (item.mib * item.devices, item.name)):
         while item in kept and work.left > 0:

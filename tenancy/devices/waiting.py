@@ -1,8 +1,8 @@
 """Defines a waiting seat: a pod of a resident or a queue that is not placed yet, although its memory is promised.
 
-The extender, the gate and the watchdog use this definition. The ledger decides whether the pod may be placed. The
-measured free memory decides whether the pod could load its data now. Agents act only on measured free memory. Units:
-whole MiB.
+The extender, the gate and the watchdog use this definition. The ledger decides whether a waiting pod may be placed. The
+measured free memory decides whether a waiting pod could load its data now. Agents act only on the measured free memory.
+Units: whole MiB.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import Ledger, Seat
 
-Device = TypeVar("Device", bound=Hashable)  # the key that the caller uses for a device, such as an index or a UUID
+Device = TypeVar("Device", bound=Hashable)  # the caller's key of a device, such as an index or a UUID
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class DeviceMemory:
     going_mib: int = 0
 
     def lack_mib(self, mib: int) -> int:
-        """Returns the MiB to free so that `mib` can be loaded and the floor stays free."""
+        """Returns the MiB to free so that a pod can load `mib` and the floor stays free."""
         return 0 if self.free_mib is None else max(mib + self.floor_mib - self.free_mib, 0)
 
     def missing_mib(self, mib: int) -> int:
@@ -82,7 +82,7 @@ class DeviceMemory:
 
 @dataclass(frozen=True)
 class Lack(Generic[Device]):
-    """The memory that a request lacks on a node. `room` is True if the request fits by the ledger.
+    """The memory that a request lacks on a node. `room` is True if the request fits the node by the ledger.
 
     `mib` has the missing MiB of each device where the request fits by the ledger but the pod cannot load its data now.
     `mib` is empty if enough other devices can load the pod now.
@@ -108,9 +108,9 @@ def to_free_mib(
 ) -> dict[tuple[str, Device], int]:
     """Returns the MiB to free on each device, so that the pods of all waiting seats can load their data together.
 
-    For each seat in turn, chooses the devices that fit by the ledger and lack the least memory. Counts the seat's
-    memory as used before it judges the next seat. Skips a seat that does not fit by the ledger, because free memory
-    would not help this seat.
+    For each seat in turn, chooses the devices that fit by the ledger and lack the least memory. The memory of one seat
+    counts as used before the next seat is judged. A seat that does not fit by the ledger is skipped, because free
+    memory would not help this seat.
     """
     left = {node: {**devices} for node, devices in nodes.items()}
     taken: set[tuple[str, Device]] = set()
@@ -129,8 +129,8 @@ def to_free_mib(
 def _least(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> Sequence[Device]:
     """Returns the devices that fit by the ledger and lack the least memory.
 
-    Among equal devices, prefers the fullest by the ledger. Returns fewer devices than requested if not enough devices
-    fit.
+    Of equal devices, the fullest by the ledger comes first. The result has fewer devices than requested if too few
+    devices fit.
     """
     fitting = [device for device, memory in devices.items() if memory.room_mib >= request.mib]
     return sorted(fitting, key=lambda device: (*_lack(devices[device], request), devices[device].room_mib))[
@@ -139,7 +139,7 @@ def _least(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> Se
 
 
 def _lack(memory: DeviceMemory, request: MemoryRequest) -> tuple[int, int]:
-    """Returns two amounts of missing MiB: after all terminating pods have ended, and now."""
+    """Returns the missing MiB after all terminating pods have ended, and the missing MiB now."""
     return memory.missing_mib(request.mib), memory.lack_mib(request.mib)
 
 

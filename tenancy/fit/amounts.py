@@ -1,6 +1,6 @@
 """Computes by how many MiB to lower each of several seats so that no device holds too much.
 
-The result is exact: the cheapest whole numbers.
+The result is the exact minimum in whole MiB.
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ class Lowerable:
 def cheapest(needs: Mapping[int, int], seats: Mapping[str, Lowerable], work: Work, below: int | None) -> dict[str, int]:
     """Returns the MiB to take from each seat so that every device gets the MiB that it needs.
 
-    Returns an empty result if no solution costs less than `below`. The method is branch and bound. The lower bound of
-    the cost is the cost of the most expensive device alone, where fractions of a MiB are allowed. Each branch step
-    takes the cheapest seat on that device. The seat gives up all MiB that the device still needs, or fewer. Raises
-    OutOfWorkError.
+    Returns an empty result if no solution costs less than `below`. The method is branch and bound. The lower bound is
+    the cost of the device with the highest cost, if fractions of a MiB are allowed. Each step branches on the cheapest
+    seat with pods on that device. In one branch, the seat gives up all MiB that the device still needs. In the other
+    branch, it gives up fewer MiB. Raises OutOfWorkError.
     """
     best: dict[str, int] = {}
     stack = [(dict.fromkeys(seats, 0), {name: seat.most_mib for name, seat in seats.items()})]
@@ -61,7 +61,9 @@ def _given(device: int, mib: Mapping[str, int], seats: Mapping[str, Lowerable]) 
 def _bound(
     device: int, need: int, low: Mapping[str, int], high: Mapping[str, int], seats: Mapping[str, Lowerable]
 ) -> int | None:
-    """Returns the lowest cost of the needed MiB on this device, or None if all seats together cannot give up enough."""
+    """Returns the lowest cost of the MiB that this device needs, or None if all seats together cannot give up
+    enough.
+    """
     offers = [(seat.price, seat.pods[device], high[n] - low[n]) for n, seat in seats.items() if seat.pods.get(device)]
     cost = 0
     for price, pods, most in sorted(offers, key=lambda offer: offer[0] / offer[1]):

@@ -17,8 +17,8 @@ from tenancy.fit.smallest_change import Wanted
 class DeviceRoom:
     """A device with its free memory.
 
-    `room_mib` is the MiB that the pods leave free. `room_mib` is negative if the pods hold more than the device offers.
-    New pods are placed only on a device that is `open`.
+    `room_mib` is the MiB that the pods on the device leave free. `room_mib` is negative if the pods hold more than the
+    device offers. If `open` is False, no new pod may be placed on the device.
     """
 
     node: str
@@ -31,9 +31,9 @@ class DeviceRoom:
 class PlacedPod:
     """A pod that holds `mib` on the device with the index `device`.
 
-    `seat` is the pod's seat if its budget may be lowered, or None. With `parks`, the pod belongs to an on-demand
-    workload. The search may stop an on-demand workload, but not move its pod. Without `parks` and `movable`, the pod
-    must stay on its device.
+    `seat` is the seat of the pod. It is None if the budget may not be lowered. With `parks`, the pod belongs to an
+    on-demand workload. The search may stop an on-demand workload, but not move its pod. If `movable` and `parks` are
+    both False, the pod must stay on its device.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Layout:
 
     @cached_property
     def spread(self) -> int:
-        """Returns the number of pods of the seat with the most pods.
+        """Returns the largest number of pods that a seat has.
 
         Lowering one seat frees memory on at most this many devices.
         """
@@ -113,7 +113,7 @@ class Layout:
     def too_many(self) -> int:
         """Returns the number of wanted pods that fit only after a change.
 
-        The number is 0 or negative if all wanted pods fit now.
+        A number of 0 or less means that all wanted pods fit now.
         """
         return self.wanted.replicas - sum(self.fits)
 
@@ -123,10 +123,10 @@ class Layout:
 
     @cached_property
     def by_move(self) -> list[tuple[int, int, int]]:
-        """Returns an entry for each pod that may leave its device.
+        """Returns one entry for each pod that may leave its device.
 
-        The entry has the free MiB of the device after the pod has left, the device's index, and the MiB that another
-        device must then hold.
+        An entry has the device's free MiB after the pod has left, the device's index, and the MiB of the pod on its new
+        device.
         """
         return sorted(
             (self.devices[pod.device].room_mib + pod.mib, pod.device, 0 if pod.parks else pod.mib)
@@ -148,14 +148,15 @@ class Layout:
 
     @cached_property
     def touchable_mib(self) -> list[int]:
-        """Returns, for each pod, the MiB that the search may free at most: all MiB of the pod, or 0 if the pod cannot
-        change.
+        """Returns the maximum number of MiB that a change of each pod can free.
+
+        For a pod that cannot change, this is 0.
         """
         return [pod.mib if pod.leaves or pod.seat is not None else 0 for pod in self.pods]
 
     @cached_property
     def touchable_on(self) -> list[list[int]]:
-        """Returns the values of `touchable_mib` for each device, largest first."""
+        """Returns `touchable_mib` for each device, with the largest values first."""
         return [sorted((self.touchable_mib[pod] for pod in pods), reverse=True) for pods in self.on]
 
 
@@ -163,9 +164,10 @@ class State(NamedTuple):
     """A node of the search tree. `left` is the number of workloads that the search may still change.
 
     `room` has the free MiB of each device with a change, and `pods` has the pods of each device with a change. `forced`
-    has the devices of each new pod that was placed in `puts` steps, even if other pods must then make room. `moved` has
-    the new device of each moved pod, or None for a pod that is stopped. `settled` has the devices on which lowered
-    seats must free the missing memory. `settled` is None while the search still places new pods.
+    has the devices of each new pod that is already placed. Other pods may have to free memory there. `puts` is the
+    number of these steps. `moved` has the new device of each moved pod, or None for a pod that is stopped. `settled`
+    has the devices on which lowering seats must free the missing memory. `settled` is None while the search still
+    places new pods.
     """
 
     layout: Layout
@@ -207,13 +209,13 @@ class State(NamedTuple):
         return self._replace(room=room, pods=pods, moved={**self.moved, pod: target}, settled=settled)
 
     def lower(self, seat: str) -> "State":
-        """Marks a seat as lowered. The search computes the MiB of the change at its end."""
+        """Marks a seat as lowered. The MiB of the change are computed at the end of the search."""
         return self._replace(left=self.left - 1, lowered=self.lowered | {seat})
 
     def settle(self, *devices: int) -> "State":
         """Stops the search from placing more new pods.
 
-        Lowered seats must free the memory that is missing on these devices.
+        After this, lowering seats must free the memory that these devices lack.
         """
         return self._replace(settled=(self.settled or frozenset()).union(devices))
 
@@ -224,7 +226,7 @@ class State(NamedTuple):
         return sorted(device for device, room in self.room.items() if room < 0 and device not in settled)
 
     def needs(self, device: int, mib: int = 0) -> int:
-        """Returns the minimum number of pods on the device that must change so that `mib` more fit."""
+        """Returns the minimum number of pods that must change so that the device has `mib` more free."""
         short = mib - self.room_on(device)
         if short <= 0:
             return 0
@@ -246,7 +248,7 @@ class State(NamedTuple):
     def bound(self) -> int:
         """Returns a lower bound for the number of workloads that must still change.
 
-        The bound allows for a lowered seat that frees memory on several devices.
+        The bound takes into account that lowering one seat may free memory on several devices.
         """
         needs = [self.needs(device) for device in self.room]
         return max(max(needs, default=0), -(-sum(needs) // self.layout.spread))
@@ -266,8 +268,8 @@ class State(NamedTuple):
     def free_places(self, count: int) -> Iterator[tuple[int, ...]]:
         """Yields the devices of each new pod that fits without a further change.
 
-        Pods with several devices get the devices of a node that have the most free memory, so that each later pod still
-        finds enough devices.
+        A pod with several devices gets the devices of a node with the most free memory. So each later pod still finds
+        enough devices.
         """
         wanted = self.layout.wanted
         room = {index: self.room_on(index) for index in self.layout.node_of}

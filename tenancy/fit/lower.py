@@ -2,8 +2,8 @@
 
 A seat may be placed on any device of its pool. Unless the search runs out of steps, the result is exact: first the
 fewest seats, then the fewest MiB. If promises fit after a seat is lowered, the same promises fit after the seat is
-lowered further. A floor above the reserve is the only exception. The code therefore checks the floor again at the end.
-The lowest possible budget of a seat is 1 MiB. Units: whole MiB.
+lowered further. Only a pool with a floor above its reserve may be an exception. The code therefore checks the floor
+again at the end. The lowest possible budget of a seat is 1 MiB. Units: whole MiB.
 """
 
 from bisect import bisect_left
@@ -20,7 +20,7 @@ from tenancy.full_seats import full_seats
 from tenancy.ledger import Ledger, Pool, Seat
 
 _LEAST_MIB = 1
-_MOST_SEARCHED = 4000  # the maximum number of seats, including wanted seats, for which the search tries several orders
+_MOST_SEARCHED = 4000  # The maximum number of seats and wanted seats for which the search tries several orders.
 _ORDER_STEPS = 20_000
 _GREEDY_WORK = 1_000_000
 _MOST_NODES = 2**16
@@ -35,7 +35,7 @@ def lower(
     used: Mapping[str, int] | None = None,
     work: int = WORK,
 ) -> SmallestChange | None:
-    """Returns the smallest lowering of seats after which the pool can keep its promises and the wanted ones.
+    """Returns the smallest reduction of budgets after which all current and wanted promises fit the pool.
 
     Returns None if lowering seats does not help. A seat's budget is never lowered below its measured use in `used`.
     """
@@ -61,8 +61,8 @@ def lower(
 class Nodes:
     """The minimum number of nodes with which all pods fit without other changes.
 
-    If `floor_mib` is set, the pool's floor must also be lowered to `floor_mib`. With the old floor, the seats on one
-    device would leave less memory free than the floor.
+    If `floor_mib` is set, the pool's floor must also be lowered to `floor_mib`. With the current floor, full seats on
+    one device would leave less memory free than the floor.
     """
 
     nodes: int
@@ -70,9 +70,9 @@ class Nodes:
 
 
 def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None) -> Nodes | None:
-    """Returns the number of nodes with which all pods fit, for the case that no smaller change suffices.
+    """Returns the number of nodes with which all pods fit. Adding nodes is the last resort.
 
-    Returns None if no number of nodes suffices, or if the number is above the limit.
+    Returns None if no number of nodes up to the limit suffices.
     """
 
     def fits(nodes: int) -> bool:
@@ -94,7 +94,10 @@ def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None) -> No
 
 
 def obstacle(ledger: Ledger, pool: Pool, wanted: Wanted) -> str:
-    """Returns the reason why the wanted pods would not fit even an empty pool. Returns "" if the pods may fit."""
+    """Returns the reason why the wanted pods would not fit even in an empty pool.
+
+    Returns "" if the wanted pods may fit.
+    """
     offers = pool.device_mib
     if full_seats(_of(ledger, pool), pool).reserve_short_mib > 0:
         return f"pools.{pool.name}.reserve_mib is too small for what has no seat; make preview says by how much"
@@ -115,7 +118,8 @@ class _Room:
         self.used = used
         seats = [seat for seat in self.ledger.seats if min(seat.gpumem_mib, seat.replicas) > 0]
         self.seats = sorted(seats, key=lambda seat: (-seat.total_mib, seat.name))
-        self.requests: Counter[tuple[int, int]] = Counter()  # pods by their MiB on a device, and their devices
+        # the number of pods by their MiB on a device and their number of devices
+        self.requests: Counter[tuple[int, int]] = Counter()
         for seat in self.seats:
             self.requests[seat.gpumem_mib, seat.devices_per_pod] += seat.replicas
         if wanted is not None:
@@ -133,14 +137,14 @@ class _Room:
 
     @property
     def hopeless(self) -> bool:
-        """Returns True if lowering seats cannot help, because another value is wrong."""
+        """Returns True if lowering seats cannot help, because the pool has another problem."""
         if self.pool.gpus < 1 or self.device_mib < 1:
             return True
         short = full_seats(self.ledger, self.pool).reserve_short_mib > 0
         return short or bool(self.wanted and obstacle(self.ledger, self.pool, self.wanted))
 
     def least(self, touched: int) -> tuple[int, int]:
-        """Returns a lower bound of the cost, after the search has tried all changes with fewer seats."""
+        """Returns a lower bound of the cost. The search has already tried all changes with fewer seats."""
         fewest = int(self.over_mib > 0) if self.unsure else touched
         return fewest, max(self.over_mib, fewest)
 
@@ -173,13 +177,13 @@ class _Room:
         return self.best
 
     def _least(self, seats: Sequence[Seat]) -> int:
-        """Returns the lowest possible cost of lowering as many seats as `seats` has."""
+        """Returns the lowest possible cost of lowering this many seats."""
         return sum(sorted(seat.devices for seat in self.seats)[: len(seats)])
 
     def _cheapest(self, seats: Sequence[Seat], lowered: dict[Seat, int]) -> None:
-        """For each seat except the last, tries every number of MiB that can still give the best result.
+        """Tries every useful number of MiB for each seat except the last.
 
-        For the last seat, finds the number of MiB by bisection.
+        Finds the number of MiB for the last seat by bisection.
         """
         seat, *rest = seats
         spent = _cost(lowered)
@@ -206,7 +210,7 @@ class _Room:
             self.best = self._smallest_change({**lowered, seat: mib})
 
     def largest_first(self, touched: int) -> SmallestChange | None:
-        """Returns a change that suffices but may not be the smallest.
+        """Returns a sufficient change that may not be the smallest.
 
         The change lowers the largest seats first, each only as far as needed.
         """
@@ -240,9 +244,9 @@ class _Room:
         return not self.pressed or self.pressed_mib(lowered) <= 0
 
     def pressed_mib(self, lowered: dict[Seat, int]) -> int:
-        """Returns the MiB that a device may lack to keep its floor while every seat uses its whole budget.
+        """Returns the MiB by which a device may be below its floor while every seat uses its whole budget.
 
-        The result is 0 or negative if every device keeps its floor.
+        The result is 0 or negative if no device is below its floor.
         """
         seats = [replace(seat, gpumem_mib=seat.gpumem_mib - lowered.get(seat, 0)) for seat in self.seats]
         if self.wanted:
@@ -260,8 +264,7 @@ class _Room:
         return full_seats(replace(self.ledger, seats=tuple(seats)), self.pool).over_mib
 
     def packs(self, lowered: dict[Seat, int]) -> bool:
-        """Returns True if, after this change, each seat fits a device, and the sum with the queues' quota fits the
-        pool.
+        """Returns True if each seat finds its devices after this change, and the queues' quota still fits too.
 
         Raises OutOfWorkError.
         """
@@ -279,7 +282,7 @@ class _Room:
         if fits_apart(requests, alike):
             return True
         large = sum(count * devices for (mib, devices), count in requests.items() if 2 * mib > self.device_mib)
-        if large > self.pool.gpus:  # each of these seats needs a device that no other of these seats uses
+        if large > self.pool.gpus:  # two of these seats do not fit on one device
             return False
         if requests.total() > _MOST_SEARCHED:
             self.unsure = True
@@ -316,7 +319,7 @@ class _Room:
 
 
 def _first(fits: Callable[[int], bool], low: int, high: int) -> int:
-    """Returns the smallest number from `low` to `high` that fits. The caller knows that `high` fits."""
+    """Returns the smallest number from `low` to `high` for which `fits` is true. `fits` must be true for `high`."""
     return low + bisect_left(range(low, high), True, key=fits)
 
 

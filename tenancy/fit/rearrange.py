@@ -1,9 +1,8 @@
 """Finds the minimum number of pods on devices to change so that new pods fit.
 
 The result is exact unless the search runs out of steps. The search first tries changes of one workload, then of two
-workloads, and so on. The search places new pods on full devices. Then the search lowers seats, moves pods or stops
-on-demand workloads until no device holds too much. New pods that fit without a change are only counted. Units: whole
-MiB.
+workloads, and so on. Each search places new pods on full devices. Then it lowers budgets, moves pods or stops on-demand
+workloads until no device holds too much. New pods that fit without a change are only counted. Units: whole MiB.
 """
 
 from bisect import bisect_left
@@ -21,7 +20,7 @@ from tenancy.fit.smallest_change import WORK, Change, Kind, SmallestChange, Want
 _NARROW = 3  # the maximum number of choices at each step of a narrow search
 _NARROW_WORK = 200_000
 _DEEPER = 12
-_DEEPEST = 100  # the maximum number of changed workloads, and of placement steps
+_DEEPEST = 100  # the maximum number of changed workloads, and of steps that place new pods
 
 
 def rearrange(
@@ -44,7 +43,7 @@ def rearrange(
 
 
 def _narrow(layout: Layout, fewest: int) -> SmallestChange | None:
-    """Returns the first change that a search finds if it tries only the best few choices at each step."""
+    """Returns the first change that is found by trying only a few choices at each step."""
     for touched in range(fewest, fewest + _DEEPER):
         search = _Search(layout, touched, Work(_NARROW_WORK), width=_NARROW)
         with suppress(OutOfWorkError):
@@ -55,7 +54,7 @@ def _narrow(layout: Layout, fewest: int) -> SmallestChange | None:
 
 
 def _fewest(layout: Layout) -> int:
-    """Returns a lower bound, found by counting, for the number of workloads that must change."""
+    """Returns a lower bound for the number of workloads that must change. The bound is found by counting."""
     wanted, now = layout.wanted, State(layout, 0)
     if layout.too_many <= 0 or wanted.count > 1:
         return int(layout.too_many > 0)
@@ -95,10 +94,10 @@ class _Search:
             else:
                 turns.append(self._put_new(state) if state.settled is None else self._repair(state))
             if self.mib == 0 or (self.width is not None and self.best is not None):
-                return  # no other change is cheaper than moving pods without lowering a seat
+                return  # a change that only moves pods costs 0 MiB, so no other change is cheaper
 
     def _put_new(self, state: State) -> Iterator[State]:
-        """Yields the states after one more new pod is placed, and the state in which no further pod is placed."""
+        """Yields the states in which one more new pod is placed, and the state in which no more new pods are placed."""
         wanted = self.layout.wanted
         more = len(state.forced) < wanted.replicas and state.left > 0
         enough = state.puts >= self.layout.too_many
@@ -109,7 +108,8 @@ class _Search:
         if not enough:
             yield state.settle()
         if more and (self.most > 1 or wanted.replicas > 1):
-            yield from self._put_one_more(state, full=False)  # uses free memory that a moved pod could have used
+            # such a new pod uses free memory that a moved pod could have used
+            yield from self._put_one_more(state, full=False)
 
     def _put_one_more(self, state: State, *, full: bool) -> Iterator[State]:
         if state.puts == _DEEPEST:
@@ -125,9 +125,10 @@ class _Search:
                 yield after
 
     def _ways(self, state: State, *, full: bool) -> Iterator[tuple[int, ...]]:
-        """Yields each choice of devices of one node for a new pod, even if other pods must then make room.
+        """Yields the possible devices for a new pod.
 
-        The choice that changes the fewest other pods comes first.
+        These are devices of one node, even if other pods must then make room. The choice for which the fewest pods must
+        change comes first.
         """
         found, wanted = [], self.layout.wanted
         by_count = full and wanted.count == 1
@@ -144,9 +145,9 @@ class _Search:
         return (choice for *_, choice in sorted(found))
 
     def _repair(self, state: State) -> Iterator[State]:
-        """Yields ways to free memory on the first device that holds too much.
+        """Yields the ways to free memory on the first device that holds too much.
 
-        Lowered seats free the memory, or a pod on the device changes.
+        Either lowered seats free the memory later, or one pod on the device changes.
         """
         self.work.take(10 + 10 * len(state.room))
         if state.bound() > state.left:
@@ -163,7 +164,7 @@ class _Search:
                 yield from self._touch(state, pod)
 
     def _touch(self, state: State, pod: int) -> Iterator[State]:
-        """Yields the state after each change by which this pod can free memory on its device."""
+        """Yields the states in which this pod has freed memory on its device."""
         found = self.layout.pods[pod]
         if found.leaves and pod not in state.moved:
             removed = state.remove(pod)
@@ -178,8 +179,8 @@ class _Search:
     def _targets(self, state: State, pod: int) -> Iterator[int]:
         """Yields the devices to which a removed pod may move.
 
-        Devices with enough free memory come first, the fullest before the others. Devices that need a further change
-        follow.
+        The devices with enough free memory come first, and the fullest of these is the very first. Then come the
+        devices on which another change is needed.
         """
         found, most = self.layout.pods[pod], self.layout.gains[pod]
         mib, is_lowered = found.mib, found.seat in state.lowered
@@ -190,7 +191,7 @@ class _Search:
             if index == found.device or (room + gain < mib and not state.left):
                 continue
             needs = 0 if room + gain >= mib else state.needs(index, mib - gain)
-            if needs > 1 and not is_lowered and most:  # lowering the pod's seat can free memory too
+            if needs > 1 and not is_lowered and most:  # lowering the seat of this pod can free memory too
                 needs = min(needs, 1 + state.needs(index, mib - most))
             if needs <= state.left:
                 ways.append((needs, room if room >= mib else mib - room + 2**40, index))
@@ -200,14 +201,14 @@ class _Search:
         if ways and ways[0][0] == 0 and state.room_on(targets[0]) >= mib and not state.full:
             if len(state.forced) == self.layout.wanted.replicas:
                 return iter(targets[:1])
-            if not state.left:  # no further change follows, so only the free memory of each device matters
+            if not state.left:  # no further change is allowed, so only the free memory of each device matters
                 return iter(self._unlike(state, targets))
         return iter(targets)
 
     def _unlike(self, state: State, devices: Iterable[int]) -> Iterable[int]:
         """Returns one device of each group of devices with equal free memory.
 
-        For pods with several devices, a group is within one node.
+        If the wanted pods need several devices, a group has only devices of one node.
         """
         several = self.layout.wanted.count > 1
         first: dict[tuple[int, int], int] = {}
@@ -216,7 +217,7 @@ class _Search:
         return first.values()
 
     def _near(self, state: State, mib: int, gain: int, most: int) -> Iterable[int]:
-        """Returns the devices to which a pod may move, without those that cannot give a better result."""
+        """Returns the devices to which a pod may move. Devices that cannot lead to a better result are left out."""
         layout = self.layout
         if state.left > 1 or (state.left and most):
             self.work.take(2 * len(layout.devices))
@@ -237,9 +238,7 @@ class _Search:
         return near
 
     def _judge(self, state: State) -> None:
-        """Makes the state the best change so far, if the remaining new pods fit and the lowered budgets cost less than
-        before.
-        """
+        """Remembers the state as the best change, if the remaining new pods fit and the cost is lower than before."""
         layout = self.layout
         rest = layout.wanted.replicas - len(state.forced)
         if rest:

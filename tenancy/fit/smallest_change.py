@@ -1,13 +1,13 @@
 """Defines wanted pods, and the smallest change after which the pods fit.
 
-The smaller of two changes is the change with fewer workloads. Of two changes with equally many workloads, the smaller
-change gives up fewer MiB of promises. Units: whole MiB of GPU memory.
+A change of fewer workloads is smaller than a change of more workloads. If two changes have equally many workloads, the
+one that gives up fewer MiB of promises is smaller. Units: whole MiB of GPU memory.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-# The maximum number of steps of a search. A search with this limit takes about two seconds, and the limit is the same
+# The maximum number of steps of a search. A search with this many steps takes about two seconds. The limit is the same
 # on every machine.
 WORK = 3_000_000
 
@@ -32,9 +32,9 @@ class Wanted:
 class Kind(StrEnum):
     """The kind of a change."""
 
-    LOWER = "lower"  # lowers the budget of a seat
-    MOVE = "move"  # moves a seat's pod to another device, which restarts the pod once
-    PARK = "park"  # stops an on-demand workload until the new pods are placed
+    LOWER = "lower"  # Lowers the budget of a seat.
+    MOVE = "move"  # Moves a pod of a seat to another device, which restarts the pod once.
+    PARK = "park"  # Stops an on-demand workload until the new pods are placed.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +62,10 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class SmallestChange:
-    """The smallest set of changes after which all pods fit. The set is empty if all pods fit now.
+    """The smallest list of changes after which all pods fit. `changes` is empty if all pods fit now.
 
-    `places` has the devices that each new replica would get. Without `proven`, the search ran out of steps. Every
-    change that suffices then costs at least `least`, which is a number of workloads and a number of MiB.
+    `places` has the devices that each new replica would get. If `proven` is False, the search ran out of steps, and a
+    smaller change may exist. `least` is a lower bound: a number of workloads and a number of MiB.
     """
 
     changes: tuple[Change, ...] = ()

@@ -1,4 +1,7 @@
-"""Describes the memory pools for people before an update: the proven statements, with their numbers."""
+"""Describes the memory pools as text that people read before an update.
+
+The text has the proven statements with their numbers.
+"""
 
 from collections.abc import Iterator
 
@@ -15,7 +18,7 @@ from tenancy.host_memory.proof import (
 
 
 def host_memory_chart(pools: HostMemoryPools) -> str:
-    """Returns a paragraph for each pool; empty without pools. The policy pack gives the verdict."""
+    """Returns a paragraph for each pool, or "" without pools. The verdict itself comes from the policy pack."""
     return "".join("\n" + "\n".join(_lines(pool)) + "\n" for pool in pools.pools)
 
 

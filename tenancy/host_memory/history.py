@@ -1,6 +1,6 @@
 """Compares measured use over time with the declarations of a memory pool.
 
-Counts how often several workloads peak at the same time.
+The module also counts how often several workloads peak at the same time.
 """
 
 import math
@@ -14,7 +14,7 @@ from tenancy.host_memory.pool import HostMemoryPool, Workload
 
 MINUTE, HOUR = 60, 3600
 CONFIDENCE = 0.95
-# The fraction of time in which the use of a workload may be above its request.
+# The largest fraction of the time in which a workload may use more than its request.
 RARELY = 0.05
 
 
@@ -43,7 +43,10 @@ class Use:
 
     @property
     def contradictions(self) -> dict[str, str]:
-        """Returns, for each declared key that is contradicted, a message with the measured and the declared value."""
+        """Returns a message for each declared key that the measurements contradict.
+
+        The message has the measured and the declared value.
+        """
         declared, found = self.workload, {}
         if self.usual_mib > declared.steady_mib:
             found["steady_mib"] = f"usually holds {self.usual_mib:.0f} MiB, declared {declared.steady_mib}"
@@ -70,11 +73,11 @@ class Probability:
 
 @dataclass(frozen=True, kw_only=True)
 class JointUse:
-    """The MiB of all workloads of a pool for each minute. The workloads have the order of the pool.
+    """The MiB of all workloads of a pool for each minute. The workloads are in the same order as in the pool.
 
     `together` is the fraction of the minutes in which two or more workloads were in the upper half of their burst. A
     workload without a declared burst counts while its use is above both its declared peak and its request. `by_chance`
-    is the fraction that independent workloads would have.
+    is the value of `together` that independent workloads would have.
     """
 
     uses: tuple[Use, ...]
@@ -144,8 +147,9 @@ def _use(workload: Workload, minutes: Mapping[int, float]) -> Use:
 
 
 def _coincidence(pool: HostMemoryPool, minutes: Mapping[int, tuple[float, ...]]) -> tuple[float, float]:
-    """Returns two fractions of the minutes: two or more workloads peaked, and the expected fraction for independent
-    workloads.
+    """Returns the fraction of the minutes in which two or more workloads peaked.
+
+    Also returns the fraction for independent workloads.
     """
     upper = [w.steady_mib + w.burst_mib / 2 if w.burst_mib else max(w.peak_mib, w.request_mib) for w in pool.workloads]
     peaking = [[mib > level for mib, level in zip(held, upper, strict=True)] for held in minutes.values()]
@@ -160,7 +164,7 @@ def _coincidence(pool: HostMemoryPool, minutes: Mapping[int, tuple[float, ...]])
 def _hours_above(minutes: Mapping[int, tuple[float, ...]], level_mib: float) -> Probability:
     """Counts the hours in which the sum of all workloads was above a value.
 
-    The code counts hours because minutes depend on each other: memory stays in use.
+    Hours are counted, because minutes are not independent: memory stays in use.
     """
     hours: dict[int, bool] = {}
     for minute, held in minutes.items():

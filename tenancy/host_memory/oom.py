@@ -1,7 +1,6 @@
-"""Computes which pod ends first when a node runs out of host memory.
+"""Computes which pod the kernel or the kubelet ends first when a node runs out of host memory.
 
-The kernel and the kubelet each have a ranking. Amounts are whole MiB or exact fractions of a MiB. This module does not
-concern GPU memory.
+Amounts are whole MiB or exact fractions of a MiB. This module does not concern GPU memory.
 """
 
 from collections.abc import Iterable
@@ -14,9 +13,10 @@ from tenancy.units import PAGES_PER_MIB
 Mib = int | Fraction
 
 BEST_EFFORT_ADJ = 1000
-# The kubelet gives a Burstable container a value between these two bounds.
+# The lowest and the highest oom_score_adj that the kubelet gives a Burstable container.
 _BURSTABLE_LEAST, _BURSTABLE_MOST = 3, 999
-# The lowest value with which the kernel can still choose a process. A process with the value -1000 is never chosen.
+# The lowest oom_score_adj with which the kernel can still choose a process. A process with an oom_score_adj of -1000 is
+# never chosen.
 _LOWEST_ADJ = -999
 
 
@@ -40,7 +40,7 @@ def badness_pages(resident_mib: Mib, oom_score_adj: int, total_mib: int) -> int:
     `total_mib` is the memory of the machine, or the limit of the control group that has run out.
 
     Source: oom_badness in mm/oom_kill.c. `resident_mib` includes the process's resident memory, its swapped memory and
-    its page tables. The kernel divides the total by 1000 before it multiplies.
+    its page tables. The kernel divides `total_mib` by 1000 before it multiplies the result.
     """
     return int(resident_mib * PAGES_PER_MIB) + oom_score_adj * _pages_per_adj(total_mib)
 
@@ -48,21 +48,21 @@ def badness_pages(resident_mib: Mib, oom_score_adj: int, total_mib: int) -> int:
 def guarded_oom_score_adj(limit_mib: int, total_mib: int, victim_adj: int = BEST_EFFORT_ADJ) -> int:
     """Returns the highest oom_score_adj that protects a process.
 
-    At its limit, the process still scores below a victim that uses no memory and has `victim_adj`. Never returns -1000,
-    because the kernel can never choose a process with this value.
+    A process at its limit then still scores below a victim that uses no memory and has `victim_adj`. The result is at
+    least -999, because the kernel never chooses a process with -1000.
     """
     limit_adj = limit_mib * PAGES_PER_MIB // _pages_per_adj(total_mib)
     return max(victim_adj - limit_adj - 1, _LOWEST_ADJ)
 
 
 def eviction_order(states: Iterable[PodState]) -> list[list[PodState]]:
-    """Returns groups of pods in the order in which the kubelet evicts under memory pressure, one pod at a time.
+    """Returns the pods in the order in which the kubelet evicts them under memory pressure.
 
-    Pods in the same group have the same rank.
+    The kubelet evicts one pod at a time. The pods of one group have the same rank.
 
     Source: rankMemoryPressure in pkg/kubelet/eviction/helpers.go. Pods without statistics come first, then pods above
-    their request. Among these, the pod with the lower priority comes first, then the pod with the larger excess. The
-    kubelet ranks critical pods too, but does not evict them.
+    their request. The pod with the lower priority comes next, then the pod with the larger excess. The kubelet ranks
+    critical pods too, but does not evict them.
     """
     ranked = sorted(states, key=_eviction_key)
     return [list(group) for _, group in groupby(ranked, key=_eviction_key)]

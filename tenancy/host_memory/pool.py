@@ -1,4 +1,7 @@
-"""Defines memory pools, on which host memory is oversubscribed on purpose, with their workloads and disposable pods."""
+"""Defines memory pools, with their workloads and disposable pods.
+
+A memory pool oversubscribes host memory on purpose.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,7 +15,8 @@ class Workload:
     """A protected pod.
 
     The pod requests `request_mib`, normally holds `steady_mib`, and peaks at `peak_mib`. The pod's limit is
-    `limit_mib`. The pod grows to its peak by `growth_mib_per_second`. The growth is 0 if the peak is the steady state.
+    `limit_mib`. `growth_mib_per_second` is the rate at which the pod grows to its peak. `growth_mib_per_second` is 0 if
+    the peak is the steady state.
     """
 
     name: str
@@ -80,7 +84,7 @@ class HostMemoryPool:
     def protected(self) -> tuple[str, ...]:
         """Returns the pods that the guard protects.
 
-        Each entry is a tenant and a PriorityClass, as `<tenant>/<PriorityClass>`.
+        Each entry has the form `<tenant>/<PriorityClass>`.
         """
         return tuple(sorted({f"{workload.tenant}/{workload.priority}" for workload in self.workloads}))
 
@@ -96,7 +100,9 @@ class HostMemoryPool:
 
     @property
     def totals_mib(self) -> tuple[int, ...]:
-        """Returns the two memory sizes that may run out: of the pods' control group, and of the machine."""
+        """Returns the two amounts of memory that may run out: the memory of the pods' control group, and the memory of
+        the machine.
+        """
         return tuple(sorted({self.pods_mib, self.memory_mib}))
 
     @property
@@ -107,7 +113,7 @@ class HostMemoryPool:
     def oom_score_adj(self, workload: Workload) -> int:
         """Returns the oom_score_adj of the workload.
 
-        The guard sets the value, or the kubelet if the pool has no guard.
+        The value is set by the guard, or by the kubelet in a pool without a guard.
         """
         if not self.guard:
             return burstable_oom_score_adj(workload.request_mib, self.memory_mib)
@@ -115,7 +121,10 @@ class HostMemoryPool:
 
     @property
     def least_victim_adj(self) -> int:
-        """Returns the lowest oom_score_adj of a disposable pod. The value of a workload with a guard must be lower."""
+        """Returns the lowest oom_score_adj of a disposable pod.
+
+        A workload that the guard protects must have a lower value.
+        """
         return min((self.victim_adj(disposable) for disposable in self.disposable), default=BEST_EFFORT_ADJ)
 
     def victim_adj(self, disposable: Disposable) -> int:

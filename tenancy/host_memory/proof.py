@@ -1,8 +1,7 @@
 """Checks the promises of a memory pool in every state that the pool declares, and measures each violation.
 
-In the rankings of the kernel and of the kubelet, more held memory never improves a pod's rank. So each check uses the
-worst case: the victim holds its least memory, and the workload holds its most. A result for the worst case also holds
-for all other cases.
+Both the kernel and the kubelet rank a pod higher if it holds more memory. So each check uses the worst case: the victim
+holds its least memory, and the workload holds its most. A result for the worst case also holds for all other cases.
 """
 
 import math
@@ -24,7 +23,7 @@ EVICTION_INTERVAL_SECONDS = 10
 
 
 class UseLevel(StrEnum):
-    """One of three amounts of memory that a workload may hold."""
+    """The amount of memory that a workload holds: one of three declared levels."""
 
     STEADY = "steady state"
     PEAK = "peak"
@@ -49,11 +48,11 @@ class Exposure:
 class Remedies:
     """Three remedies for a workload that the kernel would kill first.
 
-    Each remedy alone prevents the kernel from choosing the workload at its peak. A value of None means that no value of
-    this number helps.
+    Each remedy alone prevents the kernel from choosing the workload at its peak. A remedy is None if no value of it
+    helps.
 
-    The remedies are a higher `request_mib` of the workload, a higher `resident_least_mib` of a victim, and a higher
-    eviction threshold. With `threshold_mib`, the kubelet evicts before the kernel kills.
+    The remedies are a higher `request_mib` of the workload, a higher `resident_least_mib` of a victim, or a higher
+    eviction threshold. With an eviction threshold of `threshold_mib`, the kubelet evicts before the kernel kills.
     """
 
     request_mib: int | None
@@ -83,7 +82,7 @@ class Burst:
 
 
 def requested_mib(pool: HostMemoryPool) -> int:
-    """Returns the MiB that all pods of the pool request together. Counts the largest declared number of victims."""
+    """Returns the MiB that all pods of the pool request together. The largest declared number of victims counts."""
     victims = sum(disposable.request_mib * disposable.pods_most for disposable in pool.disposable)
     return victims + sum(workload.request_mib for workload in pool.workloads)
 
@@ -94,12 +93,12 @@ def victims(pool: HostMemoryPool) -> list[Disposable]:
 
 
 def exposures(pool: HostMemoryPool) -> list[Exposure]:
-    """Returns the workloads that the kernel may kill before every victim, each with the lowest such level of use.
+    """Returns the workloads that the kernel may kill before every victim.
 
-    Returns an empty list if the pool has no victims.
+    For each, names the lowest level of use at which this happens. Returns an empty list if the pool has no victims.
 
-    Without the guard, no workload is protected above its peak. So the code checks the level of the limit only in a pool
-    with a guard.
+    Without the guard, no workload is protected above its peak. So the code checks the level "limit" only in a pool with
+    a guard.
     """
     moments = tuple(UseLevel) if pool.guard else (UseLevel.STEADY, UseLevel.PEAK)
     found = []
@@ -114,9 +113,9 @@ def exposures(pool: HostMemoryPool) -> list[Exposure]:
 
 
 def remedies(pool: HostMemoryPool, workload: Workload) -> Remedies:
-    """Returns the values with which the workload is safe at its peak without the guard.
+    """Returns the remedies that make the workload safe at its peak without the guard.
 
-    `request_mib` has a value only if this request fits the pool.
+    `request_mib` is None if the higher request does not fit the pool.
     """
     room_mib = pool.allocatable_mib - requested_mib(pool)
 
@@ -155,14 +154,20 @@ def outranked(pool: HostMemoryPool, priorities: Mapping[str, int]) -> list[Outra
 
 
 def bursts(pool: HostMemoryPool) -> list[Burst]:
-    """Returns the peak of each workload alone, and the joint peak of each two workloads. The worst case comes first."""
+    """Returns the peak of each workload alone, and the joint peak of each pair of workloads.
+
+    The largest peak comes first.
+    """
     peaking = [workload for workload in pool.workloads if workload.burst_mib]
     groups = [*combinations(peaking, 1), *combinations(peaking, 2)]
     return sorted((_burst(pool, group) for group in groups), key=lambda burst: -burst.total_mib)
 
 
 def coincidence(pool: HostMemoryPool) -> Burst:
-    """Returns the case in which all workloads peak at the same time. The pool relies on this case not happening."""
+    """Returns the case in which all workloads peak at the same time.
+
+    A memory pool assumes that this case does not happen.
+    """
     return _burst(pool, pool.workloads)
 
 
@@ -171,7 +176,7 @@ def needed_threshold_mib(pool: HostMemoryPool) -> int:
 
     The threshold suffices if at most two workloads grow at a time, at their declared rates.
 
-    The kubelet kills one pod in each interval. Before each kill, the growth must fit in the threshold and in the memory
+    The kubelet kills one pod in each interval. The growth before each kill must fit in the threshold and in the memory
     that earlier kills freed. A threshold as large as the growth always suffices, because that memory is free from the
     start.
     """
@@ -203,7 +208,8 @@ def _burst(pool: HostMemoryPool, workloads: Sequence[Workload]) -> Burst:
 def _killed(pool: HostMemoryPool, freed_mib: int) -> int:
     """Returns the number of victims that must end to free `freed_mib`.
 
-    The smallest victims end first. Each victim holds its most memory.
+    The computation assumes that the smallest victims end first. Each victim is assumed to hold the most memory that it
+    may hold.
     """
     killed = 0
     for disposable in sorted(pool.disposable, key=lambda d: d.resident_most_mib):
@@ -216,7 +222,7 @@ def _killed(pool: HostMemoryPool, freed_mib: int) -> int:
 
 
 def _excess_mib(pool: HostMemoryPool, workload: Workload, moment: UseLevel, total_mib: int) -> int:
-    """Returns the MiB by which the workload ranks above the victims in the kernel's ranking, rounded up.
+    """Returns the lead of the workload over the victims in the kernel's ranking, in MiB and rounded up.
 
     The result is negative if a victim ranks above the workload.
     """
@@ -254,7 +260,10 @@ def _held_mib(workload: Workload, moment: UseLevel) -> int:
 
 
 def _goes_first(victim: Disposable, workload: Workload, moment: UseLevel, priorities: Mapping[str, int]) -> bool:
-    """Returns True if the kubelet evicts the victim before the workload. The victim then holds its least memory."""
+    """Returns True if the kubelet evicts the victim before the workload.
+
+    The comparison uses the least memory that the victim holds.
+    """
     states = [
         PodState(
             name=victim.name,
