@@ -50,9 +50,9 @@ class Advised:
 
 
 def advised(uses: Uses, ledger: Ledger, *, stack: AcceptedStack | None, namespace: str | None = None) -> Advised:
-    """Returns the report on the seats of a stack file, or on the seats of the cluster's ledger without a stack file.
+    """Returns the report on the seats of a stack file.
 
-    Raises CheckoutError.
+    Without a stack file, the report is on the seats of the cluster's ledger. Raises CheckoutError.
     """
     shown = [seat for seat in ledger.seats if namespace in (None, seat.tenant)]
     found = advise({seat.name: seat.gpumem_mib for seat in shown}, uses.samples)
@@ -74,7 +74,9 @@ def advised(uses: Uses, ledger: Ledger, *, stack: AcceptedStack | None, namespac
 
 
 def _judged(ledger: Ledger, stack: AcceptedStack | None, budgets: dict[str, int]) -> tuple[str, Sequence[str], str]:
-    """Returns the name of the checks that judged the change, their refusals, and the patch of the stack file."""
+    """Returns the name of the checks that judged the change, the refusals of these checks, and the patch of the stack
+    file.
+    """
     if stack is None:
         lines = "".join(f"    {name}: {{gpumem_mib: {mib}}}\n" for name, mib in budgets.items())
         refused = [f"{rule}: {line}" for rule, line in sums.contradictions(ledger.with_budgets(budgets))]
@@ -174,7 +176,7 @@ def _verdict(report: Advised, paper: Paper) -> Iterator[str]:
 
 
 def _together(seats: Sequence[SeatAdvice], paper: Paper) -> Iterator[str]:
-    """Returns the seats of each pool that change, the largest seat first."""
+    """Returns the changed seats of each pool, with the largest seat first."""
     for pool in dict.fromkeys(seat.pool for seat in seats if seat.verdict in _CHANGES):
         asked = [(_budget_mib(seat), seat.seat) for seat in seats if seat.pool == pool]
         parts = ", ".join(f"{name} {mib}" for mib, name in sorted(asked, key=lambda each: (-each[0], each[1])))

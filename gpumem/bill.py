@@ -21,9 +21,9 @@ from tenancy.units import MIB
 
 HOUR_SECONDS = 3600
 SAMPLES_AN_HOUR = 60  # Prometheus records one sample of the series each minute (components/monitoring/usage.py).
-# The range excludes the sample at the start of the hour, in every version of Prometheus.
+# The time range of a query. It excludes the sample at the start of the hour, in every version of Prometheus.
 _AN_HOUR = f"{HOUR_SECONDS * 1000 - 1}ms"
-_ENOUGH = 0.99  # The least fraction of the month that must be measured.
+_ENOUGH = 0.99  # The fraction of the month that Prometheus must have measured at least.
 _NO_CURRENCY = "XXX"  # The code of ISO 4217 for no currency.
 _MIB_IN_GIB = 1024
 
@@ -102,7 +102,7 @@ def _month(text: str | None, now: datetime) -> tuple[datetime, datetime]:
     return start, end
 
 
-# MiB-hours by tenant and pool, and then by the start of the hour
+# The MiB-hours of each hour, by tenant and pool.
 _Used = Mapping[tuple[str, str], Mapping[float, float]]
 
 
@@ -122,7 +122,7 @@ class _Hours:
         return found
 
     def measured(self) -> float:
-        """Returns the fraction of the minutes for which Prometheus has any recording."""
+        """Returns the fraction of the minutes for which Prometheus has at least one recorded sample."""
         query = f"max(count_over_time({RECORDED_SEATS}[{_AN_HOUR}])) / {SAMPLES_AN_HOUR}"
         shares = [min(value, 1.0) for _, _, value in self._over(query)]
         return sum(shares) / ((self.end - self.start).total_seconds() / HOUR_SECONDS)
@@ -209,5 +209,5 @@ def _money(amount: Decimal) -> str:
 
 
 def decimal(number: float) -> Decimal:
-    """Returns the number as the bill prints it. Quantity times price then equals the cost exactly."""
+    """Returns the number as the bill prints it. The quantity times the price then equals the cost exactly."""
     return Decimal(str(number))

@@ -1,8 +1,8 @@
 """Reads and changes the stack files of a checkout, for `--stack`.
 
-PyYAML and the project's packages are imported only inside functions, because the kubectl plugin lacks them. A change
-replaces only the text of numbers, so that comments and their order stay as they are. The policy pack judges the changed
-file.
+PyYAML and the project's packages are imported only inside functions, because the kubectl plugin does not have these
+packages. A change replaces only the numbers in the text, so comments and the order of keys stay the same. The policy
+pack judges the changed file.
 """
 
 import copy
@@ -37,8 +37,8 @@ KeyPath = tuple[str, ...]
 class AcceptedStack:
     """A stack file that the check of the settings accepts.
 
-    `values` are the values of this file and of all files that it names. `homes` returns the file with the entry at a
-    path, or None if the stack file itself has the entry.
+    `values` are the values of this file and of all files that it names. `homes` returns the file that has a certain
+    entry, or None if the stack file itself has the entry.
     """
 
     path: Path
@@ -58,7 +58,10 @@ class AcceptedStack:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """The new text of each changed file. `refusals` has the errors of the settings and of the policy pack."""
+    """A change of stack files: the new text of each changed file.
+
+    `refusals` has the errors that the settings and the policy pack report.
+    """
 
     texts: Mapping[Path, str]
     refusals: tuple[str, ...]
@@ -201,7 +204,7 @@ def files(given: Sequence[str], root: Path) -> list[Path]:
 def replayed(stacks: Sequence[Path], pods: Sequence[PodHistory]) -> list[tuple[str, "Played"]]:
     """Replays a history of use under each stack file.
 
-    The history must come from a cluster with the first stack file. Raises CheckoutError.
+    The history must come from a cluster that runs the first stack file. Raises CheckoutError.
     """
     from simulation import replay, stack  # noqa: PLC0415
 
@@ -245,7 +248,7 @@ def _host_memory(settings: Any) -> HostMemoryPools:
 def _at(config: Any, path: KeyPath) -> Any:
     """Returns the YAML node at a path of keys, or None if the node is missing.
 
-    The first key may have the project's name as a prefix.
+    The project's name may stand before the first key.
     """
     first, *rest = path
     node = _child(config, f"{PROJECT}:{first}", first)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
-# Returns a context manager that opens the API with these kubectl flags.
+# Returns a context manager for access to the API with these kubectl flags.
 Reach = Callable[[list[str]], AbstractContextManager[Kubectl]]
 
 
@@ -71,7 +71,7 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
 def _past(given: argparse.Namespace, reach: Reach) -> Report:
     from gpumem import cluster, past  # noqa: PLC0415
 
-    gc.enable()  # a replay of a week leaves much memory for the garbage collector to free
+    gc.enable()  # a replay of a week needs the garbage collector
 
     def ledger() -> "Ledger":
         with reach(connection(given)) as kubectl:
@@ -142,6 +142,6 @@ def run() -> int:
         return main(sys.argv[1:], os.environ)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # A closed pipe is no error, as with `| head`.
+    except BrokenPipeError:  # If the reader closes the pipe, as `| head` does, this is no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE

@@ -57,7 +57,7 @@ class ClusterSnapshot:
     """The state of a cluster at one time.
 
     If the user may read the pods of only one namespace, `own` is this namespace. `own` is None if the user may read the
-    pods of all namespaces. `devices`, `nodes` and `measured` are mappings from the name of a node. `pods` are the pods
+    pods of all namespaces. The keys of `devices`, `nodes` and `measured` are the names of nodes. `pods` are the pods
     that have not ended. `gaps` lists the facts that are not known, with the reasons.
     """
 
@@ -78,14 +78,15 @@ class ClusterSnapshot:
         return self.own is None
 
     def bound(self) -> Mapping[str, PodInfo]:
-        """Returns the pods in the cache that hold GPU memory, by UID."""
+        """Returns the pods in the cache that hold GPU memory. The keys are the UIDs of the pods."""
         return {pod.uid: pod for node in self.devices for pod in self.cache.node(node).pods.values()}
 
 
 def read(source: Kubectl, system: str, namespace: Callable[[], str]) -> ClusterSnapshot:
     """Reads the whole state of a cluster in parallel.
 
-    Calls `namespace` if the user may not list the pods of all namespaces. Raises ApiError and LedgerError.
+    If the user may not list the pods of all namespaces, calls `namespace` and reads that namespace. Raises ApiError and
+    LedgerError.
     """
     gaps: list[str] = []
     with ThreadPoolExecutor(_AT_ONCE) as threads:
@@ -131,7 +132,7 @@ def _readable(items: Iterable[Object], ledger: Ledger, gaps: list[str]) -> tuple
             found = holder(item, ledger.names)
             waiting = () if pod.node else (ledger.names.gpumem, ledger.names.gpu_count)
             for resource in (*waiting, GPU):
-                pod.request(resource)  # an error is raised here, before a report needs the value
+                pod.request(resource)  # an error must be raised here, and not later in a report
         except PodError as error:
             gaps.append(f"is not counted: {error}")
             continue
@@ -170,9 +171,9 @@ def ledger(source: Kubectl, system: str) -> Ledger:
 def _pods(
     source: Kubectl, listing: "Future[list[Object]]", namespace: Callable[[], str], gaps: list[str]
 ) -> tuple[list[Object], str | None]:
-    """Returns the pods that the user may read.
+    """Returns the pods that the user may read. Also returns the namespace if the user may read only one namespace.
 
-    If all these pods are in one namespace, also returns the namespace. Raises ApiError.
+    Raises ApiError.
     """
     try:
         return listing.result(), None
@@ -257,8 +258,8 @@ def _gates(
 ) -> tuple[GatedWorkload, ...]:
     """Returns the on-demand workloads with the names and the states of their Deployments.
 
-    The gate's CronJob has these names. Without this CronJob, each Deployment is assumed to have the name of its
-    workload.
+    The names of the Deployments come from the gate's CronJob. Without this CronJob, each Deployment is assumed to have
+    the name of its workload.
     """
     with_deployment = {(gate.namespace, gate.name): gate.deployment for gate in _declared_gates(declaring.result)}
 

@@ -1,4 +1,4 @@
-"""Completes verbs, flags and their values in a shell.
+"""Completes subcommands, flags and their values in a shell.
 
 To complete `kubectl gpumem`, kubectl runs a program with the name kubectl_complete-gpumem on PATH. The plugin is
 installed under this name too.
@@ -12,7 +12,7 @@ _NO_FILES = ":4"  # The value of ShellCompDirectiveNoFileComp in cobra.
 
 
 def candidates(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Returns the possible completions of the last word, which may be empty. Cobra's directive follows."""
+    """Returns the possible completions of the last word. The last word may be empty. Cobra's directive follows."""
     *before, begun = words or [""]
     yield from (each for each in _all(before, parser) if each.startswith(begun))
     yield _NO_FILES

@@ -16,7 +16,7 @@ _USE = ("P50", "P95", "P99", "MAX", "STARTS", "LOAD", "GROWTH", "DAYS", "PROPOSE
 _COSTS = ("SEAT MIB-H", "USED MIB-H", "BILLED GIB-H", "PRICE", "COST")
 _PROPOSED = ("NODES", "DEVICES", "MIB EACH", "SEATS", "MIB PROMISED")
 _NUMBERS = (*_PROPOSED, "GPUMEM", "DECLARED", "USED", "OVER", "NEEDS", "GPUS", *_USE, *_COSTS)
-_MOST_LINES = 12  # The maximum number of text lines below a reason. The flag -o json shows all text lines.
+_MOST_LINES = 12  # The maximum number of lines that the text shows below a reason. The flag -o json shows all lines.
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Paper:
             yield (indent + "  ".join(cells)).rstrip()
 
     def bar(self, segments: Sequence[Segment], indent: str = "  ") -> str:
-        """Draws a bar. Labels that are too long for the bar are in the table below the bar."""
+        """Draws a bar. The table below the bar has the labels that are too long for the bar."""
         return indent + bar(segments, max(self.width, NARROWEST) - len(indent), colour=self.colour)[0]
 
 
 def text_of_lines(lines: Callable[[_Found, Paper], Iterable[str]]) -> Callable[[_Found, Paper], str]:
     """Decorates a generator of text lines.
 
-    The decorated function returns the lines as one text, without empty lines at its start and its end.
+    The decorated function returns the lines as one text without empty lines at the start and at the end.
     """
     return lambda report, paper: "\n".join(lines(report, paper)).strip("\n") + "\n"
 

@@ -111,7 +111,7 @@ def target_of(text: str, namespace: str) -> WorkloadRef:
 
 
 def gather(source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, system: str) -> Evidence:
-    """Reads the facts about the target. Raises ApiError, and TargetError if the workload does not exist."""
+    """Reads the facts about the target. Raises ApiError. Raises TargetError if the workload does not exist."""
     gaps: list[str] = []
     base = f"/namespaces/{target.namespace}"
     with ThreadPoolExecutor(8) as threads:
@@ -208,7 +208,7 @@ def _event(event: Object) -> SeenEvent:
 
 
 def _is_about(event: SeenEvent, target: WorkloadRef) -> bool:
-    """Returns True if the Event is about the target. The target may be gone."""
+    """Returns True if the Event is about the target. The pod or workload itself may be gone."""
     return event.about == f"{target.kind}/{target.name}"
 
 

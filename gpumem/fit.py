@@ -20,7 +20,7 @@ from tenancy.ledger import Ledger, Pool
 class FitChange(Change):
     """A change of a workload, with the measured use of its seat.
 
-    Without `used_mib`, the pod may need more than the lowered budget.
+    If `used_mib` is None, the pods of the seat may need more than the lowered budget.
     """
 
     used_mib: int | None
@@ -32,7 +32,7 @@ class FitPart:
 
     `fits` is true if the new pods fit without a change. `changes` are the smallest known changes after which the new
     pods fit, or null if the search found none. `touched` is the number of changed workloads, and `mib` is the MiB of
-    promises given up. Without `proven`, the search ended early, and at least `least_touched` workloads must change.
+    promises given up. If `proven` is false, the search ended early. At least `least_touched` workloads must change.
     `places` has the devices of each new pod.
     """
 
@@ -50,9 +50,9 @@ class FitPart:
 class FitPool:
     """The result for one pool. `never` is the reason why a new pod does not fit even an empty device, or "".
 
-    If the tenant already has a `seat` of exactly this size, the ledger promises nothing new, and `promises` is null.
-    Without a cluster, `devices` is null. With `nodes` nodes in the pool, the pods fit without other changes. If
-    `floor_mib` is set, the pool's floor must also be lowered to that value.
+    If the tenant already has a seat of exactly this size, `seat` is its name and `promises` is null. Without a cluster,
+    `devices` is null. `nodes` is the number of nodes with which the pods fit without other changes. If `floor_mib` is
+    not null, the pool's floor must then also be lowered to `floor_mib`.
     """
 
     pool: str
@@ -73,7 +73,8 @@ class FitPool:
 class Fit:
     """The report.
 
-    `patch` is a change of the stack file that the policy pack accepts. If `patch` is None, `refusals` has the reasons.
+    `patch` is a change of the stack file, and the policy pack accepts this change. If `patch` is None, `refusals` has
+    the reasons.
     """
 
     mib: int
@@ -141,7 +142,7 @@ def _pool(ledger: Ledger, cluster: ClusterSnapshot | None, pool: Pool, wanted: W
 def _seat_of(ledger: Ledger, pool: Pool, wanted: Wanted, tenant: str | None) -> str | None:
     """Returns the name of a tenant's seat with exactly the wanted MiB.
 
-    The seat has the wanted number of devices for each pod, or one replica for each wanted device.
+    Each pod of the seat has the wanted number of devices, or the seat has one replica for each wanted device.
     """
     return next(
         (
@@ -158,7 +159,7 @@ def _seat_of(ledger: Ledger, pool: Pool, wanted: Wanted, tenant: str | None) -> 
 def _used(rows: Sequence[NodeRow]) -> dict[str, int]:
     """Returns, for each seat, the highest measured use of its pods.
 
-    Leaves out a seat if the use of one of its pods is unknown.
+    A seat is left out if the use of one of its pods is unknown.
     """
     used: dict[str, list[int | None]] = {}
     for holder in (pod for node in rows for device in node.devices for pod in device.pods):
@@ -225,7 +226,7 @@ def _lying(
 ) -> Iterator[PlacedPod]:
     """Yields the pods on a device.
 
-    Counts the use of an on-demand workload only as far as this use takes memory that is free by the ledger.
+    An on-demand workload counts only with the use that takes memory free by the ledger.
     """
     on_demand = []
     for pod in row.pods:
@@ -252,7 +253,7 @@ def _lying(
 def _lack(row: DeviceRow) -> int:
     """Returns the MiB of a device that are free by the ledger but in use.
 
-    Ignores overshoot, because the watchdog recycles pods with an overshoot.
+    Overshoot does not count, because the watchdog recycles pods with an overshoot.
     """
     if row.measured_free_mib is None:
         return 0

@@ -1,7 +1,7 @@
 """Reads pods through their kubelets, by `kubectl port-forward`.
 
-Port forwarding is needed if the API server cannot reach pods because of a NetworkPolicy or a separate network. Each pod
-needs its own process, so port forwarding suits only a few pods.
+This module is used if the API server cannot reach pods because of a NetworkPolicy or a separate network. Each pod needs
+its own process, so port forwarding suits only a few pods.
 """
 
 import re
@@ -29,7 +29,7 @@ class Forward:
     port: int
 
     def get(self, path: str) -> bytes:
-        """Sends a GET request for the path to the pod, and returns the body. Raises ApiError."""
+        """Sends a GET request with this path to the pod, and returns the body of the response. Raises ApiError."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=_ANSWER_SECONDS) as answer:

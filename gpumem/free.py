@@ -23,11 +23,11 @@ class FreeDevice(DeviceFigures):
 class FreePool:
     """A pool that shares memory.
 
-    `advertised_mib`, `promised_mib` and `unpromised_mib` are for all nodes that the ledger declares. The other sums are
-    for the devices that exist. `room_mib` is free for seats, and `free_mib` is free for pods without a seat.
-    `largest_room_mib` and `largest_free_mib` are the same amounts for the best device. These four amounts are None if
-    the user may not list all pods. `lent_mib` is in use by pods without a budget. `lent_mib` and `measured_free_mib`
-    are None if a device of the pool is not measured.
+    `advertised_mib`, `promised_mib` and `unpromised_mib` are sums over all nodes that the ledger declares. The other
+    sums are over the devices that exist. `room_mib` is free for seats, and `free_mib` is free for pods without a seat.
+    `largest_room_mib` and `largest_free_mib` are the free amounts of the best device. The amounts of free memory are
+    None if the user may not list all pods. `lent_mib` is the use by pods without a budget. `lent_mib` and
+    `measured_free_mib` are None if a device of the pool is not measured.
     """
 
     pool: str
@@ -49,8 +49,8 @@ class FreePool:
 class FreeWhole:
     """A pool of whole devices.
 
-    `gpus` devices are declared, `promised` belong to queues, `offered` are advertised, and pods have `held` devices.
-    `held` is None if the user may not list all pods.
+    `gpus` is the number of declared devices, `promised` of devices for queues, `offered` of advertised devices, and
+    `held` of devices that pods hold. `held` is None if the user may not list all pods.
     """
 
     pool: str
@@ -65,7 +65,7 @@ class Free:
     """The report of free.
 
     `scope` is the only namespace in the report, or None for all namespaces. `own_budget_mib` and `own_held_mib` are the
-    sums of this namespace.
+    sums of the namespace `scope`.
     """
 
     scope: str | None
@@ -144,6 +144,6 @@ def _if(known: bool, mib: int) -> int | None:
 
 
 def _sum(parts: list[int | None]) -> int | None:
-    """Returns the sum of the parts. Returns None if there are no parts or if one part is unknown."""
+    """Returns the sum of the parts. Returns None if there are no parts or a part is unknown."""
     known = [part for part in parts if part is not None]
     return sum(known) if known and len(known) == len(parts) else None

@@ -14,8 +14,8 @@ from tenancy.pod_history import workload_of_pod
 from tenancy.units import MIB
 
 MINUTE = 60
-_MOST_REQUESTS = 5  # The maximum number of requests for one series. For more days, the step grows.
-MOST_MIB = 2**31  # The largest number of MiB that a stack file may have too.
+_MOST_REQUESTS = 5  # The maximum number of requests for one series. A query over more days uses a longer step.
+MOST_MIB = 2**31  # The largest number of MiB that is accepted, as in a stack file.
 COLUMNS = ("time", "seat", "mib")
 Row = Mapping[str, str | None]
 
@@ -34,7 +34,7 @@ class Uses:
 def read(source: str, ledger: Ledger, *, days: int, now: float) -> Uses:
     """Returns the samples of the last days before `now` from a Prometheus (an http(s) URL).
 
-    From a CSV file, returns all samples. Raises HistoryError.
+    Returns all samples of a CSV file. Raises HistoryError.
     """
     if source.startswith(SCHEMES):
         return _from_prometheus(Prometheus(source), ledger, days, now)
@@ -45,7 +45,7 @@ def read(source: str, ledger: Ledger, *, days: int, now: float) -> Uses:
 def step_seconds(days: int) -> int:
     """Returns the seconds between two samples of a query.
 
-    The step is one minute, or longer if the query would otherwise need more than _MOST_REQUESTS requests.
+    The result is one minute, unless the query would then need more than _MOST_REQUESTS requests.
     """
     return max(math.ceil(days * DAY_SECONDS / (MOST_POINTS * _MOST_REQUESTS) / MINUTE), 1) * MINUTE
 
@@ -58,8 +58,9 @@ def use_query(tenant: str, step: int) -> str:
 
 
 def below_floor_query(tenant: str, step: int, floor_mib: int) -> str:
-    """Returns the PromQL for the bytes by pod and device, only for devices that were below their floor within
-    the step.
+    """Returns the PromQL for the bytes by pod and device.
+
+    The result has only devices that were below their floor within the step.
     """
     free = f"min by (node, uuid) (min_over_time({METRIC_DEVICE_FREE}[{step}s]))"
     return f"{use_query(tenant, step)} and on (node, uuid) {free} < {floor_mib * MIB}"
@@ -68,8 +69,8 @@ def below_floor_query(tenant: str, step: int, floor_mib: int) -> str:
 def seat_of(seats: Sequence[Seat], pod: str, declared_mib: float) -> Seat | None:
     """Returns the seat of a pod.
 
-    First looks for a seat with a name that begins the pod's name. If no name fits, returns the tenant's only seat, or
-    the smallest seat that is large enough for the pod's budget.
+    The first choice is a seat with a name with which the pod's name begins. Otherwise the seat is the tenant's only
+    seat, or the smallest seat that is large enough for the pod's budget.
     """
     named = workload_of_pod(pod, seats)
     if named is not None:

@@ -1,6 +1,6 @@
 """Implements advise --host-memory.
 
-It compares the declarations of memory pools with a history of use, and proposes a patch. The patch only raises numbers,
+Compares the declarations of memory pools with a history of use, and proposes a patch. The patch only raises numbers,
 because a higher peak may still come.
 """
 
@@ -48,7 +48,7 @@ class WorkloadUse:
 class PoolUse:
     """The measured use of a pool.
 
-    The fields have the figures of tenancy.host_memory.history, and `text` has its report.
+    The fields have the same meaning as in tenancy.host_memory.history. `text` is the report.
     """
 
     pool: str

@@ -25,7 +25,7 @@ from agents.runtime.errors import AgentError
 from gpumem.forward import Forwards, end_process
 
 TIMEOUT_SECONDS = 10.0
-# The timeout in seconds of a request to a pod, which the API server may be unable to reach.
+# The timeout in seconds of a request to a pod. The API server may be unable to reach the pod.
 POD_SECONDS = 3.0
 _STARTED_SECONDS = 30.0  # a credential plugin may wait for input of the user
 _PAGE = 500
@@ -58,7 +58,7 @@ class Kubectl:
         found = shutil.which(self._program)
         if found is None:
             raise KubectlError(f"{self._program} is not on PATH")
-        self._folder = tempfile.TemporaryDirectory(prefix="gpumem-")  # with the file mode 0700
+        self._folder = tempfile.TemporaryDirectory(prefix="gpumem-")  # the directory has the file mode 0700
         self._socket = Path(self._folder.name) / "api"
         self._stderr = (Path(self._folder.name) / "stderr").open("w+b")
         self._process = subprocess.Popen(
@@ -104,7 +104,7 @@ class Kubectl:
             query["continue"] = token
 
     def ask(self, namespace: str, pod: str, port: int, path: str) -> bytes:
-        """Returns a pod's response to a GET request.
+        """Sends a GET request to a pod and returns the response.
 
         If the API server cannot reach pods, reads the first few pods through their kubelets. Raises ApiError.
         """
@@ -121,7 +121,7 @@ class Kubectl:
     def _through_api(self, path: str) -> bytes:
         """Returns the pod's response through the API server.
 
-        If the first request fails, tries no other pod, because each try may take seconds.
+        If the first request fails, the code sends no request to other pods, because each request may take seconds.
         """
         if self._unreached and not self._reaches_pods:
             raise self._unreached

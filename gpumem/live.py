@@ -1,4 +1,4 @@
-"""Makes the reports on the current state of a cluster or a stack file: `who`, `free`, `why` and `fit`."""
+"""Makes the reports on the current state of a cluster or a stack file. `who`, `free`, `why` and `fit`."""
 
 import argparse
 

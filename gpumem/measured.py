@@ -38,8 +38,8 @@ def measured_devices(
 def on_its_device(pod: PodInfo, devices: Mapping[str, NodeDevices], readings: Mapping[str, NodeTelemetry]) -> PodInfo:
     """Returns the pod with its devices.
 
-    The devices are the only ones that the pod can have, or those that the pod uses. Returns the pod without devices if
-    its devices are not known.
+    The pod has all devices of the node if it needs that many. Otherwise it has the devices that it uses. Returns the
+    pod without devices if its devices are not known.
     """
     node, reading = devices.get(pod.node), readings.get(pod.node)
     if pod.is_placed or node is None:

@@ -15,8 +15,8 @@ from tenancy.names import REFUSED_AS_MEASURED
 from tenancy.quantity import whole
 from tenancy.workload import at, maps_at
 
-# The reasons, sorted from the node that is furthest from taking the pod to the nearest node. If several nodes have
-# different reasons, the report shows the nearest reason.
+# The reasons why a node does not take a pod. The last reasons are those of nodes that are closest to taking the pod. If
+# the nodes have different reasons, the report shows the reason that is last in this list.
 NEARNESS = (
     "selector",
     "taint",
@@ -39,7 +39,10 @@ _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 @dataclass(frozen=True)
 class NodeVerdict:
-    """The reason why a node does not take the pod. `reason` is a key of REASONS, and `text` has the numbers."""
+    """The reason why a node does not take the pod.
+
+    `reason` is a key of REASONS, and `text` explains the reason with numbers.
+    """
 
     node: str
     reason: str
@@ -49,7 +52,7 @@ class NodeVerdict:
 def verdicts(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest) -> tuple[NodeVerdict, ...]:
     """Returns a verdict on each node of the pools that share memory.
 
-    The node that is nearest to taking the pod comes first. The reason for a node that fits is `untried`.
+    The node that is closest to taking the pod comes first. The reason for a node that fits is `untried`.
     """
     shared = [
         name
@@ -101,7 +104,7 @@ def _by_node(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest, name: s
 
 
 def _by_device(seated: bool, name: str, fits: Fits) -> tuple[str, str]:
-    """Returns the reason that the extender's filter gives, with the text of the extender."""
+    """Returns the reason and the text with which the extender's filter refused the node."""
     if name in fits.hopeless:
         return "too-large", fits.hopeless[name]
     text = fits.refused[name]

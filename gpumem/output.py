@@ -20,7 +20,7 @@ def as_json(found: Mapping[str, Any]) -> str:
 
 
 def as_yaml(found: Mapping[str, Any]) -> str:
-    """Returns the document as YAML. Every string has quotes, and YAML accepts the escapes of JSON."""
+    """Returns the document as YAML. Every string is in quotes, with the escapes of JSON, which YAML accepts too."""
     return "\n".join(_lines(found)) + "\n"
 
 

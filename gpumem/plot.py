@@ -44,7 +44,7 @@ def write(samples: Iterable[UseSample], seats: Sequence[Advice], folder: Path, k
 def peaks(samples: Iterable[UseSample], most: int = _MOST_POINTS) -> list[tuple[float, float]]:
     """Returns the highest use of a replica at each time.
 
-    If there are more than `most` times, joins neighbouring times and returns the highest use of each group.
+    If there are more than `most` times, neighbouring times are joined, and each group has its highest use.
     """
     by_time: dict[float, float] = {}
     for sample in samples:

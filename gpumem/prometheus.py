@@ -24,7 +24,7 @@ class HistoryError(AgentError):
 
 @dataclass(frozen=True)
 class Series:
-    """A series of Prometheus, with its labels. The values have times in seconds since 1970."""
+    """A series of Prometheus, with its labels. Each value has its time in seconds since 1970."""
 
     labels: Mapping[str, str]
     values: tuple[tuple[float, float], ...]
@@ -43,7 +43,7 @@ class Prometheus:
     def over(self, query: str, start: float, end: float, step: float) -> Iterator[Series]:
         """Yields the series of a query over a span of time, in steps of `step` seconds.
 
-        A long span needs several requests, and each request yields its own part of a series.
+        A long span of time needs several requests, and then a series has several parts.
         """
         span = step * (MOST_POINTS - 1)
         for part in range(max(math.ceil((end - start + step) / (span + step)), 1)):
@@ -93,7 +93,10 @@ def _values(values: Any) -> tuple[tuple[float, float], ...]:
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """Returns Prometheus' message about a refused request. For a response of another server, returns its first line."""
+    """Returns Prometheus' message about a refused request.
+
+    If another server sent the response, returns the first line of its body.
+    """
     body = error.read(1000).decode(errors="replace")
     try:
         return str(json.loads(body)["error"])

@@ -2,8 +2,8 @@
 
 The bound assumes no distribution of the use. If days are exchangeable, the next day's peak exceeds the peaks of n days
 with a probability of at most 1 / (n + 1). Days with a trend are not exchangeable. The code therefore removes growth
-from the history, and adds the growth of the next week to the result. Starts of pods are counted separately, because a
-pod starts less often than once a day.
+from the history, and adds the growth of the next week at the end. Starts of pods are counted separately from days,
+because a pod starts less often than once a day.
 """
 
 import math
@@ -25,7 +25,7 @@ AHEAD_DAYS = 7
 COLD_SECONDS = 300
 _GAP_SECONDS = 180.0
 _GAP_STEPS = 2.5
-_COVERED = 0.5  # The least fraction of a day that must have measurements, so that the day counts as whole.
+_COVERED = 0.5  # A day counts as whole if at least this fraction of it has measurements.
 _SURE = 1.645  # The one-sided 95% quantile of the normal distribution.
 _QUANTILES = (0.5, 0.95, 0.99)
 
@@ -34,8 +34,8 @@ _QUANTILES = (0.5, 0.95, 0.99)
 class UseSample:
     """The use of one device by a pod at one time.
 
-    `time` is in seconds since 1970. `pressed` is true if the device was below its floor. The pod may then have needed
-    more memory.
+    `time` is in seconds since 1970. `pressed` is true if the device was below its floor, so that the pod may have
+    needed more memory.
     """
 
     time: float
@@ -51,7 +51,7 @@ class Verdict(StrEnum):
     RAISE = "raise"
     LOWER = "lower"
     KEEP = "keep"
-    SHORT = "short"  # the budget may be too large, but the history is too short
+    SHORT = "short"  # The budget may be too large, but the history is too short.
     UNUSED = "unused"
     UNKNOWN = "unknown"
 
@@ -231,7 +231,7 @@ def _days(warm: _Moments, starts: Sequence[_Moments], clock: _Clock) -> list[Day
 
 
 def _growth(days: Sequence[Day]) -> tuple[float, float]:
-    """Returns the growth in MiB a day, and the highest use to expect after AHEAD_DAYS.
+    """Returns the growth in MiB a day, and the highest use to expect within AHEAD_DAYS.
 
     The growth and the highest use are 0 if the growth is not significant. Source: Mann's test of a trend (Econometrica
     13, 1945), Sen's slope and its upper bound (JASA 63, 1968).

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Reason:
-    """A reason.
+    """A reason why a pod does not run.
 
-    `title` names the problem, `then` names the next event without any intervention, and `do` names the remedy.
+    `title` names the problem, `then` names the next event if nobody acts, and `do` names the remedy.
     """
 
     title: str

@@ -55,7 +55,9 @@ class ReplayEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class Total:
-    """The number of events of one kind for a workload or device, the sum of their seconds, and the longest one."""
+    """A sum over events of one kind for one workload or device: their number, their total seconds, and the seconds of
+    the longest event.
+    """
 
     of: str
     what: str
@@ -79,7 +81,7 @@ class Replay:
     """The report of replay.
 
     `first` and `last` are the times of the first and the last sample in the history, in UTC. `sides` has the results
-    under the current stack file, and then under the changed stack file.
+    under the current stack file, and after these the results under the changed stack file.
     """
 
     first: str
@@ -95,7 +97,7 @@ _Sample = tuple[float, int]
 def read(source: str, *, days: int, now: float) -> list[PodHistory]:
     """Returns the use of each pod from a Prometheus (an http(s) URL), for the last days before `now`.
 
-    From a CSV file, returns all use. Raises HistoryError.
+    Returns the whole use of a CSV file. Raises HistoryError.
     """
     served = source.startswith(SCHEMES)
     samples = _from_prometheus(Prometheus(source), days, now) if served else _from_file(Path(source))
@@ -261,7 +263,7 @@ def _verdict(report: Replay, paper: Paper) -> Iterator[str]:
 def _hurts(side: Side) -> dict[tuple[str, str], float]:
     """Returns the harm for each workload or device.
 
-    The harm is the number of recycles, or the seconds of any other event.
+    The harm is the number of recycles, and the seconds of all other events.
     """
     return {
         (total.of, total.what): total.times if total.what == RECYCLED else total.seconds

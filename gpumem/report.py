@@ -34,7 +34,7 @@ def rfc3339(time: datetime) -> str:
 def row(kind: type[_Row], source: object, **more: Any) -> _Row:
     """Returns a dataclass of the type `kind`.
 
-    Each value is the field of `source` with the same name, or the value in `more`.
+    Each value is the field of `source` with the same name, unless `more` has another value.
     """
     names = {field.name for field in fields(kind)} - more.keys()  # type: ignore[arg-type]
     return kind(**{name: getattr(source, name) for name in names}, **more)

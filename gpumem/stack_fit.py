@@ -1,4 +1,4 @@
-"""Changes a stack file so that new pods fit. The settings and the policy pack check the change."""
+"""Makes a change of a stack file with which new pods fit. The settings and the policy pack check the change."""
 
 import copy
 from collections.abc import Mapping
@@ -81,10 +81,10 @@ class StackFile:
         return "".join(f"--- # {titles[file]}\n{output.as_yaml(parts)}" for file, parts in files.items())
 
     def _file(self, part: str, name: str, entry: Mapping[str, Any]) -> Path:
-        """Returns the file that gets the entry.
+        """Returns the path of the file to which the entry belongs.
 
-        A new entry goes into a file with entries of its tenant. If there is no such file, it goes into the file of its
-        part.
+        A new entry belongs to a file with other entries of its tenant. If no file has such entries, the new entry
+        belongs to the file of its part.
         """
         if name in self._raw.get(part, {}):
             return self._stack.home((part, name))

@@ -1,7 +1,7 @@
 """Reads the objects of a cluster that init and preflight judge. It writes nothing.
 
-The survey must have the nodes, the pods, the namespaces and the server's version. Any other list that the user may not
-read counts as empty, and `gaps` has the reason.
+A survey is impossible without the nodes, the pods, the namespaces and the server's version. Any other list that the
+user may not read counts as empty, and `gaps` has the reason.
 """
 
 import http.client
@@ -59,8 +59,8 @@ class ApiReader(Protocol):
 class Survey:
     """The state of a cluster at one time.
 
-    `pods` are the pods that have not ended. Four mappings are by name: `namespaces` has metadata, `priorities` has
-    PriorityClasses, `handlers` has the handlers of RuntimeClasses, and `groups` has the versions of API groups.
+    `pods` are the pods that have not ended. Four fields are mappings by name. `namespaces` has metadata, `priorities`
+    has PriorityClasses, `handlers` has the handlers of RuntimeClasses, and `groups` has the versions of API groups.
     """
 
     version: str
@@ -92,7 +92,7 @@ class Survey:
 
 
 def read(source: ApiReader) -> Survey:
-    """Reads the cluster in parallel, with each list page by page. Raises SurveyError."""
+    """Reads the cluster with several requests in parallel. Each list is read page by page. Raises SurveyError."""
     gaps: list[str] = []
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         groups = threads.submit(_must, "get", "the API's groups", lambda: _groups(source.get(GROUPS)))

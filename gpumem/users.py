@@ -10,8 +10,8 @@ from tenancy.names import EXEMPT_BY_NAME, POD_TEMPLATE_HASH, Names
 from tenancy.quantity import QuantityError
 from tenancy.workload import ShapeError, at, containers_of, maps_at, text
 
-# Matches the kubelet's directories in which drivers and device plugins register. A pod that mounts such a directory
-# already controls its node.
+# Matches the kubelet's directories in which drivers and device plugins register. A pod that mounts one of these
+# directories already controls its node.
 _KUBELET = re.compile(r"/+var/+lib/+kubelet/+(device-plugins|plugins|plugins_registry|pod-resources)(/.*)?")
 _INFRASTRUCTURE = re.compile(r"nvidia|dcgm", re.IGNORECASE)
 _RUN_OF_A_CRON_JOB = re.compile(r"-[0-9]{8,}$")
@@ -19,7 +19,7 @@ _RUN_OF_A_CRON_JOB = re.compile(r"-[0-9]{8,}$")
 
 @dataclass(frozen=True, order=True)
 class Workload:
-    """A workload: the object that owns pods."""
+    """A workload, which is the object that owns pods."""
 
     namespace: str
     kind: str
@@ -31,7 +31,7 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuUser:
-    """A workload with pods that reach a GPU. `routes` describes each route by which its first pod reaches a GPU."""
+    """A workload with pods that reach a GPU. `routes` describes each route by which the first pod reaches a GPU."""
 
     workload: Workload
     pods: tuple[Pod, ...]
@@ -81,9 +81,9 @@ def gpu_users(pods: Iterable[Pod], names: Names, gaps: list[str]) -> tuple[GpuUs
 def infrastructure(pods: Iterable[Pod]) -> dict[str, str]:
     """Returns the namespaces with NVIDIA's device plugin, driver or exporter.
 
-    Each namespace comes with a sentence about the pod that shows this. The pod mounts a directory in which the kubelet
-    registers drivers. An account that may create pods with this mount already controls the node. So a tenant cannot
-    gain an exemption by a name or a label alone.
+    For each namespace, returns a sentence about the pod that shows this. A pod of such a program mounts a directory in
+    which the kubelet registers drivers. An account that may create pods with this mount already controls the node. So a
+    tenant cannot gain an exemption by a name or a label alone.
     """
     found: dict[str, str] = {}
     for pod in pods:

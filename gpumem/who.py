@@ -24,7 +24,10 @@ from tenancy.units import MIB
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Selects the part of the cluster to show. A field with None selects everything. `device` is an index or a UUID."""
+    """Selects the part of the cluster to show.
+
+    A field that is None selects everything. `device` is an index or a UUID.
+    """
 
     namespace: str | None = None
     node: str | None = None
@@ -66,8 +69,8 @@ class Holder:
 class DeviceFigures:
     """The figures of one device.
 
-    `free_mib` is the largest amount that a new pod without a seat can get, and `room_mib` is the largest amount for a
-    seat. `measured_*` fields are None without a reading. `held_mib` counts only pods that the user may read.
+    `free_mib` is the largest amount for a new pod without a seat, and `room_mib` is the largest amount for a seat. The
+    fields `measured_*` are None without a reading. `held_mib` counts only pods that the user may read.
     """
 
     index: int
@@ -250,7 +253,7 @@ class _Holders:
     def _on(self, usage: DeviceUsage, pool: str | None, reading: NodeTelemetry | None) -> Iterator[Holder]:
         """Yields the pods that hold memory of the device, the largest first.
 
-        After these, yields the pods that use the device without holding memory.
+        Pods that use the device without holding memory come last.
         """
         pods = sorted(usage.pods, key=lambda pod: (-pod.request.mib, pod.namespace, pod.name))
         yield from (self._holder(pod, pool, usage.uuid, reading) for pod in pods if self._is_shown(pod))

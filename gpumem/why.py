@@ -33,8 +33,8 @@ _ACTS_SECONDS = 600
 class Answer:
     """The reason for one pod or workload.
 
-    `reason` is a key of REASONS, and REASONS has its `title`, `then` and `do`. `text` has the numbers. `more` has a
-    sentence for each node, each Event, and each act that frees memory.
+    `reason` is a key of REASONS. `title`, `then` and `do` are the texts for this key. `text` explains the reason with
+    numbers. `more` has a sentence for each node, each Event, and each act that frees memory.
     """
 
     about: str
@@ -90,7 +90,7 @@ def _answer(about: str, found: _Found) -> Answer:
 
 
 def _distinct(answers: Sequence[Answer]) -> list[Answer]:
-    """Returns each different answer once. Answers about pods with a problem come first."""
+    """Returns the answers without duplicates. Answers about pods with a problem come first."""
     first: dict[tuple[str, str], Answer] = {}
     for each in sorted(answers, key=lambda each: each.reason in FINE):
         first.setdefault((each.reason, each.text), each)
@@ -185,11 +185,11 @@ def _queue(queued: PendingWorkload) -> _Found:
     by = str(preempted.get("message") or "")
     return _Found(
         "preempted", f"{place}; {by}", (message,) if message not in ("", by) else ()
-    )  # this condition remains until Kueue tries the Workload again
+    )  # this condition stays until Kueue tries the Workload again
 
 
 def _pod(pod: Pod, evidence: Evidence) -> _Found:
-    if pod.terminating:  # comes first, because the exit codes of a terminating pod's containers have no meaning
+    if pod.terminating:  # this case comes first, because the exit codes of a terminating pod's containers mean nothing
         recycled = evidence.newest(names.EVENT_RECYCLED)
         return _Found("terminating", _ends(pod), (recycled.note,) if recycled else ())
     if pod.status.get("phase") == "Succeeded":
@@ -306,7 +306,7 @@ def _also(message: str) -> tuple[str, ...]:
 
 
 def _verb(text: str) -> str:
-    """Returns the text as a predicate that follows a node's name."""
+    """Returns the text so that it can follow a node's name in a sentence."""
     return text if text.startswith(("has ", "is ", "advertises ")) else f"has no room: {text}"
 
 

@@ -48,7 +48,7 @@ class SeatProposal:
 class Claimant:
     """A workload that needs a seat in a pool.
 
-    The workload has a number of pods, a number of devices for each pod, and perhaps a known budget.
+    `known` is None if its budget is not known.
     """
 
     user: GpuUser
@@ -68,9 +68,9 @@ def seat_proposals(
 ) -> tuple[SeatProposal, ...]:
     """Returns a seat for each workload in these pools, which all share memory.
 
-    A budget is the workload's request or its measured peak, whichever is larger. Without a request and a peak, a pod on
-    a whole device gets the device as its budget. All other workloads of a pool get equal budgets from the memory that
-    is left. A workload gets no seat if all its pods wait and the pool lacks memory for its known budget.
+    A budget is the larger of the workload's request and its measured peak. If both are unknown and the pod has a whole
+    device, the budget is this device. All other workloads of a pool get equal parts of the memory that is left. A
+    workload gets no seat if all its pods wait and the pool lacks memory for its known budget.
     """
     found = [_claimant(user, pool, peaks.get(user.workload), names) for user, pool in placed]
     claimants = [each for each in found if each.is_running]
@@ -122,7 +122,7 @@ def _declared(user: GpuUser, names: Names) -> Sourced | None:
 def _devices_per_pod(user: GpuUser, pool: PoolProposal, names: Names) -> int:
     """Returns the number of devices that each pod needs.
 
-    A pod that requests several time slices counts with one device, because its slices may be on one device.
+    A pod that requests several time slices counts with one device, because all its slices may be on one device.
     """
     whole = _gpus(user) if pool.division is Division.WHOLE else 1
     return max(whole, _request(user, names.gpu_count), 1)
@@ -159,7 +159,7 @@ def _all_fit(requests: Counter[tuple[int, int]], pool: PoolProposal) -> bool:
 
 
 def _known(claimants: Sequence[Claimant], pool: PoolProposal) -> Counter[tuple[int, int]]:
-    """Returns the number of pods by their known budget and their number of devices."""
+    """Returns the number of pods for each known budget and number of devices."""
     requests: Counter[tuple[int, int]] = Counter()
     for each in claimants:
         if each.pool.name == pool.name and each.known:
@@ -168,7 +168,10 @@ def _known(claimants: Sequence[Claimant], pool: PoolProposal) -> Counter[tuple[i
 
 
 def _equal_part(pool: PoolProposal, claimants: Sequence[Claimant]) -> Sourced:
-    """Returns the largest budget with which all workloads fit, if all workloads without a known budget get it."""
+    """Returns the equal budget for all workloads without a known budget.
+
+    It is the largest with which all workloads fit.
+    """
     requests = _known(claimants, pool)
     unknown: Counter[int] = Counter()  # the number of pods by their number of devices
     for each in claimants:

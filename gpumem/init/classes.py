@@ -18,7 +18,10 @@ _HIGHEST = 1_000_000_000  # Kubernetes reserves higher values for itself.
 
 @dataclass(frozen=True, kw_only=True)
 class ClassProposal:
-    """A PriorityClass that the stack should have. `exists` is True if the cluster already has this PriorityClass."""
+    """A PriorityClass that is proposed for the stack.
+
+    `exists` is True if the cluster already has this PriorityClass.
+    """
 
     name: str
     value: Sourced

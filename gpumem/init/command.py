@@ -30,7 +30,7 @@ class InitError(AgentError):
 
 @dataclass(frozen=True, kw_only=True)
 class Initialized:
-    """The report of init: the name of the written file, and its content with the source of each number."""
+    """The report of init: the name of the written file, the numbers to check, and the proposal."""
 
     file: str
     assumed: tuple[str, ...]

@@ -27,7 +27,7 @@ from tenancy.workload import at, maps_at, text
 
 LABEL_PRODUCT = f"{GPU}.product"
 LABEL_SHARING = f"{GPU}.sharing-strategy"
-# Matches a resource domain that a stack file accepts. The domain has a dot, and does not belong to NVIDIA or
+# Matches the resource domains that a stack file accepts. Such a domain has a dot, and does not belong to NVIDIA or
 # Kubernetes.
 _DOMAIN = re.compile(
     r"(?!.*(?:nvidia\.com|kubernetes\.io|k8s\.io)$)(?=.{1,56}$)[a-z0-9][a-z0-9-]*(?:\.[a-z0-9][a-z0-9-]*)+"
@@ -59,7 +59,7 @@ class GpuNode:
     """A node with GPUs, and the figures that the cluster shows.
 
     `device_count` is the number of physical devices, or of MIG devices. `memory_mib` is the memory of one device, or
-    None if no source shows the memory. `shown_by` names the source of these figures.
+    None if no source shows the memory. `shown_by` names the source of the figures.
     """
 
     name: str
@@ -162,9 +162,9 @@ def _division(labels: Mapping[str, str], offered: Mapping[str, int]) -> Division
 
 
 def _evidence(labels: Mapping[str, str], shown: Published, units: int) -> tuple[int, int | None, str, tuple[int, ...]]:
-    """Returns the number of devices, the MiB of the smallest one, and the name of the source.
+    """Returns the number of devices of a node, the MiB of the smallest device, and the name of the source.
 
-    Also returns the MiB of each device if the source has this figure.
+    Also returns the MiB of each device if the source shows each device.
     """
     count, memory_mib = _number(labels, LABEL_GPU_COUNT), _number(labels, LABEL_GPU_MEMORY)
     if count and memory_mib:
@@ -181,9 +181,9 @@ def _number(labels: Mapping[str, str], label: str) -> int | None:
 
 
 def _taints(node: Object) -> tuple[Taint, ...]:
-    """Returns the taints that people have set.
+    """Returns the taints that people have set on the node.
 
-    Ignores the taints of Kubernetes, which change with the state of the node.
+    The taints that Kubernetes sets are ignored, because they change with the state of the node.
     """
     found = [(text(taint, "key"), text(taint, "effect")) for taint in maps_at(node, "spec", "taints")]
     return tuple(

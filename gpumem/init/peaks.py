@@ -1,6 +1,6 @@
 """Reads the highest use of each GPU workload from Prometheus.
 
-Prefers the series of our exporter to the series of NVIDIA's DCGM exporter.
+The series of our exporter are preferred to the series of NVIDIA's DCGM exporter.
 """
 
 import math
@@ -18,7 +18,7 @@ from tenancy.units import MIB
 # (NVIDIA/dcgm-exporter, etc/default-counters.csv).
 DCGM_USED = "DCGM_FI_DEV_FB_USED"
 _ANY = "[a-z0-9]"
-# Patterns of the part of a pod's name that follows the workload's name.
+# Patterns of the last part of a pod's name, which follows the workload's name.
 _SUFFIXES: Mapping[str, str] = {
     "Pod": "",
     "Deployment": f"-{_ANY}{{1,10}}-{_ANY}{{5}}",
@@ -27,8 +27,7 @@ _SUFFIXES: Mapping[str, str] = {
     "Job": f"(?:-[0-9]+)?-{_ANY}{{5}}",
     "CronJob": f"-[0-9]{{8,}}(?:-[0-9]+)?-{_ANY}{{5}}",
 }
-# Prometheus renames labels of a series if the scrape sets labels with equal names (honorLabels in the Prometheus
-# Operator).
+# Prometheus renames labels of a series that the scrape sets too (honorLabels in the Prometheus Operator).
 _POD_LABELS = ("namespace", "pod", "exported_namespace", "exported_pod")
 
 
@@ -69,7 +68,8 @@ def read(
 ) -> dict[Workload, Peak]:
     """Returns the highest use of each workload.
 
-    DCGM measures only whole devices, so its series are used only for the workloads in `alone`. Raises HistoryError.
+    DCGM measures only whole devices, so the code uses DCGM's series only for the workloads in `alone`. Raises
+    HistoryError.
     """
     workloads = [user.workload for user in users]
     found = _peaks(history.at(dcgm_query(days), now), alone, DCGM_USED, 1, days)

@@ -14,12 +14,12 @@ from tenancy.workload import at
 # The memory of a device is divided by this number to get the reserve, unless the cluster shows another reserve. For
 # example, a device of 15360 MiB has a reserve of 1280 MiB.
 RESERVE_PART = 12
-# The MiB of a device with unknown memory. A Tesla T4 has this memory.
+# The assumed MiB of a device if nothing shows its memory. A Tesla T4 has 15360 MiB.
 UNKNOWN_MIB = 15360
 _GRID_MIB = 100
 _PRESENT = f"{GPU}.present"
-# Labels for node selectors, with the best label first. The last labels are set by cloud providers, and help on nodes
-# without feature discovery.
+# Labels for node selectors, with the best label first. Cloud providers set the last labels, which help on nodes without
+# feature discovery.
 _CHOOSING = (
     LABEL_PRODUCT,
     LABEL_GPU_MEMORY,
@@ -58,7 +58,7 @@ class PoolProposal:
 
     @property
     def is_assumed(self) -> bool:
-        """Returns True if nothing in the cluster shows one of the pool's numbers."""
+        """Returns True if at least one number of the pool is only assumed."""
         numbers = (self.memory_mib, self.reserve_mib, self.driver_reserved_mib, self.floor_mib)
         return any(number is not None and number.is_assumed for number in numbers)
 
@@ -104,8 +104,8 @@ def _name(node: GpuNode) -> str:
 def _selectors(groups: Sequence[Sequence[GpuNode]], others: Sequence[Mapping[str, str]]) -> list[dict[str, str]] | None:
     """Returns a node selector for each group.
 
-    The selectors of two groups differ in at least one label. No other node matches a selector. Returns None if the
-    labels of these nodes cannot distinguish the groups.
+    The selectors of two groups differ in at least one label. No node outside of a group matches the group's selector.
+    Returns None if the labels of these nodes cannot distinguish the groups.
     """
     every = [node for group in groups for node in group]
     usable = [key for key in _CHOOSING if all(_common(group, key) for group in groups)]

@@ -1,7 +1,8 @@
 """Proposes a stack from a cluster.
 
 Nodes become pools, workloads that reach a GPU become residents, and their namespaces become tenants. Pure. A part of
-the cluster that the settings cannot describe is left out. `misfits` then has a sentence about the part and the remedy.
+the cluster that the settings cannot describe is left out. `misfits` has a sentence about each part that is left out,
+with the remedy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +42,7 @@ _MOST_REASON = 200  # characters of pod_security_reason
 class TenantProposal:
     """An existing namespace that becomes a tenant.
 
-    `reason` explains a level below baseline, and `source` names the fact from which the level follows.
+    `reason` explains a level below baseline. `source` names the fact that led to the level.
     """
 
     name: str
@@ -63,7 +64,7 @@ class PrometheusProposal:
 class StackProposal:
     """The content of a proposed stack file.
 
-    `existing` names objects that stay unchanged, and `misfits` has sentences about parts that the file leaves out.
+    `existing` names objects that stay unchanged. `misfits` has sentences about what the file leaves out.
     """
 
     domain: str
@@ -88,7 +89,7 @@ class Found:
     """The GPUs of a cluster, and the workloads that reach a GPU.
 
     `exempt` has the namespaces of NVIDIA's programs. `misplaced` has other namespaces with NVIDIA's programs, which no
-    stack may exempt. `exempt` and `misplaced` also name the pods that show this.
+    stack may exempt. Both fields also name the pods that show this.
     """
 
     names: Names
@@ -214,7 +215,7 @@ def _in_one_pool(
 ) -> list[tuple[GpuUser, PoolProposal]]:
     """Returns the workloads that are in the main pool of their tenant.
 
-    This is the pool with the most pods of the tenant. All seats of a tenant must be in one pool.
+    The main pool has the most pods of the tenant. All seats of a tenant must be in one pool.
     """
     pods: dict[str, dict[str, int]] = {}
     for user, pool in placed:
@@ -284,7 +285,7 @@ def _prometheus(survey: Survey) -> PrometheusProposal | None:
 
 
 def _existing(survey: Survey, tenants: Sequence[str]) -> list[str]:
-    """Returns the names of objects outside of the stack that stay unchanged."""
+    """Returns the names of existing objects that are not part of the stack and stay unchanged."""
     quotas = [each["metadata"] for each in survey.quotas if each["metadata"]["namespace"] in tenants]
     return [
         *(f"ResourceQuota {each['namespace']}/{each['name']}" for each in quotas),
@@ -298,7 +299,7 @@ def _existing(survey: Survey, tenants: Sequence[str]) -> list[str]:
 
 
 def _beyond(survey: Survey, found: Found, pools: Sequence[PoolProposal], *, several: bool) -> list[str]:
-    """Returns sentences about the features that the stack file cannot have in this cluster."""
+    """Returns sentences about the features that are left out because this cluster does not support them."""
     lines = []
     if survey.minor < ADMISSION_SINCE:
         needed = ".".join(map(str, ADMISSION_SINCE))

@@ -17,17 +17,20 @@ class Sourced:
 
 
 def assumed(value: int, reason: str) -> Sourced:
-    """Returns a number that an operator should check."""
+    """Returns a number that is only assumed and that an operator should check."""
     return Sourced(value, f"assumed: {reason}", True)
 
 
 def dns_label(text: str, most: int = _MOST) -> str:
-    """Returns the text as a DNS label. Returns "" if the text has only other characters than letters and digits."""
+    """Returns the text as a DNS label, or "" if the text has no letters and digits.
+
+    Returns "" if the text has only other characters than letters and digits.
+    """
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:most].strip("-")
 
 
 def unique(wanted: Iterable[str]) -> list[str]:
-    """Returns the names in their order, without duplicates. A duplicate gets a number at its end."""
+    """Returns the names in their order, without duplicates. A name that is a duplicate gets a number at its end."""
     taken: list[str] = []
     for name in wanted:
         numbered = (f"{name[: _MOST - 6]}-{number}" for number in range(2, len(taken) + 3))

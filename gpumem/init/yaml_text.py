@@ -1,6 +1,6 @@
 """Formats YAML with a comment next to each value. The kubectl plugin has no YAML library.
 
-Labels, names and paths come from the cluster, so tenants can choose parts of this text. A string is written without
+Labels, names and paths come from the cluster, so tenants can choose some of the text. A string is written without
 quotes only if every YAML reader reads the string unchanged. Every other string has double quotes and the escapes of
 JSON. A comment has only printable ASCII characters, so a tenant's text cannot end the comment.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 _INDENT = "  "
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9./_-]*(?::[A-Za-z0-9./_-]+)*")
-# Readers of YAML 1.1 read these words as other values than strings.
+# YAML 1.1 gives these words another meaning than a string.
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"})
 
 Scalar = str | int | bool
@@ -30,7 +30,7 @@ class Item:
 class Entry:
     """A key of a YAML map with its value.
 
-    `comment` is printed after the value, and the lines in `above` are printed before the key.
+    `comment` is printed on the same line after the value. The lines of `above` are printed before the key.
     """
 
     key: str

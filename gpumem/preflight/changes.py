@@ -12,7 +12,7 @@ _PULUMI = "pulumi-kubernetes"
 
 
 def taken_over(survey: Survey, declared: Declared) -> tuple[str, ...]:
-    """Returns the findings on existing objects of other owners, with the text that `make up` prints."""
+    """Returns the findings on existing objects of other owners. The texts are those that `make up` prints."""
     return tuple(declared.taken_over(_there(survey)))
 
 
@@ -23,7 +23,7 @@ def creations(survey: Survey, declared: Declared) -> tuple[str, ...]:
 
 
 def labels(survey: Survey, declared: Declared) -> tuple[str, ...]:
-    """Returns the labels that the rollout adds to namespaces of other owners."""
+    """Returns the labels that the rollout adds to namespaces that other owners created."""
     return tuple(_labels(survey, declared))
 
 

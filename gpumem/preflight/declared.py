@@ -9,10 +9,7 @@ from tenancy.ledger import Ledger
 
 
 class Named(NamedTuple):
-    """The identity of an object: its kind, namespace and name.
-
-    The namespace is empty for an object of the whole cluster.
-    """
+    """The identity of an object: its kind, namespace and name. The namespace of a cluster-scoped object is empty."""
 
     kind: str
     namespace: str
@@ -39,9 +36,9 @@ class Declared:
     """The declared parts of a stack. `stack` is None if only the cluster's ledger is known.
 
     `created` are the objects that a first rollout creates. `labels` are the labels that a rollout adds to existing
-    namespaces of other owners. `taken_over` returns the findings of `make up` on existing objects. `gates` are the
-    namespace and name of each Deployment with a demand gate. `namespace_labels` has all labels that the stack sets on
-    its namespaces.
+    namespaces of other owners. `taken_over` returns the findings of `make up` on existing objects. `gates` has the
+    namespace and the name of each Deployment with a demand gate. `namespace_labels` has all labels that the stack sets
+    on its namespaces.
     """
 
     ledger: Ledger

@@ -52,7 +52,7 @@ class Unbudgeted:
 def denials(pods: Iterable[Pod], ledger: Ledger, handlers: Mapping[str, str], gaps: list[str]) -> tuple[Denial, ...]:
     """Returns one denial for each workload and reason.
 
-    If a pod's data is invalid, adds a sentence about the pod to `gaps`.
+    A pod with invalid data adds a sentence to `gaps`.
     """
     if ledger.admission is None:
         return ()
@@ -85,7 +85,7 @@ def template_of(pod: Pod, ledger: Ledger) -> Manifest:
 
 
 def unbudgeted(users: Iterable[GpuUser], ledger: Ledger) -> tuple[Unbudgeted, ...]:
-    """Returns the workloads that reach a GPU without gpumem. Leaves out the tenants without budgets."""
+    """Returns the workloads that reach a GPU without gpumem. Workloads of tenants without budgets are left out."""
     exempt = {EXEMPT_BY_NAME, *ledger.exempt_namespaces}
     return tuple(
         Unbudgeted(

@@ -20,7 +20,7 @@ class Preflight:
     """The obstacles to a rollout, and the changes that the rollout makes.
 
     `observed` names the parts of the stack in the mode observe, which deny nothing yet. `evicts` and `scales` are acts
-    of the watchdog and the gate, if these agents enforce. `unknown` has the facts that could not be read.
+    of the watchdog and the gate, if these agents enforce. `unknown` lists the facts that could not be read.
     """
 
     stack: str | None
