@@ -268,7 +268,10 @@ def _objects(files: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _volume(claim: str, folder: Path) -> dict[str, Any]:
-    """Returns a PersistentVolume with the reclaim policy Delete, which most storage classes have."""
+    """Returns a PersistentVolume with the reclaim policy Delete, which most storage classes have.
+
+    The controller manager deletes a folder of hostPath only below /tmp (pkg/volume/hostpath in Kubernetes).
+    """
     spec = {
         "capacity": {"storage": "1Gi"},
         "accessModes": ["ReadWriteOnce"],
