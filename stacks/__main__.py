@@ -1,6 +1,6 @@
 """Implements `python -m stacks`.
 
-Its commands preview, apply and remove a stack under the policy pack, and start a new stack.
+The commands preview, apply and remove a stack under the policy pack, and start a new stack.
 """
 
 import argparse
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str], root: Path | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # a program that reads the output, such as `head`, may stop early without a traceback
+    # a program such as `head` may stop reading the output early, which is no error
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback
     if isinstance(sys.stdout, io.TextIOWrapper):

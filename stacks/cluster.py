@@ -48,9 +48,9 @@ class Cluster:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Cluster]:
-    """Opens the cluster that Pulumi would write to.
+    """Opens a connection to the cluster that Pulumi would write to.
 
-    Raises EngineError if the cluster cannot be read, at the start or within the block.
+    Raises EngineError if the cluster cannot be read, even within the `with` block.
     """
     with _kubectls_flags(engine) as flags, Kubectl(flags) as kubectl:
         yield Cluster(kubectl)
@@ -64,7 +64,7 @@ def preflight(engine: Engine, width: int) -> str:
 
 @contextmanager
 def _kubectls_flags(engine: Engine) -> Iterator[list[str]]:
-    """Yields the flags with which kubectl reaches the cluster. The flags are valid within the block."""
+    """Yields the flags with which kubectl reaches the cluster. The flags can be used within the `with` block."""
     with tempfile.TemporaryDirectory(prefix="gpu-tenancy-") as folder:  # of mode 0700
         try:
             yield _flags(engine, Path(folder))

@@ -58,10 +58,10 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
 
     Raises EngineError if the rollout would take over existing objects of the cluster (docs/adr/0034).
 
-    `pulumi up` previews the stack again under the policy pack before the first change. So the pack also judges changes
-    that are newer than the consent. `up` does not pass --skip-preview to Pulumi, because the pack would then see the
-    whole graph only after the changes. `up` does not pass --plan to Pulumi. The option --plan is experimental. It fails
-    at the first value that only the real cluster knows, such as the uid of a Namespace.
+    `pulumi up` previews the stack again under the policy pack before the first change. So the policy pack also judges
+    changes that are newer than the operator's consent. `up` does not pass --skip-preview to Pulumi, because the pack
+    would then see the whole graph only after the changes. `up` does not pass --plan to Pulumi. Pulumi's option --plan
+    is experimental, and fails at the first value that only the real cluster knows (the uid of a Namespace).
     """
     refuse_flags(flags, engine.environment, gated=True)
     declared, parts = settings.declared(engine.existing_stack_file())
@@ -102,7 +102,7 @@ def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
 def recover(engine: Engine, *, yes: bool) -> int:
     """Recovers the stack after a killed run.
 
-    Prints nothing after a run that ended normally. Raises RecoveryError and CliError.
+    If the last run ended normally, prints nothing. Raises RecoveryError and CliError.
     """
     engine.existing_stack_file()
     stack = Stack(engine.stack, engine.root, engine.environment, engine.pulumi)
@@ -223,7 +223,7 @@ def _listed(headline: str, lines: Iterable[str]) -> str:
 def _cluster(engine: Engine) -> str:
     """Returns a description of the cluster that Pulumi would write to.
 
-    The cluster comes from the stack's own kubeconfig and context, or from kubectl's current context. Raises
+    The cluster is that of the stack's own kubeconfig and context, or else that of kubectl's current context. Raises
     KubeconfigError if the cluster does not respond.
     """
     provider = stackfile.read(engine.stack_file).foreign

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# The project's policy pack is loaded together with any other policy packs of the operator. The outputs of a stack are
+# The project's policy pack is loaded, together with other policy packs of the operator. The outputs of a stack are
 # long, and `pulumi stack output` prints them.
 GATED = ("--policy-pack", "policy", "--suppress-outputs")
 
@@ -45,7 +45,7 @@ class EngineError(Exception):
 
 @dataclass(frozen=True)
 class Engine:
-    """Pulumi for one stack of the project in the directory `root`."""
+    """Pulumi, with one stack of the project in the directory `root`."""
 
     root: Path
     stack: str
@@ -55,7 +55,7 @@ class Engine:
     def of(cls, stack: str, root: Path) -> "Engine":
         """Returns Pulumi with the environment of this process.
 
-        Raises EngineError if the name is no valid name of a stack.
+        Raises EngineError if a stack cannot have the name.
         """
         if not _STACK_NAME.fullmatch(stack):
             raise EngineError(f"{stack!r} is no stack's name: write the NAME of a Pulumi.NAME.yaml, such as lab")
@@ -80,7 +80,7 @@ class Engine:
         return self.stack_file
 
     def select(self) -> None:
-        """Creates the stack in the backend if the backend does not have the stack yet. Raises EngineError.
+        """Creates the stack in the backend if it is missing there. Raises EngineError.
 
         When Pulumi adds the salt of a new stack to the stack file, Pulumi also removes blank lines. So Pulumi gets a
         copy of the project, and this method appends the salt to the real stack file.
@@ -95,7 +95,7 @@ class Engine:
             if done.returncode:
                 raise EngineError((done.stderr + done.stdout).strip())
             salt, text = _salt(copy.read_text(encoding="utf-8")), file.read_text(encoding="utf-8")
-        if salt and not _salt(text):  # some secrets providers use no salt
+        if salt and not _salt(text):  # with some secrets providers, a stack has no salt
             file.write_text(f"{text.removesuffix(chr(10))}\n{salt}\n", encoding="utf-8")
 
 
@@ -105,14 +105,14 @@ def _salt(text: str) -> str:
 
 
 def environment(root: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment `given` with the project's own tools.
+    """Returns the environment variables `given`, with PATH for the project's own tools.
 
-    Adds the project's local state, unless `given` names another state.
+    The state is the project's local state, unless `given` names another state.
     """
     passphrase = {} if given.get("PULUMI_CONFIG_PASSPHRASE_FILE") else {"PULUMI_CONFIG_PASSPHRASE": ""}
     return {
         "PULUMI_BACKEND_URL": f"file://{root / _STATE}",
-        **passphrase,  # the stacks contain no secrets
+        **passphrase,  # the passphrase may be empty, because the stacks contain no secrets
         "PULUMI_HOME": str(root / ".toolchain" / "pulumi-home"),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_ERROR_OUTPUT_STRING": "1",
@@ -141,7 +141,7 @@ def refuse_flags(flags: Sequence[str], environ: Mapping[str, str], *, gated: boo
 
 
 def _named(word: str) -> Iterator[str]:
-    """Yields the flags in an argument. For example, -dt has two flags."""
+    """Yields the flags in an argument. For example, the argument -dt has the two flags -d and -t."""
     name = word.partition("=")[0]
     if name.startswith("-") and not name.startswith("--"):
         yield from (f"-{letter}" for letter in name[1:])

@@ -1,7 +1,8 @@
-"""Finds the cluster that a command would reach, by the same rules as kubectl. A preview works without kubectl.
+"""Finds the cluster that a command would reach, by the same rules as kubectl.
 
-Source: k8s.io/client-go tools/clientcmd/loader.go (ClientConfigLoadingRules.Load). If several files have the same
-entry, the first file wins. Missing files are skipped.
+The module reads the files itself, because a preview must work on a machine that lacks kubectl. Source: k8s.io/client-go
+tools/clientcmd/loader.go (ClientConfigLoadingRules.Load). If several files have the same entry, the first file wins.
+Missing files are skipped.
 """
 
 import os
@@ -46,7 +47,7 @@ def sources(environment: Mapping[str, str], given: str = "") -> tuple[Path | str
 
 
 def current(configs: Sequence[Path | str], context: str = "") -> CurrentCluster:
-    """Returns the cluster of this context. The default is the current context. Raises KubeconfigError."""
+    """Returns the cluster of a context. The default is the current context. Raises KubeconfigError."""
     where = ", ".join(_name(config) for config in configs)
     if not any(isinstance(config, str) or config.exists() for config in configs):
         raise KubeconfigError(f"no cluster: {where} is not there; set KUBECONFIG, or start a throw-away: make cluster")

@@ -1,7 +1,7 @@
 """Reads the files with parts of a stack. The key `files` in the stack file names these files.
 
-Pulumi's engine does not pass these files on to the program, so they may be of any size. Each entry is in exactly one
-file. No path may lead out of the project's directory.
+Pulumi's engine does not pass these files on to the program, so they may be of any size. Each entry of the configuration
+is in exactly one file. A path may not lead out of the project's directory.
 """
 
 import os
@@ -22,8 +22,8 @@ INSIDE = Form(
     "a path within the project's folder, without .., such as stacks.d/prod",
     r"(?!/)(?!(?:[^\n]*/)?\.\.(?:/|$))[^\\\x00-\x1f\x7f]+",
 )
-# The parts that are maps, and the depth of their entries. Several files may have entries of such a map. Any other part
-# must be in one file.
+# The parts that are maps, with the depth of their entries. The entries of such a part may be in several files. Any
+# other part must be in one file. Any other part must be in one file.
 ENTRIES = {
     "pools": 2,
     "tenants": 2,
@@ -38,9 +38,9 @@ ENTRIES = {
 
 @dataclass(frozen=True)
 class Parts:
-    """The values of the stack file together with the values of its files.
+    """`values` has the values of the stack file and of the files that it names.
 
-    `problems` has one error message for each error in these files. `homes` has the file of each entry that is not in
+    `problems` has an error message for each error in the files. `homes` has the file of each entry that is outside of
     the stack file. The keys of `homes` are the dotted paths of the entries.
     """
 
@@ -76,7 +76,7 @@ class Parts:
         return f"{home}: {named}{colon}{text}" if home else line
 
     def _home(self, named: str) -> Path | None:
-        names = named.split(".")  # a name may contain dots
+        names = named.split(".")  # the name of an entry may contain dots
         prefixes = (".".join(names[:length]) for length in range(1, len(names) + 1))
         return next((self.homes[prefix] for prefix in prefixes if prefix in self.homes), None)
 
@@ -84,8 +84,8 @@ class Parts:
 def gather(values: Mapping[str, Any], stack_file: Path) -> Parts:
     """Returns the parts of a stack.
 
-    `values` has the parts in the stack file, and the other parts are in the files that it names. The paths of these
-    files are relative to the directory of the stack file.
+    `values` has the parts in the stack file. The other parts are in the files that the stack file names. The paths of
+    these files are relative to the directory of the stack file.
     """
     parts = Parts(stack_file, dict(values))
     read: dict[str, str] = {}
@@ -129,7 +129,7 @@ def _files(folder: Path, name: str) -> Iterator[Path]:
 def _add(parts: Parts, home: Contents) -> None:
     for name in home.foreign:
         _refuse(parts, home.file, (name,), f"is not read here; write it into {parts.stack_file.name}")
-    secret = set(stackfile.encrypted(home.values))  # otherwise the message of a problem would show the value
+    secret = set(stackfile.encrypted(home.values))  # an error message would show an encrypted value
     for name, value in home.values.items():
         if name in secret:
             _refuse(parts, home.file, (name,), "is encrypted, but nothing here is secret; write it plainly")

@@ -45,10 +45,10 @@ from tenancy.ledger import Ledger
 from tenancy.quantity import canonical
 from tenancy.reach import COUNTED_RESOURCES, is_the_plugins
 
-# The path at which the installer puts the pinned chart, in the project's directory. The path stays relative, because
-# the address of the chart is in Pulumi's state.
+# The path, in the project's directory, at which the installer puts the pinned chart. The path must be relative, because
+# Pulumi's state contains the chart's address.
 PINNED_CHART = Path(".toolchain") / "charts" / "kueue"
-# The directory of the chart in the wheel (toolchain/wheel.py).
+# The directory of Kueue's chart in the wheel (toolchain/wheel.py).
 _SHIPPED_CHART = Path(__file__).resolve().parents[1] / "charts" / "kueue"
 
 
@@ -175,9 +175,10 @@ def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_ST
 async def declare(settings: StackSettings) -> Mapping[str, Any]:
     """Declares the platform of the project in the current directory, for pulumi.run. Returns the stack's outputs.
 
-    During the pause, Pulumi starts to register all resources. Afterwards, the SDK waits for one registration after the
-    other. Without the pause, the SDK would wait for all outputs again after each resource. Waiting took a third of a
-    preview's time with 1,000 tenants (docs/choosing/benchmarks.md).
+    During the pause, Pulumi starts to register all resources. Then the SDK waits for one registration after the other.
+    Afterwards, the SDK waits for one registration after the other. Without the pause, the SDK would wait for all
+    outputs again after each resource. Waiting took a third of a preview's time with 1,000 tenants
+    (docs/choosing/benchmarks.md).
     """
     outputs = build(settings)
     await asyncio.sleep(0)
@@ -208,8 +209,8 @@ def pod_stanzas(settings: StackSettings, ledger: Ledger) -> dict[str, dict[str, 
     """Returns the fields that the pods of each resident need, and the number of pods.
 
     Each container also requests nvidia.com/gpu. Without our scheduler, a container requests 1 nvidia.com/gpu, because
-    the device plugin chooses the device. With our scheduler, a container requests 0 nvidia.com/gpu. NVIDIA's GPU
-    operator finds GPU pods by this request before it upgrades the driver (docs/howto/upgrade-the-driver.md).
+    the device plugin chooses the device. With our scheduler, a container requests 0 nvidia.com/gpu. By this request,
+    NVIDIA's GPU operator finds the pod before an upgrade of the driver (docs/howto/upgrade-the-driver.md).
     """
     stanzas = resident_stanzas(ledger) if ledger.claimed is None else claim_stanzas(ledger)
     for seat in ledger.seats:
@@ -248,8 +249,8 @@ def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
 def kueue_chart(version: str, root: Path) -> Chart:
     """Returns the Helm chart of this version of Kueue.
 
-    If the installer or the wheel has a copy of this version, returns this copy. Otherwise returns the address in
-    Kueue's registry. A preview downloads a chart from the registry, and needs the network for this.
+    If there is a copy of this version from the installer or in the wheel, returns the path of the copy. Otherwise
+    returns the address of the chart in Kueue's registry. For a chart in the registry, a preview needs the network.
     """
     copies = {_chart_version(root / path): path for path in (_SHIPPED_CHART, PINNED_CHART)}
     if version in copies:
@@ -273,7 +274,7 @@ def _chart_version(chart: Path) -> str | None:
 def _address(chart: Path, root: Path) -> str:
     """Returns the path of the chart. A path in the project's directory is relative.
 
-    The path is in Pulumi's state, so it must be the same on every machine.
+    Pulumi's state has this path, so it must be the same on every machine.
     """
     folder = root.resolve()
     inside = chart.relative_to(folder) if chart.is_relative_to(folder) else chart
@@ -304,8 +305,8 @@ def _declare_tenants(
 ) -> dict[str, Tenant]:
     """Declares the tenants.
 
-    Queue tenants are created after the ClusterQueues. So the queue tenants are deleted first, together with their Jobs
-    (components/queues.py).
+    Queue tenants are created after the ClusterQueues. So queue tenants are deleted before the ClusterQueues, together
+    with their Jobs (components/queues.py).
     """
     return {
         name: Tenant(place.named(name), args, place.after(*(queues if args.has_queue else ())))
@@ -335,10 +336,11 @@ def tenant_args(settings: StackSettings, ledger: Ledger) -> dict[str, TenantArgs
 
 
 def gpus_of(ledger: Ledger, queues: QueuesSpec | None, tenant: str) -> dict[str, int]:
-    """Returns the largest amount of each resource of the device plugin that a tenant's pods may hold.
+    """Returns the largest amount of each resource of the device plugin that the pods of a tenant may hold together.
 
-    Only tenants without a budget and queue tenants have such amounts. A terminating pod counts until it has ended. So a
-    Job's new pod waits until the replaced pod has ended, even if the Job controller starts the new pod at once.
+    A tenant without a queue and without workloads without a budget has no such amounts. A terminating pod counts until
+    it has ended. A Job's new pod therefore waits until the old pod has ended, even if the Job controller creates it at
+    once.
     """
     base, queued = ledger.gpus_of(tenant), tenant in ledger.queue_tenants
     if queues is None or not queued:
@@ -418,7 +420,7 @@ def _mode(*, enforces: bool) -> Mode:
 def _guarded(settings: StackSettings) -> tuple[HostMemoryPool, ...]:
     """Returns the memory pools with a guard.
 
-    The guard has no mode in which it only reports, so a stack that observes has no guard.
+    The guard has no mode in which it only reports. So a stack in the mode observe has no guard.
     """
     if not settings.enforces():
         return ()

@@ -16,7 +16,8 @@ from tenancy.names import PROJECT
 
 KeyPath = tuple[str | int, ...]
 
-# Our messages for pydantic's types of errors. pydantic's context replaces the text in `{...}`.
+# Our error messages for pydantic's types of errors. `{...}` is replaced by a value from the context of pydantic's
+# error.
 _MESSAGES = {
     "form": "must be {words}",
     "missing": "is missing; add it",
@@ -43,8 +44,7 @@ _UNITS = {
     "mib": " of MiB without unit or quotes, such as 3072 for 3 GiB",
     "seconds": " of seconds without unit or quotes",
 }
-# The configuration namespaces that this program does not read. The Kubernetes provider and Pulumi's engine read these
-# namespaces.
+# The namespaces of configuration keys that the Kubernetes provider or Pulumi's engine reads.
 PROVIDERS = ("kubernetes", "pulumi")
 _LONGEST_VALUE = 60
 _MOST_NAMES = 16
@@ -56,9 +56,9 @@ def from_validation(error: ValidationError, model: type[BaseModel], but: Collect
 
 
 def keys_without_value(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Yields the keys without a value.
+    """Yields the keys that have no value.
 
-    Pydantic would use the default for such a key, and Pulumi's engine uses an empty text.
+    For such a key, pydantic would use the default, and Pulumi's engine passes on an empty text.
     """
     if isinstance(value, Mapping):
         for name, item in value.items():
@@ -94,7 +94,7 @@ def dotted(*path: str | int) -> str:
 
 
 def nearest(name: str, known: Iterable[str], where: str) -> str:
-    """Returns a proposal to replace `name`: the closest known name, or the known names if none is close."""
+    """Returns a proposal for a wrong name: the closest known name, or the known names if no name is close."""
     names = sorted(_printable(one) for one in known)
     close = difflib.get_close_matches(name, names, n=1)
     if close:
@@ -105,7 +105,7 @@ def nearest(name: str, known: Iterable[str], where: str) -> str:
 def known_keys(model: type[BaseModel], path: Iterable[str | int]) -> Collection[str]:
     """Returns the keys that the map at `path` may have. The result is empty if any key is allowed.
 
-    Follows the annotations of the model.
+    The result comes from the annotations of the model.
     """
     kind = kind_at(model, path)
     return kind.model_fields.keys() if is_model(kind) else ()
@@ -114,7 +114,7 @@ def known_keys(model: type[BaseModel], path: Iterable[str | int]) -> Collection[
 def kind_at(model: type[BaseModel], path: Iterable[str | int]) -> Any:
     kind: Any = model
     for part in path:
-        # a map has this kind of values, and a list has this kind of items
+        # for a map, the kind of its values; for a list, the kind of its items
         kind = _plain(kind.model_fields[str(part)].annotation if is_model(kind) else typing.get_args(kind)[-1])
     return kind
 

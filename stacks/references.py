@@ -1,6 +1,6 @@
 """Checks the keys that refer to other keys.
 
-The check uses the raw configuration, so that an error in another key hides none of these errors.
+The check uses the raw configuration. So an error in another key does not hide these errors.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,8 +16,8 @@ from tenancy.quantity import QuantityError, whole
 _MOST_FLAVOR_LABELS = 8
 # The maximum number of unknown names that get a proposal. Comparing thousands of names would take minutes.
 _MOST_COMPARED = 100
-# The path of a name, and the map that must have this name as a key. `*` matches any key. For `*@`, the key itself is
-# the name.
+# The path of a key with a name, and the map that must have this name as a key. `*` matches any key. For `*@`, the key
+# itself is the name.
 _REFERENCES = (
     ("residents.*.tenant", "tenants"),
     ("residents.*.pool", "pools"),
@@ -40,14 +40,14 @@ _REFERENCES = (
     ("memory_pools.*.disposable.*.priority", "priorities"),
 )
 
-# The parts that need another part. The Spec of a part may have more such needs in `needs`.
+# The parts that need another part. In addition, the Spec of a part may have such needs in `needs`.
 _NEEDS = (
     ("on_demand", "gate", "nobody would let the on-demand tenants in"),
     ("memory_pools", "admission", "nobody would keep others from the classes of the memory pools"),
 )
 
-# The parts that need another part if gpumem is an extended resource. This holds for every stack without
-# scheduler.placement dra.
+# The parts that need another part if gpumem is an extended resource. gpumem is an extended resource in every stack
+# without scheduler.placement dra.
 _NEEDS_OF_GPUMEM = (
     ("residents", "reconcile", "nobody would advertise what the residents ask for"),
     ("scheduler", "reconcile", "no node would advertise what the scheduler places"),
@@ -57,7 +57,7 @@ _NEEDS_OF_GPUMEM = (
 
 
 def problems(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> list[str]:
-    """Returns one error message for each error. `specs` has the Spec of each part."""
+    """Returns an error message for each problem. `specs` has the Spec of each part."""
     return [
         *_dangling(raw),
         *_lacking(raw, specs),
@@ -107,7 +107,7 @@ def _walk(value: Any, pattern: list[str], path: tuple[str, ...]) -> Iterator[tup
 
 
 def _dangling(raw: Mapping[str, Any]) -> Iterator[str]:
-    # The check of the settings itself requires the other targets.
+    # Other missing parts are found by the check of the settings.
     missing = {"tenants", "priorities"} - raw.keys()
     lines = count()
     for pattern, target in _REFERENCES:
@@ -165,7 +165,7 @@ def _without_caps(raw: Mapping[str, Any]) -> Iterator[str]:
         if _claims_seats(raw):
             yield f"{key(*path)}: where seats are claimed (scheduler.placement dra) no container has gpumem; remove it"
             continue
-        if not raw.get("scheduler"):  # the scheduler itself needs admission and the exporter
+        if not raw.get("scheduler"):  # the scheduler in turn needs admission and the exporter
             yield (
                 f"{key('scheduler')}: is missing though {dotted(*path)} is driver: nobody would choose the devices "
                 "that a container is held to its budget on"
@@ -173,9 +173,9 @@ def _without_caps(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _beside_claims(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Reports workloads that do not fit a stack with claims.
+    """Reports workloads that are not possible with claims.
 
-    NVIDIA's DRA driver gives a whole device to a pod that claims no amount of memory. A claim on a seat is always for
+    NVIDIA's DRA driver gives a whole device to a pod that claims no amount of memory. A pod's claim on a seat is for
     one device.
     """
     if not _claims_seats(raw):
@@ -197,7 +197,7 @@ def _beside_claims(raw: Mapping[str, Any]) -> Iterator[str]:
 def _overlapping(raw: Mapping[str, Any], part: str) -> Iterator[str]:
     """Reports two pools that may match the same node.
 
-    Two pools are distinct only if both select the same label with different values.
+    No node can match two pools if the pools select one label with different values.
     """
     whole = _whole_pools(raw) if part == "pools" else set()
     selectors = [
@@ -226,7 +226,10 @@ def _shared_wrongly(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unplaced(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Reports nodes with several devices in a stack without our scheduler. A budget must fit one device."""
+    """Reports nodes with several devices in a stack without our scheduler.
+
+    A budget must fit a single device, and only our scheduler checks this.
+    """
     if raw.get("scheduler"):
         return
     users = {pool for part in ("residents", "on_demand", "unbudgeted") for _, pool in matches(raw, f"{part}.*.pool")}
@@ -253,8 +256,8 @@ def _over_labelled(raw: Mapping[str, Any]) -> Iterator[str]:
 def _in_two_pools(raw: Mapping[str, Any]) -> Iterator[str]:
     """Reports a tenant with workloads in several pools.
 
-    A ResourceQuota does not distinguish pools, so the tenant could use one pool's promise in another pool. With claims,
-    each seat is counted separately.
+    A ResourceQuota does not distinguish pools, so the tenant could use one pool's promise in another pool. This does
+    not concern seats with claims, because claims are counted for each seat.
     """
     if _claims_seats(raw):
         return
@@ -316,8 +319,8 @@ def _uncounted(raw: Mapping[str, Any]) -> Iterator[str]:
 def _borrowed_from_nobody(raw: Mapping[str, Any]) -> Iterator[str]:
     """Reports a queue with too high a borrowing limit for gpumem.
 
-    The limit is the amount that the other queues of its cohort lend and the cohorts above have. Other resources may be
-    borrowed from queues that other stacks have in the cohort.
+    At most, a queue can borrow what the other queues of its cohort lend and the cohorts above have. A queue may borrow
+    more of other resources, from queues that other stacks have in the cohort.
     """
     queues, cohorts = at(raw, "queues.cluster_queues"), at(raw, "queues.cohorts")
     roots = {name: _root(cohorts, queue.get("cohort")) for name, queue in queues.items() if isinstance(queue, Mapping)}
@@ -337,7 +340,10 @@ def _borrowed_from_nobody(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _root(cohorts: Mapping[str, Any], cohort: object) -> object:
-    """Returns the cohort at the top of the tree. A circle of cohorts has no top, and Kueue itself reports it."""
+    """Returns the cohort at the top of the tree.
+
+    If the cohorts form a circle, there is no top, and Kueue reports an error.
+    """
     seen: list[object] = []
     while isinstance(cohort, str) and cohort not in seen:
         seen.append(cohort)

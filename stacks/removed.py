@@ -1,6 +1,6 @@
 """Lists the keys that only earlier versions read, and the replacement for each key.
 
-Each key is written as its part and the last name of its path.
+A key is written as its part and the last name of its path.
 """
 
 VERSION = "0.2.0"

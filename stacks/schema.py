@@ -1,7 +1,7 @@
 """Makes the JSON schemas of a stack file and of the files that it names, from the models of the settings.
 
-Editors use the schemas to complete and check these files. The schemas use Draft 7, which the YAML language server
-reads. The schemas do not check references and relations between keys. The check of the settings refuses such errors.
+Editors use the schemas to complete and check these files. The schemas are written in Draft 7, which the YAML language
+server reads. The schemas do not check references and relations between keys, but the check of the settings does.
 """
 
 import json
@@ -69,7 +69,7 @@ def parts_file_schema() -> dict[str, Any]:
 
 
 def _spellings(name: str) -> list[dict[str, Any]]:
-    """Returns the two spellings of a key: with the project's name, and without it.
+    """Returns the two spellings of a key, with the project's name and without it.
 
     Pulumi's engine does not distinguish the two spellings.
     """
@@ -79,7 +79,7 @@ def _spellings(name: str) -> list[dict[str, Any]]:
 def _once(name: str, *, required: bool = False) -> dict[str, Any]:
     """Returns a schema that allows a key in one spelling only.
 
-    A required key may be missing in a stack file that names further files, because such a file may have the key.
+    If the stack file names further files, one of these files may have a required key.
     """
     at_most = {"not": {"allOf": _spellings(name)}}
     if not required:
@@ -105,7 +105,7 @@ def _json(schema: dict[str, Any]) -> str:
 def _tidied(node: Any) -> Any:
     """Returns pydantic's schema without its generated titles and nulls.
 
-    In the result, a map refuses names that do not have the form of its keys.
+    In the result, maps have a rule for the form of their keys.
     """
     if isinstance(node, list):
         return [_tidied(item) for item in node]

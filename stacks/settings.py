@@ -1,7 +1,7 @@
 """Defines the settings of a stack, and checks their types and values. `stackfile.py` and `parts.py` read the files.
 
 This module checks shapes and references. The check reports all errors at once, each with the path of its key. The
-policy pack checks the sums, the placement, and everything that concerns several resources.
+policy pack checks sums, placement, and everything that concerns several resources.
 """
 
 import json
@@ -124,7 +124,7 @@ class StackSettings(Spec):
         return (own or self.mode) is Mode.ENFORCE
 
     def acting(self, agent: Acting) -> Acting:
-        """Returns the agent's Spec. An agent in the mode observe is not armed."""
+        """Returns the agent's Spec. If the agent is in the mode observe, `armed` is False in the result."""
         return agent.model_copy(update={"armed": agent.armed and self.enforces(agent)})
 
     @property
@@ -177,7 +177,7 @@ class StackSettings(Spec):
     def ledger(self) -> Ledger:
         """Returns the ledger of these settings, sorted by name.
 
-        Pulumi's engine passes the maps of a configuration in another order.
+        The ledger is sorted, because Pulumi's engine changes the order of maps in a configuration.
         """
         queues = self.queues
         return Ledger(
@@ -222,7 +222,7 @@ def _exempt(admission: AdmissionSpec | None, cluster: ClusterSpec) -> tuple[str,
 
 
 def _terms(settings: StackSettings, admission: AdmissionSpec) -> AdmissionTerms:
-    """Returns the terms of admission for the admission policies and for the policy pack."""
+    """Returns the facts by which the admission policies and the policy pack judge pods."""
     tenants = {admission.gpu_priority: set[str](), **tenants_by_priority(settings.memory_pools)}
     for tenant, priority in admission.tenant_priorities.items():
         tenants.setdefault(priority, set()).add(tenant)
@@ -257,7 +257,7 @@ def _entries(kind: type[_Entry], specs: Mapping[str, Spec]) -> tuple[_Entry, ...
 def _quotas(queues: QueuesSpec) -> tuple[QueueQuota, ...]:
     """Returns the quotas of queues and cohorts for resources of the pools.
 
-    Quotas for CPU and host memory are left to Kueue.
+    The ledger has no quotas for CPU and host memory, because only Kueue counts these resources.
     """
     holders = [(name, False, queue.quotas) for name, queue in sorted(queues.cluster_queues.items())]
     holders += [(name, True, cohort.quotas) for name, cohort in sorted(queues.cohorts.items())]
@@ -282,8 +282,8 @@ def _quotas(queues: QueuesSpec) -> tuple[QueueQuota, ...]:
 def load() -> StackSettings:
     """Returns the settings of the running stack, as Pulumi's engine has read them.
 
-    Raises ConfigError if the settings have errors or the stack file has other values. The chart and the reviewers of a
-    change read the stack file.
+    Raises ConfigError for errors, and for values that differ from the stack file. Values must not differ, because the
+    chart and the reviewers of a change read the stack file.
     """
     given = pulumi.runtime.config.get_config_env()
     own = {key: name for key in given if (name := stackfile.own_name(key)) is not None}
@@ -346,8 +346,8 @@ def parse(
 ) -> StackSettings:
     """Returns the settings in JSON-like data with keys without the project's name. Raises ConfigError with all errors.
 
-    `found` are errors that were found while reading the files, and `foreign` are keys of other programs. `placed` adds
-    the name of the file to an error message. An empty optional part counts as missing, because Pulumi's engine gives
+    `found` are error messages about the files, and `foreign` are keys of other programs. `placed` adds the name of the
+    file to an error message about a key. An empty optional part counts as missing, because Pulumi's engine gives
     missing keys the default {}.
     """
     given = {name: value for name, value in raw.items() if value != {} or name not in StackSettings.model_fields}
@@ -359,7 +359,7 @@ def parse(
     except ValidationError as error:
         lines += problems.from_validation(error, StackSettings, but=empty)
     lines += [*references.problems(given, specs()), *taken_names.problems(given)]
-    if lines:  # the policy pack judges the whole graph, and so it checks the sums
+    if lines:  # the policy pack checks the sums, because it judges the whole graph
         more = len(lines) - _MOST_LINES
         raise ConfigError("\n".join([placed(line) for line in lines[:_MOST_LINES]] + [f"and {more} more"] * (more > 0)))
     return settings
@@ -390,8 +390,8 @@ def _parsed(values: Mapping[str, Any], path: Path, *, foreign: Iterable[str]) ->
 
 
 def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values without the defaults that Pulumi's engine adds for missing keys (Pulumi.yaml): empty values,
-    and the mode.
+    """Returns the values without those that Pulumi's engine adds for missing keys (Pulumi.yaml): empty values, and the
+    mode.
     """
     default = StackSettings.model_fields["mode"].default
     return {n: value for n, value in values.items() if value not in ({}, []) and (n, value) != ("mode", default)}
@@ -400,7 +400,7 @@ def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
 def _refuse_encrypted(names: Iterable[str]) -> None:
     """Raises ConfigError for encrypted keys.
 
-    The check comes before all others, because the message of another error would show the value.
+    The check comes before all others, because other error messages would show the value.
     """
     found = [f"{problems.key(name)}: is encrypted, but nothing here is secret; write it plainly" for name in names]
     if found:
@@ -413,4 +413,4 @@ def _from_json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        return text  # the value is a scalar, and the model refuses a wrong type
+        return text  # a scalar stays text, and the model refuses it if the type is wrong

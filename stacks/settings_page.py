@@ -69,14 +69,14 @@ def _settings(
 def _resolved(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a node, merged with the definition to which it refers.
 
-    The keys of the node overrule the keys of the definition.
+    If the definition has the same key, the node's own key wins.
     """
     name = node.get("$ref", "").rpartition("/")[2]
     return {**definitions[name], **node} if name else dict(node)
 
 
 def _has_keys(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
-    """Returns True if the values of a map, or the items of a list, have settings of their own."""
+    """Returns True if the values of a map, or the items of a list, are settings with keys of their own."""
     found = _resolved(node, definitions)
     return "properties" in found or isinstance(found.get("additionalProperties"), dict)
 
@@ -133,7 +133,7 @@ def _row(found: Setting) -> str:
 def render_project(written: str) -> str:
     """Returns the text of Pulumi.yaml.
 
-    The text before `config:` is written by hand, and the keys of the settings follow.
+    The text before `config:` is written by hand, and the rest is made from the settings.
     """
     head, key, _ = written.partition("\nconfig:\n")
     parts = [_entry(name, str(field.description)) for name, field in StackSettings.model_fields.items()]

@@ -1,8 +1,8 @@
 """Reads `Pulumi.<stack>.yaml` and the files of parts that it names, without Pulumi's engine.
 
-Different YAML readers read some values differently: octal numbers, dates, or a key that is present twice. Values with
-several meanings are refused. The chart and the reviewers read this file, while the program gets the values that the
-engine has read.
+Different YAML readers read some values differently: octal numbers, dates, or a key that is present twice. Values that
+YAML readers read differently are refused. The chart and the reviewers of a change read this file, but the program gets
+the values that the engine has read.
 """
 
 import json
@@ -24,7 +24,8 @@ PULUMI_KEYS = {
     "environment": "A key of Pulumi: environments of Pulumi ESC, for keys of other projects.",
 }
 # The engine passes the configuration in the environment variable PULUMI_CONFIG. Linux allows 128 KiB for one variable
-# (MAX_ARG_STRLEN in include/uapi/linux/binfmts.h). The rest of the 128 KiB is for keys that Pulumi.yaml adds.
+# (MAX_ARG_STRLEN in include/uapi/linux/binfmts.h). Pulumi.yaml adds further keys, so the limit for the stack file is
+# below 128 KiB.
 MOST_BYTES = 126 * 1024
 _CONFIG = "config"
 _NULL, _BOOL, _INT, _FLOAT, _STR, _MERGE, _MAP, _SEQ = (
@@ -51,8 +52,8 @@ class StackFileError(ValueError):
 class Contents:
     """The contents of a file, as JSON-like data.
 
-    `values` has the project's keys without the project's name. `foreign` has the keys of other programs, with their
-    values if they are text.
+    `values` has the values of the project's keys. The keys are without the project's name. `foreign` has the keys of
+    other programs. Values that are not text are left out.
     """
 
     file: Path
@@ -74,7 +75,7 @@ class _Loader(yaml.SafeLoader):
         names: set[str] = set()
         for key, _ in node.value:
             if key.tag == _INT:
-                key.tag = _STR  # Pulumi's engine reads such a key as text too
+                key.tag = _STR  # Pulumi's engine reads such a key as text
             name = key.value if isinstance(key, yaml.ScalarNode) else "a map or a list"
             if key.tag not in (_STR, _MERGE):
                 raise _refused(key, f"{name or 'nothing'} is not a text in YAML; quote it")
@@ -132,7 +133,7 @@ def read_either(path: Path) -> Contents:
 def own_name(key: str) -> str | None:
     """Returns the name of one of the project's keys, as Pulumi's engine reads it.
 
-    A key without a namespace belongs to the project. Returns None for a key of another program.
+    A key without a namespace belongs to the project. Returns None for a key that belongs to another program.
     """
     namespace, _, name = key.rpartition(":")
     return name if namespace in ("", PROJECT) and key != f":{name}" else None
@@ -144,9 +145,7 @@ def encrypted(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def too_large(raw: Mapping[str, Any]) -> str | None:
-    """Returns a sentence if the configuration in the stack file is too large for Pulumi's engine to pass on,
-    or None.
-    """
+    """Returns an error message if Pulumi's engine cannot pass on such a large configuration, or None."""
     size = len(_json({f"{PROJECT}:{name}": _json(value) for name, value in raw.items()}).encode(errors="replace"))
     if size <= MOST_BYTES:
         return None

@@ -84,7 +84,7 @@ def _trusted_groups(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _exempt(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Reports namespaces that cannot be exempt. The list may name kube-system, which is always exempt."""
+    """Reports namespaces that cannot be exempt. kube-system is allowed in the list, because it is always exempt."""
     taken = dict.fromkeys(_KUBERNETES_NAMESPACES, "is Kubernetes' own") | {
         "default": "is where whatever names no namespace ends, and would be exempt with it",
         _system(raw): "is the agents'",
@@ -108,7 +108,7 @@ def _device_classes(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _exempt_priorities(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Reports an exempt PriorityClass that the stack also gives to other pods."""
+    """Reports a PriorityClass for exempt pods that the stack also gives to other pods."""
     users = [match for pattern in _PRIORITIES for match in matches(raw, pattern)]
     used = {priority: dotted(*path) for path, priority in users if isinstance(priority, str)}
     for where, name in _admission_names(raw, "exempt_priorities"):
@@ -119,7 +119,7 @@ def _exempt_priorities(raw: Mapping[str, Any]) -> Iterator[str]:
 def _workloads(raw: Mapping[str, Any]) -> Iterator[str]:
     """Reports a workload with more than one entry.
 
-    A workload has at most one entry for GPU memory, and at most one for host memory.
+    A workload may have one entry for GPU memory and one entry for host memory.
     """
     device_users = ("residents.*", "on_demand.*", "unbudgeted.*")
     host_memory_users = ("memory_pools.*.workloads.*", "memory_pools.*.disposable.*")

@@ -74,7 +74,7 @@ def is_the_plugins(resource: str) -> bool:
 def shows_device(resource: str, names: Names) -> bool:
     """Returns True if a limit on the resource gives the container access to a device.
 
-    For gpumem, our annotation gives this access. For other resources, the device plugin gives it.
+    For gpumem, our annotation gives this access. For other resources, the device plugin gives the access.
     """
     return resource == names.gpumem or is_the_plugins(resource)
 

@@ -34,9 +34,9 @@ class Changes:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of the comparison.
+    """The result of the comparison with the cluster.
 
-    `problems` are reasons to refuse a rollout, and `notes` are information for the operator.
+    `problems` are the reasons to refuse the rollout, and `notes` are information for the operator.
     """
 
     problems: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ Object = Mapping[str, Any]
 
 _OF_A_CLASS = ("value", "preemptionPolicy")
 _INSTALLED = "deployed"  # The status of a release that Helm has installed.
-# The kinds of objects with names from the stack file, and the keys that have these names.
+# For each kind of object that the operator names: the keys under which the names are written.
 _NAMED_BY = {
     "ClusterQueue": ("queues", "cluster_queues"),
     "LocalQueue": ("queues", "local_queues"),
@@ -140,7 +140,7 @@ def _of_labels(planned: Planned, found: Object, labels: Mapping[str, str]) -> It
 
 
 def _different(wanted: Object, found: Object) -> str:
-    """Returns the fields of the cluster's PriorityClass that differ from the wanted values."""
+    """Returns the differing fields of a PriorityClass, with the values in the cluster."""
     defaults = {"value": 0, "preemptionPolicy": "PreemptLowerPriority"}
     there = {field: found.get(field, defaults[field]) for field in _OF_A_CLASS}
     return " and ".join(f"{field} {value}" for field, value in there.items() if value != wanted.get(field))

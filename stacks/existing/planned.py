@@ -13,7 +13,7 @@ RELEASE_TYPE = "kubernetes:helm.sh/v3:Release"
 
 @dataclass(frozen=True, order=True)
 class Identity:
-    """The identity of an object in Kubernetes. `namespace` is empty for an object of the whole cluster."""
+    """The identity of an object in Kubernetes. `namespace` is empty for a cluster-scoped object."""
 
     kind: str
     namespace: str
@@ -28,8 +28,8 @@ class Identity:
 class Planned:
     """An object that a run would create.
 
-    With `is_patch`, the run would only patch the object, which belongs to another owner. `before` has the fields that
-    the last run patched.
+    With `is_patch`, the run would only patch the object, which another owner created. `before` has the fields that the
+    last run patched.
     """
 
     identity: Identity

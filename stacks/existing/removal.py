@@ -24,7 +24,7 @@ class Home:
     """A namespace of the stack.
 
     `is_explicit` is True if the stack file has `delete: true` for the tenant. `is_old` is True if an earlier release
-    wrote the state, so that the namespace has no protection against deletion.
+    wrote the state. Pulumi then does not protect the namespace from deletion.
     """
 
     name: str
@@ -47,9 +47,9 @@ class Contents:
 class Removal:
     """The namespaces that a run deletes, with their contents.
 
-    `kept` are namespaces that stay. `patched` are namespaces of other owners that lose the stack's labels. `waiting`
-    are the Workloads (as namespace/name) of queues that the run deletes. `asking` are pods that request `resource`,
-    which no node will offer any more.
+    `kept` are namespaces that stay. `patched` are namespaces of other owners, which lose the stack's labels. `waiting`
+    are the Workloads (as namespace/name) of queues that the run deletes. `asking` are pods that request `resource`.
+    After the removal, no node offers this resource.
     """
 
     gone: Mapping[Home, Contents]
@@ -94,7 +94,7 @@ class Removal:
 
 
 def home(manifest: Mapping[str, Any]) -> Home:
-    """Returns the namespace that the manifest in the state describes."""
+    """Returns the namespace that a manifest in the state describes."""
     metadata = manifest["metadata"]
     is_marked = names.STACK in (metadata.get("annotations") or {})
     is_a_tenants = (metadata.get("labels") or {}).get(names.LABEL_COMPONENT) == "tenant"
@@ -104,7 +104,7 @@ def home(manifest: Mapping[str, Any]) -> Home:
 def of_state(deployment: Mapping[str, Any], reader: Reader) -> Removal:
     """Returns the removal of a whole stack.
 
-    `deployment` is the output of `pulumi stack export`. Raises the errors of the reader.
+    `deployment` is the data that `pulumi stack export` prints. Raises the errors of the reader.
     """
     resources = deployment["deployment"].get("resources") or []
     declared = [each for each in resources if each["type"] == NAMESPACE_TYPE and not each.get("delete")]

@@ -1,7 +1,7 @@
 """Suppresses the SDK's debug messages, which only `--debug` shows.
 
-The SDK sends at least four debug messages for each resource and waits for each response. Waiting for the responses took
-half of the program's time with 1,000 tenants (docs/choosing/benchmarks.md). The engine drops these messages unless it
+The SDK sends at least four debug messages for each resource and waits for each response. With 1,000 tenants, the
+waiting took half of the program's time (docs/choosing/benchmarks.md). Pulumi's engine drops debug messages unless it
 was started with --debug. The program cannot find out how the engine was started.
 """
 

@@ -1,6 +1,6 @@
 """Reads the events of a preview, which Pulumi's engine writes as lines of text.
 
-Each line has one JSON object (sdk/go/common/apitype/events.go).
+Each line of the output has one JSON object (sdk/go/common/apitype/events.go).
 """
 
 import json
@@ -24,7 +24,7 @@ class Op(StrEnum):
     SAME = "same"
 
 
-# A replacement has several steps for one resource. An unknown step of a later version of Pulumi counts as an update.
+# Pulumi replaces a resource in several steps. An unknown step of a later version of Pulumi counts as an update.
 _OPS = {
     **dict.fromkeys(("replace", "create-replacement", "import-replacement", "read-replacement"), Op.REPLACE),
     **dict.fromkeys(("delete", "delete-replaced"), Op.DELETE),
@@ -43,8 +43,8 @@ class Resource:
     """A resource of the preview.
 
     `parent` is a URN, or "" for the stack itself. `properties` are the changed properties. `inputs` are the inputs that
-    the program declares, and `before` are the inputs of the last run. With `retained`, the resource stays in the
-    cluster when Pulumi removes it from the state.
+    the program declares, and `before` are the inputs of the last run. A resource that is `retained` stays in the
+    cluster when Pulumi deletes it.
     """
 
     urn: str
@@ -95,8 +95,8 @@ class PolicyEvent:
 class Events:
     """The events that were read so far.
 
-    `judged` has each enforced stack policy that saw the whole graph, with the name of its pack. `strays` are lines
-    without an event.
+    `judged` has the enforced stack policies that saw the whole graph, each with its pack. `strays` are lines without an
+    event.
     """
 
     resources: dict[str, Resource] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Events:
             self.strays.append(line.rstrip("\n"))
 
     def _add(self, event: Mapping[str, Any]) -> None:
-        event["sequence"]  # every event has this key
+        event["sequence"]  # raises KeyError for a line without this key, which every event has
         match event:
             case {"resourcePreEvent": {"metadata": step}}:
                 self._step(step)

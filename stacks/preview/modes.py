@@ -20,7 +20,7 @@ _ALONE = ("MutatingAdmissionPolicyBinding", "ResourceQuota", "DaemonSet")  # the
 def changed_modes(resources: Iterable[Resource]) -> list[str]:
     """Returns one message for each kind of change, with the names of the objects.
 
-    Returns no message for a new stack, in which every part begins to act.
+    Returns an empty list for a new stack, in which every part begins to act.
     """
     known = [*resources]
     if not any(each.op in (Op.SAME, Op.UPDATE) and not each.is_stack for each in known):

@@ -7,8 +7,8 @@ from tenancy.fit.smallest_change import Change, SmallestChange
 from tenancy.ledger import Ledger
 
 _MOST_LISTED = 3
-# Limits of the search, so that the operator soon sees the refusal. `_WORK` is the number of steps for all pools.
-# `_MOST_PODS` and `_MOST_DEVICES` are limits for each pool.
+# These limits keep the search short, so that the operator soon sees the refusal. `_WORK` is the number of steps for all
+# pools. `_MOST_PODS` and `_MOST_DEVICES` are limits for each pool.
 _WORK = 100_000
 _MOST_PODS, _MOST_DEVICES = 40, 64
 

@@ -12,11 +12,12 @@ from stacks.preview.events import Events, Op, PolicyEvent, Resource
 from stacks.preview.modes import changed_modes
 from tenancy.names import POLICY, POLICY_PACK
 
-_INTERRUPTED = 128 + signal.SIGINT  # The exit code that a shell reports.
+_INTERRUPTED = 128 + signal.SIGINT  # The exit code that a shell reports after Ctrl-C.
 _SIGNS = {Op.CREATE: "+", Op.UPDATE: "~", Op.REPLACE: "+-", Op.DELETE: "-", Op.IMPORT: "="}
 _ORDER = (Op.CREATE, Op.IMPORT, Op.UPDATE, Op.REPLACE, Op.DELETE)
 _ALWAYS_LISTED = (Op.REPLACE, Op.DELETE)
-_COUNTED = (Op.SAME, Op.CREATE, Op.IMPORT)  # The report counts resources with these changes, and does not name them.
+# The report gives the number of resources with these changes, but not their names.
+_COUNTED = (Op.SAME, Op.CREATE, Op.IMPORT)
 _MOST_UPDATES = 8  # The maximum number of updates that the report lists for one component.
 _MOST_PROPERTIES = 3
 _LABEL_COLUMNS = 44
@@ -31,7 +32,7 @@ _COLOURS = {Op.CREATE: _GREEN, Op.IMPORT: _GREEN, Op.UPDATE: _YELLOW, Op.REPLACE
 class Run:
     """The outcome of a preview of `stack`.
 
-    `code` is the exit code of Pulumi in the form that a shell reports. With `displayed`, Pulumi itself has shown the
+    `code` is Pulumi's exit code in the form that a shell reports. With `displayed`, Pulumi itself has shown the
     changes, every remark and its stderr on the terminal.
     """
 
@@ -65,8 +66,8 @@ class Run:
     def exit_code(self) -> int:
         """Returns Pulumi's exit code.
 
-        Returns another code if Pulumi ended with 0 but did not complete the preview, or if the stack is refused or not
-        judged.
+        If Pulumi ended with 0 and the preview was interrupted, returns 130. If such a preview is incomplete, refused,
+        not judged or has an error, returns 1.
         """
         if self.code:
             return self.code
@@ -79,9 +80,9 @@ class Run:
 def report(run: Run, chart: str, *, colour: bool, remedies: Iterable[str] = (), observed: str = "") -> str:
     """Returns the report.
 
-    The verdict and its reasons are the last block. After Ctrl-C, the report has only this block. After a refusal, the
-    report lists the remedies. `observed` is the message about the parts that only observe, and is printed next to the
-    verdict.
+    The last block of the report has the verdict and its reasons. After Ctrl-C, the report has no other block than the
+    verdict. After a refusal, the report lists the remedies. `observed` is the message about the parts that only
+    observe, and is printed next to the verdict.
     """
     paint = _Paint(colour)
     below = remedies if run.refusals and not run.interrupted else ()
@@ -208,7 +209,7 @@ def _verdict(run: Run, paint: _Paint) -> Iterator[str]:
     if not run.exit_code:
         yield paint(f"✅ {POLICY_PACK} accepts {run.stack} {time}", _BOLD_GREEN)
         return
-    if run.interrupted:  # such errors only show how the interruption ended the program and its plugins
+    if run.interrupted:  # after an interruption, errors only report that the program and its plugins were ended
         yield paint(f"❌ the preview of {run.stack} was interrupted {time}", _BOLD_RED)
         return
     reasons = list(_reasons(run))
@@ -220,7 +221,7 @@ def _verdict(run: Run, paint: _Paint) -> Iterator[str]:
 
 
 def _reasons(run: Run) -> Iterator[str]:
-    """Yields the reasons why a preview failed, other than a refusal by a policy."""
+    """Yields the reasons why a preview failed, except refusals by a policy."""
     for message in run.events.diagnostics:
         if message.severity in _REASONS and message.text != _HOLLOW:
             yield message.text

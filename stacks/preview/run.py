@@ -16,7 +16,7 @@ from stacks.preview import debug
 from stacks.preview.events import Events, read
 from stacks.preview.report import Run
 
-# If ARGS has one of these flags, the operator wants Pulumi's own display.
+# With one of these flags in ARGS, the operator asks for Pulumi's own display.
 _DISPLAYS = frozenset({"--diff", "--json", "-j", "--debug", "-d", "--urns", "--help", "-h"})
 
 
@@ -74,10 +74,10 @@ def _run(
 ) -> Run:
     """Runs a command until it ends.
 
-    With `follow`, the command has no input, and `follow` reads its output. Without `follow`, the command uses the
-    terminal. A signal does not end this process. On the first signal, Pulumi cancels the command and cleans up. On the
-    second signal, Pulumi stops at once. Ctrl-C on the terminal reaches this process and Pulumi. SIGTERM reaches only
-    this process, which passes the signal on.
+    With `follow`, the command has no input, and `follow` reads its output. Without `follow`, the command reads and
+    writes the terminal. A signal does not end this process. On the first signal, Pulumi cancels the command and cleans
+    up. On the second signal, Pulumi stops at once. Ctrl-C on the terminal reaches this process and Pulumi. SIGTERM
+    reaches only this process, which then sends SIGTERM to Pulumi.
     """
     began = time.monotonic()
     received: list[int] = []

@@ -165,9 +165,9 @@ class State(NamedTuple):
 
     `room` has the free MiB of each device with a change, and `pods` has the pods of each device with a change. `forced`
     has the devices of each new pod that is already placed. Other pods may have to free memory there. `puts` is the
-    number of these steps. `moved` has the new device of each moved pod, or None for a pod that is stopped. `settled`
-    has the devices on which lowering seats must free the missing memory. `settled` is None while the search still
-    places new pods.
+    number of steps in which new pods were placed. `moved` has the new device of each moved pod, or None for a pod that
+    is stopped. `settled` has the devices on which lowering seats must free the missing memory. `settled` is None while
+    the search still places new pods.
     """
 
     layout: Layout

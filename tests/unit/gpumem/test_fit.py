@@ -181,7 +181,7 @@ def test_pods_of_two_devices_are_proposed_as_such(pair: StackFile) -> None:
 def test_three_pods_of_two_devices_do_not_fit_two_nodes_of_three(pair: StackFile) -> None:
     """Before the fix, fit wrote three pods of two devices as six replicas of one device, which fit.
 
-    The next run of fit then ignored that both devices of a pod must be on one node.
+    Before the fix, the next run of fit ignored that both devices of a pod must be on one node.
     """
     found = pair.with_patch(fit(pair.ledger, None, Wanted(mib=20000, count=2, replicas=3), "spare", None))
     assert not found.fits

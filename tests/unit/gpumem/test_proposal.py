@@ -1,6 +1,6 @@
 """Tests the budgets that are proposed from a history, and their risk.
 
-One test compares the risk with later weeks of the same history.
+One test compares the risk with the following weeks of the same history.
 """
 
 import pytest
@@ -101,8 +101,8 @@ def test_a_peak_on_a_full_device_is_no_reason_to_lower() -> None:
     assert of([*hourly(*[1000.0] * 9), below]).verdict is Verdict.LOWER
 
 
-# The only kind of history in which the risk is higher than promised. As docs/reference/gpumem.md explains, no history
-# can show an upgrade.
+# The only kind of history with a higher risk than promised. No history can show an upgrade that comes later
+# (docs/reference/gpumem.md).
 _UNFORESEEN = "step after an upgrade"
 
 

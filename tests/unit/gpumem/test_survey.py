@@ -1,4 +1,7 @@
-"""Tests that the survey names the verb and the resource if a cluster cannot be read. A missing part becomes a gap."""
+"""Tests that the survey names the verb and the resource if a cluster cannot be read.
+
+A part that the user may not read is reported as unknown.
+"""
 
 from dataclasses import dataclass
 

@@ -15,7 +15,8 @@ from tests.support.given import environment, rights
 from tests.support.graphs import judge
 from tests.support.prod import Change, Raw, declared, put, raw, refusal
 
-# The protecting policies of prod. The policies for claims are missing, because prod has no claims.
+# The policies of prod that deny requests even while a stack observes. The policies for claims on seats are left out,
+# because seats of prod make no claims.
 OF_PROD = {name for name in policy_names.GUARDS if "seat" not in name}
 
 

@@ -1,6 +1,6 @@
 """Tests that parts of a stack are read in the same way from further files as from the stack file.
 
-The files must be in the project, and each entry in one file only.
+The files must be in the project's directory, and only one file may have an entry.
 """
 
 import json
@@ -20,7 +20,8 @@ from tests.support.prod import of_the_engine as load
 def write(folder: Path, *, files: Any, out: tuple[str, ...] = ("tenants", "residents"), **texts: str) -> Path:
     """Writes the stack file of prod without the parts `out` and with the key `files`.
 
-    `texts` has the text of each further file. Its keywords are paths without .yaml, with __ in place of /.
+    `texts` has the text of each further file. The keywords are the paths of these files without .yaml, with __ in place
+    of /.
     """
     config = {name: value for name, value in raw().items() if name not in out}
     path = folder / "Pulumi.x.yaml"

@@ -113,7 +113,7 @@ def test_a_queue_tenants_jobs_go_before_the_queue_whose_quota_they_hold(prod: Gr
 def test_pods_are_judged_by_their_namespaces_level_once_that_is_labelled(prod: Graph) -> None:
     policy = prod.one("ValidatingAdmissionPolicy", "admission-gpu-tenancy-pod-security-baseline")
     assert prod.depends_on(policy, prod.one("Namespace", "immich-namespace"))
-    # the namespace of a queue tenant waits for Kueue
+    # this namespace waits for Kueue
     assert not prod.depends_on(policy, prod.one("Namespace", "team-a-namespace"))
 
 
@@ -128,7 +128,7 @@ def test_agents_wait_for_their_namespace_and_the_gate_for_its_tenants(prod: Grap
 
 
 def test_every_pod_of_the_agents_is_selected_by_one_policy_that_says_who_reaches_it(prod: Graph) -> None:
-    """The namespace's NetworkPolicy selects a new pod until the agent's own NetworkPolicy exists."""
+    """A new pod is always selected by a NetworkPolicy: by the namespace's, until the agent's own exists."""
     by_namespace: dict[str, tuple[set[str], set[str]]] = {}
     for found in prod.all("NetworkPolicy"):
         selector = found.inputs["spec"]["podSelector"]
@@ -162,7 +162,7 @@ def test_without_the_extender_a_seats_container_asks_the_device_plugin_for_a_tur
     assert stanza["resources"] == {"limits": budget, "requests": budget}
 
 
-# The components that are missing in a stack without each part.
+# The components that a stack lacks without each part.
 GONE = {
     "tenants": {"Tenant", "Gate", "Queues", "LocalQueues", "Memory", "Guard"},
     "priorities": {"Priorities", "Admission", "Scheduler", "Memory", "Guard"},

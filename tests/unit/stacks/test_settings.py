@@ -118,7 +118,7 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
     ("kueue version", "0.19.1", f"{BYPASSED} (got '0.19.1')"),
     ("kueue version", "latest", "must be a version such as 0.19.2 (got 'latest')"),
 ]
-# In these cases, the error message is about another key than the wrong one.
+# In these cases, a wrong value of one key causes an error message about another key.
 OTHER_KEYS: list[tuple[str, object, str]] = [
     (
         "queues flavors gpu-any tolerations",

@@ -34,7 +34,7 @@ def in_nano(amount: Fraction) -> Fraction:
     return Fraction(math.copysign(1, amount)) * math.ceil(abs(amount) * 10**9) / 10**9
 
 
-# A comparison with Kubernetes' own code found these cases (test_against_kubernetes.py).
+# These cases were found by a comparison with Kubernetes' own code (test_against_kubernetes.py).
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -47,7 +47,7 @@ def proposed(cluster: Cluster, peaks: Mapping[Workload, Peak] | None = None) -> 
 
 
 def values(proposal: StackProposal, folder: Path) -> dict[str, Any]:
-    """Returns the settings of the written file. Checks first that the settings and the policy pack accept it."""
+    """Returns the settings of the written file. Checks first that the settings and the policy pack accept the file."""
     path = folder / "Pulumi.mine.yaml"
     path.write_text(stack_text(proposal))
     found = stackfile.read(path)

@@ -53,8 +53,8 @@ def test_without_usual_pods_the_best_fit_is_chosen() -> None:
 def by_definition(usual: list[MemoryRequest], free: list[int], cpu: int) -> float:
     """Returns the average stranded memory of the usual pods.
 
-    A pod strands the free memory of each device with too little memory for the pod. If the pod fits nowhere, it strands
-    all free memory.
+    A pod strands the free memory of each device with too little memory for the pod. If the pod fits nowhere, the pod
+    strands all free memory.
     """
     stranded = 0
     for request in usual:

@@ -1,4 +1,4 @@
-"""Tests that the search finds a placement exactly if a test of all possibilities finds one."""
+"""Tests that the search finds a placement whenever a test of all possibilities finds one."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Tests that the search lowers the fewest seats of a stack file. The test tries every budget."""
+"""Tests that the search lowers the fewest seats of a stack file. To find the fewest, the test tries every budget."""
 
 import random
 from dataclasses import replace
