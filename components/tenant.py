@@ -100,8 +100,8 @@ class ResidentSpec(Spec):
     replicas: Count = Field(default=1, description="Number of replicas. Each replica has this budget.")
     devices_per_pod: Count = Field(
         default=1,
-        description="Number of devices of each replica. They are on the same node, and the replica has its budget "
-        "on each of them.",
+        description="Number of devices of each replica. The devices are on the same node, and the replica has its "
+        "budget on each device.",
         examples=[2],
     )
 

@@ -77,10 +77,10 @@ class PoolSpec(Spec):
     )
     source: Source = Field(
         default=Source.LABELS,
-        description="Source by which reconcile verifies a node's devices before it advertises their memory. labels: "
-        "labels of GPU feature discovery. slices: ResourceSlices of NVIDIA's DRA driver (gpu.nvidia.com) or of the "
-        "exporter, with the memory of each single device. declared: labels or slices, if they show all the devices "
-        "that are declared here (docs/howto/add-devices.md).",
+        description="Source by which reconcile verifies a node's devices before it advertises their memory. With "
+        "labels: the labels of GPU feature discovery. With slices: the ResourceSlices of NVIDIA's DRA driver "
+        "(gpu.nvidia.com) or of the exporter, with the memory of each device. With declared: labels or slices, if "
+        "they show every declared device (docs/howto/add-devices.md).",
     )
     enforce: Enforce = Field(
         default=Enforce.NONE,
@@ -90,8 +90,8 @@ class PoolSpec(Spec):
     )
     require_cap: bool = Field(
         default=True,
-        description="With enforce: driver, true keeps pods with a budget off nodes whose driver cannot enforce the "
-        "budget.",
+        description="With enforce: driver, true keeps pods with a budget off nodes with a driver that cannot "
+        "enforce budgets.",
     )
     driver_version: Version | None = Field(
         default=None,

@@ -42,15 +42,15 @@ class SchedulerSpec(Spec):
     DRA driver."""
 
     placement: PlacementMode = Field(
-        description="extender: our scheduler extender chooses the device, and counts the memory of each device. dra "
-        "(experimental, never run on a real GPU): seats become claims on devices of NVIDIA's DRA driver, and "
-        "kube-scheduler allocates them."
+        description="With extender, our scheduler extender chooses the device, and counts the memory of each device. "
+        "With dra, seats become claims on devices of NVIDIA's DRA driver, and kube-scheduler allocates these claims. "
+        "The value dra is experimental, and has never run on a real GPU."
     )
     consumable_shares: ConsumableShares = Field(
         default=ConsumableShares.DISABLED,
-        description="With placement: dra, the driver's own setting of the same name. disabled (the driver's "
-        "default): a seat takes a whole device. memory (feature gate ConsumableShares, alpha): seats share a device "
-        "by MiB.",
+        description="With placement: dra, the setting of the same name in NVIDIA's DRA driver. With disabled, the "
+        "driver's default, a seat takes a whole device. With memory, seats share a device by MiB. The value memory "
+        "needs the driver's alpha feature gate ConsumableShares.",
     )
     image: ImageReference = Field(
         default="registry.k8s.io/kube-scheduler:v1.36.3",
@@ -59,8 +59,9 @@ class SchedulerSpec(Spec):
     )
     scoring: Scoring = Field(
         default=Scoring.BEST_FIT,
-        description="best_fit: prefers the device with the least free memory. fragmentation: prefers the device on "
-        "which the least free memory becomes too small for pods like the running ones. fragmentation takes longer.",
+        description="With best_fit, the extender prefers the device with the least free memory. With fragmentation, "
+        "it prefers the device on which the least free memory becomes too small for pods like the running pods. The "
+        "value fragmentation takes longer.",
     )
 
     @model_validator(mode="after")

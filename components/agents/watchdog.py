@@ -52,7 +52,7 @@ class WatchdogSpec(Spec):
         default=0,
         examples=[512],
         description="If recycles cannot restore a device's floor, the watchdog recycles only if it can restore this "
-        "many MiB of free memory. 0: it recycles only if it can restore the floor.",
+        "many MiB of free memory. With 0, it recycles only if it can restore the floor.",
     )
 
 

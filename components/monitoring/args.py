@@ -34,7 +34,7 @@ class AlertsSpec(Spec):
     )
     run_book: HttpUrl | None = Field(
         default=None,
-        description="URL of your copy of docs/operations.md. The alerts and the dashboard link to it.",
+        description="URL of your copy of docs/operations.md, to which the alerts and the dashboard link.",
         examples=["https://wiki.example.com/gpus"],
     )
     queue_wait_minutes: Annotated[int, Field(ge=1, le=10_080)] = Field(

@@ -56,7 +56,7 @@ class FlavorSpec(Spec):
 
     pool: PoolKey | None = Field(
         default=None,
-        description="Key of pools: the nodes of this flavor. Default: none, for CPU and memory of nodes without GPUs.",
+        description="Key of pools: the nodes of this flavor. A flavor for CPU and memory of other nodes has no pool.",
         examples=["t4"],
     )
     node_labels: Labels = Field(
