@@ -70,7 +70,7 @@ def _verdict(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest, name: s
     entitlement, now = Entitlement(pod.priority, frozenset(seat.pool for seat in seats)), time.monotonic()
     if name in cluster.cache.feasible_nodes(request, now, pod.uid, entitlement):
         return NodeVerdict(name, "untried", "has room by now")
-    # no memory is reserved, because the pod fits no node
+    # this call reserves memory only for a pod that fits
     fits = cluster.cache.fit(pod.uid, request, [name], now, entitlement)
     return NodeVerdict(name, *_by_device(cluster.devices[name].pool in entitlement.pools, name, fits))
 

@@ -57,7 +57,7 @@ class Pool:
     assumed: bool = False
     source: Source = Source.LABELS
     enforce: Enforce = Enforce.NONE
-    # If True and the pool has `enforce: driver`, no pod with a budget is placed on a node with a driver without caps.
+    # With `enforce: driver`, True keeps pods with a budget off nodes with a driver that cannot enforce caps.
     require_cap: bool = True
     # The declared versions of NVIDIA's driver and of NVIDIA's container toolkit on the pool's nodes.
     driver_version: str = ""

@@ -2,9 +2,9 @@
 
 The admission policies check the same routes in CEL, and the policy pack finds them in a manifest.
 tests/e2e/api/test_one_judgement.py compares both checks. The regular expressions use only the syntax that RE2 and
-Python share. Sources: nvidia-container-toolkit (internal/config/image: the variable, an old CUDA image's default,
-device lists as mounts; internal/modifier: CDI), the Container Device Interface (annotations), containerd's NRI plugins,
-KEP-5004 (a DeviceClass as an extended resource).
+Python share. Source: nvidia-container-toolkit. internal/config/image has the environment variable, the default of old
+CUDA images, and device lists as mounts. internal/modifier has CDI. Further sources are the Container Device Interface
+(annotations), containerd's NRI plugins, and KEP-5004 (a DeviceClass as an extended resource).
 """
 
 import re

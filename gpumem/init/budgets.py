@@ -70,7 +70,7 @@ def seat_proposals(
 
     A budget is the larger of the workload's request and its measured peak. If both are unknown and the pod has a whole
     device, the budget is this device. All other workloads of a pool get equal parts of the memory that is left. A
-    workload gets no seat if all its pods wait and the pool lacks memory for its known budget.
+    waiting workload with a known budget gets a seat only if the pool has enough memory for the budget.
     """
     found = [_claimant(user, pool, peaks.get(user.workload), names) for user, pool in placed]
     claimants = [each for each in found if each.is_running]

@@ -271,7 +271,7 @@ def test_of_a_stack_that_observes_both_begin_with_a_line_that_names_the_parts() 
 def without_the_extender(*pods: dict[str, Any]) -> FakeApi:
     """Returns the cluster of a stack without our scheduler.
 
-    The cluster has no ResourceSlice of ours, and its pods have no annotations.
+    The cluster lacks our ResourceSlices, and its pods lack annotations.
     """
     admission = AdmissionTerms(gpu_priority="gpu-workload", priorities={}, own=(SYSTEM,))
     found = api(pods, ledger=replace(kubectl.LEDGER_OF_PROD, admission=admission), slices=[])
