@@ -1,6 +1,7 @@
 """Runs an operator's commands on a stack, and reads the objects of the stack's cluster."""
 
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ class Lab:
         return {**self.space.env, **self.kubeconfig}
 
     def run(self, name: str, stack: str | None = None) -> Outcome:
-        return self.space.run(*self.command(name, stack), cwd=self.space.project, **self.kubeconfig)
+        return self._timed(*self.command(name, stack))
 
     def succeed(self, name: str) -> str:
         outcome = self.run(name)
@@ -57,8 +58,13 @@ class Lab:
 
     def gpumem(self, *arguments: str) -> Outcome:
         """Runs a command of `kubectl gpumem` in the folder of the project."""
-        command = (sys.executable, "-m", "gpumem", *arguments)
-        return self.space.run(*command, cwd=self.space.project, **self.kubeconfig)
+        return self._timed(sys.executable, "-m", "gpumem", *arguments)
+
+    def _timed(self, *command: str) -> Outcome:
+        began = time.monotonic()
+        outcome = self.space.run(*command, cwd=self.space.project, **self.kubeconfig)
+        print(f"{' '.join(command[2:])}: {time.monotonic() - began:.1f} s")
+        return outcome
 
     def resources(self) -> int:
         """Returns the number of resources in the stack's saved state."""
