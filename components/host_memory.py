@@ -74,9 +74,11 @@ class DisposableSpec(Spec):
         description="Key of priorities: the PriorityClass of the pods that may be killed first."
     )
     pods_least: Annotated[int, Field(ge=0, le=100_000, examples=[1])] = Field(
-        description="Smallest number of these pods that runs at any time."
+        description="Number of this workload's pods that always run."
     )
-    pods_most: Count = Field(description="Largest number of these pods at the same time. A ResourceQuota refuses more.")
+    pods_most: Count = Field(
+        description="Largest number of this workload's pods at the same time. A ResourceQuota refuses further pods."
+    )
     resident_least_mib: Mib = Field(description="Measured minimum of one pod's host memory.")
     resident_most_mib: Mib = Field(description="Measured maximum of one pod's host memory.")
     request_mib: MibOrNone = Field(

@@ -72,7 +72,7 @@ class FairSharingConfigSpec(Spec):
         min_length=1,
         max_length=2,
         description="Conditions under which a Job may preempt a Job of a queue with a larger share. Kueue tries "
-        "them in this order.",
+        "these conditions in this order.",
         examples=[["LessThanInitialShare"]],
     )
 
@@ -116,7 +116,9 @@ class KueueSpec(Spec):
         description="Version of chart and image: 0.18.6, or 0.19.2 or later (docs/adr/0002).", examples=["0.19.2"]
     )
     namespace: DnsLabel = Field(
-        default="kueue-system", description="Namespace of Kueue. The stack creates it.", examples=["kueue-system"]
+        default="kueue-system",
+        description="Namespace of Kueue. The stack creates this namespace.",
+        examples=["kueue-system"],
     )
     exclude_resource_prefixes: list[str] = Field(
         default=["cpu", "memory", "ephemeral-storage"],

@@ -39,8 +39,8 @@ class TenantSpec(Spec):
 
     create_namespace: bool = Field(
         default=True,
-        description="false: the namespace exists already. The stack only adds the labels of a tenant, and `destroy` "
-        "removes them.",
+        description="false: the namespace exists already. The stack only adds the labels of a tenant. `destroy` "
+        "removes these labels.",
     )
     delete: bool = Field(
         default=False,
@@ -97,7 +97,7 @@ class ResidentSpec(Spec):
     tenant: TenantKey
     pool: PoolKey
     gpumem_mib: Mib = Field(description="Budget of one replica on each of its devices.")
-    replicas: Count = Field(default=1, description="Number of replicas. Each replica has this budget.")
+    replicas: Count = Field(default=1, description="Number of replicas. Each replica has the whole budget.")
     devices_per_pod: Count = Field(
         default=1,
         description="Number of devices of each replica. The devices are on the same node, and the replica has its "
@@ -111,11 +111,13 @@ class UnbudgetedSpec(Spec):
 
     tenant: TenantKey
     pool: PoolKey
-    measured_mib: Mib = Field(description="Measured use of the workload on one device. The pool's reserve covers it.")
+    measured_mib: Mib = Field(
+        description="Measured use of the workload on one device. The pool's reserve covers this use."
+    )
     gpus: Count = Field(
         default=1,
-        description="Total nvidia.com/gpu that the workload's pods may request. It becomes part of the "
-        "tenant's ResourceQuota.",
+        description="Total nvidia.com/gpu that the workload's pods may request. The tenant's ResourceQuota includes "
+        "this number.",
     )
 
 

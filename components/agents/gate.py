@@ -74,8 +74,8 @@ class OnDemandSpec(Spec):
     )
     gpus: Count = Field(
         default=1,
-        description="Total nvidia.com/gpu that the workload's pods may request. It becomes part of the "
-        "tenant's ResourceQuota.",
+        description="Total nvidia.com/gpu that the workload's pods may request. The tenant's ResourceQuota includes "
+        "this number.",
     )
     idle_seconds: Seconds = Field(
         default=300,

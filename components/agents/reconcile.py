@@ -40,7 +40,10 @@ class PoolSpec(Spec):
     """Nodes with devices of the same kind, chosen by labels."""
 
     node_selector: Labels = Field(min_length=1, description="Labels of the pool's nodes.")
-    nodes: Count = Field(description="Number of nodes that should match node_selector. With least_nodes, the most.")
+    nodes: Count = Field(
+        description="Number of nodes that should match node_selector. With least_nodes, this is "
+        "the largest number of nodes."
+    )
     device_count: Count = Field(default=1, description="Number of physical devices on each node.")
     sharing: Sharing = Field(
         default=Sharing.MEMORY,
@@ -48,8 +51,8 @@ class PoolSpec(Spec):
     )
     least_nodes: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
         default=None,
-        description="Nodes that are always there, if the cluster autoscaler makes the others on demand. Only for pools "
-        "with sharing: whole. Default: all.",
+        description="Number of nodes that always exist, if the cluster autoscaler adds further nodes on demand. "
+        "Only for pools with sharing: whole. Default: all.",
         examples=[0],
     )
     memory_mib: Mib | None = Field(

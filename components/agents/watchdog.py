@@ -45,7 +45,7 @@ class WatchdogSpec(Spec):
     )
     evictions_per_hour: Count = Field(
         default=4,
-        description="Recycle limit of each tenant. After so many recycles within an hour, the watchdog "
+        description="Recycle limit of each tenant. After this number of recycles within an hour, the watchdog "
         "recycles no pod of this tenant, and an alert fires.",
     )
     least_free_mib: MibOrNone = Field(

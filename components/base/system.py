@@ -27,7 +27,7 @@ class ClusterSpec(Spec):
     )
     system_namespace: DnsLabel = Field(
         default=names.SYSTEM_NAMESPACE,
-        description="Namespace of the agents and the ledger. The stack creates it.",
+        description="Namespace of the agents and the ledger. The stack creates this namespace.",
         examples=[names.SYSTEM_NAMESPACE],
     )
     agent_image: ImageReference = Field(

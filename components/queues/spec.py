@@ -136,8 +136,8 @@ class FlavorFungibilitySpec(Spec):
     )
     preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = Field(
         default=None,
-        description="The better flavor if one needs borrowing and another needs preemption. Default: "
-        "BorrowingOverPreemption. Only with TryNextFlavor in when_can_borrow and when_can_preempt.",
+        description="The flavor that Kueue prefers if one flavor needs borrowing and another needs preemption. "
+        "Default: BorrowingOverPreemption. Only with TryNextFlavor in when_can_borrow and when_can_preempt.",
     )
 
     @field_validator("preference")
@@ -208,7 +208,8 @@ class ClusterQueueSpec(Spec):
         description="Checks that a Job must pass after Kueue has reserved its quota.",
     )
     stop_policy: StopPolicy = Field(
-        default="None", description="Hold: admits no more; HoldAndDrain: also ends what runs. For maintenance."
+        default="None",
+        description="With Hold, the queue admits no more Jobs. With HoldAndDrain, Kueue also evicts its running Jobs.",
     )
 
     @field_validator("cohort")
@@ -259,7 +260,8 @@ class LocalQueueSpec(Spec):
         examples=[{"weight": 2}],
     )
     stop_policy: StopPolicy = Field(
-        default="None", description="Hold: admits no more; HoldAndDrain: also ends what runs. For maintenance."
+        default="None",
+        description="With Hold, the queue admits no more Jobs. With HoldAndDrain, Kueue also evicts its running Jobs.",
     )
 
 
@@ -281,10 +283,10 @@ class RetryStrategySpec(Spec):
         default=3, description="Number of retries after a failed request.", examples=[3]
     )
     backoff_base_seconds: Annotated[int, Field(ge=1)] = Field(
-        default=60, description="The first wait; each next one is twice as long.", examples=[60]
+        default=60, description="Time before the first retry. Each further time is twice as long.", examples=[60]
     )
     backoff_max_seconds: Annotated[int, Field(ge=1)] = Field(
-        default=1800, description="The longest wait.", examples=[1800]
+        default=1800, description="The longest time before a retry.", examples=[1800]
     )
 
 
@@ -332,8 +334,8 @@ class InstalledKueueSpec(Spec):
     )
     namespace_labels: Labels = Field(
         default_factory=dict,
-        description="Labels by which Kueue's managedJobsNamespaceSelector selects namespaces. The stack adds them "
-        "to the namespaces of queue tenants.",
+        description="Labels by which Kueue's managedJobsNamespaceSelector selects namespaces. The stack adds these "
+        "labels to the namespaces of queue tenants.",
         examples=[{"kueue-managed": "true"}],
     )
 

@@ -106,7 +106,7 @@ _PARTIAL = Alert(
     summary="The GPU memory of {{ $value }} processes on GPU {{ $labels.gpu }} of {{ $labels.node }} is not known",
     description=(
         "NVML lists these processes without their memory, so the use of each pod on this device is not known. The "
-        "watchdog recycles no pod there. The device's free memory is still measured."
+        "watchdog recycles no pod there. The exporter still measures the device's free memory."
     ),
     fires={names.METRIC_UNKNOWN_PROCESSES: "1x30"},
     silent={names.METRIC_UNKNOWN_PROCESSES: "1x13 0x16"},
