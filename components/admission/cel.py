@@ -1,4 +1,4 @@
-"""CEL over a pod, for admission policies: functions that return an expression as text.
+"""Functions that return CEL expressions about a pod, for admission policies.
 
 https://kubernetes.io/docs/reference/using-api/cel/ describes the language and its libraries. Reading an absent optional
 field is an error in CEL, so has() guards each one. The expressions read limits only, because the API server refuses a
@@ -206,8 +206,8 @@ def _device_path(names: Names) -> str:
 def _asks_for_device(container: str, names: Names) -> str:
     """Returns CEL: the container asks for gpumem or for a device of the device plugin.
 
-    NVIDIA's other resources, such as a network card, set no variable for GPUs. The variable of the container's image
-    would then decide.
+    NVIDIA's other resources, such as a network card, set no variable for GPUs. So the variable in the container's image
+    would decide which GPUs the container sees.
     """
     return _has_limit(container, f"k == {text(names.gpumem)} || {is_the_plugins('k')}")
 

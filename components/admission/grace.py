@@ -1,8 +1,8 @@
 """Grace: a GPU pod without a seat has a short grace period.
 
-While such a pod terminates, its memory is already promised to the next pod. Kueue gives its quota to another Job, and
-the demand gate counts its memory as soon free. A pod with a seat may have a longer grace period, because the seat stays
-its tenant's until the pod has ended.
+While a GPU pod without a seat terminates, its memory is already promised to another pod. Kueue gives the pod's quota to
+another Job, and the demand gate expects that the pod's memory becomes free soon. A pod with a seat may have a longer
+grace period, because the seat stays its tenant's until the pod has ended.
 """
 
 from collections.abc import Iterable

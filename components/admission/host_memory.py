@@ -93,8 +93,8 @@ def _killed_first(disposable: Sequence[Disposable]) -> dict[str, str]:
     """Denies a disposable pod that requests more than declared, or with memory that would stay in use after its
     processes end.
 
-    The pages of a tmpfs and of left shared memory belong to no process. If such pages filled the memory, the kernel
-    would kill protected pods next.
+    The pages of a tmpfs and of remaining shared memory belong to no process. If these pages filled the host memory, the
+    kernel would kill protected pods next.
     """
     classes = _classes(disposable)
     volumes, sysctls = "object.spec.volumes", "object.spec.securityContext.sysctls"

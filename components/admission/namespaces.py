@@ -34,8 +34,8 @@ def exemption(namespace: str) -> Manifest:
 def exemptions() -> Manifest:
     """Allows only accounts that may update this policy to set or remove the label of an exempt namespace.
 
-    Such an account could delete the policies anyway. A list of account names in the policy would not work, because the
-    stack sets the label of a new exempt namespace before it updates the policies.
+    An account with this right could delete the policies anyway. A list of account names in the policy would not work,
+    because the stack sets the label of a new exempt namespace before it updates the policies.
     """
     label = cel.text(names.EXEMPT)
     may = (

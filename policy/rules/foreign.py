@@ -19,7 +19,7 @@ from tenancy.workload import TEMPLATES, at, pod_template
 
 # Components that render other objects. While the input of a component is unknown, its objects are not in the graph.
 _RENDERERS = {"ConfigFile", "ConfigGroup", "Chart", "Directory"}
-# Kubernetes' own API groups with a dot in their name. None of their kinds runs pods.
+# Kubernetes' own API groups with a dot in their name. No kind of these groups runs pods.
 _BUILT_IN = {
     *("admissionregistration", "apiextensions", "authentication", "authorization", "certificates", "coordination"),
     *("discovery", "events", "flowcontrol.apiserver", "internal.apiserver", "networking", "node"),

@@ -31,8 +31,8 @@ _LIMIT = {"viktorbarzin.me/gpumem": "5000"}
     ),
 )
 def device(graph: Graph) -> Iterator[Finding]:
-    """A pod asks for no more gpumem than one device of its pool offers. With gpu-count, it asks for equal parts of
-    several devices, each no larger than a device."""
+    """A pod asks for no more gpumem than one device of its pool offers. A pod with gpu-count asks for equal parts of
+    several devices, and no part is larger than a device offers."""
     yield from each(graph.requests, lambda request: _device(graph, request))
 
 
@@ -250,8 +250,8 @@ def _rollout(request: Request) -> Iterator[Finding]:
 
 @rule("whole-mib", Example(f"{MAIN}.resources.requests", {"viktorbarzin.me/gpumem": "4000"}, _LIMIT, of=A_RESIDENT))
 def whole_mib(graph: Graph) -> Iterator[Finding]:
-    """Each container asks for gpumem in whole MiB by a limit. Its request, if there is one, equals the limit, because
-    Kubernetes does not overcommit extended resources."""
+    """Each container asks for gpumem in whole MiB by a limit. If the container also has a request for gpumem, it equals
+    the limit, because Kubernetes does not overcommit extended resources."""
     yield from each(graph.requests, _whole_mib)
 
 
