@@ -1,0 +1,43 @@
+"""The API server accepts the examples of queued work, with the real kinds of their projects."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.e2e.rollout import eventually
+from tests.support.e2e.server import NAMESPACES, ApiServer
+from tests.support.paths import ROOT
+
+KINDS = ROOT / ".toolchain" / "frameworks"
+WORK = sorted((ROOT / "examples" / "kueue-demo" / "work").glob("*.yaml"))
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+PLURALS = {"JobSet": "jobsets", "RayJob": "rayjobs", "RayCluster": "rayclusters", "TrainJob": "trainjobs"}
+
+
+@pytest.fixture(scope="module")
+def cluster(server: ApiServer) -> Iterator[ApiServer]:
+    """Has the kinds of JobSet, LeaderWorkerSet, Ray, Trainer and MPI Operator, and no policies."""
+    server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}, "namespaces")
+    found = [each for file in sorted(KINDS.glob("*/*.yaml")) for each in yaml.safe_load_all(file.read_text())]
+    definitions = [each for each in found if each and each["kind"] == "CustomResourceDefinition"]
+    for definition in definitions:
+        definition["spec"].pop("conversion", None)
+        server.api.create(DEFINITIONS, definition)
+    yield server
+    for definition in definitions:
+        server.api.request("DELETE", f"{DEFINITIONS}/{definition['metadata']['name']}")
+
+
+@pytest.mark.parametrize("file", WORK, ids=lambda file: file.stem)
+def test_the_api_server_knows_every_field_of_the_example(cluster: ApiServer, file: Path) -> None:
+    for manifest in yaml.safe_load_all(file.read_text()):
+        group = manifest["apiVersion"] if "/" in manifest["apiVersion"] else ""
+        plural = PLURALS.get(manifest["kind"], f"{manifest['kind'].lower()}s")
+        base = f"/apis/{group}" if group else "/api/v1"
+        assert manifest["metadata"]["namespace"] == "team-a"
+        path = f"{base}{NAMESPACES.removeprefix('/api/v1')}/team-a/{plural}?dryRun=All&fieldValidation=Strict"
+        # A new kind is served a moment after its definition exists.
+        eventually(lambda path=path: cluster.request("GET", path.partition("?")[0]).code == 200, f"{plural} are served")
+        assert cluster.request("POST", path, manifest).refusal is None
