@@ -44,6 +44,8 @@ def kueue_monitor(args: AlertsArgs, namespace: str) -> Manifest:
         "interval": f"{SCRAPE_SECONDS}s",
         "bearerTokenFile": _TOKEN,
         "tlsConfig": {"insecureSkipVerify": True},
+        # This label names Kueue's own namespace. The sample's label names the namespace of the LocalQueue.
+        "relabelings": [{"action": "labeldrop", "regex": "namespace"}],
     }
     return {
         "apiVersion": names.PROMETHEUS_OPERATOR_API,

@@ -37,6 +37,13 @@ def test_each_scrape_selects_the_pods_of_its_monitor() -> None:
         assert kept["__meta_kubernetes_pod_container_port_name"] == endpoint["port"]
 
 
+def test_samples_of_a_local_queue_keep_its_namespace() -> None:
+    (endpoint,) = kueue_monitor(ARGS, "kueue-system")["spec"]["endpoints"]
+    assert {"action": "labeldrop", "regex": "namespace"} in endpoint["relabelings"]
+    *_, kueue = scrape_configs(ARGS)["scrape_configs"]
+    assert "namespace" not in {each.get("target_label") for each in kueue["relabel_configs"]}
+
+
 def selected(selector: dict[str, Any]) -> list[str]:
     """Returns the values of the label by which a PodMonitor selects pods."""
     return list(selector.get("matchLabels", {}).values()) or list(selector["matchExpressions"][0]["values"])
