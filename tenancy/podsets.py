@@ -38,6 +38,11 @@ def pod_sets(manifest: Manifest, framework: FrameworkName) -> list[PodSet]:
     return [PodSet("main", 1 if single else pods_of(manifest, nodes=0), template)]
 
 
+# KubeRay submits a RayJob by a Kubernetes Job by default. This is the default template of that Job's pod.
+_BY_A_JOB = "K8sJobMode"
+_SUBMITTER = {"spec": {"containers": [{"resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}}]}}
+
+
 def _jobset(spec: Manifest) -> Iterator[PodSet]:
     for number, part in enumerate(maps_at(spec, "replicatedJobs")):
         job = at(part, "template")
@@ -48,8 +53,11 @@ def _jobset(spec: Manifest) -> Iterator[PodSet]:
 def _leader_worker_set(spec: Manifest) -> Iterator[PodSet]:
     """Yields the pods of one group of a LeaderWorkerSet. Kueue admits each group separately."""
     group = at(spec, "leaderWorkerTemplate")
-    size, workers = whole(given(group, "size", 1)), at(group, "workerTemplate")
-    yield PodSet("leader", 1, at(group, "leaderTemplate") or workers)
+    size, leader, workers = whole(given(group, "size", 1)), at(group, "leaderTemplate"), at(group, "workerTemplate")
+    if not leader:
+        yield PodSet("main", size, workers)
+        return
+    yield PodSet("leader", 1, leader)
     if size > 1:
         yield PodSet("worker", size - 1, workers)
 
@@ -65,6 +73,8 @@ def _ray_job(spec: Manifest) -> Iterator[PodSet]:
     if at(spec, "clusterSelector"):
         return  # The RayJob uses an existing RayCluster.
     yield from _ray_cluster(at(spec, "rayClusterSpec"))
+    if given(spec, "submissionMode", _BY_A_JOB) == _BY_A_JOB:
+        yield PodSet("submitter", 1, at(spec, "submitterPodTemplate") or _SUBMITTER)
 
 
 def _mpi_job(spec: Manifest) -> Iterator[PodSet]:
