@@ -37,6 +37,7 @@ FREE = """examples:
 WHY = """examples:
   kubectl gpumem why -n immich immich-ml-5d8f7c-x2x9w
   kubectl gpumem why -n tts deployment/tts
+  kubectl gpumem why -n team-a raycluster/train
   kubectl gpumem why -n team-a job/train -o json | jq -r '.answers[].reason'
 """
 FIT = """examples:
@@ -96,7 +97,7 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
     found.add_argument("--pool", help="only this pool")
     _watch(found)
     found = _verb(verbs, "why", "explain why a pod or the pods of a workload do not run", WHY)
-    found.add_argument("target", metavar="POD | deployment/NAME | statefulset/NAME | job/NAME")
+    found.add_argument("target", metavar="POD | deployment/NAME | job/NAME | jobset/NAME | ...")
     found = _verb(verbs, "advise", "propose budgets from a history of use, each with its risk", ADVISE)
     _history(found)
     found.add_argument(

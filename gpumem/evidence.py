@@ -4,7 +4,7 @@ The module also reads the acts by which the watchdog and the gate free memory.
 """
 
 import http.client
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +14,7 @@ from agents.kube.pods import Pod
 from agents.runtime.errors import AgentError
 from gpumem.cluster import ClusterSnapshot
 from gpumem.kubectl import Kubectl
+from tenancy.frameworks import FRAMEWORKS, GATES, FrameworkName
 from tenancy.names import (
     EVENT_BLOCKED,
     EVENT_CAPPED,
@@ -25,9 +26,21 @@ from tenancy.names import (
     LABEL_NAME,
     SCHEDULER,
 )
+from tenancy.workload import maps_at
 
 _KINDS = {"pod": "/api/v1", "deployment": "/apis/apps/v1", "statefulset": "/apis/apps/v1", "job": "/apis/batch/v1"}
-_SHORT = {"po": "pod", "deploy": "deployment", "sts": "statefulset"}
+_SHORT = {"po": "pod", "deploy": "deployment", "sts": "statefulset", "lws": "leaderworkerset"}
+# The custom kinds that Kueue queues, each with the label that has the object's name on its pods. Source:
+# PodLabelSelector in pkg/controller/jobs of sigs.k8s.io/kueue.
+_POD_LABELS = {
+    FrameworkName.JOBSET: "jobset.sigs.k8s.io/jobset-name",
+    FrameworkName.TRAIN_JOB: "jobset.sigs.k8s.io/jobset-name",
+    FrameworkName.LEADER_WORKER_SET: "leaderworkerset.sigs.k8s.io/name",
+    FrameworkName.RAY_CLUSTER: "ray.io/cluster",
+    FrameworkName.RAY_JOB: "ray.io/originated-from-cr-name",
+    FrameworkName.MPI_JOB: "training.kubeflow.org/job-name",
+}
+CUSTOM_KINDS = {FRAMEWORKS[name].kind.lower(): FRAMEWORKS[name] for name in _POD_LABELS}
 # The watchdog and the gate write these Events when they free memory.
 _ACTS = (EVENT_RECYCLED, EVENT_SPARED, EVENT_BLOCKED, EVENT_CAPPED, EVENT_TOO_LITTLE, EVENT_GATE_CLOSED)
 
@@ -63,7 +76,7 @@ class SeenEvent:
 
 @dataclass(frozen=True)
 class PendingWorkload:
-    """The Workload object that Kueue has for a Job.
+    """The Workload object that Kueue has for queued work.
 
     `ahead` is the number of pending Workloads that come before this Workload in the ClusterQueue. `ahead` counts only
     Workloads that the user may read.
@@ -103,9 +116,10 @@ def target_of(text: str, namespace: str) -> WorkloadRef:
     kind, _, name = text.rpartition("/")
     kind = (kind or "pod").lower().partition(".")[0]
     kind = _SHORT.get(kind, kind)
-    kind = kind if kind in _KINDS else kind.removesuffix("s")
-    if kind not in _KINDS or not name:
-        known = ", ".join(f"{each}/NAME" for each in _KINDS)
+    known_kinds = (*_KINDS, *CUSTOM_KINDS)
+    kind = kind if kind in known_kinds else kind.removesuffix("s")
+    if kind not in known_kinds or not name:
+        known = ", ".join(f"{each}/NAME" for each in known_kinds)
         raise TargetError(f"{text!r}: write a pod's name, or {known}")
     return WorkloadRef(kind, namespace, name)
 
@@ -115,7 +129,7 @@ def gather(source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, syste
     gaps: list[str] = []
     base = f"/namespaces/{target.namespace}"
     with ThreadPoolExecutor(8) as threads:
-        found = threads.submit(_find, source, f"{_KINDS[target.kind]}{base}/{target.kind}s/{target.name}")
+        found = threads.submit(_find, source, target)
         events = threads.submit(_list, source, f"/api/v1{base}/events", gaps)
         sets = threads.submit(_list, source, f"/apis/apps/v1{base}/replicasets", gaps)
         placing = threads.submit(_schedulers, source, system)
@@ -126,7 +140,8 @@ def gather(source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, syste
         pods, makers = _pods(cluster, target, workload, sets.result() if target.kind == "deployment" else ())
         seen = sorted(map(_event, events.result()), key=_moment, reverse=True)
         uids = {pod.uid for pod in pods} | makers
-        queued = _queued(source, cluster, target, workload, gaps) if target.kind == "job" and workload else None
+        owners = {workload["metadata"]["uid"], *(pod.uid for pod in pods)} if workload else set()
+        queued = _queued(source, cluster, target, owners, gaps) if is_queued(target, pods) else None
         return Evidence(
             cluster=cluster,
             target=target,
@@ -140,13 +155,30 @@ def gather(source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, syste
         )
 
 
-def _find(source: Kubectl, path: str) -> Object | None:
+def is_queued(target: WorkloadRef, pods: Iterable[Pod]) -> bool:
+    """Returns True if Kueue may hold the target back: by its suspension, or by a scheduling gate of its pods."""
+    return target.kind == "job" or target.kind in CUSTOM_KINDS or any(map(is_gated, pods))
+
+
+def is_gated(pod: Pod) -> bool:
+    return any(gate.get("name") in GATES for gate in maps_at(pod.spec, "schedulingGates"))
+
+
+def _find(source: Kubectl, target: WorkloadRef) -> Object | None:
     try:
-        return source.get(path)
+        return source.get(f"{_api(source, target.kind)}/namespaces/{target.namespace}/{target.kind}s/{target.name}")
     except ApiError as error:
         if error.status == http.client.NOT_FOUND:
             return None
         raise
+
+
+def _api(source: Kubectl, kind: str) -> str:
+    """Returns the path of the kind's API. Of a custom kind, the cluster chooses the version."""
+    if kind in _KINDS:
+        return _KINDS[kind]
+    group = source.get(f"/apis/{CUSTOM_KINDS[kind].group}")
+    return f"/apis/{group['preferredVersion']['groupVersion']}"
 
 
 def _list(source: Kubectl, path: str, gaps: list[str], **parameters: str) -> list[Object]:
@@ -182,6 +214,9 @@ def _pods(
         return (), set()
     if target.kind == "pod":
         return (Pod(workload),), set()
+    if target.kind in CUSTOM_KINDS:
+        label = _POD_LABELS[CUSTOM_KINDS[target.kind].name]
+        return tuple(pod for pod in mine if pod.labels.get(label) == target.name), {workload["metadata"]["uid"]}
     uid = workload["metadata"]["uid"]
     makers = {uid, *(each["metadata"]["uid"] for each in sets if _owner(each) == uid)}
     owned = [pod for pod in mine if pod.controller is not None and pod.controller.uid in makers]
@@ -217,12 +252,16 @@ def _moment(event: SeenEvent) -> float:
 
 
 def _queued(
-    source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, job: Object, gaps: list[str]
+    source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, owners: Set[str], gaps: list[str]
 ) -> PendingWorkload | None:
-    """Returns the Job's Workload and its place in the queue. A ClusterQueue sorts by priority, then by age."""
+    """Returns the Workload of one of the owners and its place in the queue, preferably a Workload that waits.
+
+    A ClusterQueue sorts by priority, then by age.
+    """
     path = f"/apis/{KUEUE_API}/namespaces/{target.namespace}/workloads"
     own = _list(source, path, gaps)
-    mine = next((each for each in own if _owner(each) == job["metadata"]["uid"]), None)
+    found = [each for each in own if owners & {owner["uid"] for owner in each["metadata"].get("ownerReferences", ())}]
+    mine = next((each for each in found if is_pending(each)), found[0] if found else None)
     if mine is None:
         return None
     queues = {(each.tenant, each.name): each.queue for each in cluster.ledger.local_queues}

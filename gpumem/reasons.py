@@ -59,8 +59,8 @@ REASONS: dict[str, Reason] = {
         "make it use no more than it declares, then set spec.active of its Workload to true",
     ),
     "unqueued": Reason(
-        "it is suspended, and Kueue has no Workload for it",
-        "Kueue makes one once it runs and the Job names a LocalQueue",
+        "it is held back, and is in no queue of Kueue",
+        "Kueue queues it once Kueue runs and the work names a LocalQueue",
         "give it the label kueue.x-k8s.io/queue-name; see that Kueue runs",
     ),
     "uncreated": Reason(

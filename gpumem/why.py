@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agents.kube.client import Object
 from agents.kube.pods import Pod, PodError
 from gpumem.cluster import age
-from gpumem.evidence import Evidence, PendingWorkload, SeenEvent, is_pending
+from gpumem.evidence import CUSTOM_KINDS, Evidence, PendingWorkload, SeenEvent, is_gated, is_pending
 from gpumem.nodes import reason_in_message, verdicts
 from gpumem.reasons import FINE, REASONS
 from tenancy import names, policy_names
@@ -103,6 +103,10 @@ def _without_pods(evidence: Evidence) -> _Found:
         return _gone(evidence)
     if kind == "job":
         return _job(evidence, workload)
+    if evidence.queued:
+        return _queue(evidence.queued)
+    if kind in CUSTOM_KINDS:
+        return _missing(evidence) or _Found("unqueued", "Kueue has no Workload for it")
     replicas = at(workload, "spec").get("replicas")
     if replicas == 0:
         return _closed(evidence)
@@ -174,8 +178,13 @@ def _job(evidence: Evidence, job: Object) -> _Found:
 
 def _queue(queued: PendingWorkload) -> _Found:
     workload, conditions = queued.workload, _conditions(queued.workload)
+    if "Finished" in conditions:
+        ended = conditions["Finished"]
+        return _Found("failed" if ended.get("reason") == "Failed" else "completed", str(ended.get("message")))
     if not workload["spec"].get("active", True):
         return _Found("deactivated", f"Workload {workload['metadata']['name']}: spec.active is false")
+    if not queued.queue:
+        return _Found("unqueued", "it names no queue, and its namespace has no LocalQueue named default")
     if not is_pending(workload):
         return _Found("uncreated", f"ClusterQueue {queued.queue} has admitted it; its pods are not there yet")
     place = f"ClusterQueue {queued.queue}: {queued.ahead} of {queued.pending} waiting are before it"
@@ -256,7 +265,8 @@ def _stuck(pod: Pod) -> Iterator[_Found]:
 def _waits(pod: Pod, evidence: Evidence) -> _Found:
     held_by = [gate.get("name", "") for gate in maps_at(pod.spec, "schedulingGates")]
     if held_by:
-        return _Found("scheduling-gate", f"spec.schedulingGates: {', '.join(held_by)}")
+        waits = _Found("scheduling-gate", f"spec.schedulingGates: {', '.join(held_by)}")
+        return _queue(evidence.queued) if evidence.queued and is_gated(pod) else waits
     last = next((c for c in maps_at(pod.status, "conditions") if c.get("type") == "PodScheduled"), None)
     message = str((last or {}).get("message") or "")
     ours = pod.spec.get("schedulerName") == names.SCHEDULER_NAME

@@ -17,6 +17,7 @@ from gpumem.nodes import NEARNESS, reason_in_message
 from gpumem.reasons import FINE, REASONS
 from gpumem.why import Answer, Why, why
 from tenancy import names, policy_names
+from tenancy.frameworks import FRAMEWORKS, GATES
 from tenancy.ledger import LocalQueue, Seat
 from tests.support.kubectl import (
     LEDGER_OF_PROD,
@@ -412,3 +413,50 @@ def test_a_pod_that_is_kept_by_a_finalizer_has_not_failed() -> None:
     (answer,) = ask(with_pods(found), "ml", "immich").answers
     assert answer.reason == "terminating"
     assert "finalizers keep it: example.com/keeps" in str(answer)
+
+
+CUSTOM = sorted(each.kind for each in FRAMEWORKS.values() if "." in each.group)
+
+
+def custom(found: FakeApi, kind: str, held: dict[str, Any] | None) -> FakeApi:
+    """Adds an object of a kind with a CustomResourceDefinition, and its Workload."""
+    framework = next(each for each in FRAMEWORKS.values() if each.kind == kind)
+    version = f"{framework.group}/v1beta7"
+    found.objects[f"/apis/{framework.group}"] = {"preferredVersion": {"groupVersion": version}}
+    made = {"metadata": {"name": "train", "namespace": "team-a", "uid": "uid-job"}, "spec": {}}
+    found.objects[f"/apis/{version}/namespaces/team-a/{framework.resource}/train"] = made
+    found.lists[f"{WORKLOADS}/namespaces/team-a/workloads"] = [held] if held else []
+    return found
+
+
+@pytest.mark.parametrize("kind", CUSTOM)
+def test_work_of_each_kind_has_its_place_in_the_queue_and_what_is_missing(kind: str) -> None:
+    answer = one(custom(with_pods(), kind, workload()), f"{kind.lower()}s/train", "team-a")
+    assert (answer.reason, answer.more) == ("queue", ("couldn't assign flavors: 1 more needed",))
+    assert "0 of 1 waiting are before it" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("held", "reason"),
+    [
+        (None, "unqueued"),
+        (workload(queueName=""), "unqueued"),
+        (workload(conditions=[("QuotaReserved", "True", "")]), "uncreated"),
+        (workload(conditions=[("Finished", "True", "all done")]), "completed"),
+    ],
+)
+def test_work_without_pods_has_the_state_of_its_workload(held: dict[str, Any] | None, reason: str) -> None:
+    assert one(custom(with_pods(), "JobSet", held), "jobset/train", "team-a").reason == reason
+
+
+def test_the_pods_of_a_job_set_are_found_by_their_label() -> None:
+    made = pod("train-0", 3000, "team-a", on="k8s-node1")
+    made["metadata"]["labels"] = {"jobset.sigs.k8s.io/jobset-name": "train"}
+    answer = one(custom(with_pods(made), "JobSet", workload()), "jobset/train", "team-a")
+    assert (answer.about, answer.reason) == ("pod team-a/train-0", "runs")
+
+
+def test_a_pod_at_kueues_gate_waits_in_the_queue() -> None:
+    found = with_pods(pod("ml", 3000, "team-a", schedulingGates=[{"name": GATES[0]}]))
+    found.lists[f"{WORKLOADS}/namespaces/team-a/workloads"] = [workload(uid="uid-team-a-ml")]
+    assert one(found, "ml", "team-a").reason == "queue"
