@@ -28,6 +28,7 @@ _VIEWER_RULES = (
     PolicyRule("", ("configmaps",), ("get",), resource_names=(LEDGER,)),
     PolicyRule("", ("nodes",), _READS),
     PolicyRule(RESOURCE_GROUP, ("resourceslices",), _READS),
+    PolicyRule(KUEUE_GROUP, ("clusterqueues",), _READS),
 )
 _OPERATOR_RULES = (
     *_VIEWER_RULES,

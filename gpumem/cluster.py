@@ -29,11 +29,12 @@ from gpumem.measured import measured_devices, on_its_device
 from gpumem.report import row
 from tenancy.decode import DecodeError
 from tenancy.ledger import Ledger, OnDemand
-from tenancy.names import EXPORTER, EXPORTER_PORT, GATE, GPU, LABEL_NAME, LEDGER, node_agent_namespace
+from tenancy.names import EXPORTER, EXPORTER_PORT, GATE, GPU, KUEUE_API, LABEL_NAME, LEDGER, node_agent_namespace
 from tenancy.units import MIB
 from tenancy.workload import maps_at
 
 _AT_ONCE = 16
+CLUSTER_QUEUES = f"/apis/{KUEUE_API}/clusterqueues"
 _Held = PodInfo | Bystander | Nomination
 
 
@@ -70,6 +71,7 @@ class ClusterSnapshot:
     own: str | None = None
     measured: Mapping[str, NodeTelemetry] = field(default_factory=dict)
     gates: tuple[GatedWorkload, ...] = ()
+    cluster_queues: tuple[Object, ...] = ()
     gaps: tuple[str, ...] = ()
 
     @property
@@ -94,6 +96,7 @@ def read(source: Kubectl, system: str, namespace: Callable[[], str]) -> ClusterS
         nodes = threads.submit(lambda: [*source.items(NODES)])
         slices = threads.submit(lambda: [*source.items(SLICES)])
         pods = threads.submit(lambda: [*source.items(PODS, **LIVE)])
+        queues = threads.submit(lambda: [*source.items(CLUSTER_QUEUES)])
         declared = threads.submit(source.get, f"/apis/batch/v1/namespaces/{system}/cronjobs/{GATE}")
         found_ledger = reading.result()
         known_nodes = {node["metadata"]["name"]: node for node in nodes.result()}
@@ -102,6 +105,7 @@ def read(source: Kubectl, system: str, namespace: Callable[[], str]) -> ClusterS
         found_gates = _gates(source, declared, found_ledger, own, threads)
         measured = measuring.result()
         published = _published(slices, gaps)
+        cluster_queues = _cluster_queues(queues, found_ledger, gaps)
     if isinstance(measured, str):
         gaps.append(f"what is in use is not known: {measured}")
         measured = {}
@@ -119,6 +123,7 @@ def read(source: Kubectl, system: str, namespace: Callable[[], str]) -> ClusterS
         own=own,
         measured=measured,
         gates=found_gates,
+        cluster_queues=tuple(cluster_queues),
         gaps=tuple(gaps),
     )
 
@@ -183,6 +188,21 @@ def _pods(
     own = namespace()
     gaps.append(f"the pods of other namespaces than {own} may not be read: shown are its own, and what is promised")
     return [*source.items(f"/api/v1/namespaces/{own}/pods", **LIVE)], own
+
+
+def _cluster_queues(listing: "Future[list[Object]]", ledger: Ledger, gaps: list[str]) -> list[Object]:
+    """Returns Kueue's ClusterQueues, if the stack has any. A cluster without Kueue has none. Raises ApiError."""
+    if not ledger.queue_tenants:
+        listing.exception()
+        return []
+    try:
+        return listing.result()
+    except ApiError as error:
+        if error.status not in (http.client.FORBIDDEN, http.client.NOT_FOUND):
+            raise
+        if error.status == http.client.FORBIDDEN:
+            gaps.append(f"the queues are not known: {error}")
+        return []
 
 
 def _published(listing: "Future[list[Object]]", gaps: list[str]) -> Mapping[str, Sequence[Object]]:

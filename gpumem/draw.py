@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gpumem.free import Free, FreeDevice, FreePool, FreeWhole
+from gpumem.queues import QueueRow
 from gpumem.reasons import FINE
 from gpumem.who import DeviceRow, Holder, NodeRow, Who
 from gpumem.why import Answer, Why
@@ -15,7 +16,8 @@ _Found = TypeVar("_Found")
 _USE = ("P50", "P95", "P99", "MAX", "STARTS", "LOAD", "GROWTH", "DAYS", "PROPOSED")
 _COSTS = ("SEAT MIB-H", "USED MIB-H", "BILLED GIB-H", "PRICE", "COST")
 _PROPOSED = ("NODES", "DEVICES", "MIB EACH", "SEATS", "MIB PROMISED")
-_NUMBERS = (*_PROPOSED, "GPUMEM", "DECLARED", "USED", "OVER", "NEEDS", "GPUS", *_USE, *_COSTS)
+_QUEUED = ("QUOTA", "IN USE", "BORROWED", "LENT", "WAITING")
+_NUMBERS = (*_PROPOSED, "GPUMEM", "DECLARED", "USED", "OVER", "NEEDS", "GPUS", *_USE, *_COSTS, *_QUEUED)
 _MOST_LINES = 12  # The maximum number of lines that the text shows below a reason. The flag -o json shows all lines.
 
 
@@ -78,6 +80,7 @@ def who_text(report: Who, paper: Paper) -> Iterator[str]:
             [(w.namespace, w.name, w.seat or "-", str(w.mib), str(w.gpus), w.age) for w in report.waiting],
         )
         yield ""
+    yield from _queues(report.queues, paper)
     if report.gates:
         yield "on demand"
         yield from paper.table(
@@ -86,6 +89,15 @@ def who_text(report: Who, paper: Paper) -> Iterator[str]:
         )
         yield ""
     yield from paper.unknown(report.unknown)
+
+
+def _queues(queues: Sequence[QueueRow], paper: Paper) -> Iterator[str]:
+    if queues:
+        yield "queues, in GPUs"
+        header = ("QUEUE", "COHORT", "FLAVOR", "QUOTA", "IN USE", "BORROWED", "LENT", "WAITING")
+        rows = [(q.queue, q.cohort or "-", q.flavor, q.nominal, q.used, q.borrowed, q.lent, q.waiting) for q in queues]
+        yield from paper.table(header, [tuple(map(str, row)) for row in rows])
+        yield ""
 
 
 def _node(node: NodeRow, scope: str | None, paper: Paper) -> Iterator[str]:
@@ -152,6 +164,14 @@ def free_text(report: Free, paper: Paper) -> Iterator[str]:
         yield from _pool(pool, paper)
     for whole in report.whole:
         yield from _whole(whole, paper)
+    for queue in report.queues:
+        borrow = f", and {queue.borrowable} more to borrow" if queue.cohort else ""
+        yield from paper.wrapped(
+            f"queue {queue.queue}, {queue.flavor}: {queue.free} of its {queue.nominal} GPUs free{borrow}; "
+            f"{queue.waiting} workloads wait"
+        )
+    if report.queues:
+        yield ""
     if report.scope is not None:
         yield f"{report.scope}: its pods hold {report.own_held_mib} of its budget of {report.own_budget_mib} MiB"
         yield ""

@@ -6,6 +6,7 @@ Reports the free memory of each pool and device, by the ledger and as measured. 
 from dataclasses import dataclass
 
 from gpumem.cluster import ClusterSnapshot
+from gpumem.queues import QueueRow
 from gpumem.report import row
 from gpumem.who import DeviceFigures, DeviceRow, Filter, NodeRow, WholeRow, check_pool, who
 from tenancy.choices import Sharing
@@ -71,6 +72,7 @@ class Free:
     scope: str | None
     pools: tuple[FreePool, ...]
     whole: tuple[FreeWhole, ...]
+    queues: tuple[QueueRow, ...]
     own_budget_mib: int | None
     own_held_mib: int | None
     unknown: tuple[str, ...]
@@ -96,6 +98,7 @@ def free(cluster: ClusterSnapshot, pool: str | None = None) -> Free:
             for each in pools
             if each.sharing is Sharing.WHOLE
         ),
+        queues=found.queues,
         own_budget_mib=None if own is None else ledger.budget_mib(own),
         own_held_mib=None if own is None else sum(pod.request.total_mib for pod in cluster.bound().values()),
         unknown=found.unknown,

@@ -12,6 +12,7 @@ from agents.kube.pods import Pod
 from agents.runtime.errors import AgentError
 from agents.telemetry.client import NodeTelemetry
 from gpumem.cluster import ClusterSnapshot, GatedWorkload, age
+from gpumem.queues import QueueRow, queue_rows
 from gpumem.report import row
 from tenancy.choices import Sharing
 from tenancy.devices.allocate import MemoryRequest
@@ -19,7 +20,9 @@ from tenancy.devices.recycle import overshoot_mib
 from tenancy.devices.waiting import seats_for
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import GPU
+from tenancy.quantity import QuantityError
 from tenancy.units import MIB
+from tenancy.workload import ShapeError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +142,7 @@ class Who:
     whole: tuple[WholeRow, ...]
     waiting: tuple[Waiting, ...]
     gates: tuple[GatedWorkload, ...]
+    queues: tuple[QueueRow, ...]
     unknown: tuple[str, ...]
     observed: str = ""
 
@@ -181,8 +185,18 @@ def who(cluster: ClusterSnapshot, wanted: Filter = EVERYTHING) -> Who:
             and wanted.pool in (None, each.pool)
             and not (wanted.node or wanted.device)
         ),
+        queues=() if wanted.namespace or wanted.node or wanted.device else queues(cluster, wanted.pool, gaps),
         unknown=tuple(gaps),
     )
+
+
+def queues(cluster: ClusterSnapshot, pool: str | None, gaps: list[str]) -> tuple[QueueRow, ...]:
+    """Returns the GPUs of each ClusterQueue. Objects that cannot be read become a gap."""
+    try:
+        return queue_rows(cluster.cluster_queues, cluster.ledger, pool)
+    except (ShapeError, QuantityError) as error:
+        gaps.append(f"the queues are not known: {error}")
+        return ()
 
 
 def _device(usage: DeviceUsage, reading: NodeTelemetry | None, floor_mib: int, pods: Iterable[Holder]) -> DeviceRow:

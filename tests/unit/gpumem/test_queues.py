@@ -1,0 +1,78 @@
+"""The report on queues counts GPUs as Kueue's status has them, and finds what could be borrowed."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpumem import cluster
+from gpumem.draw import Paper, free_text, who_text
+from gpumem.free import free
+from gpumem.queues import queue_rows
+from gpumem.who import Filter, who
+from tenancy.ledger import Ledger, QueueQuota
+from tenancy.names import GPU
+from tests.support import kubectl
+from tests.support.kubectl import SYSTEM, api
+
+LEDGER = replace(
+    kubectl.LEDGER_OF_PROD,
+    quotas=tuple(
+        QueueQuota(queue=name, flavor="l4", pool="batch", resource=GPU, nominal=2, borrowing=1) for name in ("a", "b")
+    ),
+    queue_tenants=("team-a",),
+)
+
+
+def queue(name: str, *, used: int, borrowed: int = 0, cohort: str = "research", waiting: int = 0) -> dict[str, Any]:
+    usage = {"name": "l4", "resources": [{"name": GPU, "total": str(used), "borrowed": str(borrowed)}]}
+    return {
+        "metadata": {"name": name},
+        "spec": {"cohortName": cohort} if cohort else {},
+        "status": {"flavorsUsage": [usage], "pendingWorkloads": waiting},
+    }
+
+
+def test_a_queue_shows_what_it_borrows_and_its_cohort_what_it_lends() -> None:
+    a, b = queue_rows([queue("a", used=3, borrowed=1, waiting=4), queue("b", used=1)], LEDGER)
+    assert (a.used, a.borrowed, a.lent, a.free, a.borrowable, a.waiting) == (3, 1, 0, 0, 0, 4)
+    assert (b.used, b.borrowed, b.lent, b.free, b.borrowable, b.waiting) == (1, 0, 1, 1, 0, 0)
+
+
+def test_a_queue_may_borrow_idle_quota_of_its_cohort_up_to_its_limit() -> None:
+    a, b = queue_rows([queue("a", used=2), queue("b", used=0)], LEDGER)
+    assert (a.free, a.borrowable, b.free, b.borrowable) == (0, 1, 2, 0)
+
+
+def test_a_queue_without_a_cohort_borrows_and_lends_nothing() -> None:
+    a, b = queue_rows([queue("a", used=2, cohort=""), queue("b", used=0, cohort="")], LEDGER)
+    assert (a.borrowable, b.lent) == (0, 0)
+
+
+def test_a_queue_of_others_and_of_another_pool_is_left_out() -> None:
+    assert [each.queue for each in queue_rows([queue("a", used=0), queue("mine", used=1)], LEDGER)] == ["a"]
+    assert queue_rows([queue("a", used=0)], LEDGER, "t4") == ()
+
+
+def served(*queues: dict[str, Any], ledger: Ledger = LEDGER) -> Any:
+    found = api(ledger=ledger)
+    found.lists["/apis/kueue.x-k8s.io/v1beta2/clusterqueues"] = list(queues)
+    return cluster.read(found, SYSTEM, lambda: "immich")
+
+
+def test_who_and_free_print_the_queues() -> None:
+    found = served(queue("a", used=2, waiting=4), queue("b", used=0))
+    text = who_text(who(found), Paper())
+    assert "QUEUE  COHORT    FLAVOR  QUOTA  IN USE  BORROWED  LENT  WAITING" in text
+    assert "a      research  l4          2       2         0     0        4" in text
+    assert "queue a, l4: 0 of its 2 GPUs free, and 1 more to borrow; 4 workloads wait" in free_text(
+        free(found), Paper()
+    )
+    assert who(found, Filter(namespace="immich")).queues == ()
+
+
+@pytest.mark.parametrize("status", [{"flavorsUsage": "x"}, {"pendingWorkloads": "many"}])
+def test_a_queue_that_cannot_be_read_is_a_line_and_no_crash(status: dict[str, Any]) -> None:
+    report = who(served({**queue("a", used=0), "status": status}))
+    assert report.queues == ()
+    assert any("the queues are not known" in line for line in report.unknown)
