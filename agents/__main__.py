@@ -25,7 +25,7 @@ GRACE_SECONDS = 1.0  # with this delay, an agent ends within 2 s of SIGTERM
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs the agent that `argv` names. Returns its exit status."""
+    """Runs the agent that `argv` names. Returns the agent's exit status."""
     arguments = sys.argv[1:] if argv is None else argv
     if len(arguments) != 1 or arguments[0] not in programs():
         print(f"name one agent of {', '.join(programs())} (got {' '.join(arguments) or 'nothing'})", file=sys.stderr)

@@ -13,7 +13,7 @@ class DeviceUse:
     """The bytes of one device's memory that each container uses.
 
     NVML does not report the use of some processes (`unknown_processes`). `used_bytes` leaves out the containers of
-    these processes, because a partial sum would look like their whole use.
+    these processes, because a partial sum would look like a container's whole use.
     """
 
     device: Device

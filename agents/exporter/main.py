@@ -2,8 +2,8 @@
 extender.
 
 GET /metrics returns 200 only with a fresh NVML reading of at least one device. Without such a reading, the status is
-503, because an empty page would look like an idle device. With PUBLISH_DEVICES, the exporter also publishes the devices
-as the node's ResourceSlice.
+503, because a response without devices would look like idle devices. With PUBLISH_DEVICES, the exporter also publishes
+the devices as the node's ResourceSlice.
 """
 
 # The NVML bindings come first: compiling them takes 12 MiB of host memory, which the modules below can then reuse.
@@ -53,7 +53,7 @@ class Settings:
 def start(environ: Mapping[str, str], log: Log) -> int:
     """Serves until SIGTERM, then returns 0. Raises AgentError."""
     settings = read(Settings, environ)
-    ctypes.CDLL(None).malloc_trim(0)  # without this call, glibc keeps the memory that compiling the bindings used
+    ctypes.CDLL(None).malloc_trim(0)  # otherwise glibc keeps the host memory that compiling needed
     clock = Clock()
     registry = RegistryInformer(
         api=Api(in_cluster(environ), clock=clock),

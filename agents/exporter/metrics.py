@@ -142,7 +142,7 @@ def _recycles(recycled: Sequence[Recycle]) -> Iterator[Sample]:
 
 
 def _ledger(ledger: Ledger, pool: Pool) -> Iterator[Sample]:
-    """Yields the ledger's figures of the pool of the node. Each node serves only its own pool's figures."""
+    """Yields the ledger's figures for the node's pool. Each node serves only its own pool's figures."""
     if pool.sharing is not Sharing.MEMORY:
         return
     for name, mib in (

@@ -27,7 +27,7 @@ _UNCAPPED = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: Uncapped.UNLIMITED,
     pynvml.NVML_ERROR_NOT_FOUND: Uncapped.UNLIMITED,
 }
-# NVML returns these errors for a kind of process or fault that the device or its driver does not have.
+# NVML returns these errors if the device or its driver does not support the queried kind of process or fault.
 _NONE_OF_THIS_KIND = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 

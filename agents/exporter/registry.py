@@ -48,7 +48,7 @@ class OwnNode:
 class Registry:
     """The objects that the API server reported last. None means that the API server has not answered yet.
 
-    `recycled` is None also if there is no readable journal.
+    `recycled` is also None if the journal is missing or unreadable.
     """
 
     roster: Roster = field(default_factory=Roster)
@@ -85,7 +85,7 @@ class RegistryInformer:
     ledger_namespace: str
     clock: Clock
     log: Log
-    slices: bool = False  # True: also watches the node's ResourceSlices
+    slices: bool = False  # if True, the registry also watches the node's ResourceSlices
     last: Registry = field(default_factory=Registry)
     informer: Informer = field(init=False)
 

@@ -96,8 +96,8 @@ class Binder:
     def bind(self, binding: PodBinding, names: Names) -> None:
         """Binds the pod within kube-scheduler's timeout. Raises AgentError if the pod is not bound.
 
-        Makes no attempt after this pod's scheduler lost its Lease: the new leader's extender may already use the same
-        devices.
+        Makes no attempt after the scheduler next to this extender has lost its Lease. The new leader's extender may
+        already give the same devices to other pods.
         """
         deadline = self.clock.monotonic() + EXTENDER_TIMEOUT_SECONDS - _ANSWER_SECONDS
         with self.connections.one() as api:
@@ -124,7 +124,7 @@ class Binder:
             done = _is_done(pod, unsettled, names)
             if not done and pod and not pod.node and now - unsettled.at < _LOST_SECONDS:
                 continue  # The request may still reach the API server.
-            del self.unsettled[uid]  # First, because another bind may begin after `forget`.
+            del self.unsettled[uid]  # This deletion comes first, because another bind may begin after `forget`.
             if done:
                 self.cache.finish_binding(uid, now)
             else:
@@ -159,8 +159,8 @@ class Binder:
                     if not (error.retried and left and self._waited(error, deadline)):
                         raise
         except AgentError:
-            # This bind's first attempt may have bound the pod without an answer. The second attempt then gets a
-            # conflict.
+            # The first attempt of this bind may have bound the pod although no response came. The second attempt then
+            # gets a conflict.
             if unanswered:
                 self.unsettled[binding.uid] = unsettled
             else:

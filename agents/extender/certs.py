@@ -17,7 +17,7 @@ from agents.runtime.log import Log
 from agents.runtime.settings import read, text, variable
 
 AUTHORITY, SERVER, CLIENT = "ca", "server", "client"
-_DAYS = 3650  # Longer than any pod runs.
+_DAYS = 3650  # The certificates are valid for longer than any pod runs.
 _KEY_MODE, _CERTIFICATE_MODE = 0o640, 0o644  # The setting fsGroup gives these files their group.
 _CONFIGURATION = """
 [req]

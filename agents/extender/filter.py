@@ -216,7 +216,7 @@ class _Preemption:
         }
 
     def _lacks_gpumem(self, node: NodeInfo) -> bool:
-        """Returns True if the pod does not fit into the node's sum of gpumem, which kube-scheduler checks."""
+        """Returns True if the request exceeds the node's free sum of gpumem, which kube-scheduler checks."""
         held_mib = sum(pod.request.total_mib for pod in node.pods.values())
         return held_mib + self.request.memory.total_mib > sum(node.offered.values())
 

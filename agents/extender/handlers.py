@@ -1,4 +1,4 @@
-"""HTTP handlers for the scheduler's verbs (POST with mutual TLS) and for the status pages (GET)."""
+"""HTTP handlers for the scheduler's verbs (POST with mutual TLS) and for metrics and health (GET)."""
 
 import http.client
 import json
@@ -60,7 +60,7 @@ class Readiness:
         return True
 
     def problem(self) -> str | None:
-        """Returns the reason why this extender cannot place pods even if its scheduler leads, or None if it can."""
+        """Returns the reason why this extender cannot place pods, or None. Ignores whether its scheduler leads."""
         if self.informers.problem:
             return self.informers.problem
         if self.informers.listed_at is None:
@@ -153,7 +153,7 @@ def _reason(error: AgentError, verb: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StatusHandler:
-    """Answers GET /metrics, /healthz and /readyz to any client. These pages contain no names of pods."""
+    """Answers GET /metrics, /healthz and /readyz to any client. The responses contain no names of pods."""
 
     readiness: Readiness
     families: Callable[[], tuple[Family, ...]]

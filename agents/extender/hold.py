@@ -1,9 +1,9 @@
 """Holds a seat back for a limited time, while other pods free the memory that they use beyond their budgets.
 
 The extender always places a pod within its seat if the seat's memory is free by the ledger. While other pods use this
-memory, the pod cannot load. The gate then stops workloads, and the watchdog recycles pods. The extender holds the seat
-back for some seconds during this time, and then places the pod anyway. The seat is not held back if the pod could load
-below the floor and no pod is over its budget, because waiting would not free memory.
+memory, the pod cannot allocate its budget. The gate then stops workloads, and the watchdog recycles pods. The extender
+holds the seat back for some seconds during this time, and then places the pod anyway. The extender places the seat at
+once if its shortage is at most the floor and all pods are within their budgets. Waiting would then not free memory.
 """
 
 import threading
@@ -57,7 +57,7 @@ class SeatHolds:
             known = self._held.get(pod.uid)
             since = self._began(pod, now, server_now) if known is None else known.since
             held = HeldSeat(since, since + self.seconds, now, short[0].pool)
-            self._held[pod.uid] = held  # kept after its end too, because a seat is held back only once
+            self._held[pod.uid] = held  # stays after the hold has ended, because a seat is held back only once
             return held if now < held.until else None
 
     def release(self, uid: str) -> None:
@@ -91,7 +91,7 @@ def crowded(short: Iterable[Shortage]) -> bool:
     """Returns True if all nodes are crowded.
 
     On a crowded node, the shortage exceeds the floor or a pod is over its budget. On any other node, the seat's pod can
-    load below the floor.
+    allocate its whole budget, and the device is then below its floor.
     """
     by_node: dict[str, bool] = {}
     for each in short:
@@ -100,10 +100,13 @@ def crowded(short: Iterable[Shortage]) -> bool:
 
 
 def reclaimable(short: Iterable[Shortage], ledger: Ledger | None) -> tuple[Shortage, ...]:
-    """Returns the shortages without holders that are unbudgeted workloads within their recorded use."""
+    """Returns the shortages.
+
+    Removes from their `holders` the pods of unbudgeted workloads within the use in the ledger.
+    """
     if ledger is None:
         return tuple(short)
-    # A pod does not show its record, so the largest record of its tenant counts.
+    # A pod does not show its entry in the ledger, so the largest entry of its tenant counts.
     by_size = sorted(ledger.unbudgeted, key=lambda each: each.measured_mib)
     recorded = {(each.tenant, each.pool): each.measured_mib for each in by_size}
 

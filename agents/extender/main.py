@@ -44,8 +44,8 @@ from tenancy.devices.allocate import Scoring
 from tenancy.names import RETRY_ANNOTATION, SCHEDULER
 
 LOOPBACK = "127.0.0.1"
-_IDLE_SECONDS = 120.0  # Longer than kube-scheduler keeps an idle connection.
-_BODY_BYTES = 16 * 2**20  # Enough for a request with a pod and all nodes or victims.
+_IDLE_SECONDS = 120.0  # kube-scheduler closes an idle connection earlier.
+_BODY_BYTES = 16 * 2**20  # A request with a pod and all nodes or victims is smaller.
 
 
 @dataclass(frozen=True, kw_only=True)

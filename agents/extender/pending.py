@@ -1,9 +1,9 @@
 """Makes kube-scheduler retry a pending pod as soon as the pod fits.
 
-kube-scheduler retries a refused pod at the next cluster event, or after five minutes. kube-scheduler may notice a pod's
-end before the extender does. It never notices the end of the extender's reservation (gpushare-scheduler-extender#187,
-kubernetes#122019). So when a refused pod would fit, the extender causes an event: it changes one ResourceClaim that no
-pod uses.
+kube-scheduler retries a refused pod at the next cluster event, or after five minutes. The scheduler may notice a pod's
+end before the extender does. The scheduler never notices the end of the extender's reservation
+(gpushare-scheduler-extender#187, kubernetes#122019). So when a refused pod would fit, the extender causes an event: it
+changes one ResourceClaim that no pod uses.
 """
 
 import sys

@@ -14,7 +14,8 @@ from tenancy.devices.allocate import MemoryRequest
 class Occupant:
     """A pod that may be evicted. `mib` is its request on each device, and `used_mib` its measured use by device index.
 
-    A `seated` pod has a promise in the ledger. After an eviction, it comes back and loads its request again.
+    A pod with `seated` has a promise in the ledger. After its eviction, its controller creates a new pod, which
+    allocates the request again.
     """
 
     uid: str
@@ -56,8 +57,8 @@ def fewest(request: MemoryRequest, room: Mapping[int, Room], occupants: Sequence
 
     `room` has the devices that are large enough for the request. On each device, as few pods as possible are evicted,
     and of equally many pods those with the lowest priorities. If measured memory is still short, more pods are evicted.
-    A request for several devices takes the devices with the easiest evictions. In the end, each pod stays that is not
-    needed for the request.
+    A request for several devices takes the devices with the easiest evictions. At the end, the result loses each pod
+    that need not be evicted for the request.
     """
     plans = []
     for index, left in room.items():
@@ -103,7 +104,8 @@ def _clear(need_mib: int, occupants: Sequence[Occupant]) -> Sequence[Occupant] |
         left = [each for each in occupants if each not in chosen]
         highest = next(p for p in sorted({each.priority for each in left}) if _covers(need_mib, count, left, p))
         sizes = sorted((each for each in left if each.priority == highest), key=lambda each: (each.mib, each.uid))
-        # Each chosen occupant is the largest, so that less remains to free. Only the last one is as small as possible.
+        # Each chosen occupant is the largest, so that less remains to free. Only the last occupant is as small as
+        # possible.
         pick = sizes[-1] if count > 1 else next(each for each in sizes if each.mib >= need_mib)
         chosen.append(pick)
         need_mib -= pick.mib

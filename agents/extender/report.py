@@ -7,7 +7,7 @@ from agents.extender.cache.pod_info import PodInfo
 from agents.kube.events import Event, Reference
 from tenancy.names import EVENT_DEVICE_LOST, EVENT_SEAT_HELD, EVENT_SEAT_OVERCROWDED
 
-_NAMED = 3  # the largest number of devices in an Event, and of pods for each device
+_NAMED = 3  # the maximum number of devices in an Event, and of pods for each device
 
 
 def held_event(pod: Reference, short: Sequence[Shortage], hold_seconds: float) -> Event:

@@ -25,11 +25,10 @@ _MEMORY = "memory"
 
 @dataclass(frozen=True, kw_only=True)
 class Protected:
-    """A protected pod. `adj` is the highest oom_score_adj that its processes may have. `group_uid` is the UID in the
-    name of its control group.
+    """A protected pod. `adj` is the highest oom_score_adj that the pod's processes may have.
 
-    If the pod's memory limit is unreadable, `problem` is the reason. The guard then protects the pod like one without a
-    limit.
+    `group_uid` is the UID in the name of the pod's control group. If the pod's memory limit is unreadable, `problem` is
+    the reason. The guard then protects the pod like a pod without a limit.
     """
 
     namespace: str

@@ -104,10 +104,11 @@ def rule_of(settings: Settings, proc: Path) -> AdjustmentRule:
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """The numbers of a protected pod's processes after a pass: `held` at or below the value, and `unheld` above it.
+    """The numbers of a protected pod's processes after a pass.
 
-    `lowered` has the ids of the containers where the guard lowered a value. `problem` is the reason if the guard could
-    not lower a value.
+    `held` counts the processes with at most the permitted oom_score_adj, and `unheld` the other processes. `lowered`
+    has the ids of the containers where the guard lowered a value. `problem` is the reason if the guard could not lower
+    a value.
     """
 
     pod: Protected

@@ -9,7 +9,7 @@ from agents.node.cgroup import Container
 from agents.runtime.clock import Clock
 
 # A container's first process joins its control group only after its start. Every scan reads the processes that are
-# younger than this.
+# younger than this time.
 YOUNG_SECONDS = 3.0
 # After this time, the process is read again, because another process may have taken its id.
 STALE_SECONDS = 10.0

@@ -23,8 +23,8 @@ SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 ATTEMPTS = 4
 BACKOFF_SECONDS = 0.25  # the wait doubles with each attempt, plus jitter
 LONGEST_WAIT_SECONDS = 30.0
-# The largest number of objects in a page, and the largest size of a page in bytes. A parsed page takes up to 25 times
-# as much host memory.
+# The maximum number of objects in one page of a list, and the maximum size of such a page in bytes. A parsed page takes
+# up to 25 times as much host memory.
 PAGE = 100
 PAGE_BYTES = 2**20
 _TOO_LARGE = "TooLarge"
@@ -100,7 +100,7 @@ class Api:
         """
         for page in self.pages(path, **parameters):
             yield from page.get("items") or ()
-            del page  # frees the page's memory before the next page is read
+            del page  # frees the memory of one page of the list before the next page is read
 
     def pages(self, path: str, **parameters: str) -> Iterator[Object]:
         """Yields the pages of a list. Each page has the list's resourceVersion, from which a watch can start."""
@@ -111,14 +111,14 @@ class Api:
             token = page.get("metadata", {}).get("continue")
             if not token:
                 return
-            del page  # frees the page's memory before the next page is read
+            del page  # frees the memory of one page of the list before the next page is read
             query["continue"] = token
 
     def _read_page(self, path: str, query: Mapping[str, str]) -> Object:
-        """Reads the next page. If the page is too large, requests half as many objects, because a tenant may create
-        very large pods.
+        """Reads the next page of a list.
 
-        The number of objects per page grows again after a small page.
+        If the page is too large, requests half as many objects, because a tenant may create very large pods. The number
+        of objects per page grows again after a small page.
         """
         while True:
             url = f"{path}?{urlencode({'limit': self._page, **query})}"

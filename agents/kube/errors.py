@@ -12,8 +12,8 @@ from agents.runtime.errors import AgentError
 Object = Mapping[str, Any]
 
 _RETRIED = frozenset({429, 500, 502, 503, 504})
-# With this cause, status 429 means that a PodDisruptionBudget refused, and not throttling (policy/v1,
-# DisruptionBudgetCause).
+# With this cause, status 429 means that a PodDisruptionBudget refused the eviction, and not that the API server
+# throttles (policy/v1, DisruptionBudgetCause).
 _DISRUPTION_BUDGET = "DisruptionBudget"
 # The API server returns status 500 with this text if several PodDisruptionBudgets select the pod
 # (pkg/registry/core/pod/storage/eviction.go).
@@ -50,7 +50,7 @@ class ApiError(AgentError):
 
     @property
     def transient(self) -> bool:
-        """Returns True if the next pass may succeed, also after an expired list (410)."""
+        """Returns True if the next pass may succeed, for example after an expired list (410)."""
         return self.retried or self.expired
 
     @property

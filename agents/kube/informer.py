@@ -30,7 +30,7 @@ _TAKE_SECONDS = 0.5
 # The longest wait for the end of each thread. All threads together must end within one second after SIGTERM.
 _JOIN_SECONDS = 0.3
 _BOOKMARK = "BOOKMARK"
-# The largest size in bytes of the events that are read but not yet applied. Parsed events take up to 25 times as much
+# The maximum size in bytes of all events that are read but not yet applied. Parsed events take up to 25 times as much
 # host memory.
 BACKLOG_BYTES = 256 * 2**10
 
@@ -48,7 +48,7 @@ class WatchSource:
 
 @dataclass(frozen=True)
 class Listed(Generic[Kept]):
-    """The kept parts of a list, and the source for the watch."""
+    """The parts of a list's objects that the caller keeps, and the source for the watch."""
 
     items: tuple[Kept, ...]
     source: WatchSource
@@ -57,7 +57,7 @@ class Listed(Generic[Kept]):
 def read_list(
     api: Api, path: str, keep: Callable[[Object], Kept | None], parameters: Mapping[str, str] | None = None
 ) -> Listed[Kept]:
-    """Reads a consistent list. Only one page of whole objects is in memory at the same time.
+    """Reads a consistent list. Keeps only one page of whole objects in host memory at a time.
 
     `keep` returns the part of an object to keep, or None. Raises ApiError and the errors of `keep`.
     """
@@ -67,7 +67,7 @@ def read_list(
     for page in api.pages(path, **given):
         version = page["metadata"]["resourceVersion"]
         items += [kept for item in page.get("items") or () if (kept := keep(item)) is not None]
-        del page  # frees the page's memory before the next page is read
+        del page  # frees the memory of one page of the list before the next page is read
     return Listed(tuple(items), WatchSource(path=path, resource_version=version, parameters=given))
 
 
@@ -87,9 +87,10 @@ def backoff_seconds(failures: int, jitter: float) -> float:
 
 
 class Backlog:
-    """A limit on the bytes of the events that are decoded but not yet applied. One event is always allowed.
+    """A limit on the bytes of the events that are decoded but not yet applied.
 
-    At the limit, the reading thread waits. The API server may then end the watch.
+    A single event may be larger than the limit. At the limit, the reading thread waits. The API server may then end the
+    watch.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -216,7 +217,7 @@ class Informer:
     informer lists nothing until `ready` returns True.
 
     `alive_at` is the time when the thread was last active. `heard_at` is the time of the API server's last event. Both
-    are monotonic seconds.
+    times are in monotonic seconds.
     """
 
     api: Api
@@ -282,7 +283,7 @@ class Informer:
             watches.close()
 
     def _apply_all(self, events: Sequence[Object]) -> None:
-        """Applies the events, and keeps no event in memory."""
+        """Applies the events, and keeps no reference to them."""
         for event in events:
             self.heard_at = self.clock.monotonic()
             if event["type"] != _BOOKMARK:

@@ -48,7 +48,7 @@ class Journal:
         """Replaces the content. Returns None if another run wrote the journal after `after` was read. The caller must
         then not act.
 
-        Raises ApiError. The content may have been written even then.
+        Raises ApiError. Even if the result is None, the content may have been written.
         """
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         data = {JOURNAL_KEY: text, JOURNAL_WRITE_KEY: secrets.token_hex(8)}

@@ -12,7 +12,10 @@ NODES = "/api/v1/nodes"
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A Node. Its quantities are strings, as in the API. Comparisons ignore its resourceVersion and annotations."""
+    """A Node. The quantities are strings, as in the API.
+
+    Comparisons of two Nodes ignore the resourceVersion and the annotations.
+    """
 
     name: str
     uid: str = ""

@@ -26,8 +26,8 @@ BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!
 _ENDED = ("Succeeded", "Failed")
 _LATE_SECONDS = 60  # A terminating pod may take this much longer than its grace period.
 _DEFAULT_GRACE_SECONDS = 30  # Source: pkg/apis/core/v1/defaults.go.
-# The longest grace period for which deletionTimestamp is correct. A tenant may write any grace period. For more than
-# 292 years, the API server's sum overflows 63 bits of nanoseconds.
+# The longest grace period for which deletionTimestamp is correct. A tenant may write any grace period. With a grace
+# period of more than 292 years, the API server's sum overflows 63 bits of nanoseconds.
 _MOST_GRACE_SECONDS = 2**63 // 10**9
 # For fewer nodes than this, `bound_to` always lists the pods of each node separately.
 _MANY_NODES = 10
@@ -287,7 +287,7 @@ class Pod:
 
 
 def _seconds(given: int | None, otherwise: int) -> int:
-    """Returns the seconds that a tenant wrote, at most _MOST_GRACE_SECONDS."""
+    """Returns the grace period that a tenant wrote, at most _MOST_GRACE_SECONDS."""
     return otherwise if given is None else min(max(int(given), 0), _MOST_GRACE_SECONDS)
 
 
@@ -330,8 +330,9 @@ def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
 
 
 def _quota_seats(pod: Pod, request: MemoryRequest, ledger: Ledger) -> tuple[Seat, ...]:
-    """Returns seats for the pod of a queue tenant. The ledger promises the queue's quota, and Kueue has reserved a part
-    of it for this pod.
+    """Returns seats for the pod of a queue tenant.
+
+    The ledger promises the queue's quota, and Kueue has reserved a part of this quota for the pod.
     """
     if pod.namespace not in ledger.queue_tenants:
         return ()

@@ -44,7 +44,8 @@ def head_of(spec: Object) -> SliceHead:
 def whole_pool(slices: Sequence[tuple[SliceHead, Held]]) -> list[Held]:
     """Returns the values with a head of the newest generation. Raises SlicesError.
 
-    `slices` must have a value for each ResourceSlice of one driver on one node, and must not be empty.
+    `slices` has one pair of head and value for each ResourceSlice of one driver on one node. There must be at least one
+    pair.
     """
     pools = {head.pool for head, _ in slices}
     if len(pools) > 1:

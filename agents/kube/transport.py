@@ -30,8 +30,9 @@ class Endpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ApiRequest:
-    """A request. `path` includes the query. If the body of the response is larger than `most_bytes`, one byte more is
-    read.
+    """A request. `path` includes the query.
+
+    If the body of the response is larger than `most_bytes`, the transport reads only one byte more than `most_bytes`.
     """
 
     method: str

@@ -71,8 +71,9 @@ class NodeCache:
         return {node: published(found) for node, found in of_node.items()}
 
     def apply(self, event: Object) -> bool:
-        """Applies an event of a watch. Returns False if the event changed nothing relevant, for example a heartbeat of
-        the kubelet.
+        """Applies an event of a watch.
+
+        Returns False if the event changed nothing relevant, for example only a time in the Node's status.
         """
         kind, metadata = event["object"].get("kind"), event["object"]["metadata"]
         if event["type"] == "BOOKMARK":

@@ -90,11 +90,10 @@ def remember(
     now: int,
     slices: Mapping[str, Published] | None = None,
 ) -> dict[str, Verified]:
-    """Returns the verified labels and devices by node, after the nodes were read at `now`. `slices` has the published
-    devices by node.
+    """Returns the verified labels and devices by node. The nodes were read at `now`.
 
-    Drops deleted nodes, and nodes that no longer have a declared pool. Also drops a node that advertises nothing after
-    its missing labels have ceased to count.
+    `slices` has the published devices by node. Drops deleted nodes, and nodes that no longer have a declared pool.
+    Drops a node without capacity after its missing labels have ceased to count.
     """
     after = {}
     for node in nodes:

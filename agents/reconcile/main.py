@@ -30,7 +30,7 @@ from agents.runtime.settings import RUN_SECONDS, SECONDS, read, text, variable
 from tenancy.ledger import Ledger
 from tenancy.names import LEDGER, RECONCILE, Names, journal
 
-# The largest number of rounds in one pass. A round reads the nodes, and writes the differences.
+# The maximum number of rounds in one pass. A round reads the nodes, and writes the differences.
 WRITES = 4
 # The shortest time from the start of one pass to the start of the next.
 PAUSE_SECONDS = 1.0
@@ -50,7 +50,7 @@ class Settings:
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
-    """Runs the agent. Returns its exit status. Raises AgentError."""
+    """Runs the agent. Returns the agent's exit status. Raises AgentError."""
     settings = read(Settings, environ)
     clock = Clock()
     with closing(Api(in_cluster(environ), clock=clock)) as api:
@@ -102,7 +102,7 @@ class Reconciler:
             return 0
         empty = (f"pool {name}: no node matches its node_selector" for name in outcome.without_nodes)
         self.log.error(f"not up to date: {'; '.join((*outcome.wrong, *empty))}")
-        # Nodes with a wrong capacity have a separate alert, so such a run still counts as a success.
+        # Nodes with a wrong capacity have a separate alert, so they do not make the run fail.
         once = self.settings.run_seconds == 0
         return int(outcome.failed or (once and not outcome.served))
 

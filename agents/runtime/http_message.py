@@ -3,7 +3,7 @@
 import http.client
 from dataclasses import dataclass
 
-HEAD_BYTES = 16 * 2**10  # the largest size of the request line and all headers
+HEAD_BYTES = 16 * 2**10  # the maximum size in bytes of the request line and all headers
 HEAD_END = b"\r\n\r\n"
 PLAIN = "text/plain; charset=utf-8"
 SAMPLES = "text/plain; version=0.0.4; charset=utf-8"  # for Prometheus

@@ -25,7 +25,7 @@ from agents.runtime.http_message import (
     sentence,
 )
 
-# The largest number of connections. kube-scheduler binds many pods at the same time, each over a separate connection.
+# The maximum number of connections. kube-scheduler binds many pods at the same time, each over a separate connection.
 CONNECTIONS = 512
 # accept() raises these errors when file descriptors or their memory are exhausted.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -69,7 +69,7 @@ class Server(socketserver.ThreadingTCPServer):
         except OSError as error:
             if error.errno in EXHAUSTED:
                 time.sleep(EXHAUSTED_SECONDS)
-            raise  # the base class ignores this error, as after a client's close
+            raise  # the base class ignores this error, as if a client had closed
 
     def process_request(self, request: object, client_address: object) -> None:
         if not self._slots.acquire(blocking=False):

@@ -1,9 +1,9 @@
-"""Serves pages to Prometheus, to the kubelet and to other agents, in one thread.
+"""Serves metrics and health to Prometheus, the kubelet and other agents, in one thread.
 
 Without a NetworkPolicy, any pod in the cluster can reach these ports, and the agents have little host memory. The
 server limits the number of connections, in total and from one address. The server also limits the time of each
-connection, the size of a request, the rate of new pages and its share of a CPU. If there are too many connections, a
-new connection replaces the oldest one, so that no client can block the other clients.
+connection and the size of a request. It limits the number of new responses per second and its share of a CPU. If there
+are too many connections, a new connection replaces the oldest one, so that no client can block the other clients.
 """
 
 import http.client
@@ -31,13 +31,13 @@ from agents.runtime.http_message import (
 from agents.runtime.http_server import EXHAUSTED, EXHAUSTED_SECONDS
 
 CONNECTIONS = 64
-# The largest number of connections from one address. Several clients may have the same address because of NAT.
+# The maximum number of connections from one address. Several clients may have the same address because of NAT.
 CONNECTIONS_A_SOURCE = 8
 # A client must send its whole request within this time, and read the whole response within the same time again.
 STEP_SECONDS = 5.0
-# The server sends the same page again for this time.
+# For this time, the server sends the same response again instead of a new response.
 AGAIN_SECONDS = 0.1
-# The server's share of one CPU, and the largest surplus or debt of CPU time in seconds.
+# The server's share of one CPU, and the maximum surplus or debt of CPU time in seconds.
 CPU_SHARE = 0.5
 CPU_SECONDS = 0.1
 _AT_ONCE = 32

@@ -19,7 +19,10 @@ class SettingsError(AgentError):
 
 
 def variable(parse: Callable[[str], T]) -> T:
-    """Declares a field. Its environment variable is the field's name in upper case. `parse` may raise ValueError."""
+    """Declares a field. The name of the environment variable is the field's name in upper case.
+
+    `parse` may raise ValueError.
+    """
     declared: T = field(metadata={"parse": parse})
     return declared
 

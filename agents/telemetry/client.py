@@ -20,7 +20,7 @@ from tenancy.units import MIB
 
 # If the times of two readings differ by less than this, they are the same reading.
 _STEP_SECONDS = 1.0
-# The largest number of exporters to scrape at the same time. The scrapes run in parallel, so that an exporter that
+# The maximum number of exporters to scrape at the same time. The scrapes run in parallel, so that an exporter that
 # hangs does not delay the others.
 _AT_ONCE = 64
 # The longest time for all scrapes, so that the first readings are still fresh at the end.

@@ -31,7 +31,7 @@ class Uncapped(StrEnum):
     OTHER = "other-limit"
     UNREADABLE = "unreadable"
     GROUPLESS = "no-cgroup"
-    BUDGETLESS = "no-budget"  # The container has no gpumem, although others of its pod do.
+    BUDGETLESS = "no-budget"  # The container has no gpumem, although other containers of its pod have gpumem.
     UNKNOWN = "unknown-container"  # The API server has not reported the container yet.
 
     @property
@@ -81,7 +81,7 @@ class Occupancy:
 
 @dataclass(frozen=True)
 class Scan:
-    """The devices that NVML read. `unreadable` has the reason for each other device by its index."""
+    """The devices that NVML read. `unreadable` maps the index of each device that NVML could not read to the reason."""
 
     occupancies: tuple[Occupancy, ...]
     unreadable: Mapping[int, str] = field(default_factory=dict)

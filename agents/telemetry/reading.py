@@ -78,8 +78,8 @@ class LostDevice:
 class Reading:
     """The known devices of a node, and the `lost` devices without known telemetry.
 
-    `uses` has the pods' use of each device with only known processes. For any other device, `unknown_uses` has the
-    reason by UUID. `excluded` has the UUIDs of devices with a fault, which take no new pod. `caps` has the containers
+    `uses` has the pods' use of each device with only known processes. `unknown_uses` maps the UUID of each other device
+    to the reason. `excluded` has the UUIDs of devices with a fault, which take no new pod. `caps` has the containers
     with a budget in a pool with `enforce: driver`.
     """
 
@@ -92,7 +92,7 @@ class Reading:
     caps: tuple[ContainerCap, ...] = ()
 
 
-_Samples = Mapping[str, Sequence[Sample]]  # By the metric's name.
+_Samples = Mapping[str, Sequence[Sample]]  # The samples by the metric's name.
 _Key = tuple[int, str]  # The index and UUID of a device.
 
 

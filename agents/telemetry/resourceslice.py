@@ -1,8 +1,8 @@
 """Makes the ResourceSlice of a node's devices, which the exporter publishes.
 
-Each node has one ResourceSlice of the driver `Names.device_driver`. Its devices are named gpu-<index>.
-The attributes are `uuid` and `index`. In a pool with `enforce: driver`, `memoryCap` is `able`, or the reason why the
-device cannot cap. The capacity is `memory` in whole MiB, as NVML reports it. A device with a fault has the taint
+Each node has one ResourceSlice of the driver `Names.device_driver`. Its devices are named gpu-<index>. The attributes
+are `uuid` and `index`. In a pool with `enforce: driver`, `memoryCap` is `able`, or the reason why the driver cannot cap
+containers on the device. The capacity is `memory` in whole MiB, as NVML reports it. A device with a fault has the taint
 `Names.unhealthy_taint`.
 
 Sources: k8s.io/api resource/v1, KEP-4381 for ResourceSlices, and KEP-5055 for taints.
@@ -43,8 +43,8 @@ def name_of(node: str, names: Names) -> str:
 def slice_of(survey: Survey, host: PublishingNode, names: Names, before: Object | None) -> Object:
     """Returns the node's ResourceSlice. Each change except a change of a taint increases the pool's generation.
 
-    If NVML cannot read a device, the device stays as in `before`, with a taint. A device that was never read is
-    missing.
+    If NVML cannot read a device, the device stays as in `before`, with a taint. A device that NVML has never read is
+    not in the ResourceSlice.
     """
     spec = (before or {}).get("spec") or {}
     known = {device["name"]: device for device in spec.get("devices") or ()}

@@ -20,7 +20,7 @@ _ONCE_MORE_SECONDS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings of a run: the places of the ledger and the exporters, and the times."""
+    """The settings of a run, such as the namespaces of the ledger and the exporters, and the interval of the passes."""
 
     pod_name: str = variable(text)
     ledger_namespace: str = variable(text)

@@ -72,7 +72,7 @@ def decide(snapshot: PassInput, now: datetime) -> Decision:
 
 
 def _clock_problem(snapshot: PassInput, moment: Moment) -> str | None:
-    """Returns the reason why ages, the cool-down and the recycle limits cannot be computed, or None."""
+    """Returns the reason why the pods' ages, the cool-down and the recycle limits cannot be computed, or None."""
     ahead = max(((each.at - moment.server).total_seconds() for each in snapshot.recycled), default=0)
     if (problem := moment.problem(snapshot.state.moment)) is not None:
         return problem
@@ -106,7 +106,7 @@ def _blind(reading: NodeTelemetry, gpu: int | None, trouble: Trouble, problem: s
 
 
 def _uncapped(reading: NodeTelemetry) -> Iterator[UncappedPod]:
-    """Yields the containers that the driver does not hold to their budgets. Skips restarting containers."""
+    """Yields the containers that the driver does not cap at their budgets. Skips restarting containers."""
     for cap in reading.caps:
         if cap.why_not and cap.container and cap.why_not != Uncapped.GROUPLESS:
             yield UncappedPod(pod=_reference(cap), node=reading.node, container=cap.container, why=cap.why_not)
@@ -216,7 +216,7 @@ def _chosen(view: View, found: DeviceVerdict) -> DeviceVerdict:
 
 
 def _first_restored(offenders: Collection[Offender], aims_mib: Iterable[int]) -> RecycleChoice:
-    """Returns the offenders to recycle for the first shortfall that the offenders can restore.
+    """Returns the offenders to recycle for the first shortfall that recycles can cover.
 
     Returns no offenders if all shortfalls are too large.
     """

@@ -54,8 +54,8 @@ class Recycles:
     def settle(self, undone: Collection[Recycled], refused: Iterable[Refused]) -> None:
         """Removes the recycles that were not carried out, and adds the refusals. Does not raise.
 
-        If a removal fails, the watchdog does not recycle these pods for 30 s, and a queued Job until the end of its
-        cool-down.
+        If a removal fails, these pods are recycled at the earliest after 30 s. A queued Job is recycled at the earliest
+        after its cool-down.
         """
         refusals = tuple(refused)
         try:

@@ -57,7 +57,7 @@ class GpuPod:
 
     @property
     def recycled_as(self) -> str:
-        """Returns a key that is the same for all pods of one target: of one queued Job, or only this pod.
+        """Returns a key that is the same for all pods of one target. A target is one queued Job or a single pod.
 
         The key contains the controller's UID, because a pod may have the name of a different Job's Workload in its
         annotation.

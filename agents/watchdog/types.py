@@ -24,7 +24,7 @@ class Limits:
 
     `tenants` are the namespaces where pods may be recycled, at most `evictions_per_hour` times an hour in each.
     `grace_seconds` is the longest grace period of a recycled pod. If recycles cannot restore the floor, they should
-    restore at least `least_free_mib`.
+    leave at least `least_free_mib` free.
     """
 
     tenants: tuple[str, ...] = variable(listed)
@@ -139,12 +139,12 @@ class Spared:
 class DeviceVerdict:
     """The decision on one device.
 
-    `seats_mib` must be freed for the waiting `seats` and the floor, and `fewer_seats_mib` for fewer seats. Terminating
-    pods will free `going_mib`. `ended` has the UIDs of pods that have ended and still use the device. `restores` is
-    True if the pods in `recycle` free all of the missing memory. `too_little` has the offenders that are not recycled,
-    because all of them together free too little. `limited` is the recycle limit that protects offenders on this device.
-    `undeclared` has the pods that use the device without a budget. `assumed_pool` is the device's pool if its numbers
-    are assumed. Pods in such a pool are not recycled.
+    `seats_mib` is the memory to free for the waiting `seats` and the floor. `fewer_seats_mib` has the amounts for fewer
+    seats. Terminating pods will free `going_mib`. `ended` has the UIDs of pods that have ended and still use the
+    device. `restores` is True if the pods in `recycle` free all of the missing memory. `too_little` has the offenders
+    that are not recycled, because all of them together free too little. `limited` is the recycle limit that protects
+    offenders on this device. `undeclared` has the pods that use the device without a budget. `assumed_pool` is the
+    device's pool if its numbers are assumed. Pods in such a pool are not recycled.
     """
 
     node: str
@@ -187,7 +187,7 @@ class DeviceVerdict:
         return max(self.short_mib - self.going_mib, 0)
 
     def aims_mib(self, least_free_mib: int) -> Sequence[int]:
-        """Returns the amounts of MiB that recycles may restore, the largest first.
+        """Returns the amounts of MiB that recycles may free, the largest first.
 
         There is an amount for all waiting seats, for each smaller number of seats, for the floor, and for
         `least_free_mib`.
@@ -209,7 +209,7 @@ class Blind:
 
 @dataclass(frozen=True, kw_only=True)
 class UncappedPod:
-    """A container that the driver should hold to its budget, but does not hold."""
+    """A container that the driver should cap at its budget but does not cap."""
 
     pod: Reference
     node: str

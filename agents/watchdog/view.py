@@ -10,8 +10,8 @@ from agents.telemetry.client import NodeTelemetry
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.types import HOUR, PassInput, Recycled
 
-# A recycled pod counts as terminating for 30 s even if the API does not show this yet, because another run may just
-# have evicted the pod.
+# A recycled pod counts as terminating for 30 s even if the API does not show its deletion yet. Another run may have
+# evicted the pod a moment ago.
 SETTLE_SECONDS = 30
 # An evicted pod terminates at once. If the pod is not terminating after 60 s, the API server did not receive the
 # eviction.

@@ -1,8 +1,8 @@
 """The scheduler cache: the devices that each pod holds, and the nodes that pods are nominated to.
 
 A pod's states are reserved, assumed, bound and terminating, as in kube-scheduler's cache. Everything except the
-reservations can be rebuilt from the API. One lock guards the cache, and no method does I/O. Units: MiB of GPU memory,
-monotonic seconds.
+reservations can be rebuilt from the API. One lock guards the cache, and no method does I/O. Units: MiB of GPU
+memory, monotonic seconds.
 """
 
 import heapq
@@ -37,7 +37,8 @@ _NOWHERE = NodeInfo("")
 class Cache:
     """Stores all nodes and pods. No method raises an error for an unknown node or pod.
 
-    With Scoring.FRAGMENTATION, the bound pods at the last `replace` or `compare` count as the usual pods.
+    With Scoring.FRAGMENTATION, the score of a device depends on the requests of the pods that were bound at the last
+    `replace` or `compare`.
     """
 
     def __init__(self, scoring: Scoring = Scoring.BEST_FIT) -> None:
@@ -45,7 +46,7 @@ class Cache:
         self._ranking = Ranking(scoring)
         self._pods: dict[str, PodRecord] = {}
         self._nodes: dict[str, NodeInfo] = {}  # `_set` keeps the nodes equal to `_pods`.
-        # The times at which a reservation, a reading or a nomination ends, each with the node.
+        # Each time at which a reservation, a reading or a nomination ends, with its node.
         self._due: list[tuple[float, str]] = []
 
     def update_node(self, devices: NodeDevices) -> bool:
@@ -81,13 +82,14 @@ class Cache:
             self._set(uid, _UNKNOWN)
 
     def nominate(self, pod: Nomination, now: float) -> None:
-        """Keeps the memory that the pod's victims free for this pod, for NOMINATED_SECONDS after the first call."""
+        """Keeps for this pod the memory that its victims free, until NOMINATED_SECONDS after the first call."""
         with self._lock:
             self._nominate(pod.confirmed(self._record(pod.uid).nomination, now + NOMINATED_SECONDS))
 
     def renew(self, uid: str, nodes: Collection[str], now: float) -> None:
-        """Prolongs the pod's nomination to one of these nodes, where more pods are being evicted. The API does not
-        report this prolongation.
+        """Prolongs the pod's nomination if its node is one of these nodes, where more pods are being evicted.
+
+        The API does not report this prolongation.
         """
         with self._lock:
             known = self._record(uid).nomination
@@ -109,8 +111,9 @@ class Cache:
     def retain(self, pod: Nomination, now: float) -> None:
         """Keeps memory for RESERVE_SECONDS for a pod that its nominated node refused.
 
-        Otherwise the pod could lose the memory that its victims free: kube-scheduler may see the victims' end before
-        this cache, retry the pod too early, and drop its nomination. A nomination that has ended stays ended.
+        Otherwise the pod could lose the memory that its victims free. kube-scheduler may see the victims' end before
+        this cache, and retry the pod too early. After a refusal, kube-scheduler drops the nomination. A nomination that
+        has ended stays ended.
         """
         with self._lock:
             self._expire(now)
@@ -134,7 +137,7 @@ class Cache:
         """Stores a node's reading from the time `at`: the free MiB by device index, and the pods that use the devices.
 
         The reading is valid for MEASURED_SECONDS. `unknown` has the UUIDs of the devices with unknown processes.
-        Without a reading, only the ledger limits a device.
+        Without a reading, only the ledger limits the memory that pods may get.
         """
         with self._lock:
             info = self._nodes.get(node)
@@ -254,8 +257,9 @@ class Cache:
                 self._hold(uid, None)
 
     def node(self, name: str) -> NodeInfo:
-        """Returns a copy of the node. Later changes of the cache do not change the copy. An unknown node gives an empty
-        copy.
+        """Returns a copy of the node. Later changes of the cache do not change the copy.
+
+        For an unknown node, returns a NodeInfo without devices.
         """
         with self._lock:
             return self._nodes.get(name, _NOWHERE).copy()

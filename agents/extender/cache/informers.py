@@ -77,7 +77,7 @@ class Informers:
 
     @property
     def server_now(self) -> datetime:
-        """Returns the API server's time of day in its last answer, a few seconds ago."""
+        """Returns the API server's time of day from its last response, which is a few seconds old."""
         return self.api.time or self.clock.now()
 
     @property

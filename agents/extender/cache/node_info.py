@@ -52,8 +52,8 @@ class UndeclaredUse:
 class Shortage:
     """A device that has enough free memory for a seat by the ledger, while other pods use this memory.
 
-    The seat's pod can load above the floor after other pods free `mib` MiB. `holders` are the pods over their budgets
-    on the device, the largest overshoot first.
+    After other pods have freed `mib` MiB, the seat's pod can allocate its budget and the device stays above its floor.
+    `holders` are the pods over their budgets on the device, the largest overshoot first.
     """
 
     node: str
@@ -190,8 +190,8 @@ class NodeInfo:
         """Returns the devices that `choose` selects by unused memory.
 
         If no devices have enough unused memory, a seat gets devices that are free by the ledger. The devices with the
-        smallest shortage come first, then the fullest. Such devices cost more than any devices with enough unused
-        memory.
+        smallest shortage come first. Of devices with equal shortages, the device with the least memory that is free by
+        the ledger comes first. Such devices cost more than any devices with enough unused memory.
         """
         chosen = choose(request, self.free, self.cpu_milli)
         if chosen is not None or not seated:
@@ -257,9 +257,9 @@ class NodeInfo:
         """Returns the candidates to evict so that the request fits, the highest priority first.
 
         Returns None if evictions would not help. A terminating pod counts as ended until its deadline `due`. A pod with
-        unknown devices is never a victim, because its end might free other devices. If `measured`, a victim frees the
-        memory that it uses, not its request. A victim in `seated` frees only its use beyond its request, because the
-        pod comes back.
+        unknown devices is never a victim, because its end might free other devices. If `measured` is True, a victim
+        frees the memory that it uses, not its request. A victim in `seated` frees only its use beyond its request,
+        because the pod comes back.
         """
         if self.never(request):
             return None

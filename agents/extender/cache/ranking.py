@@ -7,7 +7,7 @@ from agents.extender.cache.node_info import NodeInfo
 from tenancy.devices.allocate import Chooser, MemoryRequest, Scoring, best_fit
 from tenancy.devices.fragmentation import Mix
 
-# The largest number of different requests in the cache of costs. Each request takes about 80 bytes per node.
+# The maximum number of different requests in the cache of costs. Each request takes about 80 bytes per node.
 _MOST = 32
 
 
