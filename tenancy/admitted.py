@@ -28,7 +28,8 @@ _CAPABILITIES = (
 
 @dataclass(frozen=True)
 class Refusal:
-    """A violation by a pod, and the change that repairs it. `policy` is the admission policy that would deny the pod.
+    """A violation by a pod, with the change to the pod that removes the violation. `policy` is the admission policy
+    that would deny the pod.
 
     `of_budget` is True if the pod asks for a wrong amount of memory or a wrong number of devices.
     """

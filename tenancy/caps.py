@@ -1,8 +1,8 @@
 """Reads the caps of containers from a pod spec.
 
-If the pool enforces budgets, NVIDIA's driver holds a container to its cap, in whole MiB on each device. Source:
-cmd/nvidia-cdi-hook/apply-cuda-memory-limits in NVIDIA's container toolkit 1.20.1. The toolkit reads one value in whole
-MiB for all devices of a container, from the environment variables VARIABLES.
+If the pool enforces budgets, NVIDIA's driver lets a container allocate at most its cap, in whole MiB on each device.
+Source: cmd/nvidia-cdi-hook/apply-cuda-memory-limits in NVIDIA's container toolkit 1.20.1. The toolkit reads one value
+in whole MiB for all devices of a container, from the environment variables VARIABLES.
 """
 
 import math

@@ -32,7 +32,7 @@ _SHOWN_BY = {Source.SLICES: "ResourceSlices", Source.DECLARED: "labels or Resour
 
 @dataclass(frozen=True, kw_only=True)
 class _Seating:
-    """The seats that share a device, with the number of such devices, and the seats that fit no device."""
+    """`devices` has each combination of seats on one device, with the number of devices that have this combination."""
 
     devices: tuple[tuple[tuple[Item, ...], int], ...]
     unplaced: tuple[Item, ...] = ()
@@ -255,7 +255,7 @@ def _listed(labels: Iterable[str]) -> str:
 
 
 def _counted(items: Sequence[Item]) -> str:
-    """Returns the names and MiB of the items with their number, for instance `llama-swap 7000, frigate 2000 x 3`."""
+    """Returns the name, the MiB and the number of equal items, for instance `llama-swap 7000, frigate 2000 x 3`."""
     counts = Counter(items)
     return _listed(f"{i.name} {i.amount}{f' x {count}' if count > 1 else ''}" for i, count in counts.items())
 

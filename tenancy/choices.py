@@ -20,7 +20,7 @@ class Source(enum.StrEnum):
 
     LABELS = "labels"  # Uses the labels of NVIDIA's GPU feature discovery.
     SLICES = "slices"  # Uses the ResourceSlices of NVIDIA's DRA driver or of our exporter, which list each device.
-    DECLARED = "declared"  # Uses labels or ResourceSlices, if these show all devices that the pool declares.
+    DECLARED = "declared"  # Uses the labels or the ResourceSlices that show all declared devices of the pool.
 
 
 class PlacementMode(enum.StrEnum):
@@ -33,8 +33,8 @@ class PlacementMode(enum.StrEnum):
 class ConsumableShares(enum.StrEnum):
     """The value of the option --consumable-shares of NVIDIA's DRA driver.
 
-    The stack accepts no other value of the option. With any other value, a claim without memory would hold 0 MiB, and
-    other pods could take the memory of seats.
+    The stack accepts no other value of the option. With any other value, a claim without a memory request would reserve
+    0 MiB, and other pods could take the memory of seats.
     """
 
     DISABLED = "disabled"  # A claim takes a whole device.
@@ -45,7 +45,7 @@ class Enforce(enum.StrEnum):
     """The way in which a budget is enforced."""
 
     NONE = "none"  # The watchdog evicts a pod after it has exceeded its budget.
-    DRIVER = "driver"  # NVIDIA's driver (R615 or later) refuses the allocation. The driver limits each control group.
+    DRIVER = "driver"  # NVIDIA's driver (R615 or later) refuses an allocation beyond the budget.
 
 
 class Mode(enum.StrEnum):

@@ -66,7 +66,7 @@ def _value(kind: Any, data: object, path: str, notes: _Notes) -> Any:
 
 
 def _tagged(kinds: tuple[Any, ...], data: object, path: str, notes: _Notes) -> Any:
-    """Decodes the data into the dataclass that has the same value of `kind` as the data."""
+    """Decodes the data into the dataclass with the `kind` that the data names."""
     by_kind = {each.kind: each for each in kinds}
     given = data.get("kind") if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping) or str(given) not in by_kind:

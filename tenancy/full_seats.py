@@ -81,7 +81,7 @@ def _fullest_mib(ledger: Ledger, pool: Pool) -> int:
     The number is a sum of budgets and of the queues' quota. The quota can be divided freely.
     """
     seats = [seat for seat in ledger.seats_in(pool.name) if 0 < seat.gpumem_mib <= pool.device_mib]
-    together_mib = sum(seat.gpumem_mib * seat.replicas for seat in seats)  # each pod has only one of its devices here
+    together_mib = sum(seat.gpumem_mib * seat.replicas for seat in seats)  # each pod adds its budget on one device
     if together_mib > pool.device_mib:
         together_mib = _fullest_sum(seats, pool.device_mib) if pool.device_mib <= _MOST_MIB else pool.device_mib
     return min(together_mib + ledger.quota_mib(pool.name), pool.device_mib)

@@ -17,8 +17,8 @@ from tenancy.workload import Manifest, given, maps_at, pod_request
 # The MiB that NVIDIA's driver reserves on a Tesla T4 (nvmlMemory_v2_t.reserved, from kai-scheduler #2212). The driver
 # reserves other amounts on other GPUs.
 DRIVER_RESERVED_MIB = 450
-# The demand gate starts a workload only if this many MiB would stay free above the floor. A lack of memory stops the
-# workload only when the device is below its floor.
+# The demand gate starts a workload only if this many MiB would stay free above the floor. The gate stops a workload to
+# free memory only when the device is below its floor.
 GATE_MARGIN_MIB = 256
 
 
@@ -146,7 +146,7 @@ class Seat:
     def covers(self, mib: int, devices: int) -> bool:
         """Returns True if a pod with `mib` on each device stays within the budget.
 
-        A pod with several devices on a seat of one device has at most the budget in sum.
+        A pod with several devices on a seat of one device may have at most the budget in total.
         """
         if self.devices_per_pod == 1:
             return mib * devices <= self.gpumem_mib
@@ -376,7 +376,7 @@ class Ledger:
     def devices_of(self, tenant: str) -> int:
         """Returns the number of devices of all replicas of a tenant's seats.
 
-        If two replicas share a device, it counts twice.
+        If two replicas share a device, this device counts twice.
         """
         return sum(seat.devices for seat in self.seats_of(tenant))
 

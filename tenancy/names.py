@@ -54,7 +54,7 @@ SYSTEM_PRIORITIES = "system-"
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
 LABEL_HOSTNAME = "kubernetes.io/hostname"
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"
-# By these labels, Kubernetes checks a workload's pod template against a Pod Security level and warns the user.
+# The value of each label is a Pod Security level. Kubernetes warns about or audits pods that violate this level.
 POD_SECURITY_AUDIT = "pod-security.kubernetes.io/audit"
 POD_SECURITY_WARN = "pod-security.kubernetes.io/warn"
 
@@ -99,8 +99,8 @@ SYSTEM_NAMESPACE = "gpu-tenancy-system"
 # The default port of the exporters.
 EXPORTER_PORT = 9401
 
-# The names of each agent's workload, ServiceAccount and roles. AGENTS begins the name of the ConfigMap with the agents'
-# code.
+# The names of each agent's workload, ServiceAccount and roles. The name of the ConfigMap with the agents' code begins
+# with AGENTS.
 AGENTS = "gpu-tenancy-agents"
 AGENTS_KEY = "agents.pyz"
 RECONCILE = "gpumem-reconcile"
@@ -196,8 +196,8 @@ EVENT_DEVICE_LOST = "GpuDeviceLost"
 METRIC_DEVICE_TOTAL = "gpu_device_memory_total_bytes"
 METRIC_DEVICE_USED = "gpu_device_memory_used_bytes"
 METRIC_DEVICE_FREE = "gpu_device_memory_free_bytes"
-METRIC_UNREADABLE = "gpu_device_unreadable"  # Has only the label `gpu`, because the UUID cannot be read.
-# Exists only for an unhealthy device. The label `fault` has the value of the device's taint.
+METRIC_UNREADABLE = "gpu_device_unreadable"  # This metric has only the label `gpu`, because the UUID cannot be read.
+# This metric exists only for an unhealthy device. The label `fault` has the value of the device's taint.
 METRIC_UNHEALTHY = "gpu_device_unhealthy"
 METRIC_SAMPLE_AGE = "gpu_memory_sample_age_seconds"
 METRIC_BUILD_INFO = "gpu_memory_exporter_build_info"
@@ -230,7 +230,7 @@ RECORDED_SEATS = "tenant_pool:gpu_seat_memory_bytes:sum"
 RECORDED_USED = "tenant_pool:gpu_pod_memory_used_bytes:sum"
 # Metrics that the exporter reads from the watchdog's journal.
 METRIC_RECYCLES = "gpu_watchdog_recycles_last_hour"
-METRIC_TENANT_RECYCLES = "gpu_watchdog_tenant_recycles_last_hour"  # exists for each tenant with at least one recycle
+METRIC_TENANT_RECYCLES = "gpu_watchdog_tenant_recycles_last_hour"  # a series for each tenant with at least one recycle
 METRIC_API_AGE = "gpu_memory_exporter_api_age_seconds"
 
 # Metrics of the scheduler extender: seconds by verb, refusals by reason, and differences of its cache from the API by
@@ -245,8 +245,8 @@ METRIC_EXTENDER_RESERVATIONS = "gpu_extender_reservations"
 METRIC_EXTENDER_UNSETTLED = "gpu_extender_unsettled_binds"
 METRIC_EXTENDER_WAITING = "gpu_extender_waiting_pods"
 METRIC_EXTENDER_DRIFT = "gpu_extender_ledger_drift"
-# Two metrics by pool. They count the seats that wait because other pods exceed their budgets, and the seats that were
-# placed on such memory.
+# Two metrics by pool. HELD_SEATS counts the seats that wait because other pods exceed their budgets. OVERCROWDED counts
+# the seats that were placed on a device although other pods there exceed their budgets.
 METRIC_EXTENDER_HELD_SEATS = "gpu_extender_held_seats"
 METRIC_EXTENDER_OVERCROWDED = "gpu_extender_overcrowded_seats_total"
 METRIC_EXTENDER_MEASURED_AGE = "gpu_extender_measured_age_seconds"

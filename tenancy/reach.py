@@ -14,8 +14,8 @@ from tenancy.names import GPU, GPU_SHARED, VISIBLE_DEVICES, Names
 from tenancy.quantity import parse
 from tenancy.workload import Manifest, at, containers_of, given, maps_at, text
 
-# Every resource of NVIDIA has this prefix, such as nvidia.com/gpu, nvidia.com/gpu.shared and nvidia.com/mig-1g.5gb. A
-# network card's resource has it too.
+# Every resource of NVIDIA has this prefix, such as nvidia.com/gpu, nvidia.com/gpu.shared and nvidia.com/mig-1g.5gb. The
+# resource of a network card of NVIDIA has this prefix too.
 GPU_RESOURCES = f"{GPU.partition('/')[0]}/"
 # The device plugin chooses the devices for resources with these prefixes.
 PLUGIN_RESOURCES = (f"{GPU}.", f"{GPU_RESOURCES}mig-")
@@ -53,7 +53,7 @@ DEVICE_PATHS = "^(/+[.]?)*dev(/+[.]?)*(nvidia.*)?$"
 
 
 def is_gpu_resource(resource: str, names: Names) -> bool:
-    """Returns True if a limit on the resource gives a device or a part of a device."""
+    """Returns True if a container with this resource in its limits gets a device or a part of a device."""
     return resource.startswith((GPU_RESOURCES, CLAIMED_RESOURCES)) or resource == names.gpumem
 
 
@@ -67,12 +67,13 @@ def hands_out_gpus(device_class: str, names: Names) -> bool:
 
 
 def is_the_plugins(resource: str) -> bool:
-    """Returns True if the device plugin gives a container with this resource a device or a part of a device."""
+    """Returns True if the device plugin gives a device, or a part of a device, to a container that requests this
+    resource."""
     return resource == GPU or resource.startswith(PLUGIN_RESOURCES)
 
 
 def shows_device(resource: str, names: Names) -> bool:
-    """Returns True if a limit on the resource gives the container access to a device.
+    """Returns True if a container with this resource in its limits gets access to a device.
 
     For gpumem, our annotation gives this access. For other resources, the device plugin gives the access.
     """

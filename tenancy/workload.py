@@ -123,7 +123,8 @@ def container_request(container: Manifest, resource: str) -> Fraction:
 
 
 def pod_level_request(pod_spec: Manifest, resource: str) -> Fraction | None:
-    """Returns the pod-level request after the API server has set defaults. Returns None if the pod has no such request.
+    """Returns the pod-level request after the API server has set defaults. Returns None if the pod has no pod-level
+    request.
 
     Source: defaultPodRequests in pkg/apis/core/v1/defaults.go. Raises QuantityError.
     """

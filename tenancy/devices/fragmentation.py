@@ -3,8 +3,8 @@
 For example, a pod of 8138 MiB cannot use a device with 4069 free MiB. A pod also cannot use a node without enough free
 CPU. The best choice of devices for a pod strands the least memory.
 
-Source: fragmentation gradient descent (Weng et al., "Beware of Fragmentation", USENIX ATC 2023) with memory as the
-device's dimension. This module treats all GPU pods as usual pods, while the paper takes only the most frequent 95%.
+Source: fragmentation gradient descent (Weng et al., "Beware of Fragmentation", USENIX ATC 2023) with memory as the only
+resource of a device. This module treats all GPU pods as usual pods, while the paper takes only the most frequent 95%.
 Pods without a GPU are not usual pods.
 """
 
@@ -36,8 +36,8 @@ class Mix:
             by_devices[request.mib, request.count].append((request.cpu_milli, count))
         total = counts.total()
         self._shapes = tuple(by_devices)
-        # For each shape, the fractions of all pods with this shape and at most a certain CPU. They are sorted by the
-        # CPU.
+        # For each shape, a sorted list of CPU requests. Each has the fraction of all pods with this shape and at most
+        # this request.
         self._shares = [_rising(needs, total) for needs in by_devices.values()]
         self._grain_mib = _GRAIN * sum(request.mib * count for request, count in counts.items()) / max(total, 1)
         self._usable = lru_cache(_KEPT)(self._usable_by_shape)
@@ -49,17 +49,17 @@ class Mix:
         return float(total - sum(map(mul, usable, self._enabled(cpu_milli))))
 
     def cost(self, before: State, after: State) -> int:
-        """Returns the cost of a change from one state to another: the additional stranded memory in grains.
+        """Returns the cost of a change from one state to another. One unit is a tenth of the average memory of a usual
+        pod.
 
-        The cost is rounded up, so only a choice that strands nothing costs 0.
+        The cost is the additional stranded memory, rounded up. So only a choice that strands no memory costs 0.
         """
         return math.ceil(round((self.stranded_mib(*after) - self.stranded_mib(*before)) / self._grain_mib, 6))
 
     def choice(self, request: MemoryRequest, free: Mapping[int, int], cpu_milli: int | None) -> DeviceChoice | None:
         """Returns the devices where the pod strands the least memory.
 
-        Among equal choices, prefers the choice of `best_fit`. The cost of the choice is the memory that becomes
-        stranded, in grains.
+        Among equal choices, prefers the choice of `best_fit`. The cost of the choice comes from the method `cost`.
         """
         best = best_fit(request, free)
         if best is None or not self._shapes:

@@ -48,9 +48,10 @@ class Placement:
 
 @dataclass(frozen=True)
 class Impossible:
-    """A set of `items` that no order of placement makes fit.
+    """A set of `items` that cannot all be placed.
 
-    After one of these items is removed, the others fit. If the search ran out of steps, this may not hold.
+    After one of the items is removed, the other items fit. If the search ran out of steps, the other items may still
+    not fit.
     """
 
     items: tuple[Item, ...]
@@ -175,7 +176,7 @@ def _choices(ordered: Sequence[Item], sizes: Sequence[int], steps: Work) -> list
 
 
 def _best_fit(needs: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
-    """Places the needs one after another, each on the device with the least free space that suffices.
+    """Places the `needs` (in MiB) one after another, each on the device with the least free space that suffices.
 
     This method needs no search and succeeds on most inputs.
     """
@@ -244,7 +245,7 @@ def _swap(free: Counter[int], gone: int, come: int) -> None:
 
 
 def _replay(ordered: Sequence[Item], devices: Sequence[Bin], choices: Sequence[int]) -> Placement:
-    """Converts chosen free spaces into devices. Each space becomes a device with this free space."""
+    """Returns the placement in which each item is on a device with the free space that the search chose."""
     by_space: dict[int, list[int]] = {}
     for index in reversed(range(len(devices))):
         by_space.setdefault(devices[index].mib, []).append(index)

@@ -124,7 +124,8 @@ def _lowest_priorities(ranked: Sequence[Offender], size: int, shortfall_mib: int
 def _needed(level: Sequence[int], below: Sequence[int], open_: int, left_mib: int) -> int:
     """Returns the smallest number of offenders of this priority that suffices.
 
-    The result allows for the best offenders of lower priorities. All `open_` offenders together must free `left_mib`.
+    All `open_` offenders together must free `left_mib`. `below` has the overshoots of the offenders with a lower
+    priority.
     """
     for count in range(min(open_, len(level)) + 1):
         rest = below[: open_ - count]

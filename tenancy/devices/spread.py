@@ -23,7 +23,7 @@ from tenancy.devices.placement import (
     place,
 )
 
-_PARTS = 10  # Some searches may use only a tenth of the steps.
+_PARTS = 10  # The reduction of a contradiction may use only a tenth of the steps.
 
 _Node = tuple[int, ...]  # The sorted free MiB of a node's devices.
 
@@ -43,7 +43,7 @@ class AlikeNodes:
         """Returns the empty devices of each node, without the devices that the items cannot use."""
         if any(item.devices > 1 for item in items):
             sizes = [self.device_count] * min(self.nodes, len(items))
-        else:  # the nodes do not matter here
+        else:  # a pod with one device fits any node, so one list has the devices of all nodes
             sizes = [min(self.nodes * self.device_count, len(items))]
         return [[Bin("", self.device_mib)] * size for size in sizes]
 
@@ -289,7 +289,7 @@ def _indices(left: Sequence[int], spaces: Iterable[int]) -> list[int]:
 
 
 def _smallest(items: Sequence[Item], nodes: Sequence[_Node], work: Work) -> tuple[Item, ...]:
-    """Returns a part of the items that does not fit either. Removes as many items as the steps allow."""
+    """Returns a smaller set of items that still does not fit. Removes as many items as the steps allow."""
     kept = [*items]
     for item in sorted({*items}, key=lambda item: (item.mib * item.devices, item.name)):
         while item in kept and work.left > 0:

@@ -85,7 +85,7 @@ class Lack(Generic[Device]):
     """The memory that a request lacks on a node. `room` is True if the request fits the node by the ledger.
 
     `mib` has the missing MiB of each device where the request fits by the ledger but the pod cannot load its data now.
-    `mib` is empty if enough other devices can load the pod now.
+    `mib` is empty if the pod can load its data on enough other devices now.
     """
 
     room: bool

@@ -1,4 +1,4 @@
-"""Computes by how many MiB to lower each of several seats so that no device holds too much.
+"""Computes by how many MiB to lower each of several budgets so that the pods fit on every device.
 
 The result is the exact minimum in whole MiB.
 """
@@ -11,7 +11,7 @@ from tenancy.devices.placement import Work
 
 @dataclass(frozen=True, kw_only=True)
 class Lowerable:
-    """A seat that may be lowered by up to `most_mib`.
+    """A seat with a budget that may be lowered by up to `most_mib`.
 
     `price` is the cost of each MiB, and `pods` has the number of the seat's pods on each device.
     """
@@ -24,10 +24,10 @@ class Lowerable:
 def cheapest(needs: Mapping[int, int], seats: Mapping[str, Lowerable], work: Work, below: int | None) -> dict[str, int]:
     """Returns the MiB to take from each seat so that every device gets the MiB that it needs.
 
-    Returns an empty result if no solution costs less than `below`. The method is branch and bound. The lower bound is
-    the cost of the device with the highest cost, if fractions of a MiB are allowed. Each step branches on the cheapest
-    seat with pods on that device. In one branch, the seat gives up all MiB that the device still needs. In the other
-    branch, it gives up fewer MiB. Raises OutOfWorkError.
+    Returns an empty result if no solution costs less than `below`. The method is branch and bound. For a lower bound,
+    the cost of each device is computed with fractions of a MiB, and the highest cost is taken. Each step branches on
+    the cheapest seat with pods on that device. In one branch, the seat gives up all MiB that the device still needs. In
+    the other branch, it gives up fewer MiB. Raises OutOfWorkError.
     """
     best: dict[str, int] = {}
     stack = [(dict.fromkeys(seats, 0), {name: seat.most_mib for name, seat in seats.items()})]

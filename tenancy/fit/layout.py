@@ -143,7 +143,7 @@ class Layout:
 
     @cached_property
     def gains(self) -> list[int]:
-        """Returns, for each pod, the MiB that become free if its seat is lowered as far as allowed."""
+        """Returns, for each pod, the MiB that become free if the budget of its seat is lowered as far as allowed."""
         return [self.seats[pod.seat].gain_mib if pod.seat is not None else 0 for pod in self.pods]
 
     @cached_property
@@ -164,10 +164,10 @@ class State(NamedTuple):
     """A node of the search tree. `left` is the number of workloads that the search may still change.
 
     `room` has the free MiB of each device with a change, and `pods` has the pods of each device with a change. `forced`
-    has the devices of each new pod that is already placed. Other pods may have to free memory there. `puts` is the
-    number of steps in which new pods were placed. `moved` has the new device of each moved pod, or None for a pod that
-    is stopped. `settled` has the devices on which lowering seats must free the missing memory. `settled` is None while
-    the search still places new pods.
+    has the devices of each new pod that is already placed. Other pods on these devices may have to free memory. `puts`
+    is the number of steps in which new pods were placed. `moved` has the new device of each moved pod, or None for a
+    pod that is stopped. `settled` has the devices on which lower budgets must free the missing memory. `settled` is
+    None while the search still places new pods.
     """
 
     layout: Layout
@@ -202,26 +202,28 @@ class State(NamedTuple):
         return self._replace(left=self.left - 1, room=room, pods=pods, moved={**self.moved, pod: None})
 
     def move(self, pod: int, target: int) -> "State":
-        """Places a removed pod on the device `target`, which may then hold too much."""
+        """Places a removed pod on the device `target`. The pods on this device may then hold more memory than it
+        offers."""
         room = {**self.room, target: self.room_on(target) - self.layout.pods[pod].mib}
         settled = (self.settled or frozenset()) - {target}
         pods = {**self.pods, target: (*self.on(target), pod)}
         return self._replace(room=room, pods=pods, moved={**self.moved, pod: target}, settled=settled)
 
     def lower(self, seat: str) -> "State":
-        """Marks a seat as lowered. The MiB of the change are computed at the end of the search."""
+        """Marks the budget of a seat as lowered. The MiB of the change are computed at the end of the search."""
         return self._replace(left=self.left - 1, lowered=self.lowered | {seat})
 
     def settle(self, *devices: int) -> "State":
         """Stops the search from placing more new pods.
 
-        After this, lowering seats must free the memory that these devices lack.
+        After this, only lower budgets may free the memory that these devices lack.
         """
         return self._replace(settled=(self.settled or frozenset()).union(devices))
 
     @property
     def full(self) -> list[int]:
-        """Returns the devices that hold too much and are not in `settled`."""
+        """Returns the devices on which pods hold more memory than the device offers, without the devices in
+        `settled`."""
         settled = self.settled or frozenset()
         return sorted(device for device, room in self.room.items() if room < 0 and device not in settled)
 
@@ -248,7 +250,7 @@ class State(NamedTuple):
     def bound(self) -> int:
         """Returns a lower bound for the number of workloads that must still change.
 
-        The bound takes into account that lowering one seat may free memory on several devices.
+        The bound takes into account that a lower budget of one seat may free memory on several devices.
         """
         needs = [self.needs(device) for device in self.room]
         return max(max(needs, default=0), -(-sum(needs) // self.layout.spread))

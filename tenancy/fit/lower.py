@@ -1,8 +1,8 @@
 """Finds the minimum number of seats to lower so that all promises of a stack file fit.
 
 A seat may be placed on any device of its pool. Unless the search runs out of steps, the result is exact: first the
-fewest seats, then the fewest MiB. If promises fit after a seat is lowered, the same promises fit after the seat is
-lowered further. Only a pool with a floor above its reserve may be an exception. The code therefore checks the floor
+fewest seats, then the fewest MiB. If promises fit with a lower budget of a seat, they also fit with a still lower
+budget of this seat. Only a pool with a floor above its reserve may be an exception. The code therefore checks the floor
 again at the end. The lowest possible budget of a seat is 1 MiB. Units: whole MiB.
 """
 
@@ -37,7 +37,8 @@ def lower(
 ) -> SmallestChange | None:
     """Returns the smallest reduction of budgets after which all current and wanted promises fit the pool.
 
-    Returns None if lowering seats does not help. A seat's budget is never lowered below its measured use in `used`.
+    Returns None if no lower budgets make the promises fit. A seat's budget is never lowered below its measured use in
+    `used`.
     """
     room = _Room(ledger, pool, wanted, Work(work), used or {})
     if room.hopeless:
@@ -137,7 +138,7 @@ class _Room:
 
     @property
     def hopeless(self) -> bool:
-        """Returns True if lowering seats cannot help, because the pool has another problem."""
+        """Returns True if lower budgets cannot make the promises fit, because the pool has another problem."""
         if self.pool.gpus < 1 or self.device_mib < 1:
             return True
         short = full_seats(self.ledger, self.pool).reserve_short_mib > 0
@@ -153,7 +154,7 @@ class _Room:
         return max(seat.gpumem_mib - max(self.used.get(seat.name, 0), _LEAST_MIB), 0)
 
     def with_seats(self, touched: int) -> SmallestChange | None:
-        """Returns the cheapest change that lowers exactly `touched` seats. Raises OutOfWorkError."""
+        """Returns the cheapest change that lowers the budgets of exactly `touched` seats. Raises OutOfWorkError."""
         if not touched:
             return self._smallest_change({}) if self.holds({}) else None
         self.work.take(len(self.seats) // 10 + 1)
@@ -177,7 +178,7 @@ class _Room:
         return self.best
 
     def _least(self, seats: Sequence[Seat]) -> int:
-        """Returns the lowest possible cost of lowering this many seats."""
+        """Returns the lowest possible cost of lower budgets for this many seats."""
         return sum(sorted(seat.devices for seat in self.seats)[: len(seats)])
 
     def _cheapest(self, seats: Sequence[Seat], lowered: dict[Seat, int]) -> None:
@@ -212,7 +213,7 @@ class _Room:
     def largest_first(self, touched: int) -> SmallestChange | None:
         """Returns a sufficient change that may not be the smallest.
 
-        The change lowers the largest seats first, each only as far as needed.
+        The change lowers the largest budgets first, each only as far as needed.
         """
         most = {seat: self.gain(seat) for seat in self.seats}
         steps = self.work.left

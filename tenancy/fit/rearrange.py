@@ -2,7 +2,8 @@
 
 The result is exact unless the search runs out of steps. The search first tries changes of one workload, then of two
 workloads, and so on. Each search places new pods on full devices. Then it lowers budgets, moves pods or stops on-demand
-workloads until no device holds too much. New pods that fit without a change are only counted. Units: whole MiB.
+workloads until the pods fit on every device. New pods that fit without a change are only counted, and get no device.
+Units: whole MiB.
 """
 
 from bisect import bisect_left
@@ -108,7 +109,7 @@ class _Search:
         if not enough:
             yield state.settle()
         if more and (self.most > 1 or wanted.replicas > 1):
-            # such a new pod uses free memory that a moved pod could have used
+            # a new pod that fits now may use free memory that a moved pod could have used
             yield from self._put_one_more(state, full=False)
 
     def _put_one_more(self, state: State, *, full: bool) -> Iterator[State]:
@@ -127,8 +128,8 @@ class _Search:
     def _ways(self, state: State, *, full: bool) -> Iterator[tuple[int, ...]]:
         """Yields the possible devices for a new pod.
 
-        These are devices of one node, even if other pods must then make room. The choice for which the fewest pods must
-        change comes first.
+        All devices of one choice are on one node. Other pods may first have to free memory on these devices. The choice
+        for which the fewest pods must change comes first.
         """
         found, wanted = [], self.layout.wanted
         by_count = full and wanted.count == 1
@@ -145,9 +146,9 @@ class _Search:
         return (choice for *_, choice in sorted(found))
 
     def _repair(self, state: State) -> Iterator[State]:
-        """Yields the ways to free memory on the first device that holds too much.
+        """Yields the ways to free memory on the first device on which pods hold more than the device offers.
 
-        Either lowered seats free the memory later, or one pod on the device changes.
+        Either lower budgets free the memory later, or one pod on the device changes.
         """
         self.work.take(10 + 10 * len(state.room))
         if state.bound() > state.left:
@@ -238,7 +239,8 @@ class _Search:
         return near
 
     def _judge(self, state: State) -> None:
-        """Remembers the state as the best change, if the remaining new pods fit and the cost is lower than before."""
+        """Remembers the state as the best change, if the remaining new pods fit and the cost is lower than that of the
+        best change so far."""
         layout = self.layout
         rest = layout.wanted.replicas - len(state.forced)
         if rest:

@@ -41,8 +41,8 @@ class Kind(StrEnum):
 class Change:
     """A change of one workload.
 
-    `from_mib` and `to_mib` are the old and the new budget of a lowered seat, on each device of each replica. `source`
-    is the pod's old device, and `target` is its new device. Only a move has a `target`.
+    `from_mib` and `to_mib` are the old and the new budget of a seat, on each device of each replica. `source` is the
+    pod's old device, and `target` is its new device. Only a move has a `target`.
     """
 
     kind: Kind

@@ -32,7 +32,7 @@ class UseLevel(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Exposure:
-    """A workload that the kernel kills before every victim.
+    """A protected workload that the kernel kills before it kills any disposable pod.
 
     `held_mib` is the memory of the workload at that moment. `excess_mib` is the memory by which the workload ranks
     above the victims.
@@ -48,8 +48,8 @@ class Exposure:
 class Remedies:
     """Three remedies for a workload that the kernel would kill first.
 
-    Each remedy alone prevents the kernel from choosing the workload at its peak. A remedy is None if no value of it
-    helps.
+    Each remedy alone prevents the kernel from choosing the workload at its peak. A remedy is None if no value of this
+    remedy prevents the kill.
 
     The remedies are a higher `request_mib` of the workload, a higher `resident_least_mib` of a victim, or a higher
     eviction threshold. With an eviction threshold of `threshold_mib`, the kubelet evicts before the kernel kills.
@@ -62,7 +62,7 @@ class Remedies:
 
 @dataclass(frozen=True, kw_only=True)
 class Outranked:
-    """A workload that the kubelet may evict before every victim."""
+    """A protected workload that the kubelet may evict before it evicts any disposable pod."""
 
     workload: Workload
     moment: UseLevel
@@ -93,9 +93,10 @@ def victims(pool: HostMemoryPool) -> list[Disposable]:
 
 
 def exposures(pool: HostMemoryPool) -> list[Exposure]:
-    """Returns the workloads that the kernel may kill before every victim.
+    """Returns the workloads that the kernel may kill before it kills any disposable pod.
 
-    For each, names the lowest level of use at which this happens. Returns an empty list if the pool has no victims.
+    For each workload, names the lowest level of use at which the kernel may do this. Returns an empty list if the pool
+    has no victims.
 
     Without the guard, no workload is protected above its peak. So the code checks the level "limit" only in a pool with
     a guard.
@@ -139,8 +140,7 @@ def remedies(pool: HostMemoryPool, workload: Workload) -> Remedies:
 
 
 def outranked(pool: HostMemoryPool, priorities: Mapping[str, int]) -> list[Outranked]:
-    """Returns the workloads that the kubelet may evict before every victim, because their PriorityClass has a lower
-    value.
+    """Returns the workloads that the kubelet may evict before it evicts any disposable pod.
 
     Raises KeyError if a PriorityClass is missing in `priorities`.
     """
@@ -262,7 +262,7 @@ def _held_mib(workload: Workload, moment: UseLevel) -> int:
 def _goes_first(victim: Disposable, workload: Workload, moment: UseLevel, priorities: Mapping[str, int]) -> bool:
     """Returns True if the kubelet evicts the victim before the workload.
 
-    The comparison uses the least memory that the victim holds.
+    The comparison assumes that the victim holds the least memory that its declaration allows.
     """
     states = [
         PodState(
