@@ -179,7 +179,7 @@ def refusals_of(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _with(values: Any, numbers: Mapping[KeyPath, int]) -> Any:
-    """Returns a copy of JSON-like data in which `numbers` replaces the values at its paths."""
+    """Returns a copy of JSON-like data. The value at each path in `numbers` is replaced by the number there."""
     copied = copy.deepcopy(values)
     for (*parents, last), value in numbers.items():
         inner = copied

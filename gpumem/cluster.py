@@ -42,7 +42,8 @@ _Held = PodInfo | Bystander | Nomination
 class GatedWorkload:
     """An on-demand workload.
 
-    `state` is "open", "closed" or "no Deployment". `state` is "unknown" if the user may not read the Deployment.
+    `state` is "open" while the Deployment has replicas, and "closed" while it has none. Without a Deployment, `state`
+    is "no Deployment". If the user may not read the Deployment, `state` is "unknown".
     """
 
     name: str
@@ -261,7 +262,7 @@ def _measured(source: Kubectl, system: str, ledger: Ledger, nodes: Iterable[Obje
         ledger,
         [node_of(node) for node in nodes],
         namespace=namespace,
-        port=1,  # unused: not used: `ask` finds the port of each pod, so this number has no effect
+        port=1,  # has no effect, because `ask` finds the port of each pod
         scraper=Scraper(get=ask),
     )
     return {each.node: each for each in readings}
@@ -292,7 +293,7 @@ def _gates(
 
 
 def _declared_gates(read_cron_job: Callable[[], Object]) -> tuple[GateConfig, ...]:
-    """Returns the demand gates that the gate's CronJob declares, or none if the CronJob cannot be read."""
+    """Returns the on-demand workloads that the gate's CronJob names, or none if the CronJob cannot be read."""
     try:
         cron_job = read_cron_job()
         (container,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]

@@ -174,7 +174,7 @@ def _find(source: Kubectl, target: WorkloadRef) -> Object | None:
 
 
 def _api(source: Kubectl, kind: str) -> str:
-    """Returns the path of the kind's API. Of a custom kind, the cluster chooses the version."""
+    """Returns the path of the kind's API. For a custom kind, the path has the version that the cluster prefers."""
     if kind in _KINDS:
         return _KINDS[kind]
     group = source.get(f"/apis/{CUSTOM_KINDS[kind].group}")

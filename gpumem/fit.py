@@ -226,7 +226,7 @@ def _lying(
 ) -> Iterator[PlacedPod]:
     """Yields the pods on a device.
 
-    An on-demand workload counts only with the use that takes memory free by the ledger.
+    For an on-demand workload, only its use of memory that is free by the ledger counts.
     """
     on_demand = []
     for pod in row.pods:

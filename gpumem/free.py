@@ -26,8 +26,8 @@ class FreePool:
 
     `advertised_mib`, `promised_mib` and `unpromised_mib` are sums over all nodes that the ledger declares. The other
     sums are over the devices that exist. `room_mib` is free for seats, and `free_mib` is free for pods without a seat.
-    `largest_room_mib` and `largest_free_mib` are the free amounts of the best device. The amounts of free memory are
-    None if the user may not list all pods. `lent_mib` is the use by pods without a budget. `lent_mib` and
+    `largest_room_mib` and `largest_free_mib` are the largest of these amounts on one device. The amounts of free memory
+    are None if the user may not list all pods. `lent_mib` is the use by pods without a budget. `lent_mib` and
     `measured_free_mib` are None if a device of the pool is not measured.
     """
 
@@ -50,8 +50,9 @@ class FreePool:
 class FreeWhole:
     """A pool of whole devices.
 
-    `gpus` is the number of declared devices, `promised` of devices for queues, `offered` of advertised devices, and
-    `held` of devices that pods hold. `held` is None if the user may not list all pods.
+    `gpus` is the number of declared devices, and `promised` is the number of devices that are promised to queues.
+    `offered` is the number of advertised devices, and `held` is the number of devices that pods hold. `held` is None if
+    the user may not list all pods.
     """
 
     pool: str
@@ -65,8 +66,8 @@ class FreeWhole:
 class Free:
     """The report of free.
 
-    `scope` is the only namespace in the report, or None for all namespaces. `own_budget_mib` and `own_held_mib` are the
-    sums of the namespace `scope`.
+    `scope` is the only namespace in the report, or None for all namespaces. `own_budget_mib` is the sum of the seats in
+    the namespace `scope`, and `own_held_mib` is the sum that its pods hold.
     """
 
     scope: str | None

@@ -1,4 +1,4 @@
-"""Makes the reports on the current state of a cluster or a stack file. `who`, `free`, `why` and `fit`."""
+"""Makes the reports `who`, `free`, `why` and `fit` on the current state of a cluster or a stack file."""
 
 import argparse
 
@@ -44,7 +44,7 @@ def fit_report(given: argparse.Namespace, found: ClusterSnapshot | None, stack: 
     Raises PoolError.
     """
     wanted = Wanted(mib=given.mib, count=given.gpu_count, replicas=given.replicas)
-    ledgers = [source.ledger for source in (stack, found) if source is not None]  # at least one of the two is given
+    ledgers = [source.ledger for source in (stack, found) if source is not None]  # `stack` or `found` is given, or both
     fitting = fit(ledgers[0], found, wanted, given.pool, given.tenant)
     if stack:
         fitting = stack.with_patch(fitting)

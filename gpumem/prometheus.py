@@ -37,7 +37,7 @@ class Prometheus:
     address: str
 
     def at(self, query: str, time: float) -> list[Series]:
-        """Returns the series that a query has at one time."""
+        """Returns the series that are the result of a query at one time."""
         return self._ask("query", {"query": query, "time": f"{time:.3f}"}, lambda series: [series["value"]])
 
     def over(self, query: str, start: float, end: float, step: float) -> Iterator[Series]:

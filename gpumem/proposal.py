@@ -21,7 +21,7 @@ GRID_MIB = 100
 LEAST_DAYS = 7
 # The number of days for which growth is added.
 AHEAD_DAYS = 7
-# Use within this many seconds after the start of a pod is a cold load.
+# The use within this many seconds after the start of a pod counts as a cold load.
 COLD_SECONDS = 300
 _GAP_SECONDS = 180.0
 _GAP_STEPS = 2.5
@@ -51,16 +51,17 @@ class Verdict(StrEnum):
     RAISE = "raise"
     LOWER = "lower"
     KEEP = "keep"
-    SHORT = "short"  # The budget may be too large, but the history is too short.
+    SHORT = "short"  # The budget may be too large, but the history is too short to lower it.
     UNUSED = "unused"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Day:
-    """The highest use of a day: of cold loads, and of all other use.
+    """The highest use of a day, separately for the first minutes of pods (`cold_mib`) and for all later use
+    (`warm_mib`).
 
-    A peak is None if the day has no use of this kind. Only days that are `whole` count for the risk.
+    A value is None if the day has no such use. Only days that are `whole` count for the risk.
     """
 
     day: int
@@ -197,7 +198,7 @@ _Moments = list[tuple[float, float]]
 
 
 def _apart(pods: Mapping[str, Sequence[UseSample]], clock: _Clock) -> tuple[_Moments, list[_Moments]]:
-    """Returns the samples of warm use, and the samples of each start.
+    """Returns all samples outside of starts (warm use), and the samples of each start.
 
     A sample is a time and a number of MiB. A pod starts when it uses memory now but did not at the previous time. The
     first use after a gap in the measurements does not count as a start.

@@ -41,7 +41,8 @@ _FLOOR, _SHORT = "under its floor", "short within its budget"
 class ReplayEvent:
     """An event of the replay.
 
-    `what` is recycled, let in, put out, pending or refused. Pending and refused events have `seconds`.
+    The values of `what` are recycled, let in, put out, pending and refused. Only a pending or refused event has
+    `seconds`.
     """
 
     at: str
@@ -263,7 +264,7 @@ def _verdict(report: Replay, paper: Paper) -> Iterator[str]:
 def _hurts(side: Side) -> dict[tuple[str, str], float]:
     """Returns the harm for each workload or device.
 
-    The harm is the number of recycles, and the seconds of all other events.
+    For recycles, the harm is their number. For every other kind of event, the harm is the duration in seconds.
     """
     return {
         (total.of, total.what): total.times if total.what == RECYCLED else total.seconds

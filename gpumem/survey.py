@@ -92,7 +92,8 @@ class Survey:
 
 
 def read(source: ApiReader) -> Survey:
-    """Reads the cluster with several requests in parallel. Each list is read page by page. Raises SurveyError."""
+    """Reads the cluster with several requests in parallel. A long list is read in several requests. Raises
+    SurveyError."""
     gaps: list[str] = []
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         groups = threads.submit(_must, "get", "the API's groups", lambda: _groups(source.get(GROUPS)))

@@ -81,7 +81,7 @@ def gpu_users(pods: Iterable[Pod], names: Names, gaps: list[str]) -> tuple[GpuUs
 def infrastructure(pods: Iterable[Pod]) -> dict[str, str]:
     """Returns the namespaces with NVIDIA's device plugin, driver or exporter.
 
-    For each namespace, returns a sentence about the pod that shows this. A pod of such a program mounts a directory in
+    For each namespace, returns a sentence about the pod of the program. Each of these programs mounts a directory in
     which the kubelet registers drivers. An account that may create pods with this mount already controls the node. So a
     tenant cannot gain an exemption by a name or a label alone.
     """

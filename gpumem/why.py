@@ -50,7 +50,8 @@ class Answer:
 class Why:
     """The report of why.
 
-    `fine` is true if every pod runs or has completed. Pods with the same reason and text share one answer.
+    `fine` is true if every pod runs or has completed. Pods with the same reason and text have one common entry in
+    `answers`.
     """
 
     target: str
@@ -90,7 +91,7 @@ def _answer(about: str, found: _Found) -> Answer:
 
 
 def _distinct(answers: Sequence[Answer]) -> list[Answer]:
-    """Returns the answers without duplicates. Answers about pods with a problem come first."""
+    """Returns one entry for each different reason and text. Entries about pods with a problem come first."""
     first: dict[tuple[str, str], Answer] = {}
     for each in sorted(answers, key=lambda each: each.reason in FINE):
         first.setdefault((each.reason, each.text), each)

@@ -170,7 +170,7 @@ def _known(claimants: Sequence[Claimant], pool: PoolProposal) -> Counter[tuple[i
 def _equal_part(pool: PoolProposal, claimants: Sequence[Claimant]) -> Sourced:
     """Returns the equal budget for all workloads without a known budget.
 
-    It is the largest with which all workloads fit.
+    This budget is the largest with which all workloads fit.
     """
     requests = _known(claimants, pool)
     unknown: Counter[int] = Counter()  # the number of pods by their number of devices

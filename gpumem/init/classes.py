@@ -34,7 +34,8 @@ class ClassProposal:
 class Classes:
     """The PriorityClasses for the stack.
 
-    `gpu` is the default for GPU pods, `by_tenant` is for tenants with a different one, and `others` are the rest.
+    `gpu` is the default PriorityClass for GPU pods. `by_tenant` has the PriorityClass of each tenant with a different
+    one. `others` are the names of all other PriorityClasses that the stack may use.
     """
 
     gpu: ClassProposal
@@ -47,8 +48,8 @@ def classes(
 ) -> Classes:
     """Returns the PriorityClasses for the stack.
 
-    A PriorityClass of the cluster is used only if all its pods reach a GPU. Admission denies the PriorityClass to other
-    pods.
+    A PriorityClass of the cluster is used only if all its pods reach a GPU. Admission denies this PriorityClass to pods
+    that reach no GPU.
     """
     tenants = {user.workload.namespace for user in users}
     theirs = {pod.uid for user in users for pod in user.pods}

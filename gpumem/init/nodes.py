@@ -1,7 +1,7 @@
 """Finds the GPUs of each node from the best source that the cluster has. Pure.
 
 The first source is the labels of GPU feature discovery, and the second is the ResourceSlices of NVIDIA's DRA driver.
-The last source is the number of nvidia.com/gpu that the node offers. This source shows no amount of memory.
+The last source is the number of nvidia.com/gpu that the node offers. This number does not show the memory of a device.
 """
 
 import enum

@@ -27,7 +27,8 @@ _SUFFIXES: Mapping[str, str] = {
     "Job": f"(?:-[0-9]+)?-{_ANY}{{5}}",
     "CronJob": f"-[0-9]{{8,}}(?:-[0-9]+)?-{_ANY}{{5}}",
 }
-# Prometheus renames labels of a series that the scrape sets too (honorLabels in the Prometheus Operator).
+# If the scrape sets a label that a series already has, Prometheus renames the label of the series (honorLabels in the
+# Prometheus Operator).
 _POD_LABELS = ("namespace", "pod", "exported_namespace", "exported_pod")
 
 
@@ -44,7 +45,7 @@ class History(Protocol):
     """Prometheus."""
 
     def at(self, query: str, time: float) -> list[Series]:
-        """Returns the series that a query has at one time. Raises HistoryError."""
+        """Returns the series that are the result of a query at one time. Raises HistoryError."""
         ...
 
 

@@ -22,10 +22,7 @@ def assumed(value: int, reason: str) -> Sourced:
 
 
 def dns_label(text: str, most: int = _MOST) -> str:
-    """Returns the text as a DNS label, or "" if the text has no letters and digits.
-
-    Returns "" if the text has only other characters than letters and digits.
-    """
+    """Returns the text as a DNS label, or "" for a text of other characters than letters and digits."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:most].strip("-")
 
 

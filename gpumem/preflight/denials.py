@@ -26,7 +26,7 @@ _HELD_BACK = Refusal(
 class Denial:
     """A workload with pods that the admission policy `policy` would deny.
 
-    `message` has the reason and the change that repairs it.
+    `message` has the reason and the change after which admission allows the pods.
     """
 
     namespace: str

@@ -24,7 +24,7 @@ from tenancy.workload import at, containers_of, text
 # The first version of Kubernetes that serves MutatingAdmissionPolicies without a feature gate.
 ADMISSION_SINCE = (1, 36)
 _ADMISSION_GROUP = "admissionregistration.k8s.io"
-# The previous version of this API, and the flags of the API server that switch this version on.
+# The last version of the admission API before v1, and the flags of the API server that switch this version on.
 _BETA = "v1beta1"
 _BETA_FLAGS = f"--feature-gates=MutatingAdmissionPolicy=true --runtime-config={_ADMISSION_GROUP}/{_BETA}=true"
 _KUBE_STATE_METRICS = re.compile(r"(?:^|/)kube-state-metrics(?:[:@]|$)")

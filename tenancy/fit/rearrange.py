@@ -239,8 +239,8 @@ class _Search:
         return near
 
     def _judge(self, state: State) -> None:
-        """Remembers the state as the best change, if the remaining new pods fit and the cost is lower than that of the
-        best change so far."""
+        """Remembers the state as the best change, if the remaining new pods fit and no earlier change has the same or a
+        lower cost."""
         layout = self.layout
         rest = layout.wanted.replicas - len(state.forced)
         if rest:
