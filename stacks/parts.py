@@ -23,7 +23,7 @@ INSIDE = Form(
     r"(?!/)(?!(?:[^\n]*/)?\.\.(?:/|$))[^\\\x00-\x1f\x7f]+",
 )
 # The parts that are maps, with the depth of their entries. The entries of such a part may be in several files. Any
-# other part must be in one file. Any other part must be in one file.
+# other part must be in one file.
 ENTRIES = {
     "pools": 2,
     "tenants": 2,
@@ -140,7 +140,8 @@ def _add(parts: Parts, home: Contents) -> None:
 
 
 def _merge(parts: Parts, into: dict[str, Any], path: tuple[str, ...], value: Any, file: Path) -> None:
-    """Adds the value, entry by entry. Skips an empty part, because Pulumi's engine fills in empty parts by default."""
+    """Adds the entries of a part in `file` to the values of the stack. Skips an empty part, because Pulumi's engine
+    fills in empty parts by default."""
     name, named = path[-1], dotted(*path)
     there = into.get(name, {})
     if len(path) < ENTRIES.get(path[0], 1) and isinstance(value, Mapping) and isinstance(there, Mapping):

@@ -319,8 +319,8 @@ def _uncounted(raw: Mapping[str, Any]) -> Iterator[str]:
 def _borrowed_from_nobody(raw: Mapping[str, Any]) -> Iterator[str]:
     """Reports a queue with too high a borrowing limit for gpumem.
 
-    At most, a queue can borrow what the other queues of its cohort lend and the cohorts above have. A queue may borrow
-    more of other resources, from queues that other stacks have in the cohort.
+    A queue can borrow at most the quota that the other queues of its cohort lend, and the quota of the cohorts above.
+    For other resources, the limit may be higher, because queues of other stacks may be in the cohort.
     """
     queues, cohorts = at(raw, "queues.cluster_queues"), at(raw, "queues.cohorts")
     roots = {name: _root(cohorts, queue.get("cohort")) for name, queue in queues.items() if isinstance(queue, Mapping)}

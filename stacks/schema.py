@@ -105,7 +105,7 @@ def _json(schema: dict[str, Any]) -> str:
 def _tidied(node: Any) -> Any:
     """Returns pydantic's schema without its generated titles and nulls.
 
-    In the result, maps have a rule for the form of their keys.
+    In the result, the pattern for the keys of a map is in `propertyNames`.
     """
     if isinstance(node, list):
         return [_tidied(item) for item in node]

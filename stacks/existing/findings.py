@@ -22,9 +22,10 @@ _OF_A_NAMESPACE = {"system": ("cluster", "system_namespace"), "kueue": ("kueue",
 
 
 def findings(planned: Iterable[Planned], there: Mapping[Identity, Object], going: Iterable[Identity] = ()) -> list[str]:
-    """Returns one message for each object that the run would take over, and for each patch that does not fit.
+    """Returns one message for each object that the rollout would take over, and for each patch that contradicts its
+    object.
 
-    `going` are objects that the same run deletes.
+    `going` are objects that the same rollout deletes.
     """
     deleted = set(going)
     lines = []
@@ -38,7 +39,7 @@ def findings(planned: Iterable[Planned], there: Mapping[Identity, Object], going
 
 
 def known_again(planned: Iterable[Planned], there: Mapping[Identity, Object]) -> list[Identity]:
-    """Returns the objects that this stack created earlier and that the run would use again."""
+    """Returns the objects that this stack created earlier and that the rollout would use again."""
     return sorted(
         each.identity
         for each in planned

@@ -26,10 +26,10 @@ class Identity:
 
 @dataclass(frozen=True)
 class Planned:
-    """An object that a run would create.
+    """An object that a rollout would create.
 
-    With `is_patch`, the run would only patch the object, which another owner created. `before` has the fields that the
-    last run patched.
+    With `is_patch`, the rollout would only patch the object, which another owner created. `before` has the fields that
+    the last rollout patched.
     """
 
     identity: Identity
@@ -40,14 +40,14 @@ class Planned:
 
 @dataclass(frozen=True)
 class Release:
-    """A Helm release that a run would install."""
+    """A Helm release that a rollout would install."""
 
     namespace: str
     name: str
 
 
 def planned(resources: Iterable[Resource]) -> Iterator[Planned]:
-    """Yields the objects that the run would create or change by a patch."""
+    """Yields the objects that the rollout would create or change by a patch."""
     for resource in resources:
         patch = is_patch(resource)
         if not _is_an_object(resource) or resource.op not in ((Op.CREATE, Op.UPDATE) if patch else (Op.CREATE,)):
@@ -57,14 +57,14 @@ def planned(resources: Iterable[Resource]) -> Iterator[Planned]:
 
 
 def releases(resources: Iterable[Resource]) -> Iterator[Release]:
-    """Yields the Helm releases that the run would install."""
+    """Yields the Helm releases that the rollout would install."""
     for resource in resources:
         if resource.type == RELEASE_TYPE and resource.op is Op.CREATE:
             yield Release(str(resource.inputs.get("namespace", "")), str(resource.inputs.get("name", "")))
 
 
 def deleted(resources: Iterable[Resource]) -> Iterator[tuple[Identity, Resource]]:
-    """Yields the objects that the run would delete from the cluster for good."""
+    """Yields the objects that the rollout would delete from the cluster for good."""
     for resource in resources:
         is_an_object = resource.type.startswith(_KUBERNETES) and "metadata" in resource.before
         if resource.op is Op.DELETE and is_an_object and not resource.retained and not is_patch(resource):

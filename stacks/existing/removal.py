@@ -1,6 +1,5 @@
-"""Lists the contents of the namespaces that a run deletes.
-
-Refuses the run if volumes would be lost without the operator's explicit consent.
+"""Lists the contents of the namespaces that a rollout or a removal deletes. Refuses both if volumes would be lost
+without the operator's explicit consent.
 """
 
 import json
@@ -45,11 +44,11 @@ class Contents:
 
 @dataclass(frozen=True)
 class Removal:
-    """The namespaces that a run deletes, with their contents.
+    """The namespaces that a rollout or a removal deletes, with their contents.
 
     `kept` are namespaces that stay. `patched` are namespaces of other owners, which lose the stack's labels. `waiting`
-    are the Workloads (as namespace/name) of queues that the run deletes. `asking` are pods that request `resource`.
-    After the removal, no node offers this resource.
+    are the Workloads (as namespace/name) of the deleted queues. `asking` are pods that request `resource`. After the
+    removal, no node offers this resource.
     """
 
     gone: Mapping[Home, Contents]
@@ -74,7 +73,7 @@ class Removal:
             )
 
     def problems(self) -> Iterator[str]:
-        """Yields the reasons to refuse the run."""
+        """Yields the reasons to refuse the rollout or the removal."""
         for home, contents in self.gone.items():
             if contents.claims and home.is_old:
                 yield (

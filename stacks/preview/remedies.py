@@ -1,4 +1,4 @@
-"""Proposes a change after a refused preview: the fewest seats to lower so that a pool can keep its promises. Pure."""
+"""Proposes a change after a refused preview: the fewest budgets to lower so that all promises of a pool fit. Pure."""
 
 from collections.abc import Callable, Iterator
 
@@ -14,7 +14,7 @@ _MOST_PODS, _MOST_DEVICES = 40, 64
 
 
 def remedies(ledger: Ledger, file_of: Callable[[str], str] = lambda _: "") -> Iterator[str]:
-    """Yields a sentence for each overfull pool where lowering seats helps, if a short search finds a change.
+    """Yields a sentence for each pool in which a short search finds lower budgets with which all promises fit.
 
     `file_of` returns the file with a seat, or "" for the stack file. `kubectl gpumem fit` searches longer.
     """

@@ -66,8 +66,8 @@ class Run:
     def exit_code(self) -> int:
         """Returns Pulumi's exit code.
 
-        If Pulumi ended with 0 and the preview was interrupted, returns 130. If such a preview is incomplete, refused,
-        not judged or has an error, returns 1.
+        If Pulumi ended with 0 and the preview was interrupted, returns 130. If Pulumi ended with 0 and the preview is
+        incomplete, refused, not judged or has an error, returns 1.
         """
         if self.code:
             return self.code
