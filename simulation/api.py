@@ -40,7 +40,10 @@ class StatusError(Exception):
 
 @dataclass
 class Followed:
-    """A watch. `chosen` is its selection of objects. An object that leaves the selection gives a DELETED event."""
+    """A watch. `chosen` returns True for the objects that the watch selects.
+
+    An object that leaves the selection gives a DELETED event.
+    """
 
     path: str
     chosen: Callable[[Object], bool]
@@ -78,7 +81,7 @@ class Server:
     follows: list[Followed] = field(default_factory=list)
     history: deque[tuple[int, str, str, Object]] = field(default_factory=lambda: deque(maxlen=_HISTORY))
     version: int = 100
-    # A cache of lists, by path and selectors. A list is valid while its version is the current one.
+    # A cache of lists, by path and selectors. A list is valid while its version equals the server's version.
     _lists: dict[tuple[str, tuple[tuple[str, str], ...]], Object] = field(default_factory=dict)
 
     # Objects

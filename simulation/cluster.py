@@ -156,7 +156,7 @@ class Cluster(Loops):
         return exporter.reading(url)
 
     def register(self, each: Machine) -> None:
-        """Creates a Node like its kubelet, without the capacity that reconcile has written."""
+        """Creates a Node as its kubelet would, without the capacity that reconcile has written."""
         held = {"cpu": "16", **({GPU: "100"} if each.cards else {})}
         self.server.put_node(
             {
@@ -188,7 +188,7 @@ class Cluster(Loops):
         )
 
     def add_exporter_pod(self, node: str, address: str) -> None:
-        """Creates the exporter's pod like the DaemonSet's controller."""
+        """Creates the exporter's pod as the DaemonSet's controller would."""
         self.server.put_pod(
             {
                 "kind": "Pod",
@@ -205,7 +205,7 @@ class Cluster(Loops):
         )
 
     def _windows(self) -> None:
-        """Checks each hour whether a gate's window has begun or ended, because no event shows this."""
+        """Checks each hour whether a demand gate's time window has begun or ended, because no event shows this."""
         windows = [gate.demand for gate in self.gates.values() if isinstance(gate.demand, Window)]
 
         def inside() -> list[bool]:

@@ -51,7 +51,7 @@ class CronAgent:
     ends: float = 0.0
     busy: dict[int, float] = field(default_factory=dict)  # the start of each unfinished pass, by the run's id
     stuck: bool = False
-    suspended: bool = False  # True: no new run begins
+    suspended: bool = False  # if True, no new run begins
     succeeded_at: float = 0.0
     looks: int = 1  # the number of passes until the agent has reacted to a change
     began: list[float] = field(default_factory=list)
@@ -63,7 +63,7 @@ class CronAgent:
         return sum(at >= since for at in self.began[-3:]) >= self.looks and not self.leans()
 
     def leans(self) -> bool:
-        """Returns True if the agent may act in a next pass even if nothing changes."""
+        """Returns True if the agent may act in a later pass even if nothing changes."""
         return False
 
     def resume(self) -> None:
@@ -156,7 +156,7 @@ class CronAgent:
         return float(self.environ["INTERVAL_SECONDS"])
 
     def _once(self, run: object) -> int | None:
-        """Makes a pass. Returns its exit status, or None if an error in this pass ended the run."""
+        """Makes a pass. Returns the run's exit status, or None if an error in this pass ended the run."""
         self.busy[id(run)] = self.world.now
         self.began = [*self.began[-3:], self.world.now]
         try:

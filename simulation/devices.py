@@ -15,8 +15,9 @@ DRIVER_MIB = 450
 
 @dataclass
 class Card:
-    """A GPU. `uses` has the MiB that each pod uses, by its UID. The driver and processes outside pods use
-    `outside_mib`.
+    """A GPU. `uses` maps the UID of each pod to the MiB that it uses.
+
+    The driver and processes outside pods use `outside_mib`.
     """
 
     node: str

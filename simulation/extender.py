@@ -32,8 +32,9 @@ class Bell(threading.Event):
 
 @dataclass(kw_only=True)
 class ExtenderPod:
-    """The extender's process. `starts` counts its starts, including those after a jump. A new start ends the loops of
-    earlier starts.
+    """The extender's process. `starts` counts the starts of the process, including the starts after a jump of time.
+
+    A new start ends the loops of earlier starts.
     """
 
     world: World

@@ -56,7 +56,7 @@ class Following:
         self._unfollow()
 
     def heard(self) -> None:
-        """Records the time of a bookmark event. A real API server sends one each minute."""
+        """Records the time of a bookmark event. A real API server sends such an event each minute."""
         if self.follows and not self.stale and not self.server.down:
             self.informer.heard_at = self.world.now
 

@@ -18,10 +18,10 @@ GRAIN_MIB = 16
 
 @dataclass(frozen=True)
 class Life:
-    """The life of a pod. Each of `steps` is a number of seconds since the life's beginning, and the MiB used from then
-    on.
+    """The life of a pod.
 
-    `over` is True if the pod was over its budget when it ended. In this case, the watchdog probably evicted the pod.
+    Each step has the seconds since the beginning of the life, and the MiB that the pod uses from this second on. `over`
+    is True if the pod was over its budget when it ended. In this case, the watchdog probably evicted the pod.
     """
 
     begin: float
@@ -36,8 +36,9 @@ class Life:
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """A resident or an on-demand workload. `name` is its key in the stack file. For an on-demand workload,
-    `declared_mib` is 0.
+    """A resident or an on-demand workload. `name` is the owner's key in the stack file.
+
+    For an on-demand workload, `declared_mib` is 0.
     """
 
     name: str
@@ -51,8 +52,8 @@ class Scene:
     """The recorded pods, assigned to the owners of one stack.
 
     `lives` has, by owner, a sorted list of lives for each replica. `outside` has, by pool and device, the memory of
-    pods without an owner as pairs of time and MiB. `refused` has the lives of owners that only the other stack
-    declares.
+    pods without an owner as pairs of time and MiB. `refused` has the lives of owners that only the stack of the
+    recording declares.
     """
 
     lives: dict[str, list[list[Life]]] = field(default_factory=dict)
@@ -83,8 +84,9 @@ def _in(namespace: str, known: Iterable[Owner]) -> list[Owner]:
 def scene(
     pods: Sequence[PodHistory], ledger: Ledger, gates: Iterable[GateConfig], others: Sequence[Owner] = ()
 ) -> Scene:
-    """Returns the recorded pods for one stack. `others` are the owners in another stack. Pods of owners that only the
-    other stack declares are refused.
+    """Returns the recorded pods for one stack. `others` are the owners in the stack of the recording.
+
+    Pods of owners that only this other stack declares are refused.
     """
     known = owners(ledger, gates)
     mine: dict[str, list[PodHistory]] = defaultdict(list)
@@ -156,8 +158,9 @@ def _devices(
     pools: Sequence[Pool],
     pods: Sequence[PodHistory],
 ) -> dict[str, tuple[str, int]]:
-    """Returns the pool of each device, and the device's number in the pool. The seats of a device's pods show its
-    pool.
+    """Returns the pool of each device, and the device's number in the pool.
+
+    The seats of a device's pods show the device's pool.
     """
     found: dict[str, set[str]] = defaultdict(set)
     for name, histories in mine.items():

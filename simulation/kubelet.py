@@ -11,9 +11,9 @@ from simulation.world import World
 from tenancy.names import Names
 
 LOAD_SECONDS = 6.0
-MINIMUM_AGE_SECONDS = 120.0  # The setting of the watchdog in Pulumi.prod.yaml.
+MINIMUM_AGE_SECONDS = 120.0  # The watchdog's minimum age of a pod in Pulumi.prod.yaml.
 # RETRY_SECONDS is the time from a failed allocation to the container's crash. LONGEST_BACKOFF is the longest wait
-# before its next start.
+# before the container's next start.
 RETRY_SECONDS = 5.0
 LONGEST_BACKOFF = 300.0
 
@@ -22,7 +22,7 @@ LONGEST_BACKOFF = 300.0
 class Running:
     """A pod's process. `short_since` is the time since which the process lacks memory within its budget.
 
-    `up_since` is the time when its container last started.
+    `up_since` is the time when the pod's container last started.
     """
 
     uid: str
@@ -40,7 +40,7 @@ class Running:
     short_since: float | None = None
     over_at: float = -1e9
     ends_since: float | None = None
-    asks_mib: int | None = None  # if set, replaces the workload's use
+    asks_mib: int | None = None  # if set, this use replaces the workload's use
 
     @property
     def ends(self) -> bool:

@@ -18,7 +18,7 @@ class SimLog(Log):
     last: list[str] = field(default_factory=list)
 
     def write(self, level: str, message: str, fields: Mapping[str, object]) -> None:
-        """Writes a line, unless it is equal to the last one."""
+        """Writes a line, unless it equals the last line."""
         if level == "info" and not message.startswith(("did ", "wrote")):
             return
         shown = " ".join(f"{key}={value}" for key, value in fields.items() if key in ("gate", "pods", "why", "problem"))

@@ -13,11 +13,12 @@ from simulation.world import World
 # most its budget.
 WARM_SECONDS = 600.0
 DRAINS_SECONDS = 10.0  # The time that a process needs to end.
-# Shorter waits are not recorded. On-demand workloads may wait longer, because a gate opens only after several samples.
+# A wait of less than this time is not recorded. The time is longer for on-demand workloads, because a gate opens only
+# after several samples.
 PENDING_SECONDS = 10.0
 LET_IN_SECONDS = 60.0
-# Shorter refusals are not recorded: a quota also counts a terminating pod, and so refuses its replacement until it has
-# ended.
+# A refusal of less than this time is not recorded. A quota counts a terminating pod, and so refuses its replacement
+# until the old pod has ended.
 _REPLACED_SECONDS = 30.0
 
 
@@ -54,9 +55,9 @@ class Record:
         self.happened: list[Happened] = []
         self.floors: list[Floor] = []
         self.short_seconds = Counter[str]()
-        self.waiting: dict[str, tuple[float, str]] = {}  # By the pod's UID, the start of its wait and its workload.
-        self._refused: dict[str, float] = {}  # By workload, the start of its refusal.
-        self._below: dict[str, float] = {}  # By device, the time since which it is below its floor.
+        self.waiting: dict[str, tuple[float, str]] = {}  # Maps a pod's UID to the start of its wait and its workload.
+        self._refused: dict[str, float] = {}  # Maps a workload to the start of its refusal.
+        self._below: dict[str, float] = {}  # Maps a device to the time since which it is below its floor.
 
     @property
     def is_open(self) -> bool:

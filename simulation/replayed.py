@@ -30,10 +30,10 @@ _MEASURE_SECONDS = 1.0
 
 @dataclass
 class Replica:
-    """One replica of a resident. `at` is the number of its current recorded life, or -1.
+    """One replica of a resident. `at` is the number of the replica's current recorded life, or -1.
 
-    `recycled` is True if the watchdog evicted its pod in the replay. `own` is True if the replica's current pod exists
-    only in the replay.
+    `recycled` is True if the watchdog evicted the replica's pod in the replay. `own` is True if the replica's current
+    pod exists only in the replay.
     """
 
     lives: Sequence[Life]

@@ -155,11 +155,10 @@ class Scheduler:
         return None
 
     def _preempt(self, pod: Object, nodes: Iterable[str]) -> str | None:
-        """Chooses victims by the node's sum like kube-scheduler, and then asks the extender. Returns None if there are
-        no victims.
+        """Chooses victims by the node's sum of gpumem, as kube-scheduler does, and then asks the extender.
 
-        Without victims, the pod's nomination ends. While an earlier victim of the pod terminates, no other victim is
-        chosen.
+        Returns None if there are no victims. Without victims, the pod's nomination ends. While an earlier victim of the
+        pod terminates, no other victim is chosen.
         """
         priority = _priority(pod)
         nominated = pod["status"].get("nominatedNodeName")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-# The lines to print around a moment: the seconds before it, the seconds after it, and the largest number of lines.
+# The lines to print around a moment: the seconds before and after the moment, and the maximum number of lines.
 _BEFORE, _AFTER, _MOST = 900.0, 60.0, 80
 
 
@@ -41,6 +41,6 @@ class Timeline:
 
 
 def clock(at: float) -> str:
-    """Returns a text with the days and the time of day."""
+    """Returns a time as text: the number of days, and the time of day."""
     days, rest = divmod(at, 86_400)
     return f"{int(days)}d {timedelta(seconds=int(rest))!s:0>8}"

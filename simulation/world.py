@@ -25,12 +25,13 @@ LOOKS = (60.0, 300.0, 900.0, 3600.0, 14_400.0)
 
 
 class EndedError(BaseException):
-    """Ends a function that sleeps when the simulation ends, or that begins to sleep afterwards."""
+    """Ends a function that still sleeps at the end of the simulation, or that begins to sleep after the end."""
 
 
 class Loops:
-    """The loops that run by ticks. The World calls these methods before a jump of time. A subclass overrides these
-    methods.
+    """The loops of the simulation, such as the passes of an agent. Each round of a loop is one event, called a tick.
+
+    The World calls these methods before a jump of time. A subclass overrides these methods.
     """
 
     def tense(self) -> bool:
@@ -66,8 +67,9 @@ class World:
     jumping: bool = True
     # The ends of cool-downs, idle times and minimum ages. While something is wrong, a jump ends at each of these times.
     timers: list[float] = field(default_factory=list)
-    # The heap of events, sorted by time and then by creation. The third item is True for a tick. The last item is the
-    # function to call, or the semaphore of a sleeping thread.
+    # The heap of events, sorted by their times. Events with the same time keep the order in which they were added. The
+    # third item of an event is True for a round of a loop. The last item is the function to call, or the semaphore of a
+    # sleeping thread.
     _due: list[tuple[float, int, bool, Callable[[], object] | Semaphore]] = field(default_factory=list)
     _made: int = 0
     _until: float = 0.0
@@ -205,7 +207,7 @@ class World:
         return self.begin + timedelta(seconds=self.now + ahead_seconds)
 
     def clock(self, ahead: Callable[[], float] = lambda: 0.0) -> Clock:
-        """Returns a clock for an agent. `ahead` returns the error of its node's time of day in seconds."""
+        """Returns a clock for an agent. `ahead` returns the error of the clock of the agent's node in seconds."""
         return Clock(
             monotonic=lambda: self.now,
             sleep=self.pass_time,
