@@ -32,7 +32,7 @@ def build(root: Path = ROOT) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in _members(root):
             member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-            member.create_system = 3  # Unix, even if Windows builds the file
+            member.create_system = 3  # the value for Unix, so that a build on Windows gives the same file
             member.external_attr = 0o644 << 16
             archive.writestr(member, content, zipfile.ZIP_DEFLATED)
     return _SHEBANG + buffer.getvalue()
@@ -50,7 +50,7 @@ def _members(root: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _compiled(source: bytes, name: str) -> bytes:
-    """Returns the module's bytecode. importlib loads it without comparing it with the source (PEP 552)."""
+    """Returns the module's bytecode. importlib loads the bytecode without comparing the source (PEP 552)."""
     code = compile(source, name, "exec", dont_inherit=True, optimize=0)
     unchecked = (0b01).to_bytes(4, "little")
     return importlib.util.MAGIC_NUMBER + unchecked + importlib.util.source_hash(source) + marshal.dumps(code)

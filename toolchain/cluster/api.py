@@ -88,8 +88,8 @@ class ClusterApi:
     def _connection(self) -> "_Connection":
         """Returns the connection of the current thread.
 
-        Requests of a thread share a connection, because a TLS handshake takes longer than most requests. A connection
-        that the server has closed is readable; the next request opens it again.
+        Requests of a thread share a connection, because a TLS handshake takes longer than most requests. If the server
+        has closed the connection, the next request opens a new one.
         """
         kept: _Connection | None = getattr(self._kept, "connection", None)
         if kept is None:

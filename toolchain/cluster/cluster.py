@@ -26,7 +26,7 @@ SUPERVISOR = "supervisor"
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster, found by its folder. The cluster may be stopped."""
+    """A cluster that its folder identifies. The cluster may be running or stopped."""
 
     folder: Folder
 

@@ -108,7 +108,7 @@ def api_server(folder: Folder, ports: Ports, *, alone: bool) -> Command:
         "--kubelet-preferred-address-types=Hostname",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
-        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",  # before Kubernetes 1.36, clusters have v1beta1
+        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",  # Kubernetes before 1.36 has only v1beta1
         *(["--disable-admission-plugins=ServiceAccount"] if alone else []),
         "--allow-privileged",
         f"--service-cluster-ip-range={SERVICE_RANGE}",

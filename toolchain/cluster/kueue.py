@@ -5,7 +5,7 @@ runs the real controller as a process of this machine. The process has the relea
 The Service of the webhooks becomes an ExternalName, so that the API server reaches the process. The pod becomes Ready
 when the process is ready. If the Deployment is scaled to 0, the process ends.
 
-Each upgrade of the release restores the release's Service and APIServices. So each step changes them again.
+Each upgrade of the release restores the release's Service and APIServices. So each step changes these objects again.
 """
 
 import base64
@@ -204,7 +204,7 @@ def _service(metadata: Mapping[str, Any]) -> str:
 
 
 def _clients(item: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields each clientConfig of the object, after its JSON pointer."""
+    """Yields the JSON pointer and the content of each clientConfig of the object."""
     for index, webhook in enumerate(item.get("webhooks", [])):
         yield f"/webhooks/{index}/clientConfig", webhook["clientConfig"]
     conversion = item.get("spec", {}).get("conversion", {}).get("webhook", {})

@@ -132,7 +132,7 @@ async def _hold(folder: Folder, ports: Ports, parts: list[ChildProcess]) -> None
 
 
 def _reap(own: set[int]) -> None:
-    """Reaps zombies except the processes in `own`, because `subprocess.Popen` reaps the latter."""
+    """Reaps all zombies except the processes in `own`, because `subprocess.Popen` reaps these processes."""
     with suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in own:
             os.waitpid(ended.si_pid, 0)

@@ -53,7 +53,7 @@ class Supervisor:
             self._watch(kueue)
             return 0
         except ClusterError as error:
-            print(f"cluster: {error}", file=sys.stderr, flush=True)  # printed now, because stopping takes seconds
+            print(f"cluster: {error}", file=sys.stderr, flush=True)  # printed at once, because stopping takes seconds
             return 1
         finally:
             kueue.stop()

@@ -159,7 +159,7 @@ class _Demo:
         return redraw
 
     def _show(self, step: Step, above: str, stage: Stage, kubectl: Kubectl) -> None:
-        """Prints the outcome of the step, the Events about it, and the plugin's reports."""
+        """Prints the outcome of the step, the Events about the step, and the plugin's reports."""
         _, seconds = self._rows[-1]
         self._await_reading(stage, kubectl)
         outcome = self._page.outcome(step, seconds, [said for told in step.told for said in stage.said(told)])

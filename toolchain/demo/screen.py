@@ -38,7 +38,7 @@ class Page:
         return _text([f"{_BOLD}{title}{_PLAIN}" if self.colour else title, *self._wrapped(step.why)])
 
     def outcome(self, step: Step, seconds: float, said: Sequence[ReportedEvent]) -> str:
-        """Returns the outcome of a step, the Events about it, and a command that shows the outcome."""
+        """Returns the outcome of a step, the Events about the step, and a command that shows the outcome."""
         return _text(self._outcome(step, seconds, said))
 
     def _outcome(self, step: Step, seconds: float, said: Sequence[ReportedEvent]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tenancy import names
 from toolchain.cluster.prod import NIGHT_MIB, STEADY_MIB, TTS_MIB, budgets
 
-LEAK_MIB = 150  # the growth of a leaking process in each call of `Card.turn`, which is every 0.5 s
+LEAK_MIB = 150  # a leaking process grows by this at each call of `Card.turn`, every 0.5 s
 FLOOR_MIB = 1536
 
 

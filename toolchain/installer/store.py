@@ -94,7 +94,7 @@ def _keep_no_logs(pulumi_home: Path) -> None:
     logs = pulumi_home / "logs"
     if logs.is_dir():
         shutil.rmtree(logs, ignore_errors=True)
-    with suppress(OSError):  # a Pulumi that runs now has created the folder again
+    with suppress(OSError):  # a Pulumi process that still runs has created the folder again
         logs.touch()
 
 

@@ -71,7 +71,10 @@ class PipInstall:
 
 @dataclass(frozen=True, kw_only=True)
 class DebianPackages:
-    """A program from packages of Debian, in the release that this machine runs. `file` is its path in a package."""
+    """A program from packages of Debian, in the release that this machine runs.
+
+    `file` is the program's path in a package.
+    """
 
     packages: tuple[str, ...]
     file: str

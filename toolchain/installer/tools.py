@@ -33,7 +33,8 @@ D2 = "oss.terrastruct.com/d2"
 # Programs of browsers that can run without a window.
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 
-# Only the files with Stage objects. The folders also contain kustomizations and test data, which kwok does not accept.
+# This list has only the files with Stage objects. The folders also contain kustomizations and test data, which kwok
+# does not accept.
 KWOK_STAGES = (
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",

@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/reference (`python -m toolchain.pages`). With --check, only compares them."""
+"""Writes the generated pages of docs/reference (`python -m toolchain.pages`). With --check, only compares the pages."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ def pages(root: Path = ROOT) -> Mapping[Path, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes the pages. With --check, lists the pages that differ from the code instead. Returns the exit code."""
+    """Writes the pages. With --check, only lists the pages that differ from the code. Returns the exit code."""
     if arguments == ["--check"]:
         found = [*problems()]
         print("".join(f"{line}\n" for line in found), end="", file=sys.stderr)

@@ -103,7 +103,7 @@ def _refreshed(copy: Stack, entered: Deployment, operations: Sequence[Operation]
 def _outcome(operation: Operation, refreshed: Deployment, settled: Deployment, after: Deployment) -> str:
     """Describes the result of the recovery for the object of an operation.
 
-    The result depends on the first state that lacks the object.
+    The states follow one another during the recovery. The result depends on the first state that lacks the object.
     """
     for _, resource in state.with_resources(refreshed, [operation]):
         if state.is_half_upgraded(resource):

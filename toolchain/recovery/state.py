@@ -1,7 +1,7 @@
 """Computes the state of a stack after a Pulumi run was killed. States have the form of `pulumi stack export`.
 
-Pulumi adds an operation to `pending_operations` before the operation begins, and removes it when the operation has
-ended. So an operation in this list was interrupted. If the operation was a creation, its object is not among the
+Pulumi adds an operation to `pending_operations` before the operation begins, and removes the entry when the operation
+has ended. So an operation in this list was interrupted. If the operation was a creation, its object is not among the
 resources, and the object may or may not exist.
 """
 
