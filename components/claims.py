@@ -45,13 +45,13 @@ def device_class(seat: Seat, ledger: Ledger) -> Manifest:
     A device with less memory would have a smaller reserve. The class has no extendedResourceName. Otherwise, a pod that
     requests 8192 of the resource would get 8192 devices (KEP-5004).
     """
-    driver, pool = cel.text(names.NVIDIA_DEVICE_DRIVER), ledger.pool(seat.pool)
+    driver, pool = cel.quoted(names.NVIDIA_DEVICE_DRIVER), ledger.pool(seat.pool)
     memory = f"device.capacity[{driver}].{names.DEVICE_MEMORY}"
-    least = cel.text(canonical_mib(pool.memory_mib if pool else 0))
+    least = cel.quoted(canonical_mib(pool.memory_mib if pool else 0))
     shared = " && device.allowMultipleAllocations" if ledger.claimed is ConsumableShares.MEMORY else ""
     expression = (
         f"device.driver == {driver} && device.attributes[{driver}].{names.NVIDIA_DEVICE_TYPE} == "
-        f"{cel.text(names.NVIDIA_WHOLE_GPU)} && has({memory}) && {memory}.compareTo(quantity({least})) >= 0{shared}"
+        f"{cel.quoted(names.NVIDIA_WHOLE_GPU)} && has({memory}) && {memory}.compareTo(quantity({least})) >= 0{shared}"
     )
     spec = {"selectors": [{"cel": {"expression": expression}}]}
     return manifest(names.RESOURCE_API, "DeviceClass", ledger.names.device_class(seat.name), _COMPONENT, spec=spec)
@@ -98,7 +98,7 @@ def claim_policies(ledger: Ledger) -> list[Manifest]:
 
 
 _BY_TEMPLATE = {
-    f"variables.asked.size() == 0 || request.userInfo.username in {cel.texts(names.CLAIM_CONTROLLERS)}": (
+    f"variables.asked.size() == 0 || request.userInfo.username in {cel.quoted_list(names.CLAIM_CONTROLLERS)}": (
         "a seat is claimed by the template of its resident: name that in the pod (resourceClaimTemplateName), see "
         "residents in the outputs of the stack"
     )
@@ -112,7 +112,7 @@ _OF_RESIDENT = {
 
 
 def _policy(name: str, resource: str, spec: str, ledger: Ledger, more: Mapping[str, str]) -> Manifest:
-    suffix, capacity_name = cel.text(ledger.names.device_class("")), cel.text(names.DEVICE_MEMORY)
+    suffix, capacity_name = cel.quoted(ledger.names.device_class("")), cel.quoted(names.DEVICE_MEMORY)
     is_ours = f"deviceClassName.endsWith({suffix})"
     capacity = "r.capacity.requests"
     share = f"quantity({capacity}[{capacity_name}])"
@@ -178,7 +178,7 @@ def _pods(ledger: Ledger) -> Manifest:
 
 
 def _by_class(values: Mapping[str, str], resources: Names) -> str:
-    return f"{{{', '.join(f'{cel.text(resources.device_class(s))}: {cel.text(v)}' for s, v in values.items())}}}"
+    return f"{{{', '.join(f'{cel.quoted(resources.device_class(s))}: {cel.quoted(v)}' for s, v in values.items())}}}"
 
 
 def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:

@@ -11,9 +11,9 @@ import yaml
 from pydantic import Field, field_validator
 
 from components.base.manifest import Manifest, component_type, manifest, register
-from components.base.spec import ChartVersion, DnsLabel, Form, ResourceName, Spec
+from components.base.spec import ChartVersion, DnsLabel, ResourceName, Spec, StringForm
 from tenancy.frameworks import FrameworkName
-from tenancy.kueue_version import QUOTAS_HOLD_SINCE, quotas_hold
+from tenancy.kueue_version import QUOTAS_HOLD_SINCE, enforces_quotas
 from tenancy.names import KUEUE, POD_SECURITY_ENFORCE, QUEUE_TENANT
 
 # The chart in the registry, for versions without a copy in the checkout, and the repository of the released image.
@@ -22,7 +22,7 @@ _IMAGE = "registry.k8s.io/kueue/kueue"
 _READY_SECONDS = 600  # On a slow network, the first pull of the image may take this long.
 
 
-Duration = Annotated[str, Form("a duration such as 30m or 1h30m", r"(?:[0-9]+(?:\.[0-9]+)?(?:h|m|s))+")]
+Duration = Annotated[str, StringForm("a duration such as 30m or 1h30m", r"(?:[0-9]+(?:\.[0-9]+)?(?:h|m|s))+")]
 
 
 class RequeuingStrategySpec(Spec):
@@ -143,7 +143,7 @@ class KueueSpec(Spec):
     @field_validator("version")
     @classmethod
     def _keeps_to_its_quotas(cls, version: str) -> str:
-        if not quotas_hold(version):
+        if not enforces_quotas(version):
             raise ValueError(f"has quotas that can be bypassed; write {QUOTAS_HOLD_SINCE} (got {version!r})")
         return version
 

@@ -7,7 +7,14 @@ from enum import StrEnum
 import pulumi
 from pydantic import Field
 
-from components.base.manifest import Manifest, client_side, component_type, description_field, manifest, register
+from components.base.manifest import (
+    Manifest,
+    client_side_provider,
+    component_type,
+    description_field,
+    manifest,
+    register,
+)
 from components.base.spec import PriorityValue, Spec
 
 
@@ -78,7 +85,7 @@ class Priorities(pulumi.ComponentResource):
     def __init__(self, name: str, args: PrioritiesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         props = {"classes": {key: spec.model_dump(mode="json") for key, spec in args.classes.items()}}
         super().__init__(component_type("Priorities"), name, props, opts)
-        provider = client_side(f"{name}-provider", args.provider, parent=self)
+        provider = client_side_provider(f"{name}-provider", args.provider, parent=self)
         for key, spec in args.classes.items():
             if spec.create:
                 register(priority_class(key, spec), f"{name}-{key}", parent=self, provider=provider)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gpumem.cluster import ClusterSnapshot
 from gpumem.who import DeviceRow, Filter, Holder, NodeRow, PoolError, who
 from tenancy.fit.layout import Budget, DeviceRoom, PlacedPod
-from tenancy.fit.lower import lower, nodes_needed, obstacle
+from tenancy.fit.lower import lower_budgets, nodes_needed, obstacle
 from tenancy.fit.rearrange import rearrange
 from tenancy.fit.smallest_change import Change, SmallestChange, Wanted
 from tenancy.ledger import Ledger, Pool
@@ -132,7 +132,7 @@ def _pool(ledger: Ledger, cluster: ClusterSnapshot | None, pool: Pool, wanted: W
         pool=pool.name,
         never=never,
         seat=seat,
-        promises=None if never or seat else _part(lower(ledger, pool, wanted, used), used),
+        promises=None if never or seat else _part(lower_budgets(ledger, pool, wanted, used), used),
         devices=None if never or rows is None else _part(_on_devices(ledger, gates, rows, wanted, used), used),
         nodes=nodes.nodes if nodes else None,
         floor_mib=nodes.floor_mib if nodes else None,

@@ -13,7 +13,7 @@ from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import seats_for
 from tenancy.names import REFUSED_AS_MEASURED
 from tenancy.quantity import whole
-from tenancy.workload import at, maps_at
+from tenancy.workload import map_at, maps_at
 
 # The reasons why a node does not take a pod. The last reasons are those of nodes that are closest to taking the pod. If
 # the nodes have different reasons, the report shows the reason that is last in this list.
@@ -57,7 +57,7 @@ def verdicts(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest) -> tupl
     shared = [
         name
         for name in cluster.devices
-        if any(each.matches(at(cluster.nodes[name], "metadata", "labels")) for each in cluster.ledger.shared_pools)
+        if any(each.matches(map_at(cluster.nodes[name], "metadata", "labels")) for each in cluster.ledger.shared_pools)
     ]
     found = [_verdict(cluster, pod, request, name) for name in shared]
     return tuple(sorted(found, key=lambda each: (-NEARNESS.index(each.reason), each.node)))
@@ -66,7 +66,7 @@ def verdicts(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest) -> tupl
 def _verdict(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest, name: str) -> NodeVerdict:
     for found in _by_node(cluster, pod, request, name):
         return NodeVerdict(name, *found)
-    seats = seats_for(cluster.ledger, pod.namespace, request, at(pod.spec, "nodeSelector"))
+    seats = seats_for(cluster.ledger, pod.namespace, request, map_at(pod.spec, "nodeSelector"))
     entitlement, now = Entitlement(pod.priority, frozenset(seat.pool for seat in seats)), time.monotonic()
     if name in cluster.cache.feasible_nodes(request, now, pod.uid, entitlement):
         return NodeVerdict(name, "untried", "has room by now")
@@ -78,22 +78,22 @@ def _verdict(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest, name: s
 def _by_node(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest, name: str) -> Iterator[tuple[str, str]]:
     """Yields the reasons of kube-scheduler's own plugins, in the order of the plugins."""
     node, names = cluster.nodes[name], cluster.ledger.names
-    labels = at(node, "metadata", "labels")
-    if lacking := [f"{k}={v}" for k, v in at(pod.spec, "nodeSelector").items() if labels.get(k) != v]:
+    labels = map_at(node, "metadata", "labels")
+    if lacking := [f"{k}={v}" for k, v in map_at(pod.spec, "nodeSelector").items() if labels.get(k) != v]:
         yield "selector", f"has not the label {', '.join(lacking)}"
-    if at(node, "spec").get("unschedulable") and not _tolerates(pod, {"key": _CORDON, "effect": _REPELLENT[0]}):
+    if map_at(node, "spec").get("unschedulable") and not _tolerates(pod, {"key": _CORDON, "effect": _REPELLENT[0]}):
         yield "cordoned", "is cordoned"
-    ready: Object = next((c for c in maps_at(at(node, "status"), "conditions") if c.get("type") == "Ready"), {})
+    ready: Object = next((c for c in maps_at(map_at(node, "status"), "conditions") if c.get("type") == "Ready"), {})
     if ready.get("status") != "True":
         yield "not-ready", f"is not ready: {ready.get('message') or 'its kubelet has not reported'}"
-    taints = [t for t in maps_at(at(node, "spec"), "taints") if t.get("effect") in _REPELLENT]
+    taints = [t for t in maps_at(map_at(node, "spec"), "taints") if t.get("effect") in _REPELLENT]
     for taint in taints:
         if not _tolerates(pod, taint) and taint.get("key") not in (_CORDON, *_NOT_READY):
             yield "taint", f"has the taint {taint.get('key')}={taint.get('value', '')}:{taint.get('effect')}"
     devices = cluster.devices[name]
     if devices.unusable:
         yield "unusable", devices.unusable
-    advertised = whole(at(node, "status", "allocatable").get(names.gpumem, "0"))
+    advertised = whole(map_at(node, "status", "allocatable").get(names.gpumem, "0"))
     if not advertised:
         yield "capacity", f"advertises no {names.gpumem}"
     if request.total_mib > advertised:

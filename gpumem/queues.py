@@ -7,7 +7,7 @@ from agents.kube.client import Object
 from tenancy.ledger import Ledger, QueueQuota
 from tenancy.names import GPU
 from tenancy.quantity import whole
-from tenancy.workload import at, given, maps_at, text
+from tenancy.workload import map_at, maps_at, text_at, value_or
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +33,14 @@ class QueueRow:
 
 def queue_rows(queues: Iterable[Object], ledger: Ledger, pool: str | None = None) -> tuple[QueueRow, ...]:
     """Returns a row for each ClusterQueue of the ledger that hands out GPUs. Raises ShapeError and QuantityError."""
-    found = {text(at(each, "metadata"), "name"): each for each in queues}
+    found = {text_at(map_at(each, "metadata"), "name"): each for each in queues}
     entries = [
         quota
         for quota in ledger.quotas
         if quota.resource == GPU and not quota.cohort and quota.queue in found and pool in (None, quota.pool)
     ]
     used = {id(quota): _used(found[quota.queue], quota) for quota in entries}
-    cohorts = {quota.queue: text(at(found[quota.queue], "spec"), "cohortName") for quota in entries}
+    cohorts = {quota.queue: text_at(map_at(found[quota.queue], "spec"), "cohortName") for quota in entries}
     return tuple(_rows(entries, found, used, cohorts))
 
 
@@ -67,7 +67,7 @@ def _rows(
             lent=lent,
             free=max(quota.nominal - total, 0),
             borrowable=max(min(quota.borrowing - borrowed, idle), 0),
-            waiting=whole(given(at(found[quota.queue], "status"), "pendingWorkloads", 0)),
+            waiting=whole(value_or(map_at(found[quota.queue], "status"), "pendingWorkloads", 0)),
         )
 
 
@@ -76,5 +76,5 @@ def _used(queue: Object, quota: QueueQuota) -> tuple[int, int]:
     for flavor in maps_at(queue, "status", "flavorsUsage"):
         for resource in maps_at(flavor, "resources"):
             if (flavor.get("name"), resource.get("name")) == (quota.flavor, quota.resource):
-                return whole(given(resource, "total", 0)), whole(given(resource, "borrowed", 0))
+                return whole(value_or(resource, "total", 0)), whole(value_or(resource, "borrowed", 0))
     return 0, 0

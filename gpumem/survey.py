@@ -16,7 +16,7 @@ from agents.kube.pods import LIVE, PODS, Pod
 from agents.kube.slices import SLICES
 from agents.runtime.errors import AgentError
 from tenancy.names import KUEUE_API, KUEUE_GROUP, PROMETHEUS_OPERATOR_API
-from tenancy.workload import text
+from tenancy.workload import text_at
 
 NAMESPACES = "/api/v1/namespaces"
 VERSION = "/version"
@@ -114,14 +114,14 @@ def read(source: ApiReader) -> Survey:
         asked = {name: threads.submit(lambda path: [*source.items(path)], path) for name, path in optional.items()}
         found = {name: _may(name, listing.result, gaps) for name, listing in asked.items()}
         return Survey(
-            version=text(version.result(), "gitVersion"),
+            version=text_at(version.result(), "gitVersion"),
             nodes=tuple(nodes.result()),
             pods=tuple(Pod(item) for item in pods.result()),
             namespaces={each["metadata"]["name"]: each["metadata"] for each in namespaces.result()},
             groups=known,
             slices=tuple(found["resourceslices"]),
             priorities={each["metadata"]["name"]: each for each in found["priorityclasses"]},
-            handlers={each["metadata"]["name"]: text(each, "handler") for each in found["runtimeclasses"]},
+            handlers={each["metadata"]["name"]: text_at(each, "handler") for each in found["runtimeclasses"]},
             quotas=tuple(found["resourcequotas"]),
             deployments=tuple(found["deployments"]),
             cluster_queues=tuple(found.get("clusterqueues", ())),

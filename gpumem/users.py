@@ -8,7 +8,7 @@ from agents.kube.pods import Pod
 from tenancy import reach
 from tenancy.names import EXEMPT_BY_NAME, POD_TEMPLATE_HASH, Names
 from tenancy.quantity import QuantityError
-from tenancy.workload import ShapeError, at, containers_of, maps_at, text
+from tenancy.workload import ShapeError, containers_of, map_at, maps_at, text_at
 
 # Matches the kubelet's directories in which drivers and device plugins register. A pod that mounts one of these
 # directories already controls its node.
@@ -98,11 +98,11 @@ def infrastructure(pods: Iterable[Pod]) -> dict[str, str]:
 
 def _kubelets_folders(pod: Pod) -> Iterator[str]:
     for volume in maps_at(pod.spec, "volumes"):
-        path = text(at(volume, "hostPath"), "path")
+        path = text_at(map_at(volume, "hostPath"), "path")
         if _KUBELET.fullmatch(path):
             yield path
 
 
 def _described(pod: Pod) -> Iterator[str]:
-    yield from (text(container, "image") for container in containers_of(pod.spec))
-    yield text(pod.spec, "runtimeClassName")
+    yield from (text_at(container, "image") for container in containers_of(pod.spec))
+    yield text_at(pod.spec, "runtimeClassName")

@@ -11,7 +11,7 @@ from gpumem.evidence import CUSTOM_KINDS, Evidence, PendingWorkload, SeenEvent, 
 from gpumem.nodes import reason_in_message, verdicts
 from gpumem.reasons import FINE, REASONS
 from tenancy import names, policy_names
-from tenancy.workload import at, maps_at
+from tenancy.workload import map_at, maps_at
 
 _DENIED = re.compile(r"ValidatingAdmissionPolicy '([^']+)'.* denied request: (.*)", re.DOTALL)
 _NO_CLASS = re.compile(r"no PriorityClass with name \S+ was found")
@@ -108,7 +108,7 @@ def _without_pods(evidence: Evidence) -> _Found:
         return _queue(evidence.queued)
     if kind in CUSTOM_KINDS:
         return _missing(evidence) or _Found("unqueued", "Kueue has no Workload for it")
-    replicas = at(workload, "spec").get("replicas")
+    replicas = map_at(workload, "spec").get("replicas")
     if replicas == 0:
         return _closed(evidence)
     return _missing(evidence) or _Found("uncreated", f"{replicas or 1} wanted, none is there")
@@ -165,7 +165,7 @@ def _refused(note: str) -> _Found:
 
 
 def _job(evidence: Evidence, job: Object) -> _Found:
-    spec, conditions = at(job, "spec"), _conditions(job)
+    spec, conditions = map_at(job, "spec"), _conditions(job)
     if "Complete" in conditions:
         return _Found("completed", "the Job is complete")
     if "Failed" in conditions:
@@ -250,17 +250,17 @@ def _stuck(pod: Pod) -> Iterator[_Found]:
     A crashed container is `terminated` for a short time, before it waits for its next start.
     """
     for status in _containers(pod):
-        ended = at(status, "state", "terminated")
+        ended = map_at(status, "state", "terminated")
         if ended.get("exitCode") and pod.spec.get("restartPolicy") != "Never":
             yield _Found("crash", f"container {status.get('name')}: {_end(status, ended)}")
-        waiting = at(status, "state", "waiting")
+        waiting = map_at(status, "state", "waiting")
         reason, text = waiting.get("reason", ""), _container(status, waiting)
         if reason in _IMAGE:
             yield _Found("image", text)
         elif reason in _CONFIG:
             yield _Found("config", text)
         elif reason == "CrashLoopBackOff":
-            yield _Found("crash", f"{text}; {_end(status, at(status, 'lastState', 'terminated'))}")
+            yield _Found("crash", f"{text}; {_end(status, map_at(status, 'lastState', 'terminated'))}")
 
 
 def _waits(pod: Pod, evidence: Evidence) -> _Found:
@@ -327,11 +327,11 @@ def _ready(pod: Pod) -> bool:
 
 def _conditions(item: Object) -> dict[str, Object]:
     """Returns the conditions with the status True, by their type."""
-    return {c["type"]: c for c in maps_at(at(item, "status"), "conditions") if c.get("status") == "True"}
+    return {c["type"]: c for c in maps_at(map_at(item, "status"), "conditions") if c.get("status") == "True"}
 
 
 def _message(item: Object, kind: str) -> str:
-    found: Object = next((c for c in maps_at(at(item, "status"), "conditions") if c.get("type") == kind), {})
+    found: Object = next((c for c in maps_at(map_at(item, "status"), "conditions") if c.get("type") == kind), {})
     return str(found.get("message") or "")
 
 

@@ -30,7 +30,7 @@ S = TypeVar("S", bound=FindingSubject)
 UNREADABLE = (UnprovenError, QuantityError, ShapeError, UnboundedError)
 
 
-def each(subjects: Iterable[S], judge: Callable[[S], Iterable[Finding]]) -> Iterator[Finding]:
+def judge_each(subjects: Iterable[S], judge: Callable[[S], Iterable[Finding]]) -> Iterator[Finding]:
     """Yields the findings of a rule for each subject. An unreadable subject becomes a finding."""
     for subject in subjects:
         try:
@@ -44,7 +44,7 @@ def unproven(subject: FindingSubject, error: Exception | str) -> Finding:
     return Finding(f"{subject}: cannot be proven: {error}", subject.urn)
 
 
-def folded(items: Sequence[object], shown: int = 5) -> str:
+def first_items(items: Sequence[object], shown: int = 5) -> str:
     """Returns a text with the first items and the number of further items."""
     more = f" and {len(items) - shown} more" if len(items) > shown else ""
     return ", ".join(map(str, items[:shown])) + more

@@ -7,14 +7,14 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from policy.finding import UNREADABLE, Finding, unproven
-from policy.objects import Object, from_json, text
+from policy.objects import Object, from_json, text_at
 from policy.unknown import UnprovenError, is_unknown, unknown
 from tenancy import names
 from tenancy.decode import DecodeError
 from tenancy.frameworks import FrameworkName, framework_of
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger, Pool, Seat
-from tenancy.workload import TEMPLATES, ShapeError, at, containers_of, maps_at, pod_request, pod_template
+from tenancy.workload import TEMPLATES, ShapeError, containers_of, map_at, maps_at, pod_request, pod_template
 
 KUEUE = names.KUEUE_API.partition("/")[0]
 _DEVICES = names.RESOURCE_API.partition("/")[0]
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Request:
+class PodRequest:
     """The MiB of `resource` that each pod of a workload requests. `seat` is the workload's seat, if it has one. A pod
     with a claim on a seat requests the seat's whole budget."""
 
@@ -163,8 +163,8 @@ class Graph:
         return self._read_host_memory[1]
 
     @cached_property
-    def _requests(self) -> tuple[list[Request], list[Finding]]:
-        requests: list[Request] = []
+    def _requests(self) -> tuple[list[PodRequest], list[Finding]]:
+        requests: list[PodRequest] = []
         unread: list[Finding] = []
         for workload in self.workloads:
             try:
@@ -174,7 +174,7 @@ class Graph:
         return requests, unread
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[PodRequest]:
         """Returns the request of every workload that asks for gpumem and can be read."""
         return self._requests[0]
 
@@ -183,24 +183,24 @@ class Graph:
         """Returns a finding for each workload with unreadable requests."""
         return self._requests[1]
 
-    def _requests_of(self, workload: Object) -> Iterator[Request]:
+    def _requests_of(self, workload: Object) -> Iterator[PodRequest]:
         template = pod_template(workload.manifest) or {}
-        pod_spec = at(template, "spec")
-        for resource in sorted(requested(pod_spec)):
+        pod_spec = map_at(template, "spec")
+        for resource in sorted(requested_resources(pod_spec)):
             if is_gpumem(resource):
                 seat = self._seat_of(workload, template)
-                yield Request(workload, pod_spec, resource, pod_request(pod_spec, resource), seat)
+                yield PodRequest(workload, pod_spec, resource, pod_request(pod_spec, resource), seat)
         if self.ledger is not None:
             for claim in maps_at(pod_spec, "resourceClaims"):
-                template_name = text(claim, "resourceClaimTemplateName")
+                template_name = text_at(claim, "resourceClaimTemplateName")
                 for seat in self._seats_claimed(self.ledger, workload.namespace, template_name):
-                    yield Request(workload, pod_spec, self.ledger.names.gpumem, seat.gpumem_mib, seat)
+                    yield PodRequest(workload, pod_spec, self.ledger.names.gpumem, seat.gpumem_mib, seat)
 
     def _seats_claimed(self, ledger: Ledger, namespace: str, template: str) -> list[Seat]:
         """Returns the seats that the ResourceClaimTemplate claims for each pod."""
         declared = self.named(f"ResourceClaimTemplate.{_DEVICES}", template, namespace)
         requests = maps_at(declared.manifest, "spec", "spec", "devices", "requests") if declared else ()
-        classes = {text(at(request, "exactly"), "deviceClassName") for request in requests}
+        classes = {text_at(map_at(request, "exactly"), "deviceClassName") for request in requests}
         return [
             seat
             for seat in ledger.seats_of(namespace)
@@ -215,13 +215,13 @@ class Graph:
         called = (
             workload.name,
             workload.labels.get(names.LABEL_NAME),
-            at(template, "metadata", "labels").get(names.LABEL_NAME),
+            map_at(template, "metadata", "labels").get(names.LABEL_NAME),
         )
         return next((seats[name] for name in called if isinstance(name, str) and name in seats), None)
 
     def reachable_pools(self, pod_spec: Mapping[str, Any]) -> list[Pool]:
         """Returns the pools with shared memory that the pod's nodeSelector allows."""
-        wanted = at(pod_spec, "nodeSelector")
+        wanted = map_at(pod_spec, "nodeSelector")
         return [
             pool
             for pool in (self.ledger.shared_pools if self.ledger else ())
@@ -275,10 +275,10 @@ def _of_graph(
 
 
 def _data_of(found: Object, key: str) -> Any:
-    data = at(found.manifest, "data")
+    data = map_at(found.manifest, "data")
     if key not in data:
         raise ShapeError(f"it has no {key}")
-    return from_json(text(data, key))
+    return from_json(text_at(data, key))
 
 
 def _another(found: Object, key: str, difference: str) -> Finding:
@@ -314,12 +314,12 @@ def is_gpumem(resource: str) -> bool:
     return resource.endswith(names.GPUMEM_SUFFIX)
 
 
-def requested(pod_spec: Mapping[str, Any]) -> set[str]:
+def requested_resources(pod_spec: Mapping[str, Any]) -> set[str]:
     """Returns the names of all resources that the pod's containers or the pod's overhead request."""
-    found = set(at(pod_spec, "overhead"))
+    found = set(map_at(pod_spec, "overhead"))
     for container in containers_of(pod_spec):
-        resources = at(container, "resources")
-        found.update(at(resources, "requests"), at(resources, "limits"))
+        resources = map_at(container, "resources")
+        found.update(map_at(resources, "requests"), map_at(resources, "limits"))
     return found
 
 
@@ -339,7 +339,7 @@ def queue_of(ledger: Ledger | None, work: Object) -> str | None:
 
     Work without a name uses the LocalQueue `default`.
     """
-    named = text(at(job_of(work), "metadata", "labels"), names.KUEUE_QUEUE_LABEL)
+    named = text_at(map_at(job_of(work), "metadata", "labels"), names.KUEUE_QUEUE_LABEL)
     queues = ledger.local_queues if ledger else ()
     has_default = any((queue.tenant, queue.name) == (work.namespace, names.DEFAULT_QUEUE) for queue in queues)
     return named or (names.DEFAULT_QUEUE if has_default else None)
@@ -349,4 +349,4 @@ def job_of(found: Object) -> Mapping[str, Any]:
     """Returns the manifest of the Job. For a CronJob, returns the manifest of each Job that the CronJob makes."""
     if found.kind != "CronJob":
         return found.manifest
-    return {**at(found.manifest, "spec", "jobTemplate"), "kind": "Job"}
+    return {**map_at(found.manifest, "spec", "jobTemplate"), "kind": "Job"}

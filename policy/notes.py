@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from policy.finding import UNREADABLE, folded
+from policy.finding import UNREADABLE, first_items
 from policy.graph import Graph
 from policy.rules.foreign import opaque
 
@@ -21,7 +21,7 @@ def notes(graph: Graph) -> Iterator[str]:
     yield f"{PREFIX}: judged by this ledger: {source}"
     if unseen:
         yield (
-            f"{PREFIX}: warning: what {folded(unseen)} will make is not in this program: only its values were "
+            f"{PREFIX}: warning: what {first_items(unseen)} will make is not in this program: only its values were "
             "judged. Admission judges its pods; to have them judged here, declare what `helm template` or "
             "`kustomize build` writes with kubernetes.yaml.ConfigGroup"
         )

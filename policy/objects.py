@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from policy.unknown import is_unknown
-from tenancy.workload import ShapeError, at, given, text, texts
+from tenancy.workload import ShapeError, map_at, text_at, texts_at, value_or
 
-__all__ = ["Object", "from_json", "text", "texts"]
+__all__ = ["Object", "from_json", "text_at", "texts_at"]
 
 
 def from_json(written: str) -> Any:
@@ -22,7 +22,7 @@ def from_json(written: str) -> Any:
 
 def _text_or_unknown(metadata: Mapping[str, Any], field: str, default: str) -> Any:
     """Returns the field if it is a string or an unknown value. Raises ShapeError for any other value."""
-    value = given(metadata, field, default)
+    value = value_or(metadata, field, default)
     if not is_unknown(value) and not isinstance(value, str):
         raise ShapeError(f"metadata.{field} must be a string (got {value!r})")
     return value
@@ -45,16 +45,16 @@ class Object:
 
     @property
     def name(self) -> Any:
-        return _text_or_unknown(at(self.manifest, "metadata"), "name", "")
+        return _text_or_unknown(map_at(self.manifest, "metadata"), "name", "")
 
     @property
     def namespace(self) -> Any:
         """Returns the object's namespace, or `default` if the object names none."""
-        return _text_or_unknown(at(self.manifest, "metadata"), "namespace", "default")
+        return _text_or_unknown(map_at(self.manifest, "metadata"), "namespace", "default")
 
     @property
     def labels(self) -> Mapping[str, Any]:
-        return at(self.manifest, "metadata", "labels")
+        return map_at(self.manifest, "metadata", "labels")
 
     def __str__(self) -> str:
         """Returns the object's name for messages, also if a part of the name is unknown: `Deployment

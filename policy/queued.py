@@ -12,15 +12,15 @@ from typing import Any
 import yaml
 
 from policy.finding import Finding
-from policy.graph import KUEUE, Graph, framework_in, is_gpumem, job_of, queue_of, requested
-from policy.objects import Object, text, texts
+from policy.graph import KUEUE, Graph, framework_in, is_gpumem, job_of, queue_of, requested_resources
+from policy.objects import Object, text_at, texts_at
 from policy.unknown import is_unknown
 from tenancy import names, reach
 from tenancy.frameworks import FrameworkName
 from tenancy.ledger import Ledger
 from tenancy.podsets import PodSet, pod_sets
 from tenancy.quantity import whole
-from tenancy.workload import ShapeError, at, given, maps_at
+from tenancy.workload import ShapeError, map_at, maps_at, value_or
 
 CLUSTER_QUEUE, LOCAL_QUEUE = f"ClusterQueue.{KUEUE}", f"LocalQueue.{KUEUE}"
 PRIORITY = f"WorkloadPriorityClass.{KUEUE}"
@@ -30,7 +30,7 @@ _LONGEST = 2**16  # the most characters of Kueue's configuration that are read; 
 _UNCOUNTED = ("cpu", "memory", "ephemeral-storage")
 
 
-def starts(graph: Graph, work: Object) -> Iterator[Finding]:
+def obstacles_to_start(graph: Graph, work: Object) -> Iterator[Finding]:
     """Yields the reasons why Kueue would never start the object."""
     framework = framework_in(graph.ledger, work)
     if framework is None:
@@ -40,7 +40,7 @@ def starts(graph: Graph, work: Object) -> Iterator[Finding]:
         yield from _is_held_back(graph, work, framework)
         return
     found = graph.named(LOCAL_QUEUE, name, work.namespace)
-    target = graph.named(CLUSTER_QUEUE, text(at(found.manifest, "spec"), "clusterQueue")) if found else None
+    target = graph.named(CLUSTER_QUEUE, text_at(map_at(found.manifest, "spec"), "clusterQueue")) if found else None
     if target is not None:
         yield from _of_graph(graph, work, target, _sets(work, framework))
     elif graph.ledger is not None and found is None and work.namespace in graph.ledger.queue_tenants:
@@ -62,8 +62,8 @@ def _is_held_back(graph: Graph, work: Object, framework: FrameworkName) -> Itera
 
 
 def _uses_gpus(ledger: Ledger, pods: PodSet) -> bool:
-    spec = at(pods.template, "spec")
-    return any(reach.routes(spec, ledger.names)) or any(map(is_gpumem, requested(spec)))
+    spec = map_at(pods.template, "spec")
+    return any(reach.routes(spec, ledger.names)) or any(map(is_gpumem, requested_resources(spec)))
 
 
 def _sets(work: Object, framework: FrameworkName) -> list[PodSet]:
@@ -71,7 +71,7 @@ def _sets(work: Object, framework: FrameworkName) -> list[PodSet]:
     than its parallelism."""
     manifest = job_of(work)
     sets = pod_sets(manifest, framework)
-    fewest = text(at(manifest, "metadata", "annotations"), names.KUEUE_FEWEST_PODS)
+    fewest = text_at(map_at(manifest, "metadata", "annotations"), names.KUEUE_FEWEST_PODS)
     return [replace(each, count=whole(fewest)) for each in sets] if fewest else sets
 
 
@@ -79,7 +79,7 @@ def _of_graph(graph: Graph, work: Object, queue: Object, sets: Sequence[PodSet])
     covered = {
         resource
         for group in maps_at(queue.manifest, "spec", "resourceGroups")
-        for resource in texts(group, "coveredResources")
+        for resource in texts_at(group, "coveredResources")
     }
     uncounted = tuple(_uncounted(graph))
     for resource in _resources(sets):
@@ -136,7 +136,7 @@ def _is_within_reach(
 
 
 def _resources(sets: Sequence[PodSet]) -> list[str]:
-    return sorted({resource for each in sets for resource in requested(at(each.template, "spec"))})
+    return sorted({resource for each in sets for resource in requested_resources(map_at(each.template, "spec"))})
 
 
 def quotas_of(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -145,26 +145,27 @@ def quotas_of(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, 
         for flavor in maps_at(group, "flavors"):
             for quota in maps_at(flavor, "resources"):
                 if quota.get("name") == resource:
-                    yield text(flavor, "name"), quota
+                    yield text_at(flavor, "name"), quota
 
 
 def _most(queue: Object, quota: Mapping[str, Any]) -> float:
     """Returns the most that the queue may hand out of a quota. In a cohort, a quota without a borrowing limit has no
     maximum."""
-    spec = at(queue.manifest, "spec")
-    in_cohort = bool(text(spec, "cohortName") or text(spec, "cohort"))  # v1beta2, v1beta1
-    borrowing = given(quota, "borrowingLimit", None)
+    spec = map_at(queue.manifest, "spec")
+    in_cohort = bool(text_at(spec, "cohortName") or text_at(spec, "cohort"))  # v1beta2, v1beta1
+    borrowing = value_or(quota, "borrowingLimit", None)
     if borrowing is None and in_cohort:
         return math.inf
-    return whole(given(quota, "nominalQuota", 0)) + whole(borrowing or 0)
+    return whole(value_or(quota, "nominalQuota", 0)) + whole(borrowing or 0)
 
 
 def _uncounted(graph: Graph) -> list[str]:
     """Returns excludeResourcePrefixes from Kueue's configuration, which is in a Helm release or a ConfigMap of the
     graph."""
     for configuration in _configurations(graph):
-        return texts(
-            at({"configuration": _from_yaml(configuration)}, "configuration", "resources"), "excludeResourcePrefixes"
+        return texts_at(
+            map_at({"configuration": _from_yaml(configuration)}, "configuration", "resources"),
+            "excludeResourcePrefixes",
         )
     return list(_UNCOUNTED)
 
@@ -180,20 +181,20 @@ def _from_yaml(written: str) -> object:
 
 def _configurations(graph: Graph) -> Iterator[str]:
     for release in graph.of("Release.helm.sh"):
-        configuration = text(at(release.manifest, "values", "managerConfig"), "controllerManagerConfigYaml")
+        configuration = text_at(map_at(release.manifest, "values", "managerConfig"), "controllerManagerConfigYaml")
         if configuration:
             yield configuration
     for found in graph.of("ConfigMap"):
         if not is_unknown(found.name) and found.name.endswith(_CONFIGURATION):
-            yield text(at(found.manifest, "data"), "controller_manager_config.yaml")
+            yield text_at(map_at(found.manifest, "data"), "controller_manager_config.yaml")
 
 
-def has_a_class(graph: Graph, work: Object) -> Iterator[Finding]:
+def undeclared_priority_class(graph: Graph, work: Object) -> Iterator[Finding]:
     """Reports an object with an undeclared WorkloadPriorityClass. Kueue ignores such an object, so it would never
     start."""
     if framework_in(graph.ledger, work) is None:
         return
-    called = text(at(job_of(work), "metadata", "labels"), names.KUEUE_PRIORITY_LABEL)
+    called = text_at(map_at(job_of(work), "metadata", "labels"), names.KUEUE_PRIORITY_LABEL)
     known = sorted(graph.ledger.workload_priorities) if graph.ledger else []
     if not called or called in known or not (known or graph.of(PRIORITY)) or graph.named(PRIORITY, called):
         return

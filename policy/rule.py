@@ -65,6 +65,6 @@ def a_deployment(name: str, namespace: str, **pod_spec: Any) -> dict[str, Any]:
     return an_object("apps/v1", "Deployment", name, namespace, spec={"template": {"spec": spec}})
 
 
-def memory(request: str, limit: str) -> dict[str, dict[str, str]]:
+def memory_resources(request: str, limit: str) -> dict[str, dict[str, str]]:
     """Returns the `resources` of a container with this request and limit of host memory."""
     return {"requests": {"memory": request}, "limits": {"memory": limit}}

@@ -31,7 +31,7 @@ def _objects(resource: PolicyResource) -> Iterator[Object]:
     group without a name."""
     _, module, kind = resource.resource_type.split(":")
     api_version = module.removeprefix("core/")
-    props = plain(resource.props)
+    props = plain_data(resource.props)
     if kind.endswith("List") and type(props.get("items")) is list:
         for item in props["items"]:
             if type(item) is dict:
@@ -45,15 +45,15 @@ def _object(kind: str, api_version: str, props: dict[str, Any], urn: str) -> Obj
     return Object(kind, group, {**props, "apiVersion": api_version, "kind": kind}, urn)
 
 
-def plain(value: Any, path: tuple[Any, ...] = ()) -> Any:
+def plain_data(value: Any, path: tuple[Any, ...] = ()) -> Any:
     """Turns proxies into dicts and lists, and unknown values into `Unknown`. `path` is (parent's path, key)."""
     kind = type(value)
     if kind is _MAP or kind is dict:
         items = value["__target"] if kind is _MAP else value
-        return {key: plain(item, (path, key)) for key, item in items.items()}
+        return {key: plain_data(item, (path, key)) for key, item in items.items()}
     if kind is _LIST or kind is list:
         items = value["__target"] if kind is _LIST else value
-        return [plain(item, (path, index)) for index, item in enumerate(items)]
+        return [plain_data(item, (path, index)) for index, item in enumerate(items)]
     if kind is str and value in _UNKNOWN:
         return Unknown(_dotted(path))
     return value

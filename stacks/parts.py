@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components.base.spec import Form
+from components.base.spec import StringForm
 from stacks import stackfile
 from stacks.problems import KeyPath, dotted, key
 from stacks.stackfile import Contents, StackFileError
 from tenancy.names import PROJECT
 
 FILES = "files"
-INSIDE = Form(
+INSIDE = StringForm(
     "a path within the project's folder, without .., such as stacks.d/prod",
     r"(?!/)(?!(?:[^\n]*/)?\.\.(?:/|$))[^\\\x00-\x1f\x7f]+",
 )

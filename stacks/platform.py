@@ -43,7 +43,7 @@ from tenancy.choices import Mode
 from tenancy.host_memory.pool import HostMemoryPool
 from tenancy.ledger import Ledger
 from tenancy.quantity import canonical
-from tenancy.reach import COUNTED_RESOURCES, is_the_plugins
+from tenancy.reach import COUNTED_RESOURCES, of_device_plugin
 
 # The path, in the project's directory, at which the installer puts the pinned chart. The path must be relative, because
 # Pulumi's state contains the chart's address.
@@ -346,7 +346,7 @@ def gpus_of(ledger: Ledger, queues: QueuesSpec | None, tenant: str) -> dict[str,
         return {} if base is None else dict.fromkeys(COUNTED_RESOURCES, base)
     base = ledger.devices_of(tenant) if base is None else base
     quotas = (quota for queue in queues.cluster_queues.values() for quota in queue.quotas.values())
-    resources = {resource for quota in quotas for resource in quota if is_the_plugins(resource)}
+    resources = {resource for quota in quotas for resource in quota if of_device_plugin(resource)}
     counted = resources.union(COUNTED_RESOURCES)
     return {resource: base + admissible_by_tenant(queues, resource).get(tenant, 0) for resource in counted}
 

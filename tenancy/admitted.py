@@ -16,7 +16,7 @@ from tenancy.frameworks import kinds_of
 from tenancy.ledger import Ledger, Tenant
 from tenancy.quantity import parse, whole
 from tenancy.seat_sizes import SeatSizes
-from tenancy.workload import Manifest, at, at_once, containers_of, given, maps_at, text, texts
+from tenancy.workload import Manifest, containers_of, largest_at_once, map_at, maps_at, text_at, texts_at, value_or
 
 # Pod Security baseline allows a container to add these capabilities
 # (https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline).
@@ -69,7 +69,7 @@ class PodJudge:
 
     @property
     def _pod_spec(self) -> Manifest:
-        return at(self.template, "spec")
+        return map_at(self.template, "spec")
 
     @property
     def _containers(self) -> list[Manifest]:
@@ -77,7 +77,7 @@ class PodJudge:
 
     @property
     def _annotations(self) -> Manifest:
-        return at(self.template, "metadata", "annotations")
+        return map_at(self.template, "metadata", "annotations")
 
     @property
     def _devices(self) -> int:
@@ -107,8 +107,8 @@ class PodJudge:
     def _said(self) -> set[str]:
         """Returns the routes to a GPU that admission denies even to a pod with a budget."""
         choosing = (c for c in self._containers if reach.chooses_device(c, self.ledger.names))
-        return {reach.by_environment(c) for c in choosing} | (
-            {*owns_node_by(self._pod_spec)} if self._is_held else set()
+        return {reach.choice_by_environment(c) for c in choosing} | (
+            {*node_access_fields(self._pod_spec)} if self._is_held else set()
         )
 
     @property
@@ -164,7 +164,7 @@ class PodJudge:
 
     def _placed(self) -> Iterator[Refusal]:
         """Yields the violations of a pod that is placed by device."""
-        ours = text(self._pod_spec, "schedulerName") == names.SCHEDULER_NAME
+        ours = text_at(self._pod_spec, "schedulerName") == names.SCHEDULER_NAME
         gpumem, gpu_count = self.ledger.names.gpumem, self.ledger.names.gpu_count
         if not self._has_budget:
             wrong = {f"schedulerName {names.SCHEDULER_NAME} is for pods with {gpumem}; remove it": ours}
@@ -172,10 +172,10 @@ class PodJudge:
             blind = [
                 c for c in self._containers if not self._chooses(c) and not reach.sees_its_device(c, self.ledger.names)
             ]
-            runtime = text(self._pod_spec, "runtimeClassName") or names.GPU_RUNTIME_CLASS
+            runtime = text_at(self._pod_spec, "runtimeClassName") or names.GPU_RUNTIME_CLASS
             wrong = {
                 f"nodeName {self._pod_spec.get('nodeName')} goes past the scheduler that places {gpumem} by device; "
-                "use nodeSelector": bool(text(self._pod_spec, "nodeName")),
+                "use nodeSelector": bool(text_at(self._pod_spec, "nodeName")),
                 f"runtimeClassName {runtime} is not {names.GPU_RUNTIME_CLASS}, under which a pod with {gpumem} runs; "
                 "remove it": runtime != names.GPU_RUNTIME_CLASS,
                 f"it sets {names.VISIBLE_DEVICES}; remove it: who asks for {gpumem} is shown its device": bool(blind),
@@ -240,9 +240,10 @@ class PodJudge:
     @property
     def _runs_under_nvidia(self) -> bool:
         """Returns True if the pod uses NVIDIA's runtime through a RuntimeClass that has another name."""
-        handler = self.handlers.get(text(self._pod_spec, "runtimeClassName"), "")
+        handler = self.handlers.get(text_at(self._pod_spec, "runtimeClassName"), "")
         shown = any(
-            reach.resources_asked_for(c, lambda r: reach.shows_device(r, self.ledger.names)) for c in self._containers
+            reach.resources_asked_for(c, lambda r: reach.resource_gives_device(r, self.ledger.names))
+            for c in self._containers
         )
         return reach.RUNTIME in handler and not shown
 
@@ -262,7 +263,7 @@ class PodJudge:
 
         If a pod with a seat could request whole devices, it could use every device of its node.
         """
-        devices = int(at_once(self._pod_spec, _whole_devices_of))
+        devices = int(largest_at_once(self._pod_spec, _whole_devices_of))
         if devices > self._spread:
             yield Refusal(
                 policy_names.WHOLE_DEVICES,
@@ -282,7 +283,7 @@ class PodJudge:
 
     @cached_property
     def _taken(self) -> int:
-        return int(at_once(self._pod_spec, lambda c: Fraction(amount(c, self.ledger.names.gpumem))))
+        return int(largest_at_once(self._pod_spec, lambda c: Fraction(amount(c, self.ledger.names.gpumem))))
 
     @property
     def is_a_seat(self) -> bool:
@@ -314,7 +315,7 @@ class PodJudge:
         uncounted = [
             r
             for c in self._containers
-            for r in reach.resources_asked_for(c, reach.is_the_plugins)
+            for r in reach.resources_asked_for(c, reach.of_device_plugin)
             if r not in reach.COUNTED_RESOURCES
         ]
         if uncounted and not self._needs_budget and self.namespace not in self.ledger.queue_tenants:
@@ -323,7 +324,7 @@ class PodJudge:
                 policy_names.COUNTED_GPUS,
                 f"it asks for {uncounted[0]}, the quota of {self.namespace} counts {counted}; ask for one of these",
             )
-        seconds = whole(given(self._pod_spec, "terminationGracePeriodSeconds", 30))
+        seconds = whole(value_or(self._pod_spec, "terminationGracePeriodSeconds", 30))
         if seconds > reach.MOST_GRACE_SECONDS and self._routes and not self._needs_budget and not self.is_a_seat:
             yield Refusal(
                 policy_names.GRACE,
@@ -336,7 +337,7 @@ class PodJudge:
 
         Pod Security baseline forbids these fields.
         """
-        wrong = list(owns_node_by(self._pod_spec))
+        wrong = list(node_access_fields(self._pod_spec))
         if wrong and self._is_held and self._tenant is not None:
             yield Refusal(
                 policy_names.POD_SECURITY,
@@ -345,7 +346,7 @@ class PodJudge:
             )
 
     def _class(self) -> Iterator[Refusal]:
-        terms, called = self.ledger.admission, text(self._pod_spec, "priorityClassName")
+        terms, called = self.ledger.admission, text_at(self._pod_spec, "priorityClassName")
         if terms is None or not called:
             return
         if called.startswith(names.SYSTEM_PRIORITIES):
@@ -371,23 +372,25 @@ def amount(container: Manifest, resource: str) -> int:
 
     The container's request must equal the limit.
     """
-    resources = at(container, "resources")
-    return math.ceil(parse(given(at(resources, "limits"), resource, given(at(resources, "requests"), resource, 0))))
+    resources = map_at(container, "resources")
+    return math.ceil(
+        parse(value_or(map_at(resources, "limits"), resource, value_or(map_at(resources, "requests"), resource, 0)))
+    )
 
 
 def _whole_devices_of(container: Manifest) -> Fraction:
-    return Fraction(sum(amount(container, r) for r in reach.resources_asked_for(container, reach.is_the_plugins)))
+    return Fraction(sum(amount(container, r) for r in reach.resources_asked_for(container, reach.of_device_plugin)))
 
 
-def owns_node_by(pod_spec: Manifest) -> Iterator[str]:
+def node_access_fields(pod_spec: Manifest) -> Iterator[str]:
     """Yields a description of each field of a pod that gives the pod access to its node. Raises ShapeError."""
     yield from (f"{shared} is on" for shared in ("hostNetwork", "hostPID", "hostIPC") if pod_spec.get(shared))
     for volume in maps_at(pod_spec, "volumes"):
         if volume.get("hostPath") is not None:
-            yield f"volume {volume.get('name')} mounts the host's {at(volume, 'hostPath').get('path')}"
+            yield f"volume {volume.get('name')} mounts the host's {map_at(volume, 'hostPath').get('path')}"
     for container in containers_of(pod_spec):
-        security = at(container, "securityContext")
+        security = map_at(container, "securityContext")
         if security.get("privileged"):
             yield f"container {container.get('name')} is privileged"
-        added = texts(at(security, "capabilities"), "add")
+        added = texts_at(map_at(security, "capabilities"), "add")
         yield from (f"container {container.get('name')} adds {c}" for c in added if c not in _CAPABILITIES)

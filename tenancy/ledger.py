@@ -12,7 +12,7 @@ from tenancy.decode import decode
 from tenancy.encode import encode
 from tenancy.frameworks import FrameworkName
 from tenancy.names import GPU, Names, seat_claim_template
-from tenancy.workload import Manifest, given, maps_at, pod_request
+from tenancy.workload import Manifest, maps_at, pod_request, value_or
 
 # The MiB that NVIDIA's driver reserves on a Tesla T4 (nvmlMemory_v2_t.reserved, from kai-scheduler #2212). The driver
 # reserves other amounts on other GPUs.
@@ -398,7 +398,7 @@ class Ledger:
         seats = () if self.claimed is None else self.seats_of(namespace)
         templates = {seat_claim_template(seat.name): seat.gpumem_mib for seat in seats}
         claims = maps_at(pod_spec, "resourceClaims")
-        claimed = (templates.get(given(claim, "resourceClaimTemplateName", ""), 0) for claim in claims)
+        claimed = (templates.get(value_or(claim, "resourceClaimTemplateName", ""), 0) for claim in claims)
         return pod_request(pod_spec, self.names.gpumem) + sum(claimed)
 
     def with_budgets(self, budgets: Mapping[str, int]) -> "Ledger":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tenancy.frameworks import FrameworkName
 from tenancy.quantity import whole
-from tenancy.workload import Manifest, ShapeError, at, given, maps_at, pod_request, pod_template, pods_of
+from tenancy.workload import Manifest, ShapeError, map_at, maps_at, max_pods, pod_request, pod_template, value_or
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class PodSet:
 
     def request(self, resource: str) -> int:
         """Returns the total request of the pods. Raises QuantityError and ShapeError."""
-        return self.count * pod_request(at(self.template, "spec"), resource)
+        return self.count * pod_request(map_at(self.template, "spec"), resource)
 
 
 def pod_sets(manifest: Manifest, framework: FrameworkName) -> list[PodSet]:
@@ -32,10 +32,10 @@ def pod_sets(manifest: Manifest, framework: FrameworkName) -> list[PodSet]:
     and UnboundedError.
     """
     if framework in _SETS:
-        return list(_SETS[framework](at(manifest, "spec")))
+        return list(_SETS[framework](map_at(manifest, "spec")))
     template = pod_template(manifest) or {}
     single = framework in (FrameworkName.DEPLOYMENT, FrameworkName.POD)
-    return [PodSet("main", 1 if single else pods_of(manifest, nodes=0), template)]
+    return [PodSet("main", 1 if single else max_pods(manifest, nodes=0), template)]
 
 
 # KubeRay submits a RayJob by a Kubernetes Job by default. This is the default template of that Job's pod.
@@ -45,15 +45,19 @@ _SUBMITTER = {"spec": {"containers": [{"resources": {"requests": {"cpu": "500m",
 
 def _jobset(spec: Manifest) -> Iterator[PodSet]:
     for number, part in enumerate(maps_at(spec, "replicatedJobs")):
-        job = at(part, "template")
-        pods = pods_of({**job, "kind": "Job"}, nodes=0)
-        yield PodSet(_name(part, f"replicatedJobs.{number}"), _replicas(part) * pods, at(job, "spec", "template"))
+        job = map_at(part, "template")
+        pods = max_pods({**job, "kind": "Job"}, nodes=0)
+        yield PodSet(_name(part, f"replicatedJobs.{number}"), _replicas(part) * pods, map_at(job, "spec", "template"))
 
 
 def _leader_worker_set(spec: Manifest) -> Iterator[PodSet]:
     """Yields the pods of one group of a LeaderWorkerSet. Kueue admits each group separately."""
-    group = at(spec, "leaderWorkerTemplate")
-    size, leader, workers = whole(given(group, "size", 1)), at(group, "leaderTemplate"), at(group, "workerTemplate")
+    group = map_at(spec, "leaderWorkerTemplate")
+    size, leader, workers = (
+        whole(value_or(group, "size", 1)),
+        map_at(group, "leaderTemplate"),
+        map_at(group, "workerTemplate"),
+    )
     if not leader:
         yield PodSet("main", size, workers)
         return
@@ -63,25 +67,25 @@ def _leader_worker_set(spec: Manifest) -> Iterator[PodSet]:
 
 
 def _ray_cluster(spec: Manifest) -> Iterator[PodSet]:
-    yield PodSet("head", 1, at(spec, "headGroupSpec", "template"))
+    yield PodSet("head", 1, map_at(spec, "headGroupSpec", "template"))
     for number, group in enumerate(maps_at(spec, "workerGroupSpecs")):
-        pods = whole(given(group, "replicas", 0)) * whole(given(group, "numOfHosts", 1))
-        yield PodSet(_name(group, f"workerGroupSpecs.{number}", "groupName"), pods, at(group, "template"))
+        pods = whole(value_or(group, "replicas", 0)) * whole(value_or(group, "numOfHosts", 1))
+        yield PodSet(_name(group, f"workerGroupSpecs.{number}", "groupName"), pods, map_at(group, "template"))
 
 
 def _ray_job(spec: Manifest) -> Iterator[PodSet]:
-    if at(spec, "clusterSelector"):
+    if map_at(spec, "clusterSelector"):
         return  # The RayJob uses an existing RayCluster.
-    yield from _ray_cluster(at(spec, "rayClusterSpec"))
-    if given(spec, "submissionMode", _BY_A_JOB) == _BY_A_JOB:
-        yield PodSet("submitter", 1, at(spec, "submitterPodTemplate") or _SUBMITTER)
+    yield from _ray_cluster(map_at(spec, "rayClusterSpec"))
+    if value_or(spec, "submissionMode", _BY_A_JOB) == _BY_A_JOB:
+        yield PodSet("submitter", 1, map_at(spec, "submitterPodTemplate") or _SUBMITTER)
 
 
 def _mpi_job(spec: Manifest) -> Iterator[PodSet]:
-    for role, replica in sorted(at(spec, "mpiReplicaSpecs").items()):
+    for role, replica in sorted(map_at(spec, "mpiReplicaSpecs").items()):
         if not isinstance(replica, Mapping):
             raise ShapeError(f"mpiReplicaSpecs.{role} must be a map (got {replica!r})")
-        yield PodSet(role.lower(), _replicas(replica), at(replica, "template"))
+        yield PodSet(role.lower(), _replicas(replica), map_at(replica, "template"))
 
 
 def _train_job(spec: Manifest) -> Iterator[PodSet]:
@@ -89,20 +93,20 @@ def _train_job(spec: Manifest) -> Iterator[PodSet]:
 
     The training runtime defines the requests, unless the TrainJob overrides them.
     """
-    trainer = at(spec, "trainer")
-    resources = at(trainer, "resourcesPerNode")
+    trainer = map_at(spec, "trainer")
+    resources = map_at(trainer, "resourcesPerNode")
     if not resources:
         raise ShapeError("spec.trainer.resourcesPerNode is missing, and the runtime's requests are not known here")
     pod_spec = {"containers": [{"name": "node", "resources": resources}]}
-    yield PodSet("node", whole(given(trainer, "numNodes", 1)), {"spec": pod_spec})
+    yield PodSet("node", whole(value_or(trainer, "numNodes", 1)), {"spec": pod_spec})
 
 
 def _replicas(part: Manifest) -> int:
-    return whole(given(part, "replicas", 1))
+    return whole(value_or(part, "replicas", 1))
 
 
 def _name(part: Manifest, default: str, field: str = "name") -> str:
-    return str(given(part, field, default))
+    return str(value_or(part, field, default))
 
 
 _SETS: Mapping[FrameworkName, Callable[[Manifest], Iterator[PodSet]]] = {

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from tenancy.names import GPU, GPU_SHARED, VISIBLE_DEVICES, Names
 from tenancy.quantity import parse
-from tenancy.workload import Manifest, at, containers_of, given, maps_at, text
+from tenancy.workload import Manifest, containers_of, map_at, maps_at, text_at, value_or
 
 # Every resource of NVIDIA has this prefix, such as nvidia.com/gpu, nvidia.com/gpu.shared and nvidia.com/mig-1g.5gb. The
 # resource of a network card of NVIDIA has this prefix too.
@@ -66,25 +66,25 @@ def hands_out_gpus(device_class: str, names: Names) -> bool:
     return ours or re.fullmatch(GPU_CLASSES, device_class) is not None
 
 
-def is_the_plugins(resource: str) -> bool:
+def of_device_plugin(resource: str) -> bool:
     """Returns True if the device plugin gives a device, or a part of a device, to a container that requests this
     resource."""
     return resource == GPU or resource.startswith(PLUGIN_RESOURCES)
 
 
-def shows_device(resource: str, names: Names) -> bool:
+def resource_gives_device(resource: str, names: Names) -> bool:
     """Returns True if a container with this resource in its limits gets access to a device.
 
     For gpumem, our annotation gives this access. For other resources, the device plugin gives the access.
     """
-    return resource == names.gpumem or is_the_plugins(resource)
+    return resource == names.gpumem or of_device_plugin(resource)
 
 
 def resources_asked_for(container: Manifest, met: Callable[[str], bool]) -> list[str]:
     """Returns the matching resources that the container requests. Raises QuantityError."""
-    resources = at(container, "resources")
-    wanted = {**at(resources, "requests"), **at(resources, "limits")}
-    return [resource for resource, amount in wanted.items() if met(resource) and parse(given(wanted, resource, 0))]
+    resources = map_at(container, "resources")
+    wanted = {**map_at(resources, "requests"), **map_at(resources, "limits")}
+    return [resource for resource, amount in wanted.items() if met(resource) and parse(value_or(wanted, resource, 0))]
 
 
 def routes(pod_spec: Manifest, names: Names) -> Iterator[str]:
@@ -95,20 +95,20 @@ def routes(pod_spec: Manifest, names: Names) -> Iterator[str]:
             f"{where} asks for {r}" for r in resources_asked_for(container, lambda r: is_gpu_resource(r, names))
         )
         if any(_names_devices(variable) for variable in maps_at(container, "env")):
-            yield by_environment(container)
+            yield choice_by_environment(container)
         for mount in maps_at(container, "volumeMounts"):
-            if DEVICE_LIST_MOUNT in (path := text(mount, "mountPath")):
+            if DEVICE_LIST_MOUNT in (path := text_at(mount, "mountPath")):
                 yield f"{where} mounts {path}"
-    runtime = text(pod_spec, "runtimeClassName")
+    runtime = text_at(pod_spec, "runtimeClassName")
     if RUNTIME in runtime:
         yield f"it has runtimeClassName {runtime}"
     for volume in maps_at(pod_spec, "volumes"):
-        path = text(at(volume, "hostPath"), "path")
+        path = text_at(map_at(volume, "hostPath"), "path")
         if path and re.fullmatch(DEVICE_PATHS, path):
             yield f"volume {volume.get('name')} mounts the host's {path}"
 
 
-def by_environment(container: Manifest) -> str:
+def choice_by_environment(container: Manifest) -> str:
     """Returns the description of a container's choice of devices by an environment variable."""
     return f"container {container.get('name')} sets {VISIBLE_DEVICES}"
 
@@ -119,7 +119,7 @@ def chooses_device(container: Manifest, names: Names) -> bool:
     The scheduler's annotation is the permitted way.
     """
     scheduled = f"metadata.annotations['{names.device_annotation_prefix}"
-    prefixes = [text(source, "prefix") for source in maps_at(container, "envFrom")]
+    prefixes = [text_at(source, "prefix") for source in maps_at(container, "envFrom")]
     return any(
         _names_devices(variable) and not _field_of(variable).startswith(scheduled)
         for variable in maps_at(container, "env")
@@ -130,16 +130,16 @@ def sees_its_device(container: Manifest, names: Names) -> bool:
     """Returns True if the container leaves NVIDIA_VISIBLE_DEVICES unset, or has the value that our mutating policy
     sets.
     """
-    variables = [v for v in maps_at(container, "env") if text(v, "name") == VISIBLE_DEVICES]
+    variables = [v for v in maps_at(container, "env") if text_at(v, "name") == VISIBLE_DEVICES]
     device = f"metadata.annotations['{names.device_uuid}']"
     return len(variables) <= 1 and all(not _names_devices(v) or _field_of(v) == device for v in variables)
 
 
 def _names_devices(variable: Manifest) -> bool:
-    if text(variable, "name") != VISIBLE_DEVICES:
+    if text_at(variable, "name") != VISIBLE_DEVICES:
         return False
-    return variable.get("valueFrom") is not None or text(variable, "value") not in NO_DEVICES
+    return variable.get("valueFrom") is not None or text_at(variable, "value") not in NO_DEVICES
 
 
 def _field_of(variable: Manifest) -> str:
-    return text(at(variable, "valueFrom", "fieldRef"), "fieldPath")
+    return text_at(map_at(variable, "valueFrom", "fieldRef"), "fieldPath")

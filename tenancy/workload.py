@@ -39,17 +39,17 @@ class UnboundedError(ValueError):
 def pod_template(manifest: Manifest) -> Manifest | None:
     """Returns the metadata and spec of the pods of a built-in workload, or None for a kind without pods."""
     path = TEMPLATES.get(manifest["kind"])
-    return None if path is None else at(manifest, *path)
+    return None if path is None else map_at(manifest, *path)
 
 
-def pods_of(manifest: Manifest, *, nodes: int) -> int:
+def max_pods(manifest: Manifest, *, nodes: int) -> int:
     """Returns the maximum number of pods that a workload runs at the same time outside a rollout.
 
     A DaemonSet counts with one pod on each of `nodes`. Raises QuantityError. Raises UnboundedError for a CronJob if the
     number of its overlapping Jobs has no limit.
     """
     kind = manifest["kind"]
-    spec = at(manifest, "spec")
+    spec = map_at(manifest, "spec")
     if kind == "Pod":
         return 1
     if kind == "DaemonSet":
@@ -57,24 +57,27 @@ def pods_of(manifest: Manifest, *, nodes: int) -> int:
     if kind == "Job":
         return _job_pods(spec)
     if kind == "CronJob":
-        if given(spec, "concurrencyPolicy", "Allow") == "Allow":
+        if value_or(spec, "concurrencyPolicy", "Allow") == "Allow":
             raise UnboundedError("concurrencyPolicy Allow lets runs pile up; write Forbid or Replace")
-        return _job_pods(at(spec, "jobTemplate", "spec"))
+        return _job_pods(map_at(spec, "jobTemplate", "spec"))
     return _count(spec, "replicas", 1)
 
 
-def surge_of(manifest: Manifest, *, nodes: int) -> int:
-    """Returns the number of additional pods that a rollout runs beyond `pods_of`.
+def max_surge_pods(manifest: Manifest, *, nodes: int) -> int:
+    """Returns the number of additional pods that a rollout runs beyond `max_pods`.
 
     A workload that is scaled to 0 counts as if it had one replica. Source: ResolveFenceposts in
     pkg/controller/deployment/util/deployment_util.go, where a percentage is rounded up. Raises QuantityError.
     """
-    spec = at(manifest, "spec")
-    if manifest["kind"] == "Deployment" and given(at(spec, "strategy"), "type", "RollingUpdate") == "RollingUpdate":
-        surge = given(at(spec, "strategy", "rollingUpdate"), "maxSurge", _DEFAULT_SURGE)
+    spec = map_at(manifest, "spec")
+    if (
+        manifest["kind"] == "Deployment"
+        and value_or(map_at(spec, "strategy"), "type", "RollingUpdate") == "RollingUpdate"
+    ):
+        surge = value_or(map_at(spec, "strategy", "rollingUpdate"), "maxSurge", _DEFAULT_SURGE)
         return _share(surge, max(_count(spec, "replicas", 1), 1))
     if manifest["kind"] == "DaemonSet":
-        return _share(given(at(spec, "updateStrategy", "rollingUpdate"), "maxSurge", 0), nodes)
+        return _share(value_or(map_at(spec, "updateStrategy", "rollingUpdate"), "maxSurge", 0), nodes)
     return 0
 
 
@@ -96,10 +99,10 @@ def containers_request(pod_spec: Manifest, resource: str) -> Fraction:
     containers and the sidecars (init containers that restart). The second sum adds an init container and the sidecars
     declared before it. The result is the larger of the two sums.
     """
-    return at_once(pod_spec, lambda container: container_request(container, resource))
+    return largest_at_once(pod_spec, lambda container: container_request(container, resource))
 
 
-def at_once(pod_spec: Manifest, amount: Callable[[Manifest], Fraction]) -> Fraction:
+def largest_at_once(pod_spec: Manifest, amount: Callable[[Manifest], Fraction]) -> Fraction:
     """Returns the largest amount that the containers of a pod take at the same time.
 
     `amount` returns the amount of one container.
@@ -108,7 +111,7 @@ def at_once(pod_spec: Manifest, amount: Callable[[Manifest], Fraction]) -> Fract
     sidecars = peak = Fraction(0)
     for container in containers_of(pod_spec, "initContainers"):
         peak = max(peak, sidecars + amount(container))
-        if restarts(container):
+        if is_sidecar(container):
             sidecars += amount(container)
     return max(running + sidecars, peak)
 
@@ -118,8 +121,8 @@ def container_request(container: Manifest, resource: str) -> Fraction:
 
     Source: SetDefaults_Pod in pkg/apis/core/v1/defaults.go.
     """
-    resources = at(container, "resources")
-    return parse(given(at(resources, "requests"), resource, given(at(resources, "limits"), resource, 0)))
+    resources = map_at(container, "resources")
+    return parse(value_or(map_at(resources, "requests"), resource, value_or(map_at(resources, "limits"), resource, 0)))
 
 
 def pod_level_request(pod_spec: Manifest, resource: str) -> Fraction | None:
@@ -128,22 +131,22 @@ def pod_level_request(pod_spec: Manifest, resource: str) -> Fraction | None:
 
     Source: defaultPodRequests in pkg/apis/core/v1/defaults.go. Raises QuantityError.
     """
-    resources = at(pod_spec, "resources")
-    stated = given(at(resources, "requests"), resource, None)
-    if stated is not None or not at(resources, "limits"):
+    resources = map_at(pod_spec, "resources")
+    stated = value_or(map_at(resources, "requests"), resource, None)
+    if stated is not None or not map_at(resources, "limits"):
         return None if stated is None else parse(stated)
     if any(_states(c, resource) for c in containers_of(pod_spec)):
         return containers_request(pod_spec, resource)
-    limit = given(at(resources, "limits"), resource, None)
+    limit = value_or(map_at(resources, "limits"), resource, None)
     return None if limit is None else parse(limit)
 
 
 def overhead(pod_spec: Manifest, resource: str) -> Fraction:
     """Returns the overhead of the pod's RuntimeClass. Raises QuantityError."""
-    return parse(given(at(pod_spec, "overhead"), resource, 0))
+    return parse(value_or(map_at(pod_spec, "overhead"), resource, 0))
 
 
-def restarts(init_container: Manifest) -> bool:
+def is_sidecar(init_container: Manifest) -> bool:
     """Returns True if an init container is a sidecar."""
     return init_container.get("restartPolicy") == "Always"
 
@@ -157,32 +160,32 @@ def containers_of(pod_spec: Manifest, *lists: str) -> Iterator[Manifest]:
         yield from maps_at(pod_spec, name)
 
 
-def given(mapping: Manifest, field: str, default: Any) -> Any:
+def value_or(mapping: Manifest, field: str, default: Any) -> Any:
     """Returns the value of the field, or the default if the field is absent or null."""
     value = mapping.get(field)
     return default if value is None else value
 
 
-def text(mapping: Manifest, field: str) -> str:
+def text_at(mapping: Manifest, field: str) -> str:
     """Returns a string, or "" if the field is absent. Raises ShapeError for a value of any other type."""
-    value = given(mapping, field, "")
+    value = value_or(mapping, field, "")
     if not isinstance(value, str):
         raise ShapeError(f"{field} must be a string (got {value!r})")
     return value
 
 
-def texts(mapping: Manifest, field: str) -> list[str]:
+def texts_at(mapping: Manifest, field: str) -> list[str]:
     """Returns a list of strings, or an empty list if the field is absent.
 
     Raises ShapeError for a value of any other type.
     """
-    values = given(mapping, field, [])
+    values = value_or(mapping, field, [])
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ShapeError(f"{field} must be a list of strings (got {values!r})")
     return values
 
 
-def at(mapping: Manifest, *path: str) -> Manifest:
+def map_at(mapping: Manifest, *path: str) -> Manifest:
     """Returns the map at the path `path`, or an empty map if it is absent."""
     for depth, field in enumerate(path, 1):
         value = mapping.get(field)
@@ -195,7 +198,7 @@ def at(mapping: Manifest, *path: str) -> Manifest:
 def maps_at(mapping: Manifest, *path: str) -> Sequence[Manifest]:
     """Returns the list of maps at the path `path`, or an empty list if it is absent."""
     *parents, field = path
-    value = given(at(mapping, *parents), field, ())
+    value = value_or(map_at(mapping, *parents), field, ())
     if not isinstance(value, list | tuple) or not all(isinstance(item, Mapping) for item in value):
         raise ShapeError(f"{'.'.join(path)} must be a list of maps (got {value!r})")
     return value
@@ -221,8 +224,8 @@ def _pod_level(pod_spec: Manifest, resource: str) -> Fraction | None:
 
 
 def _states(container: Manifest, resource: str) -> bool:
-    resources = at(container, "resources")
-    return any(resource in at(resources, part) for part in ("requests", "limits"))
+    resources = map_at(container, "resources")
+    return any(resource in map_at(resources, part) for part in ("requests", "limits"))
 
 
 def _share(amount: object, of: int) -> int:
@@ -233,4 +236,4 @@ def _share(amount: object, of: int) -> int:
 
 
 def _count(spec: Manifest, field: str, default: int) -> int:
-    return whole(given(spec, field, default))
+    return whole(value_or(spec, field, default))

@@ -21,7 +21,7 @@ from agents.runtime.loop import ProblemLog
 from tenancy import names
 from tenancy.decode import DecodeError, decode
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError
-from tenancy.workload import at
+from tenancy.workload import map_at
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class RegistryInformer:
 
 
 def _own_node(item: Object) -> OwnNode:
-    return OwnNode(uid=item["metadata"]["uid"], labels=at(item, "metadata", "labels"))
+    return OwnNode(uid=item["metadata"]["uid"], labels=map_at(item, "metadata", "labels"))
 
 
 def _recycled(stored: Object | None) -> tuple[Recycle, ...] | None:

@@ -25,7 +25,7 @@ from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import seats_for
 from tenancy.ledger import Ledger
 from tenancy.names import Names
-from tenancy.workload import at
+from tenancy.workload import map_at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ def request_of(pod: Json, names: Names, ledger: Ledger | None) -> Request | None
     memory = memory_request_of(spec, names)
     if memory is None:
         return None
-    seats = seats_for(ledger, namespace, memory, at(spec, "nodeSelector")) if ledger else ()
+    seats = seats_for(ledger, namespace, memory, map_at(spec, "nodeSelector")) if ledger else ()
     return Request(
         memory=memory, entitlement=Entitlement(spec.get("priority") or 0, frozenset(seat.pool for seat in seats))
     )
@@ -97,7 +97,7 @@ class Verbs:
             fits, request = self._short(query, request, fits)
         if fits.nodes:
             self.holds.release(uid)
-        elif (node := at(query.pod, "status").get("nominatedNodeName", "")) in fits.refused:
+        elif (node := map_at(query.pod, "status").get("nominatedNodeName", "")) in fits.refused:
             self.cache.retain(
                 Nomination(uid=uid, node=node, request=request.memory, priority=request.entitlement.priority), now
             )

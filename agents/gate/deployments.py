@@ -8,7 +8,7 @@ from agents.kube.client import Api, ApiError, Object, below
 from agents.kube.events import Reference
 from agents.kube.pods import Pod
 from tenancy.names import GATE, GPUMEM_SUFFIX
-from tenancy.workload import at, containers_of, maps_at
+from tenancy.workload import containers_of, map_at, maps_at
 
 _KIND = "Deployment"
 
@@ -58,7 +58,7 @@ def read_scalers(api: Api, namespace: str) -> Mapping[str, str]:
         ("ScaledObject", f"/apis/keda.sh/v1alpha1/namespaces/{namespace}/scaledobjects"),
     ):
         for item in _items(api, path):
-            target = at(item, "spec", "scaleTargetRef")
+            target = map_at(item, "spec", "scaleTargetRef")
             # KEDA's default kind is Deployment: https://keda.sh/docs/latest/reference/scaledobject-spec/
             if target.get("kind", _KIND) == _KIND:
                 found[str(target.get("name"))] = f"{kind} {item['metadata']['name']}"
@@ -98,7 +98,7 @@ def _deployment(item: Object) -> Deployment:
         generation=metadata["generation"],
         replicas=spec["replicas"],
         scaled_by=_scaled_by(metadata),
-        seats=tuple(sorted(_seats(at(spec, "template", "spec")))),
+        seats=tuple(sorted(_seats(map_at(spec, "template", "spec")))),
         pods=",".join(_requirements(spec["selector"])),
     )
 
@@ -121,7 +121,7 @@ def _seats(pod_spec: Object) -> set[str]:
         resource
         for container in containers_of(pod_spec)
         for part in ("requests", "limits")
-        for resource in at(container, "resources", part)
+        for resource in map_at(container, "resources", part)
         if resource.endswith(GPUMEM_SUFFIX)
     }
 
@@ -131,7 +131,7 @@ def _requirements(selector: Object) -> Iterator[str]:
 
     Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#list-and-watch-filtering
     """
-    for key, value in at(selector, "matchLabels").items():
+    for key, value in map_at(selector, "matchLabels").items():
         yield f"{key}={value}"
     for requirement in maps_at(selector, "matchExpressions"):
         key, values = requirement["key"], ",".join(requirement.get("values") or ())

@@ -10,7 +10,7 @@ from agents.runtime.log import Log
 from agents.telemetry.client import NodeTelemetry
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.ledger import Ledger, Seat
-from tenancy.workload import at, maps_at
+from tenancy.workload import map_at, maps_at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +91,8 @@ def _bound(pod: Pod, ledger: Ledger, log: Log) -> BoundPod:
 
 
 def _running_since(pod: Pod) -> int | None:
-    states = [at(container, "state") for container in maps_at(pod.status, "containerStatuses")]
-    going_on = [at(state, "running") for state in states if state.get("terminated") is None]
+    states = [map_at(container, "state") for container in maps_at(pod.status, "containerStatuses")]
+    going_on = [map_at(state, "running") for state in states if state.get("terminated") is None]
     if not any(states) and pod.running and pod.status.get("startTime"):  # a pod with a status that lists no containers
         return _seconds(pod.status["startTime"])
     if not going_on or not all(going_on):

@@ -18,7 +18,7 @@ from agents.runtime.loop import ProblemLog
 from tenancy.host_memory.oom import guarded_oom_score_adj
 from tenancy.quantity import parse
 from tenancy.units import MIB
-from tenancy.workload import Manifest, at, at_once, containers_of
+from tenancy.workload import Manifest, containers_of, largest_at_once, map_at
 
 _MEMORY = "memory"
 
@@ -87,11 +87,11 @@ def limit(pod_spec: Manifest) -> int | None:
         return _mib(parse(level))
     if any(_stated(container) is None for container in containers_of(pod_spec)):
         return None
-    return _mib(at_once(pod_spec, lambda container: parse(_stated(container))))
+    return _mib(largest_at_once(pod_spec, lambda container: parse(_stated(container))))
 
 
 def _stated(container: Manifest) -> object:
-    return at(container, "resources", "limits").get(_MEMORY)
+    return map_at(container, "resources", "limits").get(_MEMORY)
 
 
 def _mib(size: Fraction) -> int:

@@ -20,7 +20,7 @@ from tenancy.names import (
 )
 from tenancy.quantity import QuantityError, parse
 from tenancy.units import MIB
-from tenancy.workload import ShapeError, at, maps_at
+from tenancy.workload import ShapeError, map_at, maps_at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ def _inventory(driver: str, slices: list[DeviceSlice]) -> Mapping[str, int]:
 
 def _is_whole(device: Object, driver: str) -> bool:
     """Returns True for a whole GPU. All devices of our exporter are whole GPUs."""
-    kind = at(device, "attributes", NVIDIA_DEVICE_TYPE).get("string")
+    kind = map_at(device, "attributes", NVIDIA_DEVICE_TYPE).get("string")
     return driver != NVIDIA_DEVICE_DRIVER or kind == NVIDIA_WHOLE_GPU
 
 
@@ -111,8 +111,8 @@ def _memory(device: Object) -> tuple[str, int]:
 
     Raises SlicesError for a device without a size, such as an integrated GPU that uses host memory.
     """
-    uuid = at(device, "attributes", DEVICE_UUID).get("string")
-    value = at(device, "capacity", DEVICE_MEMORY).get("value")
+    uuid = map_at(device, "attributes", DEVICE_UUID).get("string")
+    value = map_at(device, "capacity", DEVICE_MEMORY).get("value")
     if not isinstance(uuid, str) or not uuid or value is None:
         missing = DEVICE_MEMORY if uuid else DEVICE_UUID
         raise SlicesError(f"its device {device.get('name')} shows no {missing}")

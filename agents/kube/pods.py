@@ -15,7 +15,7 @@ from tenancy.devices.waiting import WaitingSeat, seats_for
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import MIRROR_ANNOTATION, REFUSED_AS_MEASURED, SCHEDULER_NAME, Names
 from tenancy.reach import MOST_GRACE_SECONDS
-from tenancy.workload import at, maps_at, pod_request
+from tenancy.workload import map_at, maps_at, pod_request
 
 PODS = "/api/v1/pods"
 # Field selectors for pods. UNSCHEDULED selects unbound pods of our scheduler. LIVE selects pods that have not ended.
@@ -98,7 +98,7 @@ class Pod:
 
     @property
     def status(self) -> Object:
-        return at(self.item, "status")
+        return map_at(self.item, "status")
 
     @property
     def namespace(self) -> str:
@@ -135,11 +135,11 @@ class Pod:
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        return at(self.metadata, "annotations")
+        return map_at(self.metadata, "annotations")
 
     @property
     def labels(self) -> Mapping[str, str]:
-        return at(self.metadata, "labels")
+        return map_at(self.metadata, "labels")
 
     @property
     def node(self) -> str | None:
@@ -239,7 +239,7 @@ class Pod:
 
     @property
     def running_containers(self) -> frozenset[str]:
-        return frozenset(_id(status) for status in self._statuses if at(status, "state").get("running") is not None)
+        return frozenset(_id(status) for status in self._statuses if map_at(status, "state").get("running") is not None)
 
     @property
     def _statuses(self) -> Sequence[Object]:
@@ -313,7 +313,7 @@ def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
     request = pod.memory_request(ledger.names) if pod.waiting else None
     if request is None:
         return None
-    wanted = at(pod.spec, "nodeSelector")
+    wanted = map_at(pod.spec, "nodeSelector")
     queued = replace(ledger, seats=_quota_seats(pod, request, ledger))
     seats = seats_for(ledger, pod.namespace, request, wanted) or seats_for(queued, pod.namespace, request, wanted)
     if not seats:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from agents.kube.client import Object
 from agents.runtime.errors import AgentError
 from tenancy.names import RESOURCE_API
-from tenancy.workload import at
+from tenancy.workload import map_at
 
 SLICES = f"/apis/{RESOURCE_API}/resourceslices"
 
@@ -33,7 +33,7 @@ class SliceHead:
 
 def head_of(spec: Object) -> SliceHead:
     """Returns the head of a ResourceSlice with this spec. Raises SlicesError and ShapeError."""
-    pool = at(spec, "pool")
+    pool = map_at(spec, "pool")
     return SliceHead(
         pool=str(pool.get("name")),
         generation=integer(pool, "generation"),

@@ -27,7 +27,7 @@ from agents.watchdog.types import (
     UncappedPod,
 )
 from agents.watchdog.view import SETTLE_SECONDS, View
-from tenancy.devices.recycle import Offender, RecycleChoice, choose, overshoot_mib
+from tenancy.devices.recycle import Offender, RecycleChoice, choose_offenders, overshoot_mib
 from tenancy.seconds import FRESH_SECONDS
 from tenancy.units import MIB
 
@@ -220,7 +220,7 @@ def _first_restored(offenders: Collection[Offender], aims_mib: Iterable[int]) ->
 
     Returns no offenders if all shortfalls are too large.
     """
-    choices = (choose(offenders, shortfall_mib=mib) for mib in aims_mib)
+    choices = (choose_offenders(offenders, shortfall_mib=mib) for mib in aims_mib)
     return next((choice for choice in choices if choice.restores), RecycleChoice(chosen=(), restores=False))
 
 

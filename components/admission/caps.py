@@ -62,11 +62,11 @@ def _as_stamped(args: CapArgs) -> Manifest:
     }
     budget = f"string({_mib('c', args.resources)})"
     own = " && ".join(
-        f"has(c.env) && c.env.exists_one(e, e.name == {cel.text(each)}) && "
-        f"c.env.all(e, e.name != {cel.text(each)} || (has(e.value) && e.value == {budget}))"
+        f"has(c.env) && c.env.exists_one(e, e.name == {cel.quoted(each)}) && "
+        f"c.env.all(e, e.name != {cel.quoted(each)} || (has(e.value) && e.value == {budget}))"
         for each in VARIABLES
     )
-    none = f"!has(c.env) || !c.env.exists(e, e.name in {cel.texts(VARIABLES)})"
+    none = f"!has(c.env) || !c.env.exists(e, e.name in {cel.quoted_list(VARIABLES)})"
     asks = _asks("c", args.resources)
     validations = {
         f"{cel.CONTAINERS}.all(c, variables.capped && {asks} ? {own} : {none})": message,
@@ -88,7 +88,9 @@ def _goes_to_capped(args: CapArgs) -> str:
 def _goes_to(pools: Sequence[Pool], placed: Mapping[str, Mapping[str, str]]) -> str:
     """Returns CEL: after all policies, the pod's nodeSelector has every label of at least one of the pools."""
     chosen = (
-        " && ".join(f"{_label(key, placed)} == {cel.text(value)}" for key, value in sorted(pool.node_selector.items()))
+        " && ".join(
+            f"{_label(key, placed)} == {cel.quoted(value)}" for key, value in sorted(pool.node_selector.items())
+        )
         for pool in pools
     )
     return f"({' || '.join(f'({each})' for each in chosen)})"
@@ -96,35 +98,35 @@ def _goes_to(pools: Sequence[Pool], placed: Mapping[str, Mapping[str, str]]) -> 
 
 def _label(key: str, placed: Mapping[str, Mapping[str, str]]) -> str:
     """Returns CEL: the value of that label in the pod's nodeSelector, or ''."""
-    own = f"object.spec.?nodeSelector[?{cel.text(key)}].orValue('')"
+    own = f"object.spec.?nodeSelector[?{cel.quoted(key)}].orValue('')"
     given = {tenant: labels[key] for tenant, labels in sorted(placed.items()) if key in labels}
-    literal = ", ".join(f"{cel.text(tenant)}: {cel.text(value)}" for tenant, value in given.items())
+    literal = ", ".join(f"{cel.quoted(tenant)}: {cel.quoted(value)}" for tenant, value in given.items())
     return f"{{{literal}}}[?request.namespace].orValue({own})" if given else own
 
 
 def _asks(container: str, resources: Names) -> str:
     limits = f"{container}.resources.limits"
-    key = cel.text(resources.gpumem)
+    key = cel.quoted(resources.gpumem)
     return f"has({container}.resources) && has({limits}) && {key} in {limits} && {limits}[{key}] != '0'"
 
 
 def _mib(container: str, resources: Names, devices: str = "variables.devices") -> str:
     """Returns CEL: the container's gpumem on each of the pod's devices. Another policy denies a request that does not
     divide evenly by the number of devices."""
-    return f"quantity({container}.resources.limits[{cel.text(resources.gpumem)}]).asInteger() / {devices}"
+    return f"quantity({container}.resources.limits[{cel.quoted(resources.gpumem)}]).asInteger() / {devices}"
 
 
 def _add_missing(field: str, resources: Names) -> str:
     """Adds both variables to each container of the list if the container asks for gpumem and has neither variable."""
     containers, path = f"object.spec.{field}", f"'/spec/{field}/' + string(i)"
-    lacks = f"({_asks('c', resources)}) && !(has(c.env) && c.env.exists(e, e.name in {cel.texts(VARIABLES)}))"
+    lacks = f"({_asks('c', resources)}) && !(has(c.env) && c.env.exists(e, e.name in {cel.quoted_list(VARIABLES)}))"
     value = f"string({_mib('c', resources, cel.devices_of(resources))})"
     patches = [
         f"{containers}.transformList(i, c, {lacks} && !has(c.env), "
         f"JSONPatch{{op: 'add', path: {path} + '/env', value: []}})",
         *(
             f"{containers}.transformList(i, c, {lacks}, JSONPatch{{op: 'add', path: {path} + '/env/-', "
-            f"value: {{'name': {cel.text(variable)}, 'value': {value}}}}})"
+            f"value: {{'name': {cel.quoted(variable)}, 'value': {value}}}}})"
             for variable in VARIABLES
         ),
     ]

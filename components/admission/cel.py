@@ -18,34 +18,34 @@ CONTAINERS = f"(object.spec.containers + {INIT_CONTAINERS})"
 _HIDDEN = json.dumps({"name": VISIBLE_DEVICES, "value": "void"})
 
 
-def text(value: str) -> str:
+def quoted(value: str) -> str:
     return json.dumps(value)
 
 
-def texts(values: Iterable[str]) -> str:
-    return f"[{', '.join(map(text, values))}]"
+def quoted_list(values: Iterable[str]) -> str:
+    return f"[{', '.join(map(quoted, values))}]"
 
 
-def account(namespace: str, name: str) -> str:
+def quoted_account(namespace: str, name: str) -> str:
     """Returns the user name of a ServiceAccount."""
-    return text(service_account_user(namespace, name))
+    return quoted(service_account_user(namespace, name))
 
 
 def reaches_gpu(names: Names) -> str:
     """Returns CEL: the pod reaches a device by a resource, its environment, a mount, a runtime class or a host path."""
-    given = f"k.startsWith({text(reach.GPU_RESOURCES)}) || k.startsWith({text(reach.CLAIMED_RESOURCES)})"
-    resource = _has_limit("c", f"{given} || k == {text(names.gpumem)}")
+    given = f"k.startsWith({quoted(reach.GPU_RESOURCES)}) || k.startsWith({quoted(reach.CLAIMED_RESOURCES)})"
+    resource = _has_limit("c", f"{given} || k == {quoted(names.gpumem)}")
     environment = f"has(c.env) && c.env.exists(e, {_names_devices('e')})"
-    volume = f"has(v.hostPath) && v.hostPath.path.matches({text(reach.DEVICE_PATHS)})"
-    mount = f"has(c.volumeMounts) && c.volumeMounts.exists(m, m.mountPath.contains({text(reach.DEVICE_LIST_MOUNT)}))"
+    volume = f"has(v.hostPath) && v.hostPath.path.matches({quoted(reach.DEVICE_PATHS)})"
+    mount = f"has(c.volumeMounts) && c.volumeMounts.exists(m, m.mountPath.contains({quoted(reach.DEVICE_LIST_MOUNT)}))"
     return (
         f"{CONTAINERS}.exists(c, ({resource}) || ({environment}) || ({mount})) || "
-        f"(has(object.spec.runtimeClassName) && object.spec.runtimeClassName.contains({text(reach.RUNTIME)})) || "
+        f"(has(object.spec.runtimeClassName) && object.spec.runtimeClassName.contains({quoted(reach.RUNTIME)})) || "
         f"(has(object.spec.volumes) && object.spec.volumes.exists(v, {volume}))"
     )
 
 
-def of_old(expression: str) -> str:
+def on_old_object(expression: str) -> str:
     """Returns the expression for the old object, which is the pod before the update."""
     return expression.replace("object.spec.", "oldObject.spec.")
 
@@ -61,18 +61,19 @@ def asks_for(condition: str) -> str:
 
 
 def asks_for_gpumem(names: Names) -> str:
-    return asks_for(f"k == {text(names.gpumem)}")
+    return asks_for(f"k == {quoted(names.gpumem)}")
 
 
 def amounts_of(containers: str, resource: str) -> str:
     """Returns the list of the containers' requests for the resource, without containers that request none."""
-    key = text(resource)
+    key = quoted(resource)
     asking = f"has(c.resources) && has(c.resources.limits) && {key} in c.resources.limits"
     return f"({containers}).filter(c, {asking}).map(c, quantity(c.resources.limits[{key}]).asInteger())"
 
 
 def most_at_once(amount: Callable[[str], str]) -> str:
-    """Returns CEL: the pod's largest total request at any time, as the scheduler counts it (tenancy.workload.at_once).
+    """Returns CEL: the pod's largest total request at any time, as the scheduler counts it
+    (tenancy.workload.largest_at_once).
 
     The total is the sum of all containers and sidecars, or the sum of one init container and the sidecars before it.
     `amount` is the CEL for one container.
@@ -86,7 +87,7 @@ def most_at_once(amount: Callable[[str], str]) -> str:
 
 def gpumem_of(container: str, names: Names) -> str:
     """Returns the container's request for gpumem, or 0."""
-    limits, key = f"{container}.resources.limits", text(names.gpumem)
+    limits, key = f"{container}.resources.limits", quoted(names.gpumem)
     says = f"has({container}.resources) && has({limits}) && {key} in {limits}"
     return f"({says} ? quantity({limits}[{key}]).asInteger() : 0)"
 
@@ -95,7 +96,7 @@ def whole_devices_of(container: str) -> str:
     """Returns the number of the device plugin's devices that the container asks for, summed over all names of the
     devices."""
     limits = f"{container}.resources.limits"
-    asked = f"{limits}.transformList(k, v, {is_the_plugins('k')}, quantity(v).asInteger()).sum()"
+    asked = f"{limits}.transformList(k, v, {of_device_plugin('k')}, quantity(v).asInteger()).sum()"
     return f"(has({container}.resources) && has({limits}) ? {asked} : 0)"
 
 
@@ -113,13 +114,13 @@ def requests_of(claim: str) -> str:
 
 def chooses_device(container: str, names: Names) -> str:
     """Returns CEL: the container's environment chooses devices without the scheduler's annotation on the pod."""
-    scheduled = text(f"metadata.annotations['{names.device_annotation_prefix}")
+    scheduled = quoted(f"metadata.annotations['{names.device_annotation_prefix}")
     reference = (
         f"has(e.valueFrom) && has(e.valueFrom.fieldRef) && e.valueFrom.fieldRef.fieldPath.startsWith({scheduled})"
     )
     # envFrom adds its prefix before each key of the ConfigMap or Secret. Prefix and key together may be the variable's
     # name.
-    prefix = f"has(f.prefix) && f.prefix != '' && {text(VISIBLE_DEVICES)}.startsWith(f.prefix)"
+    prefix = f"has(f.prefix) && f.prefix != '' && {quoted(VISIBLE_DEVICES)}.startsWith(f.prefix)"
     return (
         f"has({container}.env) && {container}.env.exists(e, {_names_devices('e')} && !({reference})) || "
         f"has({container}.envFrom) && {container}.envFrom.exists(f, {prefix})"
@@ -129,24 +130,24 @@ def chooses_device(container: str, names: Names) -> str:
 def sees_its_device(container: str, names: Names) -> str:
     """Returns CEL: the container has the variable exactly once, and its value is the device that the scheduler chose,
     or no device."""
-    nothing = texts(reach.NO_DEVICES)
+    nothing = quoted_list(reach.NO_DEVICES)
     device = (
         "has(e.valueFrom) && has(e.valueFrom.fieldRef) && "
-        f"e.valueFrom.fieldRef.fieldPath == {text(_device_path(names))} || "
+        f"e.valueFrom.fieldRef.fieldPath == {quoted(_device_path(names))} || "
         f"!has(e.valueFrom) && (!has(e.value) || e.value in {nothing})"
     )
-    variable, visible = f"{container}.env", f"e.name == {text(VISIBLE_DEVICES)}"
+    variable, visible = f"{container}.env", f"e.name == {quoted(VISIBLE_DEVICES)}"
     return f"has({variable}) && {variable}.exists_one(e, {visible}) && {variable}.all(e, !({visible}) || {device})"
 
 
 def add(path: str, value: str) -> str:
     """JSON Patch: adds a value at the path. The value is a CEL expression."""
-    return f"[JSONPatch{{op: 'add', path: {text(path)}, value: {value}}}]"
+    return f"[JSONPatch{{op: 'add', path: {quoted(path)}, value: {value}}}]"
 
 
 def set_field(field: str, value: str) -> str:
     """JSON Patch: sets a top-level string of the pod's spec."""
-    return add(f"/spec/{field}", text(value))
+    return add(f"/spec/{field}", quoted(value))
 
 
 def default_field(field: str, value: str) -> str:
@@ -163,7 +164,7 @@ def show_device(field: str, names: Names) -> str:
     """JSON Patch: makes the scheduler's device visible to each container that asks for a device and lacks the
     variable."""
     reference = json.dumps({"fieldRef": {"fieldPath": _device_path(names)}})
-    device = f"{{'name': dyn({text(VISIBLE_DEVICES)}), 'valueFrom': dyn({reference})}}"
+    device = f"{{'name': dyn({quoted(VISIBLE_DEVICES)}), 'valueFrom': dyn({reference})}}"
     return _add_variable(field, device, _asks_for_device("c", names))
 
 
@@ -193,7 +194,7 @@ def _add_variable(field: str, variable: str, condition: str) -> str:
     """Adds the environment variable to each container `c` of a list if `c` meets the condition and lacks the
     variable."""
     containers, path = f"object.spec.{field}", f"'/spec/{field}/' + string(i)"
-    lacks = f"({condition}) && !(has(c.env) && c.env.exists(e, e.name == {text(VISIBLE_DEVICES)}))"
+    lacks = f"({condition}) && !(has(c.env) && c.env.exists(e, e.name == {quoted(VISIBLE_DEVICES)}))"
     start = f"transformList(i, c, {lacks} && !has(c.env), JSONPatch{{op: 'add', path: {path} + '/env', value: []}})"
     added = f"transformList(i, c, {lacks}, JSONPatch{{op: 'add', path: {path} + '/env/-', value: {variable}}})"
     return f"(has({containers}) ? {containers}.{start} + {containers}.{added} : [])"
@@ -209,13 +210,13 @@ def _asks_for_device(container: str, names: Names) -> str:
     NVIDIA's other resources, such as a network card, set no variable for GPUs. So the variable in the container's image
     would decide which GPUs the container sees.
     """
-    return _has_limit(container, f"k == {text(names.gpumem)} || {is_the_plugins('k')}")
+    return _has_limit(container, f"k == {quoted(names.gpumem)} || {of_device_plugin('k')}")
 
 
-def is_the_plugins(resource: str) -> str:
+def of_device_plugin(resource: str) -> str:
     """Returns CEL: the device plugin offers devices, or parts of devices, under this resource name."""
-    others = " || ".join(f"{resource}.startsWith({text(prefix)})" for prefix in reach.PLUGIN_RESOURCES)
-    return f"({resource} == {text(GPU)} || {others})"
+    others = " || ".join(f"{resource}.startsWith({quoted(prefix)})" for prefix in reach.PLUGIN_RESOURCES)
+    return f"({resource} == {quoted(GPU)} || {others})"
 
 
 def _is_sidecar(container: str) -> str:
@@ -230,6 +231,6 @@ def _has_limit(container: str, condition: str) -> str:
 
 def _names_devices(variable: str) -> str:
     """Returns CEL: the environment variable chooses devices, by a value or by a reference."""
-    nothing = texts(reach.NO_DEVICES)
+    nothing = quoted_list(reach.NO_DEVICES)
     value = f"has({variable}.valueFrom) || (has({variable}.value) && !({variable}.value in {nothing}))"
-    return f"{variable}.name == {text(VISIBLE_DEVICES)} && ({value})"
+    return f"{variable}.name == {quoted(VISIBLE_DEVICES)} && ({value})"

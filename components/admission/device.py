@@ -46,8 +46,8 @@ def device_placed(resources: Names, devices: int) -> Manifest:
     `devices` is the largest number of devices on a node.
     """
     gpumem, gpu_count, visible = resources.gpumem, resources.gpu_count, names.VISIBLE_DEVICES
-    ours = f"object.spec.schedulerName == {cel.text(names.SCHEDULER_NAME)}"
-    runtime = cel.text(names.GPU_RUNTIME_CLASS)
+    ours = f"object.spec.schedulerName == {cel.quoted(names.SCHEDULER_NAME)}"
+    runtime = cel.quoted(names.GPU_RUNTIME_CLASS)
     variables = {
         "asks": cel.asks_for_gpumem(resources),
         "initContainers": cel.INIT_CONTAINERS,
@@ -99,7 +99,7 @@ def device_choice(resources: Names) -> Manifest:
     status and end.
     """
     no_choice = f"!variables.started.exists(c, {cel.chooses_device('c', resources)})"
-    not_injected = f"variables.after.all(k, !k.matches({cel.text(reach.DEVICE_ANNOTATIONS)}) || {_AS_BEFORE})"
+    not_injected = f"variables.after.all(k, !k.matches({cel.quoted(reach.DEVICE_ANNOTATIONS)}) || {_AS_BEFORE})"
     validations = {
         no_choice: f"this pod chooses its device by {names.VISIBLE_DEVICES}: remove the variable; the scheduler gives "
         "one",
@@ -132,7 +132,7 @@ def device_binding(resources: Names, account: str) -> Manifest:
     A Binding does not show the pod's requests, so the policy cannot deny every Binding of other accounts. A pod that
     another account bound lacks the annotations, and its containers get no device.
     """
-    stranger = {"is-not-the-scheduler": f"request.userInfo.username != {cel.text(account)}"}
+    stranger = {"is-not-the-scheduler": f"request.userInfo.username != {cel.quoted(account)}"}
     scope = Scope({}, stranger, (ResourceRule("CREATE", ("pods/binding", "bindings")),))
     written = f"object.metadata.annotations.exists(k, {_is_the_schedulers(resources)})"
     message = f"annotations under {resources.device_annotation_prefix} are the scheduler's: remove them"
@@ -140,4 +140,4 @@ def device_binding(resources: Names, account: str) -> Manifest:
 
 
 def _is_the_schedulers(resources: Names) -> str:
-    return f"k.startsWith({cel.text(resources.device_annotation_prefix)})"
+    return f"k.startsWith({cel.quoted(resources.device_annotation_prefix)})"

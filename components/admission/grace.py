@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from components.admission import cel
 from components.admission.policy import ResourceRule, Scope, validating, within
-from components.admission.seats import Seats, in_parts
+from components.admission.seats import TenantSeatSizes, split_by_length
 from components.base.manifest import Manifest
 from tenancy.policy_names import GRACE, GRACE_DELETION
 from tenancy.reach import MOST_GRACE_SECONDS
@@ -20,20 +20,20 @@ TOO_LONG = f"{_SOON}terminationGracePeriodSeconds"
 _DELETION = (ResourceRule("DELETE", ("pods",)), ResourceRule("CREATE", ("pods/eviction",)))
 
 
-def grace(seats: Seats, without_budget: Iterable[str]) -> list[Manifest]:
+def grace(seats: TenantSeatSizes, without_budget: Iterable[str]) -> list[Manifest]:
     """Returns the policies for the tenants `without_budget`, if there are any."""
-    return in_parts(
+    return split_by_length(
         seats, sorted(without_budget), lambda part, tenants: [_asked(part, tenants), _deletion(part, tenants)]
     )
 
 
-def _asked(seats: Seats, tenants: Iterable[str]) -> Manifest:
+def _asked(seats: TenantSeatSizes, tenants: Iterable[str]) -> Manifest:
     """Denies a pod without a seat if the grace period in its spec is too long."""
     conditions = {"is-long": f"{SECONDS} > {MOST_GRACE_SECONDS}", "reaches-a-gpu": cel.reaches_gpu(seats.names)}
     return validating(GRACE, Scope(within(tenants), conditions), {seats.is_a_seat: TOO_LONG}, seats.variables)
 
 
-def _deletion(seats: Seats, tenants: Iterable[str]) -> Manifest:
+def _deletion(seats: TenantSeatSizes, tenants: Iterable[str]) -> Manifest:
     """Denies a deletion or an eviction with a long grace period, which may be longer than the one in the pod's spec.
 
     For a deletion without a grace period, the API server fills in the one of the pod's spec (CheckGracefulDelete in
@@ -45,9 +45,9 @@ def _deletion(seats: Seats, tenants: Iterable[str]) -> Manifest:
         f"(request.operation == 'DELETE' ? request.{asked} : "
         f"object.?deleteOptions.?gracePeriodSeconds.orValue(0)) > {MOST_GRACE_SECONDS}"
     )
-    old = {name: cel.of_old(expression) for name, expression in seats.variables.items()}
-    as_its_spec = f"request.options.gracePeriodSeconds <= {cel.of_old(SECONDS)}"
-    no_gpu = f"!({cel.of_old(cel.reaches_gpu(seats.names))})"
+    old = {name: cel.on_old_object(expression) for name, expression in seats.variables.items()}
+    as_its_spec = f"request.options.gracePeriodSeconds <= {cel.on_old_object(SECONDS)}"
+    no_gpu = f"!({cel.on_old_object(cel.reaches_gpu(seats.names))})"
     holds = f"request.operation == 'DELETE' && ({as_its_spec} || {no_gpu} || {seats.is_a_seat})"
     scope = Scope(within(tenants), {"is-long": is_long}, _DELETION)
     return validating(GRACE_DELETION, scope, {holds: f"{_SOON}gracePeriodSeconds"}, old)

@@ -35,11 +35,11 @@ def policies(pools: HostMemoryPools) -> list[Manifest]:
 
 def _freed_with_its_processes(disposable: Sequence[Disposable]) -> Manifest:
     """Sets the sysctl that makes the kernel free a System V shared memory segment when its last process ends."""
-    named, classes = "object.spec.priorityClassName", cel.texts(_classes(disposable))
+    named, classes = "object.spec.priorityClassName", cel.quoted_list(_classes(disposable))
     is_disposable = f"has({named}) && {named} in {classes}"
     context, path = "object.spec.securityContext", "/spec/securityContext"
     has_list = f"has({context}) && has({context}.sysctls)"
-    lacks = f"!({has_list} && {context}.sysctls.exists(s, s.name == {cel.text(SHM_RMID_FORCED)}))"
+    lacks = f"!({has_list} && {context}.sysctls.exists(s, s.name == {cel.quoted(SHM_RMID_FORCED)}))"
     operations = [
         f"(has({context}) ? [] : {cel.add(path, '{}')})",
         f"({has_list} ? [] : {cel.add(f'{path}/sysctls', '[]')})",
@@ -78,7 +78,7 @@ def _bursts(allowed: Sequence[str]) -> dict[str, str]:
         "this pod may hold more memory than it requests: make request and limit equal, or declare it under "
         f"memory_pools and give it its class ({', '.join(allowed)})"
     )
-    return {f"variables.priority in {cel.texts(allowed)} || !variables.resources.exists(r, {bursts})": message}
+    return {f"variables.priority in {cel.quoted_list(allowed)} || !variables.resources.exists(r, {bursts})": message}
 
 
 def _protected(classes: Sequence[str]) -> dict[str, str]:
@@ -86,7 +86,7 @@ def _protected(classes: Sequence[str]) -> dict[str, str]:
     calculate with this limit."""
     limited = f"{cel.CONTAINERS}.all(c, has(c.resources) && {_states('c.resources', 'limits')})"
     message = f"a pod of class {', '.join(classes)} needs a memory limit on each container"
-    return {f"!(variables.priority in {cel.texts(classes)}) || {limited}": message}
+    return {f"!(variables.priority in {cel.quoted_list(classes)}) || {limited}": message}
 
 
 def _killed_first(disposable: Sequence[Disposable]) -> dict[str, str]:
@@ -99,7 +99,7 @@ def _killed_first(disposable: Sequence[Disposable]) -> dict[str, str]:
     classes = _classes(disposable)
     volumes, sysctls = "object.spec.volumes", "object.spec.securityContext.sysctls"
     in_memory = "has(v.emptyDir) && has(v.emptyDir.medium) && v.emptyDir.medium == 'Memory'"
-    kept = f"s.name == {cel.text(SHM_RMID_FORCED)} && s.value != '1'"
+    kept = f"s.name == {cel.quoted(SHM_RMID_FORCED)} && s.value != '1'"
     first = f"a pod of class {', '.join(classes)} is there to be killed first"
     required = {
         f"!has({volumes}) || !{volumes}.exists(v, {in_memory})": (
@@ -112,7 +112,7 @@ def _killed_first(disposable: Sequence[Disposable]) -> dict[str, str]:
     if request_mib := max(d.request_mib for d in disposable):
         most = canonical_mib(request_mib)
         asked = f"variables.resources.filter(r, {_states('r', 'requests')})"
-        small = f"{asked}.all(r, quantity(r.requests['memory']).compareTo(quantity({cel.text(most)})) <= 0)"
+        small = f"{asked}.all(r, quantity(r.requests['memory']).compareTo(quantity({cel.quoted(most)})) <= 0)"
         required[small] = f"{first}: request at most {most} of memory"
     else:
         none = " && ".join(
@@ -128,11 +128,11 @@ def _only_disposable(tenant: str, classes: Sequence[str]) -> dict[str, str]:
 
 
 def _is_of(classes: Sequence[str]) -> str:
-    return f"variables.priority in {cel.texts(classes)}"
+    return f"variables.priority in {cel.quoted_list(classes)}"
 
 
 def _states(resources: str, part: str, resource: str = "memory") -> str:
-    return f"(has({resources}.{part}) && {cel.text(resource)} in {resources}.{part})"
+    return f"(has({resources}.{part}) && {cel.quoted(resource)} in {resources}.{part})"
 
 
 def _classes(members: Iterable[Workload | Disposable]) -> list[str]:

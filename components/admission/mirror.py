@@ -18,7 +18,7 @@ def mirror_pods() -> Manifest:
 
     The policy allows system:masters, because on some clusters the kubelets are in that group.
     """
-    annotation = cel.text(MIRROR_ANNOTATION)
+    annotation = cel.quoted(MIRROR_ANNOTATION)
     groups = "request.userInfo.?groups.orValue([])"
     conditions = {
         "is-a-mirror": f"object.metadata.?annotations[?{annotation}].hasValue()",

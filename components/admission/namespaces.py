@@ -37,10 +37,10 @@ def exemptions() -> Manifest:
     An account with this right could delete the policies anyway. A list of account names in the policy would not work,
     because the stack sets the label of a new exempt namespace before it updates the policies.
     """
-    label = cel.text(names.EXEMPT)
+    label = cel.quoted(names.EXEMPT)
     may = (
         "authorizer.group('admissionregistration.k8s.io').resource('validatingadmissionpolicies')"
-        f".name({cel.text(policy_names.EXEMPTIONS)}).check('update').allowed()"
+        f".name({cel.quoted(policy_names.EXEMPTIONS)}).check('update').allowed()"
     )
     before = f"oldObject == null ? '' : oldObject.metadata.?labels[?{label}].orValue('')"
     after = f"object.metadata.?labels[?{label}].orValue('')"
@@ -55,8 +55,8 @@ def exemptions() -> Manifest:
 def gpu_tenants(resources: Names, tenants: Iterable[str]) -> Manifest:
     """Allows only tenants to ask for GPUs. Other namespaces have no quota, so their pods could take the memory that is
     promised to tenants."""
-    ours = " || ".join(f"k == {cel.text(resource)}" for resource in (resources.gpumem, resources.gpu_count))
-    asks = cel.asks_for(f"k.startsWith({cel.text(GPU_RESOURCES)}) || {ours}")
+    ours = " || ".join(f"k == {cel.quoted(resource)}" for resource in (resources.gpumem, resources.gpu_count))
+    asks = cel.asks_for(f"k.startsWith({cel.quoted(GPU_RESOURCES)}) || {ours}")
     message = (
         f"this namespace is no tenant's: {GPU_RESOURCES}*, {resources.gpumem} and {resources.gpu_count} are for "
         "tenants; add the namespace to tenants of the stack, or remove the limits"
@@ -67,7 +67,7 @@ def gpu_tenants(resources: Names, tenants: Iterable[str]) -> Manifest:
 
 def counted_gpus(tenants: Collection[str]) -> list[Manifest]:
     """Allows tenants without budgets to ask only for the GPU resources that their ResourceQuota counts."""
-    others = cel.asks_for(f"{cel.is_the_plugins('k')} && !(k in {cel.texts(COUNTED_RESOURCES)})")
+    others = cel.asks_for(f"{cel.of_device_plugin('k')} && !(k in {cel.quoted_list(COUNTED_RESOURCES)})")
     message = (
         f"the quota of this tenant counts {' and '.join(COUNTED_RESOURCES)}: ask for one of these, or make the tenant "
         "one that queues for its GPUs"

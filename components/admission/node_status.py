@@ -70,7 +70,7 @@ def ledger_writes(namespace: str) -> Manifest:
     """
     same = [f"object.?{field} == oldObject.?{field}" for field in ("data", "binaryData", "immutable")]
     same += [_unchanged(f"metadata.{field}") for field in ("labels", "annotations", "ownerReferences")]
-    conditions = _is_reconcile(namespace) | {"is-the-ledger": f"object.metadata.name == {cel.text(names.LEDGER)}"}
+    conditions = _is_reconcile(namespace) | {"is-the-ledger": f"object.metadata.name == {cel.quoted(names.LEDGER)}"}
     return validating(
         policy_names.LEDGER_WRITES,
         Scope(within([namespace]), conditions, (ResourceRule("UPDATE", ("configmaps",)),)),
@@ -87,7 +87,7 @@ def capacity_writers(resources: Names, namespace: str) -> Manifest:
     anyway. Without the policy, the next run of reconcile would undo a change by another account.
     """
     allowed = (
-        f"request.userInfo.username == {cel.account(namespace, names.RECONCILE)}",
+        f"request.userInfo.username == {cel.quoted_account(namespace, names.RECONCILE)}",
         "request.userInfo.username.startsWith('system:serviceaccount:kube-system:')",
         "request.userInfo.?groups.orValue([]).exists(g, g in ['system:nodes', 'system:masters'])",
     )
@@ -102,11 +102,11 @@ def capacity_writers(resources: Names, namespace: str) -> Manifest:
 
 
 def _is_reconcile(namespace: str) -> dict[str, str]:
-    return {"is-reconcile": f"request.userInfo.username == {cel.account(namespace, names.RECONCILE)}"}
+    return {"is-reconcile": f"request.userInfo.username == {cel.quoted_account(namespace, names.RECONCILE)}"}
 
 
 def _keys(resources: Names) -> str:
-    return cel.texts((resources.gpumem, resources.gpu_count))
+    return cel.quoted_list((resources.gpumem, resources.gpu_count))
 
 
 def _spoken(resources: Names) -> str:
@@ -116,7 +116,9 @@ def _spoken(resources: Names) -> str:
 def _keeps_foreign_keys(field: str) -> str:
     """Returns CEL: only our keys changed in the map, or keys with the same suffix as ours were removed."""
     new, old = f"variables.{field}New", f"variables.{field}Old"
-    retired = " || ".join(f"k.endsWith({cel.text(suffix)})" for suffix in (names.GPUMEM_SUFFIX, names.GPU_COUNT_SUFFIX))
+    retired = " || ".join(
+        f"k.endsWith({cel.quoted(suffix)})" for suffix in (names.GPUMEM_SUFFIX, names.GPU_COUNT_SUFFIX)
+    )
     return (
         f"{new}.all(k, k in variables.ours || (k in {old} && {new}[k] == {old}[k]))"
         f" && {old}.all(k, k in variables.ours || k in {new} || {retired})"

@@ -22,8 +22,8 @@ from components.admission.policy import (
     validating,
     within,
 )
-from components.admission.queued import Queued, queue_policies
-from components.admission.seats import Seats, gpu_count_use, seat_sizes, whole_devices
+from components.admission.queued import QueueTenants, queue_policies
+from components.admission.seats import TenantSeatSizes, gpu_count_use, seat_sizes, whole_devices
 from components.base.identity import service_account_user
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import DnsLabel, ObjectName, PeopleName, PriorityKey, Spec
@@ -126,10 +126,12 @@ class AdmissionArgs:
         return sorted(self.ledger.tenants_without_budget)
 
     @property
-    def queues(self) -> Queued:
+    def queues(self) -> QueueTenants:
         sizes = {seat.tenant: SeatSizes.of(self.ledger.seats_of(seat.tenant)) for seat in self.ledger.seats}
-        seats = Seats(names=self.names, sizes=sizes)
-        return Queued(seats=seats, tenants=self.ledger.queue_tenants, account=self.kueue, frameworks=self.frameworks)
+        seats = TenantSeatSizes(names=self.names, sizes=sizes)
+        return QueueTenants(
+            seats=seats, tenants=self.ledger.queue_tenants, account=self.kueue, frameworks=self.frameworks
+        )
 
 
 def policies(args: AdmissionArgs) -> list[Manifest]:
@@ -252,7 +254,7 @@ def priority_uses(args: AdmissionArgs) -> list[Manifest]:
 
 def _priority_use(args: AdmissionArgs, priority: str, tenants: Sequence[str]) -> Manifest:
     is_gpu_class = priority == args.spec.gpu_priority
-    has_class = f"has(object.spec.priorityClassName) && object.spec.priorityClassName == {cel.text(priority)}"
+    has_class = f"has(object.spec.priorityClassName) && object.spec.priorityClassName == {cel.quoted(priority)}"
     scope = Scope(outside(tenants), {"has-the-class": has_class})
     allowed = ", ".join([*(["pods that reach a GPU"] if is_gpu_class else []), *(f"tenant {t}" for t in tenants)])
     allowed = allowed or "exempt namespaces"
@@ -267,7 +269,7 @@ def _no_system_class(args: AdmissionArgs) -> Manifest:
     A pod with a system class could preempt every seat and every agent. The kernel would also kill that pod last when
     host memory runs out.
     """
-    named = f"object.spec.priorityClassName.startsWith({cel.text(SYSTEM_PRIORITIES)})"
+    named = f"object.spec.priorityClassName.startsWith({cel.quoted(SYSTEM_PRIORITIES)})"
     has_class = f"has(object.spec.priorityClassName) && {named}"
     scope = Scope(outside(args.terms.own), {"has-a-system-class": has_class})
     message = f"priorityClassName {SYSTEM_PRIORITIES}* is for what the cluster cannot do without: remove it"

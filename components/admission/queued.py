@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from components.admission import cel
 from components.admission.policy import ResourceRule, Scope, validating, within
-from components.admission.seats import Seats, in_parts
+from components.admission.seats import TenantSeatSizes, split_by_length
 from components.base.manifest import Manifest
 from tenancy.frameworks import GATES, Framework, FrameworkName, kinds_of
 from tenancy.names import GARBAGE_COLLECTOR, JOB_CONTROLLERS, KUEUE_QUEUE_LABEL
@@ -32,14 +32,14 @@ _OLD_JOB_LABELS = ("controller-uid", "job-name")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Queued:
+class QueueTenants:
     """Names the queue tenants. Pods on the `seats` of these `tenants` need no queue. `account` is the user name of
     Kueue's account.
 
     `frameworks` are the kinds of objects that Kueue queues.
     """
 
-    seats: Seats
+    seats: TenantSeatSizes
     tenants: Sequence[str]
     account: str
     frameworks: Sequence[Framework]
@@ -59,26 +59,28 @@ class Queued:
 
     @property
     def uses_a_gpu(self) -> dict[str, str]:
-        counts = cel.asks_for(f"k == {cel.text(self.seats.names.gpu_count)}")
+        counts = cel.asks_for(f"k == {cel.quoted(self.seats.names.gpu_count)}")
         return {"uses-a-gpu": f"{cel.reaches_gpu(self.seats.names)} || {counts}"}
 
 
-def queue_policies(args: Queued) -> list[Manifest]:
+def queue_policies(args: QueueTenants) -> list[Manifest]:
     """Returns the policies for queue tenants, if there are any."""
     tenants = sorted(args.tenants)
     if not tenants:
         return []
-    pods = in_parts(args.seats, tenants, lambda seats, some: _of_pods(replace(args, seats=seats, tenants=some)))
+    pods = split_by_length(args.seats, tenants, lambda seats, some: _of_pods(replace(args, seats=seats, tenants=some)))
     return [*pods, _owners(args)]
 
 
-def _of_pods(args: Queued) -> list[Manifest]:
+def _of_pods(args: QueueTenants) -> list[Manifest]:
     return [_pods(args), _kept_pods(args)]
 
 
-def _pods(args: Queued) -> Manifest:
+def _pods(args: QueueTenants) -> Manifest:
     makers = [each for each in args.frameworks if each.makes_pods]
-    is_made = " || ".join(f"request.userInfo.username in {cel.texts(m.accounts)} && {_belongs_to([m])}" for m in makers)
+    is_made = " || ".join(
+        f"request.userInfo.username in {cel.quoted_list(m.accounts)} && {_belongs_to([m])}" for m in makers
+    )
     kinds = kinds_of(each.name for each in args.frameworks)
     message = (
         f"GPUs of this namespace are handed out by its queue: make it a {kinds} and give it the label "
@@ -89,16 +91,16 @@ def _pods(args: Queued) -> Manifest:
 
 
 def _has_gate(pod: str, gate: str = GATES[0]) -> str:
-    return f"{pod}.spec.?schedulingGates.orValue([]).exists(g, g.name == {cel.text(gate)})"
+    return f"{pod}.spec.?schedulingGates.orValue([]).exists(g, g.name == {cel.quoted(gate)})"
 
 
-def _kept_pods(args: Queued) -> Manifest:
+def _kept_pods(args: QueueTenants) -> Manifest:
     """Denies changes to a GPU pod's owners, to the labels by which it is counted, and the removal of Kueue's gates.
     Controllers may make these changes: the garbage collector removes owners, and the Job controller releases pods."""
     controllers = {account for each in args.frameworks for account in each.accounts}
-    accounts = cel.texts(sorted({*JOB_CONTROLLERS, GARBAGE_COLLECTOR, args.account, *controllers}))
+    accounts = cel.quoted_list(sorted({*JOB_CONTROLLERS, GARBAGE_COLLECTOR, args.account, *controllers}))
     groups = [f"{group}/" for group in _LABEL_GROUPS]
-    counted = f"({cel.texts(groups)}.exists(g, k.startsWith(g)) || k in {cel.texts(_OLD_JOB_LABELS)})"
+    counted = f"({cel.quoted_list(groups)}.exists(g, k.startsWith(g)) || k in {cel.quoted_list(_OLD_JOB_LABELS)})"
     variables = {
         **args.seat_variables,
         "before": "oldObject.metadata.?labels.orValue({})",
@@ -123,15 +125,15 @@ def _kept_pods(args: Queued) -> Manifest:
     return validating(QUEUED_PODS_KEPT, scope, validations, variables)
 
 
-def _owners(args: Queued) -> Manifest:
+def _owners(args: QueueTenants) -> Manifest:
     """Returns the policy that keeps objects suspended until Kueue starts them.
 
     A controller may create and start objects that belong to a suspended object, such as the Jobs of a JobSet.
     """
     suspended = [each for each in args.frameworks if each.is_suspended]
     controllers = sorted({account for each in suspended for account in each.accounts})
-    is_kueue = f"request.userInfo.username == {cel.text(args.account)}"
-    is_a_part = f"request.userInfo.username in {cel.texts(controllers)} && {_belongs_to(suspended)}"
+    is_kueue = f"request.userInfo.username == {cel.quoted(args.account)}"
+    is_a_part = f"request.userInfo.username in {cel.quoted_list(controllers)} && {_belongs_to(suspended)}"
     variables = {
         "deleted": "request.operation == 'DELETE'",
         "trusted": f"request.operation != 'DELETE' && ({is_kueue} || {is_a_part})",
@@ -177,7 +179,7 @@ _LEAVES_ITS_PODS = (
 def _belongs_to(frameworks: Iterable[Framework]) -> str:
     """Returns CEL: the object's controller is of one of these kinds."""
     kinds = " || ".join(
-        f"o.kind == {cel.text(each.kind)} && o.apiVersion.startsWith({cel.text(f'{each.group}/')})"
+        f"o.kind == {cel.quoted(each.kind)} && o.apiVersion.startsWith({cel.quoted(f'{each.group}/')})"
         for each in frameworks
     )
     return f"object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && ({kinds}))"
@@ -190,4 +192,4 @@ def _is_suspended(owner: str) -> str:
 
 
 def _orphans(owner: str) -> str:
-    return f"{owner}.metadata.?finalizers.orValue([]).exists(f, f == {cel.text(_ORPHAN)})"
+    return f"{owner}.metadata.?finalizers.orValue([]).exists(f, f == {cel.quoted(_ORPHAN)})"

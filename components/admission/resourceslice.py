@@ -22,14 +22,14 @@ def exporter_writes(resources: Names, namespace: str) -> Manifest:
     agent, driver = names.EXPORTER, resources.device_driver
     return validating(
         policy_names.DEVICE_SLICES,
-        Scope({}, {"is-exporter": f"request.userInfo.username == {cel.account(namespace, agent)}"}, _RULES),
+        Scope({}, {"is-exporter": f"request.userInfo.username == {cel.quoted_account(namespace, agent)}"}, _RULES),
         {
             "variables.node != ''": f"{agent} writes only with its pod's token, which names its node",
             "object.spec.?nodeName.orValue('') == variables.node && object.spec.pool.name == variables.node": (
                 f"{agent} may publish only the devices of the node that it runs on"
             ),
-            f"object.spec.driver == {cel.text(driver)}": f"{agent} may publish only for the driver {driver}",
+            f"object.spec.driver == {cel.quoted(driver)}": f"{agent} may publish only for the driver {driver}",
         },
-        {"node": f"request.userInfo.?extra[?{cel.text(_NODE)}][?0].orValue('')"},
+        {"node": f"request.userInfo.?extra[?{cel.quoted(_NODE)}][?0].orValue('')"},
         component="exporter",
     )

@@ -21,13 +21,13 @@ def runtimes(resources: Names, budgetless: Sequence[str]) -> Manifest:
 
     The policy judges the handler of the RuntimeClass. `gpu_budget` judges the classes that have NVIDIA's name.
     """
-    named = f"object.spec.runtimeClassName.contains({cel.text(reach.RUNTIME)})"
+    named = f"object.spec.runtimeClassName.contains({cel.quoted(reach.RUNTIME)})"
     conditions = {
         "names-another-runtime": f"has(object.spec.runtimeClassName) && !{named}",
         "asks-for-no-device": f"!({cel.asks_for_device(resources)})",
     }
     other = (
-        f"params.metadata.name != object.spec.runtimeClassName || !params.handler.contains({cel.text(reach.RUNTIME)})"
+        f"params.metadata.name != object.spec.runtimeClassName || !params.handler.contains({cel.quoted(reach.RUNTIME)})"
     )
     message = (
         f"this pod runs under NVIDIA's runtime without a budget: remove runtimeClassName, or add {resources.gpumem} "
@@ -47,7 +47,7 @@ def environments(without_budget: Sequence[str], *, by_device: bool) -> list[Mani
     """
     if by_device and not without_budget:
         return []
-    variable = cel.text(names.VISIBLE_DEVICES)
+    variable = cel.quoted(names.VISIBLE_DEVICES)
     namespaces = within(without_budget) if by_device else outside()
     scope = Scope(namespaces, {"has-the-variable": f"has(object.data) && {variable} in object.data"}, _ENVIRONMENTS)
     unchanged = (
@@ -63,8 +63,8 @@ def claims(resources: Names, device_classes: Sequence[str]) -> Manifest:
 
     The policy also judges the claims that kube-scheduler makes if a pod requests a DeviceClass as an extended resource.
     """
-    allowed = cel.texts(sorted(device_classes))
-    suffix = cel.text(resources.device_class(""))
+    allowed = cel.quoted_list(sorted(device_classes))
+    suffix = cel.quoted(resources.device_class(""))
 
     def may(request: str) -> str:
         name = f"{request}.deviceClassName"

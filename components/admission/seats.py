@@ -20,7 +20,7 @@ _LONGEST_LITERAL = 90_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seats:
+class TenantSeatSizes:
     """Lists each tenant's seat sizes."""
 
     names: Names
@@ -53,10 +53,12 @@ class Seats:
         by_device = (
             f" MiB, times {self.names.gpu_count} where it is on several devices; residents of the stack has more"
         )
-        return f"{cel.text(ask)} + {{{literal}}}[?request.namespace].orValue('') + {cel.text(by_device)}"
+        return f"{cel.quoted(ask)} + {{{literal}}}[?request.namespace].orValue('') + {cel.quoted(by_device)}"
 
-    def of(self, tenants: Iterable[str]) -> "Seats":
-        return Seats(names=self.names, sizes={name: self.sizes[name] for name in tenants if name in self.sizes})
+    def of(self, tenants: Iterable[str]) -> "TenantSeatSizes":
+        return TenantSeatSizes(
+            names=self.names, sizes={name: self.sizes[name] for name in tenants if name in self.sizes}
+        )
 
     def length(self, tenant: str) -> int:
         """Returns the number of characters that the tenant adds to an expression, 0 for a tenant without a seat."""
@@ -76,23 +78,23 @@ class Seats:
 
     def _sizes_of(self, tenant: str) -> str:
         sizes = ", ".join(f"{mib}: {devices}" for mib, devices in sorted(self.sizes[tenant].spreads.items()))
-        return f"{cel.text(tenant)}: {{{sizes}}}"
+        return f"{cel.quoted(tenant)}: {{{sizes}}}"
 
     def _several_of(self, tenant: str) -> str:
         several = ", ".join(f"{mib}: {[*devices]}" for mib, devices in sorted(self.sizes[tenant].several.items()))
-        return f"{cel.text(tenant)}: {{{several}}}" if several else ""
+        return f"{cel.quoted(tenant)}: {{{several}}}" if several else ""
 
     def _listed(self, tenant: str) -> str:
-        return f"{cel.text(tenant)}: {cel.text(' or '.join(self.sizes[tenant].texts))}"
+        return f"{cel.quoted(tenant)}: {cel.quoted(' or '.join(self.sizes[tenant].texts))}"
 
 
-def seat_sizes(seats: Seats, queued: Iterable[str]) -> list[Manifest]:
+def seat_sizes(seats: TenantSeatSizes, queued: Iterable[str]) -> list[Manifest]:
     """Returns the policy for tenants with seats. Other policies judge the queue tenants (`queued`)."""
-    return in_parts(seats, sorted(seats.sizes.keys() - set(queued)), lambda part, _: [_sizes(part)])
+    return split_by_length(seats, sorted(seats.sizes.keys() - set(queued)), lambda part, _: [_sizes(part)])
 
 
-def in_parts(
-    seats: Seats, tenants: Iterable[str], policies: Callable[[Seats, Sequence[str]], list[Manifest]]
+def split_by_length(
+    seats: TenantSeatSizes, tenants: Iterable[str], policies: Callable[[TenantSeatSizes, Sequence[str]], list[Manifest]]
 ) -> list[Manifest]:
     """Returns the policies for all tenants, several times if the seat sizes exceed the length limit of one CEL
     expression.
@@ -108,7 +110,7 @@ def in_parts(
     return found
 
 
-def _parts(seats: Seats, tenants: Iterable[str]) -> Iterator[list[str]]:
+def _parts(seats: TenantSeatSizes, tenants: Iterable[str]) -> Iterator[list[str]]:
     part: list[str] = []
     length = 0
     for tenant in tenants:
@@ -122,7 +124,7 @@ def _parts(seats: Seats, tenants: Iterable[str]) -> Iterator[list[str]]:
         yield part
 
 
-def _sizes(seats: Seats) -> Manifest:
+def _sizes(seats: TenantSeatSizes) -> Manifest:
     scope = Scope(within(seats.sizes), {"asks-for-gpumem": cel.asks_for_gpumem(seats.names)})
     validations = {seats.is_a_seat: seats.message}
     return validating(SEAT_SIZES, scope, validations, seats.variables, message_key="messageExpression")
@@ -130,7 +132,7 @@ def _sizes(seats: Seats) -> Manifest:
 
 def gpu_count_use(names: Names) -> Manifest:
     """Denies a pod with gpu-count and without gpumem, because it would block devices that it does not use."""
-    counts = cel.asks_for(f"k == {cel.text(names.gpu_count)}")
+    counts = cel.asks_for(f"k == {cel.quoted(names.gpu_count)}")
     alone = f"{counts} && !({cel.asks_for_gpumem(names)})"
     message = f"{names.gpu_count} spreads a pod's {names.gpumem} over devices: add {names.gpumem}, or remove it"
     return validating(GPU_COUNT_USE, Scope(outside(), {"has-no-gpumem": alone}), {"false": message})

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from components.admission import resourceslice
 from components.admission.policy import put_into_force
-from components.base.agent import Agent, Volume, flag, pod_template, serving
+from components.base.agent import Agent, Volume, flag, pod_template, ports_and_probes
 from components.base.identity import Identity, PolicyRule
 from components.base.manifest import Manifest, component_type, manifest, register
 from components.base.network import ingress, peer
@@ -153,7 +153,7 @@ def daemon_set(
     """
     template = pod_template(
         agent,
-        container=serving(port),
+        container=ports_and_probes(port),
         pod={
             "hostPID": True,
             **(_BY_CLAIM if claims_devices else {"runtimeClassName": names.GPU_RUNTIME_CLASS}),

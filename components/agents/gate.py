@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from components.agents.exporter import ExporterSpec, telemetry_environment, telemetry_rules
 from components.base.agent import DEADLINE_SECONDS, RUN_SECONDS, Agent, cron_job, flag
 from components.base.identity import Identity, PolicyRule, events_rule
-from components.base.journal import journal, journal_rule
+from components.base.journal import journal_config_map, journal_rule
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import Count, DnsLabel, HttpUrl, Mib, PoolKey, Seconds, Spec, TenantKey, TimeWindow, TimeZone
 from components.base.system import ClusterSpec
@@ -229,6 +229,6 @@ class Gate(pulumi.ComponentResource):
         super().__init__(component_type("Gate"), name, {"onDemand": sorted(args.on_demand)}, opts)
         agent = gate_agent(args)
         identity = Identity(f"{name}-identity", agent, pulumi.ResourceOptions(parent=self))
-        kept = register(journal(agent), f"{name}-journal", parent=self)
+        kept = register(journal_config_map(agent), f"{name}-journal", parent=self)
         register(gate_cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity, kept])
         self.register_outputs({})

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from components.base.agent import Agent, pod_template, serving
+from components.base.agent import Agent, pod_template, ports_and_probes
 from components.base.identity import Identity, PolicyRule, events_rule
 from components.base.manifest import Manifest, component_type, register
 from components.base.network import ingress
@@ -62,7 +62,7 @@ def daemon_set(agent: Agent, pool: HostMemoryPool) -> Manifest:
     """
     template = pod_template(
         agent,
-        container=serving(PORT),
+        container=ports_and_probes(PORT),
         pod={
             "hostPID": True,
             "nodeSelector": dict(pool.node_selector),

@@ -13,16 +13,18 @@ from components.admission import node_status
 from components.admission.policy import put_into_force
 from components.base.agent import RUN_SECONDS, Agent, cron_job, job_spec
 from components.base.identity import Identity, PolicyRule, events_rule
-from components.base.journal import journal, journal_rule
+from components.base.journal import journal_config_map, journal_rule
 from components.base.manifest import Manifest, component_type, register
-from components.base.spec import Count, Form, Labels, Mib, MibOrNone, Seconds, Spec
+from components.base.spec import Count, Labels, Mib, MibOrNone, Seconds, Spec, StringForm
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
 from tenancy.choices import Enforce, Sharing, Source
 from tenancy.ledger import DRIVER_RESERVED_MIB, Ledger
 
-Version = Annotated[str, Form("a version such as 1.20.1: numbers with dots between them", r"[0-9]+(?:\.[0-9]+){0,3}")]
+Version = Annotated[
+    str, StringForm("a version such as 1.20.1: numbers with dots between them", r"[0-9]+(?:\.[0-9]+){0,3}")
+]
 # Settings that only pools with `sharing: memory` may have.
 _OF_SHARED_MEMORY = (
     "memory_mib",
@@ -275,7 +277,7 @@ class Capacity(pulumi.ComponentResource):
         ]
         agent = reconcile_agent(args, spec, run_seconds=RUN_SECONDS)
         identity = Identity(f"{name}-reconcile", agent, pulumi.ResourceOptions(parent=self))
-        kept = register(journal(agent), f"{name}-journal", parent=self)
+        kept = register(journal_config_map(agent), f"{name}-journal", parent=self)
         keeper = register(cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity, kept, *guards])
         ledger = ledger_config_map(args.ledger, namespace, advertised=True)
         stored = register(

@@ -10,7 +10,7 @@ from pydantic import Field
 from components.agents.exporter import ExporterSpec, telemetry_environment, telemetry_rules
 from components.base.agent import RUN_SECONDS, Agent, cron_job, flag
 from components.base.identity import Identity, PolicyRule, events_rule
-from components.base.journal import journal, journal_rule
+from components.base.journal import journal_config_map, journal_rule
 from components.base.manifest import component_type, register
 from components.base.spec import Count, MibOrNone, Seconds, Spec
 from components.base.system import ClusterSpec
@@ -119,6 +119,6 @@ class Watchdog(pulumi.ComponentResource):
         agent = watchdog_agent(args)
         needed: list[pulumi.Resource] = [Identity(f"{name}-identity", agent, pulumi.ResourceOptions(parent=self))]
         if args.spec.armed:
-            needed.append(register(journal(agent), f"{name}-journal", parent=self))
+            needed.append(register(journal_config_map(agent), f"{name}-journal", parent=self))
         register(cron_job(agent), f"{name}-cron-job", parent=self, depends_on=needed)
         self.register_outputs({})

@@ -68,7 +68,7 @@ def probe(path: str, port: int | str = METRICS_PORT, **request: str) -> Manifest
     return {"httpGet": {"path": path, "port": port, **request}, "periodSeconds": 10, "timeoutSeconds": 5}
 
 
-def serving(port: int) -> Manifest:
+def ports_and_probes(port: int) -> Manifest:
     """Returns the ports and probes of a node agent's container, which serves /metrics and /healthz on this port."""
     return {
         "ports": [{"name": METRICS_PORT, "containerPort": port}],

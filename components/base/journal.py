@@ -7,7 +7,7 @@ from components.base.manifest import Manifest
 from tenancy import names
 
 
-def journal(agent: Agent) -> Manifest:
+def journal_config_map(agent: Agent) -> Manifest:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": agent.metadata | {"name": names.journal(agent.name)}}
 
 

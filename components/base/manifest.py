@@ -84,7 +84,7 @@ def _marked(manifest: Manifest) -> Manifest:
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
-def client_side(
+def client_side_provider(
     name: str, config: Mapping[str, pulumi.Input[str]], *, parent: pulumi.Resource
 ) -> pulumi.ProviderResource | None:
     """Returns a provider that previews objects as declared, without a dry run (docs/adr/0009).

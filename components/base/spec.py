@@ -24,7 +24,7 @@ from tenancy.image import PINNED, is_pinned
 
 
 @dataclass(frozen=True)
-class Form:
+class StringForm:
     """The allowed form of a string: `words` describe it to the operator, and `pattern` is its regular expression. The
     pattern means the same in Python and in ECMA-262."""
 
@@ -82,62 +82,66 @@ def _is_a_zone(name: str) -> str:
     return name
 
 
-DnsLabel = Annotated[str, Form("lower-case letters, digits and '-' between them, at most 63 characters", _LABEL)]
+DnsLabel = Annotated[str, StringForm("lower-case letters, digits and '-' between them, at most 63 characters", _LABEL)]
 # A domain has at most 56 characters, because gpumem.<domain> is the name of a DRA driver. Kubernetes limits this name
 # to 63 characters (DriverNameMaxLength in k8s.io/api resource/v1).
 DnsDomain = Annotated[
-    str, StringConstraints(max_length=56), Form("a DNS name such as example.com", rf"{_LABEL}(?:\.{_LABEL})+")
+    str, StringConstraints(max_length=56), StringForm("a DNS name such as example.com", rf"{_LABEL}(?:\.{_LABEL})+")
 ]
 ObjectName = Annotated[
     str,
     StringConstraints(max_length=253),
-    Form("lower-case letters, digits, '-' and '.' between them, at most 253 characters", _SUBDOMAIN),
+    StringForm("lower-case letters, digits, '-' and '.' between them, at most 253 characters", _SUBDOMAIN),
 ]
 LabelKey = Annotated[
     str,
-    Form("a label key such as example.com/gpu: a name of at most 63 characters, a DNS name before it", _QUALIFIED_NAME),
+    StringForm(
+        "a label key such as example.com/gpu: a name of at most 63 characters, a DNS name before it", _QUALIFIED_NAME
+    ),
 ]
 LabelValue = Annotated[
     str,
-    Form("at most 63 letters, digits, '-', '_' and '.', the first and last a letter or digit", rf"(?:{_NAME_PART})?"),
+    StringForm(
+        "at most 63 letters, digits, '-', '_' and '.', the first and last a letter or digit", rf"(?:{_NAME_PART})?"
+    ),
 ]
-ResourceName = Annotated[str, Form("a resource name such as nvidia.com/gpu or cpu", _QUALIFIED_NAME)]
+ResourceName = Annotated[str, StringForm("a resource name such as nvidia.com/gpu or cpu", _QUALIFIED_NAME)]
 ImageReference = Annotated[
     str,
-    Form(
+    StringForm(
         "an image reference such as docker.io/library/python:3.13.9-slim-bookworm",
         rf"(?:{_IMAGE_HOST})?{_IMAGE_PART}(?:/{_IMAGE_PART})*(?:{_IMAGE_TAG})?(?:@sha256:[0-9a-f]{{64}})?",
     ),
     AfterValidator(_stays),
 ]
 GroupName = Annotated[
-    str, Form("a group's name without spaces around it, at most 253 characters", r"(?=.{1,253}$)\S(?:.*\S)?")
+    str, StringForm("a group's name without spaces around it, at most 253 characters", r"(?=.{1,253}$)\S(?:.*\S)?")
 ]
 # Most groups with the prefix system: include every account.
 # https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-subjects
 PeopleName = Annotated[
     str,
-    Form(
+    StringForm(
         "a group of your identity provider: its name without spaces around it and without system: before it",
         r"(?=.{1,253}$)(?!system:(?!serviceaccounts:.))\S(?:.*\S)?",
     ),
 ]
 HttpUrl = Annotated[
     str,
-    Form(
+    StringForm(
         "a URL such as http://queue.team-a.svc/status",
         rf"https?://(?:{_HOST_NAME}|\[[:.0-9A-Fa-f]+\])(?::{_PORT})?(?:/[!-~]*)?(?:\?[!-~]*)?",
     ),
 ]
 TimeWindow = Annotated[
-    str, Form("two times of the day such as 02:00-06:00", rf"{_CLOCK}-{_CLOCK}"), AfterValidator(_lasts)
+    str, StringForm("two times of the day such as 02:00-06:00", rf"{_CLOCK}-{_CLOCK}"), AfterValidator(_lasts)
 ]
 TimeZone = Annotated[
     str,
-    Form("a time zone such as Europe/London or Etc/UTC", r"[A-Za-z][-+_A-Za-z0-9]*(?:/[-+_A-Za-z0-9]+)*"),
+    StringForm("a time zone such as Europe/London or Etc/UTC", r"[A-Za-z][-+_A-Za-z0-9]*(?:/[-+_A-Za-z0-9]+)*"),
     AfterValidator(_is_a_zone),
 ]
-ChartVersion = Annotated[str, Form("a version such as 0.19.2", r"[0-9]+\.[0-9]+\.[0-9]+")]
+ChartVersion = Annotated[str, StringForm("a version such as 0.19.2", r"[0-9]+\.[0-9]+\.[0-9]+")]
 
 Mib = Annotated[int, Field(ge=1, le=2**31, examples=[4096])]
 MibOrNone = Annotated[int, Field(ge=0, le=2**31, examples=[1024])]

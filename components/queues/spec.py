@@ -17,7 +17,6 @@ from pydantic import (
 from components.base.identity import service_account_user
 from components.base.spec import (
     DnsLabel,
-    Form,
     LabelKey,
     Labels,
     LabelValue,
@@ -26,6 +25,7 @@ from components.base.spec import (
     PriorityValue,
     ResourceName,
     Spec,
+    StringForm,
     TenantKey,
     TolerationSpec,
 )
@@ -36,7 +36,7 @@ from tenancy.quantity import whole
 
 StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
 _DNS = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-AccountName = Annotated[str, Form("namespace/name of a ServiceAccount", f"{_DNS}/{_DNS}")]
+AccountName = Annotated[str, StringForm("namespace/name of a ServiceAccount", f"{_DNS}/{_DNS}")]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, examples=[2])]
 
 

@@ -12,7 +12,7 @@ from gpumem.init.sourced import Sourced, assumed, dns_label, unique
 from gpumem.proposal import GRID_MIB
 from gpumem.users import GpuUser, Workload
 from tenancy.devices.placement import Item, Placement
-from tenancy.devices.spread import AlikeNodes, fits_apart, place_on_nodes
+from tenancy.devices.spread import AlikeNodes, fits_on_separate_nodes, place_on_nodes
 from tenancy.names import GPU, GPU_SHARED, GPUMEM_SUFFIX, Names
 from tenancy.quantity import QuantityError
 from tenancy.workload import pod_request
@@ -151,7 +151,7 @@ def _fits(waiting: Claimant, others: Sequence[Claimant]) -> bool:
 def _all_fit(requests: Counter[tuple[int, int]], pool: PoolProposal) -> bool:
     """Returns True if the search finds devices for each pod. All devices of one pod must be on one node."""
     alike = AlikeNodes(nodes=len(pool.nodes), device_count=pool.device_count.value, device_mib=pool.device_mib)
-    if fits_apart(requests, alike):
+    if fits_on_separate_nodes(requests, alike):
         return True
     items = [Item("", mib, devices) for mib, devices in requests.elements()]
     several = any(item.devices > 1 for item in items)

@@ -9,7 +9,7 @@ from agents.kube.pods import Pod
 from gpumem.init.sourced import Sourced, assumed, dns_label
 from gpumem.users import GpuUser
 from tenancy.names import SYSTEM_PRIORITIES
-from tenancy.workload import text
+from tenancy.workload import text_at
 
 DEFAULT_CLASS = "gpu-workload"
 _DEFAULT_VALUE = 1_000_000
@@ -82,7 +82,9 @@ def _is_usable(name: str, declared: Object) -> bool:
 def _existing(name: str, declared: Mapping[str, Object]) -> ClassProposal:
     found = declared[name]
     value = Sourced(_value(found), "the cluster's PriorityClass of this name")
-    return ClassProposal(name=name, value=value, exists=True, never_preempts=text(found, "preemptionPolicy") == "Never")
+    return ClassProposal(
+        name=name, value=value, exists=True, never_preempts=text_at(found, "preemptionPolicy") == "Never"
+    )
 
 
 def _default(declared: Mapping[str, Object]) -> ClassProposal:

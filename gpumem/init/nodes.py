@@ -23,7 +23,7 @@ from tenancy.names import (
 )
 from tenancy.quantity import QuantityError, whole
 from tenancy.reach import GPU_RESOURCES
-from tenancy.workload import at, maps_at, text
+from tenancy.workload import map_at, maps_at, text_at
 
 LABEL_PRODUCT = f"{GPU}.product"
 LABEL_SHARING = f"{GPU}.sharing-strategy"
@@ -91,7 +91,7 @@ BY_RESOURCE = f"allocatable {GPU}"
 
 def domain_of(survey: Survey) -> str | None:
     """Returns the resource domain of the gpumem that a node already advertises, or None if no node does."""
-    resources = (name for node in survey.nodes for name in at(node, "status", "allocatable"))
+    resources = (name for node in survey.nodes for name in map_at(node, "status", "allocatable"))
     found = {name.removesuffix(GPUMEM_SUFFIX) for name in resources if name.endswith(GPUMEM_SUFFIX)}
     return min(filter(_DOMAIN.fullmatch, found), default=None)
 
@@ -123,8 +123,8 @@ def _devices(slices: Iterable[Object], names: Names) -> dict[str, Published]:
 
 
 def _gpu_node(node: Object, shown: Published) -> GpuNode | None:
-    labels = at(node, "metadata", "labels")
-    offered = {name: whole(amount) for name, amount in at(node, "status", "allocatable").items() if _counts(name)}
+    labels = map_at(node, "metadata", "labels")
+    offered = {name: whole(amount) for name, amount in map_at(node, "status", "allocatable").items() if _counts(name)}
     units = offered.get(GPU, 0) + offered.get(GPU_SHARED, 0)
     division = _division(labels, offered)
     count, memory_mib, shown_by, sizes = _evidence(labels, shown, units)
@@ -185,7 +185,7 @@ def _taints(node: Object) -> tuple[Taint, ...]:
 
     The taints that Kubernetes sets are ignored, because they change with the state of the node.
     """
-    found = [(text(taint, "key"), text(taint, "effect")) for taint in maps_at(node, "spec", "taints")]
+    found = [(text_at(taint, "key"), text_at(taint, "effect")) for taint in maps_at(node, "spec", "taints")]
     return tuple(
         sorted(
             Taint(key, effect)

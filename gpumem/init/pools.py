@@ -9,7 +9,7 @@ from gpumem.init.nodes import BY_RESOURCE, LABEL_PRODUCT, LABEL_SHARING, Divisio
 from gpumem.init.sourced import Sourced, assumed, dns_label, unique
 from tenancy.ledger import DRIVER_RESERVED_MIB
 from tenancy.names import GPU, LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LABEL_GPU_REPLICAS, LABEL_HOSTNAME
-from tenancy.workload import at
+from tenancy.workload import map_at
 
 # The memory of a device is divided by this number to get the reserve, unless the cluster shows another reserve. For
 # example, a device of 15360 MiB has a reserve of 1280 MiB.
@@ -86,7 +86,7 @@ def pool_proposals(nodes: Sequence[GpuNode], others: Iterable[Object], domain: s
     for node in nodes:
         alike = (node.division, node.product, node.device_count, node.memory_mib, node.shown_by)
         groups.setdefault(alike, []).append(node)
-    labels = [at(other, "metadata", "labels") for other in others]
+    labels = [map_at(other, "metadata", "labels") for other in others]
     parts = list(groups.values())
     selectors = _selectors(parts, labels)
     if selectors is None:

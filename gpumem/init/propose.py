@@ -17,7 +17,7 @@ from gpumem.init.pools import PoolProposal, pool_proposals
 from gpumem.survey import Survey, SurveyError
 from gpumem.users import GpuUser, Workload, gpu_users, infrastructure, workload_of
 from tenancy import reach
-from tenancy.admitted import owns_node_by
+from tenancy.admitted import node_access_fields
 from tenancy.choices import PodSecurity
 from tenancy.names import (
     EXEMPT_BY_NAME,
@@ -28,7 +28,7 @@ from tenancy.names import (
     node_agent_namespace,
 )
 from tenancy.quantity import QuantityError
-from tenancy.workload import ShapeError, at, given
+from tenancy.workload import ShapeError, map_at, value_or
 
 DOMAIN = "example.com"
 # The first version of Kubernetes that serves MutatingAdmissionPolicies without a feature gate.
@@ -205,7 +205,7 @@ def _pool_of(user: GpuUser, pools: Sequence[PoolProposal]) -> PoolProposal | Non
             return pool
     if any(pod.node for pod in user.pods):
         return None
-    wanted = at(user.pod.spec, "nodeSelector")
+    wanted = map_at(user.pod.spec, "nodeSelector")
     fitting = [pool for pool in pools if all(pool.selector.get(key, value) == value for key, value in wanted.items())]
     return max(fitting, key=lambda pool: pool.advertised_mib, default=None)
 
@@ -246,7 +246,7 @@ def _without_room(placed: Sequence[tuple[GpuUser, PoolProposal]], seats: Sequenc
 
 
 def _tenant(name: str, survey: Survey) -> TenantProposal:
-    level = at(survey.namespaces.get(name, {}), "labels").get(POD_SECURITY_ENFORCE, "")
+    level = map_at(survey.namespaces.get(name, {}), "labels").get(POD_SECURITY_ENFORCE, "")
     if level in (PodSecurity.BASELINE, PodSecurity.RESTRICTED):
         source = f"the namespace has this level in {POD_SECURITY_ENFORCE}"
         return TenantProposal(name=name, pod_security=PodSecurity(level), reason="", source=source)
@@ -268,7 +268,7 @@ def _tenant(name: str, survey: Survey) -> TenantProposal:
 
 def _owned(pod: Pod) -> list[str]:
     try:
-        return [f"{workload_of(pod).name}: {field}" for field in owns_node_by(pod.spec)]
+        return [f"{workload_of(pod).name}: {field}" for field in node_access_fields(pod.spec)]
     except ShapeError:
         return []
 
@@ -278,8 +278,8 @@ def _prometheus(survey: Survey) -> PrometheusProposal | None:
     found = sorted(survey.prometheuses, key=lambda each: (each["metadata"]["namespace"], each["metadata"]["name"]))
     if not found:
         return None
-    metadata, spec = found[0]["metadata"], at(found[0], "spec")
-    labels = {**at(spec, "ruleSelector", "matchLabels"), **at(spec, "podMonitorSelector", "matchLabels")}
+    metadata, spec = found[0]["metadata"], map_at(found[0], "spec")
+    labels = {**map_at(spec, "ruleSelector", "matchLabels"), **map_at(spec, "podMonitorSelector", "matchLabels")}
     source = f"Prometheus {metadata['namespace']}/{metadata['name']}"
     return PrometheusProposal(namespace=metadata["namespace"], labels=labels, source=source)
 
@@ -292,7 +292,7 @@ def _existing(survey: Survey, tenants: Sequence[str]) -> list[str]:
         *(f"Kueue's ClusterQueue {each['metadata']['name']}" for each in survey.cluster_queues),
         *(
             f"Kueue's LocalQueue {each['metadata']['namespace']}/{each['metadata']['name']}"
-            f" to {given(at(each, 'spec'), 'clusterQueue', 'none')}"
+            f" to {value_or(map_at(each, 'spec'), 'clusterQueue', 'none')}"
             for each in survey.local_queues
         ),
     ]
@@ -324,13 +324,13 @@ def _beyond(survey: Survey, found: Found, pools: Sequence[PoolProposal], *, seve
 
 def _idle(item: Mapping[str, object], names: Names, known: set[Workload]) -> list[str]:
     """Returns a sentence about a Deployment that is scaled to 0, if its pods would reach a GPU."""
-    metadata, spec = at(item, "metadata"), at(item, "spec")
+    metadata, spec = map_at(item, "metadata"), map_at(item, "spec")
     workload = Workload(str(metadata["namespace"]), "Deployment", str(metadata["name"]))
     try:
-        ways = list(reach.routes(at(spec, "template", "spec"), names))
+        ways = list(reach.routes(map_at(spec, "template", "spec"), names))
     except (QuantityError, ShapeError):
         return []
-    if not ways or workload in known or given(spec, "replicas", 1) != 0:
+    if not ways or workload in known or value_or(spec, "replicas", 1) != 0:
         return []
     return [
         f"{workload} ({ways[0]}) is scaled to 0 and has no seat; give it one under residents, or a gate under on_demand"

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from agents.kube.errors import Object
 from gpumem.preflight.declared import Declared, Named
 from gpumem.survey import Survey
-from tenancy.workload import at, given, maps_at, text
+from tenancy.workload import map_at, maps_at, text_at, value_or
 
 # The names of the field managers of Pulumi's provider begin with this text.
 _PULUMI = "pulumi-kubernetes"
@@ -30,7 +30,7 @@ def labels(survey: Survey, declared: Declared) -> tuple[str, ...]:
 def _labels(survey: Survey, declared: Declared) -> Iterator[str]:
     for name, wanted in sorted(declared.labels.items()):
         if name in survey.namespaces:
-            have = at(survey.namespaces[name], "labels")
+            have = map_at(survey.namespaces[name], "labels")
             yield from (f"Namespace {name}: {key}={value}" for key, value in wanted.items() if key not in have)
 
 
@@ -41,10 +41,10 @@ def _without_patches(metadata: Object) -> Object:
     """
     patched: set[str] = set()
     for manager in maps_at(metadata, "managedFields"):
-        if text(manager, "manager").startswith(_PULUMI):
-            fields = at(manager, "fieldsV1", "f:metadata", "f:labels")
+        if text_at(manager, "manager").startswith(_PULUMI):
+            fields = map_at(manager, "fieldsV1", "f:metadata", "f:labels")
             patched |= {key.removeprefix("f:") for key in fields}
-    kept = {key: value for key, value in at(metadata, "labels").items() if key not in patched}
+    kept = {key: value for key, value in map_at(metadata, "labels").items() if key not in patched}
     return {"metadata": {**metadata, "labels": kept}}
 
 
@@ -58,7 +58,7 @@ def _there(survey: Survey) -> Mapping[Named, Object]:
     }
     found = {Named("Namespace", "", name): _without_patches(metadata) for name, metadata in survey.namespaces.items()}
     return found | {
-        Named(kind, str(given(each["metadata"], "namespace", "")), str(each["metadata"]["name"])): each
+        Named(kind, str(value_or(each["metadata"], "namespace", "")), str(each["metadata"]["name"])): each
         for kind, items in lists.items()
         for each in items
     }

@@ -9,9 +9,9 @@ from agents.kube.pods import Pod
 from gpumem.preflight.declared import Declared, InstalledKueue
 from gpumem.preflight.part import Part, State
 from gpumem.survey import Survey
-from tenancy.kueue_version import QUOTAS_HOLD_SINCE, quotas_hold
+from tenancy.kueue_version import QUOTAS_HOLD_SINCE, enforces_quotas
 from tenancy.names import KUEUE_API, LABEL_NAMESPACE, node_agent_namespace
-from tenancy.workload import at, containers_of, given, maps_at, text, texts
+from tenancy.workload import containers_of, map_at, maps_at, text_at, texts_at, value_or
 
 _NAME = "Kueue"
 _IMAGE = re.compile(r"/kueue(?:-controller)?:v([0-9]+\.[0-9]+\.[0-9]+)")
@@ -30,7 +30,7 @@ def kueue_parts(survey: Survey, declared: Declared) -> Iterator[Part]:
             yield Part(name=_NAME, state=State.OTHER, text=explained, blocks=True)
     elif declared.has_queues:
         yield from _api(survey)
-        if version is not None and not quotas_hold(version):
+        if version is not None and not enforces_quotas(version):
             explained = f"{version} has quotas that can be bypassed (docs/adr/0002); upgrade it to {QUOTAS_HOLD_SINCE}"
             yield Part(name=_NAME, state=State.OTHER, text=explained, blocks=False)
         if declared.installed_kueue is not None:
@@ -40,7 +40,7 @@ def kueue_parts(survey: Survey, declared: Declared) -> Iterator[Part]:
 
 def _version(pod: Pod) -> str | None:
     """Returns the version of Kueue if the pod is Kueue's controller, or None."""
-    found = (_IMAGE.search(text(container, "image")) for container in containers_of(pod.spec))
+    found = (_IMAGE.search(text_at(container, "image")) for container in containers_of(pod.spec))
     return next((match[1] for match in found if match), None)
 
 
@@ -60,7 +60,7 @@ def _api(survey: Survey) -> Iterator[Part]:
 def _account(controller: Pod | None, kueue: InstalledKueue) -> Iterator[Part]:
     if controller is None:
         return
-    runs = (controller.namespace, text(controller.spec, "serviceAccountName"))
+    runs = (controller.namespace, text_at(controller.spec, "serviceAccountName"))
     if runs != (kueue.namespace, kueue.service_account):
         explained = (
             f"its controller runs in {runs[0]} as {runs[1]}, and only {kueue.service_account} of {kueue.namespace} may "
@@ -77,10 +77,10 @@ def _webhooks(survey: Survey, declared: Declared, kueue: InstalledKueue) -> Iter
     if not survey.mutating_webhooks:
         return  # the webhooks could not be read
     selectors = [
-        at(webhook, "namespaceSelector")
+        map_at(webhook, "namespaceSelector")
         for configuration in survey.mutating_webhooks
         for webhook in maps_at(configuration, "webhooks")
-        if at(webhook, "clientConfig", "service").get("namespace") == kueue.namespace and _judges_jobs(webhook)
+        if map_at(webhook, "clientConfig", "service").get("namespace") == kueue.namespace and _judges_jobs(webhook)
     ]
     tenants = [name for name in declared.ledger.queue_tenants if not _seen(selectors, name, _labels(survey, declared))]
     if tenants:
@@ -99,7 +99,8 @@ def _webhooks(survey: Survey, declared: Declared, kueue: InstalledKueue) -> Iter
 
 def _judges_jobs(webhook: Mapping[str, Any]) -> bool:
     return any(
-        "batch" in texts(rule, "apiGroups") and "jobs" in texts(rule, "resources") for rule in maps_at(webhook, "rules")
+        "batch" in texts_at(rule, "apiGroups") and "jobs" in texts_at(rule, "resources")
+        for rule in maps_at(webhook, "rules")
     )
 
 
@@ -113,7 +114,7 @@ def _labels(survey: Survey, declared: Declared) -> Mapping[str, Mapping[str, str
     """Returns the labels that the namespaces would have after the rollout."""
     made = declared.namespace_labels
     return {
-        name: {**at(survey.namespaces.get(name, {}), "labels"), **made.get(name, {}), LABEL_NAMESPACE: name}
+        name: {**map_at(survey.namespaces.get(name, {}), "labels"), **made.get(name, {}), LABEL_NAMESPACE: name}
         for name in (*declared.ledger.queue_tenants, *_agents(declared))
     }
 
@@ -124,17 +125,17 @@ def _seen(selectors: list[Object], namespace: str, labels: Mapping[str, Mapping[
 
 def _selects(selector: Object, labels: Mapping[str, str]) -> bool:
     """Returns True if the label selector matches these labels."""
-    wanted = at(selector, "matchLabels")
+    wanted = map_at(selector, "matchLabels")
     return all(labels.get(key) == value for key, value in wanted.items()) and all(
         _meets(expression, labels) for expression in maps_at(selector, "matchExpressions")
     )
 
 
 def _meets(expression: Object, labels: Mapping[str, str]) -> bool:
-    key, values = text(expression, "key"), given(expression, "values", ())
+    key, values = text_at(expression, "key"), value_or(expression, "values", ())
     return {
         "In": key in labels and labels[key] in values,
         "NotIn": labels.get(key) not in values,
         "Exists": key in labels,
         "DoesNotExist": key not in labels,
-    }[text(expression, "operator")]
+    }[text_at(expression, "operator")]

@@ -19,7 +19,7 @@ from tenancy.names import (
 )
 from tenancy.quantity import QuantityError, whole
 from tenancy.reach import GPU_RESOURCES
-from tenancy.workload import at, containers_of, text
+from tenancy.workload import containers_of, map_at, text_at
 
 # The first version of Kubernetes that serves MutatingAdmissionPolicies without a feature gate.
 ADMISSION_SINCE = (1, 36)
@@ -36,7 +36,7 @@ _ENFORCING = re.compile(
 
 def parts(survey: Survey, declared: Declared) -> tuple[Part, ...]:
     """Returns the parts with problems."""
-    images = {text(container, "image") for pod in survey.pods for container in containers_of(pod.spec)}
+    images = {text_at(container, "image") for pod in survey.pods for container in containers_of(pod.spec)}
     return (
         *_admission(survey, declared),
         *_pools(survey, declared),
@@ -74,7 +74,7 @@ def _pools(survey: Survey, declared: Declared) -> Iterator[Part]:
     by_pool: dict[str, list[Object]] = {pool.name: [] for pool in declared.ledger.pools}
     for node in survey.nodes:
         try:
-            pool = declared.ledger.pool_of(at(node, "metadata", "labels"))
+            pool = declared.ledger.pool_of(map_at(node, "metadata", "labels"))
         except SeveralPoolsError as error:
             name = f"node {node['metadata']['name']}"
             yield Part(name=name, state=State.OTHER, text=str(error), blocks=True)
@@ -113,11 +113,11 @@ def _some(nodes: list[Object], most: int = 3) -> str:
 
 
 def _is_labelled(node: Object) -> bool:
-    return {LABEL_GPU_MEMORY, LABEL_GPU_COUNT} <= at(node, "metadata", "labels").keys()
+    return {LABEL_GPU_MEMORY, LABEL_GPU_COUNT} <= map_at(node, "metadata", "labels").keys()
 
 
 def _offers_gpus(node: Object) -> bool:
-    offered: Mapping[str, object] = at(node, "status", "allocatable")
+    offered: Mapping[str, object] = map_at(node, "status", "allocatable")
     try:
         return any(whole(amount) > 0 for name, amount in offered.items() if name.startswith(GPU_RESOURCES))
     except QuantityError:

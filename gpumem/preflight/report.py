@@ -12,7 +12,7 @@ from gpumem.preflight.part import Part
 from gpumem.preflight.parts import parts
 from gpumem.survey import Survey
 from gpumem.users import gpu_users
-from tenancy.workload import at, given
+from tenancy.workload import map_at, value_or
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,9 @@ def _scales(survey: Survey, declared: Declared) -> Iterator[str]:
     if not declared.is_gate_armed:
         return
     replicas = {
-        (str(each["metadata"]["namespace"]), str(each["metadata"]["name"])): given(at(each, "spec"), "replicas", 1)
+        (str(each["metadata"]["namespace"]), str(each["metadata"]["name"])): value_or(
+            map_at(each, "spec"), "replicas", 1
+        )
         for each in survey.deployments
     }
     for namespace, name in declared.gates:

@@ -4,16 +4,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from policy.finding import Finding, each
-from policy.graph import Graph, is_gpumem, is_queued, requested
-from policy.objects import Object, text
+from policy.finding import Finding, judge_each
+from policy.graph import Graph, is_gpumem, is_queued, requested_resources
+from policy.objects import Object, text_at
 from policy.rule import A_RESIDENT, MAIN, Example, rule
 from policy.unknown import is_unknown
 from tenancy import names, policy_names
 from tenancy.admitted import PodJudge, Refusal
 from tenancy.ledger import Ledger
 from tenancy.reach import DEVICE_PATHS
-from tenancy.workload import at, pod_template
+from tenancy.workload import map_at, pod_template
 
 # The rule `seats` reports pods that ask for gpumem without a seat.
 _SAID_BY_SEATS = (policy_names.GPU_TENANTS, policy_names.QUEUED_PODS)
@@ -30,9 +30,9 @@ def admitted(graph: Graph) -> Iterator[Finding]:
         return  # While admission observes, the cluster accepts such pods with a warning.
     handlers, unread = _handlers(graph), {finding.urn for finding in graph.unread_requests}
     readable = (workload for workload in graph.workloads if workload.urn not in unread)
-    yield from each(readable, lambda workload: _judge(graph, ledger, handlers, workload))
-    yield from each(graph.of("ConfigMap", "Secret"), lambda found: _environment(ledger, found))
-    yield from each(graph.of("PersistentVolume"), lambda found: _volume(ledger, found))
+    yield from judge_each(readable, lambda workload: _judge(graph, ledger, handlers, workload))
+    yield from judge_each(graph.of("ConfigMap", "Secret"), lambda found: _environment(ledger, found))
+    yield from judge_each(graph.of("PersistentVolume"), lambda found: _volume(ledger, found))
 
 
 def _handlers(graph: Graph) -> Mapping[str, str]:
@@ -43,14 +43,14 @@ def _handlers(graph: Graph) -> Mapping[str, str]:
 def _handler(found: Object) -> Any:
     """Returns the handler, which may be unknown. So only the pods of this RuntimeClass cannot be proven."""
     handler = found.manifest.get("handler")
-    return handler if is_unknown(handler) else text(found.manifest, "handler")
+    return handler if is_unknown(handler) else text_at(found.manifest, "handler")
 
 
 def _judge(graph: Graph, ledger: Ledger, handlers: Mapping[str, str], workload: Object) -> Iterator[Finding]:
     template = pod_template(workload.manifest) or {}
     queued = is_queued(ledger, workload)
     found = PodJudge(ledger, workload.namespace, template, queued=queued, handlers=handlers).refusals()
-    budgeted = any(map(is_gpumem, requested(at(template, "spec"))))
+    budgeted = any(map(is_gpumem, requested_resources(map_at(template, "spec"))))
     for refusal in found:
         elsewhere = refusal.of_budget or (budgeted and refusal.policy in _SAID_BY_SEATS)
         if not elsewhere and not _is_ours(graph, workload, refusal):
@@ -79,11 +79,13 @@ def _environment(ledger: Ledger, found: Object) -> Iterator[Finding]:
 def _volume(ledger: Ledger, found: Object) -> Iterator[Finding]:
     """Reports a PersistentVolume with a host path that gives access to a GPU. Pod Security judges the volumes in a
     pod's spec only, not the volumes of its PersistentVolumeClaims."""
-    spec = at(found.manifest, "spec")
-    path = text(at(spec, "hostPath"), "path") or text(at(spec, "local"), "path")
+    spec = map_at(found.manifest, "spec")
+    path = text_at(map_at(spec, "hostPath"), "path") or text_at(map_at(spec, "local"), "path")
     is_everything = bool(path) and not path.strip("/.")
     exempt = (names.EXEMPT_BY_NAME, *ledger.exempt_namespaces)
-    if (is_everything or re.fullmatch(DEVICE_PATHS, path)) and text(at(spec, "claimRef"), "namespace") not in exempt:
+    if (is_everything or re.fullmatch(DEVICE_PATHS, path)) and text_at(
+        map_at(spec, "claimRef"), "namespace"
+    ) not in exempt:
         message = f"{found}: gives who claims it the host's {path}, and so a GPU without a budget; name a path below"
         yield Finding(message, found.urn)
 

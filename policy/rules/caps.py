@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from policy.finding import Finding, each
+from policy.finding import Finding, judge_each
 from policy.graph import Graph
-from policy.objects import Object, text
+from policy.objects import Object, text_at
 from policy.rule import Example, rule
 from tenancy import names
 from tenancy.caps import VARIABLES
 from tenancy.choices import Enforce
 from tenancy.ledger import Ledger, Pool
-from tenancy.workload import at, containers_of, maps_at, pod_template
+from tenancy.workload import containers_of, map_at, maps_at, pod_template
 
 # The first driver with limits in NVML, and the first container toolkit with a CDI hook that sets them.
 _DRIVER, _TOOLKIT = "615", "1.20.1"
@@ -40,7 +40,7 @@ def caps(graph: Graph) -> Iterator[Finding]:
                 yield Finding(f"pools.{pool.name}: {problem}", _urn(graph))
     if any(pool.caps for pool in graph.ledger.pools):
         exempt = (names.EXEMPT_BY_NAME, *graph.ledger.exempt_namespaces)
-        yield from each((o for o in graph.workloads if o.namespace not in exempt), _own_caps)
+        yield from judge_each((o for o in graph.workloads if o.namespace not in exempt), _own_caps)
 
 
 def _uncapped(ledger: Ledger, pool: Pool) -> Iterator[str]:
@@ -80,8 +80,8 @@ def _parts(version: str) -> tuple[int, ...]:
 
 def _own_caps(workload: Object) -> Iterator[Finding]:
     """Reports each container that sets its own cap, with or without a budget, like the admission policy."""
-    for container in containers_of(at(pod_template(workload.manifest) or {}, "spec")):
-        own = sorted({text(variable, "name") for variable in maps_at(container, "env")} & set(VARIABLES))
+    for container in containers_of(map_at(pod_template(workload.manifest) or {}, "spec")):
+        own = sorted({text_at(variable, "name") for variable in maps_at(container, "env")} & set(VARIABLES))
         if own:
             yield Finding(
                 f"{workload}: container {container.get('name')} sets {' and '.join(own)}, which admission alone does; "

@@ -4,15 +4,15 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from policy.finding import Finding, each
-from policy.graph import Graph, Request
-from policy.objects import Object, text
+from policy.finding import Finding, judge_each
+from policy.graph import Graph, PodRequest
+from policy.objects import Object, text_at
 from policy.rule import Example, an_object, rule
 from tenancy import names, sums
 from tenancy.ledger import Ledger, Seat
 from tenancy.quantity import parse
 from tenancy.units import MIB
-from tenancy.workload import at, given, maps_at
+from tenancy.workload import map_at, maps_at, value_or
 
 _GROUP = names.RESOURCE_API.partition("/")[0]
 _TEMPLATE = f"ResourceClaimTemplate.{_GROUP}"
@@ -40,9 +40,11 @@ def claims(graph: Graph) -> Iterator[Finding]:
     seats = {ledger.names.device_class(seat.name): seat for seat in claimed}
     for line in sums.whole_devices(ledger):
         yield Finding(line, graph.ledger_objects[0].urn if graph.ledger_objects else None)
-    yield from each(graph.of(f"ResourceClaim.{_GROUP}"), lambda o: _claim(ledger, seats, o, at(o.manifest, "spec")))
+    yield from judge_each(
+        graph.of(f"ResourceClaim.{_GROUP}"), lambda o: _claim(ledger, seats, o, map_at(o.manifest, "spec"))
+    )
     templates = graph.of(_TEMPLATE)
-    yield from each(templates, lambda o: _claim(ledger, seats, o, at(o.manifest, "spec", "spec")))
+    yield from judge_each(templates, lambda o: _claim(ledger, seats, o, map_at(o.manifest, "spec", "spec")))
     for request in graph.requests if claimed else ():
         yield from _on_its_pool(ledger, request)
 
@@ -52,12 +54,12 @@ def _claim(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, spec: Mappi
     ours = ledger.names.device_class("")
     for request in maps_at(spec, "devices", "requests"):
         for choice in maps_at(request, "firstAvailable"):
-            if text(choice, "deviceClassName").endswith(ours):
+            if text_at(choice, "deviceClassName").endswith(ours):
                 yield Finding(f"{claim}: claims a seat among others under firstAvailable; use exactly", claim.urn)
-        exactly = at(request, "exactly")
+        exactly = map_at(request, "exactly")
         for choice in (exactly, *maps_at(request, "firstAvailable")):
-            yield from _of_another_driver(ledger, claim, text(choice, "deviceClassName"))
-        if text(exactly, "deviceClassName").endswith(ours):
+            yield from _of_another_driver(ledger, claim, text_at(choice, "deviceClassName"))
+        if text_at(exactly, "deviceClassName").endswith(ours):
             yield from _exactly(ledger, seats, claim, exactly)
 
 
@@ -76,11 +78,11 @@ def _of_another_driver(ledger: Ledger, claim: Object, device_class: str) -> Iter
 
 
 def _exactly(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, asked: Mapping[str, Any]) -> Iterator[Finding]:
-    device_class = text(asked, "deviceClassName")
-    mode, count = given(asked, "allocationMode", "ExactCount"), given(asked, "count", 1)
+    device_class = text_at(asked, "deviceClassName")
+    mode, count = value_or(asked, "allocationMode", "ExactCount"), value_or(asked, "count", 1)
     if (mode, count) != ("ExactCount", 1):
         yield Finding(f"{claim}: claims more of {device_class} than the one device that a seat is on", claim.urn)
-    if given(asked, "adminAccess", False) is not False:
+    if value_or(asked, "adminAccess", False) is not False:
         yield Finding(f"{claim}: claims {device_class} without counting; remove adminAccess", claim.urn)
     seat = seats.get(device_class)
     if seat is None or seat.tenant != claim.namespace:
@@ -89,7 +91,7 @@ def _exactly(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, asked: Ma
         )
         return
     most_mib = ledger.claim_mib(seat)
-    share = at(asked, "capacity", "requests").get(names.DEVICE_MEMORY)
+    share = map_at(asked, "capacity", "requests").get(names.DEVICE_MEMORY)
     if share is None:
         yield Finding(f"{claim}: claims {device_class} and not how much of it; say {names.DEVICE_MEMORY}", claim.urn)
     elif (mib := math.ceil(parse(share) / MIB)) > most_mib:
@@ -107,11 +109,11 @@ def _exactly(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, asked: Ma
         )
 
 
-def _on_its_pool(ledger: Ledger, request: Request) -> Iterator[Finding]:
+def _on_its_pool(ledger: Ledger, request: PodRequest) -> Iterator[Finding]:
     """Reports a pod without the pool's nodeSelector. A claimed device does not show its pool, so the nodeSelector must
     name it."""
     pool = ledger.pool(request.seat.pool) if request.seat else None
-    selected = at(request.pod_spec, "nodeSelector")
+    selected = map_at(request.pod_spec, "nodeSelector")
     if pool is None or not maps_at(request.pod_spec, "resourceClaims"):
         return
     if lacking := {key: value for key, value in pool.node_selector.items() if selected.get(key) != value}:

@@ -4,9 +4,9 @@ requests that cannot be counted. They do not search in text inside these objects
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from policy.finding import Finding, each, unproven
+from policy.finding import Finding, judge_each, unproven
 from policy.graph import KUEUE, Graph, framework_in, is_gpumem, is_queued, runs_pods
-from policy.objects import Object, text
+from policy.objects import Object, text_at
 from policy.rule import A_RESIDENT, MAIN, Example, an_object, rule
 from policy.rules.writers import own_namespaces
 from policy.unknown import is_unknown, unknown, unknowns
@@ -15,7 +15,7 @@ from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger
 from tenancy.names import Names
 from tenancy.podsets import pod_sets
-from tenancy.workload import TEMPLATES, at, pod_template
+from tenancy.workload import TEMPLATES, map_at, pod_template
 
 # Components that render other objects. While the input of a component is unknown, its objects are not in the graph.
 _RENDERERS = {"ConfigFile", "ConfigGroup", "Chart", "Directory"}
@@ -65,7 +65,7 @@ _POD = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"vikto
 def judgeable(graph: Graph) -> Iterator[Finding]:
     """Every object requests gpumem only in fields that the policy pack can count."""
     yield from graph.unread_requests
-    yield from each((o for o in graph.objects if not runs_pods(o)), lambda found: _judgeable(graph, found))
+    yield from judge_each((o for o in graph.objects if not runs_pods(o)), lambda found: _judgeable(graph, found))
 
 
 def opaque(graph: Graph) -> list[Object]:
@@ -140,7 +140,7 @@ def _refused(found: Object, judge: PodJudge) -> Iterator[Finding]:
 def _is_in_a_namespace(found: Object) -> bool:
     """Returns True for an object in a namespace, and False for a cluster-scoped object such as a NodePool. A Helm
     release without a namespace is in `default`."""
-    return "namespace" in at(found.manifest, "metadata") or found.qualified_kind == "Release.helm.sh"
+    return "namespace" in map_at(found.manifest, "metadata") or found.qualified_kind == "Release.helm.sh"
 
 
 def _may_run_pods(found: Object) -> bool:
@@ -173,12 +173,12 @@ def _runs_another(graph: Graph, found: Object) -> str | None:
     spec = found.manifest.get("spec")
     if is_unknown(spec) or not isinstance(spec, Mapping) or spec.get("workloadRef") is None:
         return None
-    ref = at(found.manifest, "spec", "workloadRef")
-    kind, name = text(ref, "kind"), text(ref, "name")
+    ref = map_at(found.manifest, "spec", "workloadRef")
+    kind, name = text_at(ref, "kind"), text_at(ref, "name")
     named = f"{kind} {found.namespace}/{name}"
     for workload in graph.workloads:
         if (workload.kind, workload.name, workload.namespace) == (kind, name, found.namespace):
-            pods = at(workload.manifest, "spec", "template", "spec")
+            pods = map_at(workload.manifest, "spec", "template", "spec")
             domain = graph.ledger.names if graph.ledger else Names("")
             return named if any(reach.routes(pods, domain)) else None
     return named if _is_a_tenants(graph.ledger, found) else None
@@ -187,11 +187,11 @@ def _runs_another(graph: Graph, found: Object) -> str | None:
 def _lands_in(found: Object) -> Any:
     """Returns the namespace in which the custom resource's controller creates its objects."""
     if found.qualified_kind == "Release.helm.sh":
-        return text(found.manifest, "namespace") or "default"
+        return text_at(found.manifest, "namespace") or "default"
     spec = found.manifest.get("spec")
     if (found.qualified_kind not in _OPAQUE and found.group not in _OPAQUE_GROUPS) or not isinstance(spec, Mapping):
         return found.namespace
-    return text(spec, "targetNamespace") or text(at(spec, "destination"), "namespace") or found.namespace
+    return text_at(spec, "targetNamespace") or text_at(map_at(spec, "destination"), "namespace") or found.namespace
 
 
 def _pod_of(manifest: Mapping[str, Any]) -> dict[str, Any]:

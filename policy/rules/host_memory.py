@@ -4,10 +4,10 @@ enough host memory."""
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from policy.finding import Finding, each
+from policy.finding import Finding, judge_each
 from policy.graph import Graph
-from policy.objects import Object, text
-from policy.rule import MAIN, Example, a_deployment, an_object, memory, rule
+from policy.objects import Object, text_at
+from policy.rule import MAIN, Example, a_deployment, an_object, memory_resources, rule
 from policy.rules.priorities import value_of
 from tenancy import names
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
@@ -23,7 +23,7 @@ from tenancy.host_memory.proof import (
 )
 from tenancy.quantity import canonical_mib, parse
 from tenancy.units import MIB
-from tenancy.workload import at, containers_of, given, pod_request, pod_template
+from tenancy.workload import containers_of, map_at, pod_request, pod_template, value_or
 
 _ON_NODE_4 = {"nodeSelector": {names.LABEL_HOSTNAME: "node-4"}, "priorityClassName": "homelab-critical"}
 
@@ -188,8 +188,8 @@ def peaks(graph: Graph) -> Iterator[Finding]:
     "memory-workloads",
     Example(
         f"{MAIN}.resources",
-        memory("8Gi", "40Gi"),
-        memory("8Gi", "32Gi"),
+        memory_resources("8Gi", "40Gi"),
+        memory_resources("8Gi", "32Gi"),
         of=a_deployment("inference", "inference", **_ON_NODE_4),
     ),
 )
@@ -198,21 +198,21 @@ def workloads(graph: Graph) -> Iterator[Finding]:
     the pool declares."""
     declared = {(m.tenant, m.name): (p, m) for p in _pools(graph) for m in p.members}
     if declared:
-        yield from each(graph.workloads, lambda workload: _workload(declared, workload))
+        yield from judge_each(graph.workloads, lambda workload: _workload(declared, workload))
 
 
 def _workload(
     declared: Mapping[tuple[str, str], tuple[HostMemoryPool, Workload | Disposable]], workload: Object
 ) -> Iterator[Finding]:
     template = pod_template(workload.manifest) or {}
-    called = (workload.name, text(at(template, "metadata", "labels"), names.LABEL_NAME))
+    called = (workload.name, text_at(map_at(template, "metadata", "labels"), names.LABEL_NAME))
     found = next(
         (declared[workload.namespace, name] for name in called if (workload.namespace, name) in declared), None
     )
     if found is None:
         return
     pool, member = found
-    pod_spec = at(template, "spec")
+    pod_spec = map_at(template, "spec")
     for field, is_, should in _differences(pool, member, pod_spec):
         yield Finding(
             f"{workload}: {field} is {is_}, {_key(pool, member)} makes it {should}; use the platform's output memory",
@@ -223,10 +223,10 @@ def _workload(
 def _differences(
     pool: HostMemoryPool, member: Workload | Disposable, pod_spec: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str]]:
-    priority = text(pod_spec, "priorityClassName")
+    priority = text_at(pod_spec, "priorityClassName")
     if priority != member.priority:
         yield "priorityClassName", priority or "empty", member.priority
-    selected = at(pod_spec, "nodeSelector")
+    selected = map_at(pod_spec, "nodeSelector")
     for key, value in pool.node_selector.items():
         if selected.get(key) != value:
             yield f"nodeSelector {key}", str(selected.get(key, "empty")), value
@@ -234,7 +234,7 @@ def _differences(
     if request != member.request_mib * MIB:
         yield "its memory request", f"{request / MIB:g} MiB", f"{member.request_mib} MiB"
     if isinstance(member, Workload):
-        limit = sum(parse(given(at(c, "resources", "limits"), "memory", 0)) for c in containers_of(pod_spec))
+        limit = sum(parse(value_or(map_at(c, "resources", "limits"), "memory", 0)) for c in containers_of(pod_spec))
         if limit != member.limit_mib * MIB:
             yield "its memory limit", f"{float(limit) / MIB:g} MiB", f"{member.limit_mib} MiB"
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from policy.finding import Finding, each
+from policy.finding import Finding, judge_each
 from policy.graph import Graph
-from policy.objects import Object, text, texts
-from policy.rule import MAIN, Example, a_deployment, memory, rule
+from policy.objects import Object, text_at, texts_at
+from policy.rule import MAIN, Example, a_deployment, memory_resources, rule
 from policy.rules.priorities import stamped_class
 from tenancy import names
 from tenancy.host_memory.pool import HostMemoryPool, Workload
@@ -17,7 +17,7 @@ from tenancy.host_memory.proof import victims
 from tenancy.ledger import Ledger
 from tenancy.quantity import parse
 from tenancy.units import MIB
-from tenancy.workload import at, containers_of, given, maps_at, pod_template
+from tenancy.workload import containers_of, map_at, maps_at, pod_template, value_or
 
 _STAMPS = "MutatingAdmissionPolicy.admissionregistration.k8s.io"
 
@@ -30,7 +30,7 @@ def gpu_seats(graph: Graph) -> Iterator[Finding]:
         for workload in pool.workloads:
             if graph.ledger is not None and workload.name in {s.name for s in graph.ledger.seats_of(workload.tenant)}:
                 yield from _nodes(graph.ledger, pool, workload)
-                yield from each(graph.of(_STAMPS), lambda policy, w=workload: _stamp(policy, w))  # type: ignore[misc]
+                yield from judge_each(graph.of(_STAMPS), lambda policy, w=workload: _stamp(policy, w))  # type: ignore[misc]
 
 
 def _nodes(ledger: Ledger, pool: HostMemoryPool, workload: Workload) -> Iterator[Finding]:
@@ -60,8 +60,8 @@ def _stamp(policy: Object, workload: Workload) -> Iterator[Finding]:
 def _selects(policy: Object, namespace: str) -> bool:
     """Returns True if the policy's namespaceSelector selects the namespace with this name."""
     for expression in maps_at(policy.manifest, "spec", "matchConstraints", "namespaceSelector", "matchExpressions"):
-        if text(expression, "key") == names.LABEL_NAMESPACE:
-            operator, among = text(expression, "operator"), namespace in texts(expression, "values")
+        if text_at(expression, "key") == names.LABEL_NAMESPACE:
+            operator, among = text_at(expression, "operator"), namespace in texts_at(expression, "values")
             if (operator, among) in (("In", False), ("NotIn", True)):
                 return False
     return True
@@ -69,7 +69,12 @@ def _selects(policy: Object, namespace: str) -> bool:
 
 @rule(
     "memory-strangers",
-    Example(f"{MAIN}.resources", memory("1Gi", "2Gi"), memory("1Gi", "1Gi"), of=a_deployment("web", "web")),
+    Example(
+        f"{MAIN}.resources",
+        memory_resources("1Gi", "2Gi"),
+        memory_resources("1Gi", "1Gi"),
+        of=a_deployment("web", "web"),
+    ),
 )
 def strangers(graph: Graph) -> Iterator[Finding]:
     """On the nodes of a memory pool, only the pool's workloads may use more host memory than they request.
@@ -78,7 +83,7 @@ def strangers(graph: Graph) -> Iterator[Finding]:
     pod without a request may run there, because the kernel kills it early, like a disposable pod.
     """
     pools = [pool for pool in (graph.host_memory.pools if graph.host_memory else ()) if victims(pool)]
-    yield from each(graph.workloads if pools else (), lambda workload: _stranger(graph, pools, workload))
+    yield from judge_each(graph.workloads if pools else (), lambda workload: _stranger(graph, pools, workload))
 
 
 def _labels(pool: HostMemoryPool, ledger: Ledger | None) -> Mapping[str, str]:
@@ -94,8 +99,8 @@ def _labels(pool: HostMemoryPool, ledger: Ledger | None) -> Mapping[str, str]:
 
 def _stranger(graph: Graph, pools: Sequence[HostMemoryPool], workload: Object) -> Iterator[Finding]:
     template = pod_template(workload.manifest) or {}
-    called = (workload.name, text(at(template, "metadata", "labels"), names.LABEL_NAME))
-    pod_spec = at(template, "spec")
+    called = (workload.name, text_at(map_at(template, "metadata", "labels"), names.LABEL_NAME))
+    pod_spec = map_at(template, "spec")
     if any((m.tenant, m.name) == (workload.namespace, name) for p in pools for m in p.members for name in called):
         return  # The rule `memory-workloads` judges this pod.
     beyond_mib = _beyond_mib(pod_spec)
@@ -118,9 +123,9 @@ def _beyond_mib(pod_spec: Mapping[str, Any]) -> int | None:
     """Returns the most MiB by which a container of the pod may exceed its memory request. Returns None if a container
     with a request has no limit. A container counts as one process, because the kernel ranks processes."""
     most = 0
-    for resources in (at(container, "resources") for container in containers_of(pod_spec)):
-        limit = given(at(resources, "limits"), "memory", None)
-        request = parse(given(at(resources, "requests"), "memory", 0 if limit is None else limit))
+    for resources in (map_at(container, "resources") for container in containers_of(pod_spec)):
+        limit = value_or(map_at(resources, "limits"), "memory", None)
+        request = parse(value_or(map_at(resources, "requests"), "memory", 0 if limit is None else limit))
         if request and limit is None:
             return None
         if request:
@@ -130,10 +135,10 @@ def _beyond_mib(pod_spec: Mapping[str, Any]) -> int | None:
 
 def _may_run(pod_spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """Returns True if nodeSelector and nodeAffinity allow a node with these labels."""
-    selected = at(pod_spec, "nodeSelector")
+    selected = map_at(pod_spec, "nodeSelector")
     if any(selected.get(label, value) != value for label, value in labels.items()):
         return False
-    required = at(pod_spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    required = map_at(pod_spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
     terms = maps_at(required, "nodeSelectorTerms")
     return not terms or any(
         all(not _rules_out(e, *label) for e, label in product(maps_at(term, "matchExpressions"), labels.items()))
@@ -142,12 +147,12 @@ def _may_run(pod_spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 
 def _rules_out(expression: Mapping[str, Any], label: str, value: str) -> bool:
-    if text(expression, "key") != label:
+    if text_at(expression, "key") != label:
         return False
-    match text(expression, "operator"):
+    match text_at(expression, "operator"):
         case "In":
-            return value not in texts(expression, "values")
+            return value not in texts_at(expression, "values")
         case "NotIn":
-            return value in texts(expression, "values")
+            return value in texts_at(expression, "values")
         case other:
             return other == "DoesNotExist"

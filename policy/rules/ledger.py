@@ -3,17 +3,17 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from policy.finding import Finding, each
+from policy.finding import Finding, judge_each
 from policy.graph import Graph
 from policy.objects import Object
 from policy.rule import Example, an_object, rule
 from tenancy import names, reach, sums
 from tenancy.choices import ConsumableShares
 from tenancy.devices.placement import Impossible, Item, Placement
-from tenancy.devices.spread import AlikeNodes, fits_apart, place_on_nodes
+from tenancy.devices.spread import AlikeNodes, fits_on_separate_nodes, place_on_nodes
 from tenancy.ledger import GATE_MARGIN_MIB, Ledger, Pool, Seat, SeveralPoolsError
 from tenancy.quantity import whole
-from tenancy.workload import at, given, pod_template
+from tenancy.workload import map_at, pod_template, value_or
 
 _MOST_PLACED = 4000  # The largest number of seats for which the rule searches for a placement.
 _WITH_RESERVE = ", each with its part of the reserve, as it is claimed"
@@ -38,11 +38,11 @@ def readable(graph: Graph) -> Iterator[Finding]:
     if graph.ledger is None and not graph.ledger_problems:
         asking = {id(request.workload) for request in graph.requests}
         yield from (_no_ledger(request.workload) for request in graph.requests)
-        yield from each((o for o in graph.workloads if id(o) not in asking), _reaches_unbudgeted)
+        yield from judge_each((o for o in graph.workloads if id(o) not in asking), _reaches_unbudgeted)
 
 
 def _reaches_unbudgeted(workload: Object) -> Iterator[Finding]:
-    if any(reach.routes(at(pod_template(workload.manifest) or {}, "spec"), names.Names(""))):
+    if any(reach.routes(map_at(pod_template(workload.manifest) or {}, "spec"), names.Names(""))):
         yield _no_ledger(workload)
 
 
@@ -82,7 +82,7 @@ def physical(graph: Graph) -> Iterator[Finding]:
     if ledger is None:
         return
     yield from _said(graph, sums.pool_numbers)
-    yield from each(graph.of("Node"), lambda node: _node(ledger, node))
+    yield from judge_each(graph.of("Node"), lambda node: _node(ledger, node))
 
 
 def _node(ledger: Ledger, node: Object) -> Iterator[Finding]:
@@ -98,11 +98,11 @@ def _node(ledger: Ledger, node: Object) -> Iterator[Finding]:
         "device_count": (names.LABEL_GPU_COUNT, pool.device_count),
     }
     for key, (label, wanted) in shown.items():
-        has = whole(given(node.labels, label, wanted))
+        has = whole(value_or(node.labels, label, wanted))
         if has < wanted:
             yield Finding(f"{node}: {label} says {has}, pools.{pool.name}.{key} {wanted}; lower it", node.urn)
     for field in ("capacity", "allocatable"):
-        advertised = whole(given(at(node.manifest, "status", field), ledger.names.gpumem, 0))
+        advertised = whole(value_or(map_at(node.manifest, "status", field), ledger.names.gpumem, 0))
         if advertised > pool.node_mib:
             yield Finding(
                 f"{node}: status.{field} advertises {advertised} MiB, pools.{pool.name} offers {pool.node_mib} a node; "
@@ -140,7 +140,7 @@ def placement(graph: Graph) -> Iterator[Finding]:
         for seat in seats:
             requests[ledger.taken_mib(seat), seat.devices_per_pod] += max(seat.replicas, 0)
         alike = AlikeNodes(nodes=pool.nodes, device_count=pool.device_count, device_mib=room_mib)
-        if fits_apart(requests, alike):
+        if fits_on_separate_nodes(requests, alike):
             continue
         if requests.total() > _MOST_PLACED:
             yield _finding(

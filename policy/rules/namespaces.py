@@ -3,9 +3,9 @@ exempt."""
 
 from collections.abc import Iterator
 
-from policy.finding import Finding, each
+from policy.finding import Finding, judge_each
 from policy.graph import Graph
-from policy.objects import Object, text
+from policy.objects import Object, text_at
 from policy.rule import Example, an_object, rule
 from tenancy.ledger import Ledger, Tenant
 from tenancy.names import EXEMPT, EXEMPT_VALUE, POD_SECURITY_ENFORCE
@@ -23,11 +23,11 @@ def namespaces(graph: Graph) -> Iterator[Finding]:
         return  # The rule `ledger` reports a missing ledger.
     levels = {tenant.name: tenant for tenant in ledger.tenants}
     for kind in ("Namespace", "NamespacePatch"):
-        yield from each(graph.of(kind), lambda found: _judge(ledger, levels.get(found.name), found))
+        yield from judge_each(graph.of(kind), lambda found: _judge(ledger, levels.get(found.name), found))
 
 
 def _judge(ledger: Ledger, tenant: Tenant | None, found: Object) -> Iterator[Finding]:
-    if text(found.labels, EXEMPT) == EXEMPT_VALUE and found.name not in ledger.exempt_namespaces:
+    if text_at(found.labels, EXEMPT) == EXEMPT_VALUE and found.name not in ledger.exempt_namespaces:
         yield Finding(
             f"{found}: the label {EXEMPT} takes it out of admission, and the stack does not list it; remove the label "
             "or add it to admission.exempt_namespaces",
@@ -36,7 +36,7 @@ def _judge(ledger: Ledger, tenant: Tenant | None, found: Object) -> Iterator[Fin
     # A patch shows only some labels. The namespace keeps all other labels.
     if tenant is None or (found.kind != "Namespace" and POD_SECURITY_ENFORCE not in found.labels):
         return
-    level = text(found.labels, POD_SECURITY_ENFORCE)
+    level = text_at(found.labels, POD_SECURITY_ENFORCE)
     if tenant.is_held and not tenant.observed and level not in tenant.pod_security.at_least:
         yield Finding(
             f"{found}: {POD_SECURITY_ENFORCE} is {level or 'missing'}, tenants.{tenant.name} is held to "

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from policy.finding import Finding, each
+from policy.finding import Finding, judge_each
 from policy.graph import KUEUE, Graph
-from policy.objects import Object, text
+from policy.objects import Object, text_at
 from policy.rule import Example, an_object, rule
 from policy.rules.priorities import CLASS, FOUND_CLASS
 from policy.unknown import is_unknown
 from tenancy import names, reach
 from tenancy.ledger import Ledger
 from tenancy.quantity import whole
-from tenancy.workload import at, given, maps_at
+from tenancy.workload import map_at, maps_at, value_or
 
 _GROUP = names.RESOURCE_API.partition("/")[0]
 _QUOTAS = (names.SEATS, names.SEAT_CLAIM_QUOTA)
@@ -36,7 +36,7 @@ def platform(graph: Graph) -> Iterator[Finding]:
     if ledger is None or not graph.is_beside:
         return
     for kind, judge in _JUDGES.items():
-        yield from each(graph.of(kind), partial(judge, graph, ledger))
+        yield from judge_each(graph.of(kind), partial(judge, graph, ledger))
 
 
 def is_taken(graph: Graph, found: Object) -> bool:
@@ -64,10 +64,10 @@ def _priority_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Fin
     if found.name in terms.priorities:
         yield _own(found)
         return
-    if is_unknown(given(found.manifest, "value", 0)):
+    if is_unknown(value_or(found.manifest, "value", 0)):
         return  # The rule `priorities` reports this class.
-    value, most = whole(given(found.manifest, "value", 0)), terms.gpu_priority_value
-    preempts = given(found.manifest, "preemptionPolicy", "PreemptLowerPriority") != "Never"
+    value, most = whole(value_or(found.manifest, "value", 0)), terms.gpu_priority_value
+    preempts = value_or(found.manifest, "preemptionPolicy", "PreemptLowerPriority") != "Never"
     if most is not None and value > most and preempts:
         yield Finding(
             f"{found}: value {value} is above that of {terms.gpu_priority}, so that its pods preempt seats; write "
@@ -82,7 +82,7 @@ def _workload_priority_class(graph: Graph, ledger: Ledger, found: Object) -> Ite
     ours = ledger.workload_priorities
     if found.name in ours:
         yield _own(found)
-    elif ours and (value := whole(given(found.manifest, "value", 0))) > (most := max(ours.values())):
+    elif ours and (value := whole(value_or(found.manifest, "value", 0))) > (most := max(ours.values())):
         yield Finding(
             f"{found}: value {value} is above {most}, the platform's highest, so that its work goes first and preempts "
             f"others; write {most} or less, or name {' or '.join(sorted(ours))}",
@@ -98,7 +98,7 @@ def _taken(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
 def _limit_range(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
     """Reports a LimitRange with a GPU resource, because it would give a GPU request to every container or require one
     (docs/adr/0006)."""
-    limits = [at(limit, part) for limit in maps_at(found.manifest, "spec", "limits") for part in _OF_A_LIMIT]
+    limits = [map_at(limit, part) for limit in maps_at(found.manifest, "spec", "limits") for part in _OF_A_LIMIT]
     limited = sorted({resource for limit in limits for resource in limit})
     ours = (ledger.names.gpumem, ledger.names.gpu_count)
     gpus = [r for r in limited if r in ours or reach.is_gpu_resource(r, ledger.names)]
@@ -123,7 +123,7 @@ def _runtime_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Find
     container."""
     if found.name != names.GPU_RUNTIME_CLASS:
         return
-    handler = text(found.manifest, "handler")
+    handler = text_at(found.manifest, "handler")
     if handler and reach.RUNTIME not in handler:
         yield Finding(
             f"{found}: handler {handler} shows no container its device, and pods with a budget run under {found.name}; "
@@ -137,14 +137,14 @@ def _device_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findi
         yield _own(found)
         return
     ours = (ledger.names.gpumem, ledger.names.gpu_count)
-    if (resource := text(at(found.manifest, "spec"), "extendedResourceName")) in ours:
+    if (resource := text_at(map_at(found.manifest, "spec"), "extendedResourceName")) in ours:
         yield Finding(
             f"{found}: extendedResourceName {resource} gives other devices for it; remove it: reconcile advertises it",
             found.urn,
         )
     listed = ledger.admission.device_classes if ledger.admission else ()
     for selector in maps_at(found.manifest, "spec", "selectors"):
-        expression = text(at(selector, "cel"), "expression")
+        expression = text_at(map_at(selector, "cel"), "expression")
         driver = next((d for d in (ledger.names.device_driver, _NVIDIAS_DRIVER) if d in expression), None)
         if driver and found.name in listed:
             yield Finding(
@@ -159,10 +159,10 @@ def _local_queue(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
     if (found.namespace, found.name) in ours:
         yield _own(found)
         return
-    spec = at(found.manifest, "spec")
+    spec = map_at(found.manifest, "spec")
     if is_unknown(spec.get("clusterQueue")):
         return  # The rule `queue-coverage` reports this queue.
-    queue = text(spec, "clusterQueue")
+    queue = text_at(spec, "clusterQueue")
     given_to = sorted({each.tenant for each in ledger.local_queues if each.queue == queue})
     is_ours = queue in {quota.holder for quota in ledger.quotas}
     if found.namespace in given_to or not ledger.local_queues:
@@ -179,7 +179,7 @@ def _local_queue(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
 def _node(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
     """Reports a change of a node's labels or status. Labels decide the node's pool, and the status contains the
     advertised memory."""
-    labels = at(found.manifest, "metadata", "labels")
+    labels = map_at(found.manifest, "metadata", "labels")
     pools = sorted({key for pool in ledger.pools for key in pool.node_selector} & {*labels})
     changed = f"label {pools[0]}" if pools else "status" if "status" in found.manifest else ""
     if changed:
@@ -188,14 +188,14 @@ def _node(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
 
 
 def _slice(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    driver = at(found.manifest, "spec").get("driver")
+    driver = map_at(found.manifest, "spec").get("driver")
     if is_unknown(driver) or driver in (ledger.names.device_driver, _NVIDIAS_DRIVER):
         shown = "a driver that is unknown until the update" if is_unknown(driver) else driver
         yield Finding(f"{found}: shows devices of {shown}, which its agents show; remove it", found.urn)
 
 
 def _taint(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    driver = at(found.manifest, "spec", "deviceSelector").get("driver")
+    driver = map_at(found.manifest, "spec", "deviceSelector").get("driver")
     if not isinstance(driver, str) or driver in (ledger.names.device_driver, _NVIDIAS_DRIVER):
         yield Finding(
             f"{found}: taints devices of every driver or of the GPUs', which ends who has a seat there; write "

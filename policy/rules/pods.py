@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from policy.finding import Finding, each, folded
+from policy.finding import Finding, first_items, judge_each
 from policy.graph import Graph
-from policy.objects import Object, text, texts
+from policy.objects import Object, text_at, texts_at
 from policy.rule import A_RESIDENT, MAIN, Example, rule
 from tenancy import names
 from tenancy.image import PINNED, is_pinned
-from tenancy.workload import at, containers_of, maps_at, pod_template
+from tenancy.workload import containers_of, map_at, maps_at, pod_template
 
 _PART_OF = names.LABEL_PART_OF
 
@@ -44,15 +44,15 @@ _NEEDS: Mapping[str, _Need] = {
 def hardened(graph: Graph) -> Iterator[Finding]:
     """The pods of the platform's agents have only the privileges that they need."""
     reads_caps = graph.ledger is not None and any(pool.caps for pool in graph.ledger.pools)
-    yield from each(graph.workloads, lambda workload: _ours(workload, reads_caps=reads_caps))
+    yield from judge_each(graph.workloads, lambda workload: _ours(workload, reads_caps=reads_caps))
 
 
 def _ours(workload: Object, *, reads_caps: bool) -> Iterator[Finding]:
     template = pod_template(workload.manifest) or {}
-    labels = at(template, "metadata", "labels")
+    labels = map_at(template, "metadata", "labels")
     if labels.get(_PART_OF) != names.PROJECT:
         return
-    pod_spec, need = at(template, "spec"), _NEEDS.get(text(labels, names.LABEL_NAME), _Need())
+    pod_spec, need = map_at(template, "spec"), _NEEDS.get(text_at(labels, names.LABEL_NAME), _Need())
     if not reads_caps:
         need = replace(need, host_paths=frozenset())
     wrong = [*_pod_problems(pod_spec, need), *_run_problems(workload)]
@@ -71,13 +71,13 @@ def _pod_problems(pod_spec: Mapping[str, Any], need: _Need) -> Iterator[str]:
     for volume in maps_at(pod_spec, "volumes"):
         path = volume.get("hostPath")
         if path is not None and not (
-            text(at(volume, "hostPath"), "path") in need.host_paths and _is_read(pod_spec, volume)
+            text_at(map_at(volume, "hostPath"), "path") in need.host_paths and _is_read(pod_spec, volume)
         ):
             yield f"volume {volume.get('name')} is a hostPath; our agents need none"
-    security = at(pod_spec, "securityContext")
+    security = map_at(pod_spec, "securityContext")
     if security.get("runAsNonRoot") is not True:
         yield "securityContext.runAsNonRoot must be true"
-    if at(security, "seccompProfile").get("type") != "RuntimeDefault":
+    if map_at(security, "seccompProfile").get("type") != "RuntimeDefault":
         yield "securityContext.seccompProfile.type must be RuntimeDefault"
 
 
@@ -88,7 +88,7 @@ def _is_read(pod_spec: Mapping[str, Any], volume: Mapping[str, Any]) -> bool:
 
 
 def _container_problems(pod_spec: Mapping[str, Any], container: Mapping[str, Any], need: _Need) -> Iterator[str]:
-    security = at(container, "securityContext")
+    security = map_at(container, "securityContext")
     for field, wanted in (("allowPrivilegeEscalation", False), ("readOnlyRootFilesystem", True)):
         if security.get(field) is not wanted:
             yield f"securityContext.{field} must be {str(wanted).lower()}"
@@ -97,13 +97,13 @@ def _container_problems(pod_spec: Mapping[str, Any], container: Mapping[str, Any
     if not need.capabilities:
         if security.get("runAsNonRoot") is False:
             yield "must not undo the pod's runAsNonRoot"
-        if 0 in (security.get("runAsUser"), at(pod_spec, "securityContext").get("runAsUser")):
+        if 0 in (security.get("runAsUser"), map_at(pod_spec, "securityContext").get("runAsUser")):
             yield "must not run as user 0"
-    capabilities = at(security, "capabilities")
-    if "ALL" not in texts(capabilities, "drop") or set(texts(capabilities, "add")) - need.capabilities:
+    capabilities = map_at(security, "capabilities")
+    if "ALL" not in texts_at(capabilities, "drop") or set(texts_at(capabilities, "add")) - need.capabilities:
         few = f"none but {' and '.join(sorted(need.capabilities))}" if need.capabilities else "none"
         yield f"must drop ALL capabilities and add {few}"
-    if at(container, "resources", "limits").get("memory") is None:
+    if map_at(container, "resources", "limits").get("memory") is None:
         yield "needs a memory limit"
 
 
@@ -111,11 +111,11 @@ def _run_problems(workload: Object) -> Iterator[str]:
     """Reports a Job without a deadline, and a CronJob with a run that could delay the next run."""
     if workload.kind not in ("Job", "CronJob"):
         return
-    job = at(workload.manifest, "spec")
+    job = map_at(workload.manifest, "spec")
     if workload.kind == "CronJob":
         if job.get("concurrencyPolicy") != "Allow":
             yield "concurrencyPolicy must be Allow"
-        job = at(job, "jobTemplate", "spec")
+        job = map_at(job, "jobTemplate", "spec")
     if job.get("activeDeadlineSeconds") is None:
         yield "needs activeDeadlineSeconds"
 
@@ -125,14 +125,14 @@ def images(graph: Graph) -> Iterator[Finding]:
     """Every image is pinned by a digest or a full version. So the cluster runs the same image that the policy pack has
     judged."""
     unpinned: dict[str, list[Object]] = {}
-    yield from each(graph.workloads, lambda workload: _images(unpinned, workload))
+    yield from judge_each(graph.workloads, lambda workload: _images(unpinned, workload))
     yield from (_unpinned(image, users) for image, users in unpinned.items())
 
 
 def _images(unpinned: dict[str, list[Object]], workload: Object) -> Iterator[Finding]:
     """Maps each unpinned image to the objects that use it. Each image becomes one finding."""
-    for container in containers_of(at(pod_template(workload.manifest) or {}, "spec")):
-        image = text(container, "image")
+    for container in containers_of(map_at(pod_template(workload.manifest) or {}, "spec")):
+        image = text_at(container, "image")
         users = unpinned.setdefault(image, []) if not is_pinned(image) else []
         if workload not in users:
             users.append(workload)
@@ -140,7 +140,9 @@ def _images(unpinned: dict[str, list[Object]], workload: Object) -> Iterator[Fin
 
 
 def _unpinned(image: str, users: list[Object]) -> Finding:
-    ours = all(at(pod_template(o.manifest) or {}, "metadata", "labels").get(_PART_OF) == names.PROJECT for o in users)
+    ours = all(
+        map_at(pod_template(o.manifest) or {}, "metadata", "labels").get(_PART_OF) == names.PROJECT for o in users
+    )
     key = "cluster.agent_image: " if ours else ""
-    used_by = folded(sorted(map(str, users)))
+    used_by = first_items(sorted(map(str, users)))
     return Finding(f"{key}image {image or '(none)'} is not pinned; write {PINNED}; used by {used_by}", users[0].urn)

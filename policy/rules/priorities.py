@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterator
 
-from policy.finding import Finding, each
+from policy.finding import Finding, judge_each
 from policy.graph import Graph
-from policy.objects import Object, text
+from policy.objects import Object, text_at
 from policy.rule import Example, rule
 from tenancy.policy_names import STAMP_PRIORITY
 from tenancy.quantity import whole
-from tenancy.workload import at, given, maps_at, pod_template
+from tenancy.workload import map_at, maps_at, pod_template, value_or
 
 CLASS = "PriorityClass.scheduling.k8s.io"
 # With `create: false`, the class existed before the stack, and keeps its values.
@@ -30,17 +30,17 @@ _STAMPED = re.compile(r"""priorityClassName['"]?\s*[:,]\s*(?:value\s*:\s*)?(?:"(
 def priorities(graph: Graph) -> Iterator[Finding]:
     """The PriorityClasses do not contradict each other. The program declares each class that its pods and its admission
     policies name."""
-    yield from each((*graph.of(CLASS), *graph.of(FOUND_CLASS)), _values)
-    yield from each(graph.of(CLASS)[1:], lambda later: _one_default(graph, later))
-    yield from each(graph.of(_POLICY), lambda policy: _stamps(graph, policy))
-    yield from each(graph.workloads, lambda workload: _names_a_class(graph, workload))
+    yield from judge_each((*graph.of(CLASS), *graph.of(FOUND_CLASS)), _values)
+    yield from judge_each(graph.of(CLASS)[1:], lambda later: _one_default(graph, later))
+    yield from judge_each(graph.of(_POLICY), lambda policy: _stamps(graph, policy))
+    yield from judge_each(graph.workloads, lambda workload: _names_a_class(graph, workload))
 
 
 def _values(declared: Object) -> Iterator[Finding]:
-    value = whole(given(declared.manifest, "value", 0))
+    value = whole(value_or(declared.manifest, "value", 0))
     if value > _HIGHEST:
         yield Finding(f"{declared}: value {value} is above {_HIGHEST}, the system's own; lower it", declared.urn)
-    if value < 0 and given(declared.manifest, "preemptionPolicy", "PreemptLowerPriority") != "Never":
+    if value < 0 and value_or(declared.manifest, "preemptionPolicy", "PreemptLowerPriority") != "Never":
         yield Finding(
             f"{declared}: value {value} makes its pods disposable, but they may preempt others; write "
             "preemption_policy: Never",
@@ -58,7 +58,7 @@ def stamped_class(policy: Object) -> str | None:
     """Returns the PriorityClass that a policy sets in pods, or None if the policy sets none."""
     for mutation in maps_at(policy.manifest, "spec", "mutations"):
         for form in ("jsonPatch", "applyConfiguration"):
-            found = _STAMPED.search(text(at(mutation, form), "expression"))
+            found = _STAMPED.search(text_at(map_at(mutation, form), "expression"))
             if found:
                 return found.group(1) or found.group(2)
     return None
@@ -87,7 +87,7 @@ def _stamps(graph: Graph, policy: Object) -> Iterator[Finding]:
 def _names_a_class(graph: Graph, workload: Object) -> Iterator[Finding]:
     """Reports a workload with an undeclared PriorityClass, if the program declares the ledger. Other programs may use
     the platform's classes without declaring them."""
-    named = text(at(pod_template(workload.manifest) or {}, "spec"), "priorityClassName")
+    named = text_at(map_at(pod_template(workload.manifest) or {}, "spec"), "priorityClassName")
     if graph.ledger_objects and named and not named.startswith(_SYSTEM) and value_of(graph, named) is None:
         yield _undeclared(workload, named)
 
@@ -95,7 +95,7 @@ def _names_a_class(graph: Graph, workload: Object) -> Iterator[Finding]:
 def value_of(graph: Graph, name: str) -> int | None:
     """Returns the value of the PriorityClass with this name, or None if the graph has no such class."""
     found = graph.named(CLASS, name) or graph.named(FOUND_CLASS, name)
-    return None if found is None else whole(given(found.manifest, "value", 0))
+    return None if found is None else whole(value_or(found.manifest, "value", 0))
 
 
 def _undeclared(user: Object, name: str) -> Finding:

@@ -3,10 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from policy.finding import UNREADABLE, Finding, each, unproven
+from policy.finding import UNREADABLE, Finding, judge_each, unproven
 from policy.graph import KUEUE, Graph
-from policy.objects import Object, text
-from policy.queued import CLUSTER_QUEUE, LOCAL_QUEUE, PRIORITY, has_a_class, quotas_of, starts
+from policy.objects import Object, text_at
+from policy.queued import CLUSTER_QUEUE, LOCAL_QUEUE, PRIORITY, obstacles_to_start, quotas_of, undeclared_priority_class
 from policy.rule import MAIN, Example, rule
 from policy.rules.platform import is_taken
 from tenancy import names, sums
@@ -14,7 +14,7 @@ from tenancy.choices import Sharing
 from tenancy.ledger import Ledger
 from tenancy.names import GPU
 from tenancy.quantity import parse, whole
-from tenancy.workload import at, given, maps_at
+from tenancy.workload import map_at, maps_at, value_or
 
 COHORT, FLAVOR = f"Cohort.{KUEUE}", f"ResourceFlavor.{KUEUE}"
 
@@ -39,9 +39,9 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
                 if pool is None:
                     yield Finding(f"{queue}: the ledger knows no pool behind flavor {flavor}", queue.urn)
                     continue
-                own = whole(given(quota, "nominalQuota", 0))
+                own = whole(value_or(quota, "nominalQuota", 0))
                 nominal[pool.name] += own
-                most = own + whole(given(quota, "borrowingLimit", 0))
+                most = own + whole(value_or(quota, "borrowingLimit", 0))
                 if most > pool.gpus:
                     yield Finding(sums.too_many(f"{queue}: may hand out {most} {sums.GPUS}", pool), queue.urn)
                 elif nominal[pool.name] > pool.gpus:
@@ -74,7 +74,7 @@ def _of_memory(ledger: Ledger, queue: Object) -> Iterator[Finding]:
             held = (_holder(queue), flavor, resource)
             entries = [q for q in ledger.quotas if (q.holder, q.flavor, q.resource) == held]
             promised = sum(entry.nominal for entry in entries)
-            own = whole(given(quota, "nominalQuota", 0))
+            own = whole(value_or(quota, "nominalQuota", 0))
             if own > promised:
                 yield Finding(
                     f"{queue}: hands out {own} {resource} of flavor {flavor}, the ledger promises it {promised}; lower "
@@ -102,9 +102,9 @@ def coverage(graph: Graph) -> Iterator[Finding]:
     for queue in sorted({quota.queue for quota in ledger.quotas if not quota.cohort}) if ledger else ():
         yield from _covers_its_pools(ledger, queue) if ledger else ()
         yield from _is_used(ledger, queue) if ledger and graph.ledger_objects else ()
-    yield from each(graph.of(CLUSTER_QUEUE), _has_a_share)
-    yield from each(graph.objects, lambda found: starts(graph, found))
-    yield from each(graph.of(LOCAL_QUEUE), lambda queue: _leads_somewhere(graph, queue))
+    yield from judge_each(graph.of(CLUSTER_QUEUE), _has_a_share)
+    yield from judge_each(graph.objects, lambda found: obstacles_to_start(graph, found))
+    yield from judge_each(graph.of(LOCAL_QUEUE), lambda queue: _leads_somewhere(graph, queue))
 
 
 def _covers_its_pools(ledger: Ledger, queue: str) -> Iterator[Finding]:
@@ -131,10 +131,10 @@ def _is_used(ledger: Ledger, queue: str) -> Iterator[Finding]:
 
 def _has_a_share(queue: Object) -> Iterator[Finding]:
     """Reports a weight of 0 without quota: the queue gets nothing while any other queue of its cohort has work."""
-    weight = given(at(queue.manifest, "spec", "fairSharing"), "weight", "1")
+    weight = value_or(map_at(queue.manifest, "spec", "fairSharing"), "weight", "1")
     groups = maps_at(queue.manifest, "spec", "resourceGroups")
     quotas = [r for group in groups for f in maps_at(group, "flavors") for r in maps_at(f, "resources")]
-    if parse(weight) == 0 and not any(parse(given(quota, "nominalQuota", 0)) for quota in quotas):
+    if parse(weight) == 0 and not any(parse(value_or(quota, "nominalQuota", 0)) for quota in quotas):
         yield Finding(
             f"{queue}: has weight 0 and no quota of its own, so that it gets nothing while another queue of its cohort "
             f"has work; give it quota, or raise queues.cluster_queues.{queue.name}.fair_sharing.weight",
@@ -143,7 +143,7 @@ def _has_a_share(queue: Object) -> Iterator[Finding]:
 
 
 def _leads_somewhere(graph: Graph, queue: Object) -> Iterator[Finding]:
-    target = text(at(queue.manifest, "spec"), "clusterQueue")
+    target = text_at(map_at(queue.manifest, "spec"), "clusterQueue")
     if graph.of(CLUSTER_QUEUE) and graph.named(CLUSTER_QUEUE, target) is None:
         yield Finding(f"{queue}: there is no ClusterQueue {target}; add queues.cluster_queues.{target}", queue.urn)
 
@@ -156,14 +156,14 @@ def _leads_somewhere(graph: Graph, queue: Object) -> Iterator[Finding]:
 )
 def namespace_selector(graph: Graph) -> Iterator[Finding]:
     """Every ClusterQueue has a namespaceSelector, because without one it would admit no Job."""
-    yield from each(graph.of(CLUSTER_QUEUE), _namespace_selector)
+    yield from judge_each(graph.of(CLUSTER_QUEUE), _namespace_selector)
 
 
 def _namespace_selector(queue: Object) -> Iterator[Finding]:
-    if at(queue.manifest, "spec").get("namespaceSelector") is None:
+    if map_at(queue.manifest, "spec").get("namespaceSelector") is None:
         yield Finding(f"{queue}: namespaceSelector is null, so nobody may use it; select the tenants", queue.urn)
     else:
-        at(queue.manifest, "spec", "namespaceSelector")
+        map_at(queue.manifest, "spec", "namespaceSelector")
 
 
 @rule("preemption", Example("queues.cluster_queues.gpu-cq.preemption.within_cluster_queue", "Never", "LowerPriority"))
@@ -172,12 +172,12 @@ def preemption(graph: Graph) -> Iterator[Finding]:
     declared WorkloadPriorityClass, or none."""
     classes = graph.of(PRIORITY)
     if len(classes) > 1:
-        yield from each(graph.of(CLUSTER_QUEUE), lambda queue: _preempts(queue, len(classes)))
-    yield from each(graph.objects, lambda found: has_a_class(graph, found))
+        yield from judge_each(graph.of(CLUSTER_QUEUE), lambda queue: _preempts(queue, len(classes)))
+    yield from judge_each(graph.objects, lambda found: undeclared_priority_class(graph, found))
 
 
 def _preempts(queue: Object, classes: int) -> Iterator[Finding]:
-    within = given(at(queue.manifest, "spec", "preemption"), "withinClusterQueue", "Never")
+    within = value_or(map_at(queue.manifest, "spec", "preemption"), "withinClusterQueue", "Never")
     if within == "Never":
         yield Finding(
             f"{queue}: withinClusterQueue is Never, so {classes} WorkloadPriorityClasses change nothing for a Job that "
@@ -198,13 +198,13 @@ def _preempts(queue: Object, classes: int) -> Iterator[Finding]:
 def flavors(graph: Graph) -> Iterator[Finding]:
     """A ClusterQueue names only declared flavors. It has several flavors only if their pools have more than one GPU
     together."""
-    yield from each(graph.of(CLUSTER_QUEUE), lambda queue: _flavors(graph, queue))
+    yield from judge_each(graph.of(CLUSTER_QUEUE), lambda queue: _flavors(graph, queue))
 
 
 def _flavors(graph: Graph, queue: Object) -> Iterator[Finding]:
     declared = graph.of(FLAVOR)
     for group in maps_at(queue.manifest, "spec", "resourceGroups"):
-        called = [text(flavor, "name") for flavor in maps_at(group, "flavors")]
+        called = [text_at(flavor, "name") for flavor in maps_at(group, "flavors")]
         for name in called:
             if declared and graph.named(FLAVOR, name) is None:
                 yield Finding(f"{queue}: there is no ResourceFlavor {name}; add queues.flavors.{name}", queue.urn)

@@ -1,12 +1,12 @@
-"""The rule on roles: each agent has only the rights in ALLOWED, and only trusted accounts have rights in KEPT_BY."""
+"""The rule on roles: each agent has only the rights in ALLOWED, and only trusted accounts have rights in RESERVED."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from policy.finding import Finding, each, folded, unproven
+from policy.finding import Finding, first_items, judge_each, unproven
 from policy.graph import Graph, runs_pods
-from policy.objects import Object, text, texts
+from policy.objects import Object, text_at, texts_at
 from policy.rule import Example, an_object, rule
 from policy.rules.writers import (
     ANYWHERE,
@@ -14,13 +14,13 @@ from policy.rules.writers import (
     OURS,
     RBAC,
     ROLES,
-    Place,
+    RightScope,
     Subject,
     agents_namespaces,
     how_to_allow,
     own_namespaces,
     places_of,
-    rights_given,
+    reserved_rights,
     subjects_of,
     untrusted,
     wildcards,
@@ -28,7 +28,7 @@ from policy.rules.writers import (
 from policy.unknown import is_unknown
 from tenancy import names
 from tenancy.policy_names import GUARDS
-from tenancy.workload import at, given, maps_at
+from tenancy.workload import map_at, maps_at, value_or
 
 _ADMISSION = "admissionregistration.k8s.io"
 _POLICY = f"ValidatingAdmissionPolicy.{_ADMISSION}"
@@ -163,13 +163,13 @@ BUILT_IN: Mapping[str, frozenset[str]] = {
 def rbac(graph: Graph) -> Iterator[Finding]:
     """Only the platform's agents and accounts that the stack trusts may write the objects on which budgets depend. Each
     agent has only its listed rights, without a wildcard."""
-    yield from each(graph.of(*ROLES) if graph.ledger_objects else (), _no_wildcard)
-    yield from each(graph.of(*ROLES), lambda role: _writes_ours(graph, role))
-    yield from each((o for o in graph.objects if o.group == _ADMISSION), lambda found: _in_force(graph, found))
+    yield from judge_each(graph.of(*ROLES) if graph.ledger_objects else (), _no_wildcard)
+    yield from judge_each(graph.of(*ROLES), lambda role: _writes_ours(graph, role))
+    yield from judge_each((o for o in graph.objects if o.group == _ADMISSION), lambda found: _in_force(graph, found))
     if graph.ledger is not None and not graph.ledger_objects:
-        yield from each(graph.of(*_OF_AGENTS), lambda found: _in_own_namespace(graph, found))
-        yield from each(graph.workloads, lambda found: _in_own_namespace(graph, found))
-    yield from each(graph.of(*BINDINGS), lambda binding: _binding(graph, binding))
+        yield from judge_each(graph.of(*_OF_AGENTS), lambda found: _in_own_namespace(graph, found))
+        yield from judge_each(graph.workloads, lambda found: _in_own_namespace(graph, found))
+    yield from judge_each(graph.of(*BINDINGS), lambda binding: _binding(graph, binding))
 
 
 def _no_wildcard(role: Object) -> Iterator[Finding]:
@@ -183,24 +183,25 @@ def _no_wildcard(role: Object) -> Iterator[Finding]:
 
 
 def _writes_ours(graph: Graph, role: Object) -> Iterator[Finding]:
-    """Yields a finding for a role with a right in KEPT_BY. Without a ledger, it judges only rules with a wildcard."""
+    """Yields a finding for a role with a right in RESERVED. Without a ledger, it judges only rules with a wildcard."""
     rules = [rule for rule in maps_at(role.manifest, "rules") if graph.ledger or any(wildcards(rule))]
     for whom, places, strangers in _given(graph, role):
-        if rights := rights_given(rules, places):
+        if rights := reserved_rights(rules, places):
             allow = how_to_allow(graph, strangers)
             yield Finding(
-                f"{role}: lets {whom} {folded(rights)}, and so bypass every budget; take it away, or {allow}", role.urn
+                f"{role}: lets {whom} {first_items(rights)}, and so bypass every budget; take it away, or {allow}",
+                role.urn,
             )
             return
 
 
-def _given(graph: Graph, role: Object) -> Iterator[tuple[str, frozenset[Place], Sequence[Subject]]]:
+def _given(graph: Graph, role: Object) -> Iterator[tuple[str, frozenset[RightScope], Sequence[Subject]]]:
     """Yields a description of the subjects, the places of their rights, and the subjects that are not trusted."""
     bound = [(binding, untrusted(graph, subjects_of(binding))) for binding in _bindings_of(graph, role)]
     strangers = list(dict.fromkeys(subject for _, found in bound for subject in found))
     places = frozenset(place for binding, found in bound if found for place in places_of(graph, binding))
-    yield folded(strangers), places, strangers
-    label = next((label for label in _AGGREGATED if text(role.labels, label) == "true"), None)
+    yield first_items(strangers), places, strangers
+    label = next((label for label in _AGGREGATED if text_at(role.labels, label) == "true"), None)
     if label is not None:
         yield f"accounts with the role {label.rpartition('-')[2]}, by the label {label},", ANYWHERE, ()
     elif not bound:
@@ -220,7 +221,8 @@ def _takes_in(other: Object, role: Object) -> bool:
     """Returns True if the aggregationRule of `other` selects the role by its labels."""
     selectors = maps_at(other.manifest, "aggregationRule", "clusterRoleSelectors")
     return role.kind == "ClusterRole" and any(
-        (wanted := at(selector, "matchLabels")) and all(role.labels.get(key) == value for key, value in wanted.items())
+        (wanted := map_at(selector, "matchLabels"))
+        and all(role.labels.get(key) == value for key, value in wanted.items())
         for selector in selectors
     )
 
@@ -233,8 +235,8 @@ def _are_together(role: Object, binding: Object) -> bool:
 
 
 def _role_ref(binding: Object) -> tuple[str, str]:
-    ref = at(binding.manifest, "roleRef")
-    return text(ref, "kind"), text(ref, "name")
+    ref = map_at(binding.manifest, "roleRef")
+    return text_at(ref, "kind"), text_at(ref, "name")
 
 
 def _is_enough(graph: Graph, policy: str, actions: Sequence[str]) -> bool:
@@ -246,10 +248,10 @@ def _is_enough(graph: Graph, policy: str, actions: Sequence[str]) -> bool:
 
 def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
     """Reports an admission policy of ours that another program declares, or that does not deny."""
-    name = text(at(found.manifest, "metadata"), "name")
+    name = text_at(map_at(found.manifest, "metadata"), "name")
     if not name.startswith(f"{names.PROJECT}-"):
         return
-    actions = texts(at(found.manifest, "spec"), "validationActions")
+    actions = texts_at(map_at(found.manifest, "spec"), "validationActions")
     if found.kind.endswith("Patch") or not graph.ledger_objects:
         yield Finding(f"{found}: {name} is the platform's own, which this program would change; remove it", found.urn)
     elif found.kind == "ValidatingAdmissionPolicyBinding" and not _is_enough(graph, name, actions):
@@ -267,7 +269,7 @@ def _in_own_namespace(graph: Graph, found: Object) -> Iterator[Finding]:
         return
     if runs_pods(found):
         what = "its pods may have any account there"
-    elif text(found.manifest, "type") == _OF_ACCOUNT:
+    elif text_at(found.manifest, "type") == _OF_ACCOUNT:
         what = "it becomes an account's token"
     elif found.name.startswith(OURS):
         what = "its name is the platform's"
@@ -302,7 +304,7 @@ def _of_elsewhere(graph: Graph, binding: Object, strangers: list[Subject], ours:
         return
     is_ours = name.startswith(OURS) and not name.endswith(_HARMLESS)
     if is_ours and strangers and graph.ledger is not None and _declared(graph, binding) is None:
-        yield unproven(binding, f"{folded(strangers)} gets {kind} {name}, which is not in the graph; {allow}")
+        yield unproven(binding, f"{first_items(strangers)} gets {kind} {name}, which is not in the graph; {allow}")
 
 
 def _declared(graph: Graph, binding: Object) -> Object | None:
@@ -347,26 +349,26 @@ def _named(grant: Grant) -> Grant:
 
 def _grants(role: Mapping[str, Any]) -> Iterator[Grant]:
     for listed in maps_at(role, "rules"):
-        for group in texts(listed, "apiGroups"):
-            for resource in texts(listed, "resources"):
-                for verb in texts(listed, "verbs"):
-                    yield Grant(group, resource, verb, named=bool(texts(listed, _OWN)))
+        for group in texts_at(listed, "apiGroups"):
+            for resource in texts_at(listed, "resources"):
+                for verb in texts_at(listed, "verbs"):
+                    yield Grant(group, resource, verb, named=bool(texts_at(listed, _OWN)))
 
 
 def _is_limited(graph: Graph, resource: str, user: str) -> bool:
     """Returns True if a policy that denies applies to this user and this resource."""
     enforced = {
-        text(at(binding.manifest, "spec"), "policyName")
+        text_at(map_at(binding.manifest, "spec"), "policyName")
         for binding in graph.of(_BINDING)
-        if "Deny" in texts(at(binding.manifest, "spec"), "validationActions")
+        if "Deny" in texts_at(map_at(binding.manifest, "spec"), "validationActions")
     }
     for policy in graph.of(_POLICY):
-        spec = at(policy.manifest, "spec")
+        spec = map_at(policy.manifest, "spec")
         about_it = any(
-            resource in texts(rule, "resources") for rule in maps_at(spec, "matchConstraints", "resourceRules")
+            resource in texts_at(rule, "resources") for rule in maps_at(spec, "matchConstraints", "resourceRules")
         )
         concerns = any(
-            user in text(condition, "expression") and "!" not in text(condition, "expression")
+            user in text_at(condition, "expression") and "!" not in text_at(condition, "expression")
             for condition in maps_at(spec, "matchConditions")
         )
         if (
@@ -374,7 +376,7 @@ def _is_limited(graph: Graph, resource: str, user: str) -> bool:
             and about_it
             and concerns
             and maps_at(spec, "validations")
-            and given(spec, "failurePolicy", "Fail") == "Fail"
+            and value_or(spec, "failurePolicy", "Fail") == "Fail"
         ):
             return True
     return False

@@ -3,15 +3,15 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from policy.finding import Finding, each
+from policy.finding import Finding, judge_each
 from policy.graph import KUEUE, Graph, is_gpumem
-from policy.objects import Object, text
+from policy.objects import Object, text_at
 from policy.rule import Example, rule
 from policy.rules.platform import is_taken
 from policy.unknown import is_unknown
 from tenancy.ledger import Ledger
 from tenancy.quantity import whole
-from tenancy.workload import at
+from tenancy.workload import map_at
 
 _ENFORCED = "requests."
 
@@ -29,15 +29,15 @@ def resource_quota(graph: Graph) -> Iterator[Finding]:
     """A ResourceQuota limits gpumem by requests.<domain>/gpumem, the only key that Kubernetes enforces. Its value is
     the sum of the tenant's seats and of its queues' quota."""
     queues = _queues(graph)
-    yield from each(graph.of("ResourceQuota"), lambda quota: _quota(graph, queues, quota))
+    yield from judge_each(graph.of("ResourceQuota"), lambda quota: _quota(graph, queues, quota))
 
 
 def _queues(graph: Graph) -> Mapping[str, set[str]]:
     """Maps each namespace to the ClusterQueues of its LocalQueues."""
     queues: dict[str, set[str]] = defaultdict(set)
     for door in graph.of(f"LocalQueue.{KUEUE}"):
-        if not is_unknown(at(door.manifest, "spec").get("clusterQueue")):
-            queues[door.namespace].add(text(at(door.manifest, "spec"), "clusterQueue"))
+        if not is_unknown(map_at(door.manifest, "spec").get("clusterQueue")):
+            queues[door.namespace].add(text_at(map_at(door.manifest, "spec"), "clusterQueue"))
     return queues
 
 
@@ -47,7 +47,7 @@ def _quota(graph: Graph, queues: Mapping[str, set[str]], quota: Object) -> Itera
     if is_taken(graph, quota):
         return  # The rule `platform` reports this quota.
     ledger = graph.ledger
-    hard = at(quota.manifest, "spec", "hard")
+    hard = map_at(quota.manifest, "spec", "hard")
     for key in hard:
         resource = key.removeprefix(_ENFORCED).removeprefix("limits.")
         if ledger is not None and key == ledger.names.requests_gpu_count:

@@ -3,16 +3,16 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from policy.finding import UNREADABLE, Finding, each, unproven
-from policy.graph import Graph, Request, is_queued
-from policy.objects import Object, text
+from policy.finding import UNREADABLE, Finding, judge_each, unproven
+from policy.graph import Graph, PodRequest, is_queued
+from policy.objects import Object, text_at
 from policy.rule import A_RESIDENT, MAIN, Example, rule
 from tenancy import names
 from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger, Seat
 from tenancy.quantity import QuantityError, whole
 from tenancy.units import MIB
-from tenancy.workload import at, containers_of, given, pod_request, pod_template, pods_of, surge_of
+from tenancy.workload import containers_of, map_at, max_pods, max_surge_pods, pod_request, pod_template, value_or
 
 _LEAST_IN_BYTES = MIB  # The smallest request that is surely in bytes: no node has so many MiB of GPU memory.
 _Scaled = tuple[str, str, str]  # namespace, kind, name
@@ -33,10 +33,10 @@ _LIMIT = {"viktorbarzin.me/gpumem": "5000"}
 def device(graph: Graph) -> Iterator[Finding]:
     """A pod asks for no more gpumem than one device of its pool offers. A pod with gpu-count asks for equal parts of
     several devices, and no part is larger than a device offers."""
-    yield from each(graph.requests, lambda request: _device(graph, request))
+    yield from judge_each(graph.requests, lambda request: _device(graph, request))
 
 
-def _device(graph: Graph, request: Request) -> Iterator[Finding]:
+def _device(graph: Graph, request: PodRequest) -> Iterator[Finding]:
     if graph.ledger and _meant_mib(graph.ledger, request):
         return  # The rule `seats` reports this workload.
     pools = graph.reachable_pools(request.pod_spec)
@@ -73,11 +73,11 @@ def seats(graph: Graph) -> Iterator[Finding]:
     seated = [
         request for request in graph.requests if request.seat is not None and request.resource == ledger.names.gpumem
     ]
-    yield from each(graph.requests, lambda request: _seat(graph, ledger, request))
+    yield from judge_each(graph.requests, lambda request: _seat(graph, ledger, request))
     yield from _replicas(graph, seated)
 
 
-def _seat(graph: Graph, ledger: Ledger, request: Request) -> Iterator[Finding]:
+def _seat(graph: Graph, ledger: Ledger, request: PodRequest) -> Iterator[Finding]:
     seat, workload = request.seat, request.workload
     if request.resource != ledger.names.gpumem:
         yield Finding(f"{request}: asks for {request.resource}, the ledger's is {ledger.names.gpumem}", request.urn)
@@ -128,29 +128,29 @@ def _seat(graph: Graph, ledger: Ledger, request: Request) -> Iterator[Finding]:
         yield from _pool(graph, request, seat)
 
 
-def _meant_mib(ledger: Ledger, request: Request) -> int:
+def _meant_mib(ledger: Ledger, request: PodRequest) -> int:
     """Returns the MiB that the author probably meant if a request is so large that it must be in bytes, such as 3Gi.
     Returns 0 for other requests."""
     largest = max((pool.node_mib for pool in ledger.shared_pools), default=0)
     return request.mib // MIB if request.mib > max(largest, _LEAST_IN_BYTES) else 0
 
 
-def _devices_of(request: Request) -> int:
+def _devices_of(request: PodRequest) -> int:
     """Returns the number of devices that share a pod's gpumem."""
     return max(pod_request(request.pod_spec, _count_resource(request)), 1)
 
 
-def _placeable(graph: Graph, request: Request) -> int:
+def _placeable(graph: Graph, request: PodRequest) -> int:
     """Returns the number of devices that the pod uses, but at most the number of devices on a node."""
     pools = graph.reachable_pools(request.pod_spec)
     return min([_devices_of(request), *([max(pool.device_count for pool in pools)] if pools else [])])
 
 
-def _count_resource(request: Request) -> str:
+def _count_resource(request: PodRequest) -> str:
     return request.resource.removesuffix(names.GPUMEM_SUFFIX) + names.GPU_COUNT_SUFFIX
 
 
-def _is_a_size(graph: Graph, ledger: Ledger, request: Request) -> bool:
+def _is_a_size(graph: Graph, ledger: Ledger, request: PodRequest) -> bool:
     """Returns True if admission accepts a pod with this request. A queue tenant's pods may have any size."""
     workload = request.workload
     template = pod_template(workload.manifest) or {}
@@ -162,7 +162,7 @@ def _is_a_size(graph: Graph, ledger: Ledger, request: Request) -> bool:
     return bool(not asks or queues or PodJudge(ledger, workload.namespace, template).is_a_seat)
 
 
-def _pool(graph: Graph, request: Request, seat: Seat) -> Iterator[Finding]:
+def _pool(graph: Graph, request: PodRequest, seat: Seat) -> Iterator[Finding]:
     reachable = {pool.name for pool in graph.reachable_pools(request.pod_spec)}
     if seat.pool not in reachable:
         yield Finding(f"{request}: its seat is on {seat.pool}, which its nodeSelector rules out", request.urn)
@@ -184,7 +184,7 @@ def _is_queued(ledger: Ledger, workload: Object) -> bool:
     )
 
 
-def _replicas(graph: Graph, requests: list[Request]) -> Iterator[Finding]:
+def _replicas(graph: Graph, requests: list[PodRequest]) -> Iterator[Finding]:
     """Reports a seat with too few devices for its workloads. All workloads of a seat together may use only the devices
     of the seat's replicas."""
     running: dict[Seat, int] = defaultdict(int)
@@ -207,10 +207,10 @@ def _replicas(graph: Graph, requests: list[Request]) -> Iterator[Finding]:
             )
 
 
-def _most_pods(graph: Graph, ceilings: Mapping[_Scaled, int], request: Request) -> int:
+def _most_pods(graph: Graph, ceilings: Mapping[_Scaled, int], request: PodRequest) -> int:
     workload = request.workload
     pool = graph.ledger.pool(request.seat.pool) if graph.ledger and request.seat else None
-    pods = pods_of(workload.manifest, nodes=pool.nodes if pool else 0)
+    pods = max_pods(workload.manifest, nodes=pool.nodes if pool else 0)
     return max(pods, ceilings.get((workload.namespace, workload.kind, workload.name), 0))
 
 
@@ -222,9 +222,9 @@ def _ceilings(graph: Graph) -> Mapping[_Scaled, int]:
         ("ScaledObject.keda.sh", "maxReplicaCount", 100),
     ):
         for found in graph.of(scaler):
-            target = at(found.manifest, "spec", "scaleTargetRef")
-            scaled = (found.namespace, text(target, "kind") or "Deployment", text(target, "name"))
-            ceiling = whole(given(at(found.manifest, "spec"), field, default))
+            target = map_at(found.manifest, "spec", "scaleTargetRef")
+            scaled = (found.namespace, text_at(target, "kind") or "Deployment", text_at(target, "name"))
+            ceiling = whole(value_or(map_at(found.manifest, "spec"), field, default))
             ceilings[scaled] = max(ceiling, ceilings.get(scaled, 0))
     return ceilings
 
@@ -233,11 +233,11 @@ def _ceilings(graph: Graph) -> Mapping[_Scaled, int]:
 def rollout(graph: Graph) -> Iterator[Finding]:
     """A rollout of a workload with a budget ends an old pod before it starts the pod's replacement."""
     said = graph.ledger is not None  # The rule `seats` reports workloads without a seat.
-    yield from each((request for request in graph.requests if request.seat is not None or not said), _rollout)
+    yield from judge_each((request for request in graph.requests if request.seat is not None or not said), _rollout)
 
 
-def _rollout(request: Request) -> Iterator[Finding]:
-    surge = surge_of(request.workload.manifest, nodes=1) if request.mib else 0
+def _rollout(request: PodRequest) -> Iterator[Finding]:
+    surge = max_surge_pods(request.workload.manifest, nodes=1) if request.mib else 0
     if surge:
         field = "updateStrategy.rollingUpdate" if request.workload.kind == "DaemonSet" else "strategy.rollingUpdate"
         other = "" if request.workload.kind == "DaemonSet" else "strategy.type: Recreate, or "
@@ -252,14 +252,14 @@ def _rollout(request: Request) -> Iterator[Finding]:
 def whole_mib(graph: Graph) -> Iterator[Finding]:
     """Each container asks for gpumem in whole MiB by a limit. If the container also has a request for gpumem, it equals
     the limit, because Kubernetes does not overcommit extended resources."""
-    yield from each(graph.requests, _whole_mib)
+    yield from judge_each(graph.requests, _whole_mib)
 
 
-def _whole_mib(request: Request) -> Iterator[Finding]:
+def _whole_mib(request: PodRequest) -> Iterator[Finding]:
     for container in containers_of(request.pod_spec):
-        resources = at(container, "resources")
-        limit = given(at(resources, "limits"), request.resource, None)
-        asked = given(at(resources, "requests"), request.resource, limit)
+        resources = map_at(container, "resources")
+        limit = value_or(map_at(resources, "limits"), request.resource, None)
+        asked = value_or(map_at(resources, "requests"), request.resource, limit)
         where = f"{request}: container {container.get('name')}"
         try:
             amounts = [whole(amount) for amount in (asked, limit) if amount is not None]

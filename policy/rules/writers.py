@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any
 
 from policy.graph import Graph
-from policy.objects import Object, text, texts
+from policy.objects import Object, text_at, texts_at
 from policy.unknown import is_unknown
 from tenancy import names
 from tenancy.workload import maps_at
@@ -30,7 +30,7 @@ _CONTROL_PLANE = (
 )
 
 
-class Place(Enum):
+class RightScope(Enum):
     """The scope of a right. A right in the whole cluster covers all scopes."""
 
     CLUSTER = "objects without a namespace"
@@ -38,8 +38,8 @@ class Place(Enum):
     OWN = "the platform's own namespaces"
 
 
-ANYWHERE = frozenset(Place)
-_CLUSTER, _TENANT = frozenset({Place.CLUSTER}), frozenset({Place.TENANT})
+ANYWHERE = frozenset(RightScope)
+_CLUSTER, _TENANT = frozenset({RightScope.CLUSTER}), frozenset({RightScope.TENANT})
 _IN_NAMESPACES = ANYWHERE - _CLUSTER
 
 
@@ -51,7 +51,7 @@ class Right:
     group: str
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
-    places: frozenset[Place]
+    places: frozenset[RightScope]
     called: tuple[str, ...] = ()
 
 
@@ -60,14 +60,14 @@ def _with_status(*resources: str) -> tuple[str, ...]:
 
 
 _POLICIES = tuple(f"{kind}admissionpolic{end}" for kind in ("validating", "mutating") for end in ("ies", "ybindings"))
-KEPT_BY = (
+RESERVED = (
     # A node's labels decide its pool, and its status contains the advertised memory.
     Right("", _with_status("nodes"), _CHANGES, _CLUSTER),
     Right(_DEVICES, ("resourceslices", "deviceclasses", "devicetaintrules"), _WRITES, _CLUSTER),
     Right(_DEVICES, ("resourceclaims/status", "resourceclaims/binding"), _WRITES, _TENANT),
     Right("", ("pods/binding", "bindings"), _WRITES, _IN_NAMESPACES),
     Right("", _with_status("resourcequotas"), _WRITES, _IN_NAMESPACES),
-    Right("", ("configmaps",), _WRITES, frozenset({Place.OWN}), called=OURS),
+    Right("", ("configmaps",), _WRITES, frozenset({RightScope.OWN}), called=OURS),
     Right(_KUEUE, _with_status("clusterqueues", "cohorts", "resourceflavors"), _WRITES, _CLUSTER),
     Right(_KUEUE, _with_status("localqueues", "workloads"), _WRITES, _TENANT),
     Right("admissionregistration.k8s.io", _POLICIES, _WRITES, _CLUSTER),
@@ -76,25 +76,25 @@ KEPT_BY = (
 )
 
 
-def rights_given(rules: Sequence[Mapping[str, Any]], places: frozenset[Place]) -> list[str]:
-    """Returns the rights of KEPT_BY that these rules give in these places, as `verb/verb resource`."""
-    rights = [right for right in KEPT_BY if right.places & places]
+def reserved_rights(rules: Sequence[Mapping[str, Any]], places: frozenset[RightScope]) -> list[str]:
+    """Returns the rights of RESERVED that these rules give in these places, as `verb/verb resource`."""
+    rights = [right for right in RESERVED if right.places & places]
     return list(dict.fromkeys(found for rule in rules for right in rights for found in _covered(rule, right)))
 
 
 def wildcards(rule: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields the field and the value of each wildcard in the rule."""
     for field in ("apiGroups", "resources", "verbs", "nonResourceURLs"):
-        yield from ((field, value) for value in texts(rule, field) if "*" in value)
+        yield from ((field, value) for value in texts_at(rule, field) if "*" in value)
 
 
 def _covered(rule: Mapping[str, Any], right: Right) -> Iterator[str]:
-    called = texts(rule, "resourceNames")
+    called = texts_at(rule, "resourceNames")
     if called and right.called and not any(name.startswith(right.called) for name in called):
         return
-    if not any("*" in group or group == right.group for group in texts(rule, "apiGroups")):
+    if not any("*" in group or group == right.group for group in texts_at(rule, "apiGroups")):
         return
-    resources, verbs = texts(rule, "resources"), texts(rule, "verbs")
+    resources, verbs = texts_at(rule, "resources"), texts_at(rule, "verbs")
     for resource in right.resources:
         has = [verb for verb in right.verbs if verb in verbs or "*" in verbs]
         if has and any(_stands_for(listed, resource) for listed in resources):
@@ -127,9 +127,9 @@ class Subject:
 
 def subjects_of(binding: Object) -> Iterator[Subject]:
     for found in maps_at(binding.manifest, "subjects"):
-        kind, name = text(found, "kind"), text(found, "name")
+        kind, name = text_at(found, "kind"), text_at(found, "name")
         if kind == "ServiceAccount":
-            yield Subject(kind, name, text(found, "namespace") or binding.namespace)
+            yield Subject(kind, name, text_at(found, "namespace") or binding.namespace)
         elif kind == "User" and name.startswith(_ACCOUNT):
             namespace, _, account = name.removeprefix(_ACCOUNT).partition(":")
             yield Subject(kind, account, namespace)
@@ -170,14 +170,14 @@ def how_to_allow(graph: Graph, strangers: Sequence[Subject]) -> str:
     return f"bind it, in this program, to accounts of namespaces under admission.trusted_namespaces {stack} alone"
 
 
-def places_of(graph: Graph, found: Object) -> frozenset[Place]:
+def places_of(graph: Graph, found: Object) -> frozenset[RightScope]:
     """Returns the places in which a binding or a role gives its rights."""
     if found.kind in ("ClusterRole", "ClusterRoleBinding"):
         return ANYWHERE
     if is_unknown(found.namespace):
         return _IN_NAMESPACES
     tenants = set(graph.ledger.tenants_by_name) if graph.ledger else set()
-    which = {Place.TENANT: tenants, Place.OWN: own_namespaces(graph)}
+    which = {RightScope.TENANT: tenants, RightScope.OWN: own_namespaces(graph)}
     return frozenset(place for place, namespaces in which.items() if found.namespace in namespaces)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from stacks.existing.lookup import Object, Reader
 from stacks.problems import key
 from tenancy import names
-from tenancy.workload import at, maps_at
+from tenancy.workload import map_at, maps_at
 
 NAMESPACE_TYPE = "kubernetes:core/v1:Namespace"
 _PATCH_TYPE, _CONFIG_MAP_TYPE = f"{NAMESPACE_TYPE}Patch", "kubernetes:core/v1:ConfigMap"
@@ -154,7 +154,7 @@ def _gpumem(resources: Iterable[Mapping[str, Any]]) -> str:
 def _asking(reader: Reader, resource: str, gone: set[str]) -> Iterator[str]:
     """Yields the running pods that request the resource, in namespaces that stay."""
     for pod in reader.items("/api/v1/pods", fieldSelector="status.phase=Running"):
-        limits = [at(each, "resources", "limits") for each in maps_at(pod["spec"], "containers")]
+        limits = [map_at(each, "resources", "limits") for each in maps_at(pod["spec"], "containers")]
         if pod["metadata"]["namespace"] not in gone and any(resource in each for each in limits):
             yield f"{pod['metadata']['namespace']}/{_name(pod)}"
 

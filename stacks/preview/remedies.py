@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from tenancy.fit.lower import lower
+from tenancy.fit.lower import lower_budgets
 from tenancy.fit.smallest_change import Change, SmallestChange
 from tenancy.ledger import Ledger
 
@@ -22,7 +22,7 @@ def remedies(ledger: Ledger, file_of: Callable[[str], str] = lambda _: "") -> It
         pods = sum(seat.devices for seat in ledger.seats if seat.pool == pool.name)
         if pods > _MOST_PODS or pool.nodes * pool.device_count > _MOST_DEVICES:
             continue
-        smallest = lower(ledger, pool, work=_WORK // len(ledger.shared_pools))
+        smallest = lower_budgets(ledger, pool, work=_WORK // len(ledger.shared_pools))
         if smallest is not None and smallest.changes:
             yield f"{pool.name}: {_title(smallest)} lowers {_listed(smallest.changes, file_of)}"
 

@@ -26,7 +26,7 @@ State = tuple[Iterable[int], int | None]
 _KEPT = 1 << 14  # the maximum number of node states in the cache
 
 
-class Mix:
+class PodMix:
     """The requests of the usual pods, with their frequency. `choice` is a Chooser."""
 
     def __init__(self, usual: Iterable[MemoryRequest]) -> None:

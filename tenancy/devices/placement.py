@@ -65,24 +65,24 @@ class Undecided:
     steps: int
 
 
-class OutOfWorkError(Exception):
+class OutOfStepsError(Exception):
     """Raised when a search has used all its steps."""
 
 
-class Work:
+class StepsLeft:
     """The number of steps that a search may still use."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
 
     def take(self, steps: int) -> None:
-        """Uses up steps. Raises OutOfWorkError."""
+        """Uses up steps. Raises OutOfStepsError."""
         self.left -= steps
         if self.left < 0:
-            raise OutOfWorkError
+            raise OutOfStepsError
 
 
-def fits_alike(sizes: Mapping[int, int], device_mib: int, devices: int) -> bool:
+def fits_on_equal_devices(sizes: Mapping[int, int], device_mib: int, devices: int) -> bool:
     """Returns True if the best-fit method, starting with the largest items, places all items on equal devices.
 
     If the result is False, another method may still place all items. `sizes` has the number of items of each size. The
@@ -126,20 +126,20 @@ def place(items: Sequence[Item], devices: Sequence[Bin], *, steps: int = STEPS) 
     """
     ordered = sorted(items, key=lambda item: (-item.mib, item.name))
     sizes = [device.mib for device in devices]
-    budget = Work(steps)
+    budget = StepsLeft(steps)
     crowd = _crowd(ordered, sizes)
     try:
         choices = _choices(ordered, sizes, budget) if crowd is None else None
-    except OutOfWorkError:
+    except OutOfStepsError:
         return Undecided(steps)
     if choices is not None:
         return _replay(ordered, devices, choices)
-    smallest = _minimal(crowd or ordered, sizes, Work(steps // 10))
+    smallest = _minimal(crowd or ordered, sizes, StepsLeft(steps // 10))
     return Impossible(tuple(smallest), _reason(smallest, sizes))
 
 
-def fits(items: Sequence[Item], sizes: Sequence[int], work: Work) -> bool:
-    """Returns True if every item fits on a device. Raises OutOfWorkError."""
+def fits(items: Sequence[Item], sizes: Sequence[int], work: StepsLeft) -> bool:
+    """Returns True if every item fits on a device. Raises OutOfStepsError."""
     work.take(len(items) + len(sizes))
     ordered = sorted(items, key=lambda item: -item.mib)
     return _crowd(ordered, sizes) is None and _choices(ordered, sizes, work) is not None
@@ -169,7 +169,7 @@ def _crowd(ordered: Sequence[Item], sizes: Sequence[int]) -> Sequence[Item] | No
     return min(crowds, key=len, default=None)
 
 
-def _choices(ordered: Sequence[Item], sizes: Sequence[int], steps: Work) -> list[int] | None:
+def _choices(ordered: Sequence[Item], sizes: Sequence[int], steps: StepsLeft) -> list[int] | None:
     """Returns the free space of the device that each item gets, or None if there is no placement."""
     needs = [item.mib for item in ordered]
     return _best_fit(needs, sizes) or _search(needs, sizes, steps)
@@ -192,7 +192,7 @@ def _best_fit(needs: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
     return choices
 
 
-def _search(needs: Sequence[int], sizes: Sequence[int], steps: Work) -> list[int] | None:
+def _search(needs: Sequence[int], sizes: Sequence[int], steps: StepsLeft) -> list[int] | None:
     """Searches depth-first for a device for each need, starting with the largest need.
 
     Among devices with equal free space, the search tries only one. A state that has failed is not entered again. The
@@ -257,7 +257,7 @@ def _replay(ordered: Sequence[Item], devices: Sequence[Bin], choices: Sequence[i
     return Placement(tuple((device, tuple(lying)) for device, lying in zip(devices, held, strict=True)))
 
 
-def _minimal(items: Sequence[Item], sizes: Sequence[int], steps: Work) -> list[Item]:
+def _minimal(items: Sequence[Item], sizes: Sequence[int], steps: StepsLeft) -> list[Item]:
     """Removes items, the smallest first, while the remaining items still do not fit."""
     kept = list(items)
     for size in sorted({item.mib for item in items}):
@@ -266,7 +266,7 @@ def _minimal(items: Sequence[Item], sizes: Sequence[int], steps: Work) -> list[I
                 steps.take(len(fewer) * len(sizes))
                 if _crowd(fewer, sizes) is None and _choices(fewer, sizes, steps) is not None:
                     break
-            except OutOfWorkError:
+            except OutOfStepsError:
                 return kept
             kept = fewer
     return kept

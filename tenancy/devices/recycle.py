@@ -65,7 +65,7 @@ def _beyond_share(used: Mapping[str, int], device: str, declared: int, placed_on
     return max(used.get(device, 0) - share, 0)
 
 
-def choose(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoice:
+def choose_offenders(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoice:
     """Chooses the smallest set of offenders with enough overshoot to cover the missing memory.
 
     The result is exact and takes O(n log n) time. Of several smallest sets, chooses the set with the lowest priorities.

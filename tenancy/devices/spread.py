@@ -14,12 +14,12 @@ from tenancy.devices.placement import (
     Bin,
     Impossible,
     Item,
-    OutOfWorkError,
+    OutOfStepsError,
     Placement,
+    StepsLeft,
     Undecided,
-    Work,
     fits,
-    fits_alike,
+    fits_on_equal_devices,
     place,
 )
 
@@ -63,7 +63,7 @@ def most_pods(places: Iterable[int], devices: int) -> int:
     return low
 
 
-def fits_apart(requests: _Requests, alike: AlikeNodes) -> bool:
+def fits_on_separate_nodes(requests: _Requests, alike: AlikeNodes) -> bool:
     """Returns True if all pods fit while pods with several devices and pods with one device are on different nodes.
 
     If the result is False, the pods may still fit in another way.
@@ -77,7 +77,7 @@ def fits_apart(requests: _Requests, alike: AlikeNodes) -> bool:
             used += -(-count // on_a_node)
     alone = {mib: count for (mib, devices), count in requests.items() if devices == 1}
     left = (alike.nodes - used) * alike.device_count
-    return left >= 0 and fits_alike(alone, alike.device_mib, left)
+    return left >= 0 and fits_on_equal_devices(alone, alike.device_mib, left)
 
 
 def place_on_nodes(
@@ -99,13 +99,13 @@ def place_on_nodes(
     if crowd := _crowd(several, nodes):
         return crowd
     sizes = [tuple(sorted(device.mib for device in node)) for node in nodes]
-    search = _Search(several, alone, sizes, Work(steps))
+    search = _Search(several, alone, sizes, StepsLeft(steps))
     choices = search.choices()
     if choices is not None:
         return _replayed(several, alone, nodes, choices, steps)
     if search.unsure:
         return Undecided(steps)
-    smallest = _smallest(items, sizes, Work(steps // _PARTS))
+    smallest = _smallest(items, sizes, StepsLeft(steps // _PARTS))
     return Impossible(smallest, "no arrangement puts each pod on different devices of one node; all were tried")
 
 
@@ -145,7 +145,7 @@ class _Search:
     `unsure` is True if the search used up its steps before it had tried every choice.
     """
 
-    def __init__(self, several: Sequence[Item], alone: Sequence[Item], nodes: Iterable[_Node], work: Work) -> None:
+    def __init__(self, several: Sequence[Item], alone: Sequence[Item], nodes: Iterable[_Node], work: StepsLeft) -> None:
         self.several, self.alone, self.work = several, alone, work
         self.free = Counter(nodes)
         self.unsure = False
@@ -157,7 +157,7 @@ class _Search:
         """Returns a choice for each pod, or None if the search found no arrangement."""
         try:
             return self._choices()
-        except OutOfWorkError:
+        except OutOfStepsError:
             self.unsure = True
             return None
 
@@ -214,11 +214,11 @@ class _Search:
         if key in self._tried:
             return False
         self._tried.add(key)
-        part = Work(min(self._part, self.work.left))
+        part = StepsLeft(min(self._part, self.work.left))
         before = part.left
         try:
             return fits(self.alone, [*sizes.elements()], part)
-        except OutOfWorkError:
+        except OutOfStepsError:
             self.unsure = True
             return False
         finally:
@@ -288,7 +288,7 @@ def _indices(left: Sequence[int], spaces: Iterable[int]) -> list[int]:
     return found
 
 
-def _smallest(items: Sequence[Item], nodes: Sequence[_Node], work: Work) -> tuple[Item, ...]:
+def _smallest(items: Sequence[Item], nodes: Sequence[_Node], work: StepsLeft) -> tuple[Item, ...]:
     """Returns a smaller set of items that still does not fit. Removes as many items as the steps allow."""
     kept = [*items]
     for item in sorted({*items}, key=lambda item: (item.mib * item.devices, item.name)):

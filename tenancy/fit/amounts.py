@@ -6,7 +6,7 @@ The result is the exact minimum in whole MiB.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tenancy.devices.placement import Work
+from tenancy.devices.placement import StepsLeft
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,13 +21,15 @@ class Lowerable:
     pods: Mapping[int, int]
 
 
-def cheapest(needs: Mapping[int, int], seats: Mapping[str, Lowerable], work: Work, below: int | None) -> dict[str, int]:
+def cheapest_reductions(
+    needs: Mapping[int, int], seats: Mapping[str, Lowerable], work: StepsLeft, below: int | None
+) -> dict[str, int]:
     """Returns the MiB to take from each seat so that every device gets the MiB that it needs.
 
     Returns an empty result if no solution costs less than `below`. The method is branch and bound. For a lower bound,
     the cost of each device is computed with fractions of a MiB, and the highest cost is taken. Each step branches on
     the cheapest seat with pods on that device. In one branch, the seat gives up all MiB that the device still needs. In
-    the other branch, it gives up fewer MiB. Raises OutOfWorkError.
+    the other branch, it gives up fewer MiB. Raises OutOfStepsError.
     """
     best: dict[str, int] = {}
     stack = [(dict.fromkeys(seats, 0), {name: seat.most_mib for name, seat in seats.items()})]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, islice
 
-from tenancy.devices.placement import Impossible, Item, OutOfWorkError, Placement, Work
-from tenancy.devices.spread import AlikeNodes, fits_apart, place_on_nodes
+from tenancy.devices.placement import Impossible, Item, OutOfStepsError, Placement, StepsLeft
+from tenancy.devices.spread import AlikeNodes, fits_on_separate_nodes, place_on_nodes
 from tenancy.fit.smallest_change import WORK, Change, Kind, SmallestChange, Wanted
 from tenancy.full_seats import full_seats
 from tenancy.ledger import Ledger, Pool, Seat
@@ -28,7 +28,7 @@ _PARTS = 16
 _NOTHING: Mapping[str, int] = {}
 
 
-def lower(
+def lower_budgets(
     ledger: Ledger,
     pool: Pool,
     wanted: Wanted | None = None,
@@ -40,7 +40,7 @@ def lower(
     Returns None if no lower budgets make the promises fit. A seat's budget is never lowered below its measured use in
     `used`.
     """
-    room = _Room(ledger, pool, wanted, Work(work), used or {})
+    room = _Room(ledger, pool, wanted, StepsLeft(work), used or {})
     if room.hopeless:
         return None
     touched = 0
@@ -49,17 +49,17 @@ def lower(
             if found := room.with_seats(touched):
                 return found
             touched += 1
-    except OutOfWorkError:
+    except OutOfStepsError:
         pass
     if room.best is None:
-        room.work = Work(min(_GREEDY_WORK, 10 * work))
+        room.work = StepsLeft(min(_GREEDY_WORK, 10 * work))
         room.best = room.largest_first(touched)
     least = room.least(touched)
     return replace(room.best, proven=room.best.cost == least, least=least) if room.best else None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nodes:
+class NodesNeeded:
     """The minimum number of nodes with which all pods fit without other changes.
 
     If `floor_mib` is set, the pool's floor must also be lowered to `floor_mib`. With the current floor, full seats on
@@ -70,7 +70,7 @@ class Nodes:
     floor_mib: int | None = None
 
 
-def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None) -> Nodes | None:
+def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None) -> NodesNeeded | None:
     """Returns the number of nodes with which all pods fit. Adding nodes is the last resort.
 
     Returns None if no number of nodes up to the limit suffices.
@@ -78,7 +78,7 @@ def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None) -> No
 
     def fits(nodes: int) -> bool:
         more = replace(pool, nodes=nodes)
-        return _Room(_with(ledger, more), more, wanted, Work(WORK)).packs({})
+        return _Room(_with(ledger, more), more, wanted, StepsLeft(WORK)).packs({})
 
     low, high = pool.nodes, pool.nodes
     try:
@@ -88,9 +88,9 @@ def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None) -> No
                 return None
         nodes = _first(fits, low, high)
         more = replace(pool, nodes=nodes)
-        room = _Room(_with(ledger, more), more, wanted, Work(WORK))
-        return Nodes(nodes=nodes, floor_mib=None if room.holds({}) else pool.floor_mib - room.pressed_mib({}))
-    except OutOfWorkError:
+        room = _Room(_with(ledger, more), more, wanted, StepsLeft(WORK))
+        return NodesNeeded(nodes=nodes, floor_mib=None if room.holds({}) else pool.floor_mib - room.pressed_mib({}))
+    except OutOfStepsError:
         return None
 
 
@@ -113,7 +113,7 @@ class _Room:
     """A pool, and the seats that must fit in the pool. `unsure` is True if a search ended without a result."""
 
     def __init__(
-        self, ledger: Ledger, pool: Pool, wanted: Wanted | None, work: Work, used: Mapping[str, int] = _NOTHING
+        self, ledger: Ledger, pool: Pool, wanted: Wanted | None, work: StepsLeft, used: Mapping[str, int] = _NOTHING
     ) -> None:
         self.ledger, self.pool, self.wanted, self.work = _of(ledger, pool), pool, wanted, work
         self.used = used
@@ -154,7 +154,7 @@ class _Room:
         return max(seat.gpumem_mib - max(self.used.get(seat.name, 0), _LEAST_MIB), 0)
 
     def with_seats(self, touched: int) -> SmallestChange | None:
-        """Returns the cheapest change that lowers the budgets of exactly `touched` seats. Raises OutOfWorkError."""
+        """Returns the cheapest change that lowers the budgets of exactly `touched` seats. Raises OutOfStepsError."""
         if not touched:
             return self._smallest_change({}) if self.holds({}) else None
         self.work.take(len(self.seats) // 10 + 1)
@@ -230,12 +230,12 @@ class _Room:
                     break
             for seat in reversed([*lowered]):
                 lowered[seat] = _first(partial(self._packs_with, lowered, seat), 0, lowered[seat])
-        except OutOfWorkError:
-            self.work = Work(steps)
+        except OutOfStepsError:
+            self.work = StepsLeft(steps)
         lowered = {seat: mib for seat, mib in lowered.items() if mib}
         try:
             return self._smallest_change(lowered) if lowered and self.holds(lowered) else None
-        except OutOfWorkError:
+        except OutOfStepsError:
             return None
 
     def holds(self, lowered: dict[Seat, int]) -> bool:
@@ -267,7 +267,7 @@ class _Room:
     def packs(self, lowered: dict[Seat, int]) -> bool:
         """Returns True if each seat finds its devices after this change, and the queues' quota still fits too.
 
-        Raises OutOfWorkError.
+        Raises OutOfStepsError.
         """
         if _cost(lowered) < self.over_mib:
             return False
@@ -280,7 +280,7 @@ class _Room:
         if any(mib > self.device_mib or devices > self.pool.device_count for mib, devices in requests):
             return False
         alike = AlikeNodes(nodes=self.pool.nodes, device_count=self.pool.device_count, device_mib=self.device_mib)
-        if fits_apart(requests, alike):
+        if fits_on_separate_nodes(requests, alike):
             return True
         large = sum(count * devices for (mib, devices), count in requests.items() if 2 * mib > self.device_mib)
         if large > self.pool.gpus:  # two of these seats do not fit on one device

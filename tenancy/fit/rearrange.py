@@ -13,8 +13,8 @@ from contextlib import suppress
 from itertools import combinations, islice
 from math import ceil
 
-from tenancy.devices.placement import OutOfWorkError, Work
-from tenancy.fit.amounts import Lowerable, cheapest
+from tenancy.devices.placement import OutOfStepsError, StepsLeft
+from tenancy.fit.amounts import Lowerable, cheapest_reductions
 from tenancy.fit.layout import Budget, DeviceRoom, Layout, PlacedPod, State
 from tenancy.fit.smallest_change import WORK, Change, Kind, SmallestChange, Wanted
 
@@ -28,12 +28,12 @@ def rearrange(
     devices: Sequence[DeviceRoom], pods: Sequence[PlacedPod], seats: dict[str, Budget], wanted: Wanted, work: int = WORK
 ) -> SmallestChange | None:
     """Returns the smallest change after which the wanted pods fit, or None if the search found none."""
-    layout, steps = Layout(devices=devices, pods=pods, seats=seats, wanted=wanted), Work(work)
+    layout, steps = Layout(devices=devices, pods=pods, seats=seats, wanted=wanted), StepsLeft(work)
     for touched in range(_fewest(layout), min(len(pods) + len(seats), _DEEPEST) + 1):
         search = _Search(layout, touched, steps)
         try:
             search.run()
-        except OutOfWorkError:
+        except OutOfStepsError:
             found = search.best or _narrow(layout, touched)
             return found and SmallestChange(
                 changes=found.changes, places=found.places, proven=False, least=(touched, 0)
@@ -46,8 +46,8 @@ def rearrange(
 def _narrow(layout: Layout, fewest: int) -> SmallestChange | None:
     """Returns the first change that is found by trying only a few choices at each step."""
     for touched in range(fewest, fewest + _DEEPER):
-        search = _Search(layout, touched, Work(_NARROW_WORK), width=_NARROW)
-        with suppress(OutOfWorkError):
+        search = _Search(layout, touched, StepsLeft(_NARROW_WORK), width=_NARROW)
+        with suppress(OutOfStepsError):
             search.run()
         if search.best is not None:
             return search.best
@@ -76,7 +76,7 @@ class _Search:
     With `width`, the search tries at most `width` choices at each step and ends with the first change that it finds.
     """
 
-    def __init__(self, layout: Layout, touched: int, work: Work, width: int | None = None) -> None:
+    def __init__(self, layout: Layout, touched: int, work: StepsLeft, width: int | None = None) -> None:
         self.layout, self.most, self.work, self.width = layout, touched, work, width
         self.seen: set[tuple[tuple[int, ...], ...]] = set()
         self.best: SmallestChange | None = None
@@ -85,7 +85,7 @@ class _Search:
     def run(self) -> None:
         """Runs the search until it ends or has used all its steps.
 
-        Raises OutOfWorkError; `best` is then the best change so far.
+        Raises OutOfStepsError; `best` is then the best change so far.
         """
         turns = [iter((State(self.layout, self.most),))]
         while turns:
@@ -114,7 +114,7 @@ class _Search:
 
     def _put_one_more(self, state: State, *, full: bool) -> Iterator[State]:
         if state.puts == _DEEPEST:
-            raise OutOfWorkError
+            raise OutOfStepsError
         by_count = full and self.layout.wanted.count == 1
         for choice in islice(self._ways(state, full=full), self.width):
             after = state.put(choice, 1 + (state.free_for(choice[0]) if by_count else 0))
@@ -251,7 +251,7 @@ class _Search:
         needs = {device: -room for device, room in state.room.items() if room < 0}
         amounts: dict[str, int] = {}
         if needs:
-            amounts = cheapest(needs, _lowerable(state), self.work, self.mib)
+            amounts = cheapest_reductions(needs, _lowerable(state), self.work, self.mib)
             if not amounts:
                 return
         mib = sum(layout.seats[name].replicas * amount for name, amount in amounts.items())

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from tenancy.host_memory.pool import HostMemoryPool, HostMemoryPools
 from tenancy.host_memory.proof import (
     Burst,
+    all_at_peak,
     bursts,
-    coincidence,
     exposures,
     needed_threshold_mib,
     requested_mib,
@@ -29,7 +29,7 @@ def _lines(pool: HostMemoryPool) -> Iterator[str]:
     yield f"  steady state    {pool.steady_mib}, {pool.pods_mib - pool.steady_mib} to burst into"
     for burst in bursts(pool)[:1]:
         yield f"  worst burst     {_burst(pool, burst)}"
-    yield f"  all peaks       {_burst(pool, coincidence(pool))}"
+    yield f"  all peaks       {_burst(pool, all_at_peak(pool))}"
     if above := [f"{w.name} by {w.peak_mib - w.request_mib}" for w in pool.workloads if w.peak_mib > w.request_mib]:
         yield f"  above request   at their peaks: {', '.join(above)}"
     if capped := [f"{w.name} {w.limit_mib}" for w in pool.workloads if w.peak_mib == w.limit_mib and w.burst_mib]:

@@ -163,7 +163,7 @@ def bursts(pool: HostMemoryPool) -> list[Burst]:
     return sorted((_burst(pool, group) for group in groups), key=lambda burst: -burst.total_mib)
 
 
-def coincidence(pool: HostMemoryPool) -> Burst:
+def all_at_peak(pool: HostMemoryPool) -> Burst:
     """Returns the case in which all workloads peak at the same time.
 
     A memory pool assumes that this case does not happen.

@@ -24,7 +24,7 @@ from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
 from tenancy.ledger import Ledger
 from tenancy.names import Names
-from tenancy.workload import at
+from tenancy.workload import map_at
 
 LEDGER_SECONDS = 3.0
 
@@ -206,4 +206,4 @@ def _ledger(api: Api, namespace: str) -> Ledger:
 def _trimmed(node: Object) -> dict[str, Any]:
     metadata = node["metadata"]
     kept = {key: metadata[key] for key in ("name", "labels", "annotations") if key in metadata}
-    return {"metadata": kept, "status": {"allocatable": {"cpu": at(node, "status", "allocatable").get("cpu")}}}
+    return {"metadata": kept, "status": {"allocatable": {"cpu": map_at(node, "status", "allocatable").get("cpu")}}}

@@ -17,7 +17,7 @@ from tenancy.ledger import Ledger, Pool, SeveralPoolsError
 from tenancy.names import CAN_CAP, DEVICE_CAP, DEVICE_INDEX, DEVICE_MEMORY, DEVICE_UUID, Names
 from tenancy.quantity import QuantityError, parse, whole
 from tenancy.units import MIB
-from tenancy.workload import ShapeError, at, maps_at
+from tenancy.workload import ShapeError, map_at, maps_at
 
 # A device taint with one of these effects keeps new pods off the device (KEP-5055).
 _REPELLENT = ("NoSchedule", "NoExecute")
@@ -65,9 +65,9 @@ def devices_of(node: Object, slices: Iterable[Object], ledger: Ledger) -> NodeDe
     name = node["metadata"]["name"]
     pool = None
     try:
-        pool = _pool(at(node, "metadata", "labels"), ledger)
+        pool = _pool(map_at(node, "metadata", "labels"), ledger)
         devices = _published(name, slices, ledger.names)
-        out = _excluded(at(node, "metadata", "annotations"), ledger.names)
+        out = _excluded(map_at(node, "metadata", "annotations"), ledger.names)
         out = {*out, *_uncapped(devices, pool)}
         offered = tuple(_device(device, pool, out) for device in devices)
         _distinct(offered)
@@ -88,13 +88,13 @@ def _pool(labels: Object, ledger: Ledger) -> Pool:
 
 
 def _cpu_milli(node: Object) -> int | None:
-    cpu = at(node, "status", "allocatable").get("cpu")
+    cpu = map_at(node, "status", "allocatable").get("cpu")
     return None if cpu is None else math.floor(parse(cpu) * 1000)
 
 
 def _published(node: str, slices: Iterable[Object], names: Names) -> Sequence[Object]:
     """Returns the devices in the node's ResourceSlices."""
-    specs = [at(found, "spec") for found in slices]
+    specs = [map_at(found, "spec") for found in slices]
     mine = [spec for spec in specs if spec.get("driver") == names.device_driver and spec.get("nodeName") == node]
     if not mine:
         raise InventoryError("its devices are not published: it has no ResourceSlice of " + names.device_driver)
@@ -120,9 +120,9 @@ def _uncapped(devices: Sequence[Object], pool: Pool) -> Collection[int]:
     if not (pool.caps and pool.require_cap):
         return ()
     why = {
-        integer(at(device, "attributes", DEVICE_INDEX), "int"): str(said)
+        integer(map_at(device, "attributes", DEVICE_INDEX), "int"): str(said)
         for device in devices
-        if (said := at(device, "attributes", DEVICE_CAP).get("string", "its exporter has not said yet")) != CAN_CAP
+        if (said := map_at(device, "attributes", DEVICE_CAP).get("string", "its exporter has not said yet")) != CAN_CAP
     }
     if why and len(why) == len(devices):
         raise InventoryError(
@@ -135,9 +135,9 @@ def _uncapped(devices: Sequence[Object], pool: Pool) -> Collection[int]:
 def _device(device: Object, pool: Pool, out: Collection[int]) -> NodeDevice:
     name = device.get("name")
     try:
-        index = integer(at(device, "attributes", DEVICE_INDEX), "int")
-        uuid = at(device, "attributes", DEVICE_UUID).get("string")
-        size = whole(at(device, "capacity", DEVICE_MEMORY).get("value"))
+        index = integer(map_at(device, "attributes", DEVICE_INDEX), "int")
+        uuid = map_at(device, "attributes", DEVICE_UUID).get("string")
+        size = whole(map_at(device, "capacity", DEVICE_MEMORY).get("value"))
     except (InventoryError, SlicesError, ShapeError, QuantityError) as error:
         raise InventoryError(f"its device {name} is malformed: {error}") from None
     if not isinstance(uuid, str) or not uuid or index < 0 or size < 0 or size % MIB:

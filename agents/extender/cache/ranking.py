@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from agents.extender.cache.node_info import NodeInfo
 from tenancy.devices.allocate import Chooser, MemoryRequest, Scoring, best_fit
-from tenancy.devices.fragmentation import Mix
+from tenancy.devices.fragmentation import PodMix
 
 # The maximum number of different requests in the cache of costs. Each request takes about 80 bytes per node.
 _MOST = 32
@@ -26,7 +26,7 @@ class Ranking:
         Until the first call, devices are chosen by best fit.
         """
         if self._scoring is Scoring.FRAGMENTATION:
-            self.choose = Mix(usual).choice
+            self.choose = PodMix(usual).choice
             self.clear()
 
     def changed(self, node: str) -> None:

@@ -13,10 +13,10 @@ from tenancy.host_memory.oom import PodState, burstable_oom_score_adj, eviction_
 from tenancy.names import NODE_CRITICAL
 from tenancy.quantity import QuantityError, canonical, canonical_mib, parse
 from tenancy.workload import (
-    at,
     container_request,
     containers_of,
     containers_request,
+    map_at,
     overhead,
     pod_level_request,
     pod_request,
@@ -80,7 +80,7 @@ def comparison() -> Comparison:
 def _compare_pods(made: Comparison, asked: dict[str, Any], answer: dict[str, Any]) -> None:
     for position, running in enumerate(asked["pods"]):
         spec = running["pod"]["spec"]
-        if answer["qos_class"][position] == "Burstable" and not at(spec, "resources") and not _is_critical(spec):
+        if answer["qos_class"][position] == "Burstable" and not map_at(spec, "resources") and not _is_critical(spec):
             for container in containers_of(spec, "containers"):
                 theirs = answer["oom_score_adj"][position][container["name"]]
                 request = math.ceil(container_request(container, "memory"))
@@ -117,7 +117,7 @@ def _eviction_request(spec: dict[str, Any]) -> Fraction:
     memory request, the kubelet ignores the requests of its containers. The source is GetResourceRequestQuantity in
     pkg/api/v1/resource/helpers.go.
     """
-    if any(at(spec, "resources", part) for part in ("requests", "limits")):
+    if any(map_at(spec, "resources", part) for part in ("requests", "limits")):
         request = pod_level_request(spec, "memory") or Fraction(0)
     else:
         request = containers_request(spec, "memory")

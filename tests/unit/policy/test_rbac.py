@@ -69,7 +69,7 @@ ANYTHING = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 # Each case has a program, and a part of its only finding. The programs are in `web`, which is no tenant's namespace,
 # and in tenants' namespaces.
 REFUSED: dict[str, tuple[Program, str]] = {
-    # Rights to write the objects in KEPT_BY.
+    # Rights to write the objects in RESERVED.
     "a node's labels": (
         everywhere(on("nodes", "get", "patch")),
         "lets web/x patch nodes, and so bypass every budget; t",
@@ -307,13 +307,13 @@ def test_what_is_next_to_the_platforms_own_passes(manifest: Manifest) -> None:
 
 
 def test_a_wildcard_of_each_kind_covers_each_right() -> None:
-    for right in writers.KEPT_BY:
+    for right in writers.RESERVED:
         for resource, verb, place in product(right.resources, right.verbs, right.places):
             end = resource.partition("/")[2]
             groups, verbs, resources = (right.group, "*"), (verb, "*"), (resource, "*", *([f"*/{end}"] if end else []))
             for written in product(groups, resources, verbs):
                 rule = dict(zip(("apiGroups", "resources", "verbs"), ([each] for each in written), strict=True))
-                assert f"{verb} {resource}" in right_by_right(writers.rights_given([rule], frozenset({place}))), (
+                assert f"{verb} {resource}" in right_by_right(writers.reserved_rights([rule], frozenset({place}))), (
                     right,
                     written,
                 )

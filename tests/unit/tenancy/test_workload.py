@@ -12,10 +12,10 @@ from tenancy.workload import (
     Manifest,
     ShapeError,
     UnboundedError,
+    max_pods,
+    max_surge_pods,
     pod_request,
     pod_template,
-    pods_of,
-    surge_of,
 )
 
 GPUMEM = "viktorbarzin.me/gpumem"
@@ -124,13 +124,13 @@ def test_a_pod_is_its_own_template_and_a_cron_job_keeps_it_in_its_jobs() -> None
     ],
 )
 def test_pods_are_counted_as_the_kind_runs_them(manifest: Manifest, pods: int) -> None:
-    assert pods_of(manifest, nodes=7) == pods
+    assert max_pods(manifest, nodes=7) == pods
 
 
 @pytest.mark.parametrize("spec", [{}, {"concurrencyPolicy": None}, {"concurrencyPolicy": "Allow"}])
 def test_runs_that_may_pile_up_have_no_number(spec: dict[str, Any]) -> None:
     with pytest.raises(UnboundedError, match="write Forbid or Replace"):
-        pods_of(workload("CronJob", **spec), nodes=1)
+        max_pods(workload("CronJob", **spec), nodes=1)
 
 
 def rolling(surge: object, **spec: Any) -> Manifest:
@@ -158,13 +158,13 @@ def rolling(surge: object, **spec: Any) -> Manifest:
     ],
 )
 def test_a_rollout_runs_as_many_more_pods(manifest: Manifest, surge: int) -> None:
-    assert surge_of(manifest, nodes=7) == surge
+    assert max_surge_pods(manifest, nodes=7) == surge
 
 
 @settings(max_examples=50)
 @given(replicas=st.integers(1, 1000), percent=st.integers(0, 100))
 def test_a_percentage_of_surge_is_rounded_up(replicas: int, percent: int) -> None:
-    surge = surge_of(rolling(f"{percent}%", replicas=replicas), nodes=1)
+    surge = max_surge_pods(rolling(f"{percent}%", replicas=replicas), nodes=1)
     assert surge * 100 >= replicas * percent > (surge - 1) * 100
 
 
@@ -181,4 +181,4 @@ def test_what_is_no_quantity_is_refused(amount: object) -> None:
     with pytest.raises(QuantityError):
         pod_request({"containers": [container(amount)]}, GPUMEM)
     with pytest.raises(QuantityError):
-        pods_of(workload("Deployment", replicas=amount), nodes=1)
+        max_pods(workload("Deployment", replicas=amount), nodes=1)

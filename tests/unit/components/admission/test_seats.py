@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import pytest
 
 from components.admission.grace import grace
-from components.admission.queued import Queued, queue_policies
-from components.admission.seats import Seats, seat_sizes
+from components.admission.queued import QueueTenants, queue_policies
+from components.admission.seats import TenantSeatSizes, seat_sizes
 from components.base.manifest import Manifest
 from tenancy.frameworks import FRAMEWORKS, FrameworkName
 from tenancy.names import Names
@@ -24,9 +24,9 @@ MOST_CODE_POINTS = 100_000  # of an expression: cel-go's ExpressionSizeCodePoint
 NAMES = Names("example.com")
 
 
-def seats(tenants: int) -> Seats:
+def seats(tenants: int) -> TenantSeatSizes:
     sizes = SeatSizes(spreads={3000: 1, 500: 2, 9000: 0}, several={9000: (2, 4)})
-    return Seats(names=NAMES, sizes={f"tenant-{number:05}": sizes for number in range(tenants)})
+    return TenantSeatSizes(names=NAMES, sizes={f"tenant-{number:05}": sizes for number in range(tenants)})
 
 
 def of(policies: Iterable[Manifest], name: str) -> list[Manifest]:
@@ -37,7 +37,7 @@ def of(policies: Iterable[Manifest], name: str) -> list[Manifest]:
 EVERYBODY = list(seats(10_000).sizes)
 TENANTS = [*EVERYBODY, "without-a-seat"]
 JOBS = [FRAMEWORKS[FrameworkName.JOB]]
-QUEUED = queue_policies(Queued(seats=seats(10_000), tenants=TENANTS, account="kueue", frameworks=JOBS))
+QUEUED = queue_policies(QueueTenants(seats=seats(10_000), tenants=TENANTS, account="kueue", frameworks=JOBS))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenancy.devices.allocate import MemoryRequest, best_fit
-from tenancy.devices.fragmentation import Mix
+from tenancy.devices.fragmentation import PodMix
 
 FREE = st.dictionaries(st.integers(0, 7), st.integers(0, 12), max_size=4)
 ASKS = st.builds(MemoryRequest, st.integers(1, 12), st.integers(1, 3), st.integers(0, 4))
@@ -13,7 +13,7 @@ USUAL = st.lists(ASKS, min_size=1, max_size=6)
 
 
 def test_memory_without_the_cpu_that_is_needed_next_to_it_is_stranded() -> None:
-    mix = Mix([MemoryRequest(4000, cpu_milli=2000), MemoryRequest(4000, cpu_milli=8000)])
+    mix = PodMix([MemoryRequest(4000, cpu_milli=2000), MemoryRequest(4000, cpu_milli=8000)])
     assert [mix.stranded_mib([8000], cpu) for cpu in (1999, 2000, 8000)] == [8000, 4000, 0]
     assert mix.stranded_mib([8000], None) == 0
 
@@ -21,20 +21,23 @@ def test_memory_without_the_cpu_that_is_needed_next_to_it_is_stranded() -> None:
 def test_the_device_is_chosen_that_leaves_the_most_to_the_usual_pods() -> None:
     """The best fit would leave 2000 MiB on the device of 6000 MiB, where no usual pod fits any more."""
     free = {0: 8000, 1: 6000}
-    best, ours = best_fit(MemoryRequest(4000), free), Mix([MemoryRequest(4000)]).choice(MemoryRequest(4000), free, None)
+    best, ours = (
+        best_fit(MemoryRequest(4000), free),
+        PodMix([MemoryRequest(4000)]).choice(MemoryRequest(4000), free, None),
+    )
     assert best is not None
     assert ours is not None
     assert (best.indices, ours.indices) == ((1,), (0,))
 
 
 def test_of_devices_that_strand_as_much_the_best_fit_is_chosen() -> None:
-    choice = Mix([MemoryRequest(4000)]).choice(MemoryRequest(4000), {0: 12000, 1: 8000, 2: 8000}, None)
+    choice = PodMix([MemoryRequest(4000)]).choice(MemoryRequest(4000), {0: 12000, 1: 8000, 2: 8000}, None)
     assert choice is not None
     assert choice.indices == (1,)
 
 
 def test_a_node_where_nothing_becomes_stranded_costs_less_than_one_where_little_does() -> None:
-    mix = Mix([MemoryRequest(4000)])
+    mix = PodMix([MemoryRequest(4000)])
     clean, dirty = (
         mix.choice(MemoryRequest(4000), {0: 8000}, None),
         mix.choice(MemoryRequest(3999), {0: 8000 - 2}, None),
@@ -45,7 +48,7 @@ def test_a_node_where_nothing_becomes_stranded_costs_less_than_one_where_little_
 
 
 def test_without_usual_pods_the_best_fit_is_chosen() -> None:
-    assert Mix([]).choice(MemoryRequest(4000), {0: 8000, 1: 5000}, 0) == best_fit(
+    assert PodMix([]).choice(MemoryRequest(4000), {0: 8000, 1: 5000}, 0) == best_fit(
         MemoryRequest(4000), {0: 8000, 1: 5000}
     )
 
@@ -67,14 +70,14 @@ def by_definition(usual: list[MemoryRequest], free: list[int], cpu: int) -> floa
 @given(USUAL, FREE, st.integers(0, 5))
 def test_what_is_stranded_is_the_papers_expectation(usual: list[MemoryRequest], free: dict[int, int], cpu: int) -> None:
     expected = by_definition(usual, [*free.values()], cpu)
-    assert Mix(usual).stranded_mib(free.values(), cpu) == pytest.approx(expected)
+    assert PodMix(usual).stranded_mib(free.values(), cpu) == pytest.approx(expected)
 
 
 @given(USUAL, ASKS, FREE, st.integers(0, 5))
 def test_no_other_device_strands_less(
     usual: list[MemoryRequest], request: MemoryRequest, free: dict[int, int], cpu: int
 ) -> None:
-    choice = Mix(usual).choice(request, free, cpu)
+    choice = PodMix(usual).choice(request, free, cpu)
     fitting = [index for index, mib in free.items() if mib >= request.mib]
     assert (choice is None) == (len(fitting) < request.count)
     if choice is None or request.count > 1:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, fits_alike, place
+from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, fits_on_equal_devices, place
 
 
 def items(*sizes: int) -> list[Item]:
@@ -123,9 +123,9 @@ def test_counted_by_size_it_is_the_tightest_device_for_each_in_turn(sizes: list[
         placed = placed and bool(roomy)
         if roomy:
             free[free.index(min(roomy))] -= size
-    assert fits_alike(Counter(sizes), device, count) == placed
+    assert fits_on_equal_devices(Counter(sizes), device, count) == placed
 
 
 def test_a_million_are_counted_as_quickly_as_one() -> None:
-    assert fits_alike({2000: 10**15, 1: 10**15}, 15360, 10**15)
-    assert not fits_alike({2000: 8}, 15360, 1)
+    assert fits_on_equal_devices({2000: 10**15, 1: 10**15}, 15360, 10**15)
+    assert not fits_on_equal_devices({2000: 8}, 15360, 1)

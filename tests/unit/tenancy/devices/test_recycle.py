@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tenancy.devices.recycle import Offender, RecycleChoice, choose, overshoot_mib, total_overshoot
+from tenancy.devices.recycle import Offender, RecycleChoice, choose_offenders, overshoot_mib, total_overshoot
 
 ARENA = Offender(name="immich-ml", overshoot_mib=7956, priority=1_200_000, age_seconds=86_400)
 TTS = Offender(name="tts", overshoot_mib=600, priority=600_000, age_seconds=600)
@@ -30,12 +30,12 @@ def names(choice: RecycleChoice) -> list[str]:
     ],
 )
 def test_of_a_runaway_a_low_priority_and_a_slight_one(shortfall_mib: int, chosen: list[str], restores: bool) -> None:
-    choice = choose([LLAMA, ARENA, TTS], shortfall_mib=shortfall_mib)
+    choice = choose_offenders([LLAMA, ARENA, TTS], shortfall_mib=shortfall_mib)
     assert (names(choice), choice.restores) == (chosen, restores)
 
 
 def test_without_offenders_nothing_is_chosen() -> None:
-    assert choose([], shortfall_mib=1) == RecycleChoice(chosen=(), restores=False)
+    assert choose_offenders([], shortfall_mib=1) == RecycleChoice(chosen=(), restores=False)
 
 
 def test_who_is_within_the_budget_cannot_be_an_offender() -> None:
@@ -84,7 +84,7 @@ def test_the_total_of_any_other_pod_is_beyond_its_whole_budget() -> None:
 
 
 def expected(offenders: Sequence[Offender], shortfall_mib: int) -> RecycleChoice:
-    """Returns the expected result of `choose`, found by trying every set."""
+    """Returns the expected result of `choose_offenders`, found by trying every set."""
     for size in range(1, len(offenders) + 1):
         enough = [
             chosen
@@ -126,13 +126,13 @@ offenders = st.lists(
 @given(offenders, st.integers(1, 40))
 @example([LLAMA, ARENA, TTS], 7957)
 def test_the_choice_is_the_best_of_all_sets(found: list[Offender], shortfall_mib: int) -> None:
-    assert choose(found, shortfall_mib=shortfall_mib) == expected(found, shortfall_mib)
+    assert choose_offenders(found, shortfall_mib=shortfall_mib) == expected(found, shortfall_mib)
 
 
 def test_a_device_with_a_thousand_offenders_is_decided_at_once() -> None:
     crowd = [
         Offender(name=str(index), overshoot_mib=1 + index * 37 % 500, priority=index % 10) for index in range(1000)
     ]
-    choice = choose(crowd, shortfall_mib=100_000)
+    choice = choose_offenders(crowd, shortfall_mib=100_000)
     assert choice.restores
     assert sum(offender.overshoot_mib for offender in choice.chosen) >= 100_000

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided
-from tenancy.devices.spread import AlikeNodes, fits_apart, most_pods, place_on_nodes
+from tenancy.devices.spread import AlikeNodes, fits_on_separate_nodes, most_pods, place_on_nodes
 from tests.support.placements import Nodes, Requests, by_trying_everything
 
 
@@ -88,7 +88,7 @@ SIZES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 14))
 @given(SEATS, SIZES)
 def test_what_fits_with_nodes_apart_fits(seats: dict[tuple[int, int], int], size: tuple[int, int, int]) -> None:
     nodes, device_count, device_mib = size
-    if fits_apart(seats, AlikeNodes(nodes=nodes, device_count=device_count, device_mib=device_mib)):
+    if fits_on_separate_nodes(seats, AlikeNodes(nodes=nodes, device_count=device_count, device_mib=device_mib)):
         requests = tuple(each for each, count in seats.items() for _ in range(count))
         assert by_trying_everything(requests, ((device_mib,) * device_count,) * nodes)
 
@@ -96,5 +96,5 @@ def test_what_fits_with_nodes_apart_fits(seats: dict[tuple[int, int], int], size
 @pytest.mark.parametrize("pods", [4000, 100_000])
 def test_many_pods_of_two_devices_are_placed_at_once(pods: int) -> None:
     alike = AlikeNodes(nodes=pods // 4, device_count=8, device_mib=40_000)
-    assert fits_apart({(40_000, 2): pods}, alike)
-    assert not fits_apart({(40_000, 2): pods + 1}, alike)
+    assert fits_on_separate_nodes({(40_000, 2): pods}, alike)
+    assert not fits_on_separate_nodes({(40_000, 2): pods + 1}, alike)

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from tenancy import sums
-from tenancy.fit.lower import Nodes, lower, nodes_needed, obstacle
+from tenancy.fit.lower import NodesNeeded, lower_budgets, nodes_needed, obstacle
 from tenancy.fit.smallest_change import SmallestChange, Wanted
 from tenancy.ledger import Ledger, Pool, QueueQuota, Seat
 from tests.support.graphs import LEDGER, T4
@@ -22,11 +22,11 @@ def lowered(plan: SmallestChange | None) -> dict[str, int | None]:
 
 
 def test_what_fits_lowers_nothing() -> None:
-    assert lower(LEDGER, T4, Wanted(mib=500)) == SmallestChange()
+    assert lower_budgets(LEDGER, T4, Wanted(mib=500)) == SmallestChange()
 
 
 def test_of_prod_the_largest_seat_gives_what_lacks_and_the_floor_stays_free() -> None:
-    plan = lower(LEDGER, T4, Wanted(mib=4000))
+    plan = lower_budgets(LEDGER, T4, Wanted(mib=4000))
     assert lowered(plan) == {"llama-swap": 1524}  # 13824 MiB fit, not 14000, because the floor is above the reserve
     assert plan is not None
     assert plan.cost == (1, 3476)
@@ -35,26 +35,26 @@ def test_of_prod_the_largest_seat_gives_what_lacks_and_the_floor_stays_free() ->
 
 def test_a_pool_that_promises_too_much_already_is_put_right_without_anybody_new() -> None:
     seats = tuple(replace(seat, gpumem_mib=7000) if seat.name == "llama-swap" else seat for seat in LEDGER.seats)
-    assert lowered(lower(replace(LEDGER, seats=seats), T4)) == {"llama-swap": 5524}
+    assert lowered(lower_budgets(replace(LEDGER, seats=seats), T4)) == {"llama-swap": 5524}
 
 
 def test_more_nodes_are_always_an_answer_but_for_what_no_device_holds() -> None:
-    assert nodes_needed(LEDGER, T4, Wanted(mib=4001)) == Nodes(nodes=2)
-    assert nodes_needed(LEDGER, T4, Wanted(mib=500)) == Nodes(nodes=1)
+    assert nodes_needed(LEDGER, T4, Wanted(mib=4001)) == NodesNeeded(nodes=2)
+    assert nodes_needed(LEDGER, T4, Wanted(mib=500)) == NodesNeeded(nodes=1)
     assert nodes_needed(LEDGER, T4, Wanted(mib=14001)) is None
     assert "offers 14000 MiB" in obstacle(LEDGER, T4, Wanted(mib=14001))
     assert "has 1 devices" in obstacle(LEDGER, T4, Wanted(mib=10, count=2))
-    assert lower(LEDGER, T4, Wanted(mib=14001)) is None
+    assert lower_budgets(LEDGER, T4, Wanted(mib=14001)) is None
 
 
 def test_where_seats_that_may_lie_together_would_take_the_floor_more_nodes_need_a_lower_floor() -> None:
-    assert nodes_needed(LEDGER, T4, Wanted(mib=4000)) == Nodes(nodes=2, floor_mib=1360)
+    assert nodes_needed(LEDGER, T4, Wanted(mib=4000)) == NodesNeeded(nodes=2, floor_mib=1360)
 
 
 def test_without_steps_for_all_it_says_how_little_could_do() -> None:
     pool = replace(T4, nodes=30, floor_mib=0)
     seats = tuple(Seat(name=f"s{n}", tenant="t", pool="t4", gpumem_mib=7001 + 7 * n) for n in range(30))
-    plan = lower(replace(LEDGER, pools=(pool,), seats=seats), pool, Wanted(mib=6500, replicas=33), work=3000)
+    plan = lower_budgets(replace(LEDGER, pools=(pool,), seats=seats), pool, Wanted(mib=6500, replicas=33), work=3000)
     assert plan is not None
     assert plan.least <= plan.cost
     assert not plan.proven
@@ -64,9 +64,10 @@ def test_seats_by_the_million_are_counted() -> None:
     pool = replace(T4, nodes=10**6, floor_mib=0)
     seats = (Seat(name="many", tenant="t", pool="t4", gpumem_mib=5000, replicas=2 * 10**6),)
     assert (
-        lower(replace(LEDGER, pools=(pool,), seats=seats), pool, Wanted(mib=4000, replicas=10**6)) == SmallestChange()
+        lower_budgets(replace(LEDGER, pools=(pool,), seats=seats), pool, Wanted(mib=4000, replicas=10**6))
+        == SmallestChange()
     )
-    plan = lower(replace(LEDGER, pools=(pool,), seats=seats), pool, Wanted(mib=4001, replicas=10**6))
+    plan = lower_budgets(replace(LEDGER, pools=(pool,), seats=seats), pool, Wanted(mib=4001, replicas=10**6))
     assert lowered(plan) == {"many": 4999}
 
 
@@ -137,7 +138,7 @@ def test_no_other_change_is_smaller(seed: int) -> None:
     dice = random.Random(seed)  # noqa: S311
     for number in range(CASES // 10):
         made = case(dice)
-        plan = lower(*made)
+        plan = lower_budgets(*made)
         assert (plan.cost if plan else None) == everything_tried(*made), (number, made, plan)
         assert plan is None or plan.proven
 
@@ -148,4 +149,4 @@ def test_where_the_search_ends_before_it_finds_any_there_is_no_plan() -> None:
     seats = tuple(Seat(name=f"s{n:03}", tenant="t", pool=pool.name, gpumem_mib=7001 + n % 3) for n in range(120))
     used = {seat.name: seat.gpumem_mib - 1 for seat in seats}
     ledger = replace(LEDGER, pools=(pool, *LEDGER.pools[1:]), seats=seats)
-    assert lower(ledger, pool, Wanted(mib=6999, count=2, replicas=60), used) is None
+    assert lower_budgets(ledger, pool, Wanted(mib=6999, count=2, replicas=60), used) is None

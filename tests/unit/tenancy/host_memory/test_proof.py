@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tenancy.host_memory.oom import PodState, badness_pages, eviction_order
 from tenancy.host_memory.pool import HostMemoryPool
 from tenancy.host_memory.proof import (
+    all_at_peak,
     bursts,
-    coincidence,
     exposures,
     needed_threshold_mib,
     outranked,
@@ -114,7 +114,7 @@ def test_the_coincidence_of_all_peaks_is_stated() -> None:
     )
     pool = replace(NODE_4, workloads=three)
     assert [burst.short_mib for burst in bursts(pool)] == [0] * 6
-    assert coincidence(pool).short_mib == 75_000 - 62_464
+    assert all_at_peak(pool).short_mib == 75_000 - 62_464
 
 
 def test_the_kubelet_has_time_where_the_threshold_holds_an_interval_of_growth_and_the_kill() -> None:
