@@ -36,6 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("--runs", type=int, default=5, help="counted runs of each command, after one warm-up")
     parser.add_argument("--tenants", type=int, nargs="*", default=[10, 100, 1000], help="sizes of the generated stacks")
+    parser.add_argument("--queues", type=int, nargs="*", default=[50], help="numbers of ClusterQueues, in 5 cohorts")
     arguments = parser.parse_args()
     adopt()
     with tempfile.TemporaryDirectory() as folder:
@@ -45,6 +46,8 @@ def main() -> None:
         bench.size("prod", lambda config: None)
         for tenants in arguments.tenants:
             bench.size(f"{tenants} tenants", lambda config, tenants=tenants: grow(config, tenants))
+        for queues in arguments.queues:
+            bench.size(f"{queues} queues", lambda config, queues=queues: add_queues(config, queues))
 
 
 def grow(config: dict[str, Any], tenants: int) -> None:
@@ -55,6 +58,20 @@ def grow(config: dict[str, Any], tenants: int) -> None:
         name = f"tenant-{number}"
         config["tenants"][name] = {}  # With groups of people, 1,000 tenants would exceed the engine's limit of 128 KiB.
         config["residents"][name] = {"tenant": name, "pool": "t4", "gpumem_mib": 3000}
+
+
+def add_queues(config: dict[str, Any], queues: int) -> None:
+    """Adds ClusterQueues of one GPU in five cohorts, a tenant and a LocalQueue for each, and the nodes."""
+    config["pools"]["batch"]["nodes"] += queues
+    for number in range(queues):
+        name = f"queue-{number}"
+        config["tenants"][name] = {}
+        config["queues"]["cluster_queues"][name] = {
+            "quotas": {"gpu-any": {"nvidia.com/gpu": {"nominal": 1, "borrowing_limit": 1}}},
+            "cohort": f"cohort-{number % 5}",
+            "preemption": {"within_cluster_queue": "LowerPriority", "reclaim_within_cohort": "Any"},
+        }
+        config["queues"]["local_queues"][name] = {"tenant": name, "cluster_queue": name}
 
 
 class Bench:
