@@ -154,7 +154,7 @@ def _policy(name: str, resource: str, spec: str, ledger: Ledger, more: Mapping[s
 
 def _pods(ledger: Ledger) -> Manifest:
     """Denies a pod that claims a seat and does not select the nodes of the seat's pool. A device does not show its
-    pool, so the nodeSelector must."""
+    pool, so the pod's nodeSelector must name the pool."""
     pools = {pool.name: pool for pool in ledger.pools}
     selectors = {
         f"{seat.tenant}/{names.seat_claim_template(seat.name)}": dict(pools[seat.pool].node_selector)

@@ -164,8 +164,8 @@ def config_map(pools: HostMemoryPools, namespace: str) -> Manifest:
 def quotas(pools: HostMemoryPools) -> Iterator[Manifest]:
     """Yields a quota for each tenant and PriorityClass. It allows no more pods than the preview's proof has counted.
 
-    There is no LimitRange, because its maximum is also the default request of a pod without a request. With one, a
-    disposable pod would not be BestEffort (plugin/pkg/admission/limitranger).
+    There is no LimitRange, because its maximum is also the default request of a pod without a request. With a
+    LimitRange, a disposable pod would not be BestEffort (plugin/pkg/admission/limitranger).
     """
     hard: dict[tuple[str, str], Counter[str]] = {}
     for pool in pools.pools:

@@ -245,7 +245,7 @@ def values(args: KueueArgs) -> dict[str, Any]:
 
 
 class Kueue(pulumi.ComponentResource):
-    """Kueue's release. Resources that depend on it wait until Kueue's webhooks respond."""
+    """Kueue's release. Resources that depend on this component wait until Kueue's webhooks respond."""
 
     def __init__(self, name: str, args: KueueArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Kueue"), name, {"spec": args.spec.model_dump(mode="json")}, opts)

@@ -24,7 +24,8 @@ class PreemptionPolicy(StrEnum):
 
 
 class PrioritySpec(Spec):
-    """A PriorityClass. Its value is immutable in Kubernetes, so a change replaces the class."""
+    """A PriorityClass. The value of a PriorityClass is immutable in Kubernetes, so a changed value replaces the
+    class."""
 
     value: PriorityValue
     create: bool = Field(

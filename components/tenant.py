@@ -35,7 +35,7 @@ class Role(StrEnum):
 
 
 class TenantSpec(Spec):
-    """A tenant. Its key is the name of its namespace."""
+    """A tenant. The key of a tenant is the name of the tenant's namespace."""
 
     create_namespace: bool = Field(
         default=True,
@@ -169,10 +169,10 @@ def tenant_labels(args: TenantArgs) -> dict[str, str]:
 
 
 def quota(tenant: str, args: TenantArgs) -> Manifest:
-    """Returns the ResourceQuota. For a tenant without seats and queues, its values are "0".
+    """Returns the ResourceQuota. For a tenant without seats and queues, the values of the quota are "0".
 
-    There is no LimitRange. Its maximum of gpumem for a Container would also be the default of every container. Its
-    maximum for a Pod would refuse every pod without gpumem (plugin/pkg/admission/limitranger).
+    There is no LimitRange. In a LimitRange, a maximum of gpumem for a Container would also be the default of every
+    container. A maximum for a Pod would refuse every pod without gpumem (plugin/pkg/admission/limitranger).
     """
     hard = {
         args.names.requests_gpumem: canonical(args.gpumem_mib),

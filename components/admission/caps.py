@@ -49,7 +49,8 @@ def _stamp(args: CapArgs) -> Manifest:
 
 
 def _as_stamped(args: CapArgs) -> Manifest:
-    """Denies a container of a capped pool without a cap equal to its budget, and every other container with a cap."""
+    """Denies a container with a budget in a pool with `enforce: driver` if its cap does not equal the budget. Denies a
+    cap in every other container."""
     limit, gpumem = names.MEMORY_LIMIT, args.resources.gpumem
     message = (
         f"the variables {' and '.join(VARIABLES)} are ours: remove them; a container that asks for {gpumem} gets its "
@@ -81,7 +82,7 @@ def _as_stamped(args: CapArgs) -> Manifest:
 
 
 def _goes_to_capped(args: CapArgs) -> str:
-    """Returns CEL: every pool that the pod may go to enforces caps."""
+    """Returns CEL: every pool in which the pod may be placed has `enforce: driver`."""
     return _goes_to(args.capped, args.placed) if args.others else "true"
 
 
@@ -97,7 +98,7 @@ def _goes_to(pools: Sequence[Pool], placed: Mapping[str, Mapping[str, str]]) -> 
 
 
 def _label(key: str, placed: Mapping[str, Mapping[str, str]]) -> str:
-    """Returns CEL: the value of that label in the pod's nodeSelector, or ''."""
+    """Returns CEL: the value of the label `key` in the pod's nodeSelector, or ''."""
     own = f"object.spec.?nodeSelector[?{cel.quoted(key)}].orValue('')"
     given = {tenant: labels[key] for tenant, labels in sorted(placed.items()) if key in labels}
     literal = ", ".join(f"{cel.quoted(tenant)}: {cel.quoted(value)}" for tenant, value in given.items())

@@ -1,8 +1,8 @@
 """Functions that return CEL expressions about a pod, for admission policies.
 
 https://kubernetes.io/docs/reference/using-api/cel/ describes the language and its libraries. Reading an absent optional
-field is an error in CEL, so has() guards each one. The expressions read limits only, because the API server refuses a
-request for an extended resource without a limit.
+field is an error in CEL, so each expression first tests such a field with has(). The expressions read limits only,
+because the API server refuses a request for an extended resource without a limit.
 """
 
 import json
@@ -93,8 +93,8 @@ def gpumem_of(container: str, names: Names) -> str:
 
 
 def whole_devices_of(container: str) -> str:
-    """Returns the number of the device plugin's devices that the container asks for, summed over all names of the
-    devices."""
+    """Returns the number of devices that the container requests from the device plugin, summed over the plugin's
+    resource names."""
     limits = f"{container}.resources.limits"
     asked = f"{limits}.transformList(k, v, {of_device_plugin('k')}, quantity(v).asInteger()).sum()"
     return f"(has({container}.resources) && has({limits}) ? {asked} : 0)"
@@ -113,7 +113,8 @@ def requests_of(claim: str) -> str:
 
 
 def chooses_device(container: str, names: Names) -> str:
-    """Returns CEL: the container's environment chooses devices without the scheduler's annotation on the pod."""
+    """Returns CEL: the container's environment variables choose devices, and not by a reference to the scheduler's
+    annotation."""
     scheduled = quoted(f"metadata.annotations['{names.device_annotation_prefix}")
     reference = (
         f"has(e.valueFrom) && has(e.valueFrom.fieldRef) && e.valueFrom.fieldRef.fieldPath.startsWith({scheduled})"
@@ -174,7 +175,8 @@ def hide_devices(field: str, names: Names) -> str:
 
 
 def hide_devices_from_new(field: str) -> str:
-    """JSON Patch: hides all devices from each container that an update adds, also from one that asks for a device."""
+    """JSON Patch: hides all devices from each container that an update adds, even if the container asks for a
+    device."""
     return _add_variable(
         field, _HIDDEN, f"!has(oldObject.spec.{field}) || !oldObject.spec.{field}.exists(o, o.name == c.name)"
     )
@@ -207,8 +209,8 @@ def _device_path(names: Names) -> str:
 def _asks_for_device(container: str, names: Names) -> str:
     """Returns CEL: the container asks for gpumem or for a device of the device plugin.
 
-    NVIDIA's other resources, such as a network card, set no variable for GPUs. So the variable in the container's image
-    would decide which GPUs the container sees.
+    NVIDIA's other resources, such as a network card, set no variable for GPUs. For a container with only such a
+    resource, the variable in its image would decide which GPUs it sees.
     """
     return _has_limit(container, f"k == {quoted(names.gpumem)} || {of_device_plugin('k')}")
 

@@ -41,7 +41,7 @@ def _device_shown(resources: Names) -> Manifest:
 
 def device_placed(resources: Names, devices: int) -> Manifest:
     """Denies a pod with a budget without the fields of `device_stamps`, or with more devices than a node has. Also
-    denies the scheduler's name in a pod without a budget.
+    denies a pod without a budget that names our scheduler.
 
     `devices` is the largest number of devices on a node.
     """

@@ -34,10 +34,11 @@ def _asked(seats: TenantSeatSizes, tenants: Iterable[str]) -> Manifest:
 
 
 def _deletion(seats: TenantSeatSizes, tenants: Iterable[str]) -> Manifest:
-    """Denies a deletion or an eviction with a long grace period, which may be longer than the one in the pod's spec.
+    """Denies a deletion or an eviction with a grace period that is too long, even if the pod's spec has a short grace
+    period.
 
-    For a deletion without a grace period, the API server fills in the one of the pod's spec (CheckGracefulDelete in
-    pkg/registry/core/pod/strategy.go). A pod that is older than the policies may keep the long grace period of its
+    For a deletion without a grace period, the API server uses the grace period of the pod's spec (CheckGracefulDelete
+    in pkg/registry/core/pod/strategy.go). A pod that is older than the policies may keep the long grace period of its
     spec. An eviction does not show the requests of its pod.
     """
     asked = "options.?gracePeriodSeconds.orValue(0)"

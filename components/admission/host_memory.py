@@ -1,4 +1,4 @@
-"""Memory pools: policies that deny each pod that could make the kernel kill another pod than a disposable one first.
+"""Memory pools: policies that deny each pod because of which the kernel could kill another pod before a disposable pod.
 
 components/admission/pods.py decides which tenants may use the pools' classes.
 """
@@ -90,8 +90,8 @@ def _protected(classes: Sequence[str]) -> dict[str, str]:
 
 
 def _killed_first(disposable: Sequence[Disposable]) -> dict[str, str]:
-    """Denies a disposable pod that requests more than declared, or with memory that would stay in use after its
-    processes end.
+    """Denies a disposable pod that requests more than declared. Also denies one with memory that would stay in use
+    after the pod's processes have ended.
 
     The pages of a tmpfs and of remaining shared memory belong to no process. If these pages filled the host memory, the
     kernel would kill protected pods next.

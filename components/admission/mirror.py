@@ -1,8 +1,8 @@
 """Mirrors of static pods: only a node's kubelet creates mirror pods.
 
-NodeRestriction allows a node to create mirror pods only of its own static pods. It does not judge other accounts. Each
-account that may create pods could write the annotation, an owner and any hash. The agents derive the name of the pod's
-control group from this hash.
+NodeRestriction allows a node to create mirror pods only of its own static pods. NodeRestriction does not judge other
+accounts. Each account that may create pods could write the annotation, an owner and any hash. The agents derive the
+name of the pod's control group from this hash.
 """
 
 from components.admission import cel

@@ -198,7 +198,8 @@ def _priority_stamp(name: str, priority: str, scope: Scope) -> Manifest:
         cel.drop_field("priority"),
         cel.drop_field("preemptionPolicy"),
     ]
-    # A second run of this policy would come after the Priority plugin, and the pod would have no priority.
+    # The API server must not call this policy again after the Priority plugin, because the pod would then have no
+    # priority.
     return mutating(name, scope, operations, again=False)
 
 
@@ -246,7 +247,8 @@ def gpu_budget(args: AdmissionArgs) -> Manifest:
 
 
 def priority_uses(args: AdmissionArgs) -> list[Manifest]:
-    """Allows only GPU pods to use the class gpu_priority, and only its tenants to use a class of tenant_priorities."""
+    """Allows only GPU pods to use the class gpu_priority. Allows only the tenants with a class in tenant_priorities to
+    use this class."""
     tenants = {**dict.fromkeys(args.terms.exempt_priorities, ()), **args.terms.priorities}
     uses = [_priority_use(args, priority, allowed) for priority, allowed in sorted(tenants.items())]
     return [*uses, _no_system_class(args)]

@@ -1,13 +1,14 @@
 """Queue tenants: a queue tenant's pod reaches a GPU only after Kueue has admitted it.
 
-In these namespaces, Kueue suspends each Job and similar object, and adds a scheduling gate to each pod. It does so with
-or without a queue's name (manageJobsWithoutQueueName). These policies prevent that anybody bypasses Kueue. Anybody can
-write a pod's labels and owners, but nobody can fake the account that sends a request. So a GPU pod must have Kueue's
-scheduling gate, or a controller of a kind that Kueue suspends must create the pod. Only Kueue may remove the gate and
-end the suspension.
+In these namespaces, Kueue suspends each Job and similar object, and adds a scheduling gate to each pod. Kueue also does
+this for an object that names no queue (manageJobsWithoutQueueName). These policies prevent that anybody bypasses Kueue.
+Anybody can write a pod's labels and owners, but nobody can fake the account that sends a request. So a GPU pod must
+have Kueue's scheduling gate, or a controller of a kind that Kueue suspends must create the pod. Only Kueue may remove
+the gate and end the suspension.
 
-Kueue frees the quota of a Job once it counts none of the Job's pods. So a tenant must not change a running pod's
-owners, or the labels by which Kueue counts the pod. A tenant must also delete the owner only together with its pods.
+Kueue frees the quota of a Job as soon as Kueue counts none of the Job's pods. So a tenant must not change a running
+pod's owners, or the labels by which Kueue counts the pod. A tenant must also delete the owner only together with its
+pods.
 """
 
 from collections.abc import Iterable, Sequence
@@ -95,8 +96,9 @@ def _has_gate(pod: str, gate: str = GATES[0]) -> str:
 
 
 def _kept_pods(args: QueueTenants) -> Manifest:
-    """Denies changes to a GPU pod's owners, to the labels by which it is counted, and the removal of Kueue's gates.
-    Controllers may make these changes: the garbage collector removes owners, and the Job controller releases pods."""
+    """Denies changes to a GPU pod's owners, to the labels by which Kueue counts the pod, and the removal of Kueue's
+    scheduling gates. Controllers may make these changes: the garbage collector removes owners, and the Job controller
+    releases pods."""
     controllers = {account for each in args.frameworks for account in each.accounts}
     accounts = cel.quoted_list(sorted({*JOB_CONTROLLERS, GARBAGE_COLLECTOR, args.account, *controllers}))
     groups = [f"{group}/" for group in _LABEL_GROUPS]

@@ -139,8 +139,8 @@ def gpu_count_use(names: Names) -> Manifest:
 
 
 def whole_devices(names: Names) -> Manifest:
-    """Denies a pod with a budget that asks for more whole devices than its gpumem is on. The device plugin would give
-    these devices to no other pod."""
+    """Denies a pod with a budget that asks for more whole devices than the number of devices for its gpumem. The device
+    plugin would give these devices to no other pod."""
     asked, spread = cel.most_at_once(cel.whole_devices_of), cel.devices_of(names)
     message = (
         f"a pod with {names.gpumem} is on one device, or on as many as its {names.gpu_count} says: it asks for more "

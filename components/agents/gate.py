@@ -143,10 +143,11 @@ class GateArgs:
 
 
 def gates(on_demand: Mapping[str, OnDemandSpec]) -> list[Manifest]:
-    """Returns the gates in their order, as the agent reads them from the variable GATES. The first gate opens first and
-    closes last.
+    """Returns the on-demand workloads in their order, as the gate reads them from the variable GATES. The gate starts
+    the first workload first, and stops it last.
 
-    The gates are sorted by name, because a map in the stack file has no order. Gates without a demand signal come last.
+    The workloads are sorted by name, because a map in the stack file has no order. Workloads without a demand signal
+    come last.
     """
     in_order = sorted(on_demand.items(), key=lambda item: (not item[1].signals, item[0]))
     return [
@@ -173,8 +174,8 @@ def _demand(spec: OnDemandSpec) -> Manifest:
 
 
 def gate_agent(args: GateArgs) -> Agent:
-    """Returns the agent for all gates. One agent decides about all, so that two workloads never start in the same
-    headroom."""
+    """Returns the agent for all on-demand workloads. Only one agent starts workloads, so two workloads never start in
+    the same headroom."""
     namespace = args.cluster.system_namespace
     declared = gates(args.on_demand)
     return Agent(
@@ -208,8 +209,8 @@ def _by_namespace(declared: list[Manifest]) -> Mapping[str, tuple[str, ...]]:
 
 
 def _rules(namespace: str, owned: tuple[str, ...], armed: bool) -> Iterator[PolicyRule]:
-    """Yields the rights to read the gate's Deployments, and the HorizontalPodAutoscalers and ScaledObjects in their
-    namespace. An armed gate may also scale the Deployments."""
+    """Yields the rights to read the Deployments `owned`, and the HorizontalPodAutoscalers and ScaledObjects in their
+    namespace. If the gate enforces (`armed`), it may also scale the Deployments."""
     yield PolicyRule("apps", ("deployments",), ("get",), resource_names=owned, namespace=namespace)
     if armed:
         yield PolicyRule("apps", ("deployments/scale",), ("patch",), resource_names=owned, namespace=namespace)
@@ -223,7 +224,8 @@ def gate_cron_job(agent: Agent) -> Manifest:
 
 
 class Gate(pulumi.ComponentResource):
-    """The gate's CronJob. It depends on the tenants, because the gate has roles in their namespaces."""
+    """The gate's CronJob. The component depends on the tenants, because the gate has roles in the tenants'
+    namespaces."""
 
     def __init__(self, name: str, args: GateArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Gate"), name, {"onDemand": sorted(args.on_demand)}, opts)

@@ -232,9 +232,9 @@ def _canonical_json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-# The ledger's finalizer names the domain of the capacity keys on the nodes. If it were updated in place, the old keys
-# would stay on the nodes. With a replacement of the ledger, reconcile first removes the old keys. This happens when the
-# resource domain changes, or when reconcile leaves the stack.
+# The ledger's finalizer names the domain of the capacity keys on the nodes. If the ledger were updated in place, the
+# old keys would stay on the nodes. With a replacement of the ledger, reconcile first removes the old keys. The ledger
+# is replaced when the resource domain changes, or when reconcile leaves the stack.
 _RETIRES = ("metadata.finalizers",)
 # Pulumi deletes the old Job before it creates the new one. Otherwise, an `up` that fails in between would leave the old
 # Job in the cluster. A later `up` to the former settings would then fail, because a Job with that name exists.
@@ -244,8 +244,8 @@ _RUNS_AGAIN = ("metadata.name",)
 class Capacity(pulumi.ComponentResource):
     """The ledger, and the agent that advertises its gpumem.
 
-    `advertised` maps each pool to its advertised capacity in MiB. It is known only when the nodes show this capacity.
-    Every component that needs gpumem depends on this output.
+    `advertised` maps each pool to its advertised capacity in MiB. This output is known only when the nodes show this
+    capacity. Every component that needs gpumem depends on this output.
     """
 
     advertised: pulumi.Output[Mapping[str, int]]

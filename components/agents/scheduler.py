@@ -28,8 +28,8 @@ _HEALTH_PORT = 10259  # The kubelet probes kube-scheduler on this port.
 _METRICS_PORT = 9402
 # One of the two pods is the leader and places pods. If it fails, the other pod takes over within 20 s.
 _REPLICAS = 2
-# The longest time that the extender delays a pod with a seat while other pods use its memory. In this time, gates close
-# and the watchdog recycles.
+# The longest time that the extender delays a pod with a seat while other pods use its memory. In this time, the demand
+# gate stops on-demand workloads, and the watchdog recycles pods.
 _HOLD_SECONDS = 60
 _CONFIG_KEY = "kube-scheduler.json"
 _CERTIFICATES = Volume(
@@ -196,7 +196,8 @@ def config_map(args: SchedulerArgs) -> Manifest:
 
 
 def deployment(args: SchedulerArgs) -> Manifest:
-    """Returns the Deployment with kube-scheduler and the extender in one pod, so that both have the same leader."""
+    """Returns the Deployment with kube-scheduler and the extender in one pod, so that the same pod is the leader for
+    both."""
     agent, spec = scheduler_agent(args), args.spec
     config = Volume(
         name="config", path="/etc/kube-scheduler", source={"configMap": {"name": config_map(args)["metadata"]["name"]}}
@@ -260,7 +261,7 @@ def network_policy(args: SchedulerArgs) -> Manifest:
 
 
 class Scheduler(pulumi.ComponentResource):
-    """The scheduler's Deployment. Every component that needs gpumem depends on its output."""
+    """The scheduler's Deployment. Every component that needs gpumem depends on the output of this component."""
 
     scheduler_name: pulumi.Output[str]
 

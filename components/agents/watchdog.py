@@ -72,8 +72,8 @@ class WatchdogArgs:
 
 
 def watchdog_agent(args: WatchdogArgs) -> Agent:
-    """Returns the watchdog. If it is armed, it may evict pods in the namespaces of tenants with budgets. Otherwise, it
-    only reads and reports."""
+    """Returns the watchdog. If the watchdog enforces (`armed`), it may evict pods in the namespaces of tenants with
+    budgets. In the mode observe, it only reads and reports."""
     spec, namespace = args.spec, args.cluster.system_namespace
     return Agent(
         program="watchdog",
@@ -111,8 +111,8 @@ def _rules(args: WatchdogArgs) -> Iterator[PolicyRule]:
 
 
 class Watchdog(pulumi.ComponentResource):
-    """The watchdog's CronJob. An armed watchdog also has a journal, and depends on the tenants, because it has roles in
-    their namespaces."""
+    """The watchdog's CronJob. In the mode enforce, the watchdog has a journal. It then depends on the tenants, because
+    it has roles in their namespaces."""
 
     def __init__(self, name: str, args: WatchdogArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Watchdog"), name, args.spec.model_dump(), opts)

@@ -172,7 +172,7 @@ class Spec(BaseModel):
     unknown keys."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-    # Maps the name of each part of a stack that this part needs to the reason.
+    # The keys are the names of the parts that this part of a stack needs. The values are the reasons.
     needs: ClassVar[Mapping[str, str]] = {}
 
 

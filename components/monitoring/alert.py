@@ -24,8 +24,8 @@ class Alert:
     """An alerting rule with two examples. With the series `fires`, only this alert fires after 15 minutes. With the
     series `silent`, it does not fire.
 
-    `stays` is keep_firing_for: the alert fires this long after its cause has ended, so that a cause with short gaps is
-    reported once.
+    `stays` is keep_firing_for: the time for which the alert still fires after its cause has ended. So a cause with
+    short gaps is reported once.
     """
 
     name: str

@@ -21,7 +21,8 @@ def pod_monitor(args: AlertsArgs) -> Manifest:
     agents = {"key": names.LABEL_NAME, "operator": "In", "values": [*_NODE_AGENTS]}
     relabelings = [
         {"sourceLabels": [f"{_META}pod_node_name"], "targetLabel": "node"},
-        # These labels would name the agent's pod. In the samples, they name the measured pod.
+        # Prometheus would set these labels to the agent's pod. The exporter sets them to the measured pod, so they stay
+        # as they are.
         {"action": "labeldrop", "regex": "namespace|pod|container|endpoint"},
     ]
     namespace = names.node_agent_namespace(args.cluster.system_namespace)
@@ -44,7 +45,7 @@ def kueue_monitor(args: AlertsArgs, namespace: str) -> Manifest:
         "interval": f"{SCRAPE_SECONDS}s",
         "bearerTokenFile": _TOKEN,
         "tlsConfig": {"insecureSkipVerify": True},
-        # This label names Kueue's own namespace. The sample's label names the namespace of the LocalQueue.
+        # Prometheus would set this label to Kueue's own namespace. Kueue sets it to the namespace of the LocalQueue.
         "relabelings": [{"action": "labeldrop", "regex": "namespace"}],
     }
     return {
@@ -60,7 +61,7 @@ def kueue_monitor(args: AlertsArgs, namespace: str) -> Manifest:
 
 
 def scrape_configs(args: AlertsArgs) -> Manifest:
-    """Returns the same scrapes as a file for `scrape_config_files` of Prometheus."""
+    """Returns the scrapes of all monitors in the format of a file that Prometheus reads by `scrape_config_files`."""
     system = args.cluster.system_namespace
     node_agents = _scrape(
         names.ALERTS, names.node_agent_namespace(system), _NODE_AGENTS, {"node": f"{_META}pod_node_name"}

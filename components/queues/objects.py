@@ -42,7 +42,7 @@ def topology(name: str, spec: TopologySpec) -> Manifest:
 
 
 def cohort(name: str, spec: CohortSpec) -> Manifest:
-    """Returns a Cohort. Its ClusterQueues and child cohorts lend each other idle quota."""
+    """Returns a Cohort. The ClusterQueues and child cohorts of a Cohort lend each other idle quota."""
     body = _given(parentName=spec.parent_name, fairSharing=_fair_sharing(spec.fair_sharing))
     return _kueue("Cohort", name, spec=body | _resource_groups(spec.quotas, borrows=spec.parent_name is not None))
 

@@ -53,8 +53,9 @@ def _drift(namespace: str) -> Alert:
 
 
 def _refused_by_use(floor_mib: int) -> Alert:
-    """Compares with the smallest floor of all pools. The alert may miss a case with a larger floor, but each alert has
-    a cause."""
+    """Fires if a pod waits although a device has more memory free by the ledger than measured free above its floor. The
+    alert uses the smallest floor of all pools. So in a pool with a larger floor, it may fail to fire, but each alert
+    has a cause."""
     left = f"max by (node, gpu, uuid) ({names.METRIC_EXTENDER_OFFERED} - {names.METRIC_EXTENDER_ALLOCATED})"
     measured = f"max by (uuid) ({names.METRIC_DEVICE_FREE}) - {floor_mib * MIB}"
     waiting = f"max({names.METRIC_EXTENDER_WAITING}) > 0"
@@ -76,8 +77,8 @@ def _refused_by_use(floor_mib: int) -> Alert:
     )
 
 
-# The alert's hold is longer than the extender delays one seat. So it fires if several seats wait one after the other,
-# or if a seat's pod fails to load its model.
+# The alert fires after a longer time than the longest delay of one seat by the extender. So it fires if several seats
+# wait one after the other, or if a seat's pod fails to load its model.
 _SEAT_HELD = Alert(
     "GpuSeatHeldBack",
     f"max by (pool) ({names.METRIC_EXTENDER_HELD_SEATS}) > 0",

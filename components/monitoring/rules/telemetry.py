@@ -29,7 +29,7 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
 
 
 def _advertising(args: AlertsArgs) -> str | None:
-    """Returns PromQL: the nodes that advertise gpumem. Returns None if seats are claimed."""
+    """Returns PromQL: the nodes that advertise gpumem. Returns None if seats are claims."""
     return f"({allocatable(args.ledger.names.gpumem)} > 0)" if args.advertised else None
 
 
@@ -75,7 +75,7 @@ def _missing(pools: Sequence[Pool], namespace: str, advertising: str | None) -> 
 def _frozen() -> Alert:
     """Fires for a reading with a constant age, for readings of pods that no longer exist, and for an old reading.
 
-    A working exporter's age of its reading differs by milliseconds between scrapes, also on an idle device.
+    With a working exporter, the age of the reading differs by milliseconds between scrapes, even on an idle device.
     """
     age, phase = names.METRIC_SAMPLE_AGE, "kube_pod_status_phase"
     stands = f"max by (node) (changes({age}[1m])) == 0 and max by (node) (count_over_time({age}[1m])) >= 3"
