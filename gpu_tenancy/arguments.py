@@ -8,8 +8,8 @@ import pulumi
 
 from stacks.problems import nearest
 
-# The default of the parameter `args`. With this default, its annotation can stay the TypedDict from which Pulumi reads
-# the component's inputs.
+# The default of the parameter `args`. With this default, the annotation of `args` can be the TypedDict from which
+# Pulumi reads the component's inputs.
 UNGIVEN: Any = None
 
 

@@ -30,8 +30,8 @@ class PlatformArgs(TypedDict):
 
 
 class Platform(pulumi.ComponentResource):
-    """The whole platform. It contains the parts that the settings declare: budgets, ledger, namespaces, quotas,
-    admission, queues, agents and alerts."""
+    """The whole platform. The component contains the parts that the settings declare: budgets, ledger, namespaces,
+    quotas, admission, queues, agents and alerts."""
 
     ledger: pulumi.Output[dict[str, Any]]
     """The ledger with every promise. The component Queue reads it. Other programs pass it to the policy pack

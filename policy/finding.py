@@ -1,4 +1,5 @@
-"""The findings of a rule. An unreadable object becomes a finding, and the rule still judges the other objects."""
+"""The findings of a rule. If a rule cannot judge an object, it reports this object in a finding, and still judges the
+other objects."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,12 +27,12 @@ class FindingSubject(Protocol):
 
 S = TypeVar("S", bound=FindingSubject)
 
-# An unreadable manifest raises one of these errors. Any other error is a bug in a rule, and ends the pack.
+# A rule raises one of these errors if it cannot judge an object. Any other error is a bug in a rule, and ends the pack.
 UNREADABLE = (UnprovenError, QuantityError, ShapeError, UnboundedError)
 
 
 def judge_each(subjects: Iterable[S], judge: Callable[[S], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yields the findings of a rule for each subject. An unreadable subject becomes a finding."""
+    """Yields the findings of a rule for each subject, with a finding for each subject that the rule cannot judge."""
     for subject in subjects:
         try:
             yield from judge(subject)
@@ -40,7 +41,7 @@ def judge_each(subjects: Iterable[S], judge: Callable[[S], Iterable[Finding]]) -
 
 
 def unproven(subject: FindingSubject, error: Exception | str) -> Finding:
-    """Returns the finding that a subject cannot be proven."""
+    """Returns the finding that the rule cannot prove its statement about the subject."""
     return Finding(f"{subject}: cannot be proven: {error}", subject.urn)
 
 

@@ -149,8 +149,8 @@ def quotas_of(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, 
 
 
 def _most(queue: Object, quota: Mapping[str, Any]) -> float:
-    """Returns the most that the queue may hand out of a quota. In a cohort, a quota without a borrowing limit has no
-    maximum."""
+    """Returns the largest amount that the queue may hand out of a quota. In a cohort, a quota without a borrowing limit
+    has no maximum."""
     spec = map_at(queue.manifest, "spec")
     in_cohort = bool(text_at(spec, "cohortName") or text_at(spec, "cohort"))  # v1beta2, v1beta1
     borrowing = value_or(quota, "borrowingLimit", None)

@@ -41,7 +41,7 @@ def _handlers(graph: Graph) -> Mapping[str, str]:
 
 
 def _handler(found: Object) -> Any:
-    """Returns the handler, which may be unknown. So only the pods of this RuntimeClass cannot be proven."""
+    """Returns the handler, which may be unknown. An unknown handler affects only the pods of this RuntimeClass."""
     handler = found.manifest.get("handler")
     return handler if is_unknown(handler) else text_at(found.manifest, "handler")
 

@@ -32,7 +32,7 @@ _REQUEST = {"name": "gpumem", "exactly": {"deviceClassName": "frigate.gpumem.vik
     ),
 )
 def claims(graph: Graph) -> Iterator[Finding]:
-    """A seat is claimed only in its tenant's namespace, and by no more MiB than the seat has."""
+    """A claim on a seat is in the namespace of the seat's tenant, and asks for at most the MiB of the seat."""
     ledger = graph.ledger
     if ledger is None:
         return

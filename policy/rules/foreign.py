@@ -69,8 +69,8 @@ def judgeable(graph: Graph) -> Iterator[Finding]:
 
 
 def opaque(graph: Graph) -> list[Object]:
-    """Returns the objects with pods that are not in the graph, except the platform's release of Kueue. Only admission
-    can judge such pods."""
+    """Returns the objects that create pods outside of the graph, except the platform's release of Kueue. Only admission
+    can judge these pods."""
     known = names.KUEUE if graph.ledger_objects else None
     unseen = (o for o in graph.objects if o.qualified_kind in _OPAQUE or o.group in _OPAQUE_GROUPS)
     return [o for o in unseen if is_unknown(name := o.manifest.get("name")) or name != known or known is None]

@@ -1,5 +1,5 @@
-"""Rules on the memory pools. The kernel and the kubelet must end a disposable pod before any other pod. This must free
-enough host memory."""
+"""Rules on the memory pools. The kernel and the kubelet must end a disposable pod before any other pod. The end of all
+disposable pods must free enough host memory."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -36,7 +36,7 @@ _ON_NODE_4 = {"nodeSelector": {names.LABEL_HOSTNAME: "node-4"}, "priorityClassNa
     ),
 )
 def readable(graph: Graph) -> Iterator[Finding]:
-    """The program declares its memory pools at most once, and they are readable."""
+    """The program declares its memory pools at most once, and the policy pack can read the declaration."""
     yield from graph.host_memory_problems
 
 

@@ -15,9 +15,9 @@ from tenancy.ledger import GATE_MARGIN_MIB, Ledger, Pool, Seat, SeveralPoolsErro
 from tenancy.quantity import whole
 from tenancy.workload import map_at, pod_template, value_or
 
-_MOST_PLACED = 4000  # The largest number of seats for which the rule searches for a placement.
+_MOST_PLACED = 4000  # For more seats than this number, the rule does not search for a placement.
 _WITH_RESERVE = ", each with its part of the reserve, as it is claimed"
-_MOST_NAMED = 8  # The most seats that a message names.
+_MOST_NAMED = 8  # A message names at most this many seats.
 
 
 _NODE = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
@@ -33,7 +33,7 @@ _BIG = {"tenant": "immich", "pool": "t4"}
     ),
 )
 def readable(graph: Graph) -> Iterator[Finding]:
-    """The ledger is readable. Workloads reach a GPU only if there is a ledger."""
+    """The policy pack can read the ledger. Workloads of the program reach a GPU only if there is a ledger."""
     yield from graph.ledger_problems
     if graph.ledger is None and not graph.ledger_problems:
         asking = {id(request.workload) for request in graph.requests}
@@ -76,8 +76,8 @@ def _said(graph: Graph, lines: Callable[[Ledger], Iterable[str]]) -> Iterator[Fi
     ),
 )
 def physical(graph: Graph) -> Iterator[Finding]:
-    """A pool advertises at most the memory of its devices minus the reserve. It declares no more than the Nodes in the
-    graph show."""
+    """A pool advertises at most the memory of its devices minus the reserve. It declares at most the devices and the
+    memory that the Nodes in the graph show."""
     ledger = graph.ledger
     if ledger is None:
         return
@@ -192,8 +192,8 @@ def seats_on_a_device(graph: Graph) -> Iterator[Finding]:
 
 @rule("on-demand", Example("on_demand.tts.need_mib", 14_000, 2048))
 def on_demand(graph: Graph) -> Iterator[Finding]:
-    """An unused device of the pool has enough memory to start each on-demand workload. Otherwise, the workload's gate
-    would never open."""
+    """An unused device of the pool has enough memory to start each on-demand workload. Otherwise, the demand gate would
+    never start the workload."""
     yield from _said(graph, _gates_that_stay_shut)
 
 

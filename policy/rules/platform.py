@@ -219,7 +219,7 @@ def _is_a_tenants(ledger: Ledger, found: Object) -> bool:
 
 
 _JUDGES: Mapping[str, Callable[[Graph, Ledger, Object], Iterator[Finding]]] = {
-    # A Patch of another kind of these is refused by itself (foreign.py).
+    # If this map lacks the Patch of a kind, a rule in foreign.py refuses each such Patch.
     CLASS: _priority_class,
     FOUND_CLASS: _priority_class,
     "LimitRange": _limit_range,

@@ -185,8 +185,8 @@ def _is_queued(ledger: Ledger, workload: Object) -> bool:
 
 
 def _replicas(graph: Graph, requests: list[PodRequest]) -> Iterator[Finding]:
-    """Reports a seat with too few devices for its workloads. All workloads of a seat together may use only the devices
-    of the seat's replicas."""
+    """Reports a seat with too few devices for its workloads. All workloads that share a seat may together use only the
+    devices of the seat's replicas."""
     running: dict[Seat, int] = defaultdict(int)
     ceilings = _ceilings(graph)
     for request in requests:
