@@ -76,7 +76,7 @@ simulate: ## Simulate the whole system for SEEDS=n days (1000): what occurred ho
 
 # The lanes of tests/e2e/conftest.py, each on a cluster: they wait more than they compute. ARGS="-n 0": one.
 e2e: ## Run the tests on clusters, in five lanes side by side
-	@$(INSTALL) preview cluster $(NODE)
+	@$(INSTALL) preview cluster $(NODE) $(ORACLE)
 	@$(PYTEST) -n 5 --no-loadscope-reorder tests/e2e $(value ARGS)
 
 demo: cluster-toolchain ## Play the residents' day in five minutes, without a GPU: a cluster, prod, who has the memory
