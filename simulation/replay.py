@@ -34,12 +34,12 @@ class Played:
 
 
 def gates_of(stack: Stack) -> tuple[GateConfig, ...]:
-    """Returns the gates that the stack declares."""
+    """Returns the demand gate's settings for each on-demand workload of the stack."""
     return declared(stack.environ.get(GATE, {}).get("GATES", "[]"))
 
 
 def owners_of(stack: Stack) -> list[Owner]:
-    """Returns the stack's seats, and the workloads of its gates."""
+    """Returns the stack's seats and its on-demand workloads."""
     return owners(stack.ledger, gates_of(stack))
 
 
@@ -84,7 +84,7 @@ def play(pods: Sequence[PodHistory], stack: Stack, *, before: Stack | None = Non
 
 
 def _with_gates(stack: Stack, names: Collection[str]) -> Stack:
-    """Returns the stack with only the gates of these workloads."""
+    """Returns the stack with only these on-demand workloads."""
     if GATE not in stack.environ:
         return stack
     variables = stack.environ[GATE]

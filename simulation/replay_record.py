@@ -1,4 +1,7 @@
-"""Records the events of a replay: recycles, opened and closed gates, waits, refusals, and devices below their floor."""
+"""Records the events of a replay.
+
+The events are recycles, starts and stops of on-demand workloads, waits, refusals, and devices below their floor.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,8 +16,8 @@ from simulation.world import World
 # most its budget.
 WARM_SECONDS = 600.0
 DRAINS_SECONDS = 10.0  # The time that a process needs to end.
-# A wait of less than this time is not recorded. The time is longer for on-demand workloads, because a gate opens only
-# after several samples.
+# A wait of less than this time is not recorded. The time is longer for on-demand workloads, because the gate starts a
+# workload only after several samples.
 PENDING_SECONDS = 10.0
 LET_IN_SECONDS = 60.0
 # A refusal of less than this time is not recorded. A quota counts a terminating pod, and so refuses its replacement

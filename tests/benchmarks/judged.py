@@ -102,7 +102,7 @@ def objects(declared: settings.StackSettings) -> list[Object]:
 def slowest(graph: Graph) -> list[tuple[str, float]]:
     """Measures each rule alone, and returns the slowest rules with their seconds.
 
-    The graph has cached its values before, so that the first rule is not measured with this work.
+    The graph caches its values before the measurement, so that this work does not count for the first rule.
     """
     seconds = {rule.id: timed(lambda rule=rule: [*rule.check(graph)])[1] for rule in RULES}
     return sorted(seconds.items(), key=lambda each: -each[1])[:_SLOWEST]

@@ -115,6 +115,6 @@ def stack(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def prod(stack: Rollout) -> Rollout:
-    """Rolls prod out with its unchanged configuration, which reverts the changes of other modules."""
+    """Rolls prod out with its unchanged configuration. This rollout reverts the changes of other modules."""
     stack.settle()
     return stack

@@ -139,7 +139,7 @@ def test_of_two_nodes_with_room_the_device_decides(placed: Bench, scheduler: Sch
 
 
 def test_what_a_preemption_freed_is_not_given_to_a_lower_pod(placed: Bench, scheduler: SchedulerPod) -> None:
-    """In an earlier version, the lower pod took the device.
+    """In an earlier version, the pod with the lower priority took the device.
 
     The node's devices together still had enough memory, so the scheduler evicted no further pod, and the preemptor
     waited.
@@ -269,7 +269,7 @@ def test_an_extender_killed_in_a_burst_loses_and_doubles_nothing(placed: Bench, 
 def test_the_extender_accepts_only_clients_with_a_certificate_of_its_pod(
     placed: Bench, scheduler: SchedulerPod
 ) -> None:
-    becomes(lambda: scheduler.get("/readyz")[0], 200, "the extender is ready")  # the test before killed it
+    becomes(lambda: scheduler.get("/readyz")[0], 200, "the extender is ready")  # the last test killed it
     port = int(scheduler.environment["VERBS_PORT"])
     context = ssl.create_default_context(cafile=scheduler.folder / "certificates" / "ca.crt")
 

@@ -127,7 +127,7 @@ class Gated:
     def measure(self, free_mib: int, **used_mib: int) -> None:
         """Sets the exporter's metrics: the free memory, and the use of each Deployment's pod.
 
-        The remaining memory is unattributed.
+        The remaining memory belongs to no pod.
         """
         uses = [Use(TENANT, name, self.pod(name) or "none", mib) for name, mib in used_mib.items()]
         rest_mib = POOL.memory_mib - free_mib - sum(used_mib.values())
@@ -230,7 +230,8 @@ def test_the_gate_starts_and_stops_workloads_by_free_memory_and_queues(gated: Ga
         "KEDA's kind is served",
     )
 
-    # At first the exporter fails, so no gate opens. Then 4 GiB are free. Two of the workloads need 2 GiB each.
+    # At first the exporter fails, so the gate starts no workload. Then 4 GiB are free. Two of the workloads need 2 GiB
+    # each.
     gated.eventually(lambda: gated.told("video", names.EVENT_GATE_LEFT_ALONE), "the autoscaler is told of")
     gated.eventually(lambda: gated.told("stream", names.EVENT_GATE_LEFT_ALONE), "KEDA's is told of")
     assert [gated.replicas(name) for name in NEEDS] == [0, 0, 0, 0, 0]
@@ -288,5 +289,5 @@ def test_the_gate_starts_and_stops_workloads_by_free_memory_and_queues(gated: Ga
 
 
 def test_its_runs_end_by_themselves_and_succeed(gated: Gated) -> None:
-    """A completed run is the gate's heartbeat."""
+    """The time of the last completed run is the gate's heartbeat."""
     eventually(lambda: all(gated.status(run).get("succeeded") for run in gated.runs), "every run has succeeded")

@@ -1,6 +1,6 @@
 """Rolls a stack out on a cluster where somebody else has installed Kueue.
 
-That Kueue has a different namespace, different frameworks and different settings than ours.
+The installed Kueue has a different namespace, different frameworks and different settings than ours.
 """
 
 import sys

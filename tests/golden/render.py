@@ -23,7 +23,8 @@ STACKS = {
     FOLDER / "claims.yaml": FOLDER / "claims.objects.yaml",
     FOLDER / "observe.yaml": FOLDER / "observe.objects.yaml",
 }
-# Hashes of the agents' source, and names with such hashes. They change with every change of the agents.
+# Hashes of the agents' source, and names with such hashes. These hashes and names change with every change of the
+# agents.
 _HASH = re.compile(r"\b[0-9a-f]{64}\b|(?<=-)[0-9a-f]{10}\b")
 
 
@@ -52,7 +53,8 @@ def objects(stack_file: Path) -> str:
         given = stackfile.read_either(stack_file).values
         if stack_file == EVERY:
             add_examples(given)
-        # This folder contains no chart of Kueue. Otherwise, the chart's address would depend on the installed tools.
+        # The folder FOLDER contains no chart of Kueue. Otherwise, the chart's address would depend on the installed
+        # tools.
         outputs = platform.build(settings.from_mapping(given, stack_file.parent), root=FOLDER)
         for name, value in vars(outputs).items():
             pulumi.export(name, value)

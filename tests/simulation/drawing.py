@@ -22,7 +22,7 @@ def draw(seed: int, days: float = 1.0, density: float = 6.0) -> Plan:
 
 
 _JOURNAL = f"PATCH /api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/{journal(WATCHDOG)}"
-# portal-stt is missing, because in one of the shapes the queue has its seat.
+# The seat portal-stt is missing, because one of the simulated clusters has a queue in place of this seat.
 RESIDENTS = ("immich-ml", "llama-swap", "frigate", "immich-server")
 GATED = ("ebook2audiobook", "ytdlp")
 

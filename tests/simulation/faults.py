@@ -34,7 +34,7 @@ def restart(system: System, name: str, pulls: float = 2.0) -> None:
 
 @act
 def burst(system: System, name: str, mib: int, seconds: float, lies: bool = False) -> None:
-    """The workload uses `mib` more. If it `lies`, its next pod also uses more."""
+    """The workload uses `mib` more. If `lies` is True, the workload's next pod also uses more."""
     workload = system.workload(name)
     workload.over_mib, workload.lies = mib, lies
     for each in system.kubelets.of(workload):
@@ -58,7 +58,10 @@ def idle(system: System, name: str, mib: int, seconds: float) -> None:
 
 @act
 def leak(system: System, name: str, mib: int, seconds: float, lies: bool = False) -> None:
-    """The workload uses `mib` more every 10 s until it is recycled. If it `lies`, its next pod also leaks."""
+    """The workload uses `mib` more every 10 s until it is recycled.
+
+    If `lies` is True, the workload's next pod also leaks.
+    """
     workload = system.workload(name)
     end = system.world.now + seconds
     first = {each.uid for each in system.kubelets.of(workload)}
@@ -224,7 +227,7 @@ def outage(system: System, seconds: float) -> None:
 
 @act
 def node_patch(system: System, node: str, status: int, seconds: float) -> None:
-    """Each write of the node's status fails, because of a webhook or as invalid."""
+    """Each write of the node's status fails, because a webhook or the API server's validation refuses the write."""
     system.violations.disturb(node, seconds)
     _refuse(system, f"PATCH /api/v1/nodes/{node}/status", ("on order", status), seconds, f"node_patch {node}")
 
@@ -315,7 +318,7 @@ def node_dies(system: System, node: str, seconds: float) -> None:
 def reboots(system: System, node: str, forgets: bool = False, boot: float = 10.0) -> None:
     """All containers of the node restart.
 
-    If the node `forgets`, its Node is created again without the values that agents wrote.
+    If `forgets` is True, the Node is created again without the values that agents wrote.
     """
     machine = _machine(system, node)
     _stop_all(system, machine, boot)

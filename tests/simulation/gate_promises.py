@@ -1,6 +1,6 @@
 """Checks the promises of the demand gate.
 
-The gate never gives the same memory to two workloads, closes when it must, and closes only with a reason.
+The gate never gives the same memory to two workloads. The gate stops a workload when it must, and only for a reason.
 """
 
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ def hangs(running: Running) -> bool:
 
 
 class GatePromises:
-    """Checks the gate's writes, and the times until the gate opens or closes."""
+    """Checks the gate's writes, and the times until the gate starts or stops a workload."""
 
     def __init__(self, system: "System") -> None:
         self.system = system
@@ -61,7 +61,10 @@ class GatePromises:
             )
 
     def _is_guest(self, gate: GateConfig) -> bool:
-        """Returns True if the gate has no demand signal. Such a gate closes for any workload with demand."""
+        """Returns True if the workload has no demand signal.
+
+        The gate stops such a workload for any workload with demand.
+        """
         return isinstance(gate.demand, FreeMemory)
 
     def _all_up(self) -> bool:
@@ -77,7 +80,8 @@ class GatePromises:
     def _absent_seats_mib(self, card: Card | None = None) -> int:
         """Returns the MiB of the seats and admitted Jobs without a pod, or with a pod that still loads.
 
-        With `card`, a pod on a different card does not count, even before its containers are created.
+        With `card`, a seat with a pod on a different device does not count, even before the pod's containers are
+        created.
         """
         there = self._to_begin_beside(card) if card else {}
         for each in self.system.kubelets.running.values():

@@ -23,8 +23,8 @@ ADMITTED_WAITS = "admitted job waits"
 # SEAT_SECONDS is the longest wait of a seat's pod after its memory is free by the ledger. LENT_SECONDS is the longest
 # wait if only on-demand workloads use the memory.
 LENT_SECONDS, SEAT_SECONDS = 45.0, 150.0
-# The longest time of an offender on a device below its floor. The sum is 90 s for a pod that hangs, 30 s for the
-# offender's recycle, and the time of two readings.
+# The longest time during which an offender may stay on a device below its floor. The sum is 90 s for a pod that hangs,
+# 30 s for the offender's recycle, and the time of two readings.
 PRESSED_SECONDS = 135.0
 STARVED_SECONDS = 240.0
 SILENT_SECONDS = 200.0
@@ -45,9 +45,9 @@ class Invariants:
         self.world = system.world
         self.violations = system.violations
         self.gates = GatePromises(system)
-        self.recycled: dict[str, list[float]] = {}  # By workload, the times of its recycles.
-        self.bound: dict[str, float] = {}  # By the pod's UID, the time of its bind.
-        self.helped: dict[str, float] = {}  # By device, the last time when recycles on this device could help.
+        self.recycled: dict[str, list[float]] = {}  # Maps a workload to the times of its recycles.
+        self.bound: dict[str, float] = {}  # Maps a pod's UID to the time of its bind.
+        self.helped: dict[str, float] = {}  # Maps a device to the last time when recycles there could help.
         system.server.checks.append(self._check)
 
     def resume(self) -> None:
@@ -159,7 +159,7 @@ class Invariants:
         return sum(mib for each, mib in uses if each is not None and each.workload.kind == ON_DEMAND)
 
     def _reclaimable(self, card: Card) -> int:
-        """Returns the MiB that would be free above the floor after closing all gates and recycling all offenders."""
+        """Returns the MiB that would be free above the floor without all on-demand workloads and all offenders."""
         on = self._on(card)
         over = sum(each.used_mib - each.workload.declared_mib for each in on if self._evictable(each) or _greedy(each))
         return card.free_mib + self._lent(card) + over - self.system.pools[card.node].floor_mib
@@ -229,7 +229,7 @@ class Invariants:
             self.violations.held("a stray node is not told of", name, untold, UNTOLD_SECONDS, text)
 
     def _closable(self, running: Running) -> bool:
-        """Returns True if a gate started the workload and can stop it."""
+        """Returns True if the demand gate started the workload and can stop it."""
         workload = running.workload
         return workload.kind == ON_DEMAND and not running.ends and not self.violations.is_hidden(workload.namespace)
 

@@ -18,7 +18,7 @@ WORKLOADS = f"/apis/{KUEUE_API}/namespaces/{{}}/workloads/{{}}"
 
 @dataclass
 class Job:
-    """A Job. It ends after it has run for `seconds` without interruption."""
+    """A Job. The Job ends after it has run for `seconds` without interruption."""
 
     workload: Workload
     seconds: float

@@ -16,8 +16,8 @@ class FaultyServer(Server):
 
     `slow` has the seconds that a request takes; the longest time counts. `odds` has the probability of each kind of
     failure. `refused` has the cause and the status for requests that match the key, where "*" matches any text. `lost`
-    has the number of responses to drop, by a part of the request. `kill` has the number of requests before a client is
-    killed, by client.
+    maps a part of a request to the number of responses to drop. `kill` maps a client to the number of requests after
+    which the client is killed.
     """
 
     slow: list[float] = field(default_factory=list)

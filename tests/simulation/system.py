@@ -104,8 +104,9 @@ class System(Cluster):
         return super().fetch(url) if probe is None else b'{"pending": %d}' % probe.pending
 
     def select_exporter(self, node: str) -> None:
-        """Creates or deletes the exporter's pod like the DaemonSet's controller: the node has a pod if it has its
-        pool's labels.
+        """Creates or deletes the exporter's pod, as the DaemonSet's controller would.
+
+        The node has a pod while the node has its pool's labels.
         """
         exporter = self.exporters[node]
         selected = self.pools[node].matches(self.server.nodes[node]["metadata"]["labels"])

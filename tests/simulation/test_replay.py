@@ -11,8 +11,8 @@ from simulation.replay import Played, play
 from tests.support import histories
 from tests.support.replay import BURST, CRASH_LOOP, DRIFT, Replay
 
-# A run's last pass may be the first with the offender; the second pass of the next run is at most 20 s later. The other
-# terms are for the pod's end and for one more pass.
+# The last pass of a run may be the first pass with the offender. The second pass of the next run is at most 20 s later.
+# The other terms are for the pod's end and for one more pass.
 LONGEST_SECONDS = 20 + 10 + 10
 # The default recycle limit of each tenant (components/agents/watchdog.py).
 RECYCLE_LIMIT = 4

@@ -20,9 +20,9 @@ class Violations:
     def __init__(self, world: World) -> None:
         self.world = world
         self.found: list[Violation] = []
-        self.disturbed: dict[str, float] = {"": WARM_SECONDS}  # By node or device, the end of a fault ("" for all).
-        self.blocked: dict[str, float] = {}  # By workload, the end of a fault that refuses evictions.
-        self.hidden: dict[str, float] = {}  # By namespace, the end of a fault that refuses all requests.
+        self.disturbed: dict[str, float] = {"": WARM_SECONDS}  # Maps a node or device to a fault's end ("": all).
+        self.blocked: dict[str, float] = {}  # Maps a workload to the end of a fault that refuses evictions.
+        self.hidden: dict[str, float] = {}  # Maps a namespace to the end of a fault that refuses all requests.
         self._since: dict[tuple[str, str], float] = {}
         self._reported: set[tuple[str, str]] = set()
 

@@ -15,7 +15,7 @@ SCRAPE_SECONDS = 15
 FAULT, AFTER_SECONDS = 300, 180
 FIRING = 'ALERTS{alertstate="firing"}'
 
-# Maps each series to a function. The function returns the value at a second of the time line, or None while no target
+# Maps each series to a function. The function returns the value at a second of the test, or None while no target
 # exposes the series.
 Series = Mapping[str, Callable[[int], float | None]]
 Rules = Mapping[str, Any]
@@ -100,7 +100,7 @@ class TimeLine:
         assert told is None, told
 
     def ever_fires(self, alert: str) -> bool:
-        """Returns True if the alert fires at any time of the time line, even if only for one evaluation."""
+        """Returns True if the alert fires at any time, even if only for one evaluation."""
         seconds = FAULT + AFTER_SECONDS
         firing = f'group(count_over_time(ALERTS{{alertname="{alert}", alertstate="firing"}}[{seconds}s]))'
         return self._contradiction(firing, seconds, {}) is not None

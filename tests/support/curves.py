@@ -32,7 +32,7 @@ class Use:
 
 
 def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, uuid: str = "GPU-0") -> str:
-    """Returns the metrics page of an exporter for one T4 with these pods."""
+    """Returns the metrics of an exporter for one T4 with these pods."""
     used_mib = driver_mib + sum(use.mib for use in uses)
     card = {"gpu": "0", "uuid": uuid}
     amounts = {

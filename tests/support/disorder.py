@@ -145,7 +145,7 @@ class Disorder:
             self.journal.append(Recycled(at=self.now, workload=pod.workload, pods=(pod.uid,), node=pod.node))
 
     def waiting(self) -> tuple[WaitingSeat, ...]:
-        """Sometimes returns a pod that waits for its seat, perhaps for longer than the gates need to close."""
+        """Sometimes returns a pod that waits for its seat, perhaps for longer than the gate needs to stop workloads."""
         if self.dice.random() < 0.7:
             return ()
         mib = self.dice.randint(50, 400)

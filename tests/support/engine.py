@@ -80,8 +80,8 @@ class Graph:
     def depends_on(self, later: Recorded, earlier: Recorded) -> bool:
         """Returns True if `later` depends on `earlier`, directly or through other resources.
 
-        The engine then creates `later` after `earlier`, and deletes it first. A child depends on its parent (Pulumi's
-        pkg/resource/graph/dependency_graph.go, DependenciesOf).
+        The engine then creates `later` after `earlier`, and deletes `later` first. A child depends on its parent
+        (Pulumi's pkg/resource/graph/dependency_graph.go, DependenciesOf).
         """
         seen: set[str] = set()
         front = {later.urn}

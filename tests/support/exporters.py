@@ -27,7 +27,7 @@ def gauge(
 ) -> Gauge:
     """Returns an exporter's gauge with a last reading that has these devices and this age.
 
-    A plain Device has no users. The age grows by a millisecond at each scrape, unless the gauge is `frozen`.
+    No process uses a plain Device. The age grows by a millisecond at each scrape, unless `frozen` is True.
     """
     now = FakeTime()
 

@@ -86,7 +86,7 @@ def publish(cluster: FakeCluster, *mib: int, node: str = "k8s-node1") -> None:
 
 @contextmanager
 def running(served: ServedOverTls, zipapp: Path, folder: Path, **environment: str) -> Iterator[Extender]:
-    """Runs an extender during the block, as the only replica. Yields it after it is ready or has ended."""
+    """Runs an extender during the block, as the only replica. Yields the extender after it is ready or has ended."""
     verbs_port, http_port = free_ports(2)
     served.cluster.watches_last = True
     environ = {

@@ -51,7 +51,10 @@ class FakeTime:
 
 @dataclass
 class Fault:
-    """An error that the server returns for the next `times` matching requests. With status 0, it sends no response."""
+    """An error that the server returns for the next `times` matching requests.
+
+    With status 0, the server sends no response.
+    """
 
     method: str
     path: str

@@ -1,4 +1,4 @@
-"""Makes random samples of gates in two pools, and checks that the gate makes no forbidden decision."""
+"""Makes random samples of on-demand workloads in two pools, and checks that the gate makes no forbidden decision."""
 
 import random
 from collections.abc import Iterable
@@ -15,7 +15,8 @@ from tenancy.units import MIB
 from tests.support.fake_cluster import T4
 from tests.support.gating import NIGHTLY, NO, NOW, TTS, YES, entry, reading, state
 
-# A sample has gates of any state in these two pools, and devices with any free memory or without readings.
+# A sample has on-demand workloads in any state in these two pools, and devices with any free memory or without
+# readings.
 POOLS = (T4, replace(T4, name="l4", floor_mib=0))
 
 

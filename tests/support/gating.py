@@ -61,7 +61,10 @@ def entry(gate: GateConfig = TTS, replicas: int = 0, **fields: Any) -> JournalEn
 
 
 def state(gate: GateConfig = TTS, replicas: int = 0, **fields: Any) -> GateState:
-    """Returns the state of a gate. The fields changed_at and idle_since become fields of its journal entry."""
+    """Returns the gate's state of an on-demand workload.
+
+    The fields changed_at and idle_since become fields of the workload's journal entry.
+    """
     times = {name: fields.pop(name) for name in ("changed_at", "idle_since") if name in fields}
     ownership = Ownership(entry=entry(gate, replicas, **times))
     found = deployment(gate, replicas=replicas)
@@ -110,7 +113,7 @@ def path_of(gate: GateConfig = TTS) -> str:
 
 
 def add_deployment(cluster: FakeCluster, gate: GateConfig = TTS, *, owners: Any = (), **spec: Any) -> None:
-    """Adds the gate's Deployment, by default with 0 replicas."""
+    """Adds the Deployment of the on-demand workload, by default with 0 replicas."""
     template = {"spec": {"containers": [{"name": "main", "resources": spec.pop("resources", {})}]}}
     cluster.objects[path_of(gate)] = {
         "kind": "Deployment",
@@ -142,7 +145,7 @@ def scale_by(cluster: FakeCluster, manager: str, replicas: int) -> None:
 def add_running_pod(
     cluster: FakeCluster, gate: GateConfig = TTS, *, node: str = "k8s-node1", **metadata: Any
 ) -> dict[str, Any]:
-    """Adds a running pod of the gate's Deployment."""
+    """Adds a running pod of the on-demand workload's Deployment."""
     name = gate.deployment
     given = {"name": name, "namespace": gate.namespace, "uid": f"uid-{name}-pod", "labels": {"app": name}, **metadata}
     cluster.pods.append({"metadata": given, "spec": {"nodeName": node}, "status": {"phase": "Running"}})

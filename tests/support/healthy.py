@@ -103,7 +103,10 @@ def running(namespace: str, pod: str, phase: str = "Running") -> str:
 
 
 def placing() -> Series:
-    """Returns the series of two extenders. The first is the leader. Each reports a device with 4000 MiB free."""
+    """Returns the series of two extenders. The first extender is the leader.
+
+    Each extender reports a device with 4000 MiB free.
+    """
     series = {}
     for pod in "ab":
         device = {"node": "a", "gpu": "0", "uuid": "GPU-a", "pod": pod}

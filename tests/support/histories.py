@@ -1,4 +1,7 @@
-"""Makes histories of GPU memory use, which a replay reads. `python -m tests.support.histories` prints one as CSV."""
+"""Makes histories of GPU memory use, which a replay reads.
+
+`python -m tests.support.histories` prints such a history as CSV.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

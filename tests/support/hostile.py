@@ -55,7 +55,7 @@ def escaped(name: str) -> str:
 
 
 def dense(name: str) -> str:
-    """Returns a pod with 700,000 empty objects. Each takes three bytes in JSON and 64 bytes in Python."""
+    """Returns a pod with 700,000 empty objects. Each object takes three bytes in JSON and 64 bytes in Python."""
     terms = '{"nodeSelectorTerms":[' + "{}," * 699_999 + "{}]}"
     return manifest(
         name, f',"affinity":{{"nodeAffinity":{{"requiredDuringSchedulingIgnoredDuringExecution":{terms}}}}}'

@@ -1,4 +1,4 @@
-"""Serves a node agent's HTTP pages on a port that exists only in this process, without a socket."""
+"""Serves a node agent's metrics and health on a port that exists only in this process, without a socket."""
 
 import errno
 import http.client

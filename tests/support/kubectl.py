@@ -160,7 +160,7 @@ def pod(
 
 
 def add_exporter(found: FakeApi, on: str, metrics: str, port: int = 9401) -> None:
-    """Adds the pod of the node's exporter, and its metrics page as the API server's proxy serves it."""
+    """Adds the pod of the node's exporter, and the exporter's metrics, as the API server's proxy serves them."""
     name = f"exporter-{on}"
     found.lists[f"/api/v1/namespaces/{EXPORTERS}/pods"].append(
         {
@@ -179,7 +179,7 @@ def add_exporter(found: FakeApi, on: str, metrics: str, port: int = 9401) -> Non
 
 
 def page(on: str, free_mib: int, uses: dict[str, int]) -> str:
-    """Returns the metrics page of an exporter on a node with one T4. `uses` maps "namespace/pod" to the pod's MiB."""
+    """Returns the metrics of an exporter on a node with one T4. `uses` maps "namespace/pod" to the pod's MiB."""
     users = []
     for who, mib in uses.items():
         namespace, _, name = who.partition("/")

@@ -1,7 +1,8 @@
 """Builds ResourceSlices with exactly the fields that NVIDIA's DRA driver publishes.
 
 The source is cmd/gpu-kubelet-plugin of kubernetes-sigs/dra-driver-nvidia-gpu at 9593204 (v0.5.0), in its functions
-GpuInfo.Attributes, fullGpuCapacity, applyConsumableShares and publishResources. Each node has a pool with its name.
+GpuInfo.Attributes, fullGpuCapacity, applyConsumableShares and publishResources. Each node has a pool of ResourceSlices
+with the node's name.
 """
 
 from collections.abc import Iterable, Mapping

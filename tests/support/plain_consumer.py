@@ -15,7 +15,7 @@ def seat(config: pulumi.Config) -> pulumi.Output[dict[str, Any]]:
 
 
 def pod_spec(image: str, seat: pulumi.Output[dict[str, Any]]) -> dict[str, Any]:
-    # On a shared device, one nvidia.com/gpu is one time slice. The seat's resources have the memory.
+    # On a shared device, one nvidia.com/gpu is one time slice. The seat's resources request the memory.
     resources = seat.apply(
         lambda seat: {name: {**amounts, "nvidia.com/gpu": "1"} for name, amounts in seat["resources"].items()}
     )

@@ -73,7 +73,10 @@ def drop(path: str) -> Change:
 
 
 def refusal(*changes: Change) -> list[str]:
-    """Returns the error lines for prod's configuration after the changes, or an empty list if it is accepted."""
+    """Returns the error lines for prod's configuration after the changes.
+
+    If the settings accept the configuration, returns an empty list.
+    """
     config = raw()
     for change in changes:
         change(config)

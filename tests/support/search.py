@@ -1,6 +1,7 @@
-"""Controls tests with random cases. `make unit` tries a few hundred cases of a new seed, and `make soak` many more.
+"""Controls tests with random cases.
 
-The report of a failed test contains the seed. GPU_TENANCY_SEED=<seed> repeats the run.
+`make unit` tries a few hundred cases of a new seed, and `make soak` tries many more cases. The report of a failed test
+contains the seed. GPU_TENANCY_SEED=<seed> repeats the run.
 """
 
 import os

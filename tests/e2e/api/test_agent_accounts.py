@@ -35,7 +35,7 @@ def account(agent: str) -> str:
 
 @dataclass(frozen=True)
 class Act:
-    """Describes a request with the account of an agent."""
+    """Describes a request that the test sends with an agent's account."""
 
     agent: str
     method: str

@@ -128,7 +128,10 @@ def test_a_tenants_own_values_are_refused(cluster: ApiServer, manifest: Pod) -> 
 
 
 def test_containers_in_a_pool_without_caps_have_no_variables(cluster: ApiServer) -> None:
-    """Tests a pool in which the driver does not enforce caps. A container with the variables would not start there."""
+    """Tests a pool in which the driver does not enforce caps.
+
+    In this pool, a container with the variables would not start.
+    """
     elsewhere = {"nodeSelector": OTHER_NODES}
     answer = create(cluster, SEATLESS, pod(asking(), **elsewhere))
     assert answer.refusal is None

@@ -1,6 +1,6 @@
 """Tests a stack in the mode observe, in a real API server.
 
-The stack changes no pod. If the mode enforce would refuse a pod, the API server admits it with a warning.
+The stack changes no pod. If the mode enforce would refuse a pod, the API server admits the pod with a warning.
 """
 
 import pytest

@@ -1,7 +1,7 @@
 """Tests that `preflight` and the API server judge the same pods alike.
 
-The stack is the stack that `init` proposes for the cluster of record 0000. After the stack's policies are in force, the
-test creates each workload's pod again, and compares the API server's verdict with the report of `preflight`.
+The tests use the stack that `init` proposes for the cluster of record 0000. After the stack's policies are in force,
+the test creates each workload's pod again, and compares the API server's verdict with the report of `preflight`.
 """
 
 import json
@@ -66,7 +66,7 @@ def report(server: ApiServer, folder: Path) -> Mapping[str, Any]:
 
 @pytest.fixture(scope="module")
 def enforced(server: ApiServer, folder: Path, report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Creates the stack's PriorityClasses, namespace labels and policies. Returns the report made before."""
+    """Creates the stack's PriorityClasses, namespace labels and policies. Returns the earlier report."""
     declared = settings.load_file(folder / "Pulumi.mine.yaml")
     for manifest in build(lambda: platform.build(declared)).objects():
         metadata, namespace = manifest["metadata"], f"{NAMESPACES}/{manifest['metadata']['name']}"

@@ -1,4 +1,4 @@
-"""Tests the limits of tenants other than budgets, on a real API server.
+"""Tests all limits of tenants except budgets, on a real API server.
 
 Policies refuse the attacks of a tenant, and admit similar pods that are allowed.
 """

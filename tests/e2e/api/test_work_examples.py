@@ -18,7 +18,10 @@ PLURALS = {"JobSet": "jobsets", "RayJob": "rayjobs", "RayCluster": "rayclusters"
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> Iterator[ApiServer]:
-    """Has the kinds of JobSet, LeaderWorkerSet, Ray, Trainer and MPI Operator, and no policies."""
+    """Returns an API server without policies.
+
+    The server has the kinds of JobSet, LeaderWorkerSet, Ray, Trainer and MPI Operator.
+    """
     if not KINDS.is_dir():
         pytest.skip("the kinds of other projects are not there: `make e2e` takes them out of Go modules where Go is")
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}, "namespaces")

@@ -30,7 +30,7 @@ KUEUE = "/apis/apps/v1/namespaces/kueue-system/deployments/kueue-controller-mana
 CLUSTER_QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/gpu-cq"
 AGENTS = (names.RECONCILE, names.WATCHDOG, names.GATE)
 GUESTS = [f"guest-{number}" for number in range(10)]
-ETCD_PAUSE_SECONDS = 12  # Longer than an agent waits for a response.
+ETCD_PAUSE_SECONDS = 12  # An agent waits less long for a response.
 
 
 def seats(prod: Rollout, tenant: str) -> str:

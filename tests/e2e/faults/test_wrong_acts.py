@@ -1,8 +1,8 @@
 """Causes faults around agents that run in real containers. With each fault, no agent acts wrongly, and an alert fires.
 
 A device is below its floor, because a pod exceeds its budget. Without a fault, the watchdog would evict the pod, and
-the gate would scale a Deployment to 0. With each fault, no agent does so. The last tests run without a fault, and the
-watchdog and the gate act.
+the gate would scale a Deployment to 0. With each fault, no agent evicts the pod or scales the Deployment. The last
+tests run without a fault, and the watchdog and the gate act.
 """
 
 import json
@@ -151,7 +151,7 @@ class Card:
 
 
 def wanted(prod: Rollout) -> list[Object]:
-    """Returns the settings of the gates, changed so that each workload has demand now."""
+    """Returns the demand gate's settings, changed so that each workload has demand now."""
     now = datetime.now(UTC)
     between = "-".join(f"{now + timedelta(hours=hours):%H:00}" for hours in (-1, 3))
     demand = {"kind": "window", "between": between, "time_zone": "Etc/UTC"}
@@ -289,7 +289,7 @@ def time_line(before: list[dict[str, float]], after: list[dict[str, float]]) -> 
 
 
 def by_series(text: str) -> dict[str, float]:
-    """Maps each series of a metrics page, with the labels that the PodMonitor adds, to its value."""
+    """Maps each series of an exporter's metrics, with the labels that the PodMonitor adds, to its value."""
     found = {}
     for sample in exposition.parse(text):
         labels = {"node": NODE, **sample.labels}
@@ -341,7 +341,7 @@ def test_without_a_fault_the_runaway_is_evicted_and_the_gate_closes_even_with_a_
 ) -> None:
     """Runs the same agents on the same device without a fault. The test runs late, because the pod is evicted."""
     slow, before = behind_an_api_that_takes(0.5), recycled(card)  # Earlier modules may have recycled pods.
-    # The gate runs before the watchdog, because no gate closes while the evicted pod terminates.
+    # The gate runs before the watchdog, because the gate stops no workload while the evicted pod terminates.
     card.run(names.GATE, HONEST, seconds=30)
     becomes(card.replicas, {OPEN: 0, CLOSED: 0}, "the gate has closed")
     card.run(names.WATCHDOG, HONEST, change=slow, seconds=60)

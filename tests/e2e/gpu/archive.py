@@ -1,6 +1,6 @@
 """Writes the exporter's zipapp, for use on a machine without the toolchain.
 
-Call it by `python -m tests.e2e.gpu.archive exporter.pyz`.
+The command `python -m tests.e2e.gpu.archive exporter.pyz` runs this module.
 """
 
 import sys

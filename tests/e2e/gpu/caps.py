@@ -106,7 +106,7 @@ def held(nvml: ctypes.CDLL, device: ctypes.c_void_p, directory: Path, limit_mib:
 
 
 def unlimited(directory: Path, verdicts: Verdicts) -> int:
-    """Returns the device's total memory in bytes, as CUDA reports it to a process in the group without a limit."""
+    """Returns the device's total memory in bytes that CUDA reports to a process in a control group without a limit."""
     total = run(directory, "total", 0)
     verdicts.say("CUDA works in a group without a limit", total > 0, f"{total} bytes")
     return total

@@ -4,8 +4,8 @@ The node has a kubelet, containerd, NVIDIA's runtime and hook, and cgroup v2. On
 real Prometheus evaluates the alerting rules.
 
 Each test continues from the state after the previous test. The tests take some minutes. `make caps` runs these tests.
-`make caps` prints one budget at each step from the stack file to the driver. For each fault, it prints the reason, and
-the seconds until the exporter serves the reason.
+`make caps` prints one budget at each step from the stack file to the driver. For each fault, the command prints the
+reason, and the seconds until the exporter serves the reason.
 """
 
 import json

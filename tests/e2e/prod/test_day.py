@@ -41,7 +41,7 @@ pytestmark = pytest.mark.day
 
 T4 = "/api/v1/nodes/k8s-node1"
 FLOOR_MIB = 1536
-# The growth of a leak at each call of `Card.turn`, and the growth of a sudden leak.
+# The MiB by which a leak grows at each call of `Card.turn`, and the MiB for a sudden leak.
 LEAK_MIB, BURST_MIB = 50, TOTAL_MIB
 # After this many seconds, the agents have read the new use, because the exporter reads the device every 5 s.
 READING_SECONDS = 8

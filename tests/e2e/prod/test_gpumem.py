@@ -50,8 +50,8 @@ def reasons(prod: Rollout, target: str, namespace: str) -> list[str]:
 def used(prod: Rollout) -> Iterator[Rollout]:
     """Creates workloads for the reports: a resident, an on-demand workload and queued Jobs.
 
-    The resident has two replicas, but quota for only one. The gate of the on-demand workload is closed. One Job waits
-    in the queue behind another Job.
+    The resident has two replicas, but quota for only one. The demand gate has not started the on-demand workload. One
+    Job waits in the queue behind another Job.
     """
     ml = deployment("immich-ml", "3000", replicas=2)
     tts = deployment("tts", None, replicas=0)

@@ -111,7 +111,7 @@ def schedulers(prod: Rollout) -> list[Object]:
 
 
 def scraped(prod: Rollout) -> str:
-    """Returns the metrics page of the extender that is the leader."""
+    """Returns the metrics of the extender that is the leader."""
     leader, _, _ = prod.get(LEASE)["spec"]["holderIdentity"].partition("_")
     kubectl = [program("kubectl"), f"--kubeconfig={prod.cluster.kubeconfig}", f"--namespace={SYSTEM}"]
     command = [*kubectl, "exec", leader, "--container=extender", "--", "python", "-c", READ]

@@ -46,8 +46,8 @@ def timed(work: Callable[[], object]) -> float:
 def under_attack(pid: int, port: int, seconds: Callable[[], float], sources: int = 1) -> tuple[Cost, Cost]:
     """Returns the cost of a process before and during an attack.
 
-    Checks that its work takes at most twice the usual time during the attack. One of three attempts must pass this
-    check, because a busy machine slows down some attempts.
+    Checks that the process's work takes at most twice the usual time during the attack. One of three attempts must pass
+    this check, because a busy machine slows down some attempts.
     """
     before, pairs = cost(pid), []
     for _ in range(3):

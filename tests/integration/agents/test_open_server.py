@@ -72,7 +72,7 @@ def test_a_client_with_too_many_connections_loses_only_its_own() -> None:
         other = stack.enter_context(connected(port, "127.0.0.2"))
         other.sendall(BEGUN)
         held = [stack.enter_context(connected(port)) for _ in range(3 * CONNECTIONS_A_SOURCE)]
-        assert PAGE in asked(port)  # a good client may have the same address, because networks translate addresses
+        assert PAGE in asked(port)  # a harmless client may have an attacker's address because of NAT
         open_ones = [is_open(each) for each in held]
         assert open_ones == sorted(open_ones), "the oldest go first"
         assert sum(open_ones) == CONNECTIONS_A_SOURCE - 1

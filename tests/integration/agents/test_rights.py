@@ -158,7 +158,7 @@ def reconciled(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
 
 
 def watched(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Runs the armed watchdog with two offenders, one after the other.
+    """Runs the watchdog in the mode enforce with two offenders, one after the other.
 
     The first offender has a PodDisruptionBudget. The second offender is a pod of a queued Job.
     """

@@ -35,7 +35,8 @@ def use(namespace: str, name: str, container: str) -> str:
 def at(minute: int) -> dict[str, int]:
     """Maps each series to its value in MiB at a minute.
 
-    After ten hours, a second pod replaces immich-server's pod. While it loads, its device is full.
+    After ten hours, a second pod replaces immich-server's pod. While the second pod loads its model, the device is
+    full.
     """
     second = minute >= RELOAD
     load = 6750 if RELOAD <= minute < RELOAD + 3 else 1200

@@ -1,7 +1,8 @@
 """Tests that tenancy/host_memory/oom.py predicts the process that the kernel kills in a memory cgroup.
 
 All processes together use at most LIMIT_MIB, so that the machine never runs out of host memory. The size of a Python
-process varies by up to MARGIN_MIB. So the test skips cases in which the two highest scores differ by less.
+process varies by up to MARGIN_MIB. So the test skips cases in which the two highest scores differ by less than
+MARGIN_MIB.
 """
 
 import itertools

@@ -52,8 +52,8 @@ Reasons = Mapping[tuple[str, str, str], str]
 class Caps:
     """Operates the stack of the tests, and records each fault in `rows`.
 
-    A row has the fault, and the reason that the exporter serves. It also has the seconds until the exporter serves the
-    reason, and the seconds until each alert fires.
+    A row has the fault, and the reason that the exporter serves. The row also has the seconds until the exporter serves
+    the reason, and the seconds until each alert fires.
     """
 
     stack: Rollout

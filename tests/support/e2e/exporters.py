@@ -59,7 +59,7 @@ print(json.dumps({port: twice(port) for port in sys.argv[1:]}))
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Holds the metrics page of a fake exporter. The age of its reading grows in real time, unless it is `frozen`."""
+    """Holds the metrics of a fake exporter. The age of the reading grows in real time, unless `frozen` is True."""
 
     text: str
     frozen: bool = False
@@ -80,7 +80,7 @@ def pod_of(found: Object) -> NodePod:
 
 
 def shown(ledger: Ledger, uses: Iterable[tuple[NodePod, int]], free_mib: int, *, used_mib: int | None = None) -> str:
-    """Returns the metrics page of an exporter with one T4. `uses` has the pods with their use in MiB."""
+    """Returns the metrics of an exporter with one T4. `uses` has the pods with their use in MiB."""
     used = tuple(uses)
     card = Device(
         gpu=0,

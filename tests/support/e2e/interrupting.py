@@ -44,7 +44,7 @@ def kill_at(
     """Runs a command, and kills all its processes as soon as `moment` returns True, as a loss of power does.
 
     Stops the processes during each call of `moment`, so that the condition is still true when they are killed. Returns
-    the exit code. It differs from -SIGKILL if the command ended earlier.
+    the exit code. The exit code differs from -SIGKILL if the command ended earlier.
     """
     with (
         log.open("wb") as output,

@@ -58,8 +58,8 @@ def deployment_path(app: str) -> str:
 class Snapshot:
     """The state of the cluster at one time.
 
-    The state has the UID of each object, the labels and annotations of each namespace, and the content of each file. It
-    also has the UID and the number of restarts of each workload's pod.
+    The state has the UID of each object, the labels and annotations of each namespace, and the content of each file.
+    The state also has the UID and the number of restarts of each workload's pod.
     """
 
     objects: Mapping[str, str]

@@ -1,7 +1,7 @@
 """Serves HTTP endpoints on the real node. A test can change their responses at any time.
 
 Pods of the node cannot connect to this machine. So the server is a pod, which reads its responses from a ConfigMap at
-each request. In the metrics of an exporter, the age of the reading differs each time, as with a real exporter.
+each request. A simulated exporter reports a different age of its reading at each scrape, as a real exporter does.
 """
 
 import json

@@ -44,7 +44,10 @@ class ApiServer:
         return self.api.request(method, path, body, user=other, content_type=content_type)
 
     def apply(self, manifest: Mapping[str, Any], plural: str) -> None:
-        """Creates a cluster-scoped object with strict field validation. Raises ClusterError if it is refused."""
+        """Creates a cluster-scoped object with strict field validation.
+
+        Raises ClusterError if the API server refuses the object.
+        """
         group = "/api/v1" if manifest["apiVersion"] == "v1" else f"/apis/{manifest['apiVersion']}"
         self.create(f"{group}/{plural}", manifest)
 

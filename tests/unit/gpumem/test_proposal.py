@@ -101,7 +101,7 @@ def test_a_peak_on_a_full_device_is_no_reason_to_lower() -> None:
     assert of([*hourly(*[1000.0] * 9), below]).verdict is Verdict.LOWER
 
 
-# The only kind of history with a higher risk than promised. No history can show an upgrade that comes later
+# Only this kind of history has a higher risk than promised. No history can show an upgrade that comes later
 # (docs/reference/gpumem.md).
 _UNFORESEEN = "step after an upgrade"
 

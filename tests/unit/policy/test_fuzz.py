@@ -22,8 +22,8 @@ from tests.support.search import cases, dice
 
 Path = tuple[str | int, ...]
 
-LONGEST = 2000  # the most characters of a message, and of the rule's name before it
-MORE_THAN_PROD = 2000  # the most time, as a multiple of the time for prod (5 ms)
+LONGEST = 2000  # the maximum number of characters of a message, with the rule's name before it
+MORE_THAN_PROD = 2000  # the maximum time, as a multiple of the time for prod (5 ms)
 WITHIN = "(the JSON in it)"
 ATOMS: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 1.5, 1e308, float("nan"), float("inf"), 2**63, 10**12, 10**100),

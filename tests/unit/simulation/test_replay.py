@@ -1,4 +1,4 @@
-"""A replay shows the recycles, opened and closed gates, waits and refusals of recorded pods with a stack file."""
+"""A replay shows the recycles, starts, stops, waits and refusals of recorded pods with a stack file."""
 
 from collections import Counter
 from dataclasses import replace

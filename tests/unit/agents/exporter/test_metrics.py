@@ -1,4 +1,4 @@
-"""The exporter never serves an empty or stale page with status 200, and shows each pod's memory with the pod's UID."""
+"""The exporter never serves empty or stale metrics with status 200, and shows each pod's memory with the pod's UID."""
 
 import http.client
 import io

@@ -409,7 +409,10 @@ def test_for_a_seat_what_the_ledger_counts_is_freed_not_what_is_measured(seated:
 def test_for_who_has_no_seat_a_seat_leaves_only_what_it_uses_beyond_its_budget(
     seated: Seated, used_mib: int, goes: bool
 ) -> None:
-    """An evicted pod within a seat comes back and loads its request again. So its eviction frees only its overshoot."""
+    """An evicted pod within a seat is created again, and allocates its request again.
+
+    So the eviction frees only the overshoot.
+    """
     seated.cache.remove_pod("runaway")
     seated.cache.update_pod(replace(bound("seat", "a", 6000, 0, priority=5), namespace="team"))
     use = PodUse(uid="seat", namespace="team", pod="s", uuid="GPU-a-0", used_bytes=used_mib * MIB)

@@ -1,4 +1,4 @@
-"""The extender's handlers serve the scheduler's verbs and the status pages."""
+"""The extender's handlers serve the scheduler's verbs, metrics and health."""
 
 import json
 from dataclasses import dataclass

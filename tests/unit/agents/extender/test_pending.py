@@ -113,8 +113,9 @@ def test_a_seat_is_retried_when_its_hold_is_over(held: Held) -> None:
 
 
 def test_a_seat_that_is_held_back_is_retried_once_it_could_load_also_under_the_floor(held: Held) -> None:
-    """The seat requests 5000 MiB, and 6456 MiB are free. After loading, 1456 MiB would be free, 80 MiB below the floor.
-    The filter accepts a seat that loads below the floor.
+    """The seat requests 5000 MiB, and 6456 MiB are free.
+
+    After the pod's allocation, 1456 MiB would be free, 80 MiB below the floor. The filter accepts such a seat.
     """
     held.cache.update_node(replace(NODE, floor_mib=1536))
     held.cache.remove_pod("first")

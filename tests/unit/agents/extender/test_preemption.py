@@ -70,8 +70,9 @@ def test_for_one_device_no_smaller_set_and_no_lower_priorities_would_do(
 
 
 def test_who_comes_back_by_the_ledger_is_no_victim_for_what_is_measured() -> None:
-    """An evicted pod of a seat would come back and load its budget again. Such a pod can be a victim only for memory by
-    the ledger.
+    """An evicted pod of a seat would be created again, and would allocate its budget again.
+
+    Such a pod can be a victim only for memory by the ledger.
     """
     seat = Occupant(uid="seat", priority=1, mib=5000, used_mib={0: 5000}, seated=True)
     batch = Occupant(uid="batch", priority=2, mib=3000, used_mib={0: 2000})

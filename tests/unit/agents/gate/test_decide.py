@@ -1,4 +1,4 @@
-"""Gates that open in the same pass never give away more memory than is free."""
+"""The workloads that the gate starts in the same pass never need more memory than is free."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -276,8 +276,9 @@ def test_a_failed_probe_changes_nothing_and_delays_nobody(roomy: Served) -> None
     [OverflowError, RecursionError, ValueError, UnicodeError, MemoryError, TypeError, KeyError, OSError],
 )
 def test_whatever_a_probe_raises_is_its_own_workloads_problem(roomy: Served, error: type[Exception]) -> None:
-    """Before the fix, the response to one tenant's probe ended the run for all tenants, and no gate closed for a
-    seat.
+    """Before the fix, the response to one tenant's probe ended the run for all tenants.
+
+    The gate then stopped no workload for a seat.
     """
     broken = HttpJson(url="http://queue/", field="pending")
     with mock.patch.object(HttpJson, "answer", side_effect=error("of a tenant")):

@@ -1,7 +1,7 @@
-"""The gate keeps memory free for seats, and closes gates for waiting and starting seats.
+"""The gate keeps memory free for seats, and stops on-demand workloads for waiting and starting seats.
 
-The figures are those of prod: one T4 of 15360 MiB, a floor of 1536 MiB, seats of 13336 MiB, and gates with a need of
-2048 MiB.
+The figures are those of prod: one T4 of 15360 MiB, a floor of 1536 MiB, seats of 13336 MiB, and on-demand workloads
+that need 2048 MiB.
 """
 
 from dataclasses import replace
@@ -65,7 +65,7 @@ def opens(measured: NodeTelemetry, seats: Seating) -> bool:
 
 
 def let_in(**fields: object) -> GateState:
-    """Returns the gate of tts after its workload has started and loaded."""
+    """Returns the gate's state of tts after tts has started and allocated its need."""
     return state(**{"replicas": 1, "used_mib": {"GPU-0": 2048}, "nodes": frozenset({"n"}), **fields})
 
 
@@ -87,7 +87,10 @@ def test_tts_waits_at_the_steady_use_of_record_0000_until_a_resident_unloads_a_m
     ],
 )
 def test_the_budget_of_a_pod_that_starts_or_uses_nothing_is_kept(since: int | None, holds_mib: int, free: bool) -> None:
-    """The pod requests 5000 MiB. 8000 MiB are free in addition to its use, and a gate needs 3840 MiB."""
+    """The pod requests 5000 MiB. In addition to its use, 8000 MiB are free.
+
+    The gate starts a workload if 3840 MiB are free.
+    """
     pod = seat_pod("llama-swap", 5000, since=since)
     measured = used(reading(8000), **({"llama-swap": holds_mib} if holds_mib else {}))
     assert (
@@ -119,8 +122,9 @@ def test_absent_seats_keep_no_more_than_the_ledgers_room_on_the_device() -> None
 
 
 def test_no_gate_opens_into_what_a_waiting_job_of_a_queue_was_promised() -> None:
-    """The Job has no seat, but Kueue has admitted it. If the gate opened now, it would close for the Job after the next
-    sample.
+    """The Job has no seat, but Kueue has admitted it.
+
+    If the gate started a workload now, it would stop this workload for the Job after the next sample.
     """
     assert opens(reading(6500), Seating())
     assert not opens(reading(6500), Seating(waiting=(waiting("job", 3000),)))
@@ -164,7 +168,7 @@ def test_for_a_seat_no_more_gates_close_than_it_takes_the_last_first() -> None:
 
 
 def test_what_a_gate_may_still_load_is_not_there_for_the_seat() -> None:
-    """7000 MiB are free, enough for the seat, but tts will still load 2048 MiB."""
+    """7000 MiB are free, enough for the seat, but tts will still allocate 2048 MiB."""
     assert one(let_in(used_mib={"GPU-0": 1}), reading(7000), WAITS).act is Action.CLOSE
     assert one(let_in(), reading(7000), WAITS).act is Action.KEEP
 
@@ -202,8 +206,9 @@ def test_a_device_that_takes_no_new_pod_is_none_that_the_seat_could_load_on() ->
 
 
 def test_for_a_seat_that_starts_a_gate_closes_at_the_second_reading() -> None:
-    """The seat's pod was placed while tts loaded. Together, they would bring the device below its floor. The pod
-    already runs, so the gate needs two readings. An exporter that hangs always shows the same reading.
+    """The seat's pod was placed while tts loaded. The pod and tts together would bring the device below its floor.
+
+    The pod already runs, so the gate needs two readings. An exporter that hangs always shows the same reading.
     """
     starts = replace(WAITS, waiting=(), pods=(*WAITS.pods, seat_pod("llama-swap", 5000, since=NOW - 5)))
     measured = used(reading(7000))
@@ -218,9 +223,7 @@ def test_for_a_seat_that_starts_a_gate_closes_at_the_second_reading() -> None:
 
 
 def test_a_resident_that_frees_its_memory_closes_no_gate() -> None:
-    """The idle llama-swap unloads its model. The gate keeps this memory free for llama-swap, and all gates stay
-    open.
-    """
+    """The idle llama-swap unloads its model. The gate keeps this memory free for llama-swap, and stops no workload."""
     idle = card(**without("llama-swap"), tts=2048)
     assert one(let_in(agreed=PRESSED_BEFORE), idle, seating()).act is Action.KEEP
 
@@ -239,8 +242,9 @@ def test_a_resident_that_frees_its_memory_closes_no_gate() -> None:
 def test_what_the_watchdogs_offender_gives_back_is_waited_for_before_a_gate_closes(
     grace: int, seconds: int, act: Action
 ) -> None:
-    """The workload tts is within its need. Before the fix, its gate closed while the evicted offender still
-    terminated.
+    """The workload tts is within its need.
+
+    Before the fix, the gate stopped tts while the evicted offender still terminated.
     """
     going = seat_pod("immich-ml", 3000, going_since=NOW - seconds, grace_seconds=grace)
     seats = replace(seating("immich-ml"), pods=(*seating("immich-ml").pods, going))

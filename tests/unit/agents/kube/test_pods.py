@@ -176,8 +176,9 @@ NO_MEMORY_NOW = (
 def test_a_pod_that_waits_for_something_else_than_memory_is_no_waiting_seat(
     reason: str, message: str | None, waits: bool
 ) -> None:
-    """More free memory would not help this pod. Before the fix, gates closed and pods were recycled for it again and
-    again.
+    """More free memory would not help this pod.
+
+    Before the fix, the agents stopped workloads and recycled pods for this pod again and again.
     """
     told = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
     spec: dict[str, Any] = {"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3k")]}
@@ -218,7 +219,7 @@ def test_who_has_a_seat_and_a_queue_waits_for_the_seat_where_that_is_enough() ->
     [
         (20, 0, True, 1 + 2),  # The number of pods, and the size of a page.
         (20, 790, True, 1 + 10),
-        (20, 810, True, 1 + 20),  # More pages than half the number of nodes, so one request for each node.
+        (20, 810, True, 1 + 20),  # A list of all pods would need too many pages.
         (10, 0, False, 1 + 10),  # The server sends no remainingItemCount.
         (9, 0, True, 9),
     ],

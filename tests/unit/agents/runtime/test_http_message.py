@@ -1,4 +1,4 @@
-"""The parser either parses any bytes as a request line and headers, or raises RequestError."""
+"""For any bytes, the parser returns a request line and headers, or raises RequestError."""
 
 import pytest
 from hypothesis import given

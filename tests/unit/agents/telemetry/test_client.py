@@ -117,8 +117,9 @@ def test_a_device_that_is_to_take_no_new_pod_is_measured_and_offers_nothing(
 
 @pytest.mark.parametrize("fault", [Fault.PAGES_TO_RETIRE, Fault.ROW_REMAPPING_FAILED])
 def test_a_device_with_a_fault_is_measured_and_offers_nothing(served: Served, fault: Fault) -> None:
-    """If this device offered memory, gates would close and pods would be recycled for a seat that does not fit on this
-    device.
+    """The device offers no memory.
+
+    Otherwise the agents would stop workloads and recycle pods for a seat that this device cannot take.
     """
     add_exporter(served)
     bad, good = replace(card(15000), fault=fault), card(9000, gpu=1)
@@ -160,7 +161,7 @@ def test_an_exporter_that_hangs_delays_none_of_the_others(served: Served) -> Non
 
 
 def test_exporters_that_do_not_answer_leave_the_readings_of_the_others_fresh(served: Served) -> None:
-    """A thousand exporters need 1.5 s each. After 10 s, the client skips the others."""
+    """A thousand exporters need 1.5 s each. After 10 s, the client skips the other exporters."""
     now = 0.0
     nodes = [replace(NODES[0], name=f"n{number}") for number in range(1000)]
     for number, node in enumerate(nodes):

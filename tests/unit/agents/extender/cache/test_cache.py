@@ -115,8 +115,9 @@ def test_two_filters_do_not_get_the_same_room_until_the_reservation_ends() -> No
 
 @pytest.mark.parametrize(("scoring", "index", "node"), [(Scoring.BEST_FIT, 1, "six"), (Scoring.FRAGMENTATION, 0, "8")])
 def test_the_usual_pods_are_those_that_are_bound(scoring: Scoring, index: int, node: str) -> None:
-    """Best fit leaves 2000 MiB on a device of 6000 MiB. While pods of 4000 MiB are usual, a device of 8000 MiB is
-    better.
+    """Best fit leaves 2000 MiB on a device of 6000 MiB.
+
+    While most bound pods request 4000 MiB, a device of 8000 MiB is better.
     """
     cache = Cache(scoring)
     nodes = [inventory("N", 8000, 6000), inventory("six", 6000), inventory("8", 8000)]
@@ -137,7 +138,7 @@ def test_before_any_pod_is_bound_best_fit_chooses_and_the_audit_learns() -> None
 
 
 def test_a_node_whose_cpu_bystanders_have_is_better_for_a_pod_that_fits_it() -> None:
-    """Usual pods can no longer use this node's GPU memory, because pods without GPU memory hold its CPU."""
+    """The next pods cannot use this node's GPU memory, because pods without GPU memory hold the node's CPU."""
     cache = Cache(Scoring.FRAGMENTATION)
     nodes = [replace(inventory(name, 16000), cpu_milli=8000) for name in ("A", "B")]
     usual = PodInfo(uid="usual", node="other", request=MemoryRequest(5000, cpu_milli=4000), indices=(0,))

@@ -1,5 +1,6 @@
-"""Pods within a seat are placed by the ledger. Readings decide only the order of devices. Pods without a seat are
-refused by readings.
+"""Pods within a seat are placed by the ledger. Readings decide only the order of devices.
+
+A reading may refuse a pod without a seat.
 """
 
 import pytest
@@ -184,8 +185,9 @@ def test_a_nomination_ends_with_the_pod_with_another_and_with_its_time() -> None
 
 
 def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
-    """kube-scheduler removes a nomination after a failed filter or bind, and retries the pod. Before the fix, another
-    pod had taken the memory by then.
+    """kube-scheduler removes a nomination after a failed filter or bind, and retries the pod.
+
+    Before the fix, another pod took the memory before the retry.
     """
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
