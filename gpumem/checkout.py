@@ -208,7 +208,7 @@ def replayed(stacks: Sequence[Path], pods: Sequence[PodHistory]) -> list[tuple[s
     """
     from simulation import replay, stack  # noqa: PLC0415
 
-    declared = [stack.declared(_declared(path)[0]) for path in stacks]
+    declared = [stack.stack_of(_declared(path)[0]) for path in stacks]
     return [
         (path.name, replay.play(pods, each, before=None if each is declared[0] else declared[0]))
         for path, each in zip(stacks, declared, strict=True)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevices, devices_of
-from agents.extender.cache.pod_info import Bystander, Nomination, PodInfo, holder
+from agents.extender.cache.pod_info import Nomination, PodInfo, PodWithoutGpu, holder_of
 from agents.gate import config as gates
 from agents.gate.config import GateConfig
 from agents.kube.client import ApiError, Object
@@ -35,7 +35,7 @@ from tenancy.workload import maps_at
 
 _AT_ONCE = 16
 CLUSTER_QUEUES = f"/apis/{KUEUE_API}/clusterqueues"
-_Held = PodInfo | Bystander | Nomination
+_Held = PodInfo | PodWithoutGpu | Nomination
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _readable(items: Iterable[Object], ledger: Ledger, gaps: list[str]) -> tuple
     for item in items:
         pod = Pod(item)
         try:
-            found = holder(item, ledger.names)
+            found = holder_of(item, ledger.names)
             waiting = () if pod.node else (ledger.names.gpumem, ledger.names.gpu_count)
             for resource in (*waiting, GPU):
                 pod.request(resource)  # an error must be raised here, and not later in a report

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.extender.cache.answers import Fits
+from agents.extender.cache.answers import FilterAnswer
 from agents.extender.cache.pod_info import Entitlement
 from agents.kube.client import Object
 from agents.kube.pods import Pod
@@ -103,7 +103,7 @@ def _by_node(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest, name: s
         yield "node-sum", f"{advertised - held} of its {advertised} MiB are free, not {request.total_mib}"
 
 
-def _by_device(seated: bool, name: str, fits: Fits) -> tuple[str, str]:
+def _by_device(seated: bool, name: str, fits: FilterAnswer) -> tuple[str, str]:
     """Returns the reason and the text with which the extender's filter refused the node."""
     if name in fits.hopeless:
         return "too-large", fits.hopeless[name]

@@ -39,7 +39,7 @@ class StatusError(Exception):
 
 
 @dataclass
-class Followed:
+class ServerWatch:
     """A watch. `chosen` returns True for the objects that the watch selects.
 
     An object that leaves the selection gives a DELETED event.
@@ -78,7 +78,7 @@ class Server:
     budgets: dict[tuple[str, str], bool] = field(default_factory=dict)  # True if a PDB refuses the workload's evictions
     hears: list[Callable[[str, Object], None]] = field(default_factory=list)
     checks: list[Callable[[str, Object], None]] = field(default_factory=list)  # called with each write of an agent
-    follows: list[Followed] = field(default_factory=list)
+    follows: list[ServerWatch] = field(default_factory=list)
     history: deque[tuple[int, str, str, Object]] = field(default_factory=lambda: deque(maxlen=_HISTORY))
     version: int = 100
     # A cache of lists, by path and selectors. A list is valid while its version equals the server's version.
@@ -130,7 +130,7 @@ class Server:
 
     # Watches
 
-    def follow(self, source: WatchSource, tell: Callable[[Object], None]) -> Followed:
+    def follow(self, source: WatchSource, tell: Callable[[Object], None]) -> ServerWatch:
         """Adds a watch from the source's resourceVersion on. Raises ApiError with status 410 if this version is too
         old.
         """
@@ -138,7 +138,7 @@ class Server:
         if self.history and self.history[0][0] > version + 1 and len(self.history) == _HISTORY:
             raise refusal(f"WATCH {source.path}", {"code": 410, "reason": "Expired", "message": "too old"})
         chosen = _selection(tuple(sorted(source.parameters.items())))
-        follow = Followed(path=source.path, chosen=chosen, tell=tell)
+        follow = ServerWatch(path=source.path, chosen=chosen, tell=tell)
         follow.within = {
             f"{item['metadata']['name']}/{item['metadata'].get('namespace', '')}"
             for item in self._items(source.path)

@@ -13,7 +13,7 @@ from simulation.api import KilledError, Object, Server
 _NOWHERE = Path("/nonexistent")
 
 
-class NoWire:
+class NoTransport:
     """A transport for a client that must not send anything. Every request fails."""
 
     def send(self, request: ApiRequest) -> NoReturn:
@@ -41,7 +41,9 @@ class SimApi(Api):
         deadline: float = math.inf,
     ) -> None:
         endpoint = Endpoint(host="", port=0, token_file=_NOWHERE, ca_file=_NOWHERE)
-        super().__init__(endpoint, clock=clock, jitter=server.world.dice.random, attempts=attempts, transport=NoWire())
+        super().__init__(
+            endpoint, clock=clock, jitter=server.world.dice.random, attempts=attempts, transport=NoTransport()
+        )
         self._server, self._who, self._timeout_seconds = server, who, timeout_seconds
         self._deadline = deadline
 

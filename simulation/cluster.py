@@ -24,7 +24,7 @@ from simulation.kubelet import Kubelets
 from simulation.scheduler import Scheduler
 from simulation.stack import Stack
 from simulation.tenants import Tenants, Workload
-from simulation.world import BEGIN, Loops, World
+from simulation.world import BEGIN, TickLoops, World
 from tenancy.ledger import Pool
 from tenancy.names import (
     EXPORTER,
@@ -45,7 +45,7 @@ T = TypeVar("T")
 NODE_AGENTS = node_agent_namespace(SYSTEM_NAMESPACE)
 
 
-class InOrder(Executor):
+class SequentialPool(Executor):
     """Replaces a pool of threads. Makes the calls one after another."""
 
     def __init__(self, _most: int) -> None:
@@ -67,7 +67,7 @@ class SimScraper(Scraper):
         return self.read(url)
 
 
-class Cluster(Loops):
+class Cluster(TickLoops):
     """The cluster that a stack declares. A subclass implements `machines` and `workloads`."""
 
     server_type: type[Server] = Server
@@ -77,7 +77,7 @@ class Cluster(Loops):
         self.stack = stack
         self.world = World(dice, self, jumping=jumping, begin=begin)
         self.server = self.server_type(self.world)
-        self.scraper = SimScraper(get=self.fetch, threads=InOrder, read=self.reading)
+        self.scraper = SimScraper(get=self.fetch, threads=SequentialPool, read=self.reading)
         self.hardware = Hardware()
         names = stack.ledger.names
         self.pools: dict[str, Pool] = {}  # by the node's name

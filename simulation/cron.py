@@ -17,9 +17,9 @@ from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
 from agents.runtime.settings import read
 from agents.telemetry.client import Scraper
-from agents.telemetry.sampling import UnsoundError
+from agents.telemetry.sampling import IncompletePassError
 from agents.watchdog import main as watchdog
-from simulation.api import Followed, KilledError, Object, Server
+from simulation.api import KilledError, Object, Server, ServerWatch
 from simulation.client import SimApi
 from simulation.devices import Machine
 from simulation.log import SimLog
@@ -214,7 +214,7 @@ class Reconcile(CronAgent):
     pass.
     """
 
-    follows: list[Followed] = field(default_factory=list)
+    follows: list[ServerWatch] = field(default_factory=list)
     pending: bool = False
 
     def make(self, environ: Mapping[str, str], api: Api, clock: Clock, log: Log) -> reconcile.Reconciler:
@@ -225,21 +225,21 @@ class Reconcile(CronAgent):
         for follow in self.follows:
             follow.ended = True
         outcome = run.attempt()
-        if outcome.settled is not None and run is self.run:
+        if outcome.pass_end is not None and run is self.run:
             try:
                 self.follows = [
-                    self.server.follow(source, lambda event: self._hear(run, outcome.settled, event))
-                    for source in outcome.settled.sources()
+                    self.server.follow(source, lambda event: self._hear(run, outcome.pass_end, event))
+                    for source in outcome.pass_end.sources()
                 ]
             except AgentError:
                 self.world.see("reconcile: polls")
         if not outcome.right:
-            raise UnsoundError("; ".join((*outcome.wrong, *outcome.without_nodes)))
+            raise IncompletePassError("; ".join((*outcome.wrong, *outcome.without_nodes)))
 
-    def _hear(self, run: object, settled: Any, event: Object) -> None:
+    def _hear(self, run: object, pass_end: Any, event: Object) -> None:
         if run is not self.run or self.pending or self.world.now >= self.ends:
             return
-        if settled.makes_due([event]):
+        if pass_end.makes_due([event]):
             self.pending = True
 
             def due() -> None:

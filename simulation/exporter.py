@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from agents.exporter.attribution import NodeUse, attribute
-from agents.exporter.main import Gauge
+from agents.exporter.main import DeviceReader
 from agents.exporter.publish import publish
 from agents.exporter.registry import RegistryInformer
 from agents.runtime.errors import AgentError
@@ -16,7 +16,7 @@ from agents.telemetry.reading import Reading
 from simulation.api import KilledError, Server
 from simulation.client import SimApi
 from simulation.devices import Machine
-from simulation.following import Following
+from simulation.following import SimInformer
 from simulation.log import SimLog
 from simulation.world import World
 from tenancy.names import SYSTEM_NAMESPACE
@@ -41,8 +41,8 @@ class Exporter:
         self.registry = RegistryInformer(
             api=api, node=node, ledger_namespace=SYSTEM_NAMESPACE, clock=clock, log=log, slices=True
         )
-        self.following = Following(informer=self.registry.informer, world=self.world, server=self.server)
-        self.gauge = Gauge(read=self._read, registry=self.registry, clock=clock, interval_seconds=5)
+        self.following = SimInformer(informer=self.registry.informer, world=self.world, server=self.server)
+        self.gauge = DeviceReader(read=self._read, registry=self.registry, clock=clock, interval_seconds=5)
         self.publish = lambda: publish(api, node, self.gauge.survey, self.registry.last)
 
     def _read(self) -> NodeUse:

@@ -14,12 +14,12 @@ from agents.runtime.settings import read
 from agents.telemetry.client import Scraper
 from simulation.api import KilledError, Server
 from simulation.client import SimApi
-from simulation.following import Following
+from simulation.following import SimInformer
 from simulation.log import SimLog
 from simulation.world import World
 
 
-class Bell(threading.Event):
+class CallbackEvent(threading.Event):
     """Replaces a threading.Event for which a thread waits. Setting the event calls `act`."""
 
     def __init__(self, act: Callable[[], object]) -> None:
@@ -59,10 +59,10 @@ class ExtenderPod:
             clock,
             SimLog("extender", world=self.world),
             scraper=self.scraper,
-            more_room=Bell(self._grown),
+            more_room=CallbackEvent(self._grown),
         )
         informer = self.extender.informers.informer
-        self.following = Following(informer=informer, world=self.world, server=self.server)
+        self.following = SimInformer(informer=informer, world=self.world, server=self.server)
         self.starts += 1
         this = self.starts
         self.world.tick(0.0, lambda: self._loops(this))

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 from agents.kube.informer import Informer, backoff_seconds
 from agents.runtime.errors import AgentError
-from simulation.api import Followed, KilledError, Object, Server
+from simulation.api import KilledError, Object, Server, ServerWatch
 from simulation.world import World
 
 
 @dataclass(kw_only=True)
-class Following:
+class SimInformer:
     """Replaces Informer.run: lists when necessary, and applies watch events."""
 
     informer: Informer
@@ -21,7 +21,7 @@ class Following:
     listing: bool = False
     failures: int = 0
     told_at: float = 0.0
-    follows: list[Followed] = field(default_factory=list)
+    follows: list[ServerWatch] = field(default_factory=list)
 
     @property
     def stale(self) -> bool:

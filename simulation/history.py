@@ -17,7 +17,7 @@ GRAIN_MIB = 16
 
 
 @dataclass(frozen=True)
-class Life:
+class PodLife:
     """The life of a pod.
 
     Each step has the seconds since the beginning of the life, and the MiB that the pod uses from this second on. `over`
@@ -48,7 +48,7 @@ class Owner:
 
 
 @dataclass
-class Scene:
+class RecordedPods:
     """The recorded pods, assigned to the owners of one stack.
 
     `lives` has, by owner, a sorted list of lives for each replica. `outside` has, by pool and device, the memory of
@@ -56,9 +56,9 @@ class Scene:
     recording declares.
     """
 
-    lives: dict[str, list[list[Life]]] = field(default_factory=dict)
+    lives: dict[str, list[list[PodLife]]] = field(default_factory=dict)
     outside: dict[tuple[str, int], list[tuple[float, int]]] = field(default_factory=dict)
-    refused: dict[str, list[Life]] = field(default_factory=dict)
+    refused: dict[str, list[PodLife]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -81,9 +81,9 @@ def _in(namespace: str, known: Iterable[Owner]) -> list[Owner]:
     return [each for each in known if each.namespace == namespace]
 
 
-def scene(
+def recorded_pods(
     pods: Sequence[PodHistory], ledger: Ledger, gates: Iterable[GateConfig], others: Sequence[Owner] = ()
-) -> Scene:
+) -> RecordedPods:
     """Returns the recorded pods for one stack. `others` are the owners in the stack of the recording.
 
     Pods of owners that only this other stack declares are refused.
@@ -92,7 +92,7 @@ def scene(
     mine: dict[str, list[PodHistory]] = defaultdict(list)
     theirs: dict[str, list[PodHistory]] = defaultdict(list)
     strangers: list[PodHistory] = []
-    made = Scene()
+    made = RecordedPods()
     spread = _on_several(pods)
     for pod in pods:
         other = workload_of_pod(pod.pod, _in(pod.namespace, others))
@@ -122,11 +122,11 @@ def scene(
     return made
 
 
-def lives_by_replica(lives: Iterable[Life]) -> list[list[Life]]:
+def lives_by_replica(lives: Iterable[PodLife]) -> list[list[PodLife]]:
     """Returns the lives of each replica. Two lives belong to the same replica if one begins after the other has
     ended.
     """
-    rows: list[list[Life]] = []
+    rows: list[list[PodLife]] = []
     for life in sorted(lives, key=lambda each: (each.begin, each.end)):
         row = next((row for row in rows if row[-1].end <= life.begin), None)
         if row is None:
@@ -136,13 +136,13 @@ def lives_by_replica(lives: Iterable[Life]) -> list[list[Life]]:
     return rows
 
 
-def _life(pod: PodHistory, declared_mib: int) -> Life:
+def _life(pod: PodHistory, declared_mib: int) -> PodLife:
     begin, last = pod.samples[0][0], pod.samples[-1]
     steps: list[tuple[float, int]] = []
     for at, mib in pod.samples:
         if not steps or abs(mib - steps[-1][1]) >= GRAIN_MIB:
             steps.append((at - begin, mib))
-    return Life(begin, last[0], tuple(steps), over=bool(declared_mib) and last[1] > declared_mib)
+    return PodLife(begin, last[0], tuple(steps), over=bool(declared_mib) and last[1] > declared_mib)
 
 
 def _on_several(pods: Iterable[PodHistory]) -> set[tuple[str, str]]:

@@ -19,7 +19,7 @@ LONGEST_BACKOFF = 300.0
 
 
 @dataclass
-class Running:
+class RunningPod:
     """A pod's process. `short_since` is the time since which the process lacks memory within its budget.
 
     `up_since` is the time when the pod's container last started.
@@ -64,8 +64,8 @@ class Kubelets:
     hardware: Hardware
     tenants: Tenants
     names: Names
-    running: dict[str, Running] = field(default_factory=dict)
-    began: Callable[[Running], None] = lambda running: None  # called with each started pod
+    running: dict[str, RunningPod] = field(default_factory=dict)
+    began: Callable[[RunningPod], None] = lambda running: None  # called with each started pod
     _starting: set[str] = field(default_factory=set)
     # The actions that wait for a failed node to come back, each with the node's name.
     _left: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Kubelets:
         card = machine.card(annotated) or machine.cards[workload.made % len(machine.cards)]
         self._pids += 1
         key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
-        running = Running(uid, key, workload, machine, card, self._pids, self.world.now, self.world.now)
+        running = RunningPod(uid, key, workload, machine, card, self._pids, self.world.now, self.world.now)
         running.over_mib = workload.over_mib if workload.lies else 0
         self.running[uid] = running
         self.world.timers.append(self.world.now + MINIMUM_AGE_SECONDS)
@@ -121,7 +121,7 @@ class Kubelets:
         if workload.crashes is not None:
             self.world.after(workload.crashes, lambda: self.crash(running))
 
-    def _show(self, running: Running) -> None:
+    def _show(self, running: RunningPod) -> None:
         pod = self._pod(running.uid)
         if pod is None:
             return
@@ -136,7 +136,7 @@ class Kubelets:
         status = {"phase": "Running", "startTime": began, "containerStatuses": [container]}
         self.server.put_pod({**pod, "status": status})
 
-    def _load(self, running: Running) -> None:
+    def _load(self, running: RunningPod) -> None:
         def loaded() -> None:
             if self.running.get(running.uid) is running and running.up:
                 running.loaded = True
@@ -147,7 +147,7 @@ class Kubelets:
 
     # Memory
 
-    def settle(self, running: Running) -> None:
+    def settle(self, running: RunningPod) -> None:
         """Adjusts the memory of the pod's process to the wanted amount, as far as the device has free memory."""
         if running.uid not in self.running or not running.machine.alive:
             return
@@ -173,7 +173,7 @@ class Kubelets:
             if each.card is card and each.used_mib < each.wanted_mib:
                 self.world.after(1.0, lambda each=each: self.settle(each))  # type: ignore[misc]
 
-    def crash(self, running: Running) -> None:
+    def crash(self, running: RunningPod) -> None:
         """Ends the container, and restarts it after a backoff."""
         if self.running.get(running.uid) is not running or not running.up or not running.workload.crashes:
             return
@@ -183,7 +183,7 @@ class Kubelets:
         backoff = min(10.0 * 2 ** (running.crashes - 1), LONGEST_BACKOFF)
         self.world.after(backoff, lambda: self.start_process(running))
 
-    def stop_process(self, running: Running) -> None:
+    def stop_process(self, running: RunningPod) -> None:
         if running.used_mib > running.workload.declared_mib:
             running.over_at = self.world.now
         running.up = running.loaded = False
@@ -194,7 +194,7 @@ class Kubelets:
             self.world.stir()
             self.freed(running.card)
 
-    def start_process(self, running: Running) -> None:
+    def start_process(self, running: RunningPod) -> None:
         if self.running.get(running.uid) is not running or running.up or not running.machine.alive:
             return
         self._pids += 1
@@ -251,5 +251,5 @@ class Kubelets:
     def _pod(self, uid: str) -> Object | None:
         return next((pod for pod in self.server.pods.values() if pod["metadata"]["uid"] == uid), None)
 
-    def of(self, workload: Workload) -> list[Running]:
+    def of(self, workload: Workload) -> list[RunningPod]:
         return [each for each in self.running.values() if each.workload is workload]

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from agents.gate.config import GateConfig, declared
-from simulation.history import Owner, owners, scene
-from simulation.replay_record import WARM_SECONDS, Floor, Happened
-from simulation.replayed import Replayed
+from simulation.history import Owner, owners, recorded_pods
+from simulation.replay_record import WARM_SECONDS, RecordedEvent, TimeBelowFloor
+from simulation.replayed import ReplayedCluster
 from simulation.stack import Stack
 from tenancy.names import GATE
 from tenancy.pod_history import PodHistory
@@ -27,8 +27,8 @@ class Played:
 
     begin: datetime
     end: datetime
-    happened: tuple[Happened, ...]
-    floors: tuple[Floor, ...]
+    happened: tuple[RecordedEvent, ...]
+    floors: tuple[TimeBelowFloor, ...]
     short_seconds: dict[str, int]
     notes: tuple[str, ...]
 
@@ -53,18 +53,18 @@ def play(pods: Sequence[PodHistory], stack: Stack, *, before: Stack | None = Non
     others = owners_of(before) if before else []
     first = min(pod.samples[0][0] for pod in pods)
     last = max(pod.samples[-1][0] for pod in pods)
-    found = scene(pods, stack.ledger, gates_of(stack), others)
+    found = recorded_pods(pods, stack.ledger, gates_of(stack), others)
     begin = first - first % 60 - WARM_SECONDS
     seen = {name for name, rows in found.lives.items() if rows}
     new = {owner.name for owner in owners_of(stack)} - {owner.name for owner in others} - seen if before else set()
-    cluster = Replayed(_with_gates(stack, seen | new), found, new, begin)
+    cluster = ReplayedCluster(_with_gates(stack, seen | new), found, new, begin)
     try:
         cluster.run(last - begin)
         cluster.close()
     finally:
         cluster.world.end()
     refused = [
-        Happened(
+        RecordedEvent(
             at=datetime.fromtimestamp(min(life.begin for life in lives), UTC),
             what="refused",
             workload=name,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from simulation.kubelet import Running
+from simulation.kubelet import RunningPod
 from simulation.world import World
 
 # The time before the recording begins, in which the pods are placed. Each pod uses the first recorded amount, but at
@@ -26,7 +26,7 @@ _REPLACED_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Happened:
+class RecordedEvent:
     """An event. `what` is "recycled", "let in", "put out", "pending" or "refused".
 
     `seconds` is set for "pending" and "refused". `used_mib`, `declared_mib` and `device` are set for "recycled".
@@ -42,7 +42,7 @@ class Happened:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Floor:
+class TimeBelowFloor:
     """A period during which a device was below its floor."""
 
     at: datetime
@@ -50,13 +50,13 @@ class Floor:
     seconds: int
 
 
-class Record:
+class ReplayRecord:
     """Records the events of a replay. Events before WARM_SECONDS are not recorded."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.happened: list[Happened] = []
-        self.floors: list[Floor] = []
+        self.happened: list[RecordedEvent] = []
+        self.floors: list[TimeBelowFloor] = []
         self.short_seconds = Counter[str]()
         self.waiting: dict[str, tuple[float, str]] = {}  # Maps a pod's UID to the start of its wait and its workload.
         self._refused: dict[str, float] = {}  # Maps a workload to the start of its refusal.
@@ -69,7 +69,7 @@ class Record:
     def add(self, what: str, workload: str, **given: Any) -> None:
         if self.is_open:
             at = self.world.time_of_day().replace(microsecond=0)
-            self.happened.append(Happened(at=at, what=what, workload=workload, **given))
+            self.happened.append(RecordedEvent(at=at, what=what, workload=workload, **given))
 
     def lasted(self, what: str, workload: str, since: float, least: float) -> None:
         """Records an event that began at `since` and ends now, if it lasted at least `least` seconds."""
@@ -77,7 +77,7 @@ class Record:
         if seconds >= least:
             self.add(what, workload, seconds=round(seconds))
 
-    def recycled(self, running: Running) -> None:
+    def recycled(self, running: RunningPod) -> None:
         self.add(
             "recycled",
             running.workload.name,
@@ -106,7 +106,7 @@ class Record:
         least = DRAINS_SECONDS + PENDING_SECONDS + _REPLACED_SECONDS
         self.lasted("refused", workload, self._refused.pop(workload), least)
 
-    def measure(self, low: set[str], running: Iterable[Running], seconds: float) -> None:
+    def measure(self, low: set[str], running: Iterable[RunningPod], seconds: float) -> None:
         """Records the devices below their floor, and the processes that lack memory within their budget."""
         if not self.is_open:
             return
@@ -121,7 +121,7 @@ class Record:
     def _rose(self, uuid: str) -> None:
         since = self._below.pop(uuid)
         at = self.world.time_of_day(since - self.world.now).replace(microsecond=0)
-        self.floors.append(Floor(at=at, device=uuid, seconds=round(self.world.now - since)))
+        self.floors.append(TimeBelowFloor(at=at, device=uuid, seconds=round(self.world.now - since)))
 
     def close(self, residents: Iterable[str]) -> None:
         """Ends all events that still last."""

@@ -14,9 +14,9 @@ from agents.gate.probes import FreeMemory, HttpJson, PrometheusQuery
 from simulation.api import Object
 from simulation.cluster import Cluster
 from simulation.devices import Card, Machine, machine
-from simulation.history import Life, Scene
-from simulation.kubelet import Running
-from simulation.replay_record import DRAINS_SECONDS, LET_IN_SECONDS, WARM_SECONDS, Record
+from simulation.history import PodLife, RecordedPods
+from simulation.kubelet import RunningPod
+from simulation.replay_record import DRAINS_SECONDS, LET_IN_SECONDS, WARM_SECONDS, ReplayRecord
 from simulation.stack import Stack
 from simulation.tenants import ON_DEMAND, RESIDENT, Workload
 from tenancy.choices import Sharing
@@ -36,34 +36,34 @@ class Replica:
     pod exists only in the replay.
     """
 
-    lives: Sequence[Life]
+    lives: Sequence[PodLife]
     at: int = -1
-    running: Running | None = None
+    running: RunningPod | None = None
     recycled: bool = False
     own: bool = False
 
     @property
-    def life(self) -> Life | None:
+    def life(self) -> PodLife | None:
         return self.lives[max(self.at, 0)] if self.lives else None
 
 
 @dataclass
-class Queue:
+class OnDemandWork:
     """The work of an on-demand workload. Each piece of work takes its recorded time.
 
     If `always` is True, there is always work.
     """
 
-    lives: Sequence[Life]
+    lives: Sequence[PodLife]
     always: bool = False
-    asked: list[Life] = field(default_factory=list)
+    asked: list[PodLife] = field(default_factory=list)
     waits_since: float | None = None
 
 
-class Replayed(Cluster):
+class ReplayedCluster(Cluster):
     """The cluster of a replay. Recorded times are seconds since 1970. The simulation begins at the time `origin`."""
 
-    def __init__(self, stack: Stack, found: Scene, new: Collection[str], origin: float) -> None:
+    def __init__(self, stack: Stack, found: RecordedPods, new: Collection[str], origin: float) -> None:
         self.scene = found
         self.new = new
         self.origin = origin
@@ -74,17 +74,17 @@ class Replayed(Cluster):
             seat.name: [Replica(lives) for lives in self._rows(seat.name, seat.replicas)] for seat in stack.ledger.seats
         }
         self.queues = {
-            gate.deployment: Queue(_in_order(found.lives.get(gate.deployment, ())), gate.deployment in new)
+            gate.deployment: OnDemandWork(_in_order(found.lives.get(gate.deployment, ())), gate.deployment in new)
             for gate in self.gates.values()
         }
         self._plan()
 
-    def _rows(self, seat: str, replicas: int) -> list[list[Life]]:
+    def _rows(self, seat: str, replicas: int) -> list[list[PodLife]]:
         rows = self.scene.lives.get(seat, [])
         return [*rows[:replicas], *([] for _ in range(replicas - len(rows)))]
 
     def prepare(self) -> None:
-        self.record = Record(self.world)
+        self.record = ReplayRecord(self.world)
         self.kubelets.began = self._began
         self.scheduler.elsewhere = self.scheduler.selects
         self.tenants.refused = lambda workload: self.record.refused(workload.name)
@@ -156,7 +156,7 @@ class Replayed(Cluster):
     def _now(self) -> float:
         return self.origin + self.world.now
 
-    def _began(self, running: Running) -> None:
+    def _began(self, running: RunningPod) -> None:
         """Begins a life for a pod that has started."""
         running.asks_mib = 0
         name = running.workload.name
@@ -208,7 +208,7 @@ class Replayed(Cluster):
         replica.own = False
         self._live(running, replica.lives[number], replica.lives[number].begin)
 
-    def _live(self, running: Running, life: Life, since: float) -> None:
+    def _live(self, running: RunningPod, life: PodLife, since: float) -> None:
         """Lets the pod use the memory of this life. The life begins at `since`."""
         this = self._lives[running.uid] = object()
 
@@ -223,7 +223,7 @@ class Replayed(Cluster):
 
         step(0)
 
-    def _set(self, running: Running, mib: int) -> None:
+    def _set(self, running: RunningPod, mib: int) -> None:
         running.asks_mib = mib
         self.world.stir()
         self.kubelets.settle(running)
@@ -235,7 +235,7 @@ class Replayed(Cluster):
         if card.outside_mib < before:
             self.hardware.freed(card)
 
-    def _ask(self, name: str, life: Life) -> None:
+    def _ask(self, name: str, life: PodLife) -> None:
         queue = self.queues[name]
         if not queue.asked and not self._is_in(self.gates[name]):
             queue.waits_since = self.world.now
@@ -245,7 +245,7 @@ class Replayed(Cluster):
             if not running.ends and len(self.queues[name].asked) == 1:
                 self._serve(running, self.queues[name])
 
-    def _serve(self, running: Running, queue: Queue) -> None:
+    def _serve(self, running: RunningPod, queue: OnDemandWork) -> None:
         """Starts the first piece of work. Without work, the pod uses the memory that its gate declares as need."""
         if not queue.asked:
             self._set(running, running.workload.declared_mib or self.gates[running.workload.name].need_mib)
@@ -263,7 +263,7 @@ class Replayed(Cluster):
 
         self.world.after(max(life.seconds, 1.0), served)
 
-    def _let_in(self, name: str, queue: Queue) -> None:
+    def _let_in(self, name: str, queue: OnDemandWork) -> None:
         if queue.waits_since is not None:
             self.record.lasted("pending", name, queue.waits_since, LET_IN_SECONDS)
         queue.waits_since = None
@@ -323,7 +323,7 @@ class Replayed(Cluster):
             if running is not None and not running.ends:
                 self._recycled(running)
 
-    def _recycled(self, running: Running) -> None:
+    def _recycled(self, running: RunningPod) -> None:
         for replica in self.replicas.get(running.workload.name, ()):
             if replica.running is running:
                 replica.recycled = True
@@ -354,5 +354,5 @@ class Replayed(Cluster):
         self.record.close(self.replicas)
 
 
-def _in_order(rows: Iterable[Sequence[Life]]) -> list[Life]:
+def _in_order(rows: Iterable[Sequence[PodLife]]) -> list[PodLife]:
     return sorted((life for row in rows for life in row), key=lambda life: life.begin)

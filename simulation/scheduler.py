@@ -23,7 +23,7 @@ _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0
 
 
 @dataclass
-class Waiting:
+class WaitingPod:
     uid: str
     attempts: int = 0
     due: bool = False
@@ -41,7 +41,7 @@ class Scheduler:
     hardware: Hardware
     names: Names
     verb: Callable[[HttpRequest], HttpResponse] | None = None
-    waiting: dict[tuple[str, str], Waiting] = field(default_factory=dict)
+    waiting: dict[tuple[str, str], WaitingPod] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     # Returns True if another scheduler may place the pod on the node.
     elsewhere: Callable[[Object, str], bool] = lambda pod, node: node.startswith("k8s-node")
@@ -58,7 +58,7 @@ class Scheduler:
                     if kind == "DELETED":
                         self._wake()
                 elif key not in self.waiting:
-                    self.waiting[key] = Waiting(found["metadata"]["uid"])
+                    self.waiting[key] = WaitingPod(found["metadata"]["uid"])
                     self._soon(key, 0.1)
             case "Node" | "ResourceClaim" | "ResourceSlice":
                 self._wake()

@@ -37,7 +37,7 @@ class Stack:
     quotas: Mapping[str, int]
 
 
-def declared(settings: StackSettings) -> Stack:
+def stack_of(settings: StackSettings) -> Stack:
     """Returns the stack of these settings.
 
     If a stack uses other software in place of reconcile, the extender or the exporter, the simulation uses our agents

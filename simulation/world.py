@@ -28,7 +28,7 @@ class EndedError(BaseException):
     """Ends a function that still sleeps at the end of the simulation, or that begins to sleep after the end."""
 
 
-class Loops:
+class TickLoops:
     """The loops of the simulation, such as the passes of an agent. Each round of a loop is one event, called a tick.
 
     The World calls these methods before a jump of time. A subclass overrides these methods.
@@ -60,7 +60,7 @@ class World:
     """
 
     dice: Random
-    loops: Loops = field(default_factory=Loops)
+    loops: TickLoops = field(default_factory=TickLoops)
     timeline: Timeline = field(default_factory=Timeline)
     begin: datetime = BEGIN
     now: float = 0.0
@@ -91,7 +91,7 @@ class World:
         self.at(self.now + seconds, act)
 
     def tick(self, seconds: float, act: Callable[[], object]) -> None:
-        """Adds the next round of a loop. A jump removes the round, and `Loops.resume` then starts the loop again."""
+        """Adds the next round of a loop. A jump removes the round, and `TickLoops.resume` then restarts the loop."""
         self._push(self.now + seconds, act, tick=True)
 
     def _push(self, when: float, act: Callable[[], object] | Semaphore, *, tick: bool) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from agents.exporter.attribution import CapReading, DeviceUse, NodeUse
 from agents.exporter.registry import Registry
-from agents.node.cgroup import Container, Groups
+from agents.node.cgroup import CgroupDirectories, Container
 from agents.telemetry.device import Uncapped
 from tenancy.caps import Cap
 from tenancy.units import MIB
@@ -36,7 +36,7 @@ class CapReader:
     """Reads the containers' caps on a node of a pool with `enforce: driver`."""
 
     limit_of: LimitOf
-    groups: Groups
+    groups: CgroupDirectories
 
     def of(self, found: NodeUse, registry: Registry) -> NodeUse:
         """Adds each container's cap to `found`, and marks the devices that cannot cap containers.
@@ -100,7 +100,7 @@ def _budgets(uses: Sequence[DeviceUse], registry: Registry) -> Iterator[_Budget]
         for container in use.used_bytes:
             used[container] = (*used.get(container, ()), use.device.uuid)
     every = tuple(use.device.uuid for use in uses)
-    for pod in registry.roster.pods:
+    for pod in registry.node_pods.pods:
         caps = {cap.container: cap for cap in pod.caps}
         for identity, name in pod.containers.items():
             container = Container(pod.group_uid, identity)
@@ -112,6 +112,6 @@ def _budgets(uses: Sequence[DeviceUse], registry: Registry) -> Iterator[_Budget]
             elif caps and container in used:
                 yield _Budget(container=container, uuids=used[container], without=Uncapped.BUDGETLESS)
     for container, uuids in used.items():
-        owner = registry.roster.pod(container.pod_uid)
+        owner = registry.node_pods.pod(container.pod_uid)
         if owner is None or (owner.caps and container.id not in owner.containers):
             yield _Budget(container=container, uuids=uuids)

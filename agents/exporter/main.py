@@ -64,8 +64,8 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         slices=settings.publish_devices,
     )
     nvml, container_of = Nvml(), cgroup.container_of
-    caps = CapReader(limit_of=nvml.limit, groups=cgroup.Groups(Path(CGROUPS)))
-    gauge = Gauge(
+    caps = CapReader(limit_of=nvml.limit, groups=cgroup.CgroupDirectories(Path(CGROUPS)))
+    reader = DeviceReader(
         read=lambda: caps.of(attribute(nvml.read(), container_of), registry.last),
         registry=registry,
         clock=clock,
@@ -74,7 +74,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     slices = Api(in_cluster(environ), clock=clock)
 
     def publish_devices() -> None:
-        if done := publish(slices, settings.node_name, gauge.survey, registry.last):
+        if done := publish(slices, settings.node_name, reader.survey, registry.last):
             log.info(f"ResourceSlice {done}")
 
     def keep(step: Callable[[], object], failing: str, recovered: str) -> Callable[[], object]:
@@ -82,13 +82,13 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         return partial(keep_running, step, problem, partial(clock.sleep, settings.interval_seconds))
 
     # Each loop has a thread, because NVML may hang.
-    loops = [registry.informer.run, keep(gauge.step, "some devices cannot be read", "NVML answers again")]
+    loops = [registry.informer.run, keep(reader.step, "some devices cannot be read", "NVML answers again")]
     if settings.publish_devices:
         failing, recovered = "the node's ResourceSlice stays as it is", "the node's ResourceSlice can be written again"
         loops.append(keep(publish_devices, failing, recovered))
     for loop in loops:
         threading.Thread(target=loop, daemon=True).start()
-    with MetricsServer(settings.port, gauge) as server:
+    with MetricsServer(settings.port, reader) as server:
         log.info("serves", port=settings.port, interval_seconds=settings.interval_seconds)
         try:
             server.serve_forever()
@@ -110,7 +110,7 @@ class NvmlReading:
 
 
 @dataclass(kw_only=True)
-class Gauge:
+class DeviceReader:
     """Reads the devices and serves the last reading. One thread calls `step`; any thread may call the other methods."""
 
     read: Callable[[], NodeUse]

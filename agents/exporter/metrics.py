@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from agents.exporter.attribution import DeviceUse, NodeUse
 from agents.exporter.registry import Recycle, Registry
 from agents.node.cgroup import Container
-from agents.node.pods import NodePod, Roster
+from agents.node.pods import NodePod, NodePods
 from agents.runtime.exposition import Metric, Sample
 from agents.telemetry.device import Device, Uncapped
 from tenancy import names
@@ -77,10 +77,10 @@ def samples(
     for gpu in sorted(node.unreadable):
         yield Sample(name=names.METRIC_UNREADABLE, labels={"gpu": str(gpu)}, value=1)
     for use in node.uses:
-        yield from _device(use, registry.roster)
-    yield from _budgets(node.uses, registry.roster)
+        yield from _device(use, registry.node_pods)
+    yield from _budgets(node.uses, registry.node_pods)
     if registry.caps:
-        yield from _caps(node, registry.roster)
+        yield from _caps(node, registry.node_pods)
     if registry.ledger is not None and registry.pool is not None:
         yield from _ledger(registry.ledger, registry.pool)
     if registry.recycled is not None:
@@ -90,7 +90,7 @@ def samples(
     yield Sample(name=names.METRIC_BUILD_INFO, labels={"python": sys.version.partition(" ")[0]}, value=1)
 
 
-def _device(use: DeviceUse, roster: Roster) -> Iterator[Sample]:
+def _device(use: DeviceUse, node_pods: NodePods) -> Iterator[Sample]:
     labels = _device_labels(use.device)
     for name, value in (
         (names.METRIC_DEVICE_TOTAL, use.device.total_bytes),
@@ -103,15 +103,17 @@ def _device(use: DeviceUse, roster: Roster) -> Iterator[Sample]:
     if use.device.fault:
         yield Sample(name=names.METRIC_UNHEALTHY, labels=labels | {"fault": str(use.device.fault)}, value=1)
     for container, used_bytes in use.used_bytes.items():
-        yield Sample(name=names.METRIC_POD_USED, labels=_container_labels(container, roster) | labels, value=used_bytes)
+        yield Sample(
+            name=names.METRIC_POD_USED, labels=_container_labels(container, node_pods) | labels, value=used_bytes
+        )
 
 
-def _caps(node: NodeUse, roster: Roster) -> Iterator[Sample]:
+def _caps(node: NodeUse, node_pods: NodePods) -> Iterator[Sample]:
     gpus = {use.device.uuid: str(use.device.gpu) for use in node.uses}
     for use in node.uses:
         yield _one_or_reason(names.METRIC_CAN_CAP, _device_labels(use.device), use.device.cannot_cap)
     for cap in node.caps:
-        labels = _container_labels(cap.container, roster) | {"gpu": gpus.get(cap.uuid, ""), "uuid": cap.uuid}
+        labels = _container_labels(cap.container, node_pods) | {"gpu": gpus.get(cap.uuid, ""), "uuid": cap.uuid}
         if cap.limit_bytes is not None:
             yield Sample(name=names.METRIC_LIMIT, labels=labels, value=cap.limit_bytes)
         yield _one_or_reason(names.METRIC_CAPPED, labels, cap.uncapped)
@@ -122,12 +124,12 @@ def _one_or_reason(name: str, labels: Mapping[str, str], why_not: Uncapped | Non
     return Sample(name=name, labels={**labels, "reason": str(why_not)} if why_not else labels, value=int(not why_not))
 
 
-def _budgets(uses: Iterable[DeviceUse], roster: Roster) -> Iterator[Sample]:
+def _budgets(uses: Iterable[DeviceUse], node_pods: NodePods) -> Iterator[Sample]:
     used: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for use in uses:
         for container, used_bytes in use.used_bytes.items():
-            used[roster.owner(container).pod_uid][use.device.uuid] += used_bytes
-    for pod in roster.pods:
+            used[node_pods.owner(container).pod_uid][use.device.uuid] += used_bytes
+    for pod in node_pods.pods:
         if pod.declared_mib:
             declared = pod.declared_mib * MIB
             over = total_overshoot(used=used[pod.uid], declared=declared, placed_on=pod.uuids)
@@ -164,7 +166,7 @@ def _pod_labels(pod: NodePod) -> dict[str, str]:
     return {"namespace": pod.namespace, "pod": pod.name, "pod_uid": pod.uid}
 
 
-def _container_labels(container: Container, roster: Roster) -> dict[str, str]:
-    owner = roster.owner(container)
+def _container_labels(container: Container, node_pods: NodePods) -> dict[str, str]:
+    owner = node_pods.owner(container)
     pod = {"namespace": owner.namespace, "pod": owner.pod, "pod_uid": owner.pod_uid}
     return {**pod, "container": owner.container}

@@ -12,9 +12,9 @@ from agents.kube.informer import Informer, Listed, WatchSource, keep_whole, name
 from agents.kube.journal import JournalError, content_of
 from agents.kube.ledger import LedgerError, stored_ledger
 from agents.kube.nodes import NODES
-from agents.kube.pods import PODS, on_node
+from agents.kube.pods import PODS, bound_pods_selector
 from agents.kube.slices import SLICES
-from agents.node.pods import NodePod, Roster, node_pod
+from agents.node.pods import NodePod, NodePods, node_pod
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
@@ -51,7 +51,7 @@ class Registry:
     `recycled` is also None if the journal is missing or unreadable.
     """
 
-    roster: Roster = field(default_factory=Roster)
+    node_pods: NodePods = field(default_factory=NodePods)
     ledger: Ledger | None = None
     recycled: tuple[Recycle, ...] | None = None
     node: OwnNode | None = None
@@ -108,7 +108,7 @@ class RegistryInformer:
         ledger = self._ledger(next(iter(ledgers.items), None))
         pods = self._pods(ledger)
         self.last = Registry(
-            roster=Roster(pods.items),
+            node_pods=NodePods(pods.items),
             ledger=ledger,
             recycled=_recycled(next(iter(journals.items), None)),
             node=next(iter(nodes.items), None),
@@ -121,10 +121,10 @@ class RegistryInformer:
         name, stored = found["metadata"]["name"], None if event["type"] == "DELETED" else found
         match found["kind"]:
             case "Pod":
-                roster = self.last.roster.without(found["metadata"]["uid"])
+                node_pods = self.last.node_pods.without(found["metadata"]["uid"])
                 if stored:
-                    roster = Roster((*roster.pods, node_pod(stored, self.last.ledger, self.log)))
-                self.last = replace(self.last, roster=roster)
+                    node_pods = NodePods((*node_pods.pods, node_pod(stored, self.last.ledger, self.log)))
+                self.last = replace(self.last, node_pods=node_pods)
             case "Node":
                 self.last = replace(self.last, node=_own_node(stored) if stored else None)
             case "ResourceSlice":
@@ -132,12 +132,12 @@ class RegistryInformer:
                 self.last = replace(self.last, slices={**others, name: stored} if stored else others)
             case "ConfigMap" if name == names.LEDGER:
                 ledger = self._ledger(stored)
-                self.last = replace(self.last, ledger=ledger, roster=Roster(self._pods(ledger).items))
+                self.last = replace(self.last, ledger=ledger, node_pods=NodePods(self._pods(ledger).items))
             case "ConfigMap":
                 self.last = replace(self.last, recycled=_recycled(stored))
 
     def _pods(self, ledger: Ledger | None) -> Listed[NodePod]:
-        bound = {"fieldSelector": on_node(self.node)}
+        bound = {"fieldSelector": bound_pods_selector(self.node)}
         return read_list(self.api, PODS, lambda item: node_pod(item, ledger, self.log), bound)
 
     def _ledger(self, stored: Object | None) -> Ledger | None:

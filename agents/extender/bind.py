@@ -14,9 +14,9 @@ from queue import Empty, LifoQueue
 from agents.extender.cache.answers import NotAssumed
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.pod_info import PodInfo
-from agents.extender.filter import Request, RequestCache, request_of
-from agents.extender.protocol import PodBinding
-from agents.kube.client import Api, ApiError, below
+from agents.extender.filter import CachedRequest, RequestCache, request_of
+from agents.extender.protocol import BindRequest
+from agents.kube.client import Api, ApiError, join_path
 from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
@@ -45,7 +45,7 @@ class BindingError(AgentError):
     """
 
 
-class Connections:
+class ClientPool:
     """A pool of idle API clients. Each bind takes one client."""
 
     def __init__(self, new: Callable[[], Api], clock: Clock) -> None:
@@ -72,10 +72,10 @@ class Connections:
 
 
 @dataclass(frozen=True)
-class Unsettled:
+class UnsettledBind:
     """A bind with an unknown result. `at` is the time of the request in monotonic seconds."""
 
-    binding: PodBinding
+    binding: BindRequest
     assumed_at: str
     at: float
 
@@ -84,16 +84,16 @@ class Unsettled:
 class Binder:
     """Binds pods. Any thread may call the methods."""
 
-    connections: Connections
+    connections: ClientPool
     cache: Cache
     requests: RequestCache
     ledger: Callable[[], Ledger | None]
     leads: Callable[[], bool]
     clock: Clock
     log: Log
-    unsettled: dict[str, Unsettled] = field(default_factory=dict)
+    unsettled: dict[str, UnsettledBind] = field(default_factory=dict)
 
-    def bind(self, binding: PodBinding, names: Names) -> None:
+    def bind(self, binding: BindRequest, names: Names) -> None:
         """Binds the pod within kube-scheduler's timeout. Raises AgentError if the pod is not bound.
 
         Makes no attempt after the scheduler next to this extender has lost its Lease. The new leader's extender may
@@ -109,7 +109,7 @@ class Binder:
                 raise BindingError(f"{binding.node}: {chosen.reason}")
             assumed_at = str(time.time_ns())
             annotations = _annotations(chosen, assumed_at, names)
-            self._post(api, annotations, Unsettled(binding, assumed_at, self.clock.monotonic()), deadline)
+            self._post(api, annotations, UnsettledBind(binding, assumed_at, self.clock.monotonic()), deadline)
 
     def settle(self, names: Names) -> None:
         """Reads from the API the result of each bind that the API server did not answer."""
@@ -130,7 +130,7 @@ class Binder:
             else:
                 self.cache.forget(uid)
 
-    def _requested(self, api: Api, binding: PodBinding, names: Names) -> Request:
+    def _requested(self, api: Api, binding: BindRequest, names: Names) -> CachedRequest:
         """Reads the pod's request from the API, for a pod that this process did not filter."""
         pod = _pod(api, binding)
         request = request_of(pod.item, names, self.ledger()) if pod else None
@@ -138,7 +138,7 @@ class Binder:
             raise BindingError(f"pod {binding.namespace}/{binding.name} is gone, or does not ask for {names.gpumem}")
         return request
 
-    def _post(self, api: Api, annotations: dict[str, str], unsettled: Unsettled, deadline: float) -> None:
+    def _post(self, api: Api, annotations: dict[str, str], unsettled: UnsettledBind, deadline: float) -> None:
         binding = unsettled.binding
         metadata = {"namespace": binding.namespace, "name": binding.name, "uid": binding.uid}
         body = {
@@ -195,16 +195,16 @@ def _annotations(pod: PodInfo, assumed_at: str, names: Names) -> dict[str, str]:
     }
 
 
-def _path(binding: PodBinding) -> str:
-    return below("/api/v1/namespaces", binding.namespace, "pods", binding.name)
+def _path(binding: BindRequest) -> str:
+    return join_path("/api/v1/namespaces", binding.namespace, "pods", binding.name)
 
 
-def _pod(api: Api, binding: PodBinding) -> Pod | None:
+def _pod(api: Api, binding: BindRequest) -> Pod | None:
     """Returns the pod with that UID, or None if the pod is gone. Raises ApiError."""
     found = api.find(_path(binding))
     return Pod(found) if found and Pod(found).uid == binding.uid else None
 
 
-def _is_done(pod: Pod | None, unsettled: Unsettled, names: Names) -> bool:
+def _is_done(pod: Pod | None, unsettled: UnsettledBind, names: Names) -> bool:
     """Returns True if this bind set the pod's node."""
     return pod is not None and pod.annotations.get(names.device_assumed_at) == unsettled.assumed_at

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from agents.extender.cache.answers import Fits
+from agents.extender.cache.answers import FilterAnswer
 from agents.extender.cache.cache import RESERVE_SECONDS, Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.node_info import NodeInfo, Shortage
@@ -16,7 +16,7 @@ from agents.extender.cache.pod_info import (
     memory_request_of,
 )
 from agents.extender.hold import HeldSeat, SeatHolds, crowded, reclaimable
-from agents.extender.protocol import Json, PodNodes, PodVictims, Victims
+from agents.extender.protocol import FilterRequest, Json, PreemptRequest, Victims
 from agents.extender.report import held_event
 from agents.kube.events import Event
 from agents.kube.pods import Pod
@@ -29,7 +29,7 @@ from tenancy.workload import map_at
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class CachedRequest:
     """A pod's request, and the result of its last filter.
 
     `short` has the shortages of a seat that was placed although other pods use its memory. `held` is set while the seat
@@ -42,14 +42,14 @@ class Request:
     held: HeldSeat | None = None
 
 
-def request_of(pod: Json, names: Names, ledger: Ledger | None) -> Request | None:
+def request_of(pod: Json, names: Names, ledger: Ledger | None) -> CachedRequest | None:
     """Returns the pod's request, or None if the pod requests no GPU memory. Raises MemoryRequestError."""
     spec, namespace = pod["spec"], pod["metadata"].get("namespace", "")
     memory = memory_request_of(spec, names)
     if memory is None:
         return None
     seats = seats_for(ledger, namespace, memory, map_at(spec, "nodeSelector")) if ledger else ()
-    return Request(
+    return CachedRequest(
         memory=memory, entitlement=Entitlement(spec.get("priority") or 0, frozenset(seat.pool for seat in seats))
     )
 
@@ -60,20 +60,20 @@ class RequestCache:
     _MOST = 10_000
 
     def __init__(self) -> None:
-        self._requests: dict[str, Request] = {}
+        self._requests: dict[str, CachedRequest] = {}
 
-    def remember(self, uid: str, request: Request) -> None:
+    def remember(self, uid: str, request: CachedRequest) -> None:
         self._requests.pop(uid, None)
         self._requests[uid] = request
         while len(self._requests) > self._MOST:
             self._requests.pop(next(iter(self._requests)), None)
 
-    def of(self, uid: str) -> Request | None:
+    def of(self, uid: str) -> CachedRequest | None:
         return self._requests.get(uid)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verbs:
+class PlacementVerbs:
     """Computes the answers to filter and preempt. `requests` stores each pod's request for its bind."""
 
     informers: Informers
@@ -83,14 +83,14 @@ class Verbs:
     clock: Clock
     requests: RequestCache = field(default_factory=RequestCache)
 
-    def fits(self, query: PodNodes, names: Names) -> Fits:
+    def fits(self, query: FilterRequest, names: Names) -> FilterAnswer:
         """Chooses the best of the query's nodes, and reserves devices of this node."""
         try:
             request = request_of(query.pod, names, self.informers.ledger)
         except MemoryRequestError as error:
-            return Fits((), {}, dict.fromkeys(query.nodes, str(error)))
+            return FilterAnswer((), {}, dict.fromkeys(query.nodes, str(error)))
         if request is None:
-            return Fits(query.nodes, {}, {})
+            return FilterAnswer(query.nodes, {}, {})
         uid, now = query.pod["metadata"]["uid"], self.clock.monotonic()
         fits = self.cache.fit(uid, request.memory, query.nodes, now, request.entitlement)
         if fits.short:
@@ -104,7 +104,9 @@ class Verbs:
         self.requests.remember(uid, request)
         return fits
 
-    def _short(self, query: PodNodes, request: Request, fits: Fits) -> tuple[Fits, Request]:
+    def _short(
+        self, query: FilterRequest, request: CachedRequest, fits: FilterAnswer
+    ) -> tuple[FilterAnswer, CachedRequest]:
         """Computes the answer for a seat that fits no node because other pods use its memory.
 
         The seat is first held back, with its memory reserved and without evictions. Later, the seat is placed although
@@ -129,14 +131,14 @@ class Verbs:
             self.tell(held_event(pod.reference, short, held.until - self.clock.monotonic()))
         why = f"; the seat is held back for at most {self.holds.seconds:g} s for memory in use to be given back"
         hopeless = {**fits.hopeless, **{node: reason + why for node, reason in fits.refused.items()}}
-        return Fits((), {}, hopeless, short), replace(request, held=held)
+        return FilterAnswer((), {}, hopeless, short), replace(request, held=held)
 
     def _is_held(self, uid: str) -> bool:
         """Returns True if the pod is held back. The extender then chooses no victims for this pod."""
         last = self.requests.of(uid)
         return last is not None and last.held is not None and self.clock.monotonic() < last.held.until
 
-    def victims(self, query: PodVictims, names: Names) -> dict[str, Victims]:
+    def victims(self, query: PreemptRequest, names: Names) -> dict[str, Victims]:
         """Returns the victims on each node where evictions would help. Raises MemoryRequestError.
 
         Returns no nodes while earlier victims of this pod terminate. The list of a node's victims is empty only if the
@@ -161,9 +163,9 @@ class Verbs:
 class _Preemption:
     """The preemption for one pod."""
 
-    verbs: Verbs
+    verbs: PlacementVerbs
     uid: str
-    request: Request
+    request: CachedRequest
 
     def victims(self, name: str, given: Victims) -> Victims | None:
         """Returns the victims on a node, or None if the node is not a candidate.

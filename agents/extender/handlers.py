@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from agents.extender import protocol
 from agents.extender.bind import Binder
 from agents.extender.cache.informers import Informers
-from agents.extender.filter import Verbs
+from agents.extender.filter import PlacementVerbs
 from agents.extender.leader import LeaderCheck
 from agents.extender.pending import PendingPods
 from agents.extender.report import overcrowded_event
 from agents.runtime import exposition
 from agents.runtime.errors import AgentError
 from agents.runtime.exposition import Family, Metric, MetricType
-from agents.runtime.http_message import SAMPLES, HttpRequest, HttpResponse, sentence
+from agents.runtime.http_message import SAMPLES, HttpRequest, HttpResponse, text_response
 from agents.runtime.metrics import Counter, Histogram
 from tenancy.names import METRIC_EXTENDER_OVERCROWDED, METRIC_EXTENDER_REFUSALS, METRIC_EXTENDER_SECONDS, Names
 
@@ -85,7 +85,7 @@ COUNTED: Mapping[str, Metric] = {
 class VerbHandler:
     """Answers kube-scheduler's requests."""
 
-    def __init__(self, readiness: Readiness, placing: Verbs, binder: Binder, waiting: PendingPods) -> None:
+    def __init__(self, readiness: Readiness, placing: PlacementVerbs, binder: Binder, waiting: PendingPods) -> None:
         self.seconds = Histogram(METRIC_EXTENDER_SECONDS, COUNTED[METRIC_EXTENDER_SECONDS].text, "verb")
         self.refusals = Counter(METRIC_EXTENDER_REFUSALS, COUNTED[METRIC_EXTENDER_REFUSALS].text, "reason")
         self._readiness = readiness
@@ -106,21 +106,21 @@ class VerbHandler:
         """
         verb = request.path.rpartition("/")[2]
         if verb not in self._verbs or request.method != "POST":
-            return sentence(http.client.NOT_FOUND, f"there are POST {', '.join(self._verbs)}")
+            return text_response(http.client.NOT_FOUND, f"there are POST {', '.join(self._verbs)}")
         started = time.perf_counter()
         try:
             content = self._verbs[verb](request.body, self._readiness.names())
         except AgentError as error:
             self.refusals.add(_reason(error, verb))
             if verb not in (protocol.FILTER, protocol.BIND):
-                return sentence(http.client.SERVICE_UNAVAILABLE, str(error))
+                return text_response(http.client.SERVICE_UNAVAILABLE, str(error))
             content = protocol.error_result(str(error))
         finally:
             self.seconds.observe(verb, time.perf_counter() - started)
         return HttpResponse(http.client.OK, json.dumps(content).encode())
 
     def _filter(self, body: bytes, names: Names) -> object:
-        query = protocol.read_pod_nodes(body)
+        query = protocol.read_filter_request(body)
         fits = self._placing.fits(query, names)
         uid = query.pod["metadata"]["uid"]
         request = self._placing.requests.of(uid)
@@ -132,10 +132,10 @@ class VerbHandler:
         return protocol.filter_result(fits.nodes, fits.refused, fits.hopeless)
 
     def _preempt(self, body: bytes, names: Names) -> object:
-        return protocol.preemption_result(self._placing.victims(protocol.read_pod_victims(body), names))
+        return protocol.preemption_result(self._placing.victims(protocol.read_preempt_request(body), names))
 
     def _bind(self, body: bytes, names: Names) -> object:
-        binding = protocol.read_binding(body)
+        binding = protocol.read_bind_request(body)
         request = self._placing.requests.of(binding.uid)
         self._binder.bind(binding, names)
         short = [each for each in request.short if each.node == binding.node] if request else ()
@@ -162,14 +162,18 @@ class StatusHandler:
     def answer(self, request: HttpRequest) -> HttpResponse:
         path = request.path.rstrip("/")
         if request.method != "GET":
-            return sentence(http.client.METHOD_NOT_ALLOWED, "only GET is allowed")
+            return text_response(http.client.METHOD_NOT_ALLOWED, "only GET is allowed")
         if path == "/metrics":
             text = exposition.render_families(self.families())
             return HttpResponse(http.client.OK, text.encode(), SAMPLES)
         if path in ("/healthz", "/readyz"):
             problem = self._hangs() if path == "/healthz" else self.readiness.problem()
-            return sentence(http.client.SERVICE_UNAVAILABLE, problem) if problem else sentence(http.client.OK, "ok")
-        return sentence(http.client.NOT_FOUND, "not found; there are /metrics, /healthz and /readyz")
+            return (
+                text_response(http.client.SERVICE_UNAVAILABLE, problem)
+                if problem
+                else text_response(http.client.OK, "ok")
+            )
+        return text_response(http.client.NOT_FOUND, "not found; there are /metrics, /healthz and /readyz")
 
     def _hangs(self) -> str | None:
         silent = self.monotonic() - self.readiness.informers.informer.alive_at

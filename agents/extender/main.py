@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from agents.extender.bind import SETTLE_SECONDS, TIMEOUT_SECONDS, Binder, Connections
+from agents.extender.bind import SETTLE_SECONDS, TIMEOUT_SECONDS, Binder, ClientPool
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.comparer import Comparer
 from agents.extender.cache.informers import Informers
-from agents.extender.cache.measured import Measured
-from agents.extender.cache.pod_info import PodInfo, holder
+from agents.extender.cache.measured import ReadingRefresher
+from agents.extender.cache.pod_info import PodInfo, holder_of
 from agents.extender.certs import AUTHORITY, SERVER
-from agents.extender.filter import Verbs
+from agents.extender.filter import PlacementVerbs
 from agents.extender.handlers import Readiness, StatusHandler, VerbHandler
 from agents.extender.hold import SeatHolds
 from agents.extender.leader import AlwaysLeader, LeaderCheck, LeaseWatcher
@@ -89,7 +89,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
             idle_seconds=_IDLE_SECONDS,
             body_bytes=_BODY_BYTES,
         ) as verbs,
-        OpenServer("", settings.http_port, extender.open_desk.answer) as questions,
+        OpenServer("", settings.http_port, extender.status_handler.answer) as questions,
     ):
         for run in (*extender.threads(), questions.serve_forever):
             threading.Thread(target=_run, args=(run, verbs), daemon=True).start()
@@ -178,9 +178,9 @@ class Extender:
             recorder=Recorder(api=api(), controller=SCHEDULER, instance=settings.pod_name), clock=clock, log=log
         )
         holds = SeatHolds(seconds=settings.hold_seconds, led_since=lambda: self._leadership.since, clock=clock)
-        placing = Verbs(informers=self.informers, cache=cache, holds=holds, tell=self._events.put, clock=clock)
+        placing = PlacementVerbs(informers=self.informers, cache=cache, holds=holds, tell=self._events.put, clock=clock)
         self.binder = Binder(
-            connections=Connections(hasty, clock),
+            connections=ClientPool(hasty, clock),
             cache=cache,
             requests=placing.requests,
             ledger=lambda: self.informers.ledger,
@@ -188,7 +188,9 @@ class Extender:
             clock=clock,
             log=log,
         )
-        self.measured = Measured(read=self._measure, cache=cache, grown=self.waiting.grown, clock=clock, log=log)
+        self.measured = ReadingRefresher(
+            read=self._measure, cache=cache, grown=self.waiting.grown, clock=clock, log=log
+        )
         self.comparer = Comparer(
             bound=self._bound,
             renew=self.informers.renew,
@@ -213,7 +215,7 @@ class Extender:
             waiting=lambda: len(self.waiting),
             held=lambda: holds.by_pool(self._pools()),
         )
-        self.open_desk = StatusHandler(readiness=readiness, families=series.families, monotonic=clock.monotonic)
+        self.status_handler = StatusHandler(readiness=readiness, families=series.families, monotonic=clock.monotonic)
 
     def threads(self) -> Iterable[Callable[[], None]]:
         """Yields the extender's endless loops. The caller runs each loop in a separate thread."""
@@ -279,5 +281,5 @@ class Extender:
         names = self.informers.names
         if names is None:
             return ()
-        found = [holder(item, names) for item in self._lists.items(PODS, **BOUND)]
+        found = [holder_of(item, names) for item in self._lists.items(PODS, **BOUND)]
         return [pod for pod in found if isinstance(pod, PodInfo)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from agents.extender.cache.cache import Cache
-from agents.extender.filter import Request
+from agents.extender.filter import CachedRequest
 from agents.extender.hold import crowded, reclaimable
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
@@ -36,7 +36,7 @@ class PendingPod:
     an event for this pod.
     """
 
-    request: Request
+    request: CachedRequest
     nodes: tuple[str, ...]
     at: float
     reported: bool = False
@@ -64,7 +64,7 @@ class PendingPods:
     def __len__(self) -> int:
         return len(self._refused)
 
-    def refuse(self, uid: str, request: Request, nodes: Iterable[str]) -> None:
+    def refuse(self, uid: str, request: CachedRequest, nodes: Iterable[str]) -> None:
         """Adds a pod that fits none of these nodes now."""
         shared = tuple(map(sys.intern, nodes))  # each parsed request has new strings for the same names
         with self._lock:

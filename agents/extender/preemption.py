@@ -11,7 +11,7 @@ from tenancy.devices.allocate import MemoryRequest
 
 
 @dataclass(frozen=True, kw_only=True)
-class Occupant:
+class PotentialVictim:
     """A pod that may be evicted. `mib` is its request on each device, and `used_mib` its measured use by device index.
 
     A pod with `seated` has a promise in the ledger. After its eviction, its controller creates a new pod, which
@@ -52,7 +52,9 @@ class Room:
         return request.mib - self.mib, 0 if self.spare_mib is None else request.mib - self.spare_mib
 
 
-def fewest(request: MemoryRequest, room: Mapping[int, Room], occupants: Sequence[Occupant]) -> tuple[str, ...] | None:
+def fewest_victims(
+    request: MemoryRequest, room: Mapping[int, Room], candidates: Sequence[PotentialVictim]
+) -> tuple[str, ...] | None:
     """Returns the UIDs of the pods to evict, the highest priority first. Returns None if evictions would not help.
 
     `room` has the devices that are large enough for the request. On each device, as few pods as possible are evicted,
@@ -62,7 +64,7 @@ def fewest(request: MemoryRequest, room: Mapping[int, Room], occupants: Sequence
     """
     plans = []
     for index, left in room.items():
-        leaving = _clear_both(request, index, left, [each for each in occupants if index in each.used_mib])
+        leaving = _clear_both(request, index, left, [each for each in candidates if index in each.used_mib])
         if leaving is not None:
             plans.append((_burden(leaving), index, leaving))
     if len(plans) < request.count:
@@ -78,33 +80,33 @@ def fewest(request: MemoryRequest, room: Mapping[int, Room], occupants: Sequence
 
 
 def _clear_both(
-    request: MemoryRequest, index: int, left: Room, occupants: Sequence[Occupant]
-) -> Sequence[Occupant] | None:
-    """Returns the occupants to evict from one device: first those for memory by the ledger, then those for measured
+    request: MemoryRequest, index: int, left: Room, candidates: Sequence[PotentialVictim]
+) -> Sequence[PotentialVictim] | None:
+    """Returns the candidates to evict from one device: first those for memory by the ledger, then those for measured
     memory.
     """
-    leaving = _clear(left.lacks_mib(request)[0], occupants)
+    leaving = _clear(left.lacks_mib(request)[0], candidates)
     if leaving is None:
         return None
     for each in leaving:
         left = left.more(each.mib, each.used_mib[index])
-    staying = {each.uid: each for each in occupants if each not in leaving}
+    staying = {each.uid: each for each in candidates if each not in leaving}
     users = [replace(each, mib=each.frees_mib(index)) for each in staying.values()]
     also = _clear(left.lacks_mib(request)[1], users)
     return None if also is None else [*leaving, *(staying[each.uid] for each in also)]
 
 
-def _clear(need_mib: int, occupants: Sequence[Occupant]) -> Sequence[Occupant] | None:
-    """Returns the occupants to evict from one device, so that `need_mib` more are free."""
-    count = _count(need_mib, occupants)
+def _clear(need_mib: int, candidates: Sequence[PotentialVictim]) -> Sequence[PotentialVictim] | None:
+    """Returns the candidates to evict from one device, so that `need_mib` more are free."""
+    count = _count(need_mib, candidates)
     if count is None:
         return None
-    chosen: list[Occupant] = []
+    chosen: list[PotentialVictim] = []
     while count:
-        left = [each for each in occupants if each not in chosen]
+        left = [each for each in candidates if each not in chosen]
         highest = next(p for p in sorted({each.priority for each in left}) if _covers(need_mib, count, left, p))
         sizes = sorted((each for each in left if each.priority == highest), key=lambda each: (each.mib, each.uid))
-        # Each chosen occupant is the largest, so that less remains to free. Only the last occupant is as small as
+        # Each chosen candidate is the largest, so that less remains to free. Only the last candidate is as small as
         # possible.
         pick = sizes[-1] if count > 1 else next(each for each in sizes if each.mib >= need_mib)
         chosen.append(pick)
@@ -113,26 +115,26 @@ def _clear(need_mib: int, occupants: Sequence[Occupant]) -> Sequence[Occupant] |
     return chosen
 
 
-def _count(need_mib: int, occupants: Sequence[Occupant]) -> int | None:
-    """Returns the smallest number of occupants that free `need_mib`, or None if all occupants together free less."""
-    for count, mib in enumerate(sorted((each.mib for each in occupants), reverse=True)):
+def _count(need_mib: int, candidates: Sequence[PotentialVictim]) -> int | None:
+    """Returns the smallest number of candidates that free `need_mib`, or None if all candidates together free less."""
+    for count, mib in enumerate(sorted((each.mib for each in candidates), reverse=True)):
         if need_mib <= 0:
             return count
         need_mib -= mib
-    return len(occupants) if need_mib <= 0 else None
+    return len(candidates) if need_mib <= 0 else None
 
 
-def _covers(need_mib: int, count: int, occupants: Sequence[Occupant], highest: int) -> bool:
-    """Returns True if `count` occupants of at most the priority `highest` can free `need_mib`."""
-    sizes = sorted((each.mib for each in occupants if each.priority <= highest), reverse=True)
+def _covers(need_mib: int, count: int, candidates: Sequence[PotentialVictim], highest: int) -> bool:
+    """Returns True if `count` candidates of at most the priority `highest` can free `need_mib`."""
+    sizes = sorted((each.mib for each in candidates if each.priority <= highest), reverse=True)
     return sum(sizes[:count]) >= need_mib
 
 
-def _burden(leaving: Sequence[Occupant]) -> tuple[int, list[int], int]:
+def _burden(leaving: Sequence[PotentialVictim]) -> tuple[int, list[int], int]:
     return len(leaving), sorted((each.priority for each in leaving), reverse=True), sum(each.mib for each in leaving)
 
 
-def _suffices(request: MemoryRequest, index: int, left: Room, leaving: Sequence[Occupant]) -> bool:
+def _suffices(request: MemoryRequest, index: int, left: Room, leaving: Sequence[PotentialVictim]) -> bool:
     has_room = left.mib >= request.mib
     for each in leaving:
         if index in each.used_mib:

@@ -24,7 +24,7 @@ class VerbError(AgentError):
 
 
 @dataclass(frozen=True)
-class PodNodes:
+class FilterRequest:
     """A filter request: a pod, and the names of its candidate nodes (ExtenderArgs)."""
 
     pod: Json
@@ -40,7 +40,7 @@ class Victims:
 
 
 @dataclass(frozen=True)
-class PodVictims:
+class PreemptRequest:
     """A preempt request: a pod, and the scheduler's victims by node (ExtenderPreemptionArgs)."""
 
     pod: Json
@@ -48,7 +48,7 @@ class PodVictims:
 
 
 @dataclass(frozen=True)
-class PodBinding:
+class BindRequest:
     """A bind request: a pod and its node (ExtenderBindingArgs)."""
 
     namespace: str
@@ -61,26 +61,26 @@ class PodBinding:
         return Reference(api_version="v1", kind="Pod", namespace=self.namespace, name=self.name, uid=self.uid)
 
 
-def read_pod_nodes(body: bytes) -> PodNodes:
+def read_filter_request(body: bytes) -> FilterRequest:
     """Reads a filter request. Raises VerbError."""
     with _reading():
         arguments = json.loads(body)
-        return PodNodes(_pod(arguments), tuple(map(str, arguments["NodeNames"])))
+        return FilterRequest(_pod(arguments), tuple(map(str, arguments["NodeNames"])))
 
 
-def read_pod_victims(body: bytes) -> PodVictims:
+def read_preempt_request(body: bytes) -> PreemptRequest:
     """Reads a preempt request. Raises VerbError."""
     with _reading():
         arguments = json.loads(body)
         nodes = arguments["NodeNameToMetaVictims"].items()
-        return PodVictims(_pod(arguments), {name: _victims(victims) for name, victims in nodes})
+        return PreemptRequest(_pod(arguments), {name: _victims(victims) for name, victims in nodes})
 
 
-def read_binding(body: bytes) -> PodBinding:
+def read_bind_request(body: bytes) -> BindRequest:
     """Reads a bind request. Raises VerbError."""
     with _reading():
         given = json.loads(body)
-        return PodBinding(*(str(given[field]) for field in ("PodNamespace", "PodName", "PodUID", "Node")))
+        return BindRequest(*(str(given[field]) for field in ("PodNamespace", "PodName", "PodUID", "Node")))
 
 
 def filter_result(nodes: Iterable[str], refused: Mapping[str, str], hopeless: Mapping[str, str]) -> Json:

@@ -4,7 +4,7 @@ import http.client
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from agents.kube.client import Api, ApiError, Object, below
+from agents.kube.client import Api, ApiError, Object, join_path
 from agents.kube.events import Reference
 from agents.kube.pods import Pod
 from tenancy.names import GATE, GPUMEM_SUFFIX
@@ -85,7 +85,7 @@ def _items(api: Api, path: str) -> Iterator[Object]:
 
 
 def _path(namespace: str, name: str) -> str:
-    return below("/apis/apps/v1/namespaces", namespace, "deployments", name)
+    return join_path("/apis/apps/v1/namespaces", namespace, "deployments", name)
 
 
 def _deployment(item: Object) -> Deployment:

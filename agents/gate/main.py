@@ -30,7 +30,7 @@ from agents.runtime.log import Log
 from agents.runtime.settings import SECONDS, read, variable
 from agents.telemetry import sampling
 from agents.telemetry.client import NodeTelemetry, Scraper
-from agents.telemetry.sampling import UnsoundError
+from agents.telemetry.sampling import IncompletePassError
 from tenancy import names
 from tenancy.decode import DecodeError, decode
 from tenancy.ledger import Ledger
@@ -125,12 +125,12 @@ class GateRun:
         return tuple(replace(each, repeated=not each.is_new(before.get(each.node))) for each in readings)
 
     def _now(self) -> datetime:
-        """Returns the time of day. Raises UnsoundError if the local clock and the API server's clock disagree."""
+        """Returns the time of day. Raises IncompletePassError if the local clock and the API server's clock differ."""
         before, now = self.moment, self.clock.now()
         self.moment = Moment(at=self.clock.monotonic(), server=self.api.time or now, local=now)
         problem = self.moment.problem(before)
         if problem is not None:
-            raise UnsoundError(f"no gate is opened or closed: {problem}")
+            raise IncompletePassError(f"no gate is opened or closed: {problem}")
         return now
 
     def _states(

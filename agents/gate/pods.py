@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from agents.kube.client import Api
-from agents.kube.pods import Pod, bound_to, waiting_seats
+from agents.kube.pods import Pod, pods_bound_to, waiting_seats
 from agents.runtime.log import Log
 from agents.telemetry.client import NodeTelemetry
 from tenancy.devices.waiting import WaitingSeat
@@ -54,7 +54,7 @@ def read_seating(
     nodes = dict.fromkeys(reading.node for reading in readings)
     return Seating(
         seats=ledger.seats,
-        pods=tuple(_bound(Pod(item), ledger, log) for item in bound_to(api, nodes)),
+        pods=tuple(_bound(Pod(item), ledger, log) for item in pods_bound_to(api, nodes)),
         waiting=tuple(waiting_seats(api, ledger, log)),
         starting_seconds=starting_seconds,
     )

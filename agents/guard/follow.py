@@ -11,7 +11,7 @@ from fractions import Fraction
 from agents.kube.client import Api, Object
 from agents.kube.events import Reference
 from agents.kube.informer import Informer, WatchSource, read_list
-from agents.kube.pods import PODS, Pod, PodError, on_node
+from agents.kube.pods import PODS, Pod, PodError, bound_pods_selector
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
@@ -24,7 +24,7 @@ _MEMORY = "memory"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Protected:
+class ProtectedPod:
     """A protected pod. `adj` is the highest oom_score_adj that the pod's processes may have.
 
     `group_uid` is the UID in the name of the pod's control group. If the pod's memory limit is unreadable, `problem` is
@@ -57,17 +57,17 @@ class AdjustmentRule:
     victim_adj: int
     swap_mib: int = 0
 
-    def protect(self, pod: Pod) -> Protected | None:
+    def protect(self, pod: Pod) -> ProtectedPod | None:
         if f"{pod.namespace}/{pod.priority_class}" not in self.members:
             return None
         limit_mib, problem = None, None
         try:
             with pod.reading("its memory limit"):
-                limit_mib = limit(pod.spec)
+                limit_mib = memory_limit_mib(pod.spec)
         except PodError as error:
             problem = str(error)
         most_mib = self.total_mib if limit_mib is None else min(limit_mib, self.total_mib)
-        return Protected(
+        return ProtectedPod(
             namespace=pod.namespace,
             name=pod.name,
             uid=pod.uid,
@@ -77,7 +77,7 @@ class AdjustmentRule:
         )
 
 
-def limit(pod_spec: Manifest) -> int | None:
+def memory_limit_mib(pod_spec: Manifest) -> int | None:
     """Returns the host memory in MiB that a pod's containers may use together, or None if a container has no limit.
 
     Source: PodLimits in k8s.io/component-helpers/resource/helpers.go. Raises QuantityError, ShapeError.
@@ -99,7 +99,7 @@ def _mib(size: Fraction) -> int:
 
 
 @dataclass(kw_only=True)
-class Follower:
+class PodWatcher:
     """Watches the node's pods. One thread runs `informer`; any thread may read `last`.
 
     `last` has the protected pods by the UID in the name of their control group, or is None before the first list. A pod
@@ -111,9 +111,9 @@ class Follower:
     rule: AdjustmentRule
     clock: Clock
     log: Log
-    last: Mapping[str, Protected] | None = None
+    last: Mapping[str, ProtectedPod] | None = None
     informer: Informer = field(init=False)
-    _pods: Mapping[str, Protected] = field(default_factory=dict)
+    _pods: Mapping[str, ProtectedPod] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         problem = ProblemLog(
@@ -124,7 +124,7 @@ class Follower:
         self.informer = Informer(api=self.api, lists=self._list, apply=self._apply, problem=problem, clock=self.clock)
 
     def _list(self) -> Sequence[WatchSource]:
-        bound = {"fieldSelector": on_node(self.node)}
+        bound = {"fieldSelector": bound_pods_selector(self.node)}
         listed = read_list(self.api, PODS, lambda item: self._protect(Pod(item)), bound)
         self._keep({pod.uid: pod for pod in listed.items})
         return (listed.source,)
@@ -135,12 +135,12 @@ class Follower:
         others = {uid: other for uid, other in self._pods.items() if uid != pod.uid}
         self._keep(others if protected is None else {**others, pod.uid: protected})
 
-    def _keep(self, pods: Mapping[str, Protected]) -> None:
+    def _keep(self, pods: Mapping[str, ProtectedPod]) -> None:
         self._pods = pods
         own = {uid: pod for uid, pod in pods.items() if pod.group_uid == uid}
         self.last = {pod.group_uid: pod for pod in pods.values()} | own
 
-    def _protect(self, pod: Pod) -> Protected | None:
+    def _protect(self, pod: Pod) -> ProtectedPod | None:
         found = self.rule.protect(pod)
         if found is not None and found.problem and found != self._pods.get(found.uid):
             self.log.error(f"{found.problem}; it is protected as a pod without a limit")

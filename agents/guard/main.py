@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from agents.guard.follow import AdjustmentRule, Follower, Protected
+from agents.guard.follow import AdjustmentRule, PodWatcher, ProtectedPod
 from agents.guard.oom_score_adj import AdjOutcome, OomScoreError, lower_adj
 from agents.guard.processes import ProcessIndex
 from agents.kube.client import Api, in_cluster
@@ -24,7 +24,7 @@ from agents.runtime.exposition import Metric, Sample
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
 from agents.runtime.open_server import MetricsServer
-from agents.runtime.settings import PORT, listed, read, text, variable, whole
+from agents.runtime.settings import PORT, comma_separated, read, text, variable, whole
 from tenancy import names
 
 PASS_SECONDS = 0.5
@@ -54,7 +54,7 @@ class Settings:
     port: int = variable(PORT)
     node_name: str = variable(text)
     pod_name: str = variable(text)
-    protected: tuple[str, ...] = variable(listed)
+    protected: tuple[str, ...] = variable(comma_separated)
     total_mib: int = variable(whole(1, 2**30))
     victim_oom_score_adj: int = variable(whole(0, 1000))
 
@@ -64,7 +64,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     settings = read(Settings, environ)
     clock, endpoint, proc = Clock(), in_cluster(environ), Path("/proc")
     rule = rule_of(settings, proc)
-    follower = Follower(api=Api(endpoint, clock=clock), node=settings.node_name, rule=rule, clock=clock, log=log)
+    follower = PodWatcher(api=Api(endpoint, clock=clock), node=settings.node_name, rule=rule, clock=clock, log=log)
     recorder = Recorder(api=Api(endpoint, clock=clock), controller=names.GUARD, instance=settings.pod_name)
     scan = ProcessIndex(clock, proc).scan
     events = EventWriter(recorder=recorder, clock=clock, log=log)
@@ -103,7 +103,7 @@ def rule_of(settings: Settings, proc: Path) -> AdjustmentRule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tally:
+class ProcessCounts:
     """The numbers of a protected pod's processes after a pass.
 
     `held` counts the processes with at most the permitted oom_score_adj, and `unheld` the other processes. `lowered`
@@ -111,7 +111,7 @@ class Tally:
     a value.
     """
 
-    pod: Protected
+    pod: ProtectedPod
     held: int = 0
     unheld: int = 0
     lowered: frozenset[str] = frozenset()
@@ -123,7 +123,7 @@ class GuardPass:
     """The result of the last pass. `at` is its time in monotonic seconds."""
 
     at: float
-    tallies: tuple[Tally, ...] = ()
+    tallies: tuple[ProcessCounts, ...] = ()
     problem: str | None = "no pass yet"
 
 
@@ -136,7 +136,7 @@ class ProcessGuard:
 
     scan: Callable[[], Mapping[int, Container]]
     hold: Callable[[int, Container, int], AdjOutcome]
-    follower: Follower
+    follower: PodWatcher
     tell: Callable[[Event], None]
     clock: Clock
     log: Log
@@ -195,16 +195,20 @@ class ProcessGuard:
             return http.client.OK, "ok\n"
         return http.client.SERVICE_UNAVAILABLE, f"the last pass was {age_seconds:.0f} s ago\n"
 
-    def _tallies(self, protected: Mapping[str, Protected], before: Mapping[str, Tally]) -> Iterator[Tally]:
+    def _tallies(
+        self, protected: Mapping[str, ProtectedPod], before: Mapping[str, ProcessCounts]
+    ) -> Iterator[ProcessCounts]:
         processes: dict[str, list[tuple[int, Container]]] = {group: [] for group in protected}
         for pid, container in self.scan().items():
             if container.pod_uid in processes:
                 processes[container.pod_uid].append((pid, container))
         for group, members in processes.items():
             pod = protected[group]
-            yield self._tally(pod, members, before.get(pod.uid, Tally(pod=pod)).lowered)
+            yield self._tally(pod, members, before.get(pod.uid, ProcessCounts(pod=pod)).lowered)
 
-    def _tally(self, pod: Protected, members: list[tuple[int, Container]], lowered_before: frozenset[str]) -> Tally:
+    def _tally(
+        self, pod: ProtectedPod, members: list[tuple[int, Container]], lowered_before: frozenset[str]
+    ) -> ProcessCounts:
         held, unheld, lowered, problem = 0, 0, set[str](), None
         for pid, container in members:
             try:
@@ -216,9 +220,11 @@ class ProcessGuard:
             if found is AdjOutcome.LOWERED:
                 lowered.add(container.id)
         there = {container.id for _, container in members}
-        return Tally(pod=pod, held=held, unheld=unheld, lowered=lowered_before & there | lowered, problem=problem)
+        return ProcessCounts(
+            pod=pod, held=held, unheld=unheld, lowered=lowered_before & there | lowered, problem=problem
+        )
 
-    def _report(self, before: Mapping[str, Tally]) -> None:
+    def _report(self, before: Mapping[str, ProcessCounts]) -> None:
         """Reports each container only once, because the guard must lower some containers often: after each exec probe,
         or because a program raises its value.
         """
@@ -233,10 +239,10 @@ class ProcessGuard:
                 self.log.error(tally.problem, processes=tally.unheld, **fields)
                 self._record(pod, names.EVENT_UNGUARDED, tally.problem, warning=True)
 
-    def _record(self, pod: Protected, reason: str, note: str, *, warning: bool) -> None:
+    def _record(self, pod: ProtectedPod, reason: str, note: str, *, warning: bool) -> None:
         self.tell(Event(regarding=pod.reference, reason=reason, note=note, action="Guard", warning=warning))
 
-    def _samples(self, tallies: tuple[Tally, ...]) -> Iterator[Sample]:
+    def _samples(self, tallies: tuple[ProcessCounts, ...]) -> Iterator[Sample]:
         for tally in tallies:
             pod = tally.pod
             labels = {"namespace": pod.namespace, "pod": pod.name, "pod_uid": pod.uid}

@@ -17,7 +17,7 @@ from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from tenancy.names import PROJECT
 
-__all__ = ["PAGE", "Api", "ApiError", "Endpoint", "Lister", "Object", "Stream", "below", "in_cluster"]
+__all__ = ["PAGE", "Api", "ApiError", "Endpoint", "Lister", "Object", "Stream", "in_cluster", "join_path"]
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 ATTEMPTS = 4
@@ -44,7 +44,7 @@ def in_cluster(environ: Mapping[str, str]) -> Endpoint:
     return Endpoint(host=host, port=int(port), token_file=mount / "token", ca_file=mount / "ca.crt")
 
 
-def below(path: str, *parts: str) -> str:
+def join_path(path: str, *parts: str) -> str:
     """Appends parts to the path. Quotes each part, because a name from a tenant may contain any characters."""
     return "/".join((path, *(quote(part, safe="") for part in parts)))
 
@@ -157,7 +157,7 @@ class Api:
             "metadata": {"namespace": namespace, "name": pod},
             "deleteOptions": {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}, **grace},
         }
-        self.create(below("/api/v1/namespaces", namespace, "pods", pod, "eviction"), body)
+        self.create(join_path("/api/v1/namespaces", namespace, "pods", pod, "eviction"), body)
 
     def open(self, path: str) -> Stream:
         """Sends a GET request once, and returns the response as a stream. The caller must close the stream."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from agents.kube.client import Object
-from agents.kube.slices import SliceHead, SlicesError, head_of, whole_pool
+from agents.kube.slices import SliceHead, SlicesError, complete_pool, head_of
 from tenancy.names import (
     DEVICE_MEMORY,
     DEVICE_UUID,
@@ -38,7 +38,7 @@ class DeviceSlice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class PublishedDevices:
     """The MiB of each device of a node, the largest first.
 
     If the devices are not known, `devices` is None. `problem` is then the reason, or None if nothing was published.
@@ -48,7 +48,7 @@ class Published:
     problem: str | None = None
 
 
-UNPUBLISHED = Published()
+UNPUBLISHED = PublishedDevices()
 
 
 def slice_of(item: Object, names: Names) -> DeviceSlice | None:
@@ -65,7 +65,7 @@ def slice_of(item: Object, names: Names) -> DeviceSlice | None:
         return DeviceSlice(node=node, driver=driver, problem=problem)
 
 
-def published(slices: Iterable[DeviceSlice]) -> Published:
+def published_devices(slices: Iterable[DeviceSlice]) -> PublishedDevices:
     """Returns the devices in one node's ResourceSlices.
 
     If both the driver and our exporter publish ResourceSlices, only devices in both count, each with the smaller of its
@@ -77,12 +77,12 @@ def published(slices: Iterable[DeviceSlice]) -> Published:
     try:
         inventories = [_inventory(driver, of_driver[driver]) for driver in sorted(of_driver)]
     except SlicesError as error:
-        return Published(problem=str(error))
+        return PublishedDevices(problem=str(error))
     if not inventories:
         return UNPUBLISHED
     common = set.intersection(*(set(inventory) for inventory in inventories))
     sizes = (min(inventory[uuid] for inventory in inventories) for uuid in common)
-    return Published(devices=tuple(sorted(sizes, reverse=True)))
+    return PublishedDevices(devices=tuple(sorted(sizes, reverse=True)))
 
 
 def _inventory(driver: str, slices: list[DeviceSlice]) -> Mapping[str, int]:
@@ -91,7 +91,7 @@ def _inventory(driver: str, slices: list[DeviceSlice]) -> Mapping[str, int]:
             raise SlicesError(found.problem)
     parts = [(found.head, found.mib) for found in slices if found.head is not None]
     try:
-        pairs = [pair for part in whole_pool(parts) for pair in part]
+        pairs = [pair for part in complete_pool(parts) for pair in part]
     except SlicesError as error:
         raise SlicesError(f"{driver}: {error}") from None
     inventory = dict(pairs)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from queue import Full, Queue
 from typing import NoReturn
 
-from agents.kube.client import Api, ApiError, below
+from agents.kube.client import Api, ApiError, join_path
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
@@ -72,7 +72,7 @@ class Recorder:
             "reportingInstance": self.instance,
         }
         try:
-            self.api.create(below("/apis/events.k8s.io/v1/namespaces", namespace, "events"), body)
+            self.api.create(join_path("/apis/events.k8s.io/v1/namespaces", namespace, "events"), body)
         except ApiError as error:
             if error.status != http.client.CONFLICT:
                 raise

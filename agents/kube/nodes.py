@@ -30,7 +30,7 @@ class Node:
         return Reference(api_version="v1", kind="Node", name=self.name, uid=self.uid)
 
 
-def excluded(annotations: Mapping[str, str], names: Names) -> frozenset[int]:
+def excluded_devices(annotations: Mapping[str, str], names: Names) -> frozenset[int]:
     """Returns the indices of the devices that the node's annotation excludes. Raises ValueError."""
     text = annotations.get(names.device_excluded, "")
     return frozenset(int(part) for part in str(text).split(",") if part.strip())

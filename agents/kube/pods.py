@@ -29,7 +29,7 @@ _DEFAULT_GRACE_SECONDS = 30  # Source: pkg/apis/core/v1/defaults.go.
 # The longest grace period for which deletionTimestamp is correct. A tenant may write any grace period. With a grace
 # period of more than 292 years, the API server's sum overflows 63 bits of nanoseconds.
 _MOST_GRACE_SECONDS = 2**63 // 10**9
-# For fewer nodes than this, `bound_to` always lists the pods of each node separately.
+# For fewer nodes than this, `pods_bound_to` always lists the pods of each node separately.
 _MANY_NODES = 10
 # On the mirror of a static pod, this annotation has the UID in the pod's control group (pkg/kubelet/types).
 _STATIC_POD_UID = "kubernetes.io/config.hash"
@@ -39,12 +39,12 @@ class PodError(AgentError):
     """A field of the pod is unreadable. The message names this field."""
 
 
-def on_node(node: str) -> str:
+def bound_pods_selector(node: str) -> str:
     """Returns the field selector of the pods that are bound to the node and have not ended."""
     return f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
 
 
-def bound_to(api: Api, nodes: Collection[str]) -> Iterator[Object]:
+def pods_bound_to(api: Api, nodes: Collection[str]) -> Iterator[Object]:
     """Yields the pods that are bound to these nodes and have not ended. Raises ApiError.
 
     Sends one request for each node. If a list of all pods needs at most half as many requests, lists all pods instead.
@@ -54,7 +54,7 @@ def bound_to(api: Api, nodes: Collection[str]) -> Iterator[Object]:
         yield from (item for item in api.items(PODS, **BOUND) if Pod(item).node in wanted)
     else:
         for node in nodes:
-            yield from api.items(PODS, fieldSelector=on_node(node))
+            yield from api.items(PODS, fieldSelector=bound_pods_selector(node))
 
 
 def _pages(api: Api) -> float:

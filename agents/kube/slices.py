@@ -41,7 +41,7 @@ def head_of(spec: Object) -> SliceHead:
     )
 
 
-def whole_pool(slices: Sequence[tuple[SliceHead, Held]]) -> list[Held]:
+def complete_pool(slices: Sequence[tuple[SliceHead, Held]]) -> list[Held]:
     """Returns the values with a head of the newest generation. Raises SlicesError.
 
     `slices` has one pair of head and value for each ResourceSlice of one driver on one node. There must be at least one

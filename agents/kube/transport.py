@@ -117,7 +117,7 @@ class Https:
     def __init__(self, endpoint: Endpoint, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._endpoint = endpoint
         self._timeout_seconds = timeout_seconds
-        self._tls = tls(endpoint.ca_file)
+        self._tls = tls_context(endpoint.ca_file)
         self._connection = self._connect()
 
     def send(self, request: ApiRequest) -> ApiResponse:
@@ -166,7 +166,7 @@ def _whole(response: http.client.HTTPResponse, most_bytes: int) -> ApiResponse:
     return ApiResponse(status=response.status, reason=response.reason, headers=headers, body=body)
 
 
-def tls(ca_file: Path) -> ssl.SSLContext:
+def tls_context(ca_file: Path) -> ssl.SSLContext:
     """Returns a TLS context that trusts only the cluster's CA. Raises AgentError."""
     try:
         context = ssl.create_default_context(cafile=str(ca_file))

@@ -48,7 +48,7 @@ def container_in(text: str) -> Container | None:
 
 
 @dataclass(frozen=True)
-class Groups:
+class CgroupDirectories:
     """Finds the directories of containers' control groups. `root` is the host's hierarchy of cgroup v2.
 
     The directories are cached, and the hierarchy is searched only for an unknown container.

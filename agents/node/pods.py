@@ -42,7 +42,7 @@ class Owner:
 
 
 @dataclass(frozen=True)
-class Roster:
+class NodePods:
     pods: tuple[NodePod, ...] = ()
 
     def owner(self, container: Container) -> Owner:
@@ -57,8 +57,8 @@ class Roster:
         """Returns the pod by the UID in its control group, or None if the pod is unknown."""
         return self._by_group.get(group_uid)
 
-    def without(self, uid: str) -> "Roster":
-        return Roster(tuple(pod for pod in self.pods if pod.uid != uid))
+    def without(self, uid: str) -> "NodePods":
+        return NodePods(tuple(pod for pod in self.pods if pod.uid != uid))
 
     @cached_property
     def _by_group(self) -> Mapping[str, NodePod]:

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from agents.kube.client import Api, Object
-from agents.kube.device_slices import DeviceSlice, Published, published, slice_of
+from agents.kube.device_slices import DeviceSlice, PublishedDevices, published_devices, slice_of
 from agents.kube.informer import WatchSource, read_list
 from agents.kube.nodes import NODES, Node, node_of
 from agents.kube.pods import BOUND, PODS, Pod, PodError
 from agents.kube.slices import SLICES
-from agents.reconcile.decide import Bound, ClusterState
-from agents.reconcile.labels import Verified
+from agents.reconcile.decide import BoundRequests, ClusterState
+from agents.reconcile.labels import VerifiedEvidence
 from tenancy.ledger import Ledger
 from tenancy.names import Names
 
@@ -43,15 +43,15 @@ class NodeCache:
     seats: dict[str, PodRequests] = field(default_factory=dict)
     slices: dict[str, DeviceSlice] = field(default_factory=dict)
     sources: tuple[WatchSource, ...] = ()
-    verified: Mapping[str, Verified] = field(default_factory=dict)
+    verified: Mapping[str, VerifiedEvidence] = field(default_factory=dict)
     now: int = 0
 
     def snapshot(self) -> ClusterState:
         """Returns the state for `decide`, with the nodes sorted by name."""
-        bound: dict[str, Bound] = {}
+        bound: dict[str, BoundRequests] = {}
         for seat in self.seats.values():
-            before = bound.get(seat.node, Bound())
-            bound[seat.node] = Bound(
+            before = bound.get(seat.node, BoundRequests())
+            bound[seat.node] = BoundRequests(
                 mib=before.mib + seat.mib,
                 devices=before.devices + seat.devices,
                 unreadable=(*before.unreadable, seat.problem) if seat.problem else before.unreadable,
@@ -64,11 +64,11 @@ class NodeCache:
             now=self.now,
         )
 
-    def published(self) -> dict[str, Published]:
+    def published(self) -> dict[str, PublishedDevices]:
         of_node: dict[str, list[DeviceSlice]] = {}
         for found in self.slices.values():
             of_node.setdefault(found.node, []).append(found)
-        return {node: published(found) for node, found in of_node.items()}
+        return {node: published_devices(found) for node, found in of_node.items()}
 
     def apply(self, event: Object) -> bool:
         """Applies an event of a watch.

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from agents.kube.device_slices import Published
+from agents.kube.device_slices import PublishedDevices
 from agents.kube.nodes import Node
 from agents.reconcile.doubt import doubt_of
-from agents.reconcile.labels import HOLD_SECONDS, Shown, Verified, fill_in_missing, shown_by
+from agents.reconcile.labels import HOLD_SECONDS, NodeEvidence, VerifiedEvidence, evidence_of, fill_in_missing
 from tenancy import names
 from tenancy.choices import Sharing, Source
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError
@@ -20,7 +20,7 @@ from tenancy.quantity import QuantityError, canonical, whole
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bound:
+class BoundRequests:
     """The sum of the requests of the pods bound to a node, in MiB and devices.
 
     `unreadable` has an error message for each unreadable pod.
@@ -40,9 +40,9 @@ class ClusterState:
     """
 
     nodes: tuple[Node, ...]
-    bound: Mapping[str, Bound] = field(default_factory=dict)
-    published: Mapping[str, Published] = field(default_factory=dict)
-    verified: Mapping[str, Verified] = field(default_factory=dict)
+    bound: Mapping[str, BoundRequests] = field(default_factory=dict)
+    published: Mapping[str, PublishedDevices] = field(default_factory=dict)
+    verified: Mapping[str, VerifiedEvidence] = field(default_factory=dict)
     now: int = 0
 
 
@@ -83,7 +83,7 @@ def decide(ledger: Ledger, snapshot: ClusterState) -> tuple[Action, ...]:
     return tuple(action for node in snapshot.nodes for action in _judge(ledger, node, snapshot))
 
 
-def members(ledger: Ledger, pool: Pool, snapshot: ClusterState) -> tuple[Node, ...]:
+def pool_nodes(ledger: Ledger, pool: Pool, snapshot: ClusterState) -> tuple[Node, ...]:
     """Returns the pool's nodes. A node's missing labels count as present for HOLD_SECONDS."""
     return tuple(node for node in snapshot.nodes if pool.matches(_counted(ledger, node, snapshot).labels))
 
@@ -103,15 +103,17 @@ def status_patch(keys: Names, change: NodePatch) -> dict[str, object]:
     }
 
 
-def _counted(ledger: Ledger, node: Node, snapshot: ClusterState) -> Shown:
-    return fill_in_missing(ledger, shown_by(node, snapshot.published), snapshot.verified.get(node.name), snapshot.now)
+def _counted(ledger: Ledger, node: Node, snapshot: ClusterState) -> NodeEvidence:
+    return fill_in_missing(
+        ledger, evidence_of(node, snapshot.published), snapshot.verified.get(node.name), snapshot.now
+    )
 
 
 def _judge(ledger: Ledger, node: Node, snapshot: ClusterState) -> Iterator[Action]:
     keys, known, counts = ledger.names, snapshot.verified.get(node.name), _counted(ledger, node, snapshot)
-    bound = _no_less_than_shown(keys, node, snapshot.bound.get(node.name, Bound()))
+    bound = _no_less_than_shown(keys, node, snapshot.bound.get(node.name, BoundRequests()))
     finding = partial(NodeFinding, node=node, bound_mib=bound.mib)
-    for reason, note in _gone(shown_by(node, snapshot.published), counts):
+    for reason, note in _gone(evidence_of(node, snapshot.published), counts):
         yield finding(reason=reason, note=note)
     for problem in bound.unreadable:
         note = f"{problem}: no less than before is advertised while it runs here"
@@ -136,7 +138,7 @@ def _judge(ledger: Ledger, node: Node, snapshot: ClusterState) -> Iterator[Actio
         yield change
 
 
-def _pool(ledger: Ledger, node: Node, counts: Shown) -> tuple[Pool | None, str | None]:
+def _pool(ledger: Ledger, node: Node, counts: NodeEvidence) -> tuple[Pool | None, str | None]:
     """Returns the node's memory pool, and the reason if its capacity cannot be verified."""
     try:
         pool = ledger.pool_of(counts.labels)
@@ -156,7 +158,7 @@ class _Offer:
     short: str = ""
 
 
-def _offer(pool: Pool, counts: Shown) -> _Offer:
+def _offer(pool: Pool, counts: NodeEvidence) -> _Offer:
     """Returns the declared capacity, or the sum of the devices' memory for a pool with `source: slices`."""
     if pool.source is not Source.SLICES or counts.devices is None:
         return _Offer(mib=pool.node_mib, devices=pool.device_count)
@@ -165,7 +167,7 @@ def _offer(pool: Pool, counts: Shown) -> _Offer:
     return _Offer(mib=mib, devices=devices, short=short)
 
 
-def _no_less_than_shown(keys: Names, node: Node, bound: Bound) -> Bound:
+def _no_less_than_shown(keys: Names, node: Node, bound: BoundRequests) -> BoundRequests:
     """Returns `bound`, or at least the advertised amount if a pod's request is unreadable. reconcile then does not
     lower this amount.
     """
@@ -175,7 +177,7 @@ def _no_less_than_shown(keys: Names, node: Node, bound: Bound) -> Bound:
     return replace(bound, mib=max(bound.mib, mib), devices=max(bound.devices, devices))
 
 
-def _removal(node: Node, bound: Bound) -> NodePatch:
+def _removal(node: Node, bound: BoundRequests) -> NodePatch:
     note = "no pool that shares memory has this node: its keys are removed"
     if bound.mib:
         note += f", although pods that request {bound.mib} MiB run here; they keep running without a budget"
@@ -184,7 +186,7 @@ def _removal(node: Node, bound: Bound) -> NodePatch:
     )
 
 
-def _withholding(keys: Names, node: Node, bound: Bound, doubt: str) -> NodePatch:
+def _withholding(keys: Names, node: Node, bound: BoundRequests, doubt: str) -> NodePatch:
     """Returns a patch that lowers the advertised amount to the bound amount, so that an unverified node takes no new
     pod.
     """
@@ -198,7 +200,7 @@ def _withholding(keys: Names, node: Node, bound: Bound, doubt: str) -> NodePatch
     )
 
 
-def _advertisement(pool: Pool, offers: _Offer, node: Node, bound: Bound) -> NodePatch:
+def _advertisement(pool: Pool, offers: _Offer, node: Node, bound: BoundRequests) -> NodePatch:
     mib, devices = max(offers.mib, bound.mib), max(offers.devices, bound.devices)
     note = f"advertises {mib} MiB on {devices} devices: pool {pool.name}"
     return NodePatch(
@@ -206,7 +208,7 @@ def _advertisement(pool: Pool, offers: _Offer, node: Node, bound: Bound) -> Node
     )
 
 
-def _gone(shows: Shown, counts: Shown) -> Iterator[tuple[str, str]]:
+def _gone(shows: NodeEvidence, counts: NodeEvidence) -> Iterator[tuple[str, str]]:
     """Yields the reason and the message of an Event if labels or ResourceSlices are missing and still count."""
     wait = f"count for {HOLD_SECONDS // 60} minutes more, then nothing new is taken here: is"
     if counts.labels != shows.labels:

@@ -1,7 +1,7 @@
 """Explains why a node's capacity cannot be verified, and how to fix this. Units: whole MiB of GPU memory."""
 
 from agents.kube.nodes import Node
-from agents.reconcile.labels import Shown, is_labelled, number_in_label
+from agents.reconcile.labels import NodeEvidence, is_labelled, number_in_label
 from tenancy.choices import Source
 from tenancy.ledger import Pool
 from tenancy.names import GPU, LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LABEL_GPU_REPLICAS, NVIDIA_DEVICE_DRIVER, Names
@@ -10,7 +10,7 @@ from tenancy.quantity import QuantityError, whole
 _WHO = "is NVIDIA's DRA driver, or the exporter, running here?"
 
 
-def doubt_of(pool: Pool, node: Node, shows: Shown, names: Names) -> str | None:
+def doubt_of(pool: Pool, node: Node, shows: NodeEvidence, names: Names) -> str | None:
     """Returns the reason why the node's capacity cannot be verified, or None. The pool's setting `source` decides which
     evidence counts.
     """
@@ -21,7 +21,7 @@ def doubt_of(pool: Pool, node: Node, shows: Shown, names: Names) -> str | None:
     return _by_either(pool, node, shows, names)
 
 
-def _by_labels(pool: Pool, node: Node, shows: Shown) -> str | None:
+def _by_labels(pool: Pool, node: Node, shows: NodeEvidence) -> str | None:
     unknown, short = [], []
     for label, declared in ((LABEL_GPU_MEMORY, pool.memory_mib), (LABEL_GPU_COUNT, pool.device_count)):
         found = number_in_label(shows.labels, label)
@@ -39,7 +39,7 @@ def _by_labels(pool: Pool, node: Node, shows: Shown) -> str | None:
     return f"pool {pool.name} cannot be verified{unlike}" if (unlike := _unlike(node, shows)) else None
 
 
-def _unlike(node: Node, shows: Shown) -> str:
+def _unlike(node: Node, shows: NodeEvidence) -> str:
     """Returns the problem if the node has GPUs of several kinds, otherwise "".
 
     GPU feature discovery writes labels for only one kind, with the number of this kind's GPUs (newGPULabelers in
@@ -58,7 +58,7 @@ def _unlike(node: Node, shows: Shown) -> str:
     )
 
 
-def _by_slices(pool: Pool, shows: Shown, names: Names) -> str | None:
+def _by_slices(pool: Pool, shows: NodeEvidence, names: Names) -> str | None:
     if shows.devices is None:
         return f"{_unpublished(shows, names)}: pool {pool.name} cannot be verified; {_WHO}"
     if not shows.devices:
@@ -71,7 +71,7 @@ def _by_slices(pool: Pool, shows: Shown, names: Names) -> str | None:
     return None
 
 
-def _by_either(pool: Pool, node: Node, shows: Shown, names: Names) -> str | None:
+def _by_either(pool: Pool, node: Node, shows: NodeEvidence, names: Names) -> str | None:
     """Returns the reason if labels or ResourceSlices show less than the pool declares, else None.
 
     Either the labels or the ResourceSlices may be missing.
@@ -95,7 +95,7 @@ def _by_either(pool: Pool, node: Node, shows: Shown, names: Names) -> str | None
     return None
 
 
-def _unpublished(shows: Shown, names: Names) -> str:
+def _unpublished(shows: NodeEvidence, names: Names) -> str:
     return shows.problem or f"no ResourceSlice of {NVIDIA_DEVICE_DRIVER} or {names.device_driver} shows its devices"
 
 

@@ -9,7 +9,7 @@ Times are whole seconds since 1970.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from agents.kube.device_slices import UNPUBLISHED, Published
+from agents.kube.device_slices import UNPUBLISHED, PublishedDevices
 from agents.kube.journal import JournalError
 from agents.kube.nodes import Node
 from tenancy.choices import Sharing, Source
@@ -23,7 +23,7 @@ _SHOWN = (LABEL_GPU_MEMORY, LABEL_GPU_COUNT)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class NodeEvidence:
     """A node's labels, and the MiB of each device in its ResourceSlices, the largest first.
 
     If the devices are not known, `devices` is None. `problem` is then the reason, or None if there are no
@@ -36,7 +36,7 @@ class Shown:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verified:
+class VerifiedEvidence:
     """The labels and devices that last verified a node, and the time since which they are missing."""
 
     labels: Mapping[str, str]
@@ -52,9 +52,9 @@ class Verified:
         return _memory_pool(ledger, self.labels)
 
 
-def shown_by(node: Node, slices: Mapping[str, Published]) -> Shown:
+def evidence_of(node: Node, slices: Mapping[str, PublishedDevices]) -> NodeEvidence:
     found = slices.get(node.name, UNPUBLISHED)
-    return Shown(labels=node.labels, devices=found.devices, problem=found.problem)
+    return NodeEvidence(labels=node.labels, devices=found.devices, problem=found.problem)
 
 
 def number_in_label(labels: Mapping[str, str], label: str) -> int | None:
@@ -65,12 +65,12 @@ def number_in_label(labels: Mapping[str, str], label: str) -> int | None:
     return int(value) if value.isascii() and value.isdigit() else None
 
 
-def is_labelled(shows: Shown) -> bool:
+def is_labelled(shows: NodeEvidence) -> bool:
     """Returns True if the labels of GPU feature discovery show the devices."""
     return None not in (number_in_label(shows.labels, label) for label in _SHOWN)
 
 
-def fill_in_missing(ledger: Ledger, shows: Shown, verified: Verified | None, now: int) -> Shown:
+def fill_in_missing(ledger: Ledger, shows: NodeEvidence, verified: VerifiedEvidence | None, now: int) -> NodeEvidence:
     """Adds the last verified labels and devices where they have been missing for less than HOLD_SECONDS.
 
     Present device labels and ResourceSlices are not changed. If the present labels and devices verify the node for a
@@ -83,13 +83,13 @@ def fill_in_missing(ledger: Ledger, shows: Shown, verified: Verified | None, now
     return replace(shows, labels={**shows.labels, **gone}, devices=devices)
 
 
-def remember(
+def remember_verified(
     ledger: Ledger,
     nodes: Iterable[Node],
-    before: Mapping[str, Verified],
+    before: Mapping[str, VerifiedEvidence],
     now: int,
-    slices: Mapping[str, Published] | None = None,
-) -> dict[str, Verified]:
+    slices: Mapping[str, PublishedDevices] | None = None,
+) -> dict[str, VerifiedEvidence]:
     """Returns the verified labels and devices by node. The nodes were read at `now`.
 
     `slices` has the published devices by node. Drops deleted nodes, and nodes that no longer have a declared pool.
@@ -97,7 +97,7 @@ def remember(
     """
     after = {}
     for node in nodes:
-        evidence, known = _evidence(ledger, shown_by(node, slices or {})), before.get(node.name)
+        evidence, known = _evidence(ledger, evidence_of(node, slices or {})), before.get(node.name)
         if evidence is not None:
             after[node.name] = evidence
         elif known is not None and known.pool(ledger) is not None:
@@ -110,27 +110,27 @@ def remember(
     return after
 
 
-def to_journal(known: Mapping[str, Verified]) -> dict[str, object]:
+def to_journal(known: Mapping[str, VerifiedEvidence]) -> dict[str, object]:
     """Returns the content of the journal, with lists in place of tuples."""
     return {name: _entry(verified) for name, verified in known.items()}
 
 
-def _entry(verified: Verified) -> dict[str, object]:
+def _entry(verified: VerifiedEvidence) -> dict[str, object]:
     devices = {} if verified.devices is None else {"devices": [*verified.devices]}
     return {"labels": verified.labels, "missing_since": verified.missing_since, **devices}
 
 
-def from_journal(content: Mapping[str, object]) -> dict[str, Verified]:
+def from_journal(content: Mapping[str, object]) -> dict[str, VerifiedEvidence]:
     """Reads the journal's content. Raises JournalError."""
     try:
-        return {name: decode(Verified, entry, name, ignored=[]) for name, entry in content.items()}
+        return {name: decode(VerifiedEvidence, entry, name, ignored=[]) for name, entry in content.items()}
     except DecodeError as error:
         raise JournalError(
             f"what nodes showed cannot be read: {error}; delete the journal's key to start over"
         ) from None
 
 
-def _evidence(ledger: Ledger, shows: Shown) -> Verified | None:
+def _evidence(ledger: Ledger, shows: NodeEvidence) -> VerifiedEvidence | None:
     """Returns the present labels and devices if they verify the node for one memory pool, else None."""
     pool = _memory_pool(ledger, shows.labels)
     if pool is None:
@@ -140,7 +140,7 @@ def _evidence(ledger: Ledger, shows: Shown) -> Verified | None:
     if not by_labels and devices is None:
         return None
     keys = (*pool.node_selector, *(_SHOWN if by_labels else ()))
-    return Verified(labels={key: shows.labels[key] for key in keys}, devices=devices)
+    return VerifiedEvidence(labels={key: shows.labels[key] for key in keys}, devices=devices)
 
 
 def _memory_pool(ledger: Ledger, labels: Mapping[str, str]) -> Pool | None:

@@ -15,15 +15,15 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 
 from agents.kube import ledger
-from agents.kube.client import Api, ApiError, below, in_cluster
+from agents.kube.client import Api, ApiError, in_cluster, join_path
 from agents.kube.events import Event, Recorder
 from agents.kube.journal import Journal, JournalError, Record
 from agents.kube.ledger import StoredLedger
 from agents.kube.nodes import NODES
 from agents.reconcile import cache, decide, labels
 from agents.reconcile.decide import NodeFinding, NodePatch
-from agents.reconcile.labels import Verified
-from agents.reconcile.wait import EventWait, Settled
+from agents.reconcile.labels import VerifiedEvidence
+from agents.reconcile.wait import EventWait, PassEnd
 from agents.runtime.clock import Clock, seconds_left
 from agents.runtime.log import Log
 from agents.runtime.settings import RUN_SECONDS, SECONDS, read, text, variable
@@ -67,7 +67,7 @@ class PassOutcome:
 
     wrong: tuple[str, ...] = ()
     without_nodes: tuple[str, ...] = ()
-    settled: Settled | None = None
+    pass_end: PassEnd | None = None
     failed: bool = False
     served: bool = True
     hopeless: bool = False
@@ -92,7 +92,7 @@ class Reconciler:
         self.log.info("starts", **asdict(self.settings))
         with closing(EventWait(self.api, self.clock, self.log)) as events:
             outcome = self._keep(events)
-        if outcome.settled is not None and (unknown := outcome.settled.stored.unknown_keys()):
+        if outcome.pass_end is not None and (unknown := outcome.pass_end.stored.unknown_keys()):
             self.log.warning(
                 f"ConfigMap {LEDGER}: {', '.join(unknown)}: not known to this version of the agents and left out; if "
                 "that stays, an up was interrupted: run pulumi up again"
@@ -118,7 +118,7 @@ class Reconciler:
             if once and (outcome.served or outcome.hopeless):
                 return outcome
             due = began + self.settings.interval_seconds
-            if events.wait(outcome.settled, end if outcome.right else min(due, end)):
+            if events.wait(outcome.pass_end, end if outcome.right else min(due, end)):
                 due = began + PAUSE_SECONDS
             elif max(due, self.clock.monotonic()) >= end:
                 return outcome
@@ -150,13 +150,13 @@ class Reconciler:
         last = self._settle(stored, promised, self._recall())
         return self._outcome(last)
 
-    def _outcome(self, last: Settled) -> PassOutcome:
+    def _outcome(self, last: PassEnd) -> PassOutcome:
         found = self._count_nodes(last)
         unserved = [name for name, nodes in found.items() if not nodes - last.wanting]
         return PassOutcome(
             wrong=self._report(last),
             without_nodes=tuple(name for name, nodes in found.items() if not nodes),
-            settled=last,
+            pass_end=last,
             served=not unserved,
             hopeless=any(not found[name] or found[name] <= last.refused.keys() for name in unserved),
         )
@@ -209,7 +209,7 @@ class Reconciler:
     def _journal(self) -> Journal:
         return Journal(api=self.api, namespace=self.settings.ledger_namespace, name=journal(RECONCILE))
 
-    def _settle(self, stored: StoredLedger, wanted: Ledger, record: Record | None) -> Settled:
+    def _settle(self, stored: StoredLedger, wanted: Ledger, record: Record | None) -> PassEnd:
         """Writes until the nodes have the right capacity. Skips each node for which the API server refused a write."""
         known = {} if record is None else labels.from_journal(record.content)
         refused: dict[str, ApiError] = {}
@@ -218,9 +218,11 @@ class Reconciler:
             now = self.api.time or self.clock.now()  # the API server's clock is the same for all runs
             seen.now = int(now.timestamp())
             if record is not None:
-                seen.verified = known = labels.remember(wanted, seen.nodes.values(), known, seen.now, seen.published())
+                seen.verified = known = labels.remember_verified(
+                    wanted, seen.nodes.values(), known, seen.now, seen.published()
+                )
             actions = decide.decide(wanted, seen.snapshot())
-            last = Settled(stored=stored, ledger=wanted, cache=seen, actions=actions, refused=refused)
+            last = PassEnd(stored=stored, ledger=wanted, cache=seen, actions=actions, refused=refused)
             todo = [change for change in last.changes if change.node.name not in refused]
             if not todo or not writes_left:
                 break
@@ -230,7 +232,7 @@ class Reconciler:
             self._keep_journal(record, known)
         return last
 
-    def _keep_journal(self, record: Record, known: Mapping[str, Verified]) -> None:
+    def _keep_journal(self, record: Record, known: Mapping[str, VerifiedEvidence]) -> None:
         """Writes the journal, unless another run wrote it after `record` was read."""
         content = labels.to_journal(known)
         if content == record.content:
@@ -240,7 +242,7 @@ class Reconciler:
         except ApiError as error:
             self.log.warning(f"the nodes' labels were not recorded: {error}")  # capacity matters more
 
-    def _report(self, last: Settled) -> tuple[str, ...]:
+    def _report(self, last: PassEnd) -> tuple[str, ...]:
         """Writes the findings to the log and to Events. Returns the errors."""
         for finding in last.findings:
             self.log.warning(finding.note, **_fields(finding))
@@ -257,7 +259,7 @@ class Reconciler:
     def _write(self, names: Names, change: NodePatch, refused: dict[str, ApiError]) -> None:
         """Writes to one node. Adds a refusal to `refused`. Raises ApiError if the API server does not answer."""
         try:
-            self.api.merge_patch(below(NODES, change.node.name, "status"), decide.status_patch(names, change))
+            self.api.merge_patch(join_path(NODES, change.node.name, "status"), decide.status_patch(names, change))
         except ApiError as error:
             if error.status is None:
                 raise
@@ -283,11 +285,11 @@ class Reconciler:
         recorder = Recorder(api=self.api, controller=RECONCILE, instance=self.settings.pod_name)
         recorder.try_record(event, self.clock.now(), self.log)
 
-    def _count_nodes(self, last: Settled) -> dict[str, frozenset[str]]:
+    def _count_nodes(self, last: PassEnd) -> dict[str, frozenset[str]]:
         """Returns the nodes of each memory pool. Logs a warning if their number is not the declared number."""
         promised, snapshot = last.ledger, last.cache.snapshot()
         found = {
-            pool.name: frozenset(node.name for node in decide.members(promised, pool, snapshot))
+            pool.name: frozenset(node.name for node in decide.pool_nodes(promised, pool, snapshot))
             for pool in promised.shared_pools
         }
         for pool in promised.shared_pools:

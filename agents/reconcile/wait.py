@@ -17,7 +17,7 @@ from tenancy.names import LEDGER
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settled:
+class PassEnd:
     """The state at the end of a pass, and the actions that are still needed. `refused` has the errors of refused writes
     by node.
     """
@@ -64,15 +64,15 @@ class EventWait:
     log: Log
     _watches: Watches | None = None
 
-    def wait(self, settled: Settled | None, until: float) -> bool:
+    def wait(self, pass_end: PassEnd | None, until: float) -> bool:
         """Returns True as soon as an event makes a new pass necessary, or False at the monotonic time `until`.
 
         Returns False earlier if there is no watch or a watch fails. Raises AgentError.
         """
-        if settled is None:
+        if pass_end is None:
             self.close()
             return False
-        watches = self._watches = self._watches or Watches(self.api, self.clock, settled.sources())
+        watches = self._watches = self._watches or Watches(self.api, self.clock, pass_end.sources())
         while (left := until - self.clock.monotonic()) > 0:
             try:
                 events = watches.take(left)
@@ -80,7 +80,7 @@ class EventWait:
                 self.log.info(f"lost a watch, polls: {error}")
                 self.close()
                 return False
-            due = settled.makes_due(events)
+            due = pass_end.makes_due(events)
             del events  # frees the events' memory before more events are decoded
             if due:
                 return True

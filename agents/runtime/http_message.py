@@ -34,7 +34,7 @@ class HttpResponse:
         return (head + ("Connection: close\r\n\r\n" if last else "\r\n")).encode("ascii") + self.body
 
 
-def sentence(status: int, text: str) -> HttpResponse:
+def text_response(status: int, text: str) -> HttpResponse:
     return HttpResponse(status, f"{text}\n".encode(), PLAIN)
 
 

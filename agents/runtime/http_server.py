@@ -22,7 +22,7 @@ from agents.runtime.http_message import (
     HttpResponse,
     RequestError,
     read_head,
-    sentence,
+    text_response,
 )
 
 # The maximum number of connections. kube-scheduler binds many pods at the same time, each over a separate connection.
@@ -117,7 +117,7 @@ class _Handler(socketserver.StreamRequestHandler):
                 if len(body) < head.body_bytes:
                     raise RequestError("the body breaks off")
             except RequestError as error:
-                self.wfile.write(sentence(http.client.BAD_REQUEST, str(error)).encoded(last=True))
+                self.wfile.write(text_response(http.client.BAD_REQUEST, str(error)).encoded(last=True))
                 return
             last = head.last
             self.wfile.write(self.server.answer(HttpRequest(head.method, head.path, body)).encoded(last=last))

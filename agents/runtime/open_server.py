@@ -26,7 +26,7 @@ from agents.runtime.http_message import (
     HttpResponse,
     RequestError,
     read_head,
-    sentence,
+    text_response,
 )
 from agents.runtime.http_server import EXHAUSTED, EXHAUSTED_SECONDS
 
@@ -188,7 +188,7 @@ class OpenServer:
                 return None
             head = read_head(text, 0)
         except RequestError as error:
-            return sentence(http.client.BAD_REQUEST, str(error))
+            return text_response(http.client.BAD_REQUEST, str(error))
         return self._page(HttpRequest(head.method, head.path))
 
     def _page(self, request: HttpRequest) -> HttpResponse:
@@ -205,7 +205,9 @@ class OpenServer:
             response = self._answer(request)
         except Exception:  # noqa: BLE001 (a page that cannot be made must not end the other pages)
             traceback.print_exc()
-            return sentence(http.client.INTERNAL_SERVER_ERROR, "this page could not be made; the agent's log says why")
+            return text_response(
+                http.client.INTERNAL_SERVER_ERROR, "this page could not be made; the agent's log says why"
+            )
         if response.status in _REPEATED:
             self._pages[request] = response
         return response

@@ -54,7 +54,7 @@ def text(value: str) -> str:
     return value
 
 
-def listed(value: str) -> tuple[str, ...]:
+def comma_separated(value: str) -> tuple[str, ...]:
     """Returns the names in a comma-separated list, which may be empty."""
     return tuple(name for name in value.split(",") if name)
 

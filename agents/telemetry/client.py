@@ -6,7 +6,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from agents.kube.client import Lister
-from agents.kube.nodes import Node, excluded
+from agents.kube.nodes import Node, excluded_devices
 from agents.kube.pods import Pod
 from agents.runtime.errors import AgentError
 from agents.runtime.exposition import ExpositionError
@@ -160,7 +160,7 @@ def _excluded(node: Node, devices: Iterable[Device], names: Names) -> frozenset[
     An unreadable annotation excludes all devices, as in the extender.
     """
     try:
-        out = excluded(node.annotations, names)
+        out = excluded_devices(node.annotations, names)
     except ValueError:
         return frozenset(device.uuid for device in devices)
     return frozenset(device.uuid for device in devices if device.gpu in out)

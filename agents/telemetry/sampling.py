@@ -31,7 +31,7 @@ class Settings:
     run_seconds: int = variable(RUN_SECONDS)
 
 
-class UnsoundError(AgentError):
+class IncompletePassError(AgentError):
     """A pass could not do all its work. If this was the last pass, the run fails."""
 
     @property

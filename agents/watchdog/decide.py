@@ -15,18 +15,18 @@ from agents.telemetry.device import Device, Uncapped
 from agents.telemetry.reading import ContainerCap, PodUse, Trouble
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.seats import SeatDemand, demands_by_device
-from agents.watchdog.spare import spared
+from agents.watchdog.spare import reason_to_spare
 from agents.watchdog.types import (
     SAMPLES,
-    Blind,
     Decision,
     DeviceVerdict,
+    DoubtfulTelemetry,
     PassInput,
     PassState,
-    Target,
+    RecycleTarget,
     UncappedPod,
 )
-from agents.watchdog.view import SETTLE_SECONDS, View
+from agents.watchdog.view import SETTLE_SECONDS, PassView
 from tenancy.devices.recycle import Offender, RecycleChoice, choose_offenders, overshoot_mib
 from tenancy.seconds import FRESH_SECONDS
 from tenancy.units import MIB
@@ -46,7 +46,7 @@ def decide(snapshot: PassInput, now: datetime) -> Decision:
     problem = _clock_problem(snapshot, moment)
     if problem is not None:
         return Decision(state=PassState(moment=moment), problem=problem)
-    view = View(snapshot=snapshot, now=now)
+    view = PassView(snapshot=snapshot, now=now)
     demands = demands_by_device(snapshot, now, view.frees_soon)
     still_since = {reading.node: _still_since(snapshot, reading) for reading in snapshot.readings}
     unusable = [each for reading in snapshot.readings if (each := _unusable(snapshot, reading, still_since))]
@@ -84,8 +84,10 @@ def _still_since(snapshot: PassInput, reading: NodeTelemetry) -> float:
     return snapshot.state.still_since[reading.node] if still else snapshot.at
 
 
-def _unusable(snapshot: PassInput, reading: NodeTelemetry, still_since: Mapping[str, float]) -> Blind | None:
-    """Returns a Blind for the node if its reading is missing, does not change, or is too old, else None."""
+def _unusable(
+    snapshot: PassInput, reading: NodeTelemetry, still_since: Mapping[str, float]
+) -> DoubtfulTelemetry | None:
+    """Returns DoubtfulTelemetry for the node if its reading is missing, does not change, or is too old, else None."""
     if reading.problem is not None and not (reading.devices or reading.lost):
         return _blind(reading, None, reading.trouble or Trouble.MISSING, reading.problem)
     still_seconds = snapshot.at - still_since[reading.node]
@@ -101,8 +103,8 @@ def _late(snapshot: PassInput, reading: NodeTelemetry) -> str | None:
     return f"it was read {seconds:.0f} s ago: the API took so long to answer" if seconds > FRESH_SECONDS else None
 
 
-def _blind(reading: NodeTelemetry, gpu: int | None, trouble: Trouble, problem: str) -> Blind:
-    return Blind(node=reading.node, trouble=trouble, problem=problem, gpu=gpu)
+def _blind(reading: NodeTelemetry, gpu: int | None, trouble: Trouble, problem: str) -> DoubtfulTelemetry:
+    return DoubtfulTelemetry(node=reading.node, trouble=trouble, problem=problem, gpu=gpu)
 
 
 def _uncapped(reading: NodeTelemetry) -> Iterator[UncappedPod]:
@@ -113,7 +115,7 @@ def _uncapped(reading: NodeTelemetry) -> Iterator[UncappedPod]:
 
 
 def _measured(
-    view: View, reading: NodeTelemetry, device: Device, demands: Mapping[tuple[str, str], SeatDemand]
+    view: PassView, reading: NodeTelemetry, device: Device, demands: Mapping[tuple[str, str], SeatDemand]
 ) -> DeviceVerdict:
     """Returns the verdict with the device's floor, its waiting seats, and its pods that have ended or lack a budget."""
     demand = demands.get((reading.node, device.uuid), SeatDemand(0, ()))
@@ -134,7 +136,7 @@ def _measured(
     )
 
 
-def _undeclared(view: View, uses: Iterable[PodUse], *, pressed: bool) -> Iterator[Reference]:
+def _undeclared(view: PassView, uses: Iterable[PodUse], *, pressed: bool) -> Iterator[Reference]:
     for use in uses:
         pod = view.pods.get(use.uid)
         declares = bool(pod.declared_mib) if pod else use.declares or not use.pod
@@ -142,8 +144,8 @@ def _undeclared(view: View, uses: Iterable[PodUse], *, pressed: bool) -> Iterato
             yield pod.reference if pod else _reference(use)
 
 
-def _doubt(view: View, found: DeviceVerdict) -> Blind | None:
-    """Returns a Blind for the device if its processes are not all known, or if they contradict the pods in the API.
+def _doubt(view: PassView, found: DeviceVerdict) -> DoubtfulTelemetry | None:
+    """Returns DoubtfulTelemetry for the device if its processes are not all known, or contradict the pods in the API.
     Otherwise returns None.
     """
     reading = view.readings[found.node]
@@ -157,7 +159,7 @@ def _doubt(view: View, found: DeviceVerdict) -> Blind | None:
     return None
 
 
-def _contradiction(view: View, reading: NodeTelemetry, use: PodUse) -> str | None:
+def _contradiction(view: PassView, reading: NodeTelemetry, use: PodUse) -> str | None:
     pod, named = view.pods.get(use.uid), f"{use.namespace}/{use.pod}"
     if pod is not None and (pod.node != reading.node or (use.pod and named != str(pod))):
         return f"pod {use.uid} is {named} on {reading.node} there, and {pod} on {pod.node} to the API"
@@ -166,7 +168,7 @@ def _contradiction(view: View, reading: NodeTelemetry, use: PodUse) -> str | Non
     return None
 
 
-def _judged(view: View, measured: Iterable[DeviceVerdict]) -> tuple[DeviceVerdict, ...]:
+def _judged(view: PassView, measured: Iterable[DeviceVerdict]) -> tuple[DeviceVerdict, ...]:
     """Returns the verdicts, each with its recycles. The recycles for one device count as done for the next devices."""
     verdicts = []
     for found in measured:
@@ -178,7 +180,7 @@ def _judged(view: View, measured: Iterable[DeviceVerdict]) -> tuple[DeviceVerdic
     return tuple(verdicts)
 
 
-def _counted(view: View, found: DeviceVerdict) -> DeviceVerdict:
+def _counted(view: PassView, found: DeviceVerdict) -> DeviceVerdict:
     """Returns the verdict with the number of samples below the floor in a row, and with the memory that will be free
     soon.
     """
@@ -191,12 +193,12 @@ def _counted(view: View, found: DeviceVerdict) -> DeviceVerdict:
     return replace(found, samples=samples, going_mib=going_mib)
 
 
-def _chosen(view: View, found: DeviceVerdict) -> DeviceVerdict:
+def _chosen(view: PassView, found: DeviceVerdict) -> DeviceVerdict:
     """Returns the verdict with the offenders to recycle, if there have been enough samples."""
     if found.samples < SAMPLES or not view.is_new(found.node) or not found.missing_mib:
         return found
     targets = _targets(view, found)
-    alone = {target.name: spared(view, target) for target in targets}
+    alone = {target.name: reason_to_spare(view, target) for target in targets}
     by_name = {target.name: target for target in targets if alone[target.name] is None}
     offenders = {name: _offender(view, target) for name, target in by_name.items()}
     allowed = _within_limit(view, by_name.values())
@@ -224,7 +226,7 @@ def _first_restored(offenders: Collection[Offender], aims_mib: Iterable[int]) ->
     return next((choice for choice in choices if choice.restores), RecycleChoice(chosen=(), restores=False))
 
 
-def _targets(view: View, found: DeviceVerdict) -> list[Target]:
+def _targets(view: PassView, found: DeviceVerdict) -> list[RecycleTarget]:
     """Returns the offenders that still run, as targets.
 
     The pods of a queued Job are one target, without the pods that already terminate.
@@ -240,7 +242,7 @@ def _targets(view: View, found: DeviceVerdict) -> list[Target]:
         if over_mib and pod.declared_mib and not view.is_going(pod):
             groups[pod.recycled_as].append((pod, over_mib))
     return [
-        Target(
+        RecycleTarget(
             pods=tuple(pod for pod, _ in group),
             used_mib=sum(used[pod.uid][found.device.uuid] for pod, _ in group),
             overshoot_mib=sum(over_mib for _, over_mib in group),
@@ -249,7 +251,7 @@ def _targets(view: View, found: DeviceVerdict) -> list[Target]:
     ]
 
 
-def _within_limit(view: View, targets: Iterable[Target]) -> list[Target]:
+def _within_limit(view: PassView, targets: Iterable[RecycleTarget]) -> list[RecycleTarget]:
     """Returns the targets that their tenants' recycle limits allow, the largest overshoot first."""
     recycles, found = view.recycles_by_tenant, []
     for target in sorted(targets, key=lambda each: -each.overshoot_mib):
@@ -259,7 +261,7 @@ def _within_limit(view: View, targets: Iterable[Target]) -> list[Target]:
     return found
 
 
-def _offender(view: View, target: Target) -> Offender:
+def _offender(view: PassView, target: RecycleTarget) -> Offender:
     return Offender(
         name=target.name,
         overshoot_mib=target.overshoot_mib,
@@ -268,12 +270,12 @@ def _offender(view: View, target: Target) -> Offender:
     )
 
 
-def _uses(view: View, found: DeviceVerdict) -> list[PodUse]:
+def _uses(view: PassView, found: DeviceVerdict) -> list[PodUse]:
     uses = view.readings[found.node].uses
     return [use for use in uses if use.uuid == found.device.uuid and use.used_bytes // MIB]
 
 
-def _users(view: View, found: DeviceVerdict) -> list[GpuPod]:
+def _users(view: PassView, found: DeviceVerdict) -> list[GpuPod]:
     """Returns the running pods that use the device."""
     return [view.pods[use.uid] for use in _uses(view, found) if use.uid not in found.ended]
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agents.kube.client import Api, ApiError, below
+from agents.kube.client import Api, ApiError, join_path
 from agents.watchdog.pods import GpuPod
-from agents.watchdog.types import Target
+from agents.watchdog.types import RecycleTarget
 from tenancy.names import KUEUE_API
 
 
@@ -32,7 +32,7 @@ class EvictionResult:
     detail: str = ""
 
 
-def recycle(api: Api, target: Target, longest_grace_seconds: int) -> EvictionResult:
+def recycle(api: Api, target: RecycleTarget, longest_grace_seconds: int) -> EvictionResult:
     """Evicts the target's pods, or deactivates its queued Job. Returns the result, also after an error of the API.
 
     After the deactivation, Kueue suspends the Job, deletes its pods and gives its quota to another Job. Evicted pods
@@ -60,7 +60,7 @@ def _deactivate(api: Api, pod: GpuPod) -> bool:
 
     Source: pkg/controller/core/workload_controller.go of Kueue; `kueuectl stop workload` also sets spec.active.
     """
-    path = below(f"/apis/{KUEUE_API}/namespaces", pod.namespace, "workloads", pod.queued_as or "")
+    path = join_path(f"/apis/{KUEUE_API}/namespaces", pod.namespace, "workloads", pod.queued_as or "")
     found = api.find(path)
     owners = (found and found["metadata"].get("ownerReferences")) or ()
     if found is None or not any(pod.owner and each["uid"] == pod.owner.uid for each in owners):

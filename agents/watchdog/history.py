@@ -12,17 +12,17 @@ from agents.kube.client import ApiError
 from agents.kube.journal import Journal, JournalError, Record
 from agents.runtime.log import Log
 from agents.watchdog.spare import SPARED_SECONDS
-from agents.watchdog.types import Recycled, Refused
+from agents.watchdog.types import Recycled, RefusedRecycle
 from tenancy.decode import decode
 
 _RECYCLED, _REFUSED = "recycled", "refused"
 _TRIES = 3  # the largest number of attempts to write the journal while other runs write it
 
-Entry = TypeVar("Entry", Recycled, Refused)
+Entry = TypeVar("Entry", Recycled, RefusedRecycle)
 
 
 @dataclass
-class Recycles:
+class RecycleJournal:
     """Reads and writes the journal. Recycles are written before the evictions, so that only one of two runs evicts."""
 
     journal: Journal
@@ -30,7 +30,7 @@ class Recycles:
     log: Log
     record: Record = field(default_factory=lambda: Record(version=""))
     recycled: tuple[Recycled, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedRecycle, ...] = ()
 
     def read(self) -> None:
         """Reads the recycles and refusals, the oldest first.
@@ -39,7 +39,7 @@ class Recycles:
         """
         self.record = self.journal.read()
         self.recycled = self._entries(Recycled, _RECYCLED)
-        self.refused = self._entries(Refused, _REFUSED)
+        self.refused = self._entries(RefusedRecycle, _REFUSED)
 
     def reserve(self, new: Collection[Recycled], now: datetime) -> bool:
         """Adds the new recycles to the journal, before the evictions. Returns False if another run wrote the journal
@@ -51,7 +51,7 @@ class Recycles:
         spared = (each for each in self.refused if now - each.at < timedelta(seconds=SPARED_SECONDS))
         return self._write((*kept, *new), tuple(spared))
 
-    def settle(self, undone: Collection[Recycled], refused: Iterable[Refused]) -> None:
+    def settle(self, undone: Collection[Recycled], refused: Iterable[RefusedRecycle]) -> None:
         """Removes the recycles that were not carried out, and adds the refusals. Does not raise.
 
         If a removal fails, these pods are recycled at the earliest after 30 s. A queued Job is recycled at the earliest
@@ -77,7 +77,7 @@ class Recycles:
                 f"the journal of recycles cannot be read: {error}; delete its key to start over"
             ) from None
 
-    def _write(self, recycled: tuple[Recycled, ...], refused: tuple[Refused, ...]) -> bool:
+    def _write(self, recycled: tuple[Recycled, ...], refused: tuple[RefusedRecycle, ...]) -> bool:
         content = {_RECYCLED: _data(recycled)} | ({_REFUSED: _data(refused)} if refused else {})
         written = self.journal.write(content, after=self.record)
         if written is not None:
@@ -85,5 +85,5 @@ class Recycles:
         return written is not None
 
 
-def _data(entries: Iterable[Recycled | Refused]) -> list[dict[str, Any]]:
+def _data(entries: Iterable[Recycled | RefusedRecycle]) -> list[dict[str, Any]]:
     return [{**asdict(each), "at": each.at.isoformat()} for each in entries]

@@ -20,15 +20,15 @@ from agents.runtime.log import Log
 from agents.runtime.settings import read
 from agents.telemetry import sampling
 from agents.telemetry.client import NodeTelemetry, Scraper
-from agents.telemetry.sampling import UnsoundError
+from agents.telemetry.sampling import IncompletePassError
 from agents.watchdog import evict
 from agents.watchdog.decide import decide
 from agents.watchdog.evict import EvictionOutcome, EvictionResult
-from agents.watchdog.history import Recycles
+from agents.watchdog.history import RecycleJournal
 from agents.watchdog.pods import read_pods
 from agents.watchdog.report import Reporter
 from agents.watchdog.seats import waiting_long_enough
-from agents.watchdog.types import HOUR, Decision, Limits, PassInput, PassState, Recycled, Refused, Target
+from agents.watchdog.types import HOUR, Decision, Limits, PassInput, PassState, Recycled, RecycleTarget, RefusedRecycle
 from tenancy import names
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.ledger import Ledger
@@ -77,7 +77,7 @@ class WatchdogRun:
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(api=self.api, controller=names.WATCHDOG, instance=self.settings.pod_name)
-        self.recycles = Recycles(
+        self.recycles = RecycleJournal(
             journal=Journal(api=self.api, namespace=self.settings.ledger_namespace, name=names.journal(names.WATCHDOG)),
             kept_seconds=max(int(HOUR.total_seconds()), self.settings.cool_down_seconds),
             log=self.log,
@@ -87,7 +87,7 @@ class WatchdogRun:
     def take(self) -> None:
         """Makes one pass: reads, decides, recycles and reports.
 
-        Raises AgentError. Raises UnsoundError if a part of the pass was not possible.
+        Raises AgentError. Raises IncompletePassError if a part of the pass was not possible.
         """
         before, self.state, self.unsettled = self.state, PassState(), False  # a failed pass leaves no state
         ledger = sampling.read_ledger(self.settings, self.api, self.log)
@@ -104,7 +104,7 @@ class WatchdogRun:
         self._recycle(reporter, decision, now, began)
         reporter.warn(decision, {node.name: node for node in nodes}, now)
         if decision.problem:
-            raise UnsoundError(decision.problem)
+            raise IncompletePassError(decision.problem)
 
     def _now(self) -> datetime:
         return self.api.time or self.clock.now()
@@ -151,11 +151,11 @@ class WatchdogRun:
                 reporter.acted(verdict, target, result, now)
             self._keep_samples(decision, {found.place for found, _, result in done if result.outcome.may_be_done})
             if len(done) < len(wanted):
-                raise UnsoundError("some pods are not recycled: the API took so long that the sample is stale")
+                raise IncompletePassError("some pods are not recycled: the API took so long that the sample is stale")
         else:
             self.log.warning("another watchdog run has recycled; the next pass decides again")
 
-    def _act(self, targets: Sequence[Target], now: datetime, began: float) -> Sequence[EvictionResult]:
+    def _act(self, targets: Sequence[RecycleTarget], now: datetime, began: float) -> Sequence[EvictionResult]:
         """Recycles the targets. Returns a result for each target, or fewer results if the sample became stale.
 
         Always removes from the journal the recycles that were not carried out, even after an error.
@@ -170,7 +170,7 @@ class WatchdogRun:
             acted = list(zip(targets, results, strict=False))
             done = [target for target, result in acted if result.outcome.may_be_done]
             refused = [
-                Refused(at=now, workload=target.workload, why=result.detail)
+                RefusedRecycle(at=now, workload=target.workload, why=result.detail)
                 for target, result in acted
                 if result.outcome in (EvictionOutcome.BLOCKED, EvictionOutcome.REFUSED)
             ]

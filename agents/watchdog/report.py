@@ -9,7 +9,7 @@ from agents.kube.nodes import Node
 from agents.runtime.log import Log
 from agents.telemetry.reading import Trouble
 from agents.watchdog.evict import EvictionOutcome, EvictionResult
-from agents.watchdog.types import Decision, DeviceVerdict, Target
+from agents.watchdog.types import Decision, DeviceVerdict, RecycleTarget
 from tenancy import names
 
 _ACTION = "Recycle"
@@ -85,14 +85,14 @@ class Reporter:
                 note = f"{gpu} is short of memory, and the limit of {verdict.limited} protects its offenders"
                 self._once(nodes[verdict.node].reference, names.EVENT_CAPPED, note, now)
 
-    def rehearsed(self, verdict: DeviceVerdict, target: Target, now: datetime) -> None:
+    def rehearsed(self, verdict: DeviceVerdict, target: RecycleTarget, now: datetime) -> None:
         self.log.warning("would recycle", restores=verdict.restores, **_about(target), **_fields(verdict))
         pool = verdict.assumed_pool
         condition = f"the numbers of pool {pool} were not assumed" if pool else "the watchdog were armed"
         note = f"would be recycled if {condition}, because {_reason(verdict, target)}"
         self._record(target.first.reference, names.EVENT_WOULD_RECYCLE, note, now, occasion=now.isoformat())
 
-    def acted(self, verdict: DeviceVerdict, target: Target, act: EvictionResult, now: datetime) -> None:
+    def acted(self, verdict: DeviceVerdict, target: RecycleTarget, act: EvictionResult, now: datetime) -> None:
         fields = {"detail": act.detail, "restores": verdict.restores, **_about(target), **_fields(verdict)}
         self.log.warning(act.outcome, **fields)
         regarding, why = target.first.reference, _reason(verdict, target)
@@ -115,7 +115,7 @@ class Reporter:
         self.recorder.try_record(event, now, self.log)
 
 
-def _reason(verdict: DeviceVerdict, target: Target) -> str:
+def _reason(verdict: DeviceVerdict, target: RecycleTarget) -> str:
     declared_mib = sum(pod.declared_each_mib for pod in target.pods)
     seats = f", {verdict.seats_mib} more are needed for {', '.join(verdict.seats)}" if verdict.seats else ""
     return (
@@ -138,7 +138,7 @@ def _fields(verdict: DeviceVerdict) -> dict[str, object]:
     return {"gpu": verdict.device.gpu, "uuid": verdict.device.uuid, **own}
 
 
-def _about(target: Target) -> dict[str, object]:
+def _about(target: RecycleTarget) -> dict[str, object]:
     return {
         "pods": [str(pod) for pod in target.pods],
         "workload": target.workload,

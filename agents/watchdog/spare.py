@@ -3,14 +3,14 @@
 from datetime import timedelta
 
 from agents.watchdog.pods import GpuPod
-from agents.watchdog.types import Spared, Target
-from agents.watchdog.view import LATE_SECONDS, View
+from agents.watchdog.types import RecycleTarget, Spared
+from agents.watchdog.view import LATE_SECONDS, PassView
 
 # For 60 s after the API server refused a recycle, the watchdog recycles other workloads instead.
 SPARED_SECONDS = 60
 
 
-def spared(view: View, target: Target) -> Spared | None:
+def reason_to_spare(view: PassView, target: RecycleTarget) -> Spared | None:
     """Returns the reason why the target must not be recycled, or None if it may be recycled."""
     why = _never(view, target.first)
     if why is not None:
@@ -19,7 +19,7 @@ def spared(view: View, target: Target) -> Spared | None:
     return None if why is None else Spared(target=target, why=why)
 
 
-def _never(view: View, pod: GpuPod) -> str | None:
+def _never(view: PassView, pod: GpuPod) -> str | None:
     if pod.gone_by is not None and view.now >= pod.gone_by + timedelta(seconds=LATE_SECONDS):
         return f"it is terminating, was due to be gone by {pod.gone_by:%H:%M:%S} and still holds its memory"
     if pod.namespace not in view.snapshot.limits.tenants:
@@ -36,13 +36,13 @@ def _never(view: View, pod: GpuPod) -> str | None:
     return None
 
 
-def _is_capped(view: View, pod: GpuPod) -> bool:
+def _is_capped(view: PassView, pod: GpuPod) -> bool:
     """Returns True if the driver caps all containers with a budget in the pod."""
     caps = [cap for cap in view.readings[pod.node].caps if cap.uid == pod.uid]
     return bool(caps) and not any(cap.why_not for cap in caps)
 
 
-def _not_now(view: View, target: Target) -> str | None:
+def _not_now(view: PassView, target: RecycleTarget) -> str | None:
     limits, now = view.snapshot.limits, view.now
     oldest_seconds = max((now - pod.started).total_seconds() for pod in target.pods)
     if oldest_seconds < limits.minimum_age_seconds:

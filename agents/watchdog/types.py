@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from agents.kube.events import Reference
 from agents.runtime.clock import Moment
-from agents.runtime.settings import SECONDS, listed, variable, whole
+from agents.runtime.settings import SECONDS, comma_separated, variable, whole
 from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.device import Device
 from agents.telemetry.reading import Trouble
@@ -27,7 +27,7 @@ class Limits:
     leave at least `least_free_mib` free.
     """
 
-    tenants: tuple[str, ...] = variable(listed)
+    tenants: tuple[str, ...] = variable(comma_separated)
     minimum_age_seconds: int = variable(SECONDS)
     cool_down_seconds: int = variable(SECONDS)
     grace_seconds: int = variable(SECONDS)
@@ -51,7 +51,7 @@ class Recycled:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refused:
+class RefusedRecycle:
     """The API server's refusal to recycle a workload, and the reason."""
 
     at: datetime
@@ -88,14 +88,14 @@ class PassInput:
     pods: Sequence[GpuPod]
     recycled: Sequence[Recycled]
     limits: Limits
-    refused: Sequence[Refused] = ()
+    refused: Sequence[RefusedRecycle] = ()
     seats: Sequence[WaitingSeat] = ()
     on_record: frozenset[str] = frozenset()
     state: PassState = PassState()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class RecycleTarget:
     """Pods on one node that must be recycled together, and the MiB of the device that they use."""
 
     pods: tuple[GpuPod, ...]
@@ -130,7 +130,7 @@ class Target:
 class Spared:
     """An offender that must not be recycled. `lasting` is True if the reason does not end by itself."""
 
-    target: Target
+    target: RecycleTarget
     why: str
     lasting: bool = False
 
@@ -157,9 +157,9 @@ class DeviceVerdict:
     samples: int = 0
     going_mib: int = 0
     ended: tuple[str, ...] = ()
-    recycle: tuple[Target, ...] = ()
+    recycle: tuple[RecycleTarget, ...] = ()
     restores: bool = True
-    too_little: tuple[Target, ...] = ()
+    too_little: tuple[RecycleTarget, ...] = ()
     limited: str | None = None
     spared: tuple[Spared, ...] = ()
     undeclared: tuple[Reference, ...] = ()
@@ -198,7 +198,7 @@ class DeviceVerdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blind:
+class DoubtfulTelemetry:
     """A node, or its device `gpu`, with doubtful telemetry. Pods on this node or device are not recycled."""
 
     node: str
@@ -223,7 +223,7 @@ class Decision:
 
     state: PassState
     verdicts: tuple[DeviceVerdict, ...] = ()
-    blind: tuple[Blind, ...] = ()
+    blind: tuple[DoubtfulTelemetry, ...] = ()
     problem: str | None = None
     uncapped: tuple[UncappedPod, ...] = ()
 

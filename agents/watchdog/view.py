@@ -22,7 +22,7 @@ LATE_SECONDS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
+class PassView:
     """The input of one pass at `now`. `chosen` has the recycles that the pass has already decided."""
 
     snapshot: PassInput

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from agents.kube.device_slices import DeviceSlice, Published, published, slice_of
+from agents.kube.device_slices import DeviceSlice, PublishedDevices, published_devices, slice_of
 from agents.kube.errors import Object
 from gpumem.survey import Survey
 from tenancy.names import (
@@ -105,7 +105,7 @@ def gpu_nodes(survey: Survey, names: Names, gaps: list[str]) -> tuple[GpuNode, .
     found = []
     for node in sorted(survey.nodes, key=lambda each: str(each["metadata"]["name"])):
         try:
-            one = _gpu_node(node, devices.get(node["metadata"]["name"], Published()))
+            one = _gpu_node(node, devices.get(node["metadata"]["name"], PublishedDevices()))
         except QuantityError as error:
             gaps.append(f"node {node['metadata']['name']} is left out: {error}")
             continue
@@ -114,15 +114,15 @@ def gpu_nodes(survey: Survey, names: Names, gaps: list[str]) -> tuple[GpuNode, .
     return tuple(found)
 
 
-def _devices(slices: Iterable[Object], names: Names) -> dict[str, Published]:
+def _devices(slices: Iterable[Object], names: Names) -> dict[str, PublishedDevices]:
     by_node: dict[str, list[DeviceSlice]] = {}
     for item in slices:
         if (found := slice_of(item, names)) is not None:
             by_node.setdefault(found.node, []).append(found)
-    return {node: published(found) for node, found in by_node.items()}
+    return {node: published_devices(found) for node, found in by_node.items()}
 
 
-def _gpu_node(node: Object, shown: Published) -> GpuNode | None:
+def _gpu_node(node: Object, shown: PublishedDevices) -> GpuNode | None:
     labels = map_at(node, "metadata", "labels")
     offered = {name: whole(amount) for name, amount in map_at(node, "status", "allocatable").items() if _counts(name)}
     units = offered.get(GPU, 0) + offered.get(GPU_SHARED, 0)
@@ -161,7 +161,9 @@ def _division(labels: Mapping[str, str], offered: Mapping[str, int]) -> Division
     return Division.TIME_SLICING if labels.get(LABEL_SHARING) == "time-slicing" or shared else Division.WHOLE
 
 
-def _evidence(labels: Mapping[str, str], shown: Published, units: int) -> tuple[int, int | None, str, tuple[int, ...]]:
+def _evidence(
+    labels: Mapping[str, str], shown: PublishedDevices, units: int
+) -> tuple[int, int | None, str, tuple[int, ...]]:
     """Returns the number of devices of a node, the MiB of the smallest device, and the name of the source.
 
     Also returns the MiB of each device if the source shows each device.

@@ -10,7 +10,7 @@ from agents.gate.probes import FreeMemory
 from components.agents.gate import GateSpec
 from simulation.api import Object
 from simulation.devices import Card
-from simulation.kubelet import Running
+from simulation.kubelet import RunningPod
 from simulation.tenants import QUEUED, RESIDENT
 from tenancy.ledger import Seat
 from tenancy.names import GATE
@@ -22,7 +22,7 @@ LAG_SECONDS = 75.0  # an agent may act on figures of at most this age
 IDLE_SECONDS = 150.0
 
 
-def hangs(running: Running) -> bool:
+def hangs(running: RunningPod) -> bool:
     """Returns True if the pod takes so long to end that agents should not wait for its memory."""
     return min(running.workload.drains, running.workload.grace) > 90.0
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from simulation.api import Object
 from simulation.devices import Card
-from simulation.kubelet import Running
+from simulation.kubelet import RunningPod
 from simulation.scheduler import advertised
 from simulation.tenants import ON_DEMAND, QUEUED, RESIDENT, Workload, gpumem_of
 from tenancy.names import GATE, METRIC_POOL_FLOOR, RECONCILE, WATCHDOG
@@ -190,7 +190,7 @@ class Invariants:
             text = f"{card.uuid} has {card.free_mib} MiB free, and the gate leaves {names} in"
             self.violations.held("gate stays open", card.uuid, pressed and bool(lent), PRESSED_SECONDS, text)
 
-    def _restore(self, card: Card, offenders: Sequence[Running]) -> bool:
+    def _restore(self, card: Card, offenders: Sequence[RunningPod]) -> bool:
         """Returns True if recycles of these pods restore the device's floor, or at least its least free memory."""
         floor_mib = self.system.pools[card.node].floor_mib
         least_mib = int(self.system.stack.environ[WATCHDOG]["LEAST_FREE_MIB"])
@@ -199,7 +199,7 @@ class Invariants:
         over_mib = sum(max(each.used_mib - each.workload.declared_mib, 0) for each in offenders)
         return any(free_mib < level <= free_mib + over_mib for level in (floor_mib, min(least_mib, floor_mib)))
 
-    def _on(self, card: Card) -> list[Running]:
+    def _on(self, card: Card) -> list[RunningPod]:
         return [each for each in self.system.kubelets.running.values() if each.card is card]
 
     def _remember_help(self) -> None:
@@ -228,12 +228,12 @@ class Invariants:
             text = f"{name} advertises {held} MiB without its pool's labels, and its exporter says that all is well"
             self.violations.held("a stray node is not told of", name, untold, UNTOLD_SECONDS, text)
 
-    def _closable(self, running: Running) -> bool:
+    def _closable(self, running: RunningPod) -> bool:
         """Returns True if the demand gate started the workload and can stop it."""
         workload = running.workload
         return workload.kind == ON_DEMAND and not running.ends and not self.violations.is_hidden(workload.namespace)
 
-    def _evictable(self, running: Running) -> bool:
+    def _evictable(self, running: RunningPod) -> bool:
         workload, now = running.workload, self.world.now
         limits = self.system.stack.environ[WATCHDOG]
         recycled = self.recycled.get(workload.name, [])
@@ -368,7 +368,7 @@ class Invariants:
             self.violations.held("agent stopped", name, silent, SILENT_SECONDS, f"{name} has no run")
 
 
-def _greedy(running: Running) -> bool:
+def _greedy(running: RunningPod) -> bool:
     """Returns True for a queued Job's pod that uses more than its quota."""
     workload = running.workload
     return workload.kind == QUEUED and running.used_mib > workload.declared_mib and not running.ends

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import cache
 
-from simulation.stack import Stack, declared
+from simulation.stack import Stack, stack_of
 from stacks import settings
 from tests.support import prod
 from tests.support.prod import Change
@@ -62,4 +62,4 @@ def config(kind: str) -> prod.Raw:
 
 @cache
 def stack(kind: str = "prod") -> Stack:
-    return declared(settings.parse(config(kind)))
+    return stack_of(settings.parse(config(kind)))

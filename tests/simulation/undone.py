@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 from agents.exporter.registry import Registry
-from agents.extender.filter import Verbs
+from agents.extender.filter import PlacementVerbs
 from agents.extender.pending import PendingPods
 from agents.gate import headroom, seats
 from agents.gate import main as gate_main
@@ -23,8 +23,8 @@ from agents.reconcile.main import Reconciler
 from agents.telemetry import reading
 from agents.watchdog import decide as watchdog_decide
 from agents.watchdog import evict, spare
-from agents.watchdog.types import Blind, DeviceVerdict, Recycled, Target
-from agents.watchdog.view import View
+from agents.watchdog.types import DeviceVerdict, DoubtfulTelemetry, Recycled, RecycleTarget
+from agents.watchdog.view import PassView
 from tenancy.devices.recycle import Offender, RecycleChoice
 from tenancy.names import WATCHDOG
 from tests.simulation import system
@@ -76,9 +76,11 @@ def _journal_write(journal: Journal, content: Mapping[str, Any], *, after: Any) 
         return _plain_journal_write(journal, content, after=after)
 
 
-def _doubt(view: View, found: DeviceVerdict) -> Blind | None:
+def _doubt(view: PassView, found: DeviceVerdict) -> DoubtfulTelemetry | None:
     """Recycles no pod on a device while one of its pods has just ended."""
-    ended = Blind(node=found.node, trouble=reading.Trouble.IMPLAUSIBLE, problem="a pod ended", gpu=found.device.gpu)
+    ended = DoubtfulTelemetry(
+        node=found.node, trouble=reading.Trouble.IMPLAUSIBLE, problem="a pod ended", gpu=found.device.gpu
+    )
     return ended if found.ended else _plain_doubt(view, found)
 
 
@@ -113,7 +115,7 @@ def _first_restored(offenders: Collection[Offender], aims_mib: Iterable[int]) ->
 # The patches without the fix, by the name of the case.
 UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     "a seat is refused while all others keep to theirs": lambda: (
-        _put(Verbs, "_short", lambda _verbs, _query, request, fits: (fits, request)),
+        _put(PlacementVerbs, "_short", lambda _verbs, _query, request, fits: (fits, request)),
     ),
     "a resident that restarts finds its memory lent": lambda: (_put(headroom, "_to_free_mib", lambda _: {}),),
     "gates open into the memory of residents that boot": lambda: (_put(headroom, "seat_needs", _keeps_nothing),),
@@ -125,11 +127,11 @@ UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     "a disruption budget on one offender saves the other": lambda: (_put(spare, "SPARED_SECONDS", 0),),
     "a lost answer makes the runaway immune": lambda: (
         _put(Journal, "write", _journal_write),
-        _put(View, "_was_in_vain", lambda *_: False),  # this check would end the fault after a minute
+        _put(PassView, "_was_in_vain", lambda *_: False),  # this check would end the fault after a minute
     ),
     "one tenant's four recycles end everybody's protection": lambda: (
         _put(Recycled, "tenant", property(lambda _: "everybody")),
-        _put(Target, "tenant", property(lambda _: "everybody")),
+        _put(RecycleTarget, "tenant", property(lambda _: "everybody")),
     ),
     "pods of three seconds hide the offender": lambda: (_put(watchdog_decide, "_doubt", _doubt),),
     "one namespace that refuses stops every gate": lambda: (_put(gate_main, "_unreadable", _unreadable),),
@@ -149,13 +151,13 @@ UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     ),
     "an extender that restarts forgets whom it held back": lambda: (_put(PendingPods, "_begins", lambda _: False),),
     "a recycle that was written down and not done spares the offender": lambda: (
-        _put(View, "_was_in_vain", lambda *_: False),
+        _put(PassView, "_was_in_vain", lambda *_: False),
     ),
     "a pod that is 36 MiB over its budget is evicted for a shortfall of 116": lambda: (
         _put(watchdog_decide, "_first_restored", _first_restored),
     ),
     "a recycle that came to nothing uses up the cap of the node": lambda: (
-        _put(View, "counted", property(lambda view: view.snapshot.recycled)),
+        _put(PassView, "counted", property(lambda view: view.snapshot.recycled)),
     ),
 }
 

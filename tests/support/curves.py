@@ -61,7 +61,7 @@ def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, uuid
 
 @dataclass
 class Script:
-    """Replaces the exporter's gauge. Each scrape calls `uses` and returns a reading with a different age."""
+    """Replaces the exporter's DeviceReader. Each scrape calls `uses` and returns a reading with a different age."""
 
     uses: Callable[[], Sequence[Use]]
     driver_mib: int = 0

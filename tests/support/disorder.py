@@ -17,7 +17,7 @@ from agents.telemetry.reading import PodUse, Trouble
 from agents.watchdog.decide import decide
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.seats import WAITING_SECONDS
-from agents.watchdog.types import Decision, DeviceVerdict, Limits, PassInput, PassState, Recycled, Target
+from agents.watchdog.types import Decision, DeviceVerdict, Limits, PassInput, PassState, Recycled, RecycleTarget
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.ledger import Pool, Seat
@@ -244,7 +244,7 @@ def check(snapshot: PassInput, now: datetime, decision: Decision) -> int:
     uids = [pod.uid for target in targets for pod in target.pods]
     assert len(uids) == len(set(uids)), "twice"
     readings = {reading.node: reading for reading in snapshot.readings}
-    earlier: tuple[Target, ...] = ()
+    earlier: tuple[RecycleTarget, ...] = ()
     for verdict in decision.verdicts:
         if verdict.recycle:
             _check_device(snapshot, now, readings[verdict.node], verdict, earlier)
@@ -269,12 +269,16 @@ def _check_caps(hour: Sequence[str], now: Sequence[str]) -> None:
         assert (*hour, *now).count(tenant) <= PER_HOUR, "beyond the tenant's cap"
 
 
-def _recycled(decision: Decision) -> list[Target]:
+def _recycled(decision: Decision) -> list[RecycleTarget]:
     return [target for verdict in decision.verdicts for target in verdict.recycle]
 
 
 def _check_device(
-    snapshot: PassInput, now: datetime, reading: NodeTelemetry, verdict: DeviceVerdict, earlier: tuple[Target, ...]
+    snapshot: PassInput,
+    now: datetime,
+    reading: NodeTelemetry,
+    verdict: DeviceVerdict,
+    earlier: tuple[RecycleTarget, ...],
 ) -> None:
     before = snapshot.state.readings.get(reading.node)
     assert reading.problem is None, "without telemetry"

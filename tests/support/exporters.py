@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from agents.exporter.attribution import DeviceUse, NodeUse
-from agents.exporter.main import Gauge
+from agents.exporter.main import DeviceReader
 from agents.exporter.registry import Registry, RegistryInformer
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
@@ -22,10 +22,10 @@ def card(free_mib: int, gpu: int = 0) -> Device:
     return Device(gpu=gpu, uuid=f"GPU-{gpu}", total_bytes=total, used_bytes=total - free, free_bytes=free)
 
 
-def gauge(
+def device_reader(
     *cards: Device | DeviceUse, age_seconds: float = 0, registry: Registry | None = None, frozen: bool = False
-) -> Gauge:
-    """Returns an exporter's gauge with a last reading that has these devices and this age.
+) -> DeviceReader:
+    """Returns an exporter's DeviceReader with a last reading that has these devices and this age.
 
     No process uses a plain Device. The age grows by a millisecond at each scrape, unless `frozen` is True.
     """
@@ -40,7 +40,9 @@ def gauge(
     informer = RegistryInformer(
         api=None, node="", ledger_namespace="", clock=now.clock(), log=log, last=registry or Registry()
     )
-    shown = Gauge(read=lambda: NodeUse(uses), registry=informer, clock=Clock(monotonic=later), interval_seconds=60)
+    shown = DeviceReader(
+        read=lambda: NodeUse(uses), registry=informer, clock=Clock(monotonic=later), interval_seconds=60
+    )
     shown.sample()
     now.seconds = age_seconds
     return shown
@@ -68,5 +70,5 @@ def measured(served: Served, *cards: Device | DeviceUse, frozen: bool = False) -
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
     add_exporter(served, ip="127.0.0.1")
-    with serving(gauge(*cards, frozen=frozen)) as served.exporter_port:
+    with serving(device_reader(*cards, frozen=frozen)) as served.exporter_port:
         yield

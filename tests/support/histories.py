@@ -27,7 +27,7 @@ _NAMESPACES = {"immich-server": "immich", "immich-ml": "immich"}
 @cache
 def today() -> Stack:
     """Returns prod's stack."""
-    return stack.declared(settings.parse(prod.raw()))
+    return stack.stack_of(settings.parse(prod.raw()))
 
 
 def changed(*changes: Change) -> Stack:
@@ -35,7 +35,7 @@ def changed(*changes: Change) -> Stack:
     config = prod.raw()
     for change in changes:
         change(config)
-    return stack.declared(settings.parse(config))
+    return stack.stack_of(settings.parse(config))
 
 
 def pod(

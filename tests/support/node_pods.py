@@ -3,7 +3,7 @@
 import io
 from typing import Any
 
-from agents.node.pods import Roster, node_pod
+from agents.node.pods import NodePods, node_pod
 from agents.runtime.log import Log
 from tenancy.ledger import Ledger, Seat
 from tests.support.fake_cluster import DOMAIN, NAMES, T4
@@ -29,5 +29,5 @@ CHAT = {
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,), seats=(Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=3000),))
 
 
-def read(*pods: dict[str, Any], ledger: Ledger | None = LEDGER, log: Log | None = None) -> Roster:
-    return Roster(tuple(node_pod(pod, ledger, log or Log("test", io.StringIO())) for pod in pods))
+def read(*pods: dict[str, Any], ledger: Ledger | None = LEDGER, log: Log | None = None) -> NodePods:
+    return NodePods(tuple(node_pod(pod, ledger, log or Log("test", io.StringIO())) for pod in pods))

@@ -10,7 +10,7 @@ from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.reading import PodUse
 from agents.watchdog.decide import decide
 from agents.watchdog.pods import GpuPod
-from agents.watchdog.types import Decision, DeviceVerdict, Limits, PassInput, PassState, Recycled, Refused
+from agents.watchdog.types import Decision, DeviceVerdict, Limits, PassInput, PassState, Recycled, RefusedRecycle
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.units import MIB
 from tests.support.exporters import card
@@ -71,7 +71,7 @@ class Watch:
 
     limits: Limits = LIMITS
     recycled: tuple[Recycled, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedRecycle, ...] = ()
     seats: tuple[WaitingSeat, ...] = ()
     on_record: frozenset[str] = frozenset()
     seconds: float = 100.0

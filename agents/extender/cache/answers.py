@@ -7,7 +7,7 @@ from agents.extender.cache.node_info import Shortage
 
 
 @dataclass(frozen=True)
-class Fits:
+class FilterAnswer:
     """The answer to a filter request: the best node, or the reasons why no node fits.
 
     `refused` has the nodes that lack memory now. `hopeless` has the nodes that would lack memory even if they were

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from agents.extender.cache.answers import Fits, NotAssumed
+from agents.extender.cache.answers import FilterAnswer, NotAssumed
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.node_info import MeasuredMemory, NodeInfo, Shortage, shortages_on
-from agents.extender.cache.pod_info import NO_SEAT, Bystander, Entitlement, Nomination, PodInfo, PodRecord, PodState
+from agents.extender.cache.pod_info import NO_SEAT, Entitlement, Nomination, PodInfo, PodRecord, PodState, PodWithoutGpu
 from agents.extender.cache.ranking import Ranking
 from agents.extender.cache.snapshot import Drift, NodeUsage, drift_of, usage_of
 from agents.telemetry.reading import PodUse
@@ -66,7 +66,7 @@ class Cache:
             node.inventory = node.reading = None
             self._changed(node)
 
-    def update_pod(self, pod: PodInfo | Bystander) -> None:
+    def update_pod(self, pod: PodInfo | PodWithoutGpu) -> None:
         """Records a pod that the API shows as bound and not ended."""
         with self._lock:
             record = PodRecord(held=pod)
@@ -157,7 +157,7 @@ class Cache:
         *,
         by_ledger: bool = False,
         until: float | None = None,
-    ) -> Fits:
+    ) -> FilterAnswer:
         """Chooses the best node with enough unused memory, and reserves its devices for the pod.
 
         If no node has enough unused memory, `by_ledger` allows memory that other pods use. For a seat, this memory must
@@ -178,13 +178,13 @@ class Cache:
                 if best is None:
                     hopeless = {name: reason for name, node in left.items() if (reason := node.never(request))}
                     refused = {name: node.not_now(request) for name, node in left.items() if name not in hopeless}
-                    return Fits((), refused, hopeless, short)
+                    return FilterAnswer((), refused, hopeless, short)
             pod = best.assumed(uid, request, self._ranking.choose, entitlement)
             if pod is not None and self._record(uid).held is None:
                 expires_at = now + RESERVE_SECONDS if until is None else until
                 self._hold(uid, replace(pod, state=PodState.RESERVED, expires_at=expires_at))
                 heapq.heappush(self._due, (expires_at, best.node))
-            return Fits((best.node,), {}, {}, short)
+            return FilterAnswer((best.node,), {}, {}, short)
 
     def shortages(
         self, uid: str, request: MemoryRequest, nodes: Iterable[str], now: float, entitlement: Entitlement
@@ -310,7 +310,7 @@ class Cache:
         return drift_of(nodes, listed)
 
     def replace(
-        self, nodes: Iterable[NodeDevices], pods: Iterable[PodInfo | Bystander | Nomination], since: float
+        self, nodes: Iterable[NodeDevices], pods: Iterable[PodInfo | PodWithoutGpu | Nomination], since: float
     ) -> None:
         """Rebuilds the cache from lists of the API that began at `since`.
 

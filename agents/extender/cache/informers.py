@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import devices_of
-from agents.extender.cache.pod_info import Bystander, Nomination, PodInfo, holder
+from agents.extender.cache.pod_info import Nomination, PodInfo, PodWithoutGpu, holder_of
 from agents.kube import ledger as ledgers
 from agents.kube.client import Api, ApiError, Object
 from agents.kube.informer import Informer, Listed, WatchSource, read_list
@@ -108,7 +108,7 @@ class Informers:
             raise LedgerError("no ledger has been read")
         nodes = read_list(self.api, NODES, _trimmed)
         slices = read_list(self.api, SLICES, StoredSlice.of)
-        pods: Listed[PodInfo | Bystander | Nomination] = read_list(self.api, PODS, self._pod, LIVE)
+        pods: Listed[PodInfo | PodWithoutGpu | Nomination] = read_list(self.api, PODS, self._pod, LIVE)
         self._nodes = {node["metadata"]["name"]: node for node in nodes.items}
         self._slices = {}
         for found in slices.items:
@@ -148,9 +148,9 @@ class Informers:
         elif self.cache.withdraw(uid, self.clock.monotonic()):  # ends the nomination and keeps the reservation
             self.grown()
 
-    def _pod(self, item: Object) -> PodInfo | Bystander | Nomination | None:
+    def _pod(self, item: Object) -> PodInfo | PodWithoutGpu | Nomination | None:
         try:
-            return holder(item, self.ledger.names) if self.ledger else None
+            return holder_of(item, self.ledger.names) if self.ledger else None
         except PodError as error:
             self.log.error(f"is not counted: {error}")
             return None

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from agents.kube.client import Object
-from agents.kube.nodes import excluded
-from agents.kube.slices import SlicesError, head_of, integer, whole_pool
+from agents.kube.nodes import excluded_devices
+from agents.kube.slices import SlicesError, complete_pool, head_of, integer
 from agents.runtime.errors import AgentError
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError
@@ -99,13 +99,15 @@ def _published(node: str, slices: Iterable[Object], names: Names) -> Sequence[Ob
     if not mine:
         raise InventoryError("its devices are not published: it has no ResourceSlice of " + names.device_driver)
     return [
-        device for spec in whole_pool([(head_of(spec), spec) for spec in mine]) for device in maps_at(spec, "devices")
+        device
+        for spec in complete_pool([(head_of(spec), spec) for spec in mine])
+        for device in maps_at(spec, "devices")
     ]
 
 
 def _excluded(annotations: Object, names: Names) -> Collection[int]:
     try:
-        return excluded(annotations, names)
+        return excluded_devices(annotations, names)
     except ValueError:
         text = annotations[names.device_excluded]
         raise InventoryError(f"its annotation {names.device_excluded} is not a list of devices: {text!r}") from None

@@ -17,7 +17,7 @@ _SOON_SECONDS = 0.2  # the interval while the exporters are not known
 
 
 @dataclass(kw_only=True)
-class Measured:
+class ReadingRefresher:
     """Refreshes the readings. One thread runs `keep`; any thread may read the fields.
 
     `read` scrapes the exporters. `read` returns None while the exporters are not known, and may raise AgentError.

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.pod_info import Bystander, Entitlement, Nomination, PodInfo, PodState
-from agents.extender.preemption import Occupant, Room, fewest
+from agents.extender.cache.pod_info import Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu
+from agents.extender.preemption import PotentialVictim, Room, fewest_victims
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import Chooser, DeviceChoice, MemoryRequest, best_fit
 from tenancy.devices.recycle import overshoot_mib
@@ -75,7 +75,7 @@ class NodeInfo:
         self.node = node
         self.inventory: NodeDevices | None = None
         self.pods: dict[str, PodInfo] = {}
-        self.bystanders: dict[str, Bystander] = {}
+        self.pods_without_gpu: dict[str, PodWithoutGpu] = {}
         self.nominated: dict[str, Nomination] = {}
         self.reading: MeasuredMemory | None = None
         self._changed = changed
@@ -84,23 +84,23 @@ class NodeInfo:
     @property
     def is_idle(self) -> bool:
         """Returns True if the node is unknown and has no pod."""
-        return self.inventory is None and not (self.pods or self.bystanders or self.nominated)
+        return self.inventory is None and not (self.pods or self.pods_without_gpu or self.nominated)
 
-    def add(self, part: PodInfo | Bystander | Nomination) -> None:
+    def add(self, part: PodInfo | PodWithoutGpu | Nomination) -> None:
         self._parts(part)[part.uid] = part
 
-    def remove(self, part: PodInfo | Bystander | Nomination) -> None:
+    def remove(self, part: PodInfo | PodWithoutGpu | Nomination) -> None:
         del self._parts(part)[part.uid]
 
-    def _parts(self, part: PodInfo | Bystander | Nomination) -> dict[str, Any]:
+    def _parts(self, part: PodInfo | PodWithoutGpu | Nomination) -> dict[str, Any]:
         if isinstance(part, PodInfo):
             return self.pods
-        return self.bystanders if isinstance(part, Bystander) else self.nominated
+        return self.pods_without_gpu if isinstance(part, PodWithoutGpu) else self.nominated
 
     def copy(self) -> "NodeInfo":
         """Returns a copy that needs no lock: `recount` makes new mappings and does not change the old ones."""
         seen = copy(self)
-        seen.pods, seen.bystanders, seen.nominated = {**self.pods}, {**self.bystanders}, {**self.nominated}
+        seen.pods, seen.pods_without_gpu, seen.nominated = {**self.pods}, {**self.pods_without_gpu}, {**self.nominated}
         return seen
 
     def left_to(self, uid: str, entitlement: Entitlement, now: float) -> "NodeInfo":
@@ -149,7 +149,7 @@ class NodeInfo:
         self.freest = sorted(self.free.values(), reverse=True)
         whole = self.inventory.cpu_milli if self.inventory else None
         held = sum(pod.request.cpu_milli for pod in self.pods.values()) + sum(
-            b.cpu_milli for b in self.bystanders.values()
+            b.cpu_milli for b in self.pods_without_gpu.values()
         )
         self.cpu_milli = None if whole is None else whole - held  # the free CPU in millicores
         self._changed(self.node)
@@ -268,21 +268,21 @@ class NodeInfo:
             for index, each in self._memory().items()
             if self.offered[index] >= request.mib
         }
-        occupants = []
+        potential = []
         for pod in self.pods.values():
             used = {index: self._used_mib(pod, index) for index in self.places[pod.uid]}
             if pod.is_going(server_now):
                 free |= {index: free[index].more(pod.request.mib, used[index]) for index in used if index in free}
             elif pod.uid in candidates and pod.is_placed:
                 seat = pod.uid in seated
-                occupants.append(
-                    Occupant(uid=pod.uid, priority=pod.priority, mib=pod.request.mib, used_mib=used, seated=seat)
+                potential.append(
+                    PotentialVictim(uid=pod.uid, priority=pod.priority, mib=pod.request.mib, used_mib=used, seated=seat)
                 )
-        return fewest(request, free, occupants)
+        return fewest_victims(request, free, potential)
 
     def by_priority(self, uids: Iterable[str]) -> tuple[str, ...]:
         """Returns these pods in kube-scheduler's order of victims: the highest priority first."""
-        known: dict[str, PodInfo | Bystander] = {**self.bystanders, **self.pods}
+        known: dict[str, PodInfo | PodWithoutGpu] = {**self.pods_without_gpu, **self.pods}
         priorities = {uid: pod.priority for uid, pod in known.items()}
         return tuple(sorted(uids, key=lambda uid: (-priorities.get(uid, 0), uid)))
 

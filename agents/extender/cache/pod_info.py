@@ -72,7 +72,7 @@ class PodInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bystander:
+class PodWithoutGpu:
     """A bound pod without a GPU request. `cpu_milli` is its CPU request in millicores."""
 
     uid: str
@@ -109,11 +109,11 @@ class Nomination:
 
 @dataclass(frozen=True, kw_only=True)
 class PodRecord:
-    held: PodInfo | Bystander | None = None
+    held: PodInfo | PodWithoutGpu | None = None
     nomination: Nomination | None = None
 
     @property
-    def parts(self) -> tuple[PodInfo | Bystander | Nomination, ...]:
+    def parts(self) -> tuple[PodInfo | PodWithoutGpu | Nomination, ...]:
         return tuple(part for part in (self.held, self.nomination) if part is not None)
 
     @property
@@ -165,7 +165,7 @@ def memory_request_of(spec: Manifest, names: Names) -> MemoryRequest | None:
         raise MemoryRequestError(f"{names.gpumem}: {error}") from None
 
 
-def holder(item: Object, names: Names) -> PodInfo | Bystander | Nomination | None:
+def holder_of(item: Object, names: Names) -> PodInfo | PodWithoutGpu | Nomination | None:
     """Returns the GPU memory or the CPU that a bound Pod holds, or the nomination of an unbound Pod. Returns None for
     any other Pod. Raises PodError.
     """
@@ -177,7 +177,7 @@ def holder(item: Object, names: Names) -> PodInfo | Bystander | Nomination | Non
     cpu_milli = pod.request("cpu", per_unit=1000)
     total, count = pod.request(names.gpumem), max(pod.request(names.gpu_count), 1)
     if total <= 0:
-        return Bystander(uid=pod.uid, node=pod.node, cpu_milli=cpu_milli, priority=pod.priority)
+        return PodWithoutGpu(uid=pod.uid, node=pod.node, cpu_milli=cpu_milli, priority=pod.priority)
     # Somebody may have bound the pod by hand. A request that is not divisible by the number of devices is then rounded
     # up.
     request = MemoryRequest(-(-total // count), count, cpu_milli)

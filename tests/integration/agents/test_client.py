@@ -10,7 +10,7 @@ import pytest
 
 from agents.kube import client as api_module
 from agents.kube.client import Api, ApiError
-from agents.kube.transport import Https, tls
+from agents.kube.transport import Https, tls_context
 from agents.runtime.errors import AgentError
 from tests.support.api_server import ServedOverTls
 from tests.support.fake_cluster import Fault
@@ -34,7 +34,7 @@ def test_a_certificate_for_another_host_is_refused(served: ServedOverTls) -> Non
 
 
 def test_cluster_cas_without_key_identifiers_are_accepted_by_every_python(served: ServedOverTls) -> None:
-    context = tls(served.endpoint().ca_file)
+    context = tls_context(served.endpoint().ca_file)
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname

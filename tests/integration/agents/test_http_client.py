@@ -11,13 +11,13 @@ import pytest
 from agents.runtime import http_client
 from agents.runtime.http_client import FetchError, fetch
 from agents.runtime.open_server import MetricsServer
-from tests.support.exporters import card, gauge
+from tests.support.exporters import card, device_reader
 
 
 @pytest.fixture
 def address() -> Iterator[str]:
     """Runs an exporter's HTTP server, and yields its URL."""
-    with MetricsServer(0, gauge(card(1024))) as server:
+    with MetricsServer(0, device_reader(card(1024))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}"

@@ -19,7 +19,7 @@ import pytest
 
 from agents.gate import main as gate
 from agents.guard import main as guard
-from agents.guard.follow import Follower
+from agents.guard.follow import PodWatcher
 from agents.guard.oom_score_adj import AdjOutcome
 from agents.kube.events import Recorder
 from agents.node.cgroup import Container
@@ -250,7 +250,7 @@ def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     labels = {"namespace": "inference", "name": "llm", "uid": "uid-llm"}
     spec = {"nodeName": "node", "priorityClassName": "homelab-critical", "containers": []}
     busy.cluster.pods.append({"metadata": labels, "spec": spec, "status": {"phase": "Running"}})
-    follower = Follower(
+    follower = PodWatcher(
         api=busy.api(),
         node="node",
         rule=guard.rule_of(settings, Path("/proc")),

@@ -23,7 +23,7 @@ import pytest
 from agents.exporter.attribution import DeviceUse
 from agents.exporter.registry import OwnNode, Registry
 from agents.node.cgroup import Container
-from agents.node.pods import NodePod, Roster
+from agents.node.pods import NodePod, NodePods
 from agents.runtime.open_server import MetricsServer
 from components.monitoring.args import AlertsArgs, AlertsSpec
 from components.monitoring.component import prometheus_rule
@@ -31,7 +31,7 @@ from components.monitoring.dashboard import read
 from components.monitoring.pod_monitors import pod_monitor
 from tenancy import names
 from tenancy.units import MIB
-from tests.support.exporters import card, gauge
+from tests.support.exporters import card, device_reader
 from tests.support.given import CLUSTER, LEDGER, SYSTEM
 
 ARGS = AlertsArgs(
@@ -43,7 +43,7 @@ ARGS = AlertsArgs(
 )
 CHAT = NodePod(namespace="chat", name="chat-0", uid="u", group_uid="u", containers={"a": "model"}, declared_mib=5000)
 USE = DeviceUse(device=card(4000), used_bytes={Container("u", "a"): 6000 * MIB, Container("new", "b"): 4000 * MIB})
-REGISTRY = Registry(Roster((CHAT,)), LEDGER, (), OwnNode(uid="node", labels=LEDGER.pools[0].node_selector))
+REGISTRY = Registry(NodePods((CHAT,)), LEDGER, (), OwnNode(uid="node", labels=LEDGER.pools[0].node_selector))
 MODEL = read()
 PANELS = MODEL["panels"]
 QUERIES = {(panel["title"], each["legendFormat"]): each["expr"] for panel in PANELS for each in panel["targets"]}
@@ -99,7 +99,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     with (
-        MetricsServer(0, gauge(USE, registry=REGISTRY)) as exporter,
+        MetricsServer(0, device_reader(USE, registry=REGISTRY)) as exporter,
         ThreadingHTTPServer(("127.0.0.1", 0), KubeStateMetrics) as state,
     ):
         for server in (exporter, state):

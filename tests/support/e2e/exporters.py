@@ -9,13 +9,13 @@ from typing import Any
 from agents.exporter.attribution import DeviceUse
 from agents.exporter.registry import OwnNode, Registry
 from agents.node.cgroup import Container
-from agents.node.pods import NodePod, Roster
+from agents.node.pods import NodePod, NodePods
 from agents.telemetry.device import Device
 from tenancy import names
 from tenancy.ledger import Ledger
 from tenancy.units import MIB
 from tests.support.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, eventually, pods
-from tests.support.exporters import gauge
+from tests.support.exporters import device_reader
 from toolchain.cluster.image import agent_image
 from toolchain.cluster.paths import program
 
@@ -91,8 +91,8 @@ def shown(ledger: Ledger, uses: Iterable[tuple[NodePod, int]], free_mib: int, *,
     )
     by_container = {Container(pod.uid, pod.uid): mib * MIB for pod, mib in used}
     here = OwnNode(uid="node", labels=ledger.shared_pools[0].node_selector)
-    registry = Registry(Roster(tuple(pod for pod, _ in used)), ledger, (), here)
-    return gauge(DeviceUse(device=card, used_bytes=by_container), age_seconds=1, registry=registry).metrics()[1]
+    registry = Registry(NodePods(tuple(pod for pod, _ in used)), ledger, (), here)
+    return device_reader(DeviceUse(device=card, used_bytes=by_container), age_seconds=1, registry=registry).metrics()[1]
 
 
 def serve(prod: Rollout, script: Mapping[int, Answer], node: str) -> None:

@@ -10,7 +10,7 @@ from gpumem import cli, replay, report
 from gpumem.draw import Paper
 from gpumem.prometheus import HistoryError
 from simulation.replay import Played
-from simulation.replay_record import Floor, Happened
+from simulation.replay_record import RecordedEvent, TimeBelowFloor
 from tests.support.paths import ROOT
 
 NOON = datetime(2026, 6, 2, 12, tzinfo=UTC)
@@ -23,16 +23,18 @@ def history(folder: Path, *lines: str, header: str = HEADER) -> str:
     return str(file)
 
 
-def played(*happened: Happened, floors: tuple[Floor, ...] = (), **given: object) -> Played:
+def played(*happened: RecordedEvent, floors: tuple[TimeBelowFloor, ...] = (), **given: object) -> Played:
     end = NOON + timedelta(hours=1)
     fields = {"short_seconds": {}, "notes": (), **given}
     return Played(begin=NOON, end=end, happened=happened, floors=floors, **fields)  # type: ignore[arg-type]
 
 
-def recycled(minute: int, used_mib: int = 4800) -> Happened:
+def recycled(minute: int, used_mib: int = 4800) -> RecordedEvent:
     at = NOON + timedelta(minutes=minute)
     device = "GPU-t4-1-0"
-    return Happened(at=at, what="recycled", workload="immich-ml", used_mib=used_mib, declared_mib=3000, device=device)
+    return RecordedEvent(
+        at=at, what="recycled", workload="immich-ml", used_mib=used_mib, declared_mib=3000, device=device
+    )
 
 
 def test_times_are_seconds_or_as_rfc_3339_has_them_in_any_order(tmp_path: Path) -> None:
@@ -81,8 +83,8 @@ def text(*sides: tuple[str, Played]) -> str:
 
 
 def test_both_files_are_side_by_side_with_what_is_more_and_less() -> None:
-    floor = Floor(at=NOON, device="GPU-t4-1-0", seconds=600)
-    waits = Happened(at=NOON, what="pending", workload="frigate", seconds=300)
+    floor = TimeBelowFloor(at=NOON, device="GPU-t4-1-0", seconds=600)
+    waits = RecordedEvent(at=NOON, what="pending", workload="frigate", seconds=300)
     today, changed = played(recycled(1), recycled(30)), played(recycled(5), waits, floors=(floor,))
     said = text(("Pulumi.prod.yaml", today), ("new.yaml", changed))
     assert "  immich-ml  recycled         2      1" in said

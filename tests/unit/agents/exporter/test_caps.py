@@ -14,8 +14,8 @@ from agents.exporter.attribution import DeviceUse, NodeUse
 from agents.exporter.caps import CapReader
 from agents.exporter.metrics import samples
 from agents.exporter.registry import OwnNode, Registry
-from agents.node.cgroup import Container, Groups
-from agents.node.pods import Roster
+from agents.node.cgroup import CgroupDirectories, Container
+from agents.node.pods import NodePods
 from agents.telemetry.device import Device, Uncapped
 from tenancy.choices import Enforce
 from tenancy.ledger import Ledger, Pool
@@ -83,7 +83,7 @@ class Node:
         (self.root / "cgroup.controllers").touch()
         for identity in (ID, SIDECAR, OTHER):
             self.start(identity)
-        self.reader = CapReader(limit_of=self.limit, groups=Groups(self.root))
+        self.reader = CapReader(limit_of=self.limit, groups=CgroupDirectories(self.root))
 
     def group(self, identity: str) -> str:
         return f"{POD_GROUP}/cri-containerd-{identity}.scope"
@@ -112,8 +112,8 @@ class Node:
         ]
         uses = tuple(DeviceUse(device=device, used_bytes=self.used) for device in devices)
         ledger = Ledger(domain=DOMAIN, pools=(self.pool,))
-        roster = Roster(read(*self.pods, ledger=ledger).pods)
-        registry = Registry(roster=roster, ledger=ledger, node=OwnNode(uid="", labels=LABELS))
+        node_pods = NodePods(read(*self.pods, ledger=ledger).pods)
+        registry = Registry(node_pods=node_pods, ledger=ledger, node=OwnNode(uid="", labels=LABELS))
         return self.reader.of(NodeUse(uses), registry), registry
 
     @property
@@ -293,4 +293,4 @@ def test_on_a_pool_that_does_not_enforce_nothing_is_asked_and_nothing_served(nod
 def test_the_group_that_crun_makes_below_a_containers_is_where_its_limit_is(tmp_path: Path) -> None:
     scope = tmp_path / POD_GROUP / f"crio-{ID}.scope"
     (scope / "container" / "made by the container").mkdir(parents=True)
-    assert Groups(tmp_path).find({MODEL}) == {MODEL: str(scope / "container")}
+    assert CgroupDirectories(tmp_path).find({MODEL}) == {MODEL: str(scope / "container")}

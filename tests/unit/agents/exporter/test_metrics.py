@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from agents.exporter.attribution import DeviceUse, NodeUse
-from agents.exporter.main import Gauge
+from agents.exporter.main import DeviceReader
 from agents.exporter.registry import OwnNode, Recycle, Registry, RegistryInformer
 from agents.node.cgroup import Container
-from agents.node.pods import NodePod, Roster
+from agents.node.pods import NodePod, NodePods
 from agents.runtime import exposition
 from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
@@ -18,7 +18,7 @@ from agents.telemetry.reading import parse
 from tenancy.ledger import Ledger, Seat
 from tenancy.units import MIB
 from tests.support import node_pods
-from tests.support.exporters import card, gauge
+from tests.support.exporters import card, device_reader
 from tests.support.fake_cluster import DOMAIN, LABELS, T4, FakeTime
 from tests.support.mirrors import mirror
 
@@ -27,8 +27,8 @@ IDLE = DeviceUse(device=CARD, used_bytes={})
 LOST = {1: "gpu 1: NVML: GPU is lost"}
 
 
-def reading(now: FakeTime, *readings: NodeUse | str) -> Gauge:
-    """Returns a Gauge that reads these results, or raises these errors, one after the other."""
+def reading(now: FakeTime, *readings: NodeUse | str) -> DeviceReader:
+    """Returns a DeviceReader that reads these results, or raises these errors, one after the other."""
     left = list(readings)
 
     def read() -> NodeUse:
@@ -38,7 +38,7 @@ def reading(now: FakeTime, *readings: NodeUse | str) -> Gauge:
 
     clock, log = now.clock(), Log("test", io.StringIO())
     registry = RegistryInformer(api=None, node="", ledger_namespace="", clock=clock, log=log)
-    return Gauge(read=read, registry=registry, clock=clock, interval_seconds=5)
+    return DeviceReader(read=read, registry=registry, clock=clock, interval_seconds=5)
 
 
 def test_a_fresh_reading_is_served_with_its_age() -> None:
@@ -102,12 +102,12 @@ SEATS = (
 )
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,), seats=SEATS)
 HERE = OwnNode(uid="uid-node", labels=LABELS)
-REGISTRY = Registry(Roster((CHAT, IDLE_POD, UNDECLARED)), LEDGER, node=HERE)
+REGISTRY = Registry(NodePods((CHAT, IDLE_POD, UNDECLARED)), LEDGER, node=HERE)
 
 
 def mib_of(name: str, *uses: DeviceUse, registry: Registry = REGISTRY) -> dict[tuple[str, ...], float]:
     """Returns the metric's values in MiB by the values of its labels."""
-    found = exposition.parse(gauge(*uses, registry=registry).metrics()[1])
+    found = exposition.parse(device_reader(*uses, registry=registry).metrics()[1])
     return {tuple(sample.labels.values()): sample.value / MIB for sample in found if sample.name == name}
 
 
@@ -133,18 +133,18 @@ def test_a_pod_on_two_devices_is_over_where_it_uses_more_than_half_of_its_declar
     second = DeviceUse(device=card(4096, gpu=1), used_bytes={MODEL: 1000 * MIB})
     first = DeviceUse(device=CARD, used_bytes={MODEL: 2600 * MIB, PROXY: 200 * MIB})
     pair = replace(CHAT, uuids=(first.device.uuid, second.device.uuid))
-    over = mib_of("gpu_pod_memory_over_bytes", first, second, registry=Registry(Roster((pair,)), LEDGER, node=HERE))
+    over = mib_of("gpu_pod_memory_over_bytes", first, second, registry=Registry(NodePods((pair,)), LEDGER, node=HERE))
     assert over == {("chat", "chat-0", "uid-chat"): 300}
 
 
 def test_memory_is_shown_with_the_pod_whose_uid_its_control_group_bears_and_with_no_other() -> None:
     """The annotation of a mirror pod may contain any UID."""
     metadata = {"namespace": "thief", "name": "t", "uid": "uid-thief", **mirror("uid-chat", "k8s-node1")}
-    roster = node_pods.read(node_pods.CHAT, {**node_pods.CHAT, "metadata": metadata})
+    found = node_pods.read(node_pods.CHAT, {**node_pods.CHAT, "metadata": metadata})
     use = DeviceUse(device=CARD, used_bytes={MODEL: 9000 * MIB})
-    over = mib_of("gpu_pod_memory_over_bytes", use, registry=Registry(roster))
+    over = mib_of("gpu_pod_memory_over_bytes", use, registry=Registry(found))
     assert {uid: mib for (_, _, uid), mib in over.items()} == {"uid-chat": 4000, "uid-thief": 0}
-    used = mib_of("gpu_pod_memory_used_bytes", use, registry=Registry(roster))
+    used = mib_of("gpu_pod_memory_used_bytes", use, registry=Registry(found))
     assert {uid for _, _, uid, *_ in used} == {"uid-chat"}
 
 
@@ -170,11 +170,11 @@ def test_the_watchdogs_recycles_of_the_last_hour_are_counted_together_and_by_ten
     now = datetime.now(UTC)
     minutes = (("chat", 1), ("chat", 59), ("vision", 59), ("vision", 61))
     recycled = tuple(Recycle(now - timedelta(minutes=ago), f"{tenant}/Pod/p") for tenant, ago in minutes)
-    body = gauge(IDLE, registry=replace(REGISTRY, recycled=recycled)).metrics()[1]
+    body = device_reader(IDLE, registry=replace(REGISTRY, recycled=recycled)).metrics()[1]
     assert "\ngpu_watchdog_recycles_last_hour 3\n" in body
     assert '\ngpu_watchdog_tenant_recycles_last_hour{tenant="chat"} 2\n' in body
     assert '\ngpu_watchdog_tenant_recycles_last_hour{tenant="vision"} 1\n' in body
-    assert "gpu_watchdog_recycles" not in gauge(IDLE, registry=REGISTRY).metrics()[1]
+    assert "gpu_watchdog_recycles" not in device_reader(IDLE, registry=REGISTRY).metrics()[1]
 
 
 def test_without_an_answer_of_the_api_the_devices_are_served_with_the_time_since() -> None:
@@ -182,4 +182,4 @@ def test_without_an_answer_of_the_api_the_devices_are_served_with_the_time_since
     assert mib_of("gpu_pod_memory_used_bytes", use, registry=Registry()) == {
         ("", "", "uid-chat", "", "0", CARD.uuid): 4000
     }
-    assert "gpu_memory_exporter_api_age_seconds 33" in gauge(use, age_seconds=33).metrics()[1]
+    assert "gpu_memory_exporter_api_age_seconds 33" in device_reader(use, age_seconds=33).metrics()[1]

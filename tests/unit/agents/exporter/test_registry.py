@@ -43,7 +43,7 @@ def kept(served: Served, *, slices: bool = False) -> Iterator[RegistryInformer]:
 
 
 def declared(found: RegistryInformer) -> list[tuple[str, int]]:
-    return [(each.name, each.declared_mib) for each in found.last.roster.pods]
+    return [(each.name, each.declared_mib) for each in found.last.node_pods.pods]
 
 
 def test_it_knows_the_pods_with_their_budgets_the_ledger_and_the_nodes_own_pool(served: Served) -> None:
@@ -58,8 +58,8 @@ def test_it_knows_the_pods_with_their_budgets_the_ledger_and_the_nodes_own_pool(
 def test_pods_come_change_and_go(served: Served) -> None:
     with kept(served) as found:
         for event, status, seen in (
-            ("ADDED", {"status": {"phase": "Pending"}}, lambda: len(found.last.roster.pods) == 2),
-            ("MODIFIED", {}, lambda: found.last.roster.pods[-1].containers),
+            ("ADDED", {"status": {"phase": "Pending"}}, lambda: len(found.last.node_pods.pods) == 2),
+            ("MODIFIED", {}, lambda: found.last.node_pods.pods[-1].containers),
             ("DELETED", {}, lambda: declared(found) == [("chat-0", 5000)]),
         ):
             served.cluster.tell(event, "/api/v1/pods", pod("chat-1", served.cluster.next_version(), **status))

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agents.extender.bind import Binder, BindingError, Connections
+from agents.extender.bind import Binder, BindingError, ClientPool
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
-from agents.extender.filter import Request, RequestCache
-from agents.extender.protocol import PodBinding
+from agents.extender.filter import CachedRequest, RequestCache
+from agents.extender.protocol import BindRequest
 from agents.kube.client import Api, ApiError
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
@@ -20,7 +20,7 @@ from tests.support.fake_cluster import NAMES, Fault, Served
 
 NODE = NodeDevices(node="a", pool="t4", devices=(NodeDevice(0, "GPU-0", 8000), NodeDevice(1, "GPU-1", 6000)))
 POD = "/api/v1/namespaces/team/pods/model"
-BINDING = PodBinding(namespace="team", name="model", uid="u", node="a")
+BINDING = BindRequest(namespace="team", name="model", uid="u", node="a")
 
 
 class Bench:
@@ -32,10 +32,10 @@ class Bench:
         self.cache.update_node(NODE)
         self.leads = True
         self.requests = RequestCache()
-        self.requests.remember("u", Request(memory=MemoryRequest(5000)))
+        self.requests.remember("u", CachedRequest(memory=MemoryRequest(5000)))
         clock = served.time.clock()
         self.binder = Binder(
-            connections=Connections(self.api, clock), cache=self.cache, requests=self.requests,
+            connections=ClientPool(self.api, clock), cache=self.cache, requests=self.requests,
             ledger=lambda: None, leads=lambda: self.leads, clock=clock, log=served.log(),
         )  # fmt: skip
 
@@ -84,7 +84,7 @@ def test_node_and_devices_go_in_one_write_for_this_very_pod(bench: Bench) -> Non
 
 
 def test_a_pod_that_fits_no_more_is_refused_without_a_write(bench: Bench) -> None:
-    bench.requests.remember("u", Request(memory=MemoryRequest(8001)))
+    bench.requests.remember("u", CachedRequest(memory=MemoryRequest(8001)))
     with pytest.raises(BindingError, match="a: its largest GPU has 8000 MiB to share, not 8001"):
         bench.bind()
     assert bench.served.cluster.requests == []

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from agents.extender.cache.answers import Fits
+from agents.extender.cache.answers import FilterAnswer
 from agents.extender.cache.cache import NOMINATED_SECONDS, Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.node_info import NodeInfo
-from agents.extender.cache.pod_info import Bystander, Entitlement, Nomination, PodInfo, PodState, holder
-from agents.extender.filter import Request, RequestCache, Verbs
+from agents.extender.cache.pod_info import Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu, holder_of
+from agents.extender.filter import CachedRequest, PlacementVerbs, RequestCache
 from agents.extender.hold import SeatHolds
-from agents.extender.protocol import PodNodes, PodVictims, Victims
+from agents.extender.protocol import FilterRequest, PreemptRequest, Victims
 from agents.kube.events import Event
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import MemoryRequest
@@ -31,14 +31,14 @@ def devices(*mib: int, node: str = "a") -> NodeDevices:
 
 
 @pytest.fixture
-def placing(served: Served) -> Verbs:
+def placing(served: Served) -> PlacementVerbs:
     """Returns a node `a` with two devices of 8000 MiB."""
     cache = Cache()
     clock = served.time.clock()
     informers = Informers(api=served.api(), cache=cache, ledger_namespace=SYSTEM, clock=clock, log=served.log())
     cache.update_node(devices(8000, 8000))
     holds = SeatHolds(seconds=60, led_since=lambda: 0.0, clock=clock)
-    return Verbs(informers=informers, cache=cache, holds=holds, tell=lambda _: None, clock=clock)
+    return PlacementVerbs(informers=informers, cache=cache, holds=holds, tell=lambda _: None, clock=clock)
 
 
 def pod(mib: int | str, count: int = 1, priority: int = 0) -> dict[str, Any]:
@@ -49,44 +49,44 @@ def pod(mib: int | str, count: int = 1, priority: int = 0) -> dict[str, Any]:
     }
 
 
-def hold(placing: Verbs, uid: str, mib: int, index: int, priority: int = 0, **fields: Any) -> None:
+def hold(placing: PlacementVerbs, uid: str, mib: int, index: int, priority: int = 0, **fields: Any) -> None:
     placing.cache.update_pod(replace(bound(uid, "a", mib, index, priority=priority, **fields), namespace="n"))
 
 
-def victims(placing: Verbs, mib: int, *given: str, violations: int = 0) -> Victims | None:
-    query = PodVictims(pod(mib, priority=10), {"a": Victims(given, violations)})
+def victims(placing: PlacementVerbs, mib: int, *given: str, violations: int = 0) -> Victims | None:
+    query = PreemptRequest(pod(mib, priority=10), {"a": Victims(given, violations)})
     return placing.victims(query, NAMES).get("a")
 
 
-def test_a_pod_fits_where_one_device_has_room(placing: Verbs) -> None:
-    assert placing.fits(PodNodes(pod(8000), ("a",)), NAMES).nodes == ("a",)
-    assert placing.requests.of("new") == Request(memory=MemoryRequest(8000))
+def test_a_pod_fits_where_one_device_has_room(placing: PlacementVerbs) -> None:
+    assert placing.fits(FilterRequest(pod(8000), ("a",)), NAMES).nodes == ("a",)
+    assert placing.requests.of("new") == CachedRequest(memory=MemoryRequest(8000))
 
 
-def test_a_pod_without_gpumem_goes_anywhere(placing: Verbs) -> None:
-    fits = placing.fits(PodNodes({"metadata": {"uid": "x"}, "spec": {}}, ("a", "b")), NAMES)
+def test_a_pod_without_gpumem_goes_anywhere(placing: PlacementVerbs) -> None:
+    fits = placing.fits(FilterRequest({"metadata": {"uid": "x"}, "spec": {}}, ("a", "b")), NAMES)
     assert fits.nodes == ("a", "b")
 
 
-def test_a_request_that_cannot_be_shared_out_is_hopeless_everywhere(placing: Verbs) -> None:
-    fits = placing.fits(PodNodes(pod(7, 2), ("a", "b")), NAMES)
+def test_a_request_that_cannot_be_shared_out_is_hopeless_everywhere(placing: PlacementVerbs) -> None:
+    fits = placing.fits(FilterRequest(pod(7, 2), ("a", "b")), NAMES)
     assert set(fits.hopeless) == {"a", "b"}
 
 
-def test_the_schedulers_victims_stand_where_their_going_frees_a_device(placing: Verbs) -> None:
+def test_the_schedulers_victims_stand_where_their_going_frees_a_device(placing: PlacementVerbs) -> None:
     hold(placing, "one", 8000, 0)
     hold(placing, "two", 8000, 1)
     assert victims(placing, 8000, "two", violations=1) == Victims(("two",), 1)
 
 
-def test_victims_who_free_no_device_are_replaced_by_those_who_do(placing: Verbs) -> None:
+def test_victims_who_free_no_device_are_replaced_by_those_who_do(placing: PlacementVerbs) -> None:
     hold(placing, "small", 4000, 0)
     hold(placing, "vip", 4000, 0, priority=99)
     hold(placing, "large", 8000, 1)
     assert victims(placing, 6000, "small") == Victims(("large",))
 
 
-def test_only_pods_of_a_lower_priority_are_victims(placing: Verbs) -> None:
+def test_only_pods_of_a_lower_priority_are_victims(placing: PlacementVerbs) -> None:
     """If pods of equal priority could be victims, they would preempt each other again and again."""
     hold(placing, "equal", 6000, 0, priority=10)
     hold(placing, "higher", 6000, 1, priority=11)
@@ -96,7 +96,7 @@ def test_only_pods_of_a_lower_priority_are_victims(placing: Verbs) -> None:
 
 
 @pytest.mark.parametrize("grace", [30, 10**9])
-def test_a_pod_that_never_ends_does_not_keep_a_seat_waiting_for_good(placing: Verbs, grace: int) -> None:
+def test_a_pod_that_never_ends_does_not_keep_a_seat_waiting_for_good(placing: PlacementVerbs, grace: int) -> None:
     """A terminating pod counts as gone only until its deadline. After that, other pods are preempted."""
     ends = pod_object("8000", node="a")
     began = datetime(2026, 11, 21, 5, 0, tzinfo=UTC)
@@ -104,7 +104,7 @@ def test_a_pod_that_never_ends_does_not_keep_a_seat_waiting_for_good(placing: Ve
         "deletionTimestamp": (began + timedelta(seconds=grace)).isoformat(),
         "deletionGracePeriodSeconds": grace,
     }
-    stuck = holder(ends, NAMES)
+    stuck = holder_of(ends, NAMES)
     assert isinstance(stuck, PodInfo)
     placing.cache.update_pod(replace(stuck, indices=(0,), uuids=None))
     hold(placing, "low", 8000, 1)
@@ -115,19 +115,19 @@ def test_a_pod_that_never_ends_does_not_keep_a_seat_waiting_for_good(placing: Ve
     assert victims(placing, 8000) == Victims(("low",), 0)
 
 
-def test_victims_for_the_sake_of_cpu_are_kept_also_where_gpumem_lacks(placing: Verbs) -> None:
+def test_victims_for_the_sake_of_cpu_are_kept_also_where_gpumem_lacks(placing: PlacementVerbs) -> None:
     """Before the fix, these victims were replaced. Two pods were killed, and the preemptor still waited for CPU."""
     placing.cache.update_node(replace(devices(8000, 8000), cpu_milli=2000))
-    placing.cache.update_pod(Bystander(uid="cpu-hog", node="a", cpu_milli=2000, priority=5))
+    placing.cache.update_pod(PodWithoutGpu(uid="cpu-hog", node="a", cpu_milli=2000, priority=5))
     hold(placing, "vip", 8000, 0, priority=99)
     hold(placing, "large", 8000, 1, priority=3)
     asking = pod(6000, priority=10)
     asking["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "1"
-    query = PodVictims(asking, {"a": Victims(("cpu-hog",))})
+    query = PreemptRequest(asking, {"a": Victims(("cpu-hog",))})
     assert placing.victims(query, NAMES) == {"a": Victims(("cpu-hog", "large"))}
 
 
-def test_victims_for_the_sake_of_another_resource_are_added_to(placing: Verbs) -> None:
+def test_victims_for_the_sake_of_another_resource_are_added_to(placing: PlacementVerbs) -> None:
     """The node's sum of gpumem is large enough, so the scheduler's victim frees another resource, perhaps CPU."""
     hold(placing, "cpu-hog", 1000, 0)
     hold(placing, "vip", 2000, 0, priority=99)
@@ -135,20 +135,22 @@ def test_victims_for_the_sake_of_another_resource_are_added_to(placing: Verbs) -
     assert victims(placing, 8000, "cpu-hog") == Victims(("cpu-hog", "large"))
 
 
-def test_a_node_that_needs_no_victim_is_told_so(placing: Verbs) -> None:
+def test_a_node_that_needs_no_victim_is_told_so(placing: PlacementVerbs) -> None:
     """A scheduler with kubernetes#135486 also sends such nodes."""
     assert victims(placing, 8000) == Victims(())
 
 
-def test_where_only_measurement_keeps_the_pod_out_and_nobody_can_go_the_node_is_left_out(placing: Verbs) -> None:
+def test_where_only_measurement_keeps_the_pod_out_and_nobody_can_go_the_node_is_left_out(
+    placing: PlacementVerbs,
+) -> None:
     """The scheduler proposes no victims, because the pod fits into the node's sum. No victim would help."""
     placing.cache.measure("a", {0: 1000, 1: 1000}, at=0.0)
     placing.cache.update_node(devices(8000, node="b"))
-    query = PodVictims(pod(6000, priority=10), {"a": Victims(()), "b": Victims(())})
+    query = PreemptRequest(pod(6000, priority=10), {"a": Victims(()), "b": Victims(())})
     assert placing.victims(query, NAMES) == {"b": Victims(())}
 
 
-def test_room_that_comes_while_victims_are_chosen_leaves_the_node_out(placing: Verbs) -> None:
+def test_room_that_comes_while_victims_are_chosen_leaves_the_node_out(placing: PlacementVerbs) -> None:
     """If the scheduler proposed victims for a node and gets an empty list, the scheduler ends the preemption on all
     nodes.
     """
@@ -172,52 +174,52 @@ def test_room_that_comes_while_victims_are_chosen_leaves_the_node_out(placing: V
     assert victims(placing, 8000, "small") is None
 
 
-def test_a_nominee_that_is_refused_before_we_hear_of_an_end_loses_no_room(placing: Verbs) -> None:
+def test_a_nominee_that_is_refused_before_we_hear_of_an_end_loses_no_room(placing: PlacementVerbs) -> None:
     """kube-scheduler had seen the victim's end earlier, and removed the nomination. Before the fix, a pod with a lower
     priority got the memory.
     """
     hold(placing, "evicted", 8000, 0)
     hold(placing, "vip", 8000, 1, priority=99)
     nominee = {**pod(6000, priority=10), "status": {"nominatedNodeName": "a"}}
-    assert placing.fits(PodNodes(nominee, ("a",)), NAMES).nodes == ()
+    assert placing.fits(FilterRequest(nominee, ("a",)), NAMES).nodes == ()
     placing.cache.withdraw("new", 0.0)
     placing.cache.remove_pod("evicted")
     lower = {**pod(5000), "metadata": {"uid": "lower"}}
-    assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ()
-    assert placing.fits(PodNodes(pod(6000, priority=10), ("a",)), NAMES).nodes == ("a",)
+    assert placing.fits(FilterRequest(lower, ("a",)), NAMES).nodes == ()
+    assert placing.fits(FilterRequest(pod(6000, priority=10), ("a",)), NAMES).nodes == ("a",)
     placing.cache.remove_pod("new")
-    assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ("a",)
+    assert placing.fits(FilterRequest(lower, ("a",)), NAMES).nodes == ("a",)
 
 
-def test_while_others_go_for_a_pod_nobody_more_goes(placing: Verbs) -> None:
+def test_while_others_go_for_a_pod_nobody_more_goes(placing: PlacementVerbs) -> None:
     placing.cache.update_node(devices(8000, node="b"))
     hold(placing, "going", 8000, 0, 99, state=PodState.TERMINATING)
     hold(placing, "vip", 8000, 1, 99)
     placing.cache.update_pod(bound("low", "b", 8000, 0))
-    elsewhere = PodVictims(pod(8000, priority=10), {"b": Victims(("low",))})
+    elsewhere = PreemptRequest(pod(8000, priority=10), {"b": Victims(("low",))})
     assert placing.victims(elsewhere, NAMES) == {"b": Victims(("low",))}
     nominee = {**pod(8000, priority=10), "status": {"nominatedNodeName": "a"}}
-    assert placing.fits(PodNodes(nominee, ("a", "b")), NAMES).nodes == ()
+    assert placing.fits(FilterRequest(nominee, ("a", "b")), NAMES).nodes == ()
     assert placing.victims(elsewhere, NAMES) == {}
-    also = PodVictims(pod(8000, priority=10), {**elsewhere.victims, "a": Victims(("going",))})
+    also = PreemptRequest(pod(8000, priority=10), {**elsewhere.victims, "a": Victims(("going",))})
     assert placing.victims(also, NAMES) == also.victims  # the pod lacks more than a device on this node
 
 
 @pytest.mark.parametrize("binding", [False, True])
-def test_who_is_being_bound_may_be_a_victim(placing: Verbs, binding: bool) -> None:
+def test_who_is_being_bound_may_be_a_victim(placing: PlacementVerbs, binding: bool) -> None:
     """Before the fix, no pod was evicted although the scheduler had chosen this pod as a victim. An assumed pod may
     wait for its volumes.
     """
     hold(placing, "vip", 8000, 0, priority=99)
     lower = {**pod(8000, priority=5), "metadata": {"uid": "lower"}}
-    assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ("a",)
+    assert placing.fits(FilterRequest(lower, ("a",)), NAMES).nodes == ("a",)
     if binding:
         placing.cache.assume("lower", MemoryRequest(8000), "a", 0.0, Entitlement(5))
     assert victims(placing, 6000) is None  # the scheduler did not propose this pod
     assert victims(placing, 6000, "lower") == Victims(("lower",))
 
 
-def test_of_two_nominees_of_one_priority_who_was_first_has_the_room(placing: Verbs) -> None:
+def test_of_two_nominees_of_one_priority_who_was_first_has_the_room(placing: PlacementVerbs) -> None:
     """Before the fix, each of the two nominated pods was refused because of the other pod's memory, until a nomination
     expired.
     """
@@ -225,10 +227,10 @@ def test_of_two_nominees_of_one_priority_who_was_first_has_the_room(placing: Ver
     for at, uid in enumerate(("z-first", "second")):
         placing.cache.nominate(Nomination(uid=uid, node="a", request=MemoryRequest(8000), priority=10), float(at))
     both = [{**pod(8000, priority=10), "metadata": {"uid": uid}} for uid in ("second", "z-first")]
-    assert [placing.fits(PodNodes(each, ("a",)), NAMES).nodes for each in both] == [(), ("a",)]
+    assert [placing.fits(FilterRequest(each, ("a",)), NAMES).nodes for each in both] == [(), ("a",)]
 
 
-def test_who_is_evicted_for_a_nominee_again_makes_its_nomination_last(placing: Verbs, served: Served) -> None:
+def test_who_is_evicted_for_a_nominee_again_makes_its_nomination_last(placing: PlacementVerbs, served: Served) -> None:
     placing.cache.nominate(Nomination(uid="new", node="a", request=MemoryRequest(8000), priority=10), 0.0)
     served.time.seconds = NOMINATED_SECONDS
     hold(placing, "vip", 8000, 0, priority=99)
@@ -236,18 +238,18 @@ def test_who_is_evicted_for_a_nominee_again_makes_its_nomination_last(placing: V
     assert victims(placing, 8000, "low") == Victims(("low",))
     placing.cache.remove_pod("low")
     lower = {**pod(5000), "metadata": {"uid": "lower"}}
-    assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ()
+    assert placing.fits(FilterRequest(lower, ("a",)), NAMES).nodes == ()
 
 
 @pytest.mark.parametrize("binding", [False, True])
-def test_of_who_is_being_bound_priority_and_sum_count(placing: Verbs, binding: bool) -> None:
+def test_of_who_is_being_bound_priority_and_sum_count(placing: PlacementVerbs, binding: bool) -> None:
     """Before the fix, the pod was last in the list, as if its priority were 0, and an unnecessary second victim was
     added.
     """
     hold(placing, "vip", 3000, 0, priority=99)
     hold(placing, "low", 2000, 1, priority=3)
     lower = {**pod(5000, priority=5), "metadata": {"uid": "binding"}}
-    assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ("a",)
+    assert placing.fits(FilterRequest(lower, ("a",)), NAMES).nodes == ("a",)
     if binding:
         placing.cache.assume("binding", MemoryRequest(5000), "a", 0.0, Entitlement(5))
     assert placing.cache.node("a").by_priority(("low", "binding")) == ("binding", "low")
@@ -255,7 +257,7 @@ def test_of_who_is_being_bound_priority_and_sum_count(placing: Verbs, binding: b
 
 
 def test_only_so_many_asks_are_remembered() -> None:
-    requests, request = RequestCache(), Request(memory=MemoryRequest(1))
+    requests, request = RequestCache(), CachedRequest(memory=MemoryRequest(1))
     for number in range(10_001):
         requests.remember(str(number), request)
     assert (requests.of("0"), requests.of("1"), requests.of("10000")) == (None, request, request)
@@ -282,12 +284,12 @@ class Seated:
             domain=DOMAIN, pools=(T4,), seats=(Seat(name="s", tenant="team", pool=T4.name, gpumem_mib=6000),)
         )
         self.cache.update_node(replace(devices(8000, 8000), pool=T4.name, floor_mib=1000))
-        self.verbs = Verbs(
+        self.verbs = PlacementVerbs(
             informers=self.informers, cache=self.cache, clock=clock, tell=self.events.append,
             holds=SeatHolds(seconds=seconds, led_since=lambda: led_since, clock=clock),
         )  # fmt: skip
         hold(self.verbs, "runaway", 2000, 0)
-        self.cache.update_pod(Bystander(uid="guest", node="a", cpu_milli=0))
+        self.cache.update_pod(PodWithoutGpu(uid="guest", node="a", cpu_milli=0))
         self.measure(500, 4000)
 
     def measure(self, *free: int) -> None:
@@ -298,12 +300,12 @@ class Seated:
         )
         self.cache.measure("a", dict(enumerate(free)), self.served.time.seconds, uses)
 
-    def query(self, mib: int = 6000, namespace: str = "team") -> PodNodes:
+    def query(self, mib: int = 6000, namespace: str = "team") -> FilterRequest:
         asking = pod(mib, priority=10)
         asking["metadata"] |= {"namespace": namespace, "name": "model"}
-        return PodNodes(asking, ("a",))
+        return FilterRequest(asking, ("a",))
 
-    def filter(self, mib: int = 6000, namespace: str = "team") -> Fits:
+    def filter(self, mib: int = 6000, namespace: str = "team") -> FilterAnswer:
         return self.verbs.fits(self.query(mib, namespace), NAMES)
 
 
@@ -368,7 +370,7 @@ def test_while_a_seat_is_held_back_nobody_is_evicted_for_it_on_another_node_eith
     """
     seated.cache.update_node(devices(8000, node="b"))
     seated.cache.update_pod(bound("lower", "b", 5000, 0))
-    query = PodVictims(seated.query().pod, {"b": Victims(("lower",))})
+    query = PreemptRequest(seated.query().pod, {"b": Victims(("lower",))})
     seated.filter()
     assert seated.verbs.victims(query, NAMES) == {}
     seated.served.time.seconds += 60
@@ -401,7 +403,7 @@ def test_who_is_not_within_a_seat_waits_for_memory(seated: Seated, mib: int, nam
 def test_for_a_seat_what_the_ledger_counts_is_freed_not_what_is_measured(seated: Seated) -> None:
     hold(seated.verbs, "first", 7000, 0)
     hold(seated.verbs, "second", 7000, 1)
-    query = PodVictims(seated.query().pod, {"a": Victims(("second",))})
+    query = PreemptRequest(seated.query().pod, {"a": Victims(("second",))})
     assert seated.verbs.victims(query, NAMES) == {"a": Victims(("second",))}
 
 
@@ -418,5 +420,5 @@ def test_for_who_has_no_seat_a_seat_leaves_only_what_it_uses_beyond_its_budget(
     use = PodUse(uid="seat", namespace="team", pod="s", uuid="GPU-a-0", used_bytes=used_mib * MIB)
     seated.served.time.seconds += 5
     seated.cache.measure("a", {0: 2600, 1: 0}, seated.served.time.seconds, (use,))
-    query = PodVictims(seated.query(2000, "stranger").pod, {"a": Victims(())})
+    query = PreemptRequest(seated.query(2000, "stranger").pod, {"a": Victims(())})
     assert seated.verbs.victims(query, NAMES) == ({"a": Victims(("seat",))} if goes else {})

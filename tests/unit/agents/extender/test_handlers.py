@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from agents.extender.bind import Binder, Connections
+from agents.extender.bind import Binder, ClientPool
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
-from agents.extender.filter import Verbs
+from agents.extender.filter import PlacementVerbs
 from agents.extender.handlers import Readiness, StatusHandler, VerbHandler
 from agents.extender.hold import SeatHolds
 from agents.extender.metrics import ExtenderMetrics
@@ -46,11 +46,11 @@ class Handlers:
         self.readiness = Readiness(informers=self.informers, leadership=self.led, measured=lambda: self.measured)
         self.events: list[Event] = []
         self.holds = SeatHolds(seconds=60, led_since=lambda: self.led.since, clock=clock)
-        placing = Verbs(
+        placing = PlacementVerbs(
             informers=self.informers, cache=self.cache, holds=self.holds, tell=self.events.append, clock=clock
         )
         binder = Binder(
-            connections=Connections(served.api, clock), cache=self.cache, requests=placing.requests,
+            connections=ClientPool(served.api, clock), cache=self.cache, requests=placing.requests,
             ledger=lambda: self.informers.ledger, leads=lambda: self.led.since is not None, clock=clock, log=log,
         )  # fmt: skip
         self.waiting = PendingPods(

@@ -6,7 +6,7 @@ import pytest
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.pod_info import Entitlement, Nomination
-from agents.extender.filter import Request
+from agents.extender.filter import CachedRequest
 from agents.extender.hold import HeldSeat
 from agents.extender.pending import GRACE_SECONDS, PendingPods
 from tenancy.devices.allocate import MemoryRequest
@@ -36,7 +36,7 @@ class Held:
             clock=self.served.time.clock(),
             log=self.served.log(),
         )
-        self.waiting.refuse("second", Request(memory=MemoryRequest(5000)), ("a",))
+        self.waiting.refuse("second", CachedRequest(memory=MemoryRequest(5000)), ("a",))
 
     def nudge(self) -> None:
         self.events += 1
@@ -77,7 +77,7 @@ def test_the_scheduler_has_time_to_try_by_itself(held: Held) -> None:
 def test_a_pod_that_is_refused_again_may_be_told_again(held: Held) -> None:
     held.cache.remove_pod("first")
     held.look_after(10)
-    held.waiting.refuse("second", Request(memory=MemoryRequest(5000)), ("a",))
+    held.waiting.refuse("second", CachedRequest(memory=MemoryRequest(5000)), ("a",))
     assert held.look_after(10)
     assert held.events == 2
 
@@ -94,14 +94,14 @@ def test_a_look_gives_nobody_a_promise(held: Held) -> None:
 
 
 def test_room_on_a_node_that_a_pod_may_not_use_is_none_for_it(held: Held) -> None:
-    held.waiting.refuse("second", Request(memory=MemoryRequest(5000)), ("b",))
+    held.waiting.refuse("second", CachedRequest(memory=MemoryRequest(5000)), ("b",))
     held.cache.remove_pod("first")
     assert not held.look_after(10)
 
 
-def held_until(until: float) -> Request:
+def held_until(until: float) -> CachedRequest:
     held = HeldSeat(since=0.0, until=until, tried_at=0.0, pool="t4")
-    return Request(memory=MemoryRequest(5000), entitlement=Entitlement(pools=frozenset({"t4"})), held=held)
+    return CachedRequest(memory=MemoryRequest(5000), entitlement=Entitlement(pools=frozenset({"t4"})), held=held)
 
 
 def test_a_seat_is_retried_when_its_hold_is_over(held: Held) -> None:
@@ -141,5 +141,5 @@ def test_a_nominee_is_retried_for_the_room_that_is_kept_for_it(held: Held) -> No
     held.cache.remove_pod("first")
     assert held.look_after(10)
     held.waiting.forget("second")
-    held.waiting.refuse("third", Request(memory=MemoryRequest(5000)), ("a",))
+    held.waiting.refuse("third", CachedRequest(memory=MemoryRequest(5000)), ("a",))
     assert not held.look_after(10)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.extender.preemption import Occupant, Room, fewest
+from agents.extender.preemption import PotentialVictim, Room, fewest_victims
 from tenancy.devices.allocate import MemoryRequest
 
 
-def on(uid: str, mib: int, *indices: int, priority: int = 0) -> Occupant:
-    return Occupant(uid=uid, priority=priority, mib=mib, used_mib=dict.fromkeys(indices or (0,), mib))
+def on(uid: str, mib: int, *indices: int, priority: int = 0) -> PotentialVictim:
+    return PotentialVictim(uid=uid, priority=priority, mib=mib, used_mib=dict.fromkeys(indices or (0,), mib))
 
 
 def by_ledger(free: Mapping[int, int]) -> dict[int, Room]:
@@ -20,7 +20,7 @@ def by_ledger(free: Mapping[int, int]) -> dict[int, Room]:
 
 def test_of_equal_priority_the_smallest_that_suffices_leaves() -> None:
     held = [on("large", 9000), on("enough", 4000), on("small", 1000)]
-    assert fewest(MemoryRequest(4000), by_ledger({0: 0}), held) == ("enough",)
+    assert fewest_victims(MemoryRequest(4000), by_ledger({0: 0}), held) == ("enough",)
 
 
 OCCUPANTS = st.lists(
@@ -29,20 +29,20 @@ OCCUPANTS = st.lists(
 ROOM = st.lists(st.integers(-3, 6), min_size=1, max_size=3).map(lambda free: dict(enumerate(free)))
 
 
-def fits(request: MemoryRequest, room: dict[int, int], gone: Iterable[Occupant]) -> bool:
+def fits(request: MemoryRequest, room: dict[int, int], gone: Iterable[PotentialVictim]) -> bool:
     freed = {index: free + sum(o.mib for o in gone if index in o.used_mib) for index, free in room.items()}
     return sum(free >= request.mib for free in freed.values()) >= request.count
 
 
 @given(st.builds(MemoryRequest, st.integers(1, 12), st.integers(1, 2)), ROOM, OCCUPANTS)
 def test_victims_make_room_and_none_of_them_leaves_in_vain(
-    request: MemoryRequest, room: dict[int, int], occupants: list[Occupant]
+    request: MemoryRequest, room: dict[int, int], candidates: list[PotentialVictim]
 ) -> None:
-    victims = fewest(request, by_ledger(room), occupants)
+    victims = fewest_victims(request, by_ledger(room), candidates)
     if victims is None:
-        assert not fits(request, room, occupants)
+        assert not fits(request, room, candidates)
         return
-    gone = [each for each in occupants if each.uid in victims]
+    gone = [each for each in candidates if each.uid in victims]
     assert fits(request, room, gone)
     for each in gone:
         assert not fits(request, room, [other for other in gone if other is not each])
@@ -50,23 +50,23 @@ def test_victims_make_room_and_none_of_them_leaves_in_vain(
 
 @given(st.builds(MemoryRequest, st.integers(1, 12)), ROOM, OCCUPANTS)
 def test_for_one_device_no_smaller_set_and_no_lower_priorities_would_do(
-    request: MemoryRequest, room: dict[int, int], occupants: list[Occupant]
+    request: MemoryRequest, room: dict[int, int], candidates: list[PotentialVictim]
 ) -> None:
-    victims = fewest(request, by_ledger(room), occupants)
+    victims = fewest_victims(request, by_ledger(room), candidates)
     if victims is None:
         return
 
-    def burden(gone: Iterable[Occupant]) -> tuple[int, list[int]]:
+    def burden(gone: Iterable[PotentialVictim]) -> tuple[int, list[int]]:
         priorities = sorted((each.priority for each in gone), reverse=True)
         return len(priorities), priorities
 
     best = min(
         burden(gone)
-        for count in range(len(occupants) + 1)
-        for gone in itertools.combinations(occupants, count)
+        for count in range(len(candidates) + 1)
+        for gone in itertools.combinations(candidates, count)
         if fits(request, room, gone)
     )
-    assert burden([each for each in occupants if each.uid in victims]) == best
+    assert burden([each for each in candidates if each.uid in victims]) == best
 
 
 def test_who_comes_back_by_the_ledger_is_no_victim_for_what_is_measured() -> None:
@@ -74,8 +74,8 @@ def test_who_comes_back_by_the_ledger_is_no_victim_for_what_is_measured() -> Non
 
     Such a pod can be a victim only for memory by the ledger.
     """
-    seat = Occupant(uid="seat", priority=1, mib=5000, used_mib={0: 5000}, seated=True)
-    batch = Occupant(uid="batch", priority=2, mib=3000, used_mib={0: 2000})
-    assert fewest(MemoryRequest(2000), {0: Room(3000, 500)}, [seat, batch]) == ("batch",)
-    assert fewest(MemoryRequest(2000), {0: Room(3000, 500)}, [seat]) is None
-    assert fewest(MemoryRequest(2000), {0: Room(0, 0)}, [seat, batch]) == ("seat",)
+    seat = PotentialVictim(uid="seat", priority=1, mib=5000, used_mib={0: 5000}, seated=True)
+    batch = PotentialVictim(uid="batch", priority=2, mib=3000, used_mib={0: 2000})
+    assert fewest_victims(MemoryRequest(2000), {0: Room(3000, 500)}, [seat, batch]) == ("batch",)
+    assert fewest_victims(MemoryRequest(2000), {0: Room(3000, 500)}, [seat]) is None
+    assert fewest_victims(MemoryRequest(2000), {0: Room(0, 0)}, [seat, batch]) == ("seat",)

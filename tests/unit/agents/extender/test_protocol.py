@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agents.extender import protocol
-from agents.extender.protocol import PodVictims, VerbError, Victims
+from agents.extender.protocol import PreemptRequest, VerbError, Victims
 
 POD = {"metadata": {"uid": "u"}, "spec": {}}
 
@@ -17,8 +17,8 @@ def body(**arguments: Any) -> bytes:
 
 def test_a_preemption_names_the_victims_of_each_node_by_uid() -> None:
     given = {"a": {"Pods": [{"UID": "1"}], "NumPDBViolations": 2}, "b": {"Pods": None, "NumPDBViolations": 0}}
-    asked = protocol.read_pod_victims(body(Pod=POD, NodeNameToVictims=None, NodeNameToMetaVictims=given))
-    assert asked == PodVictims(POD, {"a": Victims(("1",), 2), "b": Victims(())})
+    asked = protocol.read_preempt_request(body(Pod=POD, NodeNameToVictims=None, NodeNameToMetaVictims=given))
+    assert asked == PreemptRequest(POD, {"a": Victims(("1",), 2), "b": Victims(())})
 
 
 def test_the_answers_have_the_protocols_fields() -> None:
@@ -34,9 +34,9 @@ def test_the_answers_have_the_protocols_fields() -> None:
 
 
 READERS = {
-    "filter": protocol.read_pod_nodes,
-    "preempt": protocol.read_pod_victims,
-    "bind": protocol.read_binding,
+    "filter": protocol.read_filter_request,
+    "preempt": protocol.read_preempt_request,
+    "bind": protocol.read_bind_request,
 }
 
 

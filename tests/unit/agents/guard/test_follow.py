@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from agents.guard.follow import AdjustmentRule, Follower, Protected, limit
+from agents.guard.follow import AdjustmentRule, PodWatcher, ProtectedPod, memory_limit_mib
 from agents.kube.pods import Pod
 from tenancy.host_memory.oom import guarded_oom_score_adj
 from tests.support.fake_cluster import Served
@@ -28,8 +28,8 @@ def pod(name: str = "llm", node: str = "node-4", priority: str = "critical", **s
     }
 
 
-def protected(name: str = "llm", adj: int = GUARDED) -> Protected:
-    return Protected(namespace="inference", name=name, uid=f"uid-{name}", group_uid=f"uid-{name}", adj=adj)
+def protected(name: str = "llm", adj: int = GUARDED) -> ProtectedPod:
+    return ProtectedPod(namespace="inference", name=name, uid=f"uid-{name}", group_uid=f"uid-{name}", adj=adj)
 
 
 def test_a_pod_of_the_tenant_and_the_class_is_protected_by_its_own_limit() -> None:
@@ -62,7 +62,7 @@ def test_a_pod_whose_limit_cannot_be_read_is_protected_as_one_without_and_report
     unlimited = RULE.protect(Pod(pod("odd", containers=[limited(None)])))
     assert unlimited is not None
     served.cluster.pods = [odd, pod()]
-    follower = Follower(api=served.api(), node="node-4", rule=RULE, clock=served.time.clock(), log=served.log())
+    follower = PodWatcher(api=served.api(), node="node-4", rule=RULE, clock=served.time.clock(), log=served.log())
     follower.informer.lists()
     follower.informer.lists()
     assert follower.last is not None
@@ -106,12 +106,12 @@ SIDECAR = limited("1Gi", restartPolicy="Always")
     ],
 )
 def test_a_pods_limit_is_what_its_containers_may_hold_at_once(spec: dict[str, Any], mib: int | None) -> None:
-    assert limit(spec) == mib
+    assert memory_limit_mib(spec) == mib
 
 
-def follower(served: Served, time: HurriedTime | None = None) -> Follower:
+def follower(served: Served, time: HurriedTime | None = None) -> PodWatcher:
     clock = (time or HurriedTime()).clock()
-    return Follower(api=served.api(), node="node-4", rule=RULE, clock=clock, log=served.log())
+    return PodWatcher(api=served.api(), node="node-4", rule=RULE, clock=clock, log=served.log())
 
 
 def test_the_nodes_pods_are_listed_and_others_are_not(served: Served) -> None:

@@ -11,7 +11,7 @@ from threading import Thread, current_thread
 
 import pytest
 
-from agents.guard.follow import AdjustmentRule, Follower, Protected
+from agents.guard.follow import AdjustmentRule, PodWatcher, ProtectedPod
 from agents.guard.main import STALE_SECONDS, ProcessGuard, Settings, rule_of
 from agents.guard.oom_score_adj import AdjOutcome, OomScoreError
 from agents.kube.events import Event
@@ -21,8 +21,8 @@ from agents.runtime.log import Log
 from tenancy import names
 from tests.support.fake_cluster import FakeTime
 
-LLM = Protected(namespace="inference", name="llm-0", uid="uid-llm", group_uid="uid-llm", adj=474)
-STATIC = Protected(namespace="signoz", name="db", uid="uid-db", group_uid="hash", adj=900)
+LLM = ProtectedPod(namespace="inference", name="llm-0", uid="uid-llm", group_uid="uid-llm", adj=474)
+STATIC = ProtectedPod(namespace="signoz", name="db", uid="uid-db", group_uid="hash", adj=900)
 REFUSAL = "oom_score_adj cannot be lowered to 474: Permission denied"
 
 
@@ -65,7 +65,7 @@ class Guarded:
 
     def __post_init__(self) -> None:
         nobody = AdjustmentRule(members=frozenset(), total_mib=1000, victim_adj=1000)
-        follower = Follower(api=None, node="node-4", rule=nobody, clock=self.now.clock(), log=None)  # type: ignore[arg-type]
+        follower = PodWatcher(api=None, node="node-4", rule=nobody, clock=self.now.clock(), log=None)  # type: ignore[arg-type]
         follower.last = {"uid-llm": LLM, "hash": STATIC}
         self.guard = ProcessGuard(
             scan=self.node.scan,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agents.kube.device_slices import Published, published, slice_of
+from agents.kube.device_slices import PublishedDevices, published_devices, slice_of
 from agents.telemetry.device import Device, Survey
 from agents.telemetry.resourceslice import PublishingNode
 from agents.telemetry.resourceslice import slice_of as own_slice
@@ -14,9 +14,9 @@ from tests.support.fake_cluster import NAMES
 from tests.support.nvidia_slices import MIG, Gpu, nvidia_slice
 
 
-def read(*slices: dict[str, Any]) -> Published:
+def read(*slices: dict[str, Any]) -> PublishedDevices:
     found = (slice_of(each, NAMES) for each in slices)
-    return published(each for each in found if each is not None)
+    return published_devices(each for each in found if each is not None)
 
 
 def ours(node: str = "n", *mib: int, uuids: Sequence[str] = ()) -> dict[str, Any]:
@@ -35,8 +35,8 @@ def ours(node: str = "n", *mib: int, uuids: Sequence[str] = ()) -> dict[str, Any
 
 
 def test_nvidias_slices_show_its_whole_gpus_and_no_part_of_one() -> None:
-    assert read(nvidia_slice("n", [Gpu(mib=24564), MIG, Gpu(minor=1)])) == Published(devices=(24564, 15360))
-    assert read(nvidia_slice("n", [MIG])) == Published(devices=())
+    assert read(nvidia_slice("n", [Gpu(mib=24564), MIG, Gpu(minor=1)])) == PublishedDevices(devices=(24564, 15360))
+    assert read(nvidia_slice("n", [MIG])) == PublishedDevices(devices=())
 
 
 def test_a_gpu_counts_for_all_its_memory_whether_its_driver_shares_it_or_taints_it() -> None:
@@ -52,7 +52,7 @@ def test_memory_that_is_no_whole_number_of_mib_counts_without_the_rest() -> None
 
 
 def test_the_exporters_slices_are_read_alike() -> None:
-    assert read(ours("n", 15360, 24576)) == Published(devices=(24576, 15360))
+    assert read(ours("n", 15360, 24576)) == PublishedDevices(devices=(24576, 15360))
 
 
 def test_where_both_publish_a_device_counts_that_both_have_and_for_the_less() -> None:
@@ -75,7 +75,7 @@ def test_other_drivers_and_slices_of_no_node_show_nothing() -> None:
     nic, network = nvidia_slice("n", [Gpu()]), nvidia_slice("n", [Gpu()])
     nic["spec"]["driver"] = "compute-domain.nvidia.com"
     del network["spec"]["nodeName"]
-    assert read(nic, network) == Published()
+    assert read(nic, network) == PublishedDevices()
 
 
 MALFORMED: dict[str, tuple[dict[str, Any], str]] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agents.kube.pods import Pod, PodError, bound_to, waiting_seat
+from agents.kube.pods import Pod, PodError, pods_bound_to, waiting_seat
 from tenancy.ledger import Ledger, QueueQuota, Seat
 from tenancy.names import SCHEDULER_NAME
 from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
@@ -232,6 +232,8 @@ def test_the_pods_of_many_nodes_are_listed_together_where_that_takes_fewer_reque
     for number in range(10 * nodes + others):
         served.cluster.add_pod(f"p{number}", f"n{number % nodes}" if number < 10 * nodes else "other", "0")
     served.cluster.add_pod("ended", "n0", "0", phase="Succeeded")
-    found = [item["metadata"]["name"] for item in bound_to(served.api(), [f"n{number}" for number in range(nodes)])]
+    found = [
+        item["metadata"]["name"] for item in pods_bound_to(served.api(), [f"n{number}" for number in range(nodes)])
+    ]
     assert sorted(found) == sorted(f"p{number}" for number in range(10 * nodes))
     assert len(served.cluster.requests) == requests

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agents.reconcile import cache
 from agents.reconcile.cache import NodeCache
-from agents.reconcile.decide import Bound
+from agents.reconcile.decide import BoundRequests
 from tenancy.ledger import Ledger
 from tests.support.fake_cluster import LABELS, NAMES, T4, Served
 from tests.support.nvidia_slices import Gpu, nvidia_slice
@@ -102,7 +102,7 @@ def test_a_pod_whose_request_cannot_be_read_is_reported_with_its_node() -> None:
     (problem,) = bound.unreadable
     assert problem.startswith("pod n/p: viktorbarzin.me/gpumem: ")
     assert seen.apply({"type": "DELETED", "object": pod("p", "a", "x")})
-    assert seen.snapshot().bound["a"] == Bound(mib=3000)
+    assert seen.snapshot().bound["a"] == BoundRequests(mib=3000)
 
 
 def test_it_is_read_with_the_versions_to_watch_from(served: Served) -> None:
@@ -110,7 +110,7 @@ def test_it_is_read_with_the_versions_to_watch_from(served: Served) -> None:
     served.cluster.add_pod("ml", "k8s-node1", "3k")
     served.cluster.add_pod("other", "k8s-node1", "0")
     seen = cache.read(served.api(), LEDGER)
-    assert seen.snapshot().bound == {"k8s-node1": Bound(mib=3000)}
+    assert seen.snapshot().bound == {"k8s-node1": BoundRequests(mib=3000)}
     assert [node.name for node in seen.snapshot().nodes] == ["k8s-node1"]
     assert [(source.path, source.resource_version) for source in seen.sources] == [
         ("/api/v1/nodes", str(served.cluster.version)),

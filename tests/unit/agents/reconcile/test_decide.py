@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.kube.nodes import Node
-from agents.reconcile.decide import Action, Bound, ClusterState, NodeFinding, NodePatch, decide, status_patch
+from agents.reconcile.decide import Action, BoundRequests, ClusterState, NodeFinding, NodePatch, decide, status_patch
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
@@ -28,7 +28,7 @@ def node(labels: Mapping[str, str] = LABELS, gpumem: str | None = None, gpu_coun
 
 def judged(node: Node, *pools: Pool, bound_mib: int = 0) -> tuple[Action, ...]:
     return decide(
-        Ledger(domain=NAMES.domain, pools=pools), ClusterState(nodes=(node,), bound={"n": Bound(mib=bound_mib)})
+        Ledger(domain=NAMES.domain, pools=pools), ClusterState(nodes=(node,), bound={"n": BoundRequests(mib=bound_mib)})
     )
 
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from agents.kube.nodes import Node
-from agents.reconcile.decide import Action, Bound, ClusterState, NodeFinding, decide
-from agents.reconcile.labels import HOLD_SECONDS, Verified, remember
+from agents.reconcile.decide import Action, BoundRequests, ClusterState, NodeFinding, decide
+from agents.reconcile.labels import HOLD_SECONDS, VerifiedEvidence, remember_verified
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import (
@@ -28,8 +28,8 @@ START = datetime(2026, 11, 21, 4, 30, tzinfo=UTC)
 NOW = int(START.timestamp())
 WHOLE = Pool(name="batch", node_selector={"gpu": "batch"}, nodes=1, device_count=1, sharing=Sharing.WHOLE)
 LEDGER = Ledger(domain=NAMES.domain, pools=(T4, WHOLE))
-SEEN = {"n": Verified(labels=LABELS)}
-GONE = {"n": Verified(labels=LABELS, missing_since=NOW)}
+SEEN = {"n": VerifiedEvidence(labels=LABELS)}
+GONE = {"n": VerifiedEvidence(labels=LABELS, missing_since=NOW)}
 
 
 def node(labels: Mapping[str, str], gpumem: str | None = "14k", gpu_count: str | None = "1") -> Node:
@@ -38,9 +38,14 @@ def node(labels: Mapping[str, str], gpumem: str | None = "14k", gpu_count: str |
 
 
 def judged(
-    found: Node, known: Mapping[str, Verified], *, after: int = 0, bound: Bound | None = None, ledger: Ledger = LEDGER
+    found: Node,
+    known: Mapping[str, VerifiedEvidence],
+    *,
+    after: int = 0,
+    bound: BoundRequests | None = None,
+    ledger: Ledger = LEDGER,
 ) -> tuple[Action, ...]:
-    state = ClusterState(nodes=(found,), bound={"n": bound or Bound()}, verified=known, now=NOW + after)
+    state = ClusterState(nodes=(found,), bound={"n": bound or BoundRequests()}, verified=known, now=NOW + after)
     return decide(ledger, state)
 
 
@@ -55,8 +60,8 @@ FLAPS = {
 
 @pytest.mark.parametrize("labels", FLAPS.values(), ids=FLAPS)
 @pytest.mark.parametrize("known", [SEEN, GONE], ids=["at first sight", "later"])
-def test_a_label_that_flaps_takes_nothing_off(labels: Mapping[str, str], known: Mapping[str, Verified]) -> None:
-    actions = judged(node(labels), known, after=HOLD_SECONDS - 1, bound=Bound(mib=13300))
+def test_a_label_that_flaps_takes_nothing_off(labels: Mapping[str, str], known: Mapping[str, VerifiedEvidence]) -> None:
+    actions = judged(node(labels), known, after=HOLD_SECONDS - 1, bound=BoundRequests(mib=13300))
     assert written(actions) == []
     (finding,) = actions
     assert isinstance(finding, NodeFinding)
@@ -65,7 +70,9 @@ def test_a_label_that_flaps_takes_nothing_off(labels: Mapping[str, str], known: 
 
 @pytest.mark.parametrize("labels", FLAPS.values(), ids=FLAPS)
 def test_after_minutes_what_is_bound_stays_and_nothing_new_is_taken(labels: Mapping[str, str]) -> None:
-    assert written(judged(node(labels), GONE, after=HOLD_SECONDS, bound=Bound(mib=13300, devices=1))) == [(13300, 1)]
+    assert written(judged(node(labels), GONE, after=HOLD_SECONDS, bound=BoundRequests(mib=13300, devices=1))) == [
+        (13300, 1)
+    ]
     assert written(judged(node(labels), GONE, after=HOLD_SECONDS)) == [(None, None)]
 
 
@@ -76,7 +83,7 @@ def test_a_node_that_the_kubelet_zeroed_meanwhile_is_advertised_as_it_was() -> N
 def test_a_withdrawn_pool_is_taken_off_at_once_whatever_its_nodes_showed() -> None:
     for ledger in (replace(LEDGER, pools=(WHOLE,)), replace(LEDGER, pools=(replace(T4, node_selector={"gpu": "l4"}),))):
         for labels in (LABELS, {}):
-            bound = Bound(mib=3000, devices=1)
+            bound = BoundRequests(mib=3000, devices=1)
             assert written(judged(node(labels), SEEN, bound=bound, ledger=ledger)) == [(None, None)]
 
 
@@ -88,22 +95,22 @@ def test_a_node_that_moves_to_another_memory_pool_is_that_ones_at_once() -> None
 
 def test_a_device_that_is_shown_to_be_lost_takes_nothing_new_at_once() -> None:
     two = replace(T4, device_count=2)
-    known = {"n": Verified(labels={**LABELS, LABEL_GPU_COUNT: "2"})}
-    bound = Bound(mib=13300, devices=2)
+    known = {"n": VerifiedEvidence(labels={**LABELS, LABEL_GPU_COUNT: "2"})}
+    bound = BoundRequests(mib=13300, devices=2)
     found = judged(node(LABELS, "28k", "2"), known, bound=bound, ledger=replace(LEDGER, pools=(two,)))
     assert written(found) == [(13300, 2)]
 
 
 def test_gpu_count_is_never_lowered_under_what_is_bound() -> None:
-    assert written(judged(node(LABELS, "14k", "4"), SEEN, bound=Bound(mib=8000, devices=3))) == [(14000, 3)]
+    assert written(judged(node(LABELS, "14k", "4"), SEEN, bound=BoundRequests(mib=8000, devices=3))) == [(14000, 3)]
 
 
 def test_the_wait_begins_when_a_label_is_first_missed_and_ends_when_it_is_back() -> None:
-    first = remember(LEDGER, (node(LABELS),), {}, NOW)
+    first = remember_verified(LEDGER, (node(LABELS),), {}, NOW)
     assert first == SEEN
-    assert remember(LEDGER, (node({}),), first, NOW) == GONE
-    assert remember(LEDGER, (node({}),), GONE, NOW + 300) == GONE
-    assert remember(LEDGER, (node(LABELS),), GONE, NOW + 300) == SEEN
+    assert remember_verified(LEDGER, (node({}),), first, NOW) == GONE
+    assert remember_verified(LEDGER, (node({}),), GONE, NOW + 300) == GONE
+    assert remember_verified(LEDGER, (node(LABELS),), GONE, NOW + 300) == SEEN
 
 
 @pytest.mark.parametrize("behind_seconds", [1, 86_400])
@@ -111,15 +118,17 @@ def test_a_wait_that_a_clock_ahead_of_ours_began_begins_now(behind_seconds: int)
     found = node({})
     assert written(judged(found, GONE, after=-behind_seconds)) == []
     since = NOW - behind_seconds
-    assert remember(LEDGER, (found,), GONE, since) == {"n": Verified(labels=LABELS, missing_since=since)}
+    assert remember_verified(LEDGER, (found,), GONE, since) == {
+        "n": VerifiedEvidence(labels=LABELS, missing_since=since)
+    }
 
 
 def test_a_node_without_capacity_is_forgotten() -> None:
     bare = node({}, gpumem=None, gpu_count=None)
-    assert remember(LEDGER, (node({}),), GONE, NOW + HOLD_SECONDS) == GONE
-    assert remember(LEDGER, (bare,), GONE, NOW + HOLD_SECONDS) == {}
-    assert remember(LEDGER, (), GONE, NOW) == {}
-    assert remember(replace(LEDGER, pools=()), (node({}),), GONE, NOW) == {}
+    assert remember_verified(LEDGER, (node({}),), GONE, NOW + HOLD_SECONDS) == GONE
+    assert remember_verified(LEDGER, (bare,), GONE, NOW + HOLD_SECONDS) == {}
+    assert remember_verified(LEDGER, (), GONE, NOW) == {}
+    assert remember_verified(replace(LEDGER, pools=()), (node({}),), GONE, NOW) == {}
 
 
 def run(served: Served, *, seconds: float, ahead_seconds: float = 0) -> int:

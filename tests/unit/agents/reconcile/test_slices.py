@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.kube.device_slices import Published
+from agents.kube.device_slices import PublishedDevices
 from agents.kube.nodes import Node
-from agents.reconcile.decide import Action, Bound, ClusterState, decide
-from agents.reconcile.labels import HOLD_SECONDS, Verified, from_journal, remember, to_journal
+from agents.reconcile.decide import Action, BoundRequests, ClusterState, decide
+from agents.reconcile.labels import HOLD_SECONDS, VerifiedEvidence, from_journal, remember_verified, to_journal
 from tenancy.choices import Source
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import (
@@ -40,11 +40,17 @@ def node(labels: Mapping[str, str] = BARE, gpumem: str | None = None, **more: st
 
 
 def judged(
-    found: Node, pool: Pool, shows: Published, *, bound_mib: int = 0, verified: Verified | None = None, after: int = 0
+    found: Node,
+    pool: Pool,
+    shows: PublishedDevices,
+    *,
+    bound_mib: int = 0,
+    verified: VerifiedEvidence | None = None,
+    after: int = 0,
 ) -> tuple[Action, ...]:
     state = ClusterState(
         nodes=(found,),
-        bound={"n": Bound(mib=bound_mib)},
+        bound={"n": BoundRequests(mib=bound_mib)},
         published={"n": shows},
         verified={"n": verified} if verified else {},
         now=NOW + after,
@@ -78,36 +84,56 @@ def judged(
 def test_each_device_counts_for_what_it_has_up_to_what_is_declared(
     pool: Pool, devices: tuple[int, ...], expected: tuple[int, int], short: bool
 ) -> None:
-    actions = judged(node(), pool, Published(devices=devices))
+    actions = judged(node(), pool, PublishedDevices(devices=devices))
     assert written(actions) == [expected]
     assert [*findings(actions)] == ([EVENT_SHORT] if short else [])
 
 
-REFUSED: dict[str, tuple[Pool, Mapping[str, str], Published, str]] = {
+REFUSED: dict[str, tuple[Pool, Mapping[str, str], PublishedDevices, str]] = {
     "nothing published": (
         BY_SLICES,
         LABELS,
-        Published(),
+        PublishedDevices(),
         "no ResourceSlice of gpu.nvidia.com or gpumem.viktorbarzin.me shows its devices: pool t4 cannot be verified",
     ),
-    "what is published cannot be read": (BY_SLICES, BARE, Published(problem="it is odd"), "it is odd: pool t4 cannot"),
-    "divided GPUs": (BY_SLICES, BARE, Published(devices=()), "its ResourceSlices show no whole GPU"),
-    "less than the reserve": (BY_SLICES, BARE, Published(devices=(1360,)), "which leave nothing beyond the reserve"),
-    "slices, which the pool does not go by": (T4, BARE, Published(devices=(15360,)), "nvidia.com/gpu.memory and"),
-    "declared, and nothing shows it": (DECLARED, BARE, Published(), "and the labels nvidia.com/gpu.memory and"),
-    "declared, half a label": (DECLARED, {**BARE, LABEL_GPU_COUNT: "1"}, Published(), "and the labels"),
-    "declared, labels show less": (DECLARED, {**LABELS, LABEL_GPU_MEMORY: "8192"}, Published(), "shows 8192"),
-    "declared, slices show less": (DECLARED, BARE, Published(devices=(8192,)), "show devices of 8192 MiB, 1 of 15360"),
+    "what is published cannot be read": (
+        BY_SLICES,
+        BARE,
+        PublishedDevices(problem="it is odd"),
+        "it is odd: pool t4 cannot",
+    ),
+    "divided GPUs": (BY_SLICES, BARE, PublishedDevices(devices=()), "its ResourceSlices show no whole GPU"),
+    "less than the reserve": (
+        BY_SLICES,
+        BARE,
+        PublishedDevices(devices=(1360,)),
+        "which leave nothing beyond the reserve",
+    ),
+    "slices, which the pool does not go by": (
+        T4,
+        BARE,
+        PublishedDevices(devices=(15360,)),
+        "nvidia.com/gpu.memory and",
+    ),
+    "declared, and nothing shows it": (DECLARED, BARE, PublishedDevices(), "and the labels nvidia.com/gpu.memory and"),
+    "declared, half a label": (DECLARED, {**BARE, LABEL_GPU_COUNT: "1"}, PublishedDevices(), "and the labels"),
+    "declared, labels show less": (DECLARED, {**LABELS, LABEL_GPU_MEMORY: "8192"}, PublishedDevices(), "shows 8192"),
+    "declared, slices show less": (
+        DECLARED,
+        BARE,
+        PublishedDevices(devices=(8192,)),
+        "show devices of 8192 MiB, 1 of 15360",
+    ),
     "declared, the labels are enough and the slices are not": (
         DECLARED,
         LABELS,
-        Published(devices=()),
+        PublishedDevices(devices=()),
         "its ResourceSlices show no whole GPU, 1 of 15360 declared",
     ),
     "declared, the slices are enough and the labels are not": (
         DECLARED,
         {**LABELS, LABEL_GPU_COUNT: "0"},
-        Published(devices=(15360,)),
+        PublishedDevices(devices=(15360,)),
         "nvidia.com/gpu.count shows 0, 1 declared",
     ),
 }
@@ -125,14 +151,14 @@ def test_a_capacity_that_nothing_shows_is_not_advertised(case: str) -> None:
 @pytest.mark.parametrize(
     ("labels", "shows"),
     [
-        (LABELS, Published()),
-        (BARE, Published(devices=(15360,))),
-        (LABELS, Published(devices=(15360,))),
-        ({**BARE, LABEL_GPU_COUNT: "1"}, Published(devices=(15360,))),
+        (LABELS, PublishedDevices()),
+        (BARE, PublishedDevices(devices=(15360,))),
+        (LABELS, PublishedDevices(devices=(15360,))),
+        ({**BARE, LABEL_GPU_COUNT: "1"}, PublishedDevices(devices=(15360,))),
     ],
 )
 def test_declared_is_advertised_where_whatever_there_is_shows_all_of_it(
-    labels: Mapping[str, str], shows: Published
+    labels: Mapping[str, str], shows: PublishedDevices
 ) -> None:
     actions = judged(node(labels), DECLARED, shows)
     assert (written(actions), findings(actions)) == ([(14000, 1)], {})
@@ -142,24 +168,24 @@ def test_gpus_of_several_kinds_are_refused_where_labels_show_one() -> None:
     """GPU feature discovery writes labels for only one kind of GPU, with the number of this kind."""
     labels = {**LABELS, LABEL_GPU_REPLICAS: "10"}
     for offered, refused in (("10", False), ("20", True), ("9", False), ("x", False)):
-        actions = judged(node(labels, **{GPU: offered}), T4, Published())
+        actions = judged(node(labels, **{GPU: offered}), T4, PublishedDevices())
         assert written(actions) == ([] if refused else [(14000, 1)])
         assert [*findings(actions)] == ([EVENT_REFUSED] if refused else [])
-    (note,) = findings(judged(node(labels, **{GPU: "20"}), T4, Published())).values()
+    (note,) = findings(judged(node(labels, **{GPU: "20"}), T4, PublishedDevices())).values()
     assert note == (
         "pool t4 cannot be verified: the node offers 20 nvidia.com/gpu, its labels show 1 x 10: it has GPUs of several "
         "kinds, of which labels show one; take it out of the pool, or write source: slices, which counts each device"
     )
-    assert written(judged(node(labels, **{GPU: "20"}), TWO, Published(devices=(24576, 15360)))) == [(28000, 2)]
-    assert written(judged(node({**LABELS}, **{GPU: "20"}), T4, Published())) == [(14000, 1)]  # replicas unknown
+    assert written(judged(node(labels, **{GPU: "20"}), TWO, PublishedDevices(devices=(24576, 15360)))) == [(28000, 2)]
+    assert written(judged(node({**LABELS}, **{GPU: "20"}), T4, PublishedDevices())) == [(14000, 1)]  # replicas unknown
 
 
-SEEN = Verified(labels=BARE, devices=(15360,))
+SEEN = VerifiedEvidence(labels=BARE, devices=(15360,))
 
 
 def test_slices_that_go_count_for_minutes_and_then_nothing_new_is_taken() -> None:
     gone = replace(SEEN, missing_since=NOW)
-    for shows in (Published(), Published(problem="half published")):
+    for shows in (PublishedDevices(), PublishedDevices(problem="half published")):
         kept = judged(node(gpumem="14k"), BY_SLICES, shows, verified=gone, after=HOLD_SECONDS - 1)
         assert written(kept) == []
         assert findings(kept)[EVENT_SLICES_GONE].startswith("the ResourceSlices that showed devices of 15360 MiB went")
@@ -169,34 +195,36 @@ def test_slices_that_go_count_for_minutes_and_then_nothing_new_is_taken() -> Non
 
 def test_slices_that_show_a_device_less_count_at_once() -> None:
     two = replace(SEEN, devices=(15360, 15360))
-    assert written(judged(node(gpumem="28k"), TWO, Published(devices=(15360,)), verified=two)) == [(14000, 1)]
+    assert written(judged(node(gpumem="28k"), TWO, PublishedDevices(devices=(15360,)), verified=two)) == [(14000, 1)]
 
 
 def test_the_pools_label_that_flaps_takes_nothing_off_while_slices_show_the_devices() -> None:
-    assert written(judged(node({}, gpumem="14k"), BY_SLICES, Published(devices=(15360,)), verified=SEEN)) == []
+    assert written(judged(node({}, gpumem="14k"), BY_SLICES, PublishedDevices(devices=(15360,)), verified=SEEN)) == []
 
 
 def test_another_source_counts_at_once_whatever_was_seen_before() -> None:
-    labelled = Verified(labels=LABELS)
-    assert EVENT_REFUSED in findings(judged(node(BARE), BY_SLICES, Published(), verified=labelled))
-    assert EVENT_REFUSED in findings(judged(node(BARE), T4, Published(), verified=SEEN))
+    labelled = VerifiedEvidence(labels=LABELS)
+    assert EVENT_REFUSED in findings(judged(node(BARE), BY_SLICES, PublishedDevices(), verified=labelled))
+    assert EVENT_REFUSED in findings(judged(node(BARE), T4, PublishedDevices(), verified=SEEN))
 
 
 def test_what_slices_showed_is_kept_across_runs_and_a_journal_of_labels_is_as_it_was() -> None:
     ledger = Ledger(domain=NAMES.domain, pools=(BY_SLICES,))
-    known = remember(ledger, (node(LABELS),), {}, NOW, {"n": Published(devices=(24576, 8192))})
-    assert known == {"n": Verified(labels=BARE, devices=(24576, 8192))}
+    known = remember_verified(ledger, (node(LABELS),), {}, NOW, {"n": PublishedDevices(devices=(24576, 8192))})
+    assert known == {"n": VerifiedEvidence(labels=BARE, devices=(24576, 8192))}
     assert from_journal(to_journal(known)) == known
-    assert to_journal({"n": Verified(labels=LABELS)}) == {"n": {"labels": LABELS, "missing_since": None}}
+    assert to_journal({"n": VerifiedEvidence(labels=LABELS)}) == {"n": {"labels": LABELS, "missing_since": None}}
 
 
 sizes = st.lists(st.sampled_from([0, 1000, 1360, 8192, 15359, 15360, 24576]), max_size=4)
-shown_sets = st.builds(lambda mib: Published(devices=tuple(sorted(mib, reverse=True))), sizes) | st.just(Published())
+shown_sets = st.builds(lambda mib: PublishedDevices(devices=tuple(sorted(mib, reverse=True))), sizes) | st.just(
+    PublishedDevices()
+)
 by_slices = st.sampled_from([BY_SLICES, TWO, replace(TWO, source=Source.DECLARED), DECLARED])
 label_sets = st.sampled_from([BARE, LABELS, {**LABELS, LABEL_GPU_COUNT: "2"}, {**LABELS, LABEL_GPU_MEMORY: "8192"}])
 
 
-def room_of(pool: Pool, labels: Mapping[str, str], shows: Published) -> int:
+def room_of(pool: Pool, labels: Mapping[str, str], shows: PublishedDevices) -> int:
     """Returns the total MiB of the shown devices without the reserve. If labels and ResourceSlices differ, returns the
     smaller total.
     """
@@ -211,7 +239,7 @@ def room_of(pool: Pool, labels: Mapping[str, str], shows: Published) -> int:
 
 @given(by_slices, label_sets, shown_sets, st.just(0) | st.integers(1, 40_000), st.sampled_from([None, "14k", "28k"]))
 def test_no_more_is_advertised_than_is_shown_or_declared_unless_it_is_bound(
-    pool: Pool, labels: Mapping[str, str], shows: Published, bound_mib: int, before: str | None
+    pool: Pool, labels: Mapping[str, str], shows: PublishedDevices, bound_mib: int, before: str | None
 ) -> None:
     state = node(labels, gpumem=before)
     for gpumem_mib, gpu_count in written(judged(state, pool, shows, bound_mib=bound_mib)):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.runtime.http_message import RequestError, read_head, sentence
+from agents.runtime.http_message import RequestError, read_head, text_response
 
 MOST = 1000
 WORDS = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="?"), min_size=1, max_size=20)
@@ -49,5 +49,5 @@ def test_whatever_comes_is_a_head_or_refused(text: bytes) -> None:
 
 
 def test_the_last_answer_of_a_connection_ends_it() -> None:
-    found = [sentence(404, "not here").encoded(last=last) for last in (True, False)]
+    found = [text_response(404, "not here").encoded(last=last) for last in (True, False)]
     assert [b"Connection: close\r\n" in each for each in found] == [True, False]

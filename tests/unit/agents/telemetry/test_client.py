@@ -13,7 +13,7 @@ from agents.telemetry.device import Device, Fault
 from agents.telemetry.reading import Trouble
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool
-from tests.support.exporters import add_exporter, card, gauge
+from tests.support.exporters import add_exporter, card, device_reader
 from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, T4, Served
 
 CARD = Device(gpu=0, uuid="GPU-1", total_bytes=1000, used_bytes=600, free_bytes=400)
@@ -26,7 +26,7 @@ def ledger(*pools: Pool) -> Ledger:
 
 def served_text(*cards: Device, age_seconds: float = 0) -> str:
     """Returns the metrics of an exporter with these devices."""
-    return gauge(*cards, age_seconds=age_seconds).metrics()[1]
+    return device_reader(*cards, age_seconds=age_seconds).metrics()[1]
 
 
 def read(served: Served, answer: str | FetchError, pool: Pool = T4) -> tuple[list[str], NodeTelemetry]:

@@ -9,7 +9,7 @@ from agents.kube.pods import Controller
 from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.reading import ContainerCap, LostDevice, PodUse, Trouble
 from agents.watchdog.pods import GpuPod
-from agents.watchdog.types import Limits, Recycled, Refused
+from agents.watchdog.types import Limits, Recycled, RefusedRecycle
 from tenancy.units import MIB
 from tests.support import search
 from tests.support.disorder import live
@@ -34,8 +34,8 @@ from tests.support.watching import (
 )
 
 
-def refusal(pod: GpuPod, at: float) -> tuple[Refused, ...]:
-    return (Refused(at=after(at), workload=pod.workload, why="violates a budget"),)
+def refusal(pod: GpuPod, at: float) -> tuple[RefusedRecycle, ...]:
+    return (RefusedRecycle(at=after(at), workload=pod.workload, why="violates a budget"),)
 
 
 def recycles(tenant: str, count: int, at: float = 110 - 3599) -> tuple[Recycled, ...]:

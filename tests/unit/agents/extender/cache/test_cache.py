@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from agents.extender.cache.answers import Fits, NotAssumed
+from agents.extender.cache.answers import FilterAnswer, NotAssumed
 from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
-from agents.extender.cache.pod_info import Bystander, PodInfo, PodState
+from agents.extender.cache.pod_info import PodInfo, PodState, PodWithoutGpu
 from agents.extender.cache.snapshot import DeviceDrift, Drift
 from tenancy.devices.allocate import MemoryRequest, Scoring
 from tests.support.devices import bound, cache_of, inventory, take
@@ -35,9 +35,9 @@ def free(cache: Cache, node: str = "N") -> list[int]:
 
 
 def test_of_record_0003s_nodes_only_the_one_whose_device_has_room_passes() -> None:
-    assert example().fit("pod", MemoryRequest(8138), ["N1", "N2", "N3"], 0.0) == Fits(("N3",), {}, {})
+    assert example().fit("pod", MemoryRequest(8138), ["N1", "N2", "N3"], 0.0) == FilterAnswer(("N3",), {}, {})
     why = "its largest GPU has 4069 MiB free, not 8138"
-    assert example().fit("pod", MemoryRequest(8138), ["N1", "N2"], 0.0) == Fits((), {"N1": why, "N2": why}, {})
+    assert example().fit("pod", MemoryRequest(8138), ["N1", "N2"], 0.0) == FilterAnswer((), {"N1": why, "N2": why}, {})
 
 
 def test_several_devices_must_each_have_room() -> None:
@@ -145,7 +145,7 @@ def test_a_node_whose_cpu_bystanders_have_is_better_for_a_pod_that_fits_it() -> 
     cache.replace(nodes, [usual], since=0.0)
     small = MemoryRequest(2000, cpu_milli=1000)
     assert cache.fit("pod", small, ["A", "B"], 0.0).nodes == ("A",)
-    cache.update_pod(Bystander(uid="plain", node="B", cpu_milli=6000))
+    cache.update_pod(PodWithoutGpu(uid="plain", node="B", cpu_milli=6000))
     assert cache.fit("pod", small, ["A", "B"], 0.0).nodes == ("B",)
     cache.remove_pod("plain")
     assert cache.fit("pod", small, ["A", "B"], 0.0).nodes == ("A",)

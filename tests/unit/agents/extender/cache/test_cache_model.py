@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, Cache
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.pod_info import Bystander, Entitlement, Nomination, PodInfo, PodState
+from agents.extender.cache.pod_info import Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu
 from agents.extender.cache.snapshot import Drift
 from tenancy.devices.allocate import MemoryRequest, Scoring
 from tests.support import search
@@ -37,7 +37,7 @@ class World:
     cache: Cache = field(init=False)
     nodes: dict[str, NodeDevices] = field(default_factory=dict)
     pods: dict[str, PodInfo] = field(default_factory=dict)
-    bystanders: dict[str, Bystander] = field(default_factory=dict)
+    pods_without_gpu: dict[str, PodWithoutGpu] = field(default_factory=dict)
     waiting: dict[str, MemoryRequest] = field(default_factory=dict)
     binding: dict[str, PodInfo] = field(default_factory=dict)
     unsettled: list[str] = field(default_factory=list)
@@ -159,7 +159,7 @@ class World:
     def relist(self) -> None:
         """Breaks the watch and lists again, while binds are unfinished."""
         self.news.clear()
-        self.cache.replace(self.nodes.values(), (*self.pods.values(), *self.bystanders.values()), self.now)
+        self.cache.replace(self.nodes.values(), (*self.pods.values(), *self.pods_without_gpu.values()), self.now)
 
     def restart(self) -> None:
         """Restarts the extender. Pending binds are accepted before the new list, or never."""
@@ -202,12 +202,12 @@ class World:
 
     def bind_bystander(self) -> None:
         """Adds or removes a pod that requests no GPU memory."""
-        uid, node = f"bystander-{self.pick(3)}", NODES[self.pick(len(NODES))]
-        if uid in self.bystanders:
-            del self.bystanders[uid]
+        uid, node = f"pod_without_gpu-{self.pick(3)}", NODES[self.pick(len(NODES))]
+        if uid in self.pods_without_gpu:
+            del self.pods_without_gpu[uid]
             self.news.append(lambda: self.cache.remove_pod(uid))
         else:
-            self.bystanders[uid] = pod = Bystander(uid=uid, node=node, cpu_milli=self.pick(4))
+            self.pods_without_gpu[uid] = pod = PodWithoutGpu(uid=uid, node=node, cpu_milli=self.pick(4))
             self.news.append(lambda: self.cache.update_pod(pod))
 
     def come_to_rest(self) -> None:
@@ -226,7 +226,7 @@ class World:
 
     def rebuilt(self) -> Cache:
         found = Cache()
-        found.replace(self.nodes.values(), (*self.pods.values(), *self.bystanders.values()), self.now)
+        found.replace(self.nodes.values(), (*self.pods.values(), *self.pods_without_gpu.values()), self.now)
         return found
 
     def _one_of(self, uids: object) -> str | None:
@@ -267,9 +267,9 @@ def test_no_history_overbooks_a_device_leaks_memory_or_makes_a_restart_differ(hi
     assert world.audit() == world.rebuilt().compare(world.pods.values(), world.now)
     for uid in [*world.pods]:
         world.end(uid)
-    for uid in [*world.bystanders]:
+    for uid in [*world.pods_without_gpu]:
         world.cache.remove_pod(uid)
-    world.bystanders.clear()
+    world.pods_without_gpu.clear()
     world.come_to_rest()
     assert world.cache.snapshot() == world.rebuilt().snapshot()
     assert all(

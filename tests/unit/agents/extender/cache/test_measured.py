@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from agents.extender.cache.cache import MEASURED_SECONDS, Cache
-from agents.extender.cache.measured import Measured
+from agents.extender.cache.measured import ReadingRefresher
 from agents.runtime.errors import AgentError
 from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.reading import LostDevice, Trouble
@@ -27,7 +27,7 @@ class Bench:
         self.growths = 0
         self.cache = Cache()
         self.cache.update_node(NODE)
-        self.measured = Measured(
+        self.measured = ReadingRefresher(
             read=self.read, cache=self.cache, grown=self.grow, clock=served.time.clock(), log=served.log()
         )
 

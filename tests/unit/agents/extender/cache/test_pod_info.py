@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from agents.extender.cache.pod_info import Bystander, MemoryRequestError, PodInfo, PodState, holder, memory_request_of
+from agents.extender.cache.pod_info import (
+    MemoryRequestError,
+    PodInfo,
+    PodState,
+    PodWithoutGpu,
+    holder_of,
+    memory_request_of,
+)
 from agents.kube.pods import PodError
 from tenancy.devices.allocate import MemoryRequest
 from tests.support.devices import pod_object
@@ -14,7 +21,7 @@ OURS = {NAMES.device_index: "0,2", NAMES.device_uuid: "GPU-a,GPU-c", NAMES.devic
 
 
 def allocated(pod: dict[str, Any]) -> PodInfo:
-    found = holder(pod, NAMES)
+    found = holder_of(pod, NAMES)
     assert isinstance(found, PodInfo)
     return found
 
@@ -25,7 +32,7 @@ def spec(**lists: Any) -> dict[str, Any]:
 
 def test_a_pod_that_asks_for_no_memory_is_none_of_ours() -> None:
     assert memory_request_of({"containers": [{}]}, NAMES) is None
-    assert holder(pod_object("0", node=None), NAMES) is None
+    assert holder_of(pod_object("0", node=None), NAMES) is None
 
 
 def test_several_devices_share_the_request_in_equal_parts() -> None:
@@ -44,12 +51,12 @@ def test_a_request_that_cannot_be_read_is_reported_with_the_pods_name() -> None:
     with pytest.raises(MemoryRequestError, match="gpumem: 'lots' is not a quantity"):
         memory_request_of(pod_object("lots")["spec"], NAMES)
     with pytest.raises(PodError, match=r"pod tenant/model: .*gpumem: 'lots' is not a quantity"):
-        holder(pod_object("lots"), NAMES)
+        holder_of(pod_object("lots"), NAMES)
 
 
 @pytest.mark.parametrize("pod", [pod_object(node=None), pod_object(phase="Succeeded"), pod_object(phase="Failed")])
 def test_a_pod_that_is_not_bound_or_has_ended_holds_nothing(pod: dict[str, Any]) -> None:
-    assert holder(pod, NAMES) is None
+    assert holder_of(pod, NAMES) is None
 
 
 def test_a_pod_whose_deletion_began_holds_its_devices() -> None:
@@ -83,13 +90,13 @@ def test_a_request_knows_the_cpu_next_to_the_memory() -> None:
 def test_a_bound_pod_without_gpu_memory_holds_its_cpu() -> None:
     pod = pod_object("0")
     pod["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1500m"}
-    assert holder(pod, NAMES) == Bystander(uid="uid-1", node="k8s-node1", cpu_milli=1500)
-    assert holder(pod_object("0", node=None), NAMES) is None
-    assert holder(pod_object("0", phase="Succeeded"), NAMES) is None
+    assert holder_of(pod, NAMES) == PodWithoutGpu(uid="uid-1", node="k8s-node1", cpu_milli=1500)
+    assert holder_of(pod_object("0", node=None), NAMES) is None
+    assert holder_of(pod_object("0", phase="Succeeded"), NAMES) is None
 
 
 def test_a_pod_without_gpumem_whose_cpu_cannot_be_read_is_named() -> None:
     pod = pod_object()
     pod["spec"]["containers"] = [{"resources": {"requests": {"cpu": "much"}}}]
     with pytest.raises(PodError, match="pod tenant/model: cpu: 'much' is not a quantity"):
-        holder(pod, NAMES)
+        holder_of(pod, NAMES)

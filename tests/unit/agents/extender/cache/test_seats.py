@@ -8,7 +8,7 @@ import pytest
 from agents.extender.cache.answers import NotAssumed
 from agents.extender.cache.cache import NOMINATED_SECONDS, RESERVE_SECONDS, Cache
 from agents.extender.cache.node_info import Shortage, UndeclaredUse
-from agents.extender.cache.pod_info import Bystander, Entitlement, Nomination, PodInfo, PodState
+from agents.extender.cache.pod_info import Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.units import MIB
@@ -85,7 +85,7 @@ def test_what_a_seat_lacks_and_who_has_it() -> None:
     cache = cache_of(inventory("N", 14000, floor_mib=FLOOR))
     cache.update_pod(bound("within", "N", 3000, 0))
     cache.update_pod(bound("over", "N", 2000, 0))
-    cache.update_pod(Bystander(uid="guest", node="N", cpu_milli=0))
+    cache.update_pod(PodWithoutGpu(uid="guest", node="N", cpu_milli=0))
     uses = (use("within", 3000), use("over", 4500), use("guest", 2048))
     cache.measure("N", {0: 5000}, 0.0, uses)
     assert short(cache, 5000) == (
@@ -112,7 +112,7 @@ def test_the_memory_of_a_pod_that_ended_is_free_before_it_is_measured_again() ->
     """Before the fix, a restarted resident waited for the next reading, although its device was free."""
     cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("before", "N", 5000, 0))
-    cache.update_pod(Bystander(uid="guest", node="N", cpu_milli=0))
+    cache.update_pod(PodWithoutGpu(uid="guest", node="N", cpu_milli=0))
     cache.measure("N", {0: 1000}, 0.0, (use("before", 5000), use("guest", 2000)))
     cache.remove_pod("before")
     assert [device.free_mib for device in cache.snapshot()[0].devices] == [6000]
@@ -254,7 +254,7 @@ def test_a_pod_that_uses_little_frees_little_for_who_has_no_seat() -> None:
     """
     cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("idle", "N", 5000, 0))
-    cache.update_pod(Bystander(uid="guest", node="N", cpu_milli=0))
+    cache.update_pod(PodWithoutGpu(uid="guest", node="N", cpu_milli=0))
     cache.measure("N", {0: 1000}, 0.0, (use("idle", 300), use("guest", 6700)))
     assert cache.victims(MemoryRequest(6000), "N", {"idle"}, 0.0) is None
     assert cache.victims(MemoryRequest(6000), "N", {"idle"}, 0.0, entitlement=SEATED) == ("idle",)
