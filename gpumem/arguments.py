@@ -113,7 +113,7 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
     _history(found)
     found.add_argument("--month", help="month in UTC, such as 2026-11; default: the last complete month")
     found.add_argument("--currency", type=_currency, help="currency of the pools' prices, such as EUR")
-    found = _verb(verbs, "fit", "show where new pods fit, or the smallest change that makes room", FIT)
+    found = _verb(verbs, "fit", "show where new pods fit, or the smallest change after which they fit", FIT)
     found.add_argument("mib", metavar="MIB", type=_whole(2**24), help="MiB that a pod needs on each of its devices")
     found.add_argument("--pool", help="only this pool")
     found.add_argument("--replicas", type=_whole(10_000), default=1, help="number of pods; default: 1")
@@ -148,7 +148,7 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
     found = _cluster_verb(
         verbs,
         "preflight",
-        "show the pods that a rollout would deny, and the objects that it would take over, create or miss",
+        "show the pods that a rollout would deny, the objects that it would take over or create, and missing parts",
         PREFLIGHT,
     )
     found.add_argument(

@@ -93,7 +93,7 @@ def typed(words: str, *pods: dict[str, Any], environ: Mapping[str, str] | None =
         ("who --node k8s-node3", "takes no new pod: "),
         ("free --pool t4", "t4: 9800 of 14000 MiB promised, 4200 to promise"),
         ("free", "batch"),
-        ("why ml", "pod immich/ml: it runs [runs]"),
+        ("why ml", "pod immich/ml: the pod runs [runs]"),
     ],
 )
 def test_a_verb_prints_what_it_found(words: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
