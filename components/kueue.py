@@ -30,7 +30,7 @@ class RequeuingStrategySpec(Spec):
 
     timestamp: Literal["Eviction", "Creation"] = Field(
         default="Eviction",
-        description="The time by which the evicted Job is sorted into the queue: its eviction or its creation.",
+        description="The queue sorts an evicted Job by the time of its eviction or by the time of its creation.",
     )
     backoff_limit_count: Annotated[int, Field(ge=0)] | None = Field(
         default=None,

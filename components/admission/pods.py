@@ -86,7 +86,7 @@ class AdmissionSpec(Spec):
     exempt_priorities: list[ObjectName] = Field(
         default_factory=list,
         description="PriorityClasses above gpu_priority that other programs declare, such as a storage system's. "
-        "Only pods in exempt namespaces may use these classes, because such pods preempt seats.",
+        "Only pods in exempt namespaces may use these classes, because pods of these classes preempt seats.",
         examples=[["storage-critical"]],
     )
     mutating_api: MutatingApi = Field(
@@ -96,7 +96,7 @@ class AdmissionSpec(Spec):
     )
     device_classes: list[ObjectName] = Field(
         default_factory=list,
-        description="DeviceClasses without GPUs. ResourceClaims may ask for these classes and for seats.",
+        description="DeviceClasses without GPUs. ResourceClaims may ask only for these classes and for seats.",
         examples=[["sriov.example.com"]],
     )
 

@@ -44,7 +44,7 @@ class PoolSpec(Spec):
     node_selector: Labels = Field(min_length=1, description="Labels of the pool's nodes.")
     nodes: Count = Field(
         description="Number of nodes that should match node_selector. With least_nodes, this is "
-        "the largest number of nodes."
+        "the maximum number of nodes."
     )
     device_count: Count = Field(default=1, description="Number of physical devices on each node.")
     sharing: Sharing = Field(
@@ -76,7 +76,7 @@ class PoolSpec(Spec):
     floor_mib: MibOrNone = Field(default=0, description="Free memory of a device below which the watchdog acts.")
     assumed: bool = Field(
         default=False,
-        description="true while a number of the pool is assumed and not measured. In such a pool, an armed watchdog "
+        description="true while a number of the pool is assumed and not measured. In such a pool, the watchdog "
         "only reports, and recycles no pod.",
         examples=[True],
     )

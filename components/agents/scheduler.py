@@ -60,8 +60,8 @@ class SchedulerSpec(Spec):
     scoring: Scoring = Field(
         default=Scoring.BEST_FIT,
         description="With best_fit, the extender prefers the device with the least free memory. With fragmentation, "
-        "it prefers the device on which the least free memory becomes too small for pods like the running pods. The "
-        "value fragmentation takes longer.",
+        "it prefers the device on which the pod leaves the least free memory that is too small for other pods. The "
+        "extender takes longer with fragmentation.",
     )
 
     @model_validator(mode="after")

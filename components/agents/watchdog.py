@@ -40,8 +40,8 @@ class WatchdogSpec(Spec):
     interval_seconds: Seconds = Field(default=5, le=30, description="Time between two passes.")
     minimum_age_seconds: Seconds = Field(
         default=120,
-        description="The watchdog recycles no pod that is younger than this, because such a pod may "
-        "still load its model.",
+        description="The watchdog recycles no pod that is younger than this number of seconds, because a new pod "
+        "may still load its model.",
     )
     evictions_per_hour: Count = Field(
         default=4,

@@ -36,10 +36,10 @@ class QuotaSpec(Spec):
     nominal: Amount = Field(description="Quota that belongs to the queue or cohort itself (Kueue's nominalQuota).")
     borrowing_limit: Amount | None = Field(
         default=None,
-        description="The most idle quota that the queue or cohort may borrow from its cohort. Default: nothing.",
+        description="Maximum idle quota that the queue or cohort may borrow from its cohort. Default: nothing.",
     )
     lending_limit: Amount | None = Field(
-        default=None, description="The most of this quota that other queues of the cohort may borrow. Default: all."
+        default=None, description="Maximum of this quota that other queues of the cohort may borrow. Default: all."
     )
 
     @field_validator("lending_limit")

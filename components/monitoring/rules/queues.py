@@ -139,7 +139,7 @@ def _starves(minutes: int) -> Alert:
         hold=f"{minutes}m",
         severity="warning",
         summary="No Job of LocalQueue {{ $labels.namespace }}/{{ $labels.name }} is admitted, while Jobs of other "
-        "LocalQueues are",
+        "LocalQueues are admitted",
         description=(
             f"{{{{ $value }}}} Workloads of this LocalQueue have waited for {minutes} minutes, and none runs. "
             "Meanwhile, Kueue admits Workloads of other LocalQueues. Give the teams weights, an admission_scope, or "
