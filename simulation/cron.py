@@ -1,7 +1,7 @@
 """Simulates the agents that run as CronJobs.
 
-The agents' code is real. The simulation replaces the CronJob controller and the kubelet: it chooses the start, the node
-and the end of each run.
+The agents' code is real. The simulation replaces the CronJob controller and the kubelet: the simulation chooses the
+start, the node and the end of each run.
 """
 
 from collections.abc import Callable, Mapping

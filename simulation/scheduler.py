@@ -1,7 +1,7 @@
 """Simulates kube-scheduler: the sum of a node's gpumem, requests to the extender's real handlers, retries and
 preemption.
 
-Only those parts of pkg/scheduler are simulated that decide when a pod is retried and why it is refused.
+Only those parts of pkg/scheduler are simulated that decide when a pod is retried and why a pod is refused.
 """
 
 import json

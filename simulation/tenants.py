@@ -22,7 +22,7 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments/{}"
 
 @dataclass
 class Workload:
-    """A Deployment. Each of its processes uses `steady_mib` plus `over_mib`.
+    """A Deployment. Each process of the Deployment uses `steady_mib` plus `over_mib`.
 
     A new pod begins without `over_mib`, unless `lies` is True. `devices` is the number of devices that a pod requests.
     `drains` is the time in seconds that a process needs to end, within the grace period `grace`. `lives` is the time in

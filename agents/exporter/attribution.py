@@ -30,8 +30,9 @@ class DeviceUse:
 
 @dataclass(frozen=True, kw_only=True)
 class CapReading:
-    """A container's memory limit on one device. `uncapped` is the reason why this limit differs from the budget, or
-    None if they are equal.
+    """A container's memory limit on one device.
+
+    `uncapped` is the reason why this limit differs from the budget, or None if the limit equals the budget.
     """
 
     container: Container
@@ -42,7 +43,10 @@ class CapReading:
 
 @dataclass(frozen=True)
 class NodeUse:
-    """The memory use of a node's devices. `unreadable` maps the index of each unreadable device to the reason."""
+    """The memory use of a node's devices.
+
+    `unreadable` maps the index of each device that NVML cannot read to the reason.
+    """
 
     uses: tuple[DeviceUse, ...] = ()
     unreadable: Mapping[int, str] = field(default_factory=dict)

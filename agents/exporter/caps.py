@@ -49,7 +49,7 @@ class CapReader:
         return replace(found, uses=uses, caps=tuple(self._read(uses, registry)))
 
     def _ability(self, use: DeviceUse) -> Uncapped | None:
-        """Returns why the device cannot cap any container, or None if it can."""
+        """Returns the reason why the driver can cap no container on the device, or None if the driver can cap."""
         if not self.groups.unified:
             return Uncapped.CGROUP
         answer = self.limit_of(use.device.uuid, str(self.groups.root))

@@ -99,7 +99,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 @dataclass(frozen=True)
 class NvmlReading:
-    """One reading of all devices. `at` is its time in monotonic seconds.
+    """One reading of all devices. `at` is the time of the reading in monotonic seconds.
 
     `problem` is the reason if NVML could not read some or all devices.
     """

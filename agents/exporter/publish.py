@@ -1,4 +1,4 @@
-"""Writes the node's ResourceSlice when it differs from the node's devices."""
+"""Writes the node's ResourceSlice when the slice differs from the node's devices."""
 
 from agents.exporter.registry import Registry
 from agents.kube.client import Api
@@ -9,9 +9,9 @@ from agents.telemetry.resourceslice import PublishingNode
 
 
 def publish(api: Api, node: str, survey: Survey | None, registry: Registry) -> str | None:
-    """Writes the ResourceSlice if it differs from the devices. Returns "created", "changed" or None. Raises AgentError.
+    """Writes the ResourceSlice if the slice differs from the devices. Returns "created", "changed" or None.
 
-    Writes nothing before the first NVML reading and the first list from the API.
+    Raises AgentError. Writes nothing before the first NVML reading and the first list from the API.
     """
     ledger, owner = registry.ledger, registry.node
     if survey is None or ledger is None or owner is None:

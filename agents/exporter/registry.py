@@ -48,7 +48,7 @@ class OwnNode:
 class Registry:
     """The objects that the API server reported last. None means that the API server has not answered yet.
 
-    `recycled` is also None if the journal is missing or unreadable.
+    `recycled` is also None if the journal is missing or invalid.
     """
 
     node_pods: NodePods = field(default_factory=NodePods)
@@ -143,7 +143,7 @@ class RegistryInformer:
     def _ledger(self, stored: Object | None) -> Ledger | None:
         """Returns the stored ledger, or None while the ledger is being deleted.
 
-        If the stored ledger is unreadable, returns the last ledger.
+        If the stored ledger is invalid, returns the last valid ledger.
         """
         if stored is None:
             return None
@@ -160,9 +160,9 @@ def _own_node(item: Object) -> OwnNode:
 
 
 def _recycled(stored: Object | None) -> tuple[Recycle, ...] | None:
-    """Returns the recycles in the watchdog's journal, or None if the journal is unreadable.
+    """Returns the recycles in the watchdog's journal, or None if the journal is invalid.
 
-    An alert of the watchdog reports an unreadable journal.
+    An alert of the watchdog reports an invalid journal.
     """
     if stored is None:
         return None

@@ -1,6 +1,6 @@
 """Binds pods to nodes. One request writes a pod's node and devices, so that every bound pod has devices.
 
-When the API server sets the pod's node, it also copies the Binding's annotations into the pod (assignPod in
+The API server sets the pod's node and copies the Binding's annotations into the pod (assignPod in
 pkg/registry/core/pod/storage). If the API server does not answer a request, the pod stays assumed until the API shows
 whether the pod was bound.
 """
@@ -35,7 +35,7 @@ _BACKOFF_SECONDS = 0.25
 # The API server may close a connection that is idle for longer than this time.
 _IDLE_SECONDS = 30.0
 SETTLE_SECONDS = 5.0
-# A request cannot take effect later than this time after it was sent.
+# A request takes effect within this time after the client sent the request, or never.
 _LOST_SECONDS = 60.0
 
 

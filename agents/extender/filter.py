@@ -171,8 +171,9 @@ class _Preemption:
         """Returns the victims on a node, or None if the node is not a candidate.
 
         The scheduler's victims free enough of the node's resources, such as CPU and the sum of gpumem. If these victims
-        also free a device, they are the result. If they do not, the extender adds more victims. If the node lacks only
-        gpumem, other victims replace the scheduler's victims, because freeing a device also frees enough of the sum.
+        also free a device, the result is these victims. Otherwise, the extender adds more victims. If the node lacks
+        only gpumem, other victims replace the scheduler's victims, because freeing a device also frees enough of the
+        sum.
         """
         if given.uids and self._needed(name, given.uids) is not None:
             return given
@@ -189,7 +190,7 @@ class _Preemption:
     def is_under_way(self, given: Mapping[str, Victims]) -> bool:
         """Returns True if a node refused the pod, but the pod will fit there after all terminating pods have ended.
 
-        kube-scheduler names no victims on this node, because it already counts terminating pods as gone.
+        kube-scheduler names no victims on this node, because kube-scheduler already counts terminating pods as gone.
         """
         node = self.verbs.cache.retained(self.uid, self.verbs.clock.monotonic())
         return node is not None and node not in given and self._needed(node, ()) == ()

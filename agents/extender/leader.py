@@ -15,7 +15,7 @@ from agents.runtime.clock import Clock
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
 
-_DEFAULT_SECONDS = 15  # kube-scheduler's own default for leaseDurationSeconds
+_DEFAULT_SECONDS = 15  # kube-scheduler's default for leaseDurationSeconds
 
 
 class LeaderCheck(Protocol):
@@ -58,7 +58,7 @@ class LeaseWatcher:
 
     @property
     def since(self) -> float | None:
-        """Returns None also if the Lease has expired, because another scheduler may then lead."""
+        """Returns None for an expired Lease, because another scheduler may then lead."""
         with self._lock:
             return self._since if self.clock.monotonic() < self._until else None
 

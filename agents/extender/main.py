@@ -44,7 +44,7 @@ from tenancy.devices.allocate import Scoring
 from tenancy.names import RETRY_ANNOTATION, SCHEDULER
 
 LOOPBACK = "127.0.0.1"
-_IDLE_SECONDS = 120.0  # kube-scheduler closes an idle connection earlier.
+_IDLE_SECONDS = 120.0  # kube-scheduler closes an idle connection before this time.
 _BODY_BYTES = 16 * 2**20  # A request with a pod and all nodes or victims is smaller.
 
 

@@ -12,10 +12,11 @@ from tenancy.devices.allocate import MemoryRequest
 
 @dataclass(frozen=True, kw_only=True)
 class PotentialVictim:
-    """A pod that may be evicted. `mib` is its request on each device, and `used_mib` its measured use by device index.
+    """A pod that may be evicted.
 
-    A pod with `seated` has a promise in the ledger. After its eviction, its controller creates a new pod, which
-    allocates the request again.
+    `mib` is the pod's request on each device, and `used_mib` is the pod's measured use by device index. A pod with
+    `seated` has a promise in the ledger. After its eviction, its controller creates a new pod, which allocates the
+    request again.
     """
 
     uid: str
@@ -97,7 +98,7 @@ def _clear_both(
 
 
 def _clear(need_mib: int, candidates: Sequence[PotentialVictim]) -> Sequence[PotentialVictim] | None:
-    """Returns the candidates to evict from one device, so that `need_mib` more are free."""
+    """Returns the candidates to evict from one device, so that `need_mib` more MiB are free."""
     count = _count(need_mib, candidates)
     if count is None:
         return None

@@ -27,7 +27,7 @@ _MEMORY = "memory"
 class ProtectedPod:
     """A protected pod. `adj` is the highest oom_score_adj that the pod's processes may have.
 
-    `group_uid` is the UID in the name of the pod's control group. If the pod's memory limit is unreadable, `problem` is
+    `group_uid` is the UID in the name of the pod's control group. If the pod's memory limit is invalid, `problem` is
     the reason. The guard then protects the pod like a pod without a limit.
     """
 

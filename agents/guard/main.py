@@ -120,7 +120,7 @@ class ProcessCounts:
 
 @dataclass(frozen=True)
 class GuardPass:
-    """The result of the last pass. `at` is its time in monotonic seconds."""
+    """The result of the last pass. `at` is the time of the pass in monotonic seconds."""
 
     at: float
     tallies: tuple[ProcessCounts, ...] = ()
@@ -154,8 +154,9 @@ class ProcessGuard:
             self.clock.sleep(PASS_SECONDS)
 
     def pass_once(self) -> GuardPass:
-        """Lowers the oom_score_adj of all processes of protected pods where it is too high. Reports the changes, and
-        stores the result in `last`.
+        """Lowers each oom_score_adj of a protected pod's process that is too high.
+
+        Reports the changes, and stores the result in `last`.
         """
         known = {tally.pod.uid: tally for tally in self.last.tallies}
         try:

@@ -209,7 +209,7 @@ class Api:
         headers = {
             "Accept": "application/json",
             "Authorization": f"Bearer {self._token()}",
-            "User-Agent": PROJECT,  # also the field manager's name, and the user agent in the audit log
+            "User-Agent": PROJECT,  # the user agent in the audit log, and the field manager
         }
         if body is None:
             return ApiRequest(method=method, path=path, headers=headers)

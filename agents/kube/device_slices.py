@@ -27,7 +27,7 @@ from tenancy.workload import ShapeError, map_at, maps_at
 class DeviceSlice:
     """One ResourceSlice: the UUID and MiB of each whole GPU.
 
-    For an unreadable ResourceSlice, `head` is None and `problem` is the reason.
+    For an invalid ResourceSlice, `head` is None and `problem` is the reason.
     """
 
     node: str

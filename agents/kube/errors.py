@@ -45,7 +45,7 @@ class ApiError(AgentError):
 
     @property
     def undecided(self) -> bool:
-        """Returns True if the request may have succeeded, because no response came, or only one from a proxy."""
+        """Returns True if the request may have succeeded: no response came, or only a proxy's response came."""
         return self.reason == "NoAnswer" or self.status == http.client.GATEWAY_TIMEOUT
 
     @property

@@ -16,7 +16,7 @@ from agents.runtime.loop import ProblemLog
 # Events on cluster-scoped objects are in this namespace (ValidateEventCreate in pkg/apis/core/validation/events.go).
 _CLUSTER_SCOPED = "default"
 _NOTE_BYTES = 1024
-_MOST = 1000  # the longest queue of Events while the API server does not answer
+_MOST = 1000  # the maximum number of queued Events while the API server does not answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,10 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """An Event. An equal Event is written again only after the API server has deleted the first one, usually after an
-    hour. A different `occasion` makes a different Event.
+    """An Event.
+
+    An equal Event is written again only after the API server has deleted the first Event, usually after an hour. A
+    different `occasion` makes a different Event.
     """
 
     regarding: Reference

@@ -283,7 +283,7 @@ class Informer:
             watches.close()
 
     def _apply_all(self, events: Sequence[Object]) -> None:
-        """Applies the events, and keeps no reference to them."""
+        """Applies the events, and keeps no reference to the events."""
         for event in events:
             self.heard_at = self.clock.monotonic()
             if event["type"] != _BOOKMARK:

@@ -36,7 +36,7 @@ _STATIC_POD_UID = "kubernetes.io/config.hash"
 
 
 class PodError(AgentError):
-    """A field of the pod is unreadable. The message names this field."""
+    """A field of the pod is invalid. The message names this field."""
 
 
 def bound_pods_selector(node: str) -> str:
@@ -261,7 +261,7 @@ class Pod:
             return ledger.declared_mib(self.namespace, self.spec)
 
     def budget_mib(self, ledger: Ledger, log: Log) -> int:
-        """Returns `declared_mib`. If the request is unreadable, logs the error and returns 0."""
+        """Returns `declared_mib`. If the request is invalid, logs the error and returns 0."""
         try:
             return self.declared_mib(ledger)
         except PodError as error:
@@ -279,7 +279,7 @@ class Pod:
 
     @contextmanager
     def reading(self, field: str) -> Iterator[None]:
-        """Raises PodError if the block raises a ValueError, for an unreadable quantity or a field of the wrong type."""
+        """Raises PodError if the block raises a ValueError, for an invalid quantity or a field of the wrong type."""
         try:
             yield
         except ValueError as error:  # QuantityError and ShapeError are ValueErrors

@@ -1,7 +1,7 @@
 """Selects the valid ResourceSlices of one driver on one node.
 
-Only the newest generation counts, and only if it is complete. Source: the rules of ResourcePool in k8s.io/api
-resource/v1.
+Only the newest generation counts, and only if this generation is complete. Source: the rules of ResourcePool in
+k8s.io/api resource/v1.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def head_of(spec: Object) -> SliceHead:
 
 
 def complete_pool(slices: Sequence[tuple[SliceHead, Held]]) -> list[Held]:
-    """Returns the values with a head of the newest generation. Raises SlicesError.
+    """Returns the values of the ResourceSlices with the newest generation. Raises SlicesError.
 
     `slices` has one pair of head and value for each ResourceSlice of one driver on one node. There must be at least one
     pair.

@@ -14,7 +14,7 @@ from tenancy.ledger import Ledger
 
 @dataclass(frozen=True, kw_only=True)
 class NodePod:
-    """A pod of the node. `group_uid` is the UID in the name of its control group.
+    """A pod of the node. `group_uid` is the UID in the name of the pod's control group.
 
     `containers` has the names of the containers by id, and `running` the ids of the running containers. `declared_mib`
     is the budget, or 0. `caps` are the caps of the containers on each of the pod's devices `uuids`.
@@ -69,7 +69,7 @@ class NodePods:
 
 
 def node_pod(item: Object, ledger: Ledger | None, log: Log) -> NodePod:
-    """Returns the NodePod of a Pod. Its budget is 0 if there is no ledger or the request is unreadable."""
+    """Returns the NodePod of a Pod. The pod's budget is 0 if there is no ledger or the request is invalid."""
     pod = Pod(item)
     return NodePod(
         namespace=pod.namespace,
@@ -85,7 +85,7 @@ def node_pod(item: Object, ledger: Ledger | None, log: Log) -> NodePod:
 
 
 def _caps(pod: Pod, ledger: Ledger) -> tuple[Cap, ...]:
-    """Returns the pod's caps, or () if they are unreadable. `budget_mib` logs the error."""
+    """Returns the pod's caps, or () if the caps are invalid. `budget_mib` logs the error."""
     try:
         return tuple(caps_of(pod.spec, ledger.names))
     except ValueError:

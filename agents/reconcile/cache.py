@@ -20,9 +20,7 @@ Held = TypeVar("Held")
 
 @dataclass(frozen=True)
 class PodRequests:
-    """The MiB and the number of devices that a bound pod requests. If the request is unreadable, `problem` is the
-    reason.
-    """
+    """The MiB and the number of devices that a bound pod requests. `problem` is the reason for an invalid request."""
 
     node: str
     mib: int = 0

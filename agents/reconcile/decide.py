@@ -23,7 +23,7 @@ from tenancy.quantity import QuantityError, canonical, whole
 class BoundRequests:
     """The sum of the requests of the pods bound to a node, in MiB and devices.
 
-    `unreadable` has an error message for each unreadable pod.
+    `unreadable` has an error message for each pod with an invalid request.
     """
 
     mib: int = 0
@@ -151,7 +151,7 @@ def _pool(ledger: Ledger, node: Node, counts: NodeEvidence) -> tuple[Pool | None
 
 @dataclass(frozen=True, kw_only=True)
 class _Offer:
-    """The capacity of a verified node. `short` is a message if the capacity is below the declared one, else ""."""
+    """The capacity of a verified node. `short` is a message if the capacity is below the declared capacity, else ""."""
 
     mib: int
     devices: int
@@ -168,8 +168,9 @@ def _offer(pool: Pool, counts: NodeEvidence) -> _Offer:
 
 
 def _no_less_than_shown(keys: Names, node: Node, bound: BoundRequests) -> BoundRequests:
-    """Returns `bound`, or at least the advertised amount if a pod's request is unreadable. reconcile then does not
-    lower this amount.
+    """Returns `bound`.
+
+    If a pod's request is invalid, returns at least the advertised amount, so that reconcile keeps this amount.
     """
     if not bound.unreadable:
         return bound

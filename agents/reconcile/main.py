@@ -1,12 +1,12 @@
-"""reconcile: advertises gpumem on the nodes of the ledger's pools, and removes it from other nodes.
+"""reconcile: advertises gpumem on the nodes of the ledger's pools, and removes gpumem from other nodes.
 
 A pass reads the ledger, the nodes and the bound pods. Then the pass writes the differences, and reads the nodes again
 to check the result. The next pass starts when an event of a watch requires it. If a watch fails, or the last pass left
 an error, the next pass starts after the interval. A problem of one node or pod is reported, and the pass continues with
 the next node.
 
-reconcile has no metrics, because Prometheus cannot scrape a CronJob. Instead, it writes Events on the nodes and log
-lines.
+reconcile has no metrics, because Prometheus cannot scrape a CronJob. Instead, reconcile writes Events on the nodes and
+log lines.
 """
 
 import math
@@ -164,7 +164,8 @@ class Reconciler:
     def _retire(self, stored: StoredLedger) -> PassOutcome:
         """Removes the keys from every node, and then the ledger's finalizer.
 
-        The domain of the keys comes from the finalizer's name, so that this works even if the ledger is unreadable.
+        The domain of the keys comes from the finalizer's name, so that this function works even if the ledger is
+        invalid.
         """
         mine = {
             finalizer: names for finalizer in stored.finalizers if (names := Names.of_capacity_finalizer(finalizer))
@@ -193,8 +194,7 @@ class Reconciler:
     def _recall(self) -> Record | None:
         """Reads the journal with the last verified labels and devices.
 
-        Returns None if the journal is missing or unreadable. Without the journal, a missing label does not count at
-        all.
+        Returns None if the journal is missing or invalid. Without the journal, a missing label does not count at all.
         """
         try:
             record = self._journal.find()

@@ -53,8 +53,9 @@ class Moment:
     local: datetime
 
     def problem(self, before: "Moment | None") -> str | None:
-        """Returns the reason why the time of day is wrong, or None if it is right. `before` is the moment of the last
-        pass.
+        """Returns the reason why the time of day is wrong, or None if the time of day is right.
+
+        `before` is the moment of the last pass.
         """
         apart = (self.server - self.local).total_seconds()
         if abs(apart) > APART_SECONDS:

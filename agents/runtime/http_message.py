@@ -26,7 +26,7 @@ class HttpResponse:
     kind: str = JSON
 
     def encoded(self, *, last: bool) -> bytes:
-        """Returns the bytes to send. The server closes the connection after the `last` response."""
+        """Returns the bytes of the response. The server closes the connection after the `last` response."""
         head = (
             f"HTTP/1.1 {self.status} {http.client.responses[self.status]}\r\n"
             f"Content-Type: {self.kind}\r\nContent-Length: {len(self.body)}\r\n"
@@ -53,7 +53,7 @@ class Head:
 
 
 def read_head(text: bytes, most_body_bytes: int) -> Head:
-    """Parses the request line and the headers. Raises RequestError, also for a body that is too long."""
+    """Parses the request line and the headers. Raises RequestError, for example for a body that is too long."""
     first, *lines = text.split(b"\r\n")
     headers: dict[bytes, bytes] = {}
     for line in lines:

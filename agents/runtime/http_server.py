@@ -1,7 +1,7 @@
 """Serves the extender's verbs over TLS, with a thread for each connection.
 
-This server needs half as much CPU per request as Python's http.server. It listens on 127.0.0.1, where kube-scheduler is
-the only client. For ports that the cluster can reach, see open_server.py.
+This server needs half as much CPU per request as Python's http.server. The server listens on 127.0.0.1, where
+kube-scheduler is the only client. For ports that the cluster can reach, see open_server.py.
 """
 
 import errno

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from agents.runtime.exposition import Family, MetricType, Sample
 
-# The upper bounds of the buckets in seconds. They suit answers from the cache (below 1 ms) and requests to the API
-# server (up to 5 s).
+# The upper bounds of the buckets in seconds. The bounds suit answers from the cache (below 1 ms) and requests to the
+# API server (up to 5 s).
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 

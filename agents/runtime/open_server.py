@@ -2,8 +2,9 @@
 
 Without a NetworkPolicy, any pod in the cluster can reach these ports, and the agents have little host memory. The
 server limits the number of connections, in total and from one address. The server also limits the time of each
-connection and the size of a request. It limits the number of new responses per second and its share of a CPU. If there
-are too many connections, a new connection replaces the oldest one, so that no client can block the other clients.
+connection and the size of a request. The server limits the number of new responses per second and the CPU time that it
+uses. If there are too many connections, a new connection replaces the oldest one, so that no client can block the other
+clients.
 """
 
 import http.client

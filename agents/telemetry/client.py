@@ -157,7 +157,7 @@ def _url(addresses: Sequence[str], port: int) -> str:
 def _excluded(node: Node, devices: Iterable[Device], names: Names) -> frozenset[str]:
     """Returns the UUIDs of the devices that the node's annotation excludes.
 
-    An unreadable annotation excludes all devices, as in the extender.
+    An invalid annotation excludes all devices, as in the extender.
     """
     try:
         out = excluded_devices(node.annotations, names)

@@ -33,10 +33,10 @@ class EvictionResult:
 
 
 def recycle(api: Api, target: RecycleTarget, longest_grace_seconds: int) -> EvictionResult:
-    """Evicts the target's pods, or deactivates its queued Job. Returns the result, also after an error of the API.
+    """Evicts the target's pods, or deactivates its queued Job. Returns the result, even after an error of the API.
 
-    After the deactivation, Kueue suspends the Job, deletes its pods and gives its quota to another Job. Evicted pods
-    would instead come back with the same quota, or make the Job fail.
+    After the deactivation, Kueue suspends the Job, deletes its pods and gives its quota to another Job. After an
+    eviction, the Job would instead create new pods with the same quota, or fail.
     """
     try:
         if target.first.stops_with_its_job and _deactivate(api, target.first):

@@ -16,7 +16,7 @@ from agents.watchdog.types import Recycled, RefusedRecycle
 from tenancy.decode import decode
 
 _RECYCLED, _REFUSED = "recycled", "refused"
-_TRIES = 3  # the largest number of attempts to write the journal while other runs write it
+_TRIES = 3  # the maximum number of attempts to write the journal while other runs write the journal
 
 Entry = TypeVar("Entry", Recycled, RefusedRecycle)
 
@@ -35,7 +35,7 @@ class RecycleJournal:
     def read(self) -> None:
         """Reads the recycles and refusals, the oldest first.
 
-        Raises ApiError. Raises JournalError if the journal is unreadable.
+        Raises ApiError. Raises JournalError if the journal is invalid.
         """
         self.record = self.journal.read()
         self.recycled = self._entries(Recycled, _RECYCLED)

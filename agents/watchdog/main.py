@@ -1,8 +1,8 @@
 """watchdog: recycles the smallest set of pods over their budgets on a device below its floor.
 
 The watchdog recycles only while a device is below its floor or a seat waits, and never a pod within its budget. If
-telemetry is doubtful, the watchdog writes an Event on the node and recycles no pod there. A completed run means only
-that the watchdog works.
+telemetry is doubtful, the watchdog writes an Event on the node and recycles no pod of this node. A completed run means
+only that the watchdog works.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -178,7 +178,7 @@ class WatchdogRun:
         return results
 
     def _keep_samples(self, decision: Decision, served: Collection[tuple[str, str]]) -> None:
-        """Keeps the sample counts of the devices without a recycle, so that the next pass may recycle there at once."""
+        """Keeps the sample counts of the devices without a recycle. The next pass may recycle there at once."""
         kept = {found.place: found.samples for found in decision.verdicts if found.place not in served}
         self.state = replace(self.state, samples={**self.state.samples, **kept})
 

@@ -22,12 +22,13 @@ _LONGEST_WORKLOAD = 400
 
 @dataclass(frozen=True, kw_only=True)
 class GpuPod:
-    """A pod on a node. `workload` is its controller as namespace/kind/name, and stays the same for the pod's
-    replacements.
+    """A pod on a node.
 
+    `workload` is the pod's controller as namespace/kind/name, and stays the same for the pod's replacements.
     `grace_seconds` is the pod's grace period. `gone_by` is the end of a terminating pod's grace period, `going_seconds`
-    after the deletion. `queued_as` is the name of its Kueue Workload, "" if the name is invalid, or None for a pod
-    without a queue. `uuids` are the UUIDs of its devices. `static` is True if the kubelet runs the pod from a file.
+    after the deletion. `queued_as` is the name of the pod's Kueue Workload, "" if the name is invalid, or None for a
+    pod without a queue. `uuids` are the UUIDs of the pod's devices. `static` is True if the kubelet runs the pod from a
+    file.
     """
 
     namespace: str
@@ -78,7 +79,7 @@ class GpuPod:
 
 
 def read_pods(api: Api, node: str, ledger: Ledger, log: Log) -> Iterator[GpuPod]:
-    """Yields the pods bound to the node. An unreadable request counts as 0. Raises ApiError."""
+    """Yields the pods bound to the node. An invalid request counts as 0. Raises ApiError."""
     for item in api.items(PODS, fieldSelector=f"spec.nodeName={node}"):
         pod = Pod(item)
         queued_as = _queued_as(pod) if pod.namespace in ledger.queue_tenants else None

@@ -11,7 +11,7 @@ SPARED_SECONDS = 60
 
 
 def reason_to_spare(view: PassView, target: RecycleTarget) -> Spared | None:
-    """Returns the reason why the target must not be recycled, or None if it may be recycled."""
+    """Returns the reason why the target must not be recycled, or None if a recycle is allowed."""
     why = _never(view, target.first)
     if why is not None:
         return Spared(target=target, why=why, lasting=True)

@@ -76,10 +76,11 @@ class PassState:
 
 @dataclass(frozen=True, kw_only=True)
 class PassInput:
-    """The input of one pass. `at` is its time in monotonic seconds, and `local_now` this node's time of day.
+    """The input of one pass.
 
-    `pods` has the pods of nodes where a device is below its floor or a seat may be placed. `on_record` has the
-    namespaces of unbudgeted workloads.
+    `at` is the time of the pass in monotonic seconds, and `local_now` is this node's time of day. `pods` has the pods
+    of nodes where a device is below its floor or a seat may be placed. `on_record` has the namespaces of unbudgeted
+    workloads.
     """
 
     at: float

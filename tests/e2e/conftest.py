@@ -98,7 +98,7 @@ def real_cluster(
 
 @pytest.fixture(scope="session")
 def stack(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -> Rollout:
-    """Prepares a workspace for prod, on a cluster that only has its own namespaces.
+    """Prepares a workspace for prod, on a cluster that has only the namespaces of a new cluster.
 
     No test has to destroy prod, because the cluster is deleted after the tests.
     """

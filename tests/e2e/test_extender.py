@@ -269,7 +269,7 @@ def test_an_extender_killed_in_a_burst_loses_and_doubles_nothing(placed: Bench, 
 def test_the_extender_accepts_only_clients_with_a_certificate_of_its_pod(
     placed: Bench, scheduler: SchedulerPod
 ) -> None:
-    becomes(lambda: scheduler.get("/readyz")[0], 200, "the extender is ready")  # the last test killed it
+    becomes(lambda: scheduler.get("/readyz")[0], 200, "the extender is ready")  # the last test killed the extender
     port = int(scheduler.environment["VERBS_PORT"])
     context = ssl.create_default_context(cafile=scheduler.folder / "certificates" / "ca.crt")
 

@@ -134,7 +134,10 @@ class Gated:
         self.script.change(metrics=answer(uses, age_seconds=1, driver_mib=rest_mib))
 
     def seat_waits(self, mib: int) -> None:
-        """Adds a seat of this size to the ledger, and a pod of the seat. No scheduler places this pod, so it waits."""
+        """Adds a seat of this size to the ledger, and a pod of the seat.
+
+        No scheduler places this pod, so the pod waits.
+        """
         seat = Seat(name="seat", tenant=TENANT, pool=POOL.name, gpumem_mib=mib)
         ledger = json.dumps(Ledger(domain=DOMAIN, pools=(POOL,), seats=(seat,)).to_data())
         path = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"

@@ -1,4 +1,4 @@
-"""Tests the local cluster itself: it ends together with the process that started it, and reports why a part ended."""
+"""Tests that the local cluster ends together with the process that started it, and reports why a part ended."""
 
 import os
 import signal

@@ -76,7 +76,7 @@ def add_examples(given: dict[str, Any]) -> None:
 
 
 def _first_map(value: Any, path: Sequence[str]) -> Any:
-    """Returns the first map at a path, and makes it if it is missing."""
+    """Returns the first map at a path. Makes the map if it is missing."""
     for part in path:
         if part == "[]":
             value += [] if value else [{}]

@@ -30,7 +30,10 @@ def plan(
 
 
 def over(at: float, name: str, mib: int, seconds: float = 7200.0) -> tuple[float, str, dict[str, object]]:
-    """Returns the entry of a workload that exceeds its budget by `mib`. Its next pod also exceeds the budget."""
+    """Returns the entry of a workload that exceeds its budget by `mib`.
+
+    The workload's next pod also exceeds the budget.
+    """
     return at, "burst", {"name": name, "mib": mib, "seconds": seconds, "lies": True}
 
 

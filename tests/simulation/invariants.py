@@ -326,7 +326,7 @@ class Invariants:
             self.violations.add("preempted by an equal", f"{names[0]} of {lower} for {names[1]} of {priority}")
 
     def _bound(self, pod: Object) -> None:
-        """Reports a device if its pods hold more memory than it offers."""
+        """Reports a device if its pods hold more memory than the device offers."""
         names = self.system.stack.ledger.names
         annotations = pod["metadata"].get("annotations") or {}
         self.world.see("action: bound")

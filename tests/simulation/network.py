@@ -15,7 +15,7 @@ class FaultyServer(Server):
     """An API server with faults.
 
     `slow` has the seconds that a request takes; the longest time counts. `odds` has the probability of each kind of
-    failure. `refused` has the cause and the status for requests that match the key, where "*" matches any text. `lost`
+    failure. `refused` maps a pattern for requests to a cause and a status. In a pattern, "*" matches any text. `lost`
     maps a part of a request to the number of responses to drop. `kill` maps a client to the number of requests after
     which the client is killed.
     """
@@ -67,9 +67,7 @@ class FaultyServer(Server):
             raise KilledError
 
     def _fate(self, who: str, request: str, method: str) -> str:
-        """Returns the kind of failure of the response, or "". Raises ApiError if the request fails before it is carried
-        out.
-        """
+        """Returns the kind of failure of the response, or "". Raises ApiError if the request must have no effect."""
         for part, (cause, code) in self.refused.items():
             if all(piece in request for piece in part.split("*")):
                 self.world.see(f"api: {code} {cause}")

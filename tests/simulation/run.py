@@ -130,8 +130,9 @@ def _briefs(seeds: Sequence[int], days: float, jobs: int) -> Iterator[Brief]:
 
 
 def check_timelines(jobs: int = 1, *, write: bool = False) -> int:
-    """Compares the timelines of timelines.SEEDS with the recorded ones, or records them. Returns 1 if a timeline
-    differs.
+    """Compares the timelines of timelines.SEEDS with the recorded timelines, or records new timelines.
+
+    Returns 1 if a timeline differs.
     """
     found = {brief.seed: brief.digest for brief in _briefs(timelines.SEEDS, 1.0, jobs)}
     differing = timelines.differing(found)

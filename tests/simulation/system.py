@@ -53,7 +53,7 @@ class System(Cluster):
 
     def prepare(self) -> None:
         memory = [pool for pool in self.stack.ledger.pools if pool.sharing is Sharing.MEMORY]
-        # The plan concerns only prod's pool t4. The other pools also have their nodes and seats.
+        # The plan concerns only prod's pool t4. The nodes and seats of the other pools exist too.
         self.pool: Pool = next(pool for pool in memory if pool.name == "t4")
         self.others = [pool for pool in memory if pool is not self.pool]
         quota_mib = self.stack.ledger.quota_mib(self.pool.name)

@@ -11,8 +11,8 @@ from tests.simulation.run import report, simulate
 
 CHUNK = 10
 SEEDS = int(os.environ.get("SEEDS", "100"))
-# The promises that the open cases of cases.py break, with the entries of these cases. Other plans with these entries
-# also break these promises.
+# The promises that the open cases of cases.py break, with the entries of these cases. Any plan with the same entries
+# breaks these promises too.
 EXPECTED = [({entry.what for entry in case.plan.entries}, case.broke) for case in CASES if case.open]
 
 

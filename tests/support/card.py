@@ -28,7 +28,7 @@ class Card:
         self.served.cluster.objects[JOURNAL] = {"metadata": {"name": "journal", "resourceVersion": "1"}}
 
     def add(self, name: str, mib: int, *, declared: str = "3000", namespace: str = "immich", **metadata: Any) -> None:
-        """Adds a Deployment's pod that has run for hours and uses `mib`. `declared` is its budget in MiB."""
+        """Adds a Deployment's pod that has run for hours and uses `mib`. `declared` is the pod's budget in MiB."""
         resources = {"limits": {NAMES.gpumem: declared}} if declared else {}
         self.served.cluster.pods.append(
             {

@@ -22,7 +22,7 @@ T4_MIB = 15360
 
 @dataclass(frozen=True)
 class Use:
-    """Holds a pod and the MiB that it uses of the device. `declares` is True if the pod has a budget."""
+    """Holds a pod and the MiB of the device that the pod uses. `declares` is True if the pod has a budget."""
 
     namespace: str
     pod: str

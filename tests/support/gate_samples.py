@@ -100,7 +100,7 @@ def _check_pool(intents: list[Intent], readings: list[NodeTelemetry]) -> None:
 def _may_be_on(found: GateState, uuid: str, devices: Iterable[str]) -> bool:
     """Returns True if the workload's pods use the device.
 
-    If the pods use no device yet, returns True if they are on the device's node or not placed yet.
+    For pods that use no device yet, returns True if the pods are on the device's node or have no node.
     """
     if any(used in devices for used in found.used_mib):
         return uuid in found.used_mib

@@ -1,4 +1,4 @@
-"""Builds the demand gate's settings and state for tests, and the devices on which it decides."""
+"""Builds the demand gate's settings and state for tests, and the devices on which the gate decides."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -99,7 +99,7 @@ def seat(name: str, mib: int, pool: str = "t4") -> Seat:
 
 
 def used(found: NodeTelemetry, **mib: int) -> NodeTelemetry:
-    """Returns the readings with pods that use the first device. `mib` maps each pod's UID to its use."""
+    """Returns the readings with pods that use the first device. `mib` maps each pod's UID to the pod's use."""
     uuid = found.devices[0].uuid
     uses = (PodUse(uid=uid, namespace="", pod="", uuid=uuid, used_bytes=each * MIB) for uid, each in mib.items())
     return replace(found, uses=tuple(uses))
@@ -130,7 +130,7 @@ def add_deployment(cluster: FakeCluster, gate: GateConfig = TTS, *, owners: Any 
 
 
 def owner(manager: str, field: str = "f:replicas") -> dict[str, Any]:
-    """Returns an entry of managedFields: this manager has set the field."""
+    """Returns an entry of managedFields, which records that this manager has set the field."""
     return {"manager": manager, "operation": "Update", "fieldsV1": {"f:spec": {field: {}}}}
 
 

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Tenant:
-    """Describes a Deployment with one pod. `wants` maps the seconds since the container's start to the MiB it uses."""
+    """Describes a Deployment with one pod.
+
+    `wants` maps the seconds since the container's start to the MiB that the container uses.
+    """
 
     name: str
     wants: Callable[[int], int]

@@ -25,7 +25,8 @@ REFUSED = (
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Stops the first of two coverage measurements that pytest-cov (7.1) starts in a worker.
 
-    pytest-cov never stops or reads the first measurement, so it would trace code while the second one pauses.
+    pytest-cov never stops or reads the first measurement. The first measurement would trace code while the second
+    measurement pauses.
     """
     if hasattr(session.config, "workerinput") and (first := coverage.Coverage.current()) is not None:
         first.stop()

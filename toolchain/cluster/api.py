@@ -89,7 +89,7 @@ class ClusterApi:
         """Returns the connection of the current thread.
 
         Requests of a thread share a connection, because a TLS handshake takes longer than most requests. If the server
-        has closed the connection, the next request opens a new one.
+        has closed the connection, the next request opens a new connection.
         """
         kept: _Connection | None = getattr(self._kept, "connection", None)
         if kept is None:

@@ -99,9 +99,9 @@ def processes() -> Iterator[tuple[int, tuple[str, int]]]:
 class Card:
     """The simulated device and its processes.
 
-    `script` is the input file of the fake NVML. `wants` maps each app to the MiB that its process should use. `leaks`
-    maps a PID on the node to the MiB by which the process grows at each call of `turn`. `held` maps a PID on the node
-    to the MiB that the process uses now. `died` lists the apps of killed processes.
+    `script` is the input file of the fake NVML. `wants` maps each app to the MiB that the app's process should use.
+    `leaks` maps a PID on the node to the MiB by which the process grows at each call of `turn`. `held` maps a PID on
+    the node to the MiB that the process uses now. `died` lists the apps of killed processes.
     """
 
     script: Path

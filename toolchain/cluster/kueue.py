@@ -49,7 +49,7 @@ class KueueRunner:
     def step(self) -> None:
         """Adapts the process and the release's objects once.
 
-        Raises OSError if the API server cannot be reached, and ClusterError if it refuses a request.
+        Raises OSError if the API server cannot be reached, and ClusterError if the API server refuses a request.
         """
         deployment = self._deployment()
         if self._steady_steps and deployment is not None and self._runs(deployment) and self._is_redirected(deployment):
@@ -85,8 +85,8 @@ class KueueRunner:
     def _remove_visibility(self) -> None:
         """Deletes the APIServices of Kueue's visibility API.
 
-        The process does not serve this API, because it would need certificates in a fixed folder below /. Kubernetes
-        deletes a namespace only if every registered API responds.
+        The process does not serve this API, because this API would need certificates in a fixed folder below /.
+        Kubernetes deletes a namespace only if every registered API responds.
         """
         for version in ("v1beta1", "v1beta2"):
             self._api.request("DELETE", f"{_SERVICES_OF_APIS}/{version}.visibility.kueue.x-k8s.io")

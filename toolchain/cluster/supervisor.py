@@ -118,7 +118,7 @@ class Supervisor:
             part.check()
 
     def _report(self) -> None:
-        """Writes the state file. Other processes poll this file, so it is replaced in one step."""
+        """Writes the state file. Other processes poll this file, so the file is replaced in one step."""
         pids = {name: part.pid for name, part in self._parts.items()}
         fresh = self._folder.state.with_suffix(".new")
         fresh.write_text(json.dumps({"pid": os.getpid(), "server": self._api.server, "processes": pids}))

@@ -39,7 +39,7 @@ class Recording:
         self.steps[key] = round(self.clock(), 1)
 
     def sample(self, found: Card) -> None:
-        """Adds a sample of the use of each app if it differs from the last sample."""
+        """Adds a sample of the use of each app if the use differs from the last sample."""
         used_mib: dict[str, int] = {}
         for pid, (app, _) in card.processes():
             used_mib[app] = used_mib.get(app, 0) + found.held.get(pid, 0)

@@ -22,7 +22,7 @@ class ReportedEvent:
 
 @dataclass(frozen=True)
 class Page:
-    """The format of the text: its width in columns, and whether it has colours."""
+    """The format of a text: the width in columns, and whether the text has colours."""
 
     width: int = 100
     colour: bool = False

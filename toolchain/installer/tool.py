@@ -1,4 +1,4 @@
-"""Defines the types that describe a tool: its version, its files, and how to get it."""
+"""Defines the types that describe a tool's version, its files, and its sources."""
 
 import hashlib
 from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""Declares the tools of each group: the URL of its release, and how Go builds it. `pins` reads the versions."""
+"""Declares the tools of each group, with the URL of each release, and the Go packages of each build.
+
+`pins` reads the versions.
+"""
 
 import platform
 import shutil

@@ -1,7 +1,8 @@
 """Reads the locks of a stack, and repairs the attribute files that a killed run leaves in a `file://` backend.
 
 The backend stores a state file and an attribute file for each stack. The backend replaces the state file in one step.
-But it truncates the attribute file before it writes the new attributes, so a killed run may leave an incomplete file.
+But the backend truncates the attribute file before the write of the new attributes, so a killed run may leave an
+incomplete file.
 
 Source: github.com/pulumi/pulumi/pkg/v3/backend/diy/lock.go (lockContent, stackLockDir); gocloud.dev/blob/fileblob
 (attrs.go).

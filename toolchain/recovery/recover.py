@@ -1,7 +1,7 @@
 """Repairs the state of a stack after a Pulumi run was killed. If the state is clean, changes and prints nothing.
 
 The repair works on a copy of the state. At the end, the copy replaces the state in one step. So if the recovery is
-killed too, it can be run again.
+killed too, the operator can run the recovery again.
 """
 
 import sys

@@ -81,9 +81,9 @@ def with_creations(deployment: Deployment, operations: Sequence[Operation]) -> D
 def without_foreign(refreshed: Deployment, entered: Deployment, operations: Sequence[Operation]) -> Deployment:
     """Returns the refreshed state without objects that somebody else created with the same name.
 
-    Each created object gets the field manager that wrote it, because a different field manager would conflict at the
-    next change. A chart with an interrupted upgrade keeps its old values, because with the refreshed values the next
-    run would not upgrade the chart.
+    Each created object gets the field manager that wrote the object, because a different field manager would conflict
+    at the next change. A chart with an interrupted upgrade keeps its old values, because with the refreshed values the
+    next run would not upgrade the chart.
     """
     created = {operation.urn: operation for operation in operations if operation.is_create}
     upgraded = {operation.urn: old for operation, old in with_resources(entered, operations) if operation.is_upgrade}
@@ -164,7 +164,7 @@ def _enter(resources: list[Resource], fresh: Resource) -> None:
 
 
 def _field_manager(resource: Resource) -> dict[str, str]:
-    """Returns the field manager with which Pulumi wrote the object, or an empty dict if Pulumi did not write it."""
+    """Returns the field manager with which Pulumi wrote the object, or an empty dict without such a manager."""
     fields = resource.get("outputs", {}).get("metadata", {}).get("managedFields", [])
     written = [entry for entry in fields if entry.get("manager", "").startswith(_MANAGERS)]
     latest = max(written, key=lambda entry: str(entry.get("time", "")), default=None)

@@ -10,8 +10,8 @@ from agents.extender.cache.node_info import Shortage
 class FilterAnswer:
     """The answer to a filter request: the best node, or the reasons why no node fits.
 
-    `refused` has the nodes that lack memory now. `hopeless` has the nodes that would lack memory even if they were
-    empty. `short` lists the devices that a seat could have if other pods did not use the memory of these devices.
+    `refused` has the nodes that lack memory now. `hopeless` has the nodes that would lack memory even without any pods.
+    `short` lists the devices that a seat could have if other pods did not use the memory of these devices.
     """
 
     nodes: tuple[str, ...]

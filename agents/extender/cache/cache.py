@@ -50,7 +50,7 @@ class Cache:
         self._due: list[tuple[float, str]] = []
 
     def update_node(self, devices: NodeDevices) -> bool:
-        """Sets the devices of a node, and returns True if they changed. The node's pods keep their devices."""
+        """Sets the devices of a node, and returns True if the devices changed. The node's pods keep their devices."""
         with self._lock:
             node = self._node(devices.node)
             if node.inventory == devices:
@@ -314,8 +314,8 @@ class Cache:
     ) -> None:
         """Rebuilds the cache from lists of the API that began at `since`.
 
-        Keeps the readings, the reservations and the retained memory. Keeps also each assumed pod that may have been
-        bound too late for the list.
+        Keeps the readings, the reservations and the retained memory. Keeps each assumed pod that may have been bound
+        too late for the list.
         """
         with self._lock:
             records = {uid: record.unlisted(since) for uid, record in self._pods.items()}

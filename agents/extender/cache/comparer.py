@@ -34,7 +34,7 @@ class Comparer:
     last: Drift | None = None
 
     def pass_once(self) -> None:
-        """Compares once, and logs the differences that the last comparison found too. Raises AgentError."""
+        """Makes one comparison. Logs the differences that the previous comparison found too. Raises AgentError."""
         since = self.clock.monotonic()
         pods = {pod.uid: pod for pod in self.bound()}
         found = self.cache.compare(pods.values(), since)

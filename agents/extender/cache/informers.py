@@ -63,7 +63,7 @@ class Informers:
     listed_at: float | None = None
     grown: Callable[[], None] = lambda: None  # called when more memory may be free than before
     ledger_seconds: float = LEDGER_SECONDS
-    ledger: Ledger | None = None  # the last readable ledger
+    ledger: Ledger | None = None  # the last valid ledger
     _ledger_due: float = 0.0
     informer: Informer = field(init=False)
     _nodes: dict[str, Object] = field(default_factory=dict)
@@ -174,7 +174,7 @@ class Informers:
             self.grown()
 
     def _read_ledger(self) -> None:
-        """Reads the ledger. No pod is placed while the ledger is missing or unreadable."""
+        """Reads the ledger. No pod is placed while the ledger is missing or invalid."""
         self._ledger_due = self.clock.monotonic() + self.ledger_seconds
         found, problem = None, None
         try:

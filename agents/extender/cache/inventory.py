@@ -1,7 +1,7 @@
 """Computes the devices that a node offers to pods, from the node's ResourceSlices and the ledger's pools.
 
-If a node's ResourceSlices are unreadable, the node takes no new pod and `unusable` has the reason. Units: whole MiB of
-GPU memory.
+If a node's ResourceSlices are invalid, the node takes no new pod and `unusable` has the reason. Units: whole MiB of GPU
+memory.
 """
 
 import math

@@ -68,7 +68,7 @@ class ReadingRefresher:
         keep_running(self.attempt, problem, lambda: self.clock.sleep(INTERVAL_SECONDS if self.tried else _SOON_SECONDS))
 
     def attempt(self) -> None:
-        """Calls `refresh`. Sets `tried` also after an error. Raises AgentError."""
+        """Calls `refresh`. Sets `tried` even after an error. Raises AgentError."""
         try:
             self.refresh()
         except AgentError:

@@ -98,7 +98,7 @@ class NodeInfo:
         return self.pods_without_gpu if isinstance(part, PodWithoutGpu) else self.nominated
 
     def copy(self) -> "NodeInfo":
-        """Returns a copy that needs no lock: `recount` makes new mappings and does not change the old ones."""
+        """Returns a copy that needs no lock: `recount` makes new mappings and does not change the old mappings."""
         seen = copy(self)
         seen.pods, seen.pods_without_gpu, seen.nominated = {**self.pods}, {**self.pods_without_gpu}, {**self.nominated}
         return seen
@@ -339,7 +339,7 @@ class NodeInfo:
         self.reading = replace(self.reading, free=free, uses=rest)
 
     def never(self, request: MemoryRequest) -> str | None:
-        """Returns the reason if the request would not fit even on the empty node, or None if it would."""
+        """Returns the reason why the request would be too large even for the node without pods, or None."""
         if self.inventory is None:
             return "has no GPU memory to share that is known"
         if self.inventory.unusable:
@@ -351,7 +351,7 @@ class NodeInfo:
         return None
 
     def not_now(self, request: MemoryRequest) -> str:
-        """Returns the reason why the request does not fit now, although it would fit on the empty node."""
+        """Returns the reason why the request does not fit now. The request would fit on the node without pods."""
         by_ledger = sorted(self.unheld.values(), reverse=True)
         measured = "" if by_ledger[request.count - 1] < request.mib else f", {REFUSED_AS_MEASURED}"
         return _shortage(request, self.freest, "free") + measured

@@ -73,7 +73,7 @@ class PodInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class PodWithoutGpu:
-    """A bound pod without a GPU request. `cpu_milli` is its CPU request in millicores."""
+    """A bound pod without a GPU request. `cpu_milli` is the pod's CPU request in millicores."""
 
     uid: str
     node: str

@@ -21,7 +21,7 @@ class Ranking:
         self._changed: set[str] = set()
 
     def learn(self, usual: Iterable[MemoryRequest]) -> None:
-        """Sets the usual requests for Scoring.FRAGMENTATION. Other scorings ignore this call.
+        """Sets the requests of the bound pods for Scoring.FRAGMENTATION. Other scorings ignore this call.
 
         Until the first call, devices are chosen by best fit.
         """

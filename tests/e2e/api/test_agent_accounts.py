@@ -65,7 +65,7 @@ def scaled(namespace: str, name: str) -> str:
 
 
 def false_event(namespace: str) -> dict[str, Any]:
-    """Returns a false Event: it reports the recycle of a pod that was not recycled."""
+    """Returns a false Event, which reports the recycle of a pod that was not recycled."""
     regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": "pod"}
     said = {"reason": names.EVENT_RECYCLED, "action": "Recycle", "type": "Warning", "note": "never happened"}
     who = {"reportingController": "gpu-tenancy", "reportingInstance": "anybody"}

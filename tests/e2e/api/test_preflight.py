@@ -56,7 +56,7 @@ def folder(server: ApiServer, cluster: Cluster, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="module")
 def report(server: ApiServer, folder: Path) -> Mapping[str, Any]:
-    """Returns the report of `preflight` before the policies are in force."""
+    """Returns the report that `preflight` prints before the policies are in force."""
     done = gpumem(server, folder, "preflight", "--stack", "mine", "-o", "json")
     assert done.returncode == 1, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

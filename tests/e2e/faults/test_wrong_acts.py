@@ -50,8 +50,8 @@ QUICK = {"MINIMUM_AGE_SECONDS": "1", "COOL_DOWN_SECONDS": "1"}
 class Fault:
     """Describes a fault and its expected effects.
 
-    `words` maps each agent to words in its log. `completes` has the agents that still complete. `alert` is the alert
-    that fires. `answer` returns the exporter's metrics, or is None if the exporter does not run.
+    `words` maps each agent to words in the agent's log. `completes` has the agents that still complete. `alert` is the
+    alert that fires. `answer` returns the exporter's metrics, or is None if the exporter does not run.
     """
 
     words: Mapping[str, str]

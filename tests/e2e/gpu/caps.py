@@ -118,7 +118,7 @@ def get(nvml: ctypes.CDLL, device: ctypes.c_void_p, directory: Path) -> tuple[in
 
 
 def as_nobody(device: ctypes.c_void_p, directory: Path) -> int:
-    """Returns the limit that an unprivileged child process reads, as the exporter does, or 0 if the child cannot."""
+    """Returns the limit that an unprivileged child process reads, as the exporter does, or 0 after an error."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.setgid(NOBODY)

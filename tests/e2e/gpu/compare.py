@@ -33,7 +33,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 @dataclass(frozen=True)
 class Child:
-    """A child process that holds GPU memory. `pod_uid` is the UID in the name of its control group, or None."""
+    """A child process that holds GPU memory. `pod_uid` is the UID in its control group's name, or None."""
 
     process: "subprocess.Popen[str]"
     asked_mib: int

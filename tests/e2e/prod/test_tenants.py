@@ -78,7 +78,7 @@ def test_a_quota_refuses_the_pod_over_its_tenants_budget(residents: Rollout) -> 
 
 
 def test_a_sixth_that_exceeds_the_card_stays_pending_and_the_scheduler_reports_why(residents: Rollout) -> None:
-    """The pod is in an exempt namespace, so that only the size of the device limits it."""
+    """The pod is in an exempt namespace, so that only the size of the device limits the pod's request."""
     sixth = pod("sixth", {GPUMEM: "701", "nvidia.com/gpu": "1"})
     assert residents.create(pods("kube-system"), sixth).refusal is None
 

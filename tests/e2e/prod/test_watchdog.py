@@ -216,7 +216,7 @@ def test_a_queued_job_gives_its_quota_back(card: Card) -> None:
     becomes(lambda: quota_used(card.prod), "0", "the queue shows it")
     (note,) = card.told("lab", names.EVENT_RECYCLED, uid)
     assert note.startswith("its Workload was deactivated (spec.active false; true queues it again) because GPU 0")
-    # The operator queues the Job again, and it runs again.
+    # The operator queues the Job again, and the Job runs again.
     card.prod.cluster.api.patch(path, {"spec": {"active": True}})
     eventually(lambda: card.pod("lab", "train"), "it runs again")
     card.prod.delete(jobs("lab", "train"))

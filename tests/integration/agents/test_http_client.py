@@ -1,4 +1,4 @@
-"""Tests the agents' HTTP client over real connections: its GET requests, and the errors that it reports."""
+"""Tests the GET requests and the errors of the agents' HTTP client over real connections."""
 
 import socket
 import threading

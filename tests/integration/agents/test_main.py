@@ -1,4 +1,4 @@
-"""Tests the shipped agents: they run from the zipapp, isolated from the checkout, with a server over real TLS."""
+"""Tests that the shipped agents run from the zipapp, isolated from the checkout, with a server over real TLS."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def test_the_shipped_reconcile_advertises(zipapp: Path, served: ServedOverTls) -
 def test_each_archive_has_all_that_its_agents_import_and_a_mistake_is_one_line(
     zipapp: Path, node_zipapp: Path, agent: str
 ) -> None:
-    """An agent first imports its modules. Without settings, it then reports the missing settings."""
+    """An agent first imports its modules. Without settings, the agent then reports the missing settings."""
     archive = node_zipapp if agent in ("exporter", "guard") else zipapp
     status, lines, errors = run(archive, agent, {})
     assert (status, errors) == (1, "")

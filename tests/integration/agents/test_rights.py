@@ -230,7 +230,7 @@ def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
         "NODE_NAME": "k8s-node1",
     }
     asked: set[Call] = set()
-    busy.cluster.watches_last = True  # otherwise the exporter would list its own slice some seconds later
+    busy.cluster.watches_last = True  # otherwise the exporter would list its ResourceSlice some seconds later
     with subprocess.Popen([sys.executable, "-m", "agents", "exporter"], cwd=ROOT, env=given) as process:
         deadline = time.monotonic() + 60
         while "patch" not in {each.verb for each in asked} and time.monotonic() < deadline:

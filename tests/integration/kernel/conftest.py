@@ -13,7 +13,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @pytest.fixture(scope="module")
 def group() -> Iterator[Path]:
-    """Makes a memory cgroup for the tests of a module. Removes it afterwards, together with its child cgroups."""
+    """Makes a memory cgroup for the tests of a module. Removes the cgroup and its child cgroups afterwards."""
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("only root on Linux makes memory cgroups")
     unified = (CGROUPS / "cgroup.controllers").exists()

@@ -67,7 +67,7 @@ def _member(group: Path, alive: int, held: int, adj: int, mib: int) -> int:
 
 
 def state(pid: int) -> dict[str, int]:
-    """Returns the memory of a process that mm/oom_kill.c counts in KiB, the part in swap, and the kernel's score."""
+    """Returns a process's memory in KiB as mm/oom_kill.c counts it, the part in swap, and the kernel's score."""
     told = dict(_pairs(Path(f"/proc/{pid}/status").read_text()))
     counted = {name: int(told.get(name, "0 kB").split()[0]) for name in ("VmRSS", "VmSwap", "VmPTE")}
     return {

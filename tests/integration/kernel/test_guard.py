@@ -80,7 +80,7 @@ class Scene:
     port: int
 
     def metric(self, name: str) -> float | None:
-        """Returns the guard's metric about the protected pod, or None if the guard does not serve it."""
+        """Returns the guard's metric about the protected pod, or None if the guard does not serve this metric."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
                 samples = exposition.parse(answer.read().decode())

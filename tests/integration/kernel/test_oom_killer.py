@@ -133,7 +133,10 @@ def test_the_kernel_kills_the_predicted_process(group: Path, members: list[Membe
     ],
 )
 def test_inference_outlives_a_microvm(group: Path, adj: int, resident_gib: int, killed: int) -> None:
-    """The kernel kills inference (0) or the microVM (1). With only the request of record 0001, it kills inference."""
+    """The kernel kills inference (0) or the microVM (1).
+
+    With only the request of record 0001, the kernel kills inference.
+    """
     inference = Member(adj, resident_gib * LIMIT_MIB // NODE_GIB - INTERPRETER_MIB)
     assert squeezed(group, inference, MICRO_VM).killed == killed
 

@@ -1,4 +1,4 @@
-"""Tests that Alertmanager's own check accepts our route to Slack in the form that the Prometheus Operator writes."""
+"""Tests that amtool accepts our route to Slack in the form that the Prometheus Operator writes."""
 
 import json
 import re

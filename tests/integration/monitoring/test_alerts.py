@@ -1,4 +1,4 @@
-"""Tests each alert: it fires in its examples in Prometheus' rule tests, and has an entry in the run book.
+"""Tests that each alert fires in its examples in Prometheus' rule tests, and has an entry in the run book.
 
 A stack only has alerts about parts that it declares.
 """

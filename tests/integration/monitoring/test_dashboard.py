@@ -1,7 +1,7 @@
 """Tests the queries of the dashboard and of the alerts on a real Prometheus, which scrapes the real exporter.
 
 The scrape uses our PodMonitor. The test sets the exporter's readings. tests/integration/agents tests the exporter with
-a fake NVML, and tests/e2e tests it on a node.
+a fake NVML, and tests/e2e tests the exporter on a node.
 """
 
 import json

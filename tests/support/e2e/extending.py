@@ -175,8 +175,8 @@ class Bench:
     def clear(self) -> None:
         """Deletes all pods. Deletes waiting pods first, because a waiting pod could get the memory of a deleted pod.
 
-        If a waiting pod gets memory and is deleted before it is bound, the extender holds this memory for some time.
-        This would delay the pods of the next test.
+        If a waiting pod gets memory and is deleted before its bind, the extender keeps this memory for some time. This
+        would delay the pods of the next test.
         """
         pods = self.all_pods()
         for pod in pods:

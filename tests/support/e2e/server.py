@@ -1,6 +1,6 @@
 """Starts only an API server with etcd, and sends requests as any user.
 
-Only a real API server can evaluate our admission policies, and it also validates manifests exactly.
+Only a real API server can evaluate our admission policies and validate manifests exactly.
 """
 
 from collections.abc import Iterator, Mapping
@@ -52,7 +52,7 @@ class ApiServer:
         self.create(f"{group}/{plural}", manifest)
 
     def create(self, collection: str, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Creates an object with strict field validation. Raises ClusterError if the API server refuses it."""
+        """Creates an object with strict field validation. Raises ClusterError if the API server refuses the object."""
         found = self.api.create(collection, manifest)
         self.created.append(f"{collection}/{found['metadata']['name']}")
         return found

@@ -125,7 +125,7 @@ class Running:
                     yield int(folder.name)
 
     def take(self, mib: int) -> None:
-        """Makes the process allocate `mib` more, and waits until it has done so or has been killed."""
+        """Makes the process allocate `mib` more, and waits until the process has this memory or has been killed."""
         pid = self.process()
         if pid is None:
             return
@@ -152,7 +152,7 @@ class Running:
         return status
 
     def exit_code(self) -> int | None:
-        """Returns the exit code of the container, which may be restarted by now, or None if it has never ended."""
+        """Returns the exit code of the container's last end, or None if the container has never ended."""
         for found in self.status().get("containerStatuses", []):
             for state in (found["state"], found["lastState"]):
                 if "terminated" in state:

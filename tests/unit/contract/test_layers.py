@@ -33,8 +33,8 @@ AGENT_LAYERS: dict[str, set[str]] = {
     "exporter": {*SHARED, "node"},
     "guard": {*SHARED, "node"},
 }
-# kubectl's plugin does not contain these packages. The named modules import them in functions, or only for type
-# checkers.
+# kubectl's plugin does not contain these packages. The named modules import these packages in functions, or only for
+# type checkers.
 WHEN_ASKED = {
     "checkout.py": {"components", "policy", "simulation", "stacks", "yaml"},
     "plot.py": {"matplotlib"},

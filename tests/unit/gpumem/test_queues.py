@@ -1,4 +1,4 @@
-"""The report on queues counts GPUs as Kueue's status has them, and finds what could be borrowed."""
+"""The report on queues counts GPUs as Kueue's status does, and finds the quota that a queue could borrow."""
 
 from dataclasses import replace
 from typing import Any

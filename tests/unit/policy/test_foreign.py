@@ -1,5 +1,7 @@
-"""The rules count the requests of charts, custom resources, patches and queues in other programs. If they cannot count
-them, they refuse the object with one finding."""
+"""The rules count the requests of charts, custom resources, patches and queues in other programs.
+
+If the rules cannot count an object's requests, one finding refuses the object.
+"""
 
 from dataclasses import replace
 from typing import Any

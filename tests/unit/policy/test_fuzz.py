@@ -66,7 +66,7 @@ def value(roll: Random, depth: int = 0) -> Any:
 
 
 def paths(data: Any, path: Path = ()) -> Iterator[Path]:
-    """Returns all paths in the program, also paths within a JSON text."""
+    """Returns all paths in the program, including paths within a JSON text."""
     yield path
     if isinstance(data, str) and data[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):

@@ -152,8 +152,7 @@ def test_a_pod_of_unknown_memory_cannot_be_proven() -> None:
 
 
 def test_a_resident_of_another_gpu_pool_is_not_on_a_node_that_is_known_by_its_hostname() -> None:
-    """The resident's nodeSelector names no hostname, but it selects another GPU pool, and a node belongs to only one
-    GPU pool."""
+    """The resident's nodeSelector selects another GPU pool, without a hostname. A node belongs to only one GPU pool."""
     llama = graphs.deployment("llama-swap", "llama-swap", 5000)
     put(llama, "spec.template.spec.nodeSelector", dict(graphs.T4.node_selector))
     put(llama, "spec.template.spec.containers.0.resources", {"limits": {graphs.GPUMEM: 5000, "memory": "8Gi"}})

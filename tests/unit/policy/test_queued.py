@@ -1,4 +1,4 @@
-"""The pack judges every kind of object that Kueue queues, also in other programs than the platform's."""
+"""The pack judges every kind of object that Kueue queues, even in programs without the platform."""
 
 from dataclasses import replace
 

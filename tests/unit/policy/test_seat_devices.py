@@ -44,7 +44,7 @@ def test_the_preview_passes_residents_just_when_a_placement_keeps_them_all(
 
 
 def test_three_pods_of_two_devices_do_not_fit_two_nodes_of_three() -> None:
-    """The preview counted them as six seats that fit six devices."""
+    """In an earlier version, the preview counted the three pods as six seats, which fit six devices."""
     pair = {"gpumem_mib": 8, "replicas": 3, "devices_per_pod": 2}
     size = {"nodes": 2, "device_count": 3, "memory_mib": 10}
     assert refusals(stack([{**pair, "replicas": 2}], size)) == []

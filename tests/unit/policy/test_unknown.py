@@ -46,8 +46,8 @@ def test_an_unknown_value_is_found_and_shown_without_a_look() -> None:
     assert repr(value["b"]) == "<unknown b>"
 
 
-# Cases in addition to the rules' examples. Each has an object, the path of its unknown value, and the rules that must
-# report it.
+# Cases in addition to the rules' examples. Each case has an object, the path of its unknown value, and the rules that
+# must report this value.
 UNKNOWNS = {
     "the ledger": ("ledger", f"data.{names.LEDGER_KEY}".replace(".json", ""), "ledger"),
     "all containers": ("llama-swap", f"{POD}.containers", "counted images"),

@@ -1,6 +1,6 @@
 """Tests that parts of a stack are read in the same way from further files as from the stack file.
 
-The files must be in the project's directory, and only one file may have an entry.
+The files must be in the project's directory, and each entry may be in only one file.
 """
 
 import json

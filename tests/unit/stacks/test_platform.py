@@ -128,7 +128,10 @@ def test_agents_wait_for_their_namespace_and_the_gate_for_its_tenants(prod: Grap
 
 
 def test_every_pod_of_the_agents_is_selected_by_one_policy_that_says_who_reaches_it(prod: Graph) -> None:
-    """A new pod is always selected by a NetworkPolicy: by the namespace's, until the agent's own exists."""
+    """A NetworkPolicy always selects a new pod.
+
+    Until the agent's NetworkPolicy exists, the namespace's NetworkPolicy selects the pod.
+    """
     by_namespace: dict[str, tuple[set[str], set[str]]] = {}
     for found in prod.all("NetworkPolicy"):
         selector = found.inputs["spec"]["podSelector"]

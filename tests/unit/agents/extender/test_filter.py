@@ -136,7 +136,7 @@ def test_victims_for_the_sake_of_another_resource_are_added_to(placing: Placemen
 
 
 def test_a_node_that_needs_no_victim_is_told_so(placing: PlacementVerbs) -> None:
-    """A scheduler with kubernetes#135486 also sends such nodes."""
+    """A scheduler with kubernetes#135486 also sends nodes on which the pod needs no victim."""
     assert victims(placing, 8000) == Victims(())
 
 
@@ -333,7 +333,7 @@ def test_a_seat_is_held_back_while_memory_is_given_back_and_then_placed_all_the_
 def test_how_old_a_seat_is_the_api_servers_clock_says(
     served: Served, off: timedelta, age: float, left: float | None
 ) -> None:
-    """Before the fix, a clock that was wrong by an hour ended a hold at once or began it again."""
+    """Before the fix, a clock that was wrong by an hour ended a hold at once or began the hold again."""
     served.cluster.now = START
     seated = Seated(served, led_since=90.0, time_of_day=START + off)
     list(seated.informers.api.items("/api/v1/nodes"))

@@ -78,7 +78,7 @@ def test_a_hold_of_0_seconds_is_none(served: Served) -> None:
 
 
 def test_a_pod_older_than_the_leadership_may_have_been_held_back_by_another(bench: Bench) -> None:
-    """The hold then begins at the pod's creation, so that restarts of the extender never prolong it."""
+    """The hold then begins at the pod's creation, so that restarts of the extender never prolong the hold."""
     bench.time.seconds = bench.led = 1000.0
     assert bench.left(bench.pod("young", age=20)) == 40
     assert bench.left(bench.pod("old", age=3600)) is None

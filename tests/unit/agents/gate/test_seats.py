@@ -44,8 +44,9 @@ STARTING_SECONDS = 300
 
 
 def seating(*absent: str, **changed: object) -> Seating:
-    """Returns the seats and the residents' running pods, without the `absent` ones. The on-demand workload tts also
-    runs.
+    """Returns the seats and the residents' running pods, except those in `absent`.
+
+    The on-demand workload tts also runs.
     """
     pods = tuple(seat_pod(name, mib) for name, mib in BUDGETS.items() if name not in absent)
     return replace(Seating(seats=SEATS, pods=(*pods, seat_pod("tts", 0)), starting_seconds=STARTING_SECONDS), **changed)  # type: ignore[arg-type]
@@ -87,7 +88,7 @@ def test_tts_waits_at_the_steady_use_of_record_0000_until_a_resident_unloads_a_m
     ],
 )
 def test_the_budget_of_a_pod_that_starts_or_uses_nothing_is_kept(since: int | None, holds_mib: int, free: bool) -> None:
-    """The pod requests 5000 MiB. In addition to its use, 8000 MiB are free.
+    """The pod requests 5000 MiB. In addition to the pod's use, 8000 MiB are free.
 
     The gate starts a workload if 3840 MiB are free.
     """
@@ -122,9 +123,9 @@ def test_absent_seats_keep_no_more_than_the_ledgers_room_on_the_device() -> None
 
 
 def test_no_gate_opens_into_what_a_waiting_job_of_a_queue_was_promised() -> None:
-    """The Job has no seat, but Kueue has admitted it.
+    """The Job has no seat, but Kueue has admitted the Job.
 
-    If the gate started a workload now, it would stop this workload for the Job after the next sample.
+    If the gate started a workload now, the gate would stop this workload for the Job after the next sample.
     """
     assert opens(reading(6500), Seating())
     assert not opens(reading(6500), Seating(waiting=(waiting("job", 3000),)))

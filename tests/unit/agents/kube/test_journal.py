@@ -1,5 +1,6 @@
-"""The journal keeps its content between runs. Only one of two concurrent writes succeeds. An unreadable journal raises
-an error.
+"""The journal keeps its content between runs. Only one of two concurrent writes succeeds.
+
+An invalid journal raises an error.
 """
 
 from collections.abc import Callable, Mapping

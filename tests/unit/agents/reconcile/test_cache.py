@@ -1,4 +1,4 @@
-"""After any sequence of watch events, the cache is equal to a newly listed one."""
+"""After any sequence of watch events, the cache equals the cache after a new list."""
 
 from collections.abc import Mapping
 from typing import Any

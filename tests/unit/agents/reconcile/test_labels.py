@@ -141,7 +141,7 @@ def run(served: Served, *, seconds: float, ahead_seconds: float = 0) -> int:
 
 @pytest.fixture
 def kept(served: Served) -> Served:
-    """Returns a verified node with 13300 MiB bound, after it has lost its labels."""
+    """Returns a node with 13300 MiB bound that was verified and then lost its labels."""
     metadata = {"name": journal(RECONCILE), "resourceVersion": served.cluster.next_version()}
     served.cluster.objects[JOURNAL] = {"metadata": metadata}
     served.cluster.add_ledger(T4)

@@ -111,7 +111,7 @@ def test_a_pod_whose_request_cannot_be_read_is_its_nodes_alone(served: Served, f
 
 
 def test_a_run_that_starts_late_in_its_minute_ends_by_itself(served: Served, fresh: FakeCluster) -> None:
-    """The run starts 12 s late, so it has 36 s instead of 45 s."""
+    """The run starts 12 s late, so the run lasts 36 s instead of 45 s."""
     served.time.seconds = 12
     agent = reconciler(
         served,

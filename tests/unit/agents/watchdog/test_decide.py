@@ -1,4 +1,4 @@
-"""The watchdog decides which pods to recycle. With doubtful telemetry, it recycles no pod."""
+"""The watchdog decides which pods to recycle. With doubtful telemetry, the watchdog recycles no pod."""
 
 from dataclasses import replace
 from typing import Any
@@ -284,8 +284,9 @@ def test_a_pod_of_a_queued_job_that_hangs_in_its_end_is_not_taken_for_the_others
 
 @pytest.mark.parametrize("each", [1, 2])
 def test_pods_of_seconds_delay_a_recycle_by_one_sample_and_make_no_node_implausible(each: int) -> None:
-    """Each of these pods ends between the exporter's reading and the list of pods. The next pod then uses its
-    memory.
+    """Each of these pods ends between the exporter's reading and the list of pods.
+
+    The next pod then uses the memory of the ended pod.
     """
     watch, acted = Watch(), []
     for sample in range(4):

@@ -30,7 +30,7 @@ def seats(tenants: int) -> TenantSeatSizes:
 
 
 def of(policies: Iterable[Manifest], name: str) -> list[Manifest]:
-    """Returns the policies with this name, also those with a number after the name."""
+    """Returns the policies with this name, including those with a number after the name."""
     return [policy for policy in policies if re.fullmatch(rf"{name}(-\d+)?", policy["metadata"]["name"])]
 
 

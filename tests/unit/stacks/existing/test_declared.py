@@ -1,4 +1,4 @@
-"""Tests that the program declares the same objects that are found from the settings without a preview."""
+"""Tests that the program declares exactly the objects that our code derives from the settings without a preview."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

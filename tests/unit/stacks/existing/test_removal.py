@@ -108,7 +108,7 @@ def test_namespaces_of_others_are_listed_though_they_only_lose_labels() -> None:
 
 
 def test_running_pods_that_ask_for_what_no_node_will_offer_are_listed() -> None:
-    """Before the fix, no message reported that such a pod waits after its next restart."""
+    """Before the fix, no message reported that a running pod with such a request waits after its next restart."""
 
     def pod(home: str, name: str, limits: dict[str, str]) -> dict[str, Any]:
         containers = [{"name": "main", "resources": {"limits": limits}}]

@@ -31,8 +31,9 @@ def short(cache: Cache, mib: int, entitlement: Entitlement = SEATED) -> tuple[Sh
 
 
 def test_each_of_prods_seats_is_placed_while_the_others_are_exactly_at_their_budgets() -> None:
-    """Unbudgeted processes use 600 MiB of the reserve of 1360 MiB. Before the fix, this measurement refused every
-    seat.
+    """Unbudgeted processes use 600 MiB of the reserve of 1360 MiB.
+
+    Before the fix, the extender refused every seat because of this measurement.
     """
     for absent, mib in RESIDENTS.items():
         cache = cache_of(inventory("N", 14000, floor_mib=FLOOR))
