@@ -123,6 +123,10 @@ class PodJudge:
     def _counts(self) -> bool:
         return any(self._asks(c, self.ledger.names.gpu_count) for c in self._containers)
 
+    @cached_property
+    def _asks_for_device(self) -> bool:
+        return reach.asks_for_device(self._pod_spec, self.ledger.names)
+
     def _asks(self, container: Manifest, resource: str) -> bool:
         return bool(reach.resources_asked_for(container, lambda called: called == resource))
 
@@ -241,11 +245,7 @@ class PodJudge:
     def _runs_under_nvidia(self) -> bool:
         """Returns True if the pod uses NVIDIA's runtime through a RuntimeClass that has another name."""
         handler = self.handlers.get(text_at(self._pod_spec, "runtimeClassName"), "")
-        shown = any(
-            reach.resources_asked_for(c, lambda r: reach.resource_gives_device(r, self.ledger.names))
-            for c in self._containers
-        )
-        return reach.RUNTIME in handler and not shown
+        return reach.RUNTIME in handler and not self._asks_for_device
 
     def _size(self) -> Iterator[Refusal]:
         gpumem = self.ledger.names.gpumem
@@ -362,8 +362,8 @@ class PodJudge:
             return
         may = terms.priorities.get(called, ())
         is_gpu_class = called == terms.gpu_priority
-        if (is_gpu_class or may) and self.namespace not in may and not (is_gpu_class and self._routes):
-            who = " and ".join([*(["pods that reach a GPU"] if is_gpu_class else []), *may])
+        if (is_gpu_class or may) and self.namespace not in may and not (is_gpu_class and self._asks_for_device):
+            who = " and ".join([*(["pods that ask for a device"] if is_gpu_class else []), *may])
             yield Refusal(policy_names.PRIORITY_USE, f"priorityClassName {called} is only for {who}; remove it")
 
 

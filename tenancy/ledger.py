@@ -218,7 +218,7 @@ class LocalQueue:
 class AdmissionTerms:
     """The facts by which the admission policies judge pods, except the promises.
 
-    `priorities` has the tenants that may use each PriorityClass. All pods that reach a GPU may use `gpu_priority`.
+    `priorities` has the tenants that may use each PriorityClass. All pods that ask for a device may use `gpu_priority`.
     `gpu_priority_value` is None in a ledger of an older version. Only pods in exempt namespaces may use
     `exempt_priorities`. `device_classes`: `device_classes` are DeviceClasses that give access to no GPU. `own` are the
     namespaces of the stack itself. The first is the namespace of the agents. `devices` is the largest number of devices

@@ -80,6 +80,14 @@ def resource_gives_device(resource: str, names: Names) -> bool:
     return resource == names.gpumem or of_device_plugin(resource)
 
 
+def asks_for_device(pod_spec: Manifest, names: Names) -> bool:
+    """Returns True if a container of the pod asks for gpumem or for a device of the device plugin.
+
+    Raises QuantityError and ShapeError.
+    """
+    return any(resources_asked_for(c, lambda r: resource_gives_device(r, names)) for c in containers_of(pod_spec))
+
+
 def resources_asked_for(container: Manifest, met: Callable[[str], bool]) -> list[str]:
     """Returns the matching resources that the container requests. Raises QuantityError."""
     resources = map_at(container, "resources")

@@ -56,7 +56,7 @@ class AdmissionSpec(Spec):
         examples=["enforce"],
     )
     gpu_priority: PriorityKey = Field(
-        description="Key of priorities: the PriorityClass that admission sets on every pod that reaches a GPU."
+        description="Key of priorities: the PriorityClass that admission sets on every pod that asks for a device."
     )
     tenant_priorities: dict[DnsLabel, DnsLabel] = Field(
         default_factory=dict,
@@ -173,15 +173,19 @@ def _policies(args: AdmissionArgs) -> list[Manifest]:
 
 
 def priority_stamps(args: AdmissionArgs) -> list[Manifest]:
-    """Sets the PriorityClass of each pod that reaches a GPU: gpu_priority, or the class in tenant_priorities."""
+    """Sets the PriorityClass of each pod that asks for a device: gpu_priority, or the class in tenant_priorities.
+
+    No quota counts the other pods that reach a GPU, such as pods with only NVIDIA's RuntimeClass. With the class, any
+    number of them could preempt other pods.
+    """
     own: dict[str, list[str]] = {}
     for tenant, priority in args.spec.tenant_priorities.items():
         own.setdefault(priority, []).append(tenant)
-    others = outside(args.spec.tenant_priorities)
+    others, asking = outside(args.spec.tenant_priorities), {"asks-for-a-device": cel.asks_for_device(args.names)}
     return [
-        _priority_stamp(STAMP_PRIORITY, args.spec.gpu_priority, Scope(others, _reaches_gpu(args))),
+        _priority_stamp(STAMP_PRIORITY, args.spec.gpu_priority, Scope(others, asking)),
         *(
-            _priority_stamp(f"{STAMP_PRIORITY}-{priority}", priority, Scope(within(tenants), _reaches_gpu(args)))
+            _priority_stamp(f"{STAMP_PRIORITY}-{priority}", priority, Scope(within(tenants), asking))
             for priority, tenants in sorted(own.items())
         ),
     ]
@@ -247,8 +251,8 @@ def gpu_budget(args: AdmissionArgs) -> Manifest:
 
 
 def priority_uses(args: AdmissionArgs) -> list[Manifest]:
-    """Allows only GPU pods to use the class gpu_priority. Allows only the tenants with a class in tenant_priorities to
-    use this class."""
+    """Allows only pods that ask for a device to use the class gpu_priority. Allows only the tenants with a class in
+    tenant_priorities to use this class."""
     tenants = {**dict.fromkeys(args.terms.exempt_priorities, ()), **args.terms.priorities}
     uses = [_priority_use(args, priority, allowed) for priority, allowed in sorted(tenants.items())]
     return [*uses, _no_system_class(args)]
@@ -258,10 +262,10 @@ def _priority_use(args: AdmissionArgs, priority: str, tenants: Sequence[str]) ->
     is_gpu_class = priority == args.spec.gpu_priority
     has_class = f"has(object.spec.priorityClassName) && object.spec.priorityClassName == {cel.quoted(priority)}"
     scope = Scope(outside(tenants), {"has-the-class": has_class})
-    allowed = ", ".join([*(["pods that reach a GPU"] if is_gpu_class else []), *(f"tenant {t}" for t in tenants)])
+    allowed = ", ".join([*(["pods that ask for a device"] if is_gpu_class else []), *(f"tenant {t}" for t in tenants)])
     allowed = allowed or "exempt namespaces"
     message = f"priorityClassName {priority} is only for {allowed}: remove it"
-    holds = cel.reaches_gpu(args.names) if is_gpu_class else "false"
+    holds = cel.asks_for_device(args.names) if is_gpu_class else "false"
     return validating(f"{PRIORITY_USE}-{priority}", scope, {holds: message})
 
 

@@ -133,9 +133,9 @@ def _is_unqueued_work(pod: Pod, ledger: Ledger) -> bool:
 def _of_the_stack(judge: PodJudge, pod: Pod, ledger: Ledger) -> list[Refusal]:
     """Returns the refusals of the pod, judged without its PriorityClass.
 
-    If a pod reaches a GPU, admission replaces its PriorityClass and then judges the pod.
+    If a pod asks for a device, admission replaces its PriorityClass and then judges the pod.
     """
-    if pod.priority_class is not None and any(reach.routes(pod.spec, ledger.names)):
+    if pod.priority_class is not None and reach.asks_for_device(pod.spec, ledger.names):
         spec = {key: value for key, value in judge.template["spec"].items() if key != "priorityClassName"}
         judge = replace(judge, template={**judge.template, "spec": spec})
     return judge.refusals()

@@ -112,7 +112,12 @@ REFUSED: dict[str, tuple[str, Pod, str]] = {
     "the GPU class without a GPU": (
         "immich",
         pod(priorityClassName="gpu-workload"),
-        "gpu-workload is only for pods that reach a GPU",
+        "gpu-workload is only for pods that ask for a device",
+    ),
+    "the GPU class with the runtime alone": (
+        "android-emulator",
+        pod(priorityClassName="gpu-workload", runtimeClassName="nvidia"),
+        "gpu-workload is only for pods that ask for a device",
     ),
     "another tenant's class": (
         "immich",
@@ -168,9 +173,26 @@ def test_it_is_admitted(cluster: ApiServer, namespace: str, manifest: Pod) -> No
         ("tts", gpu_pod(None), ("tier-2-gpu", 600000, "PreemptLowerPriority")),
         ("tts", gpu_pod(None, priorityClassName="gpu-workload"), ("tier-2-gpu", 600000, "PreemptLowerPriority")),
         ("tts", pod(), (None, 0, "PreemptLowerPriority")),
+        ("android-emulator", gpu_pod(None), ("gpu-workload", 1200000, "PreemptLowerPriority")),
+        ("android-emulator", pod(runtimeClassName="nvidia"), (None, 0, "PreemptLowerPriority")),
+        (
+            "android-emulator",
+            pod(container(limits={"nvidia.com/hostdev": "1"})),
+            (None, 0, "PreemptLowerPriority"),
+        ),
+        (
+            "tts",
+            pod(
+                container(volumeMounts=[{"name": "all", "mountPath": "/var/run/nvidia-container-devices/all"}]),
+                volumes=[{"name": "all", "emptyDir": {}}],
+            ),
+            (None, 0, "PreemptLowerPriority"),
+        ),
     ],
 )
-def test_gpu_pods_are_stamped(cluster: ApiServer, namespace: str, manifest: Pod, stamped: tuple[object, ...]) -> None:
+def test_pods_that_ask_for_a_device_are_stamped_and_others_are_not(
+    cluster: ApiServer, namespace: str, manifest: Pod, stamped: tuple[object, ...]
+) -> None:
     spec = create(cluster, namespace, manifest).body["spec"]
     assert (spec.get("priorityClassName"), spec["priority"], spec["preemptionPolicy"]) == stamped
 

@@ -5,8 +5,8 @@ avoid these known differences:
 
 - The account that creates a pod. Only the API server knows this account. In this test, the Job controller's account
   creates the GPU pods of queue tenants.
-- The PriorityClass of a GPU pod. The API server replaces the class before it judges the pod. So the generated GPU pods
-  name no class. The policy pack refuses a GPU pod with a system class.
+- The PriorityClass of a pod that asks for a device. The API server replaces the class before it judges the pod. So
+  these generated pods name no class. The policy pack refuses such a pod with a system class.
 - Objects outside the policy pack's program. Examples are labels of namespaces without a tenant, and ConfigMaps that a
   pod names. The test gives the handlers of RuntimeClasses to the policy pack.
 - Fields that only Pod Security judges, such as ports and sysctls. The generated pods lack these fields and the
@@ -108,7 +108,7 @@ def test_the_gate_and_the_policies_admit_the_same_pods(cluster: ApiServer, ledge
         namespace = random.choice(NAMESPACES)
         sizes = sorted(SeatSizes.of(ledger.seats_of(namespace)).spreads) or [500, 14000]
         pod = reaching_pods.pod(random, ledger.names, [*sizes, 14000])
-        if any(reach.routes(pod["spec"], ledger.names)):
+        if reach.asks_for_device(pod["spec"], ledger.names):
             pod["spec"].pop("priorityClassName", None)
         by_job = random.random() < 0.5
         found = PodJudge(ledger, namespace, pod, queued=by_job, handlers=HANDLERS).refusals()

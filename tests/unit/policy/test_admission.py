@@ -58,7 +58,11 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     ),
     "the GPU's class": (
         workload("web", priorityClassName="gpu-workload"),
-        "priorityClassName gpu-workload is only for pods that reach a GPU; remove it",
+        "priorityClassName gpu-workload is only for pods that ask for a device; remove it",
+    ),
+    "the GPU's class for the runtime alone": (
+        workload("tts", priorityClassName="gpu-workload", runtimeClassName="nvidia"),
+        "priorityClassName gpu-workload is only for pods that ask for a device; remove it",
     ),
     "an ephemeral container": (
         workload("web", ephemeralContainers=[{"name": "debug", "image": "a:1.2.3"}]),

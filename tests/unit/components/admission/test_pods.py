@@ -182,7 +182,7 @@ def test_a_policy_is_there_only_if_it_judges_something(args: AdmissionArgs, adde
     [
         ("lesser", "is only for tenant lab, tenant tts"),
         ("critical", "is only for tenant inference"),
-        ("gpu", "is only for pods that reach a GPU, tenant inference"),
+        ("gpu", "is only for pods that ask for a device, tenant inference"),
         ("longhorn", "is only for exempt namespaces"),
     ],
 )
