@@ -18,6 +18,8 @@ _DISRUPTION_BUDGET = "DisruptionBudget"
 # The API server returns status 500 with this text if several PodDisruptionBudgets select the pod
 # (pkg/registry/core/pod/storage/eviction.go).
 _SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
+# The longest reason and message of a refusal, in characters. A webhook may refuse with a text of any length.
+_LONGEST_TEXT = 1000
 
 
 class ApiError(AgentError):
@@ -75,9 +77,8 @@ def unanswered(request: str, error: Exception) -> ApiError:
 
 
 def refusal(request: str, status: Object) -> ApiError:
-    error = ApiError(
-        request, status.get("code"), str(status.get("reason") or "Unknown"), str(status.get("message") or "no message")
-    )
+    reason, message = str(status.get("reason") or "Unknown"), str(status.get("message") or "no message")
+    error = ApiError(request, status.get("code"), reason[:_LONGEST_TEXT], message[:_LONGEST_TEXT])
     causes = (status.get("details") or {}).get("causes") or ()
     error.causes = frozenset(str(cause.get("reason")) for cause in causes)
     return error

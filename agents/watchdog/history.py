@@ -3,9 +3,11 @@
 The journal also has the API server's recent refusals.
 """
 
+import json
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import accumulate, takewhile
 from typing import Any, TypeVar
 
 from agents.kube.client import ApiError
@@ -16,6 +18,9 @@ from agents.watchdog.types import Recycled, RefusedRecycle
 from tenancy.decode import decode
 
 _RECYCLED, _REFUSED = "recycled", "refused"
+# The largest sizes of the recycles and the refusals in the journal. A ConfigMap has at most 1 MiB.
+_RECYCLED_BYTES, _REFUSED_BYTES = 700 * 2**10, 200 * 2**10
+_LONGEST_WHY = 200  # the longest text of a refusal in the journal, in characters
 _TRIES = 3  # the maximum number of attempts to write the journal while other runs write the journal
 
 Entry = TypeVar("Entry", Recycled, RefusedRecycle)
@@ -23,7 +28,10 @@ Entry = TypeVar("Entry", Recycled, RefusedRecycle)
 
 @dataclass
 class RecycleJournal:
-    """Reads and writes the journal. Recycles are written before the evictions, so that only one of two runs evicts."""
+    """Reads and writes the journal. Recycles are written before the evictions, so that only one of two runs evicts.
+
+    If the journal becomes too large, the oldest entries are left out.
+    """
 
     journal: Journal
     kept_seconds: int
@@ -45,8 +53,10 @@ class RecycleJournal:
         """Adds the new recycles to the journal, before the evictions. Returns False if another run wrote the journal
         after `read`.
 
-        Raises ApiError.
+        Raises ApiError. Raises JournalError if the journal cannot hold all new recycles.
         """
+        if len(_newest(new, _RECYCLED_BYTES)) < len(new):
+            raise JournalError(f"{len(new)} are more recycles at once than the journal holds")
         kept = (each for each in self.recycled if now - each.at < timedelta(seconds=self.kept_seconds))
         spared = (each for each in self.refused if now - each.at < timedelta(seconds=SPARED_SECONDS))
         return self._write((*kept, *new), tuple(spared))
@@ -57,7 +67,7 @@ class RecycleJournal:
         If a removal fails, these pods are recycled at the earliest after 30 s. A queued Job is recycled at the earliest
         after its cool-down.
         """
-        refusals = tuple(refused)
+        refusals = tuple(replace(each, why=each.why[:_LONGEST_WHY]) for each in refused)
         try:
             for _ in range(_TRIES):
                 kept = tuple(each for each in self.recycled if each not in undone)
@@ -78,11 +88,20 @@ class RecycleJournal:
             ) from None
 
     def _write(self, recycled: tuple[Recycled, ...], refused: tuple[RefusedRecycle, ...]) -> bool:
+        recycled, refused = _newest(recycled, _RECYCLED_BYTES), _newest(refused, _REFUSED_BYTES)
         content = {_RECYCLED: _data(recycled)} | ({_REFUSED: _data(refused)} if refused else {})
         written = self.journal.write(content, after=self.record)
         if written is not None:
             self.record, self.recycled, self.refused = written, recycled, refused
         return written is not None
+
+
+def _newest(entries: Collection[Entry], most_bytes: int) -> tuple[Entry, ...]:
+    """Returns the last entries that together have at most this size as JSON."""
+    sizes = (len(json.dumps(each)) for each in reversed(_data(entries)))
+    fitting = takewhile(lambda total: total <= most_bytes, accumulate(sizes))
+    number = sum(1 for _ in fitting)
+    return tuple(entries)[len(entries) - number :]
 
 
 def _data(entries: Iterable[Recycled | RefusedRecycle]) -> list[dict[str, Any]]:

@@ -112,9 +112,10 @@ def _queued_as(pod: Pod) -> str | None:
 
 
 def _workload(pod: Pod, queued_as: str | None) -> str:
-    """Returns the pod's workload. If the name of its controller is too long, returns the pod instead."""
+    """Returns the pod's workload. If the name of its controller is too long or not ASCII, returns the pod instead."""
     named = _owned_by(pod, queued_as)
-    return named if len(named) <= _LONGEST_WORKLOAD else f"{pod.namespace}/Pod/{pod.name}"
+    is_short = len(named) <= _LONGEST_WORKLOAD and named.isascii() and named.isprintable()
+    return named if is_short else f"{pod.namespace}/Pod/{pod.name}"
 
 
 def _owned_by(pod: Pod, queued_as: str | None) -> str:

@@ -16,6 +16,7 @@ from tenancy.units import MIB
 
 SAMPLES = 2  # recycles need this number of samples in a row, each with a new reading
 HOUR = timedelta(hours=1)
+_MOST_PODS = 20  # the largest number of a Job's pods in the journal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,10 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Recycled:
-    """A recycle in the journal: a workload, the UIDs of its recycled pods, and their node."""
+    """A recycle in the journal: a workload, the UIDs of its recycled pods, and their node.
+
+    `pods` has at most 20 pods of a queued Job. The Job's other pods are known by the workload.
+    """
 
     at: datetime
     workload: str
@@ -124,7 +128,8 @@ class RecycleTarget:
         return self.first.recycled_as
 
     def recycled(self, at: datetime) -> Recycled:
-        return Recycled(at=at, workload=self.workload, pods=tuple(pod.uid for pod in self.pods), node=self.first.node)
+        pods = tuple(pod.uid for pod in self.pods[:_MOST_PODS])
+        return Recycled(at=at, workload=self.workload, pods=pods, node=self.first.node)
 
 
 @dataclass(frozen=True, kw_only=True)

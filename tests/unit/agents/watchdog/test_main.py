@@ -160,6 +160,14 @@ def test_a_refused_eviction_is_that_pods_and_the_next_sample_chooses_without_it(
     assert event["note"].startswith("is not recycled: ")
 
 
+def test_a_refusal_of_megabytes_does_not_fill_the_journal(card: Card) -> None:
+    """A webhook may refuse the eviction with a text of any length."""
+    card.served.cluster.faults = [Fault("POST", EVICTION, 403, "Forbidden", "\u2028" * 2**20, times=99)]
+    assert run(card) == 0
+    assert len(card.served.cluster.objects[JOURNAL]["data"][names.JOURNAL_KEY]) < 4096
+    assert all(len(json.dumps(line)) < 16_384 for line in card.served.lines())
+
+
 def add_a_second_offender(card: Card) -> None:
     """Adds a second offender. One recycle does not restore the floor, so the pass recycles both offenders."""
     card.mib |= {"immich-ml": 3_500, "llama-swap": 5_000}

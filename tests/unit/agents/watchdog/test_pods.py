@@ -134,3 +134,9 @@ def test_an_owner_with_a_long_name_is_not_kept(served: Served, kind: str) -> Non
     """The API server accepts any kind and name of an owner."""
     found = read(served, ownerReferences=owner(kind, "x" * 250_000))
     assert found.workload == "llama-swap/Pod/llama-swap-5c9d-x"
+
+
+def test_an_owner_whose_name_grows_in_json_is_not_kept(served: Served) -> None:
+    """In JSON, one character may become twelve bytes."""
+    found = read(served, ownerReferences=owner("ReplicaSet", "\U0001f600" * 300))
+    assert found.workload == "llama-swap/Pod/llama-swap-5c9d-x"

@@ -1,0 +1,76 @@
+"""The watchdog's journal stays below the size of a ConfigMap, whatever a tenant or the API server writes."""
+
+from datetime import timedelta
+
+import pytest
+
+from agents.kube.journal import Journal, JournalError
+from agents.watchdog.history import RecycleJournal
+from agents.watchdog.pods import GpuPod
+from agents.watchdog.types import Recycled, RecycleTarget, RefusedRecycle
+from tenancy import names
+from tests.support.card import BEGIN, JOURNAL
+from tests.support.fake_cluster import SYSTEM, Served
+
+CONFIG_MAP_BYTES = 2**20  # Source: MaxSecretSize in pkg/apis/core/validation/validation.go.
+LONGEST = "n" * 400  # the longest workload that the watchdog decodes
+PODS = tuple(f"{number:036}" for number in range(20))
+
+
+@pytest.fixture
+def recycles(served: Served) -> RecycleJournal:
+    served.cluster.objects[JOURNAL] = {"metadata": {"name": "journal", "resourceVersion": "1"}}
+    journal = Journal(api=served.api(), namespace=SYSTEM, name=names.journal(names.WATCHDOG))
+    return RecycleJournal(journal=journal, kept_seconds=3600, log=served.log())
+
+
+def size(served: Served) -> int:
+    return sum(len(value.encode()) for value in served.cluster.objects[JOURNAL]["data"].values())
+
+
+def act(second: int, number: int) -> Recycled:
+    workload = f"{LONGEST[:-9]}{second:04}/{number:04}"
+    return Recycled(at=BEGIN + timedelta(seconds=second), workload=workload, pods=PODS, node="n" * 253)
+
+
+def test_the_journal_keeps_the_newest_recycles_and_stays_below_the_limit_of_a_config_map(
+    served: Served, recycles: RecycleJournal
+) -> None:
+    recycles.read()
+    for second in range(20):
+        assert recycles.reserve([act(second, number) for number in range(50)], BEGIN + timedelta(seconds=second))
+    assert size(served) < CONFIG_MAP_BYTES
+    assert set(recycles.recycled) >= {act(19, number) for number in range(50)}
+    assert act(0, 0) not in recycles.recycled
+    assert recycles.recycled == tuple(sorted(recycles.recycled, key=lambda each: each.at))
+
+
+def test_the_journal_keeps_the_newest_refusals_and_stays_below_the_limit_of_a_config_map(
+    served: Served, recycles: RecycleJournal
+) -> None:
+    recycles.read()
+    recycles.reserve([act(0, number) for number in range(250)], BEGIN)
+    refusals = [
+        RefusedRecycle(at=BEGIN, workload=f"{number}{LONGEST[:-4]}", why="\u2028" * 2000) for number in range(3000)
+    ]
+    recycles.settle([], refusals)
+    assert size(served) < CONFIG_MAP_BYTES
+    assert recycles.refused[-1].workload == refusals[-1].workload
+    assert refusals[0].workload not in [each.workload for each in recycles.refused]
+    recycles.read()
+    assert len(recycles.recycled) == 250, "a refusal displaces no recycle"
+
+
+def test_more_recycles_than_the_journal_holds_are_not_begun(served: Served, recycles: RecycleJournal) -> None:
+    recycles.read()
+    with pytest.raises(JournalError, match="more recycles at once than the journal holds"):
+        recycles.reserve([act(0, number) for number in range(5000)], BEGIN)
+    assert "data" not in served.cluster.objects[JOURNAL]
+
+
+def test_the_journal_names_few_pods_of_a_job_with_many() -> None:
+    pods = [
+        GpuPod(namespace="a", name=uid, uid=uid, node="n", declared_mib=1, started=BEGIN, workload="a/Workload/j")
+        for uid in map(str, range(1000))
+    ]
+    assert len(RecycleTarget(pods=tuple(pods), used_mib=2, overshoot_mib=1).recycled(BEGIN).pods) == len(PODS)
