@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from components.monitoring.alert import ONCE, Alert, Example, allocatable
 from components.monitoring.args import AlertsArgs
+from components.monitoring.pod_monitors import SCRAPE_SECONDS
 from tenancy import names
 from tenancy.ledger import Ledger, Pool
 from tenancy.seconds import FRESH_SECONDS
@@ -309,12 +310,16 @@ def _capped(of_tenant: int) -> Alert:
 
 
 def _recycled() -> Alert:
-    """Fires for five minutes after the number of a tenant's recycles within the last hour has increased."""
+    """Fires for five minutes after the number of a tenant's recycles within the last hour has increased.
+
+    Each exporter reports this number. When a recycle is an hour old, the exporters lower the number a scrape apart.
+    The expression therefore compares only the largest number of all exporters with its own past.
+    """
     recent, moment = names.METRIC_TENANT_RECYCLES, "5m"
     now = f"max by (tenant) ({recent})"
     return Alert(
         "GpuPodRecycled",
-        f"{now} > min by (tenant) (min_over_time({recent}[{moment}])) or "
+        f"{now} > min_over_time(({now})[{moment}:{SCRAPE_SECONDS}s]) or "
         f"({now} > 0 unless on (tenant) max by (tenant) ({recent} offset {moment}))",
         hold="0s",
         severity=ONCE,

@@ -125,6 +125,22 @@ CASES: dict[str, tuple[AlertsArgs, Series, list[str]]] = {
         ['alertname="GpuPodRecycled", tenant="chat"'],
     ),
     "a recycle no longer counts": (ARGS, changed(HEALTHY, {TENANT_RECYCLES: "2x12 1x17"}), []),
+    "a recycle no longer counts, and one exporter shows this a scrape later": (
+        ARGS,
+        {
+            **changed(HEALTHY, {TENANT_RECYCLES: "2x13 1x17"}),
+            named(TENANT_RECYCLES, node="b", tenant="chat"): "2x15 1x15",
+        },
+        [],
+    ),
+    "a pod was recycled, and one exporter shows this a scrape later": (
+        ARGS,
+        {
+            **changed(HEALTHY, {TENANT_RECYCLES: "1x13 2x17"}),
+            named(TENANT_RECYCLES, node="b", tenant="chat"): "1x15 2x15",
+        },
+        ['alertname="GpuPodRecycled", tenant="chat"'],
+    ),
     "a node of two has no guard": (ARGS, without(HEALTHY, *guarding("y")), ['alertname="MemoryGuardMissing"']),
     "no guard has ever run": (
         ARGS,
