@@ -10,7 +10,7 @@ from dataclasses import replace
 from tenancy.choices import ConsumableShares, Sharing
 from tenancy.full_seats import FullSeats, full_seats
 from tenancy.ledger import Ledger, Pool, Seat
-from tenancy.names import GPU, NVIDIA_DEVICE_DRIVER
+from tenancy.names import GPU, LABEL_HOSTNAME, NVIDIA_DEVICE_DRIVER
 
 _SHOWN = 2  # the number of promises that a message names, the largest first
 GPUS = f"{GPU} (nominal and borrowed)"
@@ -62,10 +62,15 @@ def _amount(seat: Seat) -> str:
 
 
 def pool_numbers(ledger: Ledger) -> Iterator[str]:
-    """Reports a pool without devices, or without memory beyond its reserve."""
+    """Reports a pool without devices or memory beyond its reserve, or with more nodes than its selector matches."""
     for pool in ledger.pools:
         if min(pool.nodes, pool.device_count) < 1:
             yield f"pools.{pool.name}: {pool.nodes} nodes x {pool.device_count} devices is no pool"
+        if pool.nodes > 1 and LABEL_HOSTNAME in pool.node_selector:
+            yield (
+                f"pools.{pool.name}: {pool.nodes} nodes, and its node_selector has {LABEL_HOSTNAME}, which matches "
+                "one; write nodes: 1, or select by labels that all its nodes have"
+            )
         if pool.sharing is not Sharing.MEMORY:
             continue
         if not _leaves_some(pool):

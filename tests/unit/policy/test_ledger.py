@@ -41,6 +41,12 @@ LEDGERS: list[tuple[str, Ledger, str]] = [
         "pools.spare: 0 nodes x 1 devices is no pool",
     ),
     (
+        "physical",
+        pool("batch", nodes=4, node_selector={names.LABEL_HOSTNAME: "node-4"}),
+        "pools.batch: 4 nodes, and its node_selector has kubernetes.io/hostname, which matches one; write nodes: 1, or "
+        "select by labels that all its nodes have",
+    ),
+    (
         "placement",
         replace(pool("t4", device_count=2), seats=(*LEDGER.seats, a_seat("a", 7300), a_seat("b", 7300))),
         "t4: the seats do not fit on 2 devices of 14000 MiB: ",
