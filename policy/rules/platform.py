@@ -142,7 +142,15 @@ def _device_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findi
             f"{found}: extendedResourceName {resource} gives other devices for it; remove it: reconcile advertises it",
             found.urn,
         )
+        return
     listed = ledger.admission.device_classes if ledger.admission else ()
+    if resource and found.name not in listed:
+        yield Finding(
+            f"{found}: extendedResourceName {resource} gives its devices to every pod that asks for it, and no budget "
+            "counts them; remove it, or list the class under admission.device_classes of the platform's stack if it "
+            "gives no GPU",
+            found.urn,
+        )
     for selector in maps_at(found.manifest, "spec", "selectors"):
         expression = text_at(map_at(selector, "cel"), "expression")
         driver = next((d for d in (ledger.names.device_driver, _NVIDIAS_DRIVER) if d in expression), None)

@@ -108,6 +108,15 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
         device_class("x", extendedResourceName=GPUMEM),
         f"extendedResourceName {GPUMEM} gives other devices for it; remove it: reconcile advertises it",
     ),
+    "a class that gives GPUs for a resource": (
+        device_class("mine.example.com", "device.driver == 'gpu.nvidia.com'", extendedResourceName="example.com/gpu"),
+        "extendedResourceName example.com/gpu gives its devices to every pod that asks for it, and no budget counts "
+        "them; remove it, or list the class under admission.device_classes of the platform's stack if it gives no GPU",
+    ),
+    "a class that gives any device for a resource": (
+        device_class("mine.example.com", extendedResourceName="example.com/gpu"),
+        "extendedResourceName example.com/gpu gives its devices to every pod that asks for it",
+    ),
     "a class that is listed as harmless": (
         device_class("nic.example.com", "device.driver == 'gpu.nvidia.com'"),
         "selects devices of gpu.nvidia.com, and admission.device_classes of the platform's stack lists it as giving no "
@@ -153,6 +162,9 @@ ACCEPTED: dict[str, Manifest] = {
     "NVIDIA's runtime": an_object("node.k8s.io/v1", "RuntimeClass", "nvidia", handler="nvidia-cdi"),
     "another runtime": an_object("node.k8s.io/v1", "RuntimeClass", "gvisor", handler=UNKNOWN),
     "NVIDIA's class": device_class("gpu.nvidia.com", "device.driver == 'gpu.nvidia.com'"),
+    "a listed class for a resource": device_class(
+        "nic.example.com", "device.driver == 'nic.example.com'", extendedResourceName="example.com/nic"
+    ),
     "another driver's class": device_class("nic.example.com", "device.driver == 'nic.example.com'"),
     "a second queue of the tenant's own": local_queue("nightly", "team-a", "gpu-cq"),
     "a queue of nobody's": local_queue("mine", "web", "elsewhere"),
