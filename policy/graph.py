@@ -14,7 +14,16 @@ from tenancy.decode import DecodeError
 from tenancy.frameworks import FrameworkName, framework_of
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger, Pool, Seat
-from tenancy.workload import TEMPLATES, ShapeError, containers_of, map_at, maps_at, pod_request, pod_template
+from tenancy.workload import (
+    TEMPLATES,
+    ShapeError,
+    containers_of,
+    map_at,
+    maps_at,
+    may_run_on,
+    pod_request,
+    pod_template,
+)
 
 KUEUE = names.KUEUE_API.partition("/")[0]
 _DEVICES = names.RESOURCE_API.partition("/")[0]
@@ -220,13 +229,9 @@ class Graph:
         return next((seats[name] for name in called if isinstance(name, str) and name in seats), None)
 
     def reachable_pools(self, pod_spec: Mapping[str, Any]) -> list[Pool]:
-        """Returns the pools with shared memory that the pod's nodeSelector allows."""
-        wanted = map_at(pod_spec, "nodeSelector")
-        return [
-            pool
-            for pool in (self.ledger.shared_pools if self.ledger else ())
-            if all(wanted[key] == value for key, value in pool.node_selector.items() if key in wanted)
-        ]
+        """Returns the pools with shared memory that the pod's nodeSelector and nodeAffinity allow."""
+        shared = self.ledger.shared_pools if self.ledger else ()
+        return [pool for pool in shared if may_run_on(pod_spec, pool.node_selector)]
 
 
 def _namespace(found: Object) -> str | None:

@@ -8,6 +8,7 @@ is expected and the value has another type.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 from tenancy.quantity import parse, whole
@@ -158,6 +159,34 @@ def containers_of(pod_spec: Manifest, *lists: str) -> Iterator[Manifest]:
     """
     for name in lists or ("containers", "initContainers"):
         yield from maps_at(pod_spec, name)
+
+
+def may_run_on(pod_spec: Manifest, labels: Mapping[str, str]) -> bool:
+    """Returns True if the pod's nodeSelector and nodeAffinity allow a node with these labels.
+
+    The node may have more labels. Raises ShapeError.
+    """
+    selected = map_at(pod_spec, "nodeSelector")
+    if any(selected.get(label, value) != value for label, value in labels.items()):
+        return False
+    required = map_at(pod_spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    terms = maps_at(required, "nodeSelectorTerms")
+    return not terms or any(
+        all(not _rules_out(e, *label) for e, label in product(maps_at(term, "matchExpressions"), labels.items()))
+        for term in terms
+    )
+
+
+def _rules_out(expression: Manifest, label: str, value: str) -> bool:
+    if text_at(expression, "key") != label:
+        return False
+    match text_at(expression, "operator"):
+        case "In":
+            return value not in texts_at(expression, "values")
+        case "NotIn":
+            return value in texts_at(expression, "values")
+        case other:
+            return other == "DoesNotExist"
 
 
 def value_or(mapping: Manifest, field: str, default: Any) -> Any:

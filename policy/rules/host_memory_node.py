@@ -3,7 +3,6 @@ declare."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from typing import Any
 
 from policy.finding import Finding, judge_each
@@ -17,7 +16,7 @@ from tenancy.host_memory.proof import victims
 from tenancy.ledger import Ledger
 from tenancy.quantity import parse
 from tenancy.units import MIB
-from tenancy.workload import containers_of, map_at, maps_at, pod_template, value_or
+from tenancy.workload import containers_of, map_at, maps_at, may_run_on, pod_template, value_or
 
 _STAMPS = "MutatingAdmissionPolicy.admissionregistration.k8s.io"
 
@@ -108,7 +107,7 @@ def _stranger(graph: Graph, pools: Sequence[HostMemoryPool], workload: Object) -
         least = max(victims(pool), key=lambda d: d.resident_least_mib)
         if beyond_mib is not None and beyond_mib <= least.resident_least_mib:
             continue
-        if _may_run(pod_spec, _labels(pool, graph.ledger)):
+        if may_run_on(pod_spec, _labels(pool, graph.ledger)):
             beyond = "without a limit" if beyond_mib is None else f"by {beyond_mib} MiB"
             yield Finding(
                 f"{workload}: may run on memory_pools.{pool.name} and exceed its memory request {beyond}, where the "
@@ -131,28 +130,3 @@ def _beyond_mib(pod_spec: Mapping[str, Any]) -> int | None:
         if request:
             most = max(most, math.ceil((parse(limit) - request) / MIB))
     return most
-
-
-def _may_run(pod_spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Returns True if nodeSelector and nodeAffinity allow a node with these labels."""
-    selected = map_at(pod_spec, "nodeSelector")
-    if any(selected.get(label, value) != value for label, value in labels.items()):
-        return False
-    required = map_at(pod_spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
-    terms = maps_at(required, "nodeSelectorTerms")
-    return not terms or any(
-        all(not _rules_out(e, *label) for e, label in product(maps_at(term, "matchExpressions"), labels.items()))
-        for term in terms
-    )
-
-
-def _rules_out(expression: Mapping[str, Any], label: str, value: str) -> bool:
-    if text_at(expression, "key") != label:
-        return False
-    match text_at(expression, "operator"):
-        case "In":
-            return value not in texts_at(expression, "values")
-        case "NotIn":
-            return value in texts_at(expression, "values")
-        case other:
-            return other == "DoesNotExist"

@@ -165,7 +165,8 @@ def _is_a_size(graph: Graph, ledger: Ledger, request: PodRequest) -> bool:
 def _pool(graph: Graph, request: PodRequest, seat: Seat) -> Iterator[Finding]:
     reachable = {pool.name for pool in graph.reachable_pools(request.pod_spec)}
     if seat.pool not in reachable:
-        yield Finding(f"{request}: its seat is on {seat.pool}, which its nodeSelector rules out", request.urn)
+        ruled_out = f"its seat is on {seat.pool}, which its nodeSelector or nodeAffinity rules out"
+        yield Finding(f"{request}: {ruled_out}", request.urn)
     elif others := sorted(reachable - {seat.pool}):
         yield Finding(
             f"{request}: its seat is on {seat.pool}, but it may run on {', '.join(others)} too; give it the "

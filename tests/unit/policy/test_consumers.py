@@ -1,6 +1,7 @@
 """The rules judge programs that use the platform, and accept programs without GPUs."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -143,6 +144,27 @@ def test_a_daemon_set_runs_one_pod_on_each_node_of_its_pool() -> None:
     ]
 
 
+def affinity(*expressions: tuple[str, str, list[str]]) -> dict[str, Any]:
+    """Returns a pod's affinity that requires a node with all these labels."""
+    term = {"matchExpressions": [{"key": k, "operator": operator, "values": v} for k, operator, v in expressions]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+def test_a_seat_may_select_its_pool_by_node_affinity() -> None:
+    """Both pools share memory. Without the affinity, the pod may run in the other pool."""
+    ((label, value),) = LEDGER.pools[0].node_selector.items()
+    other = replace(LEDGER.pools[0], name="a10", node_selector={label: "mps"})
+    config = {"ledger": replace(LEDGER, pools=(*LEDGER.pools, other)).to_data()}
+    program = consumer()
+    (line,) = judge(program, config)
+    assert "its seat is on t4, but it may run on a10 too; give it the nodeSelector of pools.t4" in line
+    put(program["llama-swap"], "spec.template.spec.affinity", affinity((label, "In", [value])))
+    assert judge(program, config) == []
+    put(program["llama-swap"], "spec.template.spec.affinity", affinity((label, "In", ["mps"])))
+    (line,) = judge(program, config)
+    assert "its seat is on t4, which its nodeSelector or nodeAffinity rules out" in line
+
+
 def test_a_bare_pod_counts() -> None:
     pod = {**an_object("v1", "Pod", "llama-swap", "llama-swap"), "spec": graphs.pod(5001)["spec"]}
     assert graphs.rules_of(judge({"pod": pod}, CONFIG)) == {"seats"}
@@ -160,3 +182,48 @@ def test_a_unit_is_one_line_with_the_number_that_was_meant(written: str, meant: 
     (line,) = judge(program)
     assert line.startswith("seats: Deployment llama-swap/llama-swap: a pod asks for ")
     assert line.endswith(f"viktorbarzin.me/gpumem counts MiB and takes no unit; write {meant}")
+
+
+def with_image(image: str, program: graphs.Program) -> graphs.Program:
+    (workload,) = program.values()
+    put(workload, "spec.template.spec.containers.0.image", image)
+    return program
+
+
+@pytest.mark.parametrize(
+    "image", ["postgres:17.2", "docker.io/library/postgres:v17.2-alpine", "a/b:1.2.3", "a:2024.10.1"]
+)
+def test_a_full_version_has_two_or_three_numbers(image: str) -> None:
+    assert judge(with_image(image, consumer()), CONFIG) == []
+
+
+@pytest.mark.parametrize("image", ["postgres:17", "postgres", "postgres:latest", "postgres:alpine3.20"])
+def test_one_number_is_no_full_version(image: str) -> None:
+    (line,) = judge(with_image(image, consumer()), CONFIG)
+    assert line.startswith(f"images: image {image} is not pinned; ")
+
+
+def without_gpus() -> graphs.Program:
+    return {"web": an_object("apps/v1", "Deployment", "web", "web", spec={"template": graphs.pod(1, "memory")})}
+
+
+@pytest.mark.parametrize("config", [CONFIG, None], ids=["beside the platform", "without a ledger"])
+def test_the_images_of_a_program_without_gpus_are_not_judged(config: dict[str, Any] | None) -> None:
+    program = with_image("postgres:latest", without_gpus())
+    assert judge(program, config) == []
+    (line,) = judge(program | consumer(), CONFIG)
+    assert line.startswith("images: image postgres:latest is not pinned")
+
+
+def test_a_patch_of_an_image_passes_in_a_program_without_gpus() -> None:
+    spec = with_image("postgres:17", without_gpus())["web"]["spec"]
+    patch = an_object("apps/v1", "DeploymentPatch", "web", "web", spec=spec)
+    assert judge({"patch": patch}, CONFIG) == []
+    (line,) = judge({"patch": patch} | consumer(), CONFIG)
+    assert "it changes a Deployment that the graph does not hold; declare the whole object" in line
+
+
+def test_a_workload_that_cannot_be_read_has_its_images_judged() -> None:
+    program = with_image("postgres:latest", without_gpus())
+    put(program["web"], "spec.template.spec.containers.0.resources", graphs.UNKNOWN)
+    assert "images" in graphs.rules_of(judge(program, CONFIG))

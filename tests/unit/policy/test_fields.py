@@ -23,7 +23,13 @@ FIELDS: list[tuple[str, str, object, str, str]] = [
     ("llama-swap", f"{LLAMA}.resources.limits", {"b.com/gpumem": "5000"}, "seats", "asks for b.com/gpumem, the"),
     ("llama-swap", "metadata.name", "new", "seats", "asks for 5000 MiB without a seat; add residents.new: {tenant:"),
     ("llama-swap", "metadata.namespace", "frigate", "seats", "Deployment frigate/llama-swap: asks for 5000 MiB"),
-    ("llama-swap", "spec.template.spec.nodeSelector", dict(BATCH.node_selector), "seats", "its nodeSelector rules"),
+    (
+        "llama-swap",
+        "spec.template.spec.nodeSelector",
+        dict(BATCH.node_selector),
+        "seats",
+        "its nodeSelector or",
+    ),
     ("llama-swap", f"{LLAMA}.resources.limits", {GPUMEM: "4999500m"}, "whole-mib", "'4999500m' is not a whole"),
     ("llama-swap", f"{LLAMA}.resources", {"requests": {GPUMEM: "5000"}}, "whole-mib", "requests 5000 MiB without a"),
     (
