@@ -55,10 +55,11 @@ class PodRequest:
 @dataclass(frozen=True)
 class Graph:
     """Holds the objects that a program declares. `configured` is the pack's configuration. A ledger or memory pools in
-    `configured` replace those of the objects."""
+    `configured` replace those of the objects. No rule judges `elsewhere`, the objects of other clusters."""
 
     objects: tuple[Object, ...]
     configured: Mapping[str, object] = field(default_factory=dict)
+    elsewhere: tuple[Object, ...] = ()
 
     def of(self, *kinds: str) -> list[Object]:
         """Returns the objects of these kinds. A kind includes its API group, such as `Deployment.apps`, unless the

@@ -4,7 +4,12 @@ from collections.abc import Iterator
 
 from policy.finding import UNREADABLE, first_items
 from policy.graph import Graph
+from policy.objects import Object
 from policy.rules.foreign import opaque
+from tenancy import names
+from tenancy.ledger import Ledger
+from tenancy.quantity import whole
+from tenancy.workload import map_at, value_or
 
 PREFIX = "gpu-tenancy"
 
@@ -19,9 +24,29 @@ def notes(graph: Graph) -> Iterator[str]:
     except UNREADABLE:
         source, unseen = "not known: an object cannot be read", []
     yield f"{PREFIX}: judged by this ledger: {source}"
+    if graph.elsewhere:
+        left = first_items([str(found) for found in graph.elsewhere])
+        yield f"{PREFIX}: warning: not judged, because its provider is of another cluster: {left}"
     if unseen:
         yield (
             f"{PREFIX}: warning: what {first_items(unseen)} will make is not in this program: only its values were "
             "judged. Admission judges its pods; to have them judged here, declare what `helm template` or "
             "`kustomize build` writes with kubernetes.yaml.ConfigGroup"
+        )
+    for found in graph.of("Deployment.apps"):
+        try:
+            yield from _gated(graph.ledger, found)
+        except UNREADABLE:
+            continue
+
+
+def _gated(ledger: Ledger | None, found: Object) -> Iterator[str]:
+    """Yields a warning for an on-demand workload that is declared as running. The rules accept it, because the engine
+    shows the gate's number of replicas if the program ignores changes of this field."""
+    gated = {workload.name for workload in ledger.on_demand if workload.tenant == found.namespace} if ledger else ()
+    replicas = whole(value_or(map_at(found.manifest, "spec"), "replicas", 0))
+    if replicas and not {found.name, found.labels.get(names.LABEL_NAME)}.isdisjoint(gated):
+        yield (
+            f"{PREFIX}: warning: {found} declares {replicas} replicas, and the demand gate starts it: each rollout "
+            "would start it without enough memory; write replicas: 0, with ignore_changes of spec.replicas"
         )

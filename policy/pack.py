@@ -20,7 +20,7 @@ from policy.enforcement import MANDATORY, Level
 from policy.graph import Graph
 from policy.notes import PREFIX, notes
 from policy.rules import RULES, violations
-from policy.view import objects_of
+from policy.view import CONTEXT, objects_of, split
 from tenancy.decode import DecodeError
 from tenancy.names import POLICY
 
@@ -28,6 +28,7 @@ DESCRIPTION = "Every promise on a GPU must fit."
 TAGS = ["gpu", "kubernetes", "kueue", "multi-tenancy"]
 _CONFIGURATION = {
     "ledger": {"type": "object"},
+    CONTEXT: {"type": "string"},
     "memory_pools": {"type": "object"},
     "stack": {"type": "string"},
     enforcement.RULES: enforcement.SCHEMA,
@@ -51,7 +52,9 @@ def stack_policy() -> StackValidationPolicy:
 
 def _validate(args: StackValidationArgs, report_violation: ReportViolation) -> None:
     configured = args.get_config()
-    judge(Graph(objects_of(args.resources), configured), configured, _print, report_violation)
+    here, elsewhere = split(args.resources, configured)
+    graph = Graph(objects_of(here), configured, elsewhere=objects_of(elsewhere))
+    judge(graph, configured, _print, report_violation)
 
 
 def _print(line: str) -> None:

@@ -1,19 +1,24 @@
 """Turns the SDK's view of the stack into plain objects. Unknown values become `Unknown`, which raises an error when
 code uses the value."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pulumi_policy import PolicyResource
 from pulumi_policy import proxy as sdk
 
 from policy.objects import Object
-from policy.unknown import Unknown
+from policy.unknown import Unknown, is_unknown
+from tenancy import names
 
 _MAP = type(sdk.unknown_checking_proxy({}))
 _LIST = type(sdk.unknown_checking_proxy([]))
 _UNKNOWN = frozenset(value for name, value in vars(sdk).items() if name.startswith("UNKNOWN_"))
 _PREFIX = "kubernetes:"
+CONTEXT = "context"  # the setting of a provider, and the key of the pack's configuration
+_SETTINGS = ("kubeconfig", CONTEXT, "cluster")  # the settings by which a provider chooses its cluster
+
+_Settings = Mapping[str, object]
 
 
 def objects_of(resources: Iterable[PolicyResource]) -> tuple[Object, ...]:
@@ -65,3 +70,44 @@ def _dotted(path: tuple[Any, ...]) -> str:
         path, key = path
         keys.append(str(key))
     return ".".join(reversed(keys))
+
+
+def split(
+    resources: Sequence[PolicyResource], configured: Mapping[str, object]
+) -> tuple[list[PolicyResource], list[PolicyResource]]:
+    """Returns the resources of the ledger's cluster, and the resources of other clusters.
+
+    The ledger's cluster is that of the ledger's provider. If the program declares no ledger, it is the cluster with the
+    configured context. A resource is of another cluster only if its provider names a different one. Every ledger counts
+    as a resource of the ledger's cluster, so that a program with two ledgers is refused.
+    """
+    ledgers = [resource for resource in resources if _is_ledger(resource)]
+    context = configured.get(CONTEXT)
+    ours = _settings(ledgers[0]) if ledgers else {} if context is None else {CONTEXT: context}
+    parts: tuple[list[PolicyResource], list[PolicyResource]] = ([], [])
+    for resource in resources:
+        parts[_differ(ours, _settings(resource)) and resource not in ledgers].append(resource)
+    return parts
+
+
+def _is_ledger(resource: PolicyResource) -> bool:
+    if not resource.resource_type.endswith(":ConfigMap"):
+        return False
+    return any(not is_unknown(found.name) and found.name == names.LEDGER for found in objects_of([resource]))
+
+
+def _settings(resource: PolicyResource) -> _Settings:
+    """Returns the settings of the resource's provider. A provider of Kubernetes has no defaults for them."""
+    properties = plain_data(resource.provider.props) if resource.provider is not None else {}
+    return {key: value for key in _SETTINGS if (value := properties.get(key)) is not None}
+
+
+def _differ(one: _Settings, other: _Settings) -> bool:
+    """Returns True if both have a different value of a setting, and no setting is unknown."""
+    return not _unknown((*one.values(), *other.values())) and any(
+        one[key] != other[key] for key in _SETTINGS if key in one and key in other
+    )
+
+
+def _unknown(values: Iterable[object]) -> bool:
+    return any(map(is_unknown, values))

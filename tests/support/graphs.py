@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Any
 
-from pulumi_policy import PolicyResource, StackValidationArgs
+from pulumi_policy import PolicyProviderResource, PolicyResource, StackValidationArgs
 from pulumi_policy.proxy import UNKNOWN_STRING_VALUE, unknown_checking_proxy
 
 from policy.pack import stack_policy
@@ -264,17 +264,35 @@ def consumer(mib: object = 5000) -> Program:
     return {"llama-swap": deployment("llama-swap", "llama-swap", mib)}
 
 
-def resources(program: Mapping[str, Manifest]) -> list[PolicyResource]:
+def resources(
+    program: Mapping[str, Manifest], providers: Mapping[str, Manifest | None] | None = None
+) -> list[PolicyResource]:
     """Returns the resources in the form in which AnalyzeStack builds them (pulumi_policy/policy.py).
 
-    Proxies detect unknown values, and all numbers are floats.
+    Proxies detect unknown values, and all numbers are floats. `providers` maps a resource to the properties of its
+    provider.
     """
     return [
         PolicyResource(
-            _type_token(manifest), unknown_checking_proxy(_floats(manifest)), _urn(name), name, None, None, None, [], {}
+            _type_token(manifest),
+            unknown_checking_proxy(_floats(manifest)),
+            _urn(name),
+            name,
+            None,
+            _provider((providers or {}).get(name)),
+            None,
+            [],
+            {},
         )
         for name, manifest in program.items()
     ]
+
+
+def _provider(properties: Manifest | None) -> PolicyProviderResource | None:
+    kind = "pulumi:providers:kubernetes"
+    if properties is None:
+        return None
+    return PolicyProviderResource(kind, unknown_checking_proxy(properties), f"urn:pulumi:test::x::{kind}::p", "p")
 
 
 def _type_token(manifest: Manifest) -> str:
@@ -299,14 +317,23 @@ def judge(program: Mapping[str, Manifest], config: Mapping[str, Any] | None = No
 
     Checks that a message with a URN names a resource of the program.
     """
+    with redirect_stdout(io.StringIO()):
+        return judged(program, config)
+
+
+def judged(
+    program: Mapping[str, Manifest],
+    config: Mapping[str, Any] | None = None,
+    providers: Mapping[str, Manifest | None] | None = None,
+) -> list[str]:
+    """Returns the messages like `judge`, and prints the notes of the pack."""
     messages = []
 
     def report(message: str, urn: str | None = None) -> None:
         assert urn is None or urn in {_urn(name) for name in program}, urn
         messages.append(message)
 
-    with redirect_stdout(io.StringIO()):
-        stack_policy().validate(StackValidationArgs(resources(program), config), report)
+    stack_policy().validate(StackValidationArgs(resources(program, providers), config), report)
     return messages
 
 

@@ -1,0 +1,45 @@
+"""The pack prints a warning about a workload that it accepts, but that would not do what its operator expects."""
+
+import io
+from contextlib import redirect_stdout
+
+import pytest
+
+from tests.support.consumers import CONFIG, gpu, workload
+from tests.support.graphs import UNKNOWN, Manifest, judged
+
+WARNING = (
+    "gpu-tenancy: warning: Deployment tts/tts declares 1 replicas, and the demand gate starts it: each rollout would "
+    "start it without enough memory; write replicas: 0, with ignore_changes of spec.replicas"
+)
+
+
+def on_demand(replicas: object, *, name: str = "tts", namespace: str = "tts") -> Manifest:
+    """Returns the Deployment of the on-demand workload tts."""
+    found = workload(namespace, main=gpu())
+    found["metadata"]["name"] = name
+    return found | {"spec": found["spec"] | ({} if replicas is None else {"replicas": replicas})}
+
+
+def printed(manifest: Manifest) -> str:
+    """Returns the lines that the pack prints about an accepted program."""
+    lines = io.StringIO()
+    with redirect_stdout(lines):
+        assert judged({"x": manifest}, CONFIG) == []
+    return lines.getvalue()
+
+
+@pytest.mark.parametrize("name", ["tts", "other"])
+def test_an_on_demand_workload_that_is_declared_as_running_gets_a_warning(name: str) -> None:
+    found = on_demand(1, name=name)
+    found["metadata"]["labels"] = {"app.kubernetes.io/name": "tts"}
+    assert WARNING.replace("tts/tts", f"tts/{name}") in printed(found)
+
+
+@pytest.mark.parametrize("replicas", [0, None, UNKNOWN])
+def test_an_on_demand_workload_that_is_not_surely_declared_as_running_gets_none(replicas: object) -> None:
+    assert "replicas" not in printed(on_demand(replicas))
+
+
+def test_another_workload_gets_none() -> None:
+    assert "replicas" not in printed(on_demand(1, name="other"))
