@@ -3,8 +3,10 @@
 import re
 
 PINNED = "a digest (@sha256:…) or a full version (:1.2.3)"
+PINNED_OF_OTHERS = "a digest (@sha256:…) or a full version (:1.2.3 or :17.2)"
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 _FULL_VERSION = re.compile(r":v?\d+\.\d+\.\d+[-+._A-Za-z0-9]*$")
+_VERSION_OF_OTHERS = re.compile(r":v?\d+\.\d+[-+._A-Za-z0-9]*$")
 
 
 def is_pinned(image: str) -> bool:
@@ -13,3 +15,11 @@ def is_pinned(image: str) -> bool:
     An image with a full version counts as pinned, because nobody moves such a tag.
     """
     return bool(_DIGEST.search(image) or _FULL_VERSION.search(image))
+
+
+def is_pinned_of_others(image: str) -> bool:
+    """Returns True like `is_pinned`, and also for a version of two numbers.
+
+    Some projects have two numbers in a full version, such as PostgreSQL. Nothing shows the number of a project.
+    """
+    return is_pinned(image) or bool(_VERSION_OF_OTHERS.search(image))

@@ -8,6 +8,7 @@ from policy.finding import Finding, judge_each, unproven
 from policy.graph import KUEUE, Graph, framework_in, is_gpumem, is_queued, runs_pods
 from policy.objects import Object, text_at
 from policy.rule import A_RESIDENT, MAIN, Example, an_object, rule
+from policy.rules.pods import judges_images
 from policy.rules.writers import own_namespaces
 from policy.unknown import is_unknown, unknown, unknowns
 from tenancy import names, reach
@@ -30,7 +31,7 @@ _ROLES = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
 _READ_WHOLE = {*TEMPLATES, "ResourceQuota", "ClusterQueue", "Cohort", *_ROLES}
 # The fields that rules read in workloads outside of the tenants' namespaces: for the rule `images`, and for the proof
 # of host memory.
-_READ_OF_ANY = {"image"}
+_READ_FOR_IMAGES = {"image"}
 _READ_FOR_HOST_MEMORY = {"resources", "limits", "requests", "nodeSelector", "affinity"}
 # Objects of these kinds make another program create objects. The graph contains only the values for that program.
 _OPAQUE = ("Release.helm.sh", "Application.argoproj.io", "ApplicationSet.argoproj.io", "HelmChart.helm.cattle.io")
@@ -107,7 +108,8 @@ def _must_be_whole(graph: Graph, changed: str, patch: Object) -> bool:
     """Returns True if a rule needs the whole object that the patch changes."""
     ledger = graph.ledger
     if changed in TEMPLATES and ledger is not None and not _is_a_tenants(ledger, patch):
-        read = _READ_OF_ANY | (_READ_FOR_HOST_MEMORY if graph.host_memory else set())
+        images = _READ_FOR_IMAGES if judges_images(graph) else set()
+        read = images | (_READ_FOR_HOST_MEMORY if graph.host_memory else set())
         manifest = dict(patch.manifest)
         is_ours = patch.namespace in own_namespaces(graph)
         return is_ours or _names_gpumem(manifest) or any(field in read for field, _ in _fields(manifest))

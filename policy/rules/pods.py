@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from policy.finding import Finding, first_items, judge_each
+from policy.finding import UNREADABLE, Finding, first_items, judge_each
 from policy.graph import Graph
 from policy.objects import Object, text_at, texts_at
 from policy.rule import A_RESIDENT, MAIN, Example, rule
-from tenancy import names
-from tenancy.image import PINNED, is_pinned
+from tenancy import names, reach
+from tenancy.image import PINNED, PINNED_OF_OTHERS, is_pinned, is_pinned_of_others
 from tenancy.workload import containers_of, map_at, maps_at, pod_template
 
 _PART_OF = names.LABEL_PART_OF
@@ -123,26 +123,46 @@ def _run_problems(workload: Object) -> Iterator[str]:
 @rule("images", Example(f"{MAIN}.image", "ghcr.io/a/b:latest", "ghcr.io/a/b:1.2.3", of=A_RESIDENT))
 def images(graph: Graph) -> Iterator[Finding]:
     """Every image is pinned by a digest or a full version. So the cluster runs the same image that the policy pack has
-    judged."""
+    judged. The rule skips programs without the ledger and without a workload that reaches a GPU."""
+    if not judges_images(graph):
+        return
     unpinned: dict[str, list[Object]] = {}
     yield from judge_each(graph.workloads, lambda workload: _images(unpinned, workload))
     yield from (_unpinned(image, users) for image, users in unpinned.items())
 
 
+def judges_images(graph: Graph) -> bool:
+    """Returns True if the program declares the ledger, or if one of its workloads reaches a GPU."""
+    domain = graph.ledger.names if graph.ledger else names.Names("")
+    return bool(graph.ledger_objects or graph.requests) or any(_may_reach(found, domain) for found in graph.workloads)
+
+
+def _may_reach(workload: Object, domain: names.Names) -> bool:
+    """Returns True if the workload reaches a GPU, or cannot be read."""
+    try:
+        return any(reach.routes(map_at(pod_template(workload.manifest) or {}, "spec"), domain))
+    except UNREADABLE:
+        return True
+
+
 def _images(unpinned: dict[str, list[Object]], workload: Object) -> Iterator[Finding]:
     """Maps each unpinned image to the objects that use it. Each image becomes one finding."""
+    is_fixed = is_pinned if _is_ours(workload) else is_pinned_of_others
     for container in containers_of(map_at(pod_template(workload.manifest) or {}, "spec")):
         image = text_at(container, "image")
-        users = unpinned.setdefault(image, []) if not is_pinned(image) else []
+        users = unpinned.setdefault(image, []) if not is_fixed(image) else []
         if workload not in users:
             users.append(workload)
     yield from ()
 
 
 def _unpinned(image: str, users: list[Object]) -> Finding:
-    ours = all(
-        map_at(pod_template(o.manifest) or {}, "metadata", "labels").get(_PART_OF) == names.PROJECT for o in users
-    )
-    key = "cluster.agent_image: " if ours else ""
+    ours = all(map(_is_ours, users))
+    key, pinned = ("cluster.agent_image: ", PINNED) if ours else ("", PINNED_OF_OTHERS)
     used_by = first_items(sorted(map(str, users)))
-    return Finding(f"{key}image {image or '(none)'} is not pinned; write {PINNED}; used by {used_by}", users[0].urn)
+    return Finding(f"{key}image {image or '(none)'} is not pinned; write {pinned}; used by {used_by}", users[0].urn)
+
+
+def _is_ours(workload: Object) -> bool:
+    labels = map_at(pod_template(workload.manifest) or {}, "metadata", "labels")
+    return bool(labels.get(_PART_OF) == names.PROJECT)
