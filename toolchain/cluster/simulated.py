@@ -18,12 +18,14 @@ UNMEASURED = "gpu-tenancy/unmeasured"
 MANAGED = {"kwok.x-k8s.io/node": "fake"}
 # A Job's pod completes when a test adds the annotation gpu-tenancy/complete=true.
 COMPLETE = "gpu-tenancy/complete"
+# A deleted pod with this annotation stays until a test removes the annotation, like a pod with a long grace period.
+LINGERS = "gpu-tenancy/lingers"
 # The pods of Kueue become Ready when they get this annotation.
 READY = "gpu-tenancy/ready"
 KUEUE = {"app.kubernetes.io/name": "kueue"}
 
 _STAGES = TOOLCHAIN / "kwok-stages"
-_UNCHANGED = ("node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease", "pod/fast/pod-delete")
+_UNCHANGED = ("node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease")
 _HARDWARE = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "100Gi", "pods": "110"}
 
 
@@ -172,6 +174,7 @@ def _stages() -> list[Manifest]:
     completed["spec"]["delay"] = {"durationMilliseconds": 0}
     return [
         *(_stage(name) for name in _UNCHANGED),
+        _narrowed("pod/fast/pod-delete", (f'.metadata.annotations["{LINGERS}"]', "DoesNotExist", None)),
         _narrowed("pod/fast/pod-ready", (is_kueue, "NotIn", [name])),
         _narrowed("pod/fast/pod-ready", (is_kueue, "In", [name]), (is_ready, "In", ["true"]), name="kueue-ready"),
         completed,

@@ -238,7 +238,7 @@ def _oracle(site: Site) -> tuple[Tool, ...]:
 
 
 def _frameworks(site: Site) -> Iterator[Tool]:
-    """Yields the controllers in the versions that Kueue's module requires, and the CRDs of their kinds.
+    """Yields the controllers in the versions that Kueue's module requires, with the CRDs and webhooks of their kinds.
 
     KubeRay has a separate go.mod, because KubeRay does not compile with Kueue's version of controller-runtime.
     """
@@ -250,14 +250,15 @@ def _frameworks(site: Site) -> Iterator[Tool]:
     ):
         yield _built(site, name, "kube", path, packages={name: package})
     yield _built(site, "kuberay", "kuberay", KUBERAY, packages={"kuberay": KUBERAY})
-    for name, path, folder in (
-        ("jobset", JOBSET, "config/components/crd/bases"),
-        ("lws", LWS, "config/crd/bases"),
-        ("trainer", TRAINER, "manifests/base/crds"),
-        ("mpi-operator", MPI_OPERATOR, "manifests/base"),
-        ("kuberay", KUBERAY, "config/crd/bases"),
+    for name, path, folder, webhooks in (
+        ("jobset", JOBSET, "config/components/crd/bases", "config/components/webhook/manifests.yaml"),
+        ("lws", LWS, "config/crd/bases", "config/webhook/manifests.yaml"),
+        ("trainer", TRAINER, "manifests/base/crds", "manifests/base/webhook/manifests.yaml"),
+        ("mpi-operator", MPI_OPERATOR, "manifests/base", None),
+        ("kuberay", KUBERAY, "config/crd/bases", None),
     ):
-        yield _files(site, f"{name}-kinds", path, f"frameworks/{name}", {folder: ""})
+        files = {folder: ""} | ({webhooks: "webhooks/manifests.yaml"} if webhooks else {})
+        yield _files(site, f"{name}-kinds", path, f"frameworks/{name}", files)
 
 
 def _languages(site: Site) -> tuple[Tool, ...]:

@@ -1,0 +1,56 @@
+"""Runs a program in its own network namespace, where it reaches only the API server.
+
+A program with a fixed port, such as mpi-operator, then listens on no address of this machine.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from socket import create_connection
+
+from tests.support.paths import ROOT
+from toolchain.cluster.api import until
+from toolchain.cluster.relay import End, Tcp, Unix, serve
+
+LOCALHOST = "127.0.0.1"
+READY_SECONDS = 30
+
+
+def why_not() -> str | None:
+    """Returns the reason why this machine cannot run a program apart, or None if it can."""
+    return None if sys.platform == "linux" and os.geteuid() == 0 else "a network namespace needs Linux and root"
+
+
+def apart(arguments: Sequence[str], socket: Path, port: int) -> tuple[str, ...]:
+    """Returns the command of the program. It reaches `port` of 127.0.0.1 through the Unix socket.
+
+    SIGKILL is the right signal to stop the command.
+    """
+    _in_background((Unix(socket), Tcp(LOCALHOST, port)))
+    module = (sys.executable, "-m", __name__, str(socket), str(port))
+    return ("unshare", "--net", "--pid", "--fork", "--kill-child", f"--wd={ROOT}", *module, *arguments)
+
+
+def _in_background(way: tuple[End, End]) -> None:
+    threading.Thread(target=lambda: asyncio.run(serve([way])), daemon=True).start()
+
+
+def _run(socket: Path, port: int, command: Sequence[str]) -> int:
+    subprocess.run(("ip", "link", "set", "lo", "up"), check=True)
+    until(socket.exists, READY_SECONDS, "the relay listens")
+    _in_background((Tcp(LOCALHOST, port), Unix(socket)))
+    until(lambda: _answers(port), READY_SECONDS, "the API server is reached")
+    return subprocess.run(command, check=False).returncode
+
+
+def _answers(port: int) -> bool:
+    with create_connection((LOCALHOST, port)):
+        return True
+
+
+if __name__ == "__main__":
+    sys.exit(_run(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))

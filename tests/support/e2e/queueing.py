@@ -1,0 +1,69 @@
+"""Rolls out stacks with a pool of whole GPUs, queues and Kueue, on a cluster with simulated nodes."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tenancy.names import GPU, KUEUE_PRIORITY_LABEL, KUEUE_QUEUE_LABEL
+from tests.support.e2e.rollout import Object, Rollout, pods
+from tests.support.prod import raw
+from toolchain.cluster import simulated
+from toolchain.cluster.cluster import HeldCluster
+from toolchain.workspace import workspace
+
+POOL, NODE = "whole", "queued-gpus"
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
+LOW, HIGH = "gpu-batch", "gpu-urgent"
+
+
+@contextmanager
+def rolled_out(cluster: HeldCluster, folder: Path, gpus: int, **settings: Mapping[str, Any]) -> Iterator[Rollout]:
+    """Adds a node with whole GPUs, and rolls a stack out on the cluster that hands out these GPUs by `settings`."""
+    cluster.add_node(NODE, labels=simulated.gpu_labels(sharing="none", replicas=1), resources={GPU: str(gpus)})
+    prod, space = raw(), workspace(folder)
+    pool = {"node_selector": {"kubernetes.io/hostname": NODE}, "nodes": 1, "device_count": gpus, "sharing": "whole"}
+    config = {
+        "cluster": prod["cluster"],
+        "pools": {POOL: pool},
+        "priorities": {"gpu-workload": prod["priorities"]["gpu-workload"]},
+        "admission": {"gpu_priority": "gpu-workload"},
+        "kueue": prod["kueue"],
+        **settings,
+    }
+    written = {"config": {f"gpu-tenancy:{name}": part for name, part in config.items()}}
+    space.stack_file.write_text(yaml.safe_dump(written))
+    stack = Rollout(cluster, space)
+    stack.init()
+    stack.up()
+    yield stack
+
+
+def job(name: str, queue: str, gpus: int, priority: str = LOW) -> dict[str, Any]:
+    """Returns a Job with one pod."""
+    resources = {"limits": {GPU: str(gpus)}}
+    container = {"name": "main", "image": "busybox:1.37.0", "resources": resources}
+    labels = {KUEUE_QUEUE_LABEL: queue, KUEUE_PRIORITY_LABEL: priority}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"backoffLimit": 0, "template": template},
+    }
+
+
+def workloads(stack: Rollout, namespace: str) -> list[Object]:
+    return stack.items(f"{WORKLOADS}/namespaces/{namespace}/workloads")
+
+
+def gpus_of(template: Mapping[str, Any]) -> int:
+    """Returns the GPUs that the containers of a pod or of a pod template request."""
+    return sum(int(each.get("resources", {}).get("limits", {}).get(GPU, 0)) for each in template["spec"]["containers"])
+
+
+def gpu_pods(stack: Rollout, namespace: str) -> list[Object]:
+    """Returns the pods with GPUs that are on a node."""
+    return [pod for pod in stack.items(pods(namespace)) if gpus_of(pod) and pod["spec"].get("nodeName")]
