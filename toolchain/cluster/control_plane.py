@@ -49,10 +49,11 @@ class Ports:
     kubelet: int
     webhook: int
     kueue_health: int
+    kueue_metrics: int
 
     @classmethod
     def free(cls) -> "Ports":
-        return cls(*free_ports(8))
+        return cls(*free_ports(9))
 
 
 def write_credentials(folder: Folder, ports: Ports) -> None:

@@ -156,7 +156,7 @@ class KueueRunner:
             **config,
             "namespace": namespace,
             "health": {"healthProbeBindAddress": f"{address}:{self._ports.kueue_health}"},
-            "metrics": {**config["metrics"], "bindAddress": "0"},
+            "metrics": {**config["metrics"], "bindAddress": f"{address}:{self._ports.kueue_metrics}"},
             "webhook": {"host": address, "port": self._ports.webhook, "certDir": str(self._certificates)},
             "leaderElection": {"leaderElect": False},
             "featureGates": {**config.get("featureGates", {}), "VisibilityOnDemand": False},
