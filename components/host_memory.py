@@ -66,8 +66,8 @@ class OversubscribedSpec(Spec):
 
 
 class DisposableSpec(Spec):
-    """Pods that may be killed first. They have the lowest PriorityClass, and are BestEffort unless they request
-    memory."""
+    """Pods that may be killed first. Disposable pods have the lowest PriorityClass, and are BestEffort unless they
+    request memory."""
 
     tenant: TenantKey
     priority: PriorityKey = Field(
@@ -162,7 +162,8 @@ def config_map(pools: HostMemoryPools, namespace: str) -> Manifest:
 
 
 def quotas(pools: HostMemoryPools) -> Iterator[Manifest]:
-    """Yields a quota for each tenant and PriorityClass. It allows no more pods than the preview's proof has counted.
+    """Yields a quota for each tenant and PriorityClass. The quota allows no more pods than the preview's proof has
+    counted.
 
     There is no LimitRange, because its maximum is also the default request of a pod without a request. With a
     LimitRange, a disposable pod would not be BestEffort (plugin/pkg/admission/limitranger).

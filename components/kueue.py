@@ -175,8 +175,9 @@ def namespace(name: str) -> Manifest:
 def configuration(args: KueueArgs) -> dict[str, Any]:
     """Returns Kueue's Configuration (config.kueue.x-k8s.io/v1beta2): the chart's default with our changes.
 
-    The chart uses `managedJobsNamespaceSelector` as the namespaceSelector of every webhook for Jobs. These webhooks
-    fail closed. So only labelled namespaces depend on Kueue, and other namespaces can create Jobs while Kueue is down.
+    The chart uses `managedJobsNamespaceSelector` as the namespaceSelector of every webhook for Jobs. Kueue's webhooks
+    for Jobs fail closed. So only labelled namespaces depend on Kueue, and other namespaces can create Jobs while Kueue
+    is down.
     """
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -228,8 +229,8 @@ def _camel(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def values(args: KueueArgs) -> dict[str, Any]:
-    """Returns the chart's values. They name the released image, because the chart in the release's source code names a
-    staging image."""
+    """Returns the chart's values. The values name the released image, because the chart in the release's source code
+    names a staging image."""
     return {
         "enableCertManager": False,
         "enableKueueViz": False,

@@ -41,10 +41,10 @@ class Seat(pulumi.ComponentResource):
     """The pod's tolerations, for the taints of the pool's nodes."""
 
     priority_class_name: pulumi.Output[str]
-    """The pod's PriorityClass. It is empty if the platform declares no admission."""
+    """The pod's PriorityClass. The value is empty if the platform declares no admission."""
 
     resource_claims: pulumi.Output[list[dict[str, Any]]]
-    """The pod's claim on a device. It is empty unless the platform's seats are claims."""
+    """The pod's claim on a device. The list is empty unless the platform's seats are claims."""
 
     resources: pulumi.Output[dict[str, Any]]
     """The `resources` of the container that uses the device, with the budget."""

@@ -21,7 +21,7 @@ from tenancy.units import MIB
 
 HOUR_SECONDS = 3600
 SAMPLES_AN_HOUR = 60  # Prometheus records one sample of the series each minute (components/monitoring/usage.py).
-# The time range of a query. It excludes the sample at the start of the hour, in every version of Prometheus.
+# The time range of a query. The range excludes the sample at the start of the hour, in every version of Prometheus.
 _AN_HOUR = f"{HOUR_SECONDS * 1000 - 1}ms"
 _ENOUGH = 0.99  # The fraction of the month that Prometheus must have measured at least.
 _NO_CURRENCY = "XXX"  # The code of ISO 4217 for no currency.

@@ -1,7 +1,7 @@
 """The policy pack for Pulumi: one mandatory stack policy that runs all rules.
 
-The pack has only one stack policy, because the SDK reads the whole graph again for each stack policy. This takes longer
-than all rules together.
+The pack has only one stack policy, because the SDK reads the whole graph again for each stack policy. Reading the graph
+takes longer than all rules together.
 """
 
 from collections.abc import Callable, Mapping

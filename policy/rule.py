@@ -43,7 +43,8 @@ class Rule:
 
     @property
     def description(self) -> str:
-        """Returns the first paragraph of the function's docstring. It describes every graph that passes the rule."""
+        """Returns the first paragraph of the function's docstring. The paragraph describes every graph that passes the
+        rule."""
         return " ".join((self.check.__doc__ or "").partition("\n\n")[0].split())
 
 

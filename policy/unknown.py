@@ -1,4 +1,5 @@
-"""Values that a preview cannot know. They have a type of their own, so that no rule overlooks an unknown value."""
+"""Values that a preview cannot know. Unknown values have a type of their own, so that no rule overlooks an unknown
+value."""
 
 from collections.abc import Iterator
 from typing import Any, NoReturn

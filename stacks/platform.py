@@ -175,9 +175,9 @@ def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_ST
 async def declare(settings: StackSettings) -> Mapping[str, Any]:
     """Declares the platform of the project in the current directory, for pulumi.run. Returns the stack's outputs.
 
-    The pause (`sleep`) lets Pulumi start the registration of all resources. Then the SDK waits for one registration
-    after the other. Without the pause, the SDK would wait for all outputs again after each resource. Waiting took a
-    third of a preview's time with 1,000 tenants (docs/choosing/benchmarks.md).
+    The pause (`sleep`) lets Pulumi start the registration of all resources. After the pause, the SDK waits for one
+    registration after the other. Without the pause, the SDK would wait for all outputs again after each resource.
+    Waiting took a third of a preview's time with 1,000 tenants (docs/choosing/benchmarks.md).
     """
     outputs = build(settings)
     await asyncio.sleep(0)

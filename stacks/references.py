@@ -256,8 +256,8 @@ def _over_labelled(raw: Mapping[str, Any]) -> Iterator[str]:
 def _in_two_pools(raw: Mapping[str, Any]) -> Iterator[str]:
     """Reports a tenant with workloads in several pools.
 
-    A ResourceQuota does not distinguish pools, so the tenant could use one pool's promise in another pool. This does
-    not concern seats with claims, because claims are counted for each seat.
+    A ResourceQuota does not distinguish pools, so the tenant could use one pool's promise in another pool. Tenants with
+    claims may use several pools, because claims are counted for each seat.
     """
     if _claims_seats(raw):
         return

@@ -222,7 +222,7 @@ class AdmissionTerms:
     `gpu_priority_value` is None in a ledger of an older version. Only pods in exempt namespaces may use
     `exempt_priorities`. `device_classes`: `device_classes` are DeviceClasses that give access to no GPU. `own` are the
     namespaces of the stack itself. The first is the namespace of the agents. `devices` is the largest number of devices
-    of a node. It is 0 if the stack does not place pods by device.
+    of a node. `devices` is 0 if the stack does not place pods by device.
     """
 
     gpu_priority: str

@@ -60,7 +60,7 @@ def is_gpu_resource(resource: str, names: Names) -> bool:
 def hands_out_gpus(device_class: str, names: Names) -> bool:
     """Returns True if the DeviceClass gives access to a GPU by its name.
 
-    This holds for classes of NVIDIA, and for the classes of seats.
+    The names of NVIDIA's classes and of the classes of seats show this access.
     """
     ours = f".{device_class}".endswith(names.device_class(""))
     return ours or re.fullmatch(GPU_CLASSES, device_class) is not None

@@ -14,8 +14,8 @@ class SeatSizes:
     """The sizes that a tenant's pods may have.
 
     `spreads` has, for each size, the number of devices that a pod may use with seats of one device. `several` has, for
-    each size, the numbers of devices of the seats with several devices. `spreads` also has each size of `several`. Its
-    value is 0 if no seat of one device has this size.
+    each size, the numbers of devices of the seats with several devices. `spreads` also has each size of `several`. The
+    value of this size is 0 if no seat of one device has this size.
     """
 
     spreads: Mapping[int, int] = field(default_factory=dict)

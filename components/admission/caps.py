@@ -21,8 +21,8 @@ _LISTS = ("containers", "initContainers")
 
 @dataclass(frozen=True, kw_only=True)
 class CapArgs:
-    """`placed` maps each tenant to the node labels that another policy adds to the tenant's pods. That policy may run
-    after the policies for caps."""
+    """`placed` maps each tenant to the node labels that another policy adds to the tenant's pods. The policy that adds
+    these labels may run after the policies for caps."""
 
     resources: Names
     pools: Sequence[Pool]

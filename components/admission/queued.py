@@ -1,10 +1,10 @@
 """Queue tenants: a queue tenant's pod reaches a GPU only after Kueue has admitted it.
 
 In these namespaces, Kueue suspends each Job and similar object, and adds a scheduling gate to each pod. Kueue also does
-this for an object that names no queue (manageJobsWithoutQueueName). These policies prevent that anybody bypasses Kueue.
-Anybody can write a pod's labels and owners, but nobody can fake the account that sends a request. So a GPU pod must
-have Kueue's scheduling gate, or a controller of a kind that Kueue suspends must create the pod. Only Kueue may remove
-the gate and end the suspension.
+this for an object that names no queue (manageJobsWithoutQueueName). The policies here prevent that anybody bypasses
+Kueue. Anybody can write a pod's labels and owners, but nobody can fake the account that sends a request. So a GPU pod
+must have Kueue's scheduling gate, or a controller of a kind that Kueue suspends must create the pod. Only Kueue may
+remove the gate and end the suspension.
 
 Kueue frees the quota of a Job as soon as Kueue counts none of the Job's pods. So a tenant must not change a running
 pod's owners, or the labels by which Kueue counts the pod. A tenant must also delete the owner only together with its

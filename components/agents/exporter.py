@@ -147,9 +147,10 @@ def daemon_set(
     """Returns the DaemonSet that runs the exporter on every node that one of the selectors matches. No exporter runs on
     a node while NVIDIA's operator replaces the driver there.
 
-    The exporter asks for no nvidia.com/gpu, so that it also runs when all devices are in use. It sees the devices
-    through the runtime class, or by a claim (`claims_devices`). It shares the host's process IDs, because NVML reports
-    these. With `reads_caps` it also sees the node's control groups, for which NVML reports caps.
+    The exporter asks for no nvidia.com/gpu, so that it also runs when all devices are in use. The exporter sees the
+    devices through the runtime class, or by a claim (`claims_devices`). The exporter's pods share the host's process
+    IDs, because NVML reports these IDs. With `reads_caps` it also sees the node's control groups, for which NVML
+    reports caps.
     """
     template = pod_template(
         agent,

@@ -188,7 +188,7 @@ def ledger_config_map(ledger: Ledger, namespace: str, *, advertised: bool) -> Ma
 
 
 def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int) -> Agent:
-    """Returns the agent reconcile. It may patch the status of any node, because a node may leave its pool.
+    """Returns the agent reconcile. reconcile may patch the status of any node, because a node may leave its pool.
 
     node_status.py limits the fields that it may write there.
     """

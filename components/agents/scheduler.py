@@ -143,9 +143,9 @@ def configuration(args: SchedulerArgs) -> dict[str, Any]:
     """Returns the configuration of kube-scheduler: one profile, one extender, leadership by a Lease.
 
     https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/. kube-scheduler also counts the gpumem of
-    each node (ignoredByScheduler: false), so that its cache of assumed pods stays correct. It offers every feasible
-    node to the extender (percentageOfNodesToScore), because a subset might miss the best device. The extender's filter
-    leaves one node, so kube-scheduler scores no nodes.
+    each node (ignoredByScheduler: false), so that its cache of assumed pods stays correct. kube-scheduler offers every
+    feasible node to the extender (percentageOfNodesToScore), because a subset might miss the best device. The
+    extender's filter leaves one node, so kube-scheduler scores no nodes.
     """
     certificates = _CERTIFICATES.path
     return {
@@ -181,8 +181,8 @@ def configuration(args: SchedulerArgs) -> dict[str, Any]:
 
 
 def config_map(args: SchedulerArgs) -> Manifest:
-    """Returns the configuration as an immutable ConfigMap. Its name contains a hash of its content, so that a change
-    starts a rollout."""
+    """Returns the configuration as an immutable ConfigMap. The ConfigMap's name contains a hash of the content, so that
+    a change starts a rollout."""
     content = json.dumps(configuration(args), indent=2)
     digest = hashlib.sha256(content.encode()).hexdigest()[:10]
     metadata = scheduler_agent(args).metadata
@@ -229,7 +229,8 @@ def deployment(args: SchedulerArgs) -> Manifest:
 
 
 def _kube_scheduler(image: str, config: Volume) -> Manifest:
-    """Returns the container with upstream's kube-scheduler. It creates its own serving certificate in memory."""
+    """Returns the container with upstream's kube-scheduler. kube-scheduler creates its own serving certificate in
+    memory."""
     return hardened(
         {
             "name": names.KUBE_SCHEDULER,

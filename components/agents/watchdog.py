@@ -20,7 +20,7 @@ from tenancy.choices import Mode
 
 # The time before the watchdog may recycle the same workload again.
 _COOL_DOWN_SECONDS = 600
-# The longest grace period of a recycled pod. It is short, because other pods wait for the memory.
+# The longest grace period of a recycled pod. This time is short, because other pods wait for the memory.
 _GRACE_SECONDS = 30
 
 
@@ -111,8 +111,8 @@ def _rules(args: WatchdogArgs) -> Iterator[PolicyRule]:
 
 
 class Watchdog(pulumi.ComponentResource):
-    """The watchdog's CronJob. In the mode enforce, the watchdog has a journal. It then depends on the tenants, because
-    it has roles in their namespaces."""
+    """The watchdog's CronJob. In the mode enforce, the watchdog has a journal. In this mode, the watchdog depends on
+    the tenants, because it has roles in their namespaces."""
 
     def __init__(self, name: str, args: WatchdogArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Watchdog"), name, args.spec.model_dump(), opts)

@@ -102,7 +102,7 @@ class Account:
 
 
 def service_account(account: Account) -> Manifest:
-    """Returns the ServiceAccount. Its token is mounted only into pods that ask for it
+    """Returns the ServiceAccount. The account's token is mounted only into pods that ask for the token
     (automountServiceAccountToken)."""
     return {
         "apiVersion": "v1",

@@ -38,8 +38,8 @@ def peer(namespace: str, pod_selector: Mapping[str, object]) -> Manifest:
 
 
 def ingress(metadata: Manifest, selector: Mapping[str, str], port: int, peers: Iterable[Manifest]) -> Manifest:
-    """Returns a NetworkPolicy that allows the peers to connect to this port of the selected pods. It denies all other
-    ingress to these pods.
+    """Returns a NetworkPolicy that allows the peers to connect to this port of the selected pods. The NetworkPolicy
+    denies all other ingress to these pods.
 
     The kubelet's probes come from the pod's node, and Kubernetes always allows traffic from there. Egress is not
     limited, because only the cluster knows the address of its API server.

@@ -111,7 +111,7 @@ def critical_pods_quota(namespace: str) -> Manifest:
 
 
 def code_config_map(code: Zipapp, namespace: str) -> Manifest:
-    """Returns an immutable ConfigMap with the agents' code. Its name contains the code's hash."""
+    """Returns an immutable ConfigMap with the agents' code. The ConfigMap's name contains the hash of the code."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

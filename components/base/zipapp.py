@@ -22,9 +22,9 @@ LIMIT_BYTES = MIB - 2**14
 # The exporter needs this Python package, which consists of one module.
 _NVML, _NVML_MODULE = "nvidia-ml-py", "pynvml.py"
 _PACKAGES = ("agents", "tenancy")
-# The prefix of our packages' imports in the wheel (toolchain/wheel.py). It is empty in a checkout.
+# The prefix of our packages' imports in the wheel (toolchain/wheel.py). The prefix is empty in a checkout.
 _WITHIN = __name__.removesuffix("components.base.zipapp").encode()
-# The packages of the agents that run in privileged pods. These pods get no code of other agents.
+# The packages of the agents that run in privileged pods. No other agent's code is in these pods.
 _ON_NODES = {"exporter", "guard"}
 _LOCK = "requirements.lock"
 _MAIN = """import runpy
@@ -85,8 +85,8 @@ def digest(members: Mapping[str, bytes]) -> str:
 
 
 def _bindings(root: Path) -> bytes:
-    """Returns the installed module of NVML's bindings. It must have the locked version, and must be unchanged since its
-    installation."""
+    """Returns the installed module of NVML's bindings. The module must have the locked version, and must be unchanged
+    since its installation."""
     locked = re.search(rf"^{_NVML}==(\S+)", (root / _LOCK).read_text(encoding="utf-8"), re.MULTILINE)
     installed = metadata.distribution(_NVML)
     if locked is None or installed.version != locked[1]:

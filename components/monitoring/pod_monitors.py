@@ -17,7 +17,7 @@ _NODE_AGENTS = (names.EXPORTER, names.GUARD)
 
 
 def pod_monitor(args: AlertsArgs) -> Manifest:
-    """Returns the PodMonitor of the node agents. It adds the node's name to every sample."""
+    """Returns the PodMonitor of the node agents. The PodMonitor adds the node's name to every sample."""
     agents = {"key": names.LABEL_NAME, "operator": "In", "values": [*_NODE_AGENTS]}
     relabelings = [
         {"sourceLabels": [f"{_META}pod_node_name"], "targetLabel": "node"},

@@ -63,8 +63,8 @@ class Queues(pulumi.ComponentResource):
     def _cohorts(
         self, name: str, spec: QueuesSpec, flavors: Mapping[str, pulumi.Resource]
     ) -> dict[str, pulumi.Resource]:
-        """Registers the cohorts with settings, and the cohorts that queues or cohorts only name. Their order is free,
-        because Kueue accepts a cohort before its parent exists."""
+        """Registers the cohorts with settings, and the cohorts that queues or cohorts only name. Cohorts may be in any
+        order, because Kueue accepts a cohort before its parent exists."""
         named = {queue.cohort for queue in spec.cluster_queues.values() if queue.cohort}
         named |= {cohort.parent_name for cohort in spec.cohorts.values() if cohort.parent_name}
         cohorts: dict[str, pulumi.Resource] = {}

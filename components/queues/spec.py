@@ -82,7 +82,7 @@ class FlavorSpec(Spec):
 
 
 class FairSharingSpec(Spec):
-    """The share of idle quota. It has an effect only if kueue.fair_sharing is set."""
+    """The share of idle quota. The share has an effect only if kueue.fair_sharing is set."""
 
     weight: Weight = Field(
         default=1,

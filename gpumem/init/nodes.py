@@ -27,8 +27,8 @@ from tenancy.workload import map_at, maps_at, text_at
 
 LABEL_PRODUCT = f"{GPU}.product"
 LABEL_SHARING = f"{GPU}.sharing-strategy"
-# Matches the resource domains that a stack file accepts. Such a domain has a dot, and does not belong to NVIDIA or
-# Kubernetes.
+# Matches the resource domains that a stack file accepts. A domain for a stack file has a dot, and does not belong to
+# NVIDIA or Kubernetes.
 _DOMAIN = re.compile(
     r"(?!.*(?:nvidia\.com|kubernetes\.io|k8s\.io)$)(?=.{1,56}$)[a-z0-9][a-z0-9-]*(?:\.[a-z0-9][a-z0-9-]*)+"
 )

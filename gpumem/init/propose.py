@@ -89,7 +89,7 @@ class Found:
     """The GPUs of a cluster, and the workloads that reach a GPU.
 
     `exempt` has the namespaces of NVIDIA's programs. `misplaced` has other namespaces with NVIDIA's programs, which no
-    stack may exempt. Both map a namespace to a description of a pod of such a program.
+    stack may exempt. Both fields map a namespace to a description of a pod of NVIDIA's programs.
     """
 
     names: Names

@@ -1,5 +1,5 @@
 """Rules on custom kinds, charts and patches. The rules count the requests of these objects, and refuse an object with
-requests that cannot be counted. They do not search in text inside these objects (docs/adr/0032)."""
+requests that cannot be counted. The rules do not search in text inside these objects (docs/adr/0032)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

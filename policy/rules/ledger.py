@@ -76,8 +76,8 @@ def _said(graph: Graph, lines: Callable[[Ledger], Iterable[str]]) -> Iterator[Fi
     ),
 )
 def physical(graph: Graph) -> Iterator[Finding]:
-    """A pool advertises at most the memory of its devices minus the reserve. It declares at most the devices and the
-    memory that the Nodes in the graph show."""
+    """A pool advertises at most the memory of its devices minus the reserve. A pool declares at most the devices and
+    the memory that the Nodes in the graph show."""
     ledger = graph.ledger
     if ledger is None:
         return

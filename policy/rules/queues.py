@@ -196,8 +196,8 @@ def _preempts(queue: Object, classes: int) -> Iterator[Finding]:
     ),
 )
 def flavors(graph: Graph) -> Iterator[Finding]:
-    """A ClusterQueue names only declared flavors. It has several flavors only if their pools have more than one GPU
-    together."""
+    """A ClusterQueue names only declared flavors. A ClusterQueue has several flavors only if their pools have more than
+    one GPU together."""
     yield from judge_each(graph.of(CLUSTER_QUEUE), lambda queue: _flavors(graph, queue))
 
 

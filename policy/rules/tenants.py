@@ -26,8 +26,8 @@ _ENFORCED = "requests."
     ),
 )
 def resource_quota(graph: Graph) -> Iterator[Finding]:
-    """A ResourceQuota limits gpumem by requests.<domain>/gpumem, the only key that Kubernetes enforces. Its value is
-    the sum of the tenant's seats and of its queues' quota."""
+    """A ResourceQuota limits gpumem by requests.<domain>/gpumem, the only key that Kubernetes enforces. The value of
+    this key is the sum of the tenant's seats and of the quota of the tenant's queues."""
     queues = _queues(graph)
     yield from judge_each(graph.of("ResourceQuota"), lambda quota: _quota(graph, queues, quota))
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-# The maximum number of free spaces that the search tries. This many steps take one to two seconds. Reducing a
-# contradiction to fewer items uses a tenth of this limit.
+# The maximum number of free spaces that the search tries. A search with this number of steps takes one to two seconds.
+# Reducing a contradiction to fewer items uses a tenth of this limit.
 STEPS = 1_000_000
 
 
@@ -153,7 +153,7 @@ def _room(size: int, free: Counter[int]) -> int:
 def _crowd(ordered: Sequence[Item], sizes: Sequence[int]) -> Sequence[Item] | None:
     """Returns the smallest set of items that is proved not to fit by counting alone.
 
-    Such a set has too many items of a certain size or more, or too many MiB in total.
+    The set has too many items of a certain size or more, or too many MiB in total.
     """
     free = Counter(sizes)
     crowds = []

@@ -1,7 +1,7 @@
 """Places pods that need several devices of one node. The result is exact.
 
-Then placement.py places the pods with one device in the memory that is left. The search is depth-first over the devices
-of each pod, with a limit of steps. Units: MiB.
+After these pods, placement.py places the pods with one device in the memory that is left. The search is depth-first
+over the devices of each pod, with a limit of steps. Units: MiB.
 """
 
 from collections import Counter

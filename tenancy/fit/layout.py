@@ -31,7 +31,7 @@ class DeviceRoom:
 class PlacedPod:
     """A pod that holds `mib` on the device with the index `device`.
 
-    `seat` is the seat of the pod. It is None if the budget may not be lowered. With `parks`, the pod belongs to an
+    `seat` is the seat of the pod. `seat` is None if the budget may not be lowered. With `parks`, the pod belongs to an
     on-demand workload. The search may stop an on-demand workload, but not move its pod. If `movable` and `parks` are
     both False, the pod must stay on its device.
     """

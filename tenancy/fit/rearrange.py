@@ -1,9 +1,9 @@
 """Finds the minimum number of pods on devices to change so that new pods fit.
 
 The result is exact unless the search runs out of steps. The search first tries changes of one workload, then of two
-workloads, and so on. Each search places new pods on full devices. Then it lowers budgets, moves pods or stops on-demand
-workloads until the pods fit on every device. New pods that fit without a change are only counted, and get no device.
-Units: whole MiB.
+workloads, and so on. Each search places new pods on full devices. Then the search lowers budgets, moves pods or stops
+on-demand workloads until the pods fit on every device. New pods that fit without a change are only counted, and get no
+device. Units: whole MiB.
 """
 
 from bisect import bisect_left
@@ -180,8 +180,8 @@ class _Search:
     def _targets(self, state: State, pod: int) -> Iterator[int]:
         """Yields the devices to which a removed pod may move.
 
-        The devices with enough free memory come first, and the fullest of these is the very first. Then come the
-        devices on which another change is needed.
+        The devices with enough free memory come first, and the fullest of these is the very first. The devices on which
+        another change is needed come last.
         """
         found, most = self.layout.pods[pod], self.layout.gains[pod]
         mib, is_lowered = found.mib, found.seat in state.lowered

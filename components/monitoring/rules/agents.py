@@ -1,4 +1,4 @@
-"""Alerts on the agents' runs. They compare the time of the last successful run, because an existing pod proves
+"""Alerts on the agents' runs. The alerts use the time of the last successful run, because an existing pod proves
 nothing."""
 
 from collections.abc import Iterator

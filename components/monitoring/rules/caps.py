@@ -13,7 +13,7 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
     yield Alert(
         "GpuCapMissing",
         f"max by (node, namespace, pod, container, reason) ({names.METRIC_CAPPED} == bool 0) > 0",
-        # The alert fires within a minute of the reading. It stays silent for the two scrapes after a container's
+        # The alert fires within a minute of the reading. The alert stays silent for the two scrapes after a container's
         # restart, when the new control group still has the old container's ID.
         hold="20s",
         severity="critical",

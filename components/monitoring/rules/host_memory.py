@@ -12,7 +12,7 @@ from components.monitoring.args import AlertsArgs
 from tenancy.host_memory.pool import Disposable, Workload
 
 _RUNNING = 'on (namespace, pod) (max by (namespace, pod) (kube_pod_status_phase{phase="Running"}) == 1)'
-# Pods of DaemonSets and static pods. They run on every node, and use memory outside of allocatable.
+# Pods of DaemonSets and static pods. These pods run on every node, and use host memory outside of allocatable.
 _OF_THE_NODE = 'max by (namespace, pod) (kube_pod_info{created_by_kind=~"DaemonSet|Node"})'
 
 

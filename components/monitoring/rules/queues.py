@@ -1,4 +1,4 @@
-"""Alerts on Kueue and its queues. They use the metrics of Kueue, kube-state-metrics and the API server."""
+"""Alerts on Kueue and its queues. The alerts use the metrics of Kueue, kube-state-metrics and the API server."""
 
 from collections.abc import Iterator
 

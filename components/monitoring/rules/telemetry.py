@@ -280,8 +280,8 @@ def _unbudgeted_grown(ledger: Ledger) -> Alert:
 
 
 def _used_by(pod: str, mib: int = 100) -> Example:
-    """Returns series for an example: a running pod with this name. Its use is small enough that the device's figures
-    still agree."""
+    """Returns series for an example: a running pod with this name. The pod's use is small enough that the device's
+    figures still agree."""
     labels = f'namespace="{pod}", pod="{pod}"'
     phase = f'kube_pod_status_phase{{{labels}, phase="Running"}}'
     return {f"{names.METRIC_POD_USED}{{{labels}}}": f"{mib * MIB}x30", phase: "1x30"}
