@@ -46,7 +46,7 @@ class RequeuingStrategySpec(Spec):
 
 
 class WaitForPodsReadySpec(Spec):
-    """The times after which Kueue evicts an admitted Job if its pods are not ready, for example because they fit no
+    """The times after which Kueue evicts an admitted Job with pods that are not ready. For example, the pods may fit no
     node."""
 
     timeout: Duration = Field(

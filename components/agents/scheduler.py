@@ -143,9 +143,9 @@ def configuration(args: SchedulerArgs) -> dict[str, Any]:
     """Returns the configuration of kube-scheduler: one profile, one extender, leadership by a Lease.
 
     https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/. kube-scheduler also counts the gpumem of
-    each node (ignoredByScheduler: false), so that its cache of assumed pods stays correct. kube-scheduler offers every
-    feasible node to the extender (percentageOfNodesToScore), because a subset might miss the best device. The
-    extender's filter leaves one node, so kube-scheduler scores no nodes.
+    each node (ignoredByScheduler: false), so that its cache of assumed pods stays correct. The extender gets every
+    feasible node (percentageOfNodesToScore), because a subset might miss the best device. The extender's filter leaves
+    one node, so kube-scheduler scores no nodes.
     """
     certificates = _CERTIFICATES.path
     return {

@@ -1,5 +1,5 @@
-"""Alerts for four faults of the guard: it is missing, cannot change a pod, cannot see a pod, or gets no events from the
-API server."""
+"""Alerts for four faults of the guard. The guard is missing, cannot change a pod, cannot see a pod, or gets no events
+from the API server."""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,5 @@
-"""Alerts on nodes of memory pools: a node runs a pod that the preview's proof did not count, or lacks the disposable
-pod that the proof needs.
+"""Alerts on nodes of memory pools. Either a node runs a pod that the preview's proof did not count, or the node lacks
+the disposable pod that the proof needs.
 
 The rules find a pool's nodes by the pool's running workloads, because kube-state-metrics exports no node labels by
 default.
