@@ -5,6 +5,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import cache
 
 from agents.runtime.errors import AgentError
 
@@ -65,12 +66,18 @@ _HANDLERS = (
 )
 
 
-def _fetch(url: str, limit_bytes: int) -> bytes:
+@cache
+def _opener() -> urllib.request.OpenerDirector:
+    """Returns the opener of all requests. Since Python 3.12, a new HTTPSHandler reads all CA certificates."""
     opener = urllib.request.OpenerDirector()
     for handler in _HANDLERS:
         opener.add_handler(handler())
+    return opener
+
+
+def _fetch(url: str, limit_bytes: int) -> bytes:
     try:
-        body = _read(opener, url, limit_bytes + 1)
+        body = _read(_opener(), url, limit_bytes + 1)
     except (OSError, http.client.HTTPException, ValueError) as error:  # an invalid address causes a ValueError
         raise FetchError(f"{url}: {getattr(error, 'reason', None) or error}") from None
     if len(body) > limit_bytes:
