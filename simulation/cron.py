@@ -22,6 +22,7 @@ from agents.watchdog import main as watchdog
 from simulation.api import KilledError, Object, Server, ServerWatch
 from simulation.client import SimApi
 from simulation.devices import Machine
+from simulation.following import TakenWatches
 from simulation.log import SimLog
 from simulation.world import World
 
@@ -197,11 +198,19 @@ class Watchdog(CronAgent):
 
 @dataclass(kw_only=True)
 class Gate(CronAgent):
+    """Simulates the gate. `made` is the last run. Its watches end when the next run begins."""
+
+    made: gate.GateRun | None = None
+
     def make(self, environ: Mapping[str, str], api: Api, clock: Clock, log: Log) -> gate.GateRun:
+        if self.made is not None:
+            self.made.close()
         settings = read(gate.Settings, environ)
-        return gate.GateRun(
+        self.made = gate.GateRun(
             settings=settings, api=api, clock=clock, log=log, scraper=self.scraper, ask=self.scraper.get
         )
+        self.made.cache.watch = lambda api, clock, sources: TakenWatches.of(self.server, sources)
+        return self.made
 
     def leans(self) -> bool:
         agreed = self.run.agreed.values() if self.run is not None else ()

@@ -1,12 +1,18 @@
-"""Simulates an informer without its threads. Lists and watch events happen as events in virtual time."""
+"""Simulates an informer and watches without their threads. Lists and watch events happen as events in virtual time."""
 
+from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from agents.kube.informer import Informer, backoff_seconds
+from agents.kube.client import ApiError
+from agents.kube.informer import Informer, WatchSource, backoff_seconds
 from agents.runtime.errors import AgentError
 from simulation.api import KilledError, Object, Server, ServerWatch
 from simulation.world import World
+
+# The delays of the events of one collection: from 0.02 to 0.22 s.
+_LEAST_SECONDS, _STEP_SECONDS, _STEPS = 0.02, 0.01, 21
 
 
 @dataclass(kw_only=True)
@@ -82,3 +88,50 @@ class SimInformer:
         for follow in self.follows:
             follow.ended = True
         self.follows = []
+
+
+@dataclass(kw_only=True)
+class TakenWatches:
+    """Replaces agents.kube.informer.Watches for an agent that takes the events at its passes.
+
+    Each event has a delay that depends on its resourceVersion, and events keep their order.
+    """
+
+    world: World
+    follows: list[ServerWatch] = field(default_factory=list)
+    due: deque[tuple[float, Object]] = field(default_factory=deque)
+
+    @classmethod
+    def of(cls, server: Server, sources: Sequence[WatchSource]) -> "TakenWatches":
+        """Opens the watches. A watch that cannot be opened counts as ended."""
+        watches = cls(world=server.world)
+        for source in sources:
+            try:
+                watches.follows.append(server.follow(source, watches._hear))
+            except ApiError:
+                watches.follows.append(ServerWatch(path=source.path, chosen=bool, tell=watches._hear, ended=True))
+        return watches
+
+    @property
+    def all_open(self) -> bool:
+        return bool(self.follows)
+
+    def take(self, seconds: float) -> list[Object]:
+        """Returns the events until now, and does not wait. Raises AgentError after a watch has ended."""
+        ended = next((follow.path for follow in self.follows if follow.ended), None)
+        if ended is not None:
+            raise AgentError(f"the watch of {ended} ended")
+        events = []
+        while self.due and self.due[0][0] <= self.world.now:
+            events.append(self.due.popleft()[1])
+        return events
+
+    def close(self) -> None:
+        for follow in self.follows:
+            follow.ended = True
+        self.follows = []
+
+    def _hear(self, event: Object) -> None:
+        steps = int(event["object"]["metadata"]["resourceVersion"]) * 7 % _STEPS
+        last = self.due[-1][0] if self.due else 0.0
+        self.due.append((max(last, self.world.now + _LEAST_SECONDS + _STEP_SECONDS * steps), event))

@@ -208,7 +208,7 @@ def _may_use(state: GateState, device: PoolDevice, devices: Iterable[PoolDevice]
 
     A pod without measured use may still use any device of its node. An unbound pod may use any device of the pool.
     """
-    if any(each.uuid in state.used_mib for each in devices):
+    if state.used_mib and any(each.uuid in state.used_mib for each in devices):
         return device.uuid in state.used_mib
     return not state.nodes or device.node in state.nodes
 

@@ -1,9 +1,9 @@
 """gate: scales on-demand workloads from 0 to 1 replica while there is headroom, and back to 0.
 
 A pass reads the journal, the devices, the pods, the Deployments and their demand. Then the pass decides, writes the
-journal, and scales Deployments. If two runs overlap, only the run that wrote the journal scales. If one gate's
-namespace or probe causes an error, the agent writes an Event on this gate's Deployment and continues with the next
-gates.
+journal, and scales Deployments. Watches keep nodes and pods up to date, and a pass that scales lists them again. If two
+runs overlap, only the run that wrote the journal scales. If one gate's namespace or probe causes an error, the agent
+writes an Event on this gate's Deployment and continues with the next gates.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,12 +13,13 @@ from datetime import datetime
 from functools import cache, partial
 
 from agents.gate import deployments, report
+from agents.gate.cache import ClusterCache
 from agents.gate.config import GateConfig, declared
 from agents.gate.decide import decide, entry_after
 from agents.gate.deployments import Deployment
 from agents.gate.headroom import used_mib
 from agents.gate.ownership import JournalEntry, Ownership, follow, ownership_of
-from agents.gate.pods import Seating, read_seating, with_ended
+from agents.gate.pods import Seating, is_incomplete, read_seating, with_ended
 from agents.gate.probes import PROBE_ERRORS, fetch_answer
 from agents.gate.types import Action, GateState, Intent, Streak
 from agents.kube.client import Api, ApiError, in_cluster
@@ -62,7 +63,23 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
     """Makes the passes. Returns 0 if the API answered the last pass, else 1. Raises AgentError."""
-    return sampling.run(settings, clock, log, GateRun(settings=settings, api=api, clock=clock, log=log).take)
+    with closing(GateRun(settings=settings, api=api, clock=clock, log=log)) as gate_run:
+        return sampling.run(settings, clock, log, gate_run.take)
+
+
+@dataclass(kw_only=True)
+class _Sample:
+    """The readings of a sample, and the nodes of the watches before the readings.
+
+    `before` is the seating of the last sample. `listed` is True after the sample listed the pods.
+    """
+
+    ledger: Ledger
+    readings: tuple[NodeTelemetry, ...]
+    nodes: Mapping[str, object]
+    before: Seating
+    now: int
+    listed: bool = False
 
 
 @dataclass(kw_only=True)
@@ -83,6 +100,16 @@ class GateRun:
     moment: Moment | None = None
     seating: Seating = field(default_factory=Seating)
     reported: set[Event] = field(default_factory=set)
+    cache: ClusterCache = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cache = ClusterCache(
+            api=self.api, clock=self.clock, log=self.log, exporter_namespace=self.settings.exporter_namespace
+        )
+
+    def close(self) -> None:
+        """Closes the watches."""
+        self.cache.close()
 
     def take(self) -> None:
         """Makes one pass. First closes gates for seats or for the floor, because probes must not delay this. Then
@@ -96,33 +123,71 @@ class GateRun:
         ledger = sampling.read_ledger(self.settings, self.api, self.log)
         if ledger is None:
             return
-        readings = self._measure(ledger)
-        pools = {gate.pool for gate in self.settings.gates}
-        gated = [reading for reading in readings if reading.pool.name in pools]
-        found = read_seating(self.api, ledger, gated, self.log, starting_seconds=self.settings.starting_seconds)
-        seating = with_ended(found, gated, self.seating, now)
-        self.seating = seating
-        states = self._states(_entries(record), readings, before, now)
-        urgent = [each for each in decide(states, readings, seating, now) if each.act is Action.CLOSE]
+        sample = self._sample(ledger, now)
+        states = self._states(_entries(record), sample.readings, before, now)
+        urgent = [each for each in self._decide(states, sample) if each.act is Action.CLOSE]
         done = {intent.gate.name for intent in urgent}
         written = self._carry_out(record, urgent, now, began)
         if written is None:
             return
-        intents = decide(self._answered(states, done), readings, seating, now)
+        intents = self._decide(self._answered(states, done), sample)
         rest = [intent for intent in intents if intent.gate.name not in done]
         if self._carry_out(written, rest, now, began) is None:
             return
         self.agreed = {intent.gate.name: intent.agreed for intent in intents}
 
-    def _measure(self, ledger: Ledger) -> tuple[NodeTelemetry, ...]:
-        """Reads the nodes and the exporters. Marks the readings that the last sample also used. Raises AgentError."""
+    def _sample(self, ledger: Ledger, now: int) -> _Sample:
+        """Reads the exporters, and then the pods. Raises AgentError."""
         before, self.readings = self.readings, {}
-        nodes = read_nodes(self.api)
+        is_current = self.cache.update(ledger)
+        nodes = self.cache.pool_nodes
         readings = sampling.read_telemetry(
-            self.settings, self.api, ledger, nodes, clock=self.clock, scraper=self.scraper
+            self.settings,
+            self.cache if is_current else self.api,
+            ledger,
+            self.cache.nodes if is_current else read_nodes(self.api),
+            clock=self.clock,
+            scraper=self.scraper,
         )
         self.readings = {reading.node: reading for reading in readings}
-        return tuple(replace(each, repeated=not each.is_new(before.get(each.node))) for each in readings)
+        marked = tuple(replace(each, repeated=not each.is_new(before.get(each.node))) for each in readings)
+        sample = _Sample(ledger=ledger, readings=marked, nodes=nodes, before=self.seating, now=now)
+        if is_current and self.cache.update(ledger):
+            self._read_pods(sample)
+            if not is_incomplete(self.seating, sample.before, self.cache.pods):
+                return sample
+            self.log.info("the watches lack a pod, lists again")
+        self._list_pods(sample)
+        return sample
+
+    def _list_pods(self, sample: _Sample) -> None:
+        self.cache.list_all(sample.ledger)
+        self._read_pods(sample)
+        sample.listed = True
+
+    def _read_pods(self, sample: _Sample) -> None:
+        pools = {gate.pool for gate in self.settings.gates}
+        gated = [reading for reading in sample.readings if reading.pool.name in pools]
+        found = read_seating(
+            self.api,
+            sample.ledger,
+            gated,
+            self.cache.pods,
+            self.log,
+            starting_seconds=self.settings.starting_seconds,
+        )
+        self.seating = with_ended(found, gated, sample.before, sample.now)
+
+    def _decide(self, states: Sequence[GateState], sample: _Sample) -> tuple[Intent, ...]:
+        """Returns the intents. Decides on lists if a gate would act, because a watch may be late. Raises AgentError."""
+        intents = decide(states, sample.readings, self.seating, sample.now)
+        acts = not self.settings.dry_run and any(intent.act is not Action.KEEP for intent in intents)
+        if not acts or sample.listed:
+            return intents
+        self._list_pods(sample)
+        if self.cache.pool_nodes != sample.nodes:
+            raise IncompletePassError("no gate is opened or closed: a node of a pool has changed since the readings")
+        return decide(states, sample.readings, self.seating, sample.now)
 
     def _now(self) -> datetime:
         """Returns the time of day. Raises IncompletePassError if the local clock and the API server's clock differ."""

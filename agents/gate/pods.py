@@ -1,11 +1,11 @@
 """Reads the pods on the pools' nodes, and the waiting pods of seats."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from agents.kube.client import Api
-from agents.kube.pods import Pod, pods_bound_to, waiting_seats
+from agents.kube.pods import Pod, waiting_seats
 from agents.runtime.log import Log
 from agents.telemetry.client import NodeTelemetry
 from tenancy.devices.waiting import WaitingSeat
@@ -48,13 +48,22 @@ class Seating:
 
 
 def read_seating(
-    api: Api, ledger: Ledger, readings: Sequence[NodeTelemetry], log: Log, *, starting_seconds: int
+    api: Api,
+    ledger: Ledger,
+    readings: Iterable[NodeTelemetry],
+    pods: Iterable[BoundPod],
+    log: Log,
+    *,
+    starting_seconds: int,
 ) -> Seating:
-    """Reads the seats and the pods. The readings must be older than the pods. Raises ApiError."""
-    nodes = dict.fromkeys(reading.node for reading in readings)
+    """Returns the seats, those of the pods that are on the nodes of the readings, and the waiting pods.
+
+    The readings must be older than the pods. Reads the waiting pods from the API. Raises ApiError.
+    """
+    nodes = {reading.node for reading in readings}
     return Seating(
         seats=ledger.seats,
-        pods=tuple(_bound(Pod(item), ledger, log) for item in pods_bound_to(api, nodes)),
+        pods=tuple(pod for pod in pods if pod.node in nodes),
         waiting=tuple(waiting_seats(api, ledger, log)),
         starting_seconds=starting_seconds,
     )
@@ -75,7 +84,21 @@ def with_ended(seating: Seating, readings: Iterable[NodeTelemetry], before: Seat
     return replace(seating, pods=(*seating.pods, *ended.values()))
 
 
-def _bound(pod: Pod, ledger: Ledger, log: Log) -> BoundPod:
+def is_incomplete(seating: Seating, before: Seating, pods: Iterable[BoundPod]) -> bool:
+    """Returns True if a pod is missing in `pods`, the pods of the watches, and may run.
+
+    This is a pod that used a device but was never seen, or that waited for its seat at the last sample. `before` is the
+    result of the last sample, and `seating` includes the pods that only the readings show.
+    """
+    watched = {pod.uid for pod in pods}
+    seen = watched.union(pod.uid for pod in before.pods)
+    waiting = {seat.uid for seat in seating.waiting}
+    return any(pod.uid not in seen for pod in seating.pods) or any(
+        seat.uid not in watched and seat.uid not in waiting for seat in before.waiting
+    )
+
+
+def bound_pod(pod: Pod, ledger: Ledger, log: Log) -> BoundPod:
     return BoundPod(
         uid=pod.uid,
         namespace=pod.namespace,

@@ -139,6 +139,11 @@ class Watches:
         for thread in self._threads:
             thread.start()
 
+    @property
+    def all_open(self) -> bool:
+        """Returns True if every watch is open. Between two watches of a collection, events may be missing."""
+        return len(self._watches) == len(self._threads)
+
     def take(self, seconds: float) -> list[Object]:
         """Returns the events since the last call, or an empty list after `seconds` without an event.
 

@@ -1,12 +1,11 @@
 """Lists pods and decodes Pod objects for all agents."""
 
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from agents.kube.client import PAGE, Api, Object
+from agents.kube.client import Api, Object
 from agents.kube.events import Reference
 from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
@@ -29,8 +28,6 @@ _DEFAULT_GRACE_SECONDS = 30  # Source: pkg/apis/core/v1/defaults.go.
 # The longest grace period for which deletionTimestamp is correct. A tenant may write any grace period. With a grace
 # period of more than 292 years, the API server's sum overflows 63 bits of nanoseconds.
 _MOST_GRACE_SECONDS = 2**63 // 10**9
-# For fewer nodes than this, `pods_bound_to` always lists the pods of each node separately.
-_MANY_NODES = 10
 # On the mirror of a static pod, this annotation has the UID in the pod's control group (pkg/kubelet/types).
 _STATIC_POD_UID = "kubernetes.io/config.hash"
 
@@ -42,30 +39,6 @@ class PodError(AgentError):
 def bound_pods_selector(node: str) -> str:
     """Returns the field selector of the pods that are bound to the node and have not ended."""
     return f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
-
-
-def pods_bound_to(api: Api, nodes: Collection[str]) -> Iterator[Object]:
-    """Yields the pods that are bound to these nodes and have not ended. Raises ApiError.
-
-    Sends one request for each node. If a list of all pods needs at most half as many requests, lists all pods instead.
-    """
-    if len(nodes) >= _MANY_NODES and 2 * _pages(api) <= len(nodes):
-        wanted = frozenset(nodes)
-        yield from (item for item in api.items(PODS, **BOUND) if Pod(item).node in wanted)
-    else:
-        for node in nodes:
-            yield from api.items(PODS, fieldSelector=bound_pods_selector(node))
-
-
-def _pages(api: Api) -> float:
-    """Returns the approximate number of requests for a list of all pods. Returns infinity if the API server sends no
-    count.
-    """
-    metadata = api.get(f"{PODS}?limit=1")["metadata"]
-    left: float | None = metadata.get("remainingItemCount")
-    if left is None:
-        left = math.inf if metadata.get("continue") else 0
-    return left / PAGE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from agents.kube import ledger
-from agents.kube.client import Api
+from agents.kube.client import Api, Lister
 from agents.kube.nodes import Node
 from agents.runtime.clock import Clock, seconds_left
 from agents.runtime.errors import AgentError
@@ -49,7 +49,7 @@ def read_ledger(settings: Settings, api: Api, log: Log) -> Ledger | None:
 
 
 def read_telemetry(
-    settings: Settings, api: Api, promised: Ledger, nodes: Sequence[Node], *, clock: Clock, scraper: Scraper
+    settings: Settings, api: Lister, promised: Ledger, nodes: Sequence[Node], *, clock: Clock, scraper: Scraper
 ) -> tuple[NodeTelemetry, ...]:
     return client.read(
         api,

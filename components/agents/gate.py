@@ -194,7 +194,8 @@ def gate_agent(args: GateArgs) -> Agent:
         },
         rules=(
             *telemetry_rules(namespace),
-            PolicyRule("", ("pods",), ("list",)),
+            PolicyRule("", ("pods",), ("list", "watch")),
+            PolicyRule("", ("nodes",), ("watch",)),
             journal_rule(names.GATE, namespace),
             *(rule for home, owned in _by_namespace(declared).items() for rule in _rules(home, owned, args.spec.armed)),
         ),

@@ -111,8 +111,7 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
         {
             _READ_LEDGER,
             Grant("", "configmaps", "patch", named=True),
-            _NODES,
-            _PODS,
+            *(Grant("", resource, verb) for resource in ("pods", "nodes") for verb in ("list", "watch")),
             Grant("apps", "deployments", "get", named=True),
             Grant("apps", "deployments/scale", "patch", named=True),
             Grant("autoscaling", "horizontalpodautoscalers", "list"),

@@ -6,6 +6,7 @@ from typing import Any
 
 from agents.gate.config import GateConfig
 from agents.gate.deployments import Deployment
+from agents.gate.main import Settings
 from agents.gate.ownership import JournalEntry, Ownership
 from agents.gate.pods import BoundPod
 from agents.gate.probes import HttpJson, ProbeResult, Window
@@ -35,6 +36,18 @@ TTS = GateConfig(
     demand=HttpJson(url="http://queue/status", field="pending"),
 )
 NIGHTLY = replace(TTS, name="nightly", deployment="nightly", demand=Window(between="02:00-06:00", time_zone="Etc/UTC"))
+ALWAYS = replace(TTS, demand=Window(between="00:00-23:59", time_zone="Etc/UTC"))
+SETTINGS = Settings(
+    ledger_namespace=SYSTEM,
+    exporter_namespace="nodes",
+    exporter_port=0,
+    pod_name="pod",
+    dry_run=False,
+    interval_seconds=10,
+    run_seconds=40,
+    gates=(ALWAYS,),
+    starting_seconds=300,
+)
 NEEDED_MIB = 2048 + 1536 + 256
 OPEN_NEXT = Streak(act=Action.OPEN, cause=Cause.ROOM, samples=2)
 PRESSED_BEFORE = Streak(act=Action.CLOSE, cause=Cause.PRESSURE, samples=1)

@@ -11,7 +11,6 @@ import pytest
 
 from agents.gate import main as gate
 from agents.gate.config import GateConfig
-from agents.gate.main import Settings
 from agents.gate.probes import HttpJson, Window
 from agents.gate.types import Cause
 from agents.kube.journal import JournalError
@@ -19,30 +18,19 @@ from agents.runtime.clock import Clock
 from tenancy import names
 from tenancy.ledger import Seat
 from tests.support.exporters import card, measured
-from tests.support.fake_cluster import SYSTEM, T4, Fault, Served
-from tests.support.gating import JOURNAL_PATH, TTS, add_deployment, add_journal, path_of, scale_by
+from tests.support.fake_cluster import T4, Fault, Served
+from tests.support.gating import ALWAYS, JOURNAL_PATH, SETTINGS, TTS, add_deployment, add_journal, path_of, scale_by
 
 START = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
-ALWAYS = replace(TTS, demand=Window(between="00:00-23:59", time_zone="Etc/UTC"))
 NEVER = replace(TTS, demand=Window(between="04:00-05:00", time_zone="Etc/UTC"))
 YTDLP = replace(ALWAYS, name="ytdlp", deployment="ytdlp")
-SETTINGS = Settings(
-    ledger_namespace=SYSTEM,
-    exporter_namespace="nodes",
-    exporter_port=0,
-    pod_name="pod",
-    dry_run=False,
-    interval_seconds=10,
-    run_seconds=40,
-    gates=(ALWAYS,),
-    starting_seconds=300,
-)
 
 
 @pytest.fixture
 def roomy(served: Served) -> Iterator[Served]:
     """Returns a node with 4 GiB free, and two Deployments with 0 replicas."""
     add_journal(served.cluster)
+    served.cluster.watches_last = True
     for each in (TTS, YTDLP):
         add_deployment(served.cluster, each)
     with measured(served, card(4096)):
@@ -221,6 +209,7 @@ def test_an_exporter_that_answers_the_same_for_ever_lets_nobody_in_and_puts_nobo
     """The figures are plausible and fresh, but all samples have the same reading."""
     add_journal(served.cluster)
     add_deployment(served.cluster, TTS, replicas=found)
+    served.cluster.watches_last = True
     with measured(served, card(free_mib), frozen=True):
         assert run(served) == 0
     assert replicas(served) == found
@@ -353,7 +342,9 @@ def test_a_pod_whose_request_cannot_be_read_ends_nothing(roomy: Served) -> None:
         roomy.cluster.pods[-1]["spec"]["schedulerName"] = names.SCHEDULER_NAME
     assert run(roomy) == 0
     assert replicas(roomy) == 1
-    assert sum("odd-" in message for message in messages(roomy)) == 8
+    about = [message.partition(":")[0] for message in messages(roomy) if "odd-" in message]
+    assert about.count("counts as a pod without a budget") == 2, "once for each list: the first one, and before the act"
+    assert about.count("it does not count as a waiting seat") == 5, "at each sample, and before the act"
 
 
 def test_a_journal_that_cannot_be_read_ends_the_run(roomy: Served) -> None:

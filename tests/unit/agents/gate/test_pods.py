@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from agents.gate.pods import BoundPod, Seating, read_seating
+from agents.gate.pods import BoundPod, Seating, bound_pod, read_seating
+from agents.kube.pods import BOUND, PODS, Pod
 from tenancy import names
 from tenancy.ledger import Ledger, Seat
 from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
@@ -25,7 +26,9 @@ def add_pod(served: Served, *, node: str = "n", status: dict[str, Any] | None = 
 
 
 def read(served: Served) -> Seating:
-    return read_seating(served.api(), LEDGER, [reading(9000)], served.log(), starting_seconds=300)
+    items = (Pod(item) for item in served.api().items(PODS, **BOUND))
+    pods = [bound_pod(pod, LEDGER, served.log()) for pod in items if pod.node]
+    return read_seating(served.api(), LEDGER, [reading(9000)], pods, served.log(), starting_seconds=300)
 
 
 def one(served: Served) -> BoundPod:

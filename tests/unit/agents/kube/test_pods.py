@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from agents.kube.pods import Pod, PodError, pods_bound_to, waiting_seat
+from agents.kube.pods import Pod, PodError, waiting_seat
 from tenancy.ledger import Ledger, QueueQuota, Seat
 from tenancy.names import SCHEDULER_NAME
-from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
+from tests.support.fake_cluster import DOMAIN, NAMES, T4
 from tests.support.mirrors import mirror, owner
 
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,))
@@ -212,28 +212,3 @@ def test_who_has_a_seat_and_a_queue_waits_for_the_seat_where_that_is_enough() ->
     asked = [pod(schedulerName=SCHEDULER_NAME, containers=[gpumem(mib)]).item for mib in ("3000", "3001")]
     found = [waiting_seat(item, ledger) for item in asked]
     assert [each.seats[0].name for each in found if each] == ["s", "p"]
-
-
-@pytest.mark.parametrize(
-    ("nodes", "others", "counts", "requests"),
-    [
-        (20, 0, True, 1 + 2),  # The number of pods, and the size of a page.
-        (20, 790, True, 1 + 10),
-        (20, 810, True, 1 + 20),  # A list of all pods would need too many pages.
-        (10, 0, False, 1 + 10),  # The server sends no remainingItemCount.
-        (9, 0, True, 9),
-    ],
-)
-def test_the_pods_of_many_nodes_are_listed_together_where_that_takes_fewer_requests(
-    served: Served, nodes: int, others: int, counts: bool, requests: int
-) -> None:
-    """Each of these nodes has ten pods, and the other pods are on other nodes."""
-    served.cluster.counts = counts
-    for number in range(10 * nodes + others):
-        served.cluster.add_pod(f"p{number}", f"n{number % nodes}" if number < 10 * nodes else "other", "0")
-    served.cluster.add_pod("ended", "n0", "0", phase="Succeeded")
-    found = [
-        item["metadata"]["name"] for item in pods_bound_to(served.api(), [f"n{number}" for number in range(nodes)])
-    ]
-    assert sorted(found) == sorted(f"p{number}" for number in range(10 * nodes))
-    assert len(served.cluster.requests) == requests

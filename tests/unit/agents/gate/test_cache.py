@@ -1,0 +1,312 @@
+"""Tests the gate's cache: watches keep it up to date, and a sample lists again if a watch may be late."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from agents.gate.cache import ClusterCache
+from agents.gate.main import GateRun
+from agents.gate.pods import BoundPod, Seating, is_incomplete
+from agents.kube.client import Object
+from agents.kube.errors import ApiError
+from agents.runtime.clock import Clock
+from agents.runtime.errors import AgentError
+from agents.telemetry.sampling import IncompletePassError
+from tenancy.ledger import Ledger, Seat
+from tenancy.names import EXPORTER, LABEL_NAME
+from tests.support.exporters import add_exporter, card, measured
+from tests.support.fake_cluster import DOMAIN, T4, Fault, Served
+from tests.support.gating import ALWAYS, SETTINGS, TTS, add_deployment, add_journal, path_of, seat_pod, waiting
+
+LEDGER = Ledger(domain=DOMAIN, pools=(T4,))
+START = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
+
+
+@dataclass
+class Late:
+    """Watches that are open, or seem to be, and that give only the events in `events`."""
+
+    all_open: bool = True
+    events: list[list[Object]] = field(default_factory=list)
+    error: AgentError | None = None
+    closed: bool = False
+
+    def take(self, seconds: float) -> list[Object]:
+        if self.error:
+            raise self.error
+        return self.events.pop(0) if self.events else []
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def cache(served: Served) -> Iterator[ClusterCache]:
+    """Yields a cache of a node with one pod, which is listed and watched."""
+    served.cluster.watches_last = True
+    served.cluster.add_node()
+    served.cluster.add_pod("a", "k8s-node1", "1000")
+    found = ClusterCache(api=served.api(), clock=Clock(), log=served.log(), exporter_namespace="nodes")
+    with closing(found):
+        found.list_all(LEDGER)
+        served.cluster.await_watches(2)
+        served.cluster.requests.clear()
+        yield found
+
+
+def uids(cache: ClusterCache) -> list[str]:
+    return sorted(pod.uid for pod in cache.pods)
+
+
+def lists(served: Served) -> list[str]:
+    """Returns the lists of all nodes, and of bound pods."""
+    read = [url for method, url in served.cluster.requests if method == "GET" and "watch=1" not in url]
+    return [url for url in read if url.startswith(("/api/v1/nodes?", "/api/v1/pods?")) and "schedulerName" not in url]
+
+
+def test_events_change_the_cache_without_a_list(served: Served, cache: ClusterCache) -> None:
+    served.cluster.add_pod("b", "k8s-node1", "2000")
+    assert cache.update(LEDGER)
+    assert {pod.uid: pod.declared_mib for pod in cache.pods} == {"uid-a": 1000, "uid-b": 2000}
+    served.cluster.remove_pod("a")
+    assert cache.update(LEDGER)
+    assert uids(cache) == ["uid-b"]
+    assert served.cluster.requests == []
+
+
+def test_a_pod_that_has_ended_leaves_the_cache(served: Served, cache: ClusterCache) -> None:
+    (pod,) = served.cluster.pods
+    pod["status"]["phase"] = "Succeeded"
+    pod["metadata"]["resourceVersion"] = served.cluster.next_version()
+    served.cluster.tell("MODIFIED", "/api/v1/pods", pod)
+    assert cache.update(LEDGER)
+    assert cache.pods == ()
+
+
+def test_the_cache_lists_the_exporters_pods_with_their_addresses(served: Served, cache: ClusterCache) -> None:
+    add_exporter(served, ip="10.0.0.7")
+    exporter = {**served.cluster.pods[-1], "kind": "Pod"}
+    exporter["metadata"]["resourceVersion"] = served.cluster.next_version()
+    served.cluster.tell("ADDED", "/api/v1/pods", exporter)
+    assert cache.update(LEDGER)
+    (found,) = cache.items("/api/v1/namespaces/nodes/pods", labelSelector=f"{LABEL_NAME}={EXPORTER}")
+    assert (found["status"]["podIP"], found["spec"]["nodeName"]) == ("10.0.0.7", "k8s-node1")
+
+
+def test_a_node_that_leaves_the_pool_or_the_cluster_changes_the_selection(served: Served, cache: ClusterCache) -> None:
+    served.cluster.add_node(labels={"gpu": "other"})
+    assert not cache.update(LEDGER)
+    cache.list_all(LEDGER)
+    assert (uids(cache), [node.labels for node in cache.nodes]) == ([], [{"gpu": "other"}])
+
+
+def test_a_new_ledger_needs_new_lists(served: Served, cache: ClusterCache) -> None:
+    other = replace(LEDGER, seats=(Seat(name="s", tenant="s", pool="t4", gpumem_mib=1),))
+    assert not cache.update(other)
+    cache.list_all(other)
+    assert cache.update(other)
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault("GET", "/api/v1/nodes?watch", 410, "Expired"), Fault("GET", "/api/v1/pods?watch", 403)]
+)
+def test_a_watch_that_fails_or_expires_leaves_no_cache(served: Served, cache: ClusterCache, fault: Fault) -> None:
+    served.cluster.faults = [fault]
+    cache.list_all(LEDGER)
+    assert not cache.update(LEDGER)
+    assert not cache.update(LEDGER), "the cache stays out of date until the next list"
+    served.cluster.faults = []
+    cache.list_all(LEDGER)
+    assert cache.update(LEDGER)
+
+
+def test_a_watch_that_the_server_ends_is_resumed_or_leaves_no_cache(served: Served) -> None:
+    """The server ends each watch at once, so the watch is not resumed."""
+    served.cluster.add_node()
+    cache = ClusterCache(api=served.api(), clock=Clock(), log=served.log(), exporter_namespace="nodes")
+    cache.list_all(LEDGER)
+    assert not cache.update(LEDGER)
+    assert "the server ended it at once" in served.lines()[-1]["message"]
+
+
+@pytest.mark.parametrize(
+    "watches",
+    [
+        Late(all_open=False),
+        Late(events=[[{"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {}}}]] * 1000),
+        Late(error=AgentError("broken")),
+        Late(error=ApiError("WATCH /api/v1/pods", 410, "Expired", "too old")),
+    ],
+)
+def test_watches_that_are_not_up_to_date_leave_no_cache(served: Served, watches: Late) -> None:
+    """A watch is not open yet, has more events than the sample can apply, or has failed."""
+    served.cluster.add_node()
+    cache = ClusterCache(
+        api=served.api(), clock=Clock(), log=served.log(), exporter_namespace="nodes", watch=lambda *_: watches
+    )
+    cache.list_all(LEDGER)
+    assert not cache.update(LEDGER)
+    assert watches.closed
+
+
+def test_the_pods_of_few_nodes_are_watched_by_node_and_of_many_nodes_together(served: Served) -> None:
+    watched: list[Any] = []
+
+    def watch(api: object, clock: object, sources: Sequence[Any]) -> Late:
+        watched[:] = [dict(source.parameters) for source in sources]
+        return Late()
+
+    cache = ClusterCache(api=served.api(), clock=Clock(), log=served.log(), exporter_namespace="nodes", watch=watch)
+    for number in range(9):
+        served.cluster.add_node(f"n{number}")
+        served.cluster.add_pod(f"p{number}", f"n{number}", "1")
+    served.cluster.add_node("without", labels={})
+    served.cluster.add_pod("elsewhere", "without", "1")
+    cache.list_all(LEDGER)
+    assert len(watched) == 1 + 9
+    assert uids(cache) == [f"uid-p{number}" for number in range(9)]
+    served.cluster.add_node("n9")
+    assert uids(cache) == [f"uid-p{number}" for number in range(9)]
+    cache.list_all(LEDGER)
+    assert watched == [{}, {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}]
+    assert "uid-elsewhere" not in uids(cache)
+
+
+def test_a_list_that_fails_is_an_error_and_leaves_no_cache(served: Served, cache: ClusterCache) -> None:
+    served.cluster.faults = [Fault("GET", "/api/v1/pods", 403, "Forbidden")]
+    with pytest.raises(ApiError, match="Forbidden"):
+        cache.list_all(LEDGER)
+    assert not cache.update(LEDGER)
+
+
+POD = seat_pod("chat", 3000)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "watched", "incomplete"),
+    [
+        (Seating(pods=(POD,)), Seating(), (POD,), False),
+        (Seating(pods=(POD,)), Seating(), (), True),  # It uses a device, and no watch has shown it.
+        (Seating(pods=(POD,)), Seating(pods=(POD,)), (), False),  # It ended after the last sample.
+        (Seating(), Seating(waiting=(waiting("chat", 1),)), (), True),  # It has left the waiting pods without a node.
+        (Seating(), Seating(waiting=(waiting("chat", 1),)), (POD,), False),
+        (Seating(waiting=(waiting("chat", 1),)), Seating(waiting=(waiting("chat", 1),)), (), False),
+    ],
+)
+def test_watches_that_lack_a_pod_that_may_run_are_incomplete(
+    now: Seating, before: Seating, watched: tuple[BoundPod, ...], incomplete: bool
+) -> None:
+    assert is_incomplete(now, before, watched) is incomplete
+
+
+@pytest.fixture
+def gated(served: Served) -> Iterator[Served]:
+    """Yields a node with 4 GiB free and a closed gate."""
+    add_journal(served.cluster)
+    add_deployment(served.cluster, TTS)
+    served.cluster.watches_last = True
+    with measured(served, card(4096)):
+        yield served
+
+
+def run_of(served: Served, watch: Callable[..., Any] | None = None, **changes: Any) -> GateRun:
+    """Returns a run of the gate. Each sample is 10 s after the last one."""
+    clock = Clock(monotonic=lambda: served.time.seconds, now=lambda: START + timedelta(seconds=served.time.seconds))
+    served.cluster.now = clock.now()
+    settings = replace(SETTINGS, exporter_port=served.exporter_port, **{"gates": (ALWAYS,), **changes})
+    run = GateRun(settings=settings, api=served.api(), clock=clock, log=served.log())
+    if watch is not None:
+        run.cache.watch = watch
+    return run
+
+
+def sample(served: Served, run: GateRun) -> None:
+    run.take()
+    served.time.seconds += 10
+    served.cluster.now = START + timedelta(seconds=served.time.seconds)
+
+
+def opened(served: Served) -> bool:
+    return bool(served.cluster.objects[path_of()]["spec"]["replicas"])
+
+
+def test_samples_that_change_nothing_list_once(gated: Served) -> None:
+    with closing(run_of(gated, gates=(replace(ALWAYS, need_mib=9000),))) as run:
+        sample(gated, run)
+        first = lists(gated)
+        for _ in range(5):
+            sample(gated, run)
+        assert lists(gated) == first
+
+
+def test_the_gate_lists_again_before_it_acts(gated: Served) -> None:
+    with closing(run_of(gated)) as run:
+        for _ in range(2):
+            sample(gated, run)
+        gated.cluster.requests.clear()
+        sample(gated, run)
+    assert opened(gated)
+    assert len(lists(gated)) == 2
+
+
+def test_a_gate_that_observes_reports_without_further_lists(gated: Served) -> None:
+    with closing(run_of(gated, dry_run=True)) as run:
+        for _ in range(2):
+            sample(gated, run)
+        gated.cluster.requests.clear()
+        for _ in range(3):
+            sample(gated, run)
+    assert "would open" in [line["message"] for line in gated.lines()]
+    assert lists(gated) == []
+
+
+def test_a_late_watch_opens_no_gate_into_the_memory_of_a_pod_that_it_does_not_show(gated: Served) -> None:
+    """The pod of a seat starts, and no watch shows it. The list before the act shows it."""
+    with closing(run_of(gated, watch=lambda *_: Late())) as run:
+        for _ in range(2):
+            sample(gated, run)
+        gated.cluster.add_pod("seat", "k8s-node1", "3000")
+        sample(gated, run)
+    assert not opened(gated)
+    assert [line["cause"] for line in gated.lines() if line.get("gate")][-1] == "there is demand, but no room"
+
+
+def test_a_late_watch_opens_no_gate_while_a_node_that_joined_is_not_measured(gated: Served) -> None:
+    with closing(run_of(gated, watch=lambda *_: Late())) as run:
+        for _ in range(2):
+            sample(gated, run)
+        gated.cluster.add_node("joined")
+        with pytest.raises(IncompletePassError, match="a node of a pool has changed"):
+            sample(gated, run)
+    assert not opened(gated)
+
+
+def test_a_list_that_fails_before_an_act_fails_the_sample(gated: Served) -> None:
+    with closing(run_of(gated)) as run:
+        for _ in range(2):
+            sample(gated, run)
+        gated.cluster.faults = [Fault("GET", "/api/v1/nodes", 410, "Expired", times=9)]
+        with pytest.raises(ApiError, match="Expired"):
+            sample(gated, run)
+        assert (opened(gated), run.agreed) == (False, {})
+
+
+def test_a_seat_that_waits_is_noticed_at_once_even_if_the_watches_are_late(gated: Served) -> None:
+    with closing(run_of(gated, watch=lambda *_: Late())) as run:
+        sample(gated, run)
+        gated.cluster.add_ledger(T4, seats=(Seat(name="chat", tenant="immich", pool="t4", gpumem_mib=5000),))
+        sample(gated, run)
+        gated.cluster.add_pod("chat", "", "5000", phase="Pending")
+        gated.cluster.pods[-1]["spec"]["schedulerName"] = "gpu-tenancy"
+        gated.cluster.pods[-1]["metadata"]["creationTimestamp"] = "2026-11-20T03:00:00Z"
+        sample(gated, run)
+        assert [seat.uid for seat in run.seating.waiting] == ["uid-chat"]
+        gated.cluster.pods[-1]["spec"]["nodeName"] = "k8s-node1"
+        gated.cluster.requests.clear()
+        sample(gated, run)
+        assert [pod.uid for pod in run.seating.pods] == ["uid-127.0.0.1", "uid-chat"]
+    assert len(lists(gated)) == 2, "the seat waits no longer, and no watch shows it on a node"
