@@ -13,5 +13,5 @@ from stacks.preview import debug
 signal.signal(signal.SIGINT, lambda *_: os._exit(1))
 
 pulumi.require_pulumi_version(">=3.259.0 <4.0.0")
-debug.drop_unread(os.environ)
+debug.drop_debug_messages(os.environ)
 pulumi.run(lambda: platform.declare(settings.load()))

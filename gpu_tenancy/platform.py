@@ -68,7 +68,7 @@ class Platform(pulumi.ComponentResource):
         if problems or parsed is None:
             raise ArgumentError(_KIND, name, problems)
         super().__init__(component_type(_KIND), name, {}, opts)
-        outputs = platform.build(parsed, place=platform.Place(parent=self, prefix=f"{name}-"))
+        outputs = platform.build(parsed, place=platform.PartsParent(parent=self, prefix=f"{name}-"))
         self.ledger = pulumi.Output.from_input(dict(outputs.ledger))
         self.residents = outputs.residents.apply(dict)
         self.memory = pulumi.Output.from_input(dict(outputs.memory))

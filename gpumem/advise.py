@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from gpumem import checkout
 from gpumem.checkout import AcceptedStack
 from gpumem.draw import Paper, text_of_lines
-from gpumem.history import Uses
+from gpumem.history import SeatUses
 from gpumem.proposal import AHEAD_DAYS, LEAST_DAYS, Advice, Verdict, advise
 from gpumem.report import rfc3339
 from tenancy import sums
@@ -49,7 +49,7 @@ class Advised:
         return not self.refused and all(seat.verdict is not Verdict.RAISE for seat in self.seats)
 
 
-def advised(uses: Uses, ledger: Ledger, *, stack: AcceptedStack | None, namespace: str | None = None) -> Advised:
+def advised(uses: SeatUses, ledger: Ledger, *, stack: AcceptedStack | None, namespace: str | None = None) -> Advised:
     """Returns the report on the seats of a stack file.
 
     Without a stack file, the report is on the seats of the cluster's ledger. Raises CheckoutError.

@@ -75,7 +75,7 @@ def read(name: str, root: Path) -> AcceptedStack:
     return AcceptedStack(path=path, ledger=settings.ledger(), host_memory=pools, values=parts.values, homes=parts.home)
 
 
-def rollout(name: str, root: Path) -> Declared:
+def declared_parts(name: str, root: Path) -> Declared:
     """Returns the parts of a stack that preflight compares with a cluster. Raises CheckoutError."""
     settings, _ = _declared(_existing(name, root))
     from stacks.existing.declared import declared  # noqa: PLC0415
@@ -189,7 +189,7 @@ def _with(values: Any, numbers: Mapping[KeyPath, int]) -> Any:
     return copied
 
 
-def files(given: Sequence[str], root: Path) -> list[Path]:
+def stack_files(given: Sequence[str], root: Path) -> list[Path]:
     """Returns the paths of the stack files for a replay.
 
     Each item of `given` is the name of a stack or a path. Raises CheckoutError.
@@ -201,7 +201,7 @@ def files(given: Sequence[str], root: Path) -> list[Path]:
     return found
 
 
-def replayed(stacks: Sequence[Path], pods: Sequence[PodHistory]) -> list[tuple[str, "Played"]]:
+def replay_each(stacks: Sequence[Path], pods: Sequence[PodHistory]) -> list[tuple[str, "Played"]]:
     """Replays a history of use under each stack file.
 
     The history must come from a cluster that runs the first stack file. Raises CheckoutError.

@@ -57,7 +57,7 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
             return _print(live.fit_report(given, None, stack), given, environ)
     if given.verb in ("init", "preflight"):
         return _print(_before_a_rollout(given, reach), given, environ)
-    with reach(connection(given)) as kubectl:
+    with reach(kubectl_flags(given)) as kubectl:
         from gpumem import live  # noqa: PLC0415
 
         while True:
@@ -74,14 +74,14 @@ def _past(given: argparse.Namespace, reach: Reach) -> Report:
     gc.enable()  # a replay of a week needs the garbage collector
 
     def ledger() -> "Ledger":
-        with reach(connection(given)) as kubectl:
+        with reach(kubectl_flags(given)) as kubectl:
             return cluster.ledger(kubectl, given.system_namespace)
 
     return past.report(given, ledger)
 
 
 def _before_a_rollout(given: argparse.Namespace, reach: Reach) -> Report:
-    with reach(connection(given)) as kubectl:
+    with reach(kubectl_flags(given)) as kubectl:
         if given.verb == "preflight":
             from gpumem.preflight import command as preflight  # noqa: PLC0415
 
@@ -93,7 +93,7 @@ def _before_a_rollout(given: argparse.Namespace, reach: Reach) -> Report:
         )
 
 
-def connection(given: argparse.Namespace) -> list[str]:
+def kubectl_flags(given: argparse.Namespace) -> list[str]:
     """Returns the flags that the command passes on to kubectl."""
     values = {flag: getattr(given, flag.replace("-", "_")) or () for flag in CONNECTION}
     return [f"--{flag}={value}" for flag, all_of in values.items() for value in all_of]

@@ -21,7 +21,7 @@ Row = Mapping[str, str | None]
 
 
 @dataclass(frozen=True)
-class Uses:
+class SeatUses:
     """The samples of the seats, and the facts that are not known.
 
     A sample without a seat only shows that Prometheus measured something at this time.
@@ -31,7 +31,7 @@ class Uses:
     unknown: tuple[str, ...] = ()
 
 
-def read(source: str, ledger: Ledger, *, days: int, now: float) -> Uses:
+def read(source: str, ledger: Ledger, *, days: int, now: float) -> SeatUses:
     """Returns the samples of the last days before `now` from a Prometheus (an http(s) URL).
 
     Returns all samples of a CSV file. Raises HistoryError.
@@ -39,7 +39,7 @@ def read(source: str, ledger: Ledger, *, days: int, now: float) -> Uses:
     if source.startswith(SCHEMES):
         return _from_prometheus(Prometheus(source), ledger, days, now)
     seats = {seat.name: _floor_mib(ledger, seat) for seat in ledger.seats}
-    return Uses(tuple(_sample(where, row, seats) for where, row in csv_rows(Path(source), COLUMNS)))
+    return SeatUses(tuple(_sample(where, row, seats) for where, row in csv_rows(Path(source), COLUMNS)))
 
 
 def step_seconds(days: int) -> int:
@@ -81,7 +81,7 @@ def seat_of(seats: Sequence[Seat], pod: str, declared_mib: float) -> Seat | None
     return min(fitting, key=lambda seat: seat.pod_mib) if fitting else None
 
 
-def _from_prometheus(server: Prometheus, ledger: Ledger, days: int, now: float) -> Uses:
+def _from_prometheus(server: Prometheus, ledger: Ledger, days: int, now: float) -> SeatUses:
     step = step_seconds(days)
     end = now // step * step
     start = end - days * DAY_SECONDS + step
@@ -92,10 +92,10 @@ def _from_prometheus(server: Prometheus, ledger: Ledger, days: int, now: float) 
         found = _of_tenant(server, ledger, tenant, (start, end, step))
         samples += found.samples
         unknown += found.unknown
-    return Uses(tuple(samples), tuple(unknown))
+    return SeatUses(tuple(samples), tuple(unknown))
 
 
-def _of_tenant(server: Prometheus, ledger: Ledger, tenant: str, span: tuple[float, float, int]) -> Uses:
+def _of_tenant(server: Prometheus, ledger: Ledger, tenant: str, span: tuple[float, float, int]) -> SeatUses:
     start, end, step = span
     seats = ledger.seats_of(tenant)
     asked = f'max by (pod_uid) (max_over_time({METRIC_POD_DECLARED}{{namespace="{tenant}"}}[{round(end - start)}s]))'
@@ -119,7 +119,7 @@ def _of_tenant(server: Prometheus, ledger: Ledger, tenant: str, span: tuple[floa
         samples += [
             UseSample(at, seat.name, value / MIB, "/".join(key), (key, at) in tight) for at, value in series.values
         ]
-    return Uses(tuple(samples), tuple(f"which seat of {tenant} {pod} has" for pod in sorted(strangers)))
+    return SeatUses(tuple(samples), tuple(f"which seat of {tenant} {pod} has" for pod in sorted(strangers)))
 
 
 def _key(labels: Mapping[str, str]) -> tuple[str, str, str]:

@@ -51,7 +51,7 @@ def _billed(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
 
 
 def _replayed(given: argparse.Namespace) -> Report:
-    files = checkout.files([given.today, *([given.stack] if given.stack else [])], Path.cwd())
+    files = checkout.stack_files([given.today, *([given.stack] if given.stack else [])], Path.cwd())
     pods = replay.read(given.source, days=given.days, now=time.time())
-    found = replay.replay(pods, checkout.replayed(files, pods))
+    found = replay.replay(pods, checkout.replay_each(files, pods))
     return Report("replay", found, replay.replay_text)

@@ -78,7 +78,7 @@ def gpu_users(pods: Iterable[Pod], names: Names, gaps: list[str]) -> tuple[GpuUs
     return tuple(GpuUser(workload=each, pods=tuple(found[each]), routes=routes[each]) for each in sorted(found))
 
 
-def infrastructure(pods: Iterable[Pod]) -> dict[str, str]:
+def infrastructure_namespaces(pods: Iterable[Pod]) -> dict[str, str]:
     """Returns the namespaces with NVIDIA's device plugin, driver or exporter.
 
     For each namespace, returns a sentence about the pod of the program. Each of these programs mounts a directory in

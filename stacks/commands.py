@@ -27,7 +27,7 @@ from stacks.platform import alerts_args
 from stacks.preview import run
 from stacks.preview.events import Op
 from stacks.preview.remedies import remedies
-from stacks.preview.report import Run, report
+from stacks.preview.report import PreviewOutcome, report
 from stacks.problems import key
 from stacks.settings import StackSettings
 from tenancy.chart import seating_chart
@@ -74,7 +74,7 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
     if any(each.op is not Op.SAME for each in ended.events.resources.values()):
         print(f"\n{preflight(engine, _width())}", flush=True)
     _confirm(f"Apply {engine.stack}", cluster, yes=yes)
-    return run.attended(engine, "up", *GATED, "--suppress-progress", "--yes", *flags)
+    return run.run_attended(engine, "up", *GATED, "--suppress-progress", "--yes", *flags)
 
 
 def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
@@ -85,18 +85,18 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
     refuse_flags(flags, engine.environment, gated=False)
     recover(engine, yes=yes)
     cluster = _cluster(engine)
-    if code := run.attended(engine, "destroy", "--preview-only", "--suppress-progress", *flags):
+    if code := run.run_attended(engine, "destroy", "--preview-only", "--suppress-progress", *flags):
         return code
     _list_the_loss(engine)
     _confirm(f"Destroy {engine.stack}", cluster, yes=yes, word=engine.stack)
-    return run.attended(engine, "destroy", "--skip-preview", "--suppress-progress", "--yes", *flags)
+    return run.run_attended(engine, "destroy", "--skip-preview", "--suppress-progress", "--yes", *flags)
 
 
 def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
     """Updates Pulumi's state from the cluster. Pulumi itself asks for consent."""
     refuse_flags(flags, engine.environment, gated=False)
     recover(engine, yes=yes)
-    return run.attended(engine, "refresh", *(("--yes",) if yes else ()), *flags)
+    return run.run_attended(engine, "refresh", *(("--yes",) if yes else ()), *flags)
 
 
 def recover(engine: Engine, *, yes: bool) -> int:
@@ -173,17 +173,17 @@ def _colour() -> bool:
 
 def _judge(
     engine: Engine, flags: Sequence[str], declared: StackSettings, parts: Parts, cluster: str, *, full: bool
-) -> Run:
+) -> PreviewOutcome:
     """Previews the stack under the policy pack, and prints the report."""
     given = [*GATED, *flags]
     print(cluster, flush=True)
     if full or run.wants_pulumis_display(given):
-        ended = run.displayed(engine, given)
+        ended = run.preview_displayed(engine, given)
         print()
     else:
         if sys.stderr.isatty():
             print(f"previewing {engine.stack} …", file=sys.stderr)
-        ended = run.quietly(engine, given)
+        ended = run.preview_quietly(engine, given)
     lowered = remedies(declared.ledger(), lambda seat: parts.shown(("residents", seat)))
     observed = declared.ledger().observed
     sys.stdout.write(report(ended, _chart(declared), colour=_colour(), remedies=lowered, observed=observed))
@@ -191,7 +191,7 @@ def _judge(
     return ended
 
 
-def _refuse_a_takeover(engine: Engine, previewed: Run) -> None:
+def _refuse_a_takeover(engine: Engine, previewed: PreviewOutcome) -> None:
     changes = Changes.of(previewed.events.resources.values())
     if not changes:
         return
@@ -232,7 +232,7 @@ def _cluster(engine: Engine) -> str:
         return "the cluster of kubernetes:kubeconfig, which is encrypted"
     found = kubeconfig.sources(engine.environment, config or "")
     cluster = kubeconfig.current(found, provider.get("kubernetes:context", ""))
-    kubeconfig.reach(cluster, engine.environment)
+    kubeconfig.check_reachable(cluster, engine.environment)
     return str(cluster)
 
 

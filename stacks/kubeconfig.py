@@ -79,7 +79,7 @@ def _text(config: Path | str) -> str:
     return config.read_text(encoding="utf-8") if config.exists() else "{}"
 
 
-def reach(cluster: CurrentCluster, environment: Mapping[str, str], timeout_seconds: float = 3.0) -> None:
+def check_reachable(cluster: CurrentCluster, environment: Mapping[str, str], timeout_seconds: float = 3.0) -> None:
     """Raises KubeconfigError if nothing listens at the server's address.
 
     Tries no connection if the server is behind a proxy.

@@ -67,7 +67,7 @@ class Outputs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class PartsParent:
     """The parent of the parts: the stack itself, or a component. The names of the parts begin with `prefix`."""
 
     parent: pulumi.Resource | None = None
@@ -80,10 +80,10 @@ class Place:
         return pulumi.ResourceOptions(parent=self.parent, depends_on=list(resources))
 
 
-IN_THE_STACK = Place()
+IN_THE_STACK = PartsParent()
 
 
-def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_STACK) -> Outputs:
+def build(settings: StackSettings, root: Path = Path(), place: PartsParent = IN_THE_STACK) -> Outputs:
     """Declares every part of the stack. `root` is the project's directory."""
     ledger, code = settings.ledger(), zipapp.build()
     guarded = _guarded(settings)
@@ -280,7 +280,7 @@ def _address(chart: Path, root: Path) -> str:
     return str(inside) if inside.is_absolute() else f"./{inside.as_posix()}"
 
 
-def _declare_queues(settings: StackSettings, root: Path, place: Place) -> list[pulumi.Resource]:
+def _declare_queues(settings: StackSettings, root: Path, place: PartsParent) -> list[pulumi.Resource]:
     """Declares Kueue and its objects. Kueue comes first, because its webhooks judge the objects."""
     kueue = []
     if settings.kueue is not None:
@@ -300,7 +300,7 @@ def _declare_queues(settings: StackSettings, root: Path, place: Place) -> list[p
 
 
 def _declare_tenants(
-    settings: StackSettings, ledger: Ledger, queues: Sequence[pulumi.Resource], place: Place
+    settings: StackSettings, ledger: Ledger, queues: Sequence[pulumi.Resource], place: PartsParent
 ) -> dict[str, Tenant]:
     """Declares the tenants.
 
@@ -359,7 +359,7 @@ def _declare_readers(
     tenants: Mapping[str, Tenant],
     *,
     code: Zipapp,
-    place: Place,
+    place: PartsParent,
 ) -> None:
     """Declares the watchdog, the gate and the alerts, which use the exporter's measurements."""
     cluster = settings.cluster
@@ -402,7 +402,7 @@ def alerts_args(settings: StackSettings, spec: AlertsSpec, ledger: Ledger) -> Al
 
 
 def _declare_scheduler(
-    settings: StackSettings, ledger: Ledger, capacity: Capacity, *, code: Zipapp, place: Place
+    settings: StackSettings, ledger: Ledger, capacity: Capacity, *, code: Zipapp, place: PartsParent
 ) -> list[Scheduler]:
     if settings.extender is None or settings.exporter is None:
         return []

@@ -119,7 +119,7 @@ def kind_at(model: type[BaseModel], path: Iterable[str | int]) -> Any:
     return kind
 
 
-def got(value: object) -> str:
+def shown_value(value: object) -> str:
     """Returns the value as the operator wrote it, shortened to fit a line."""
     match value:
         case None:
@@ -145,11 +145,11 @@ def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
         known = known_keys(model, path[:-1])
         return f"{key(*path)}: unknown key; {nearest(str(path[-1]), known, 'here')}"
     if path and path[-1] == "[key]":
-        return f"{key(*path[:-1])}: the name {_message(detail)}{got(value)}"
+        return f"{key(*path[:-1])}: the name {_message(detail)}{shown_value(value)}"
     if kind in ("int_type", "int_from_float"):
         unit = str(path[-1]).rpartition("_")[2]
-        return f"{key(*path)}: must be a whole number{_UNITS.get(unit, '')}{got(value)}"
-    return f"{key(*path)}: {_message(detail)}{'' if kind in _WITHOUT_VALUE else got(value)}"
+        return f"{key(*path)}: must be a whole number{_UNITS.get(unit, '')}{shown_value(value)}"
+    return f"{key(*path)}: {_message(detail)}{'' if kind in _WITHOUT_VALUE else shown_value(value)}"
 
 
 def _message(detail: ErrorDetails) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from components.base.spec import Spec
 from components.kueue import KueueSpec
-from stacks.problems import dotted, got, key, nearest
+from stacks.problems import dotted, key, nearest, shown_value
 from tenancy.names import GPU, GPU_COUNT_SUFFIX, GPUMEM_SUFFIX, NVIDIA_DEVICE_DRIVER, Names
 from tenancy.quantity import QuantityError, whole
 
@@ -183,7 +183,8 @@ def _beside_claims(raw: Mapping[str, Any]) -> Iterator[str]:
     for path, devices in matches(raw, "residents.*.devices_per_pod"):
         if devices != 1:
             yield (
-                f"{key(*path)}: must be 1 with scheduler.placement dra, where a pod claims one device{got(devices)}; "
+                f"{key(*path)}: must be 1 with scheduler.placement dra, where a pod claims one device"
+                f"{shown_value(devices)}; "
                 "remove it, or write scheduler.placement: extender"
             )
     for part in ("on_demand", "unbudgeted"):
@@ -275,7 +276,7 @@ def _in_two_pools(raw: Mapping[str, Any]) -> Iterator[str]:
                 yield (
                     f"{key(part, name, 'pool')}: must be {promised} as that of {dotted('residents', seat)}: a tenant "
                     f"in several pools is not supported, because the ResourceQuota of {tenant} is one sum for all pools"
-                    f"{got(pool)}; name {promised}, or give {name} a tenant of its own"
+                    f"{shown_value(pool)}; name {promised}, or give {name} a tenant of its own"
                 )
 
 
@@ -312,7 +313,7 @@ def _uncounted(raw: Mapping[str, Any]) -> Iterator[str]:
             rest = [each for each in prefixes if each != prefix]
             yield (
                 f"{key('kueue', 'exclude_resource_prefixes')}: queues would not count {', '.join(hit)}; "
-                f"write [{', '.join(map(str, rest))}]{got(prefix)}"
+                f"write [{', '.join(map(str, rest))}]{shown_value(prefix)}"
             )
 
 
@@ -336,7 +337,7 @@ def _borrowed_from_nobody(raw: Mapping[str, Any]) -> Iterator[str]:
         lent = sum(_lent(at(at(other, "quotas"), flavor).get(resource)) for other in others)
         if borrowing > lent:
             where = key("queues", "cluster_queues", queue, "quotas", flavor, resource, "borrowing_limit")
-            yield f"{where}: must be at most {lent}, which the others of cohort {cohort} lend{got(borrowing)}"
+            yield f"{where}: must be at most {lent}, which the others of cohort {cohort} lend{shown_value(borrowing)}"
 
 
 def _root(cohorts: Mapping[str, Any], cohort: object) -> object:

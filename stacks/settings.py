@@ -286,7 +286,7 @@ def load() -> StackSettings:
     chart and the reviewers of a change read the stack file.
     """
     given = pulumi.runtime.config.get_config_env()
-    own = {key: name for key in given if (name := stackfile.own_name(key)) is not None}
+    own = {key: name for key in given if (name := stackfile.project_key(key)) is not None}
     secrets = (own[key] for key in pulumi.runtime.config.get_config_secret_keys_env() if key in own)
     _refuse_encrypted(secrets)
     path = Path(f"Pulumi.{pulumi.get_stack()}.yaml")

@@ -130,7 +130,7 @@ def read_either(path: Path) -> Contents:
     return _contents(path, _config(path, root) if has_config else _parts(path, root))
 
 
-def own_name(key: str) -> str | None:
+def project_key(key: str) -> str | None:
     """Returns the name of one of the project's keys, as Pulumi's engine reads it.
 
     A key without a namespace belongs to the project. Returns None for a key that belongs to another program.
@@ -206,7 +206,7 @@ def _parts(path: Path, root: Any) -> dict[str, Any]:
 def _contents(path: Path, given: Mapping[str, Any]) -> Contents:
     contents = Contents(path)
     for key, value in given.items():
-        name = own_name(key)
+        name = project_key(key)
         if name is None:
             contents.foreign[key] = value if isinstance(value, str) else ""
         elif name in contents.values:

@@ -5,7 +5,7 @@ from typing import Any
 
 from components.base.system import ClusterSpec
 from components.kueue import KueueSpec
-from stacks.problems import dotted, got, key
+from stacks.problems import dotted, key, shown_value
 from stacks.references import at, matches
 from tenancy import reach
 from tenancy.names import EXEMPT_BY_NAME, Names, node_agent_namespace
@@ -44,7 +44,7 @@ def _domain(raw: Mapping[str, Any]) -> Iterator[str]:
         return
     for owned, owner in _OWNED.items():
         if domain == owned or domain.endswith(owned if owned in _ANYTHING_BEFORE else f".{owned}"):
-            yield f"{where}: {owned} is {owner} own; name a domain of yours{got(domain)}"
+            yield f"{where}: {owned} is {owner} own; name a domain of yours{shown_value(domain)}"
 
 
 def _admission_names(raw: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:
@@ -64,10 +64,10 @@ def _namespaces(raw: Mapping[str, Any]) -> Iterator[str]:
     kueue = str(at(raw, where).get("namespace", KueueSpec.model_fields["namespace"].default))
     system, taken = _system(raw), dict.fromkeys(_KUBERNETES_NAMESPACES, "Kubernetes' own")
     if kueue in taken:
-        yield f"{key(*where.split('.'), 'namespace')}: is Kubernetes' own; name another{got(kueue)}"
+        yield f"{key(*where.split('.'), 'namespace')}: is Kubernetes' own; name another{shown_value(kueue)}"
     taken[kueue] = "Kueue's"
     if system in taken or node_agent_namespace(system) in taken:
-        yield f"{key('cluster', 'system_namespace')}: is taken already; name another{got(system)}"
+        yield f"{key('cluster', 'system_namespace')}: is taken already; name another{shown_value(system)}"
     taken |= dict.fromkeys((system, node_agent_namespace(system)), "the agents'")
     for field, why in (("exempt_namespaces", "exempt from admission"), ("trusted_namespaces", "trusted by admission")):
         taken = {name: why for _, name in _admission_names(raw, field)} | taken
@@ -80,7 +80,8 @@ def _trusted_groups(raw: Mapping[str, Any]) -> Iterator[str]:
     tenants = {group: tenant for tenant in at(raw, "tenants") for group in at(raw, f"tenants.{tenant}.groups")}
     for where, group in _admission_names(raw, "trusted_groups"):
         if group in tenants:
-            yield f"{where}: has a role in tenants.{tenants[group]}, and no tenant is trusted; name another{got(group)}"
+            shown = shown_value(group)
+            yield f"{where}: has a role in tenants.{tenants[group]}, and no tenant is trusted; name another{shown}"
 
 
 def _exempt(raw: Mapping[str, Any]) -> Iterator[str]:
@@ -93,7 +94,7 @@ def _exempt(raw: Mapping[str, Any]) -> Iterator[str]:
         if namespace in taken and namespace != EXEMPT_BY_NAME:
             yield (
                 f"{where}: {taken[namespace]}; remove it, and give what needs the exemption a namespace of its own"
-                f"{got(namespace)}"
+                f"{shown_value(namespace)}"
             )
 
 
@@ -103,7 +104,7 @@ def _device_classes(raw: Mapping[str, Any]) -> Iterator[str]:
         if reach.hands_out_gpus(name, names):
             yield (
                 f"{where}: hands out GPUs, which claims would take beside the ledger; remove it: listed are classes "
-                f"that give no GPU, such as a network card's{got(name)}"
+                f"that give no GPU, such as a network card's{shown_value(name)}"
             )
 
 
@@ -113,7 +114,7 @@ def _exempt_priorities(raw: Mapping[str, Any]) -> Iterator[str]:
     used = {priority: dotted(*path) for path, priority in users if isinstance(priority, str)}
     for where, name in _admission_names(raw, "exempt_priorities"):
         if name in used:
-            yield f"{where}: is that of {used[name]}; remove it{got(name)}"
+            yield f"{where}: is that of {used[name]}; remove it{shown_value(name)}"
 
 
 def _workloads(raw: Mapping[str, Any]) -> Iterator[str]:

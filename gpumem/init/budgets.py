@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpumem.init.nodes import Division
 from gpumem.init.peaks import Peak
 from gpumem.init.pools import PoolProposal
-from gpumem.init.sourced import Sourced, assumed, dns_label, unique
+from gpumem.init.sourced import SourcedNumber, assumed, dns_label, unique
 from gpumem.proposal import GRID_MIB
 from gpumem.users import GpuUser, Workload
 from tenancy.devices.placement import Item, Placement
@@ -34,7 +34,7 @@ class SeatProposal:
     name: str
     workload: Workload
     pool: str
-    gpumem_mib: Sourced
+    gpumem_mib: SourcedNumber
     replicas: int
     devices_per_pod: int = 1
 
@@ -55,7 +55,7 @@ class Claimant:
     pool: PoolProposal
     pods: int
     devices_per_pod: int
-    known: Sourced | None
+    known: SourcedNumber | None
 
     @property
     def is_running(self) -> bool:
@@ -99,23 +99,25 @@ def _claimant(user: GpuUser, pool: PoolProposal, peak: Peak | None, names: Names
     if peak is not None:
         shown = f"measured peak {peak.mib} of {peak.days} days, {peak.metric}"
         if declared is not None and declared.value >= peak.mib:
-            return Claimant(user, pool, pods, devices, Sourced(declared.value, f"{declared.source}; {shown}"))
+            return Claimant(user, pool, pods, devices, SourcedNumber(declared.value, f"{declared.source}; {shown}"))
         rounded = math.ceil(peak.mib / GRID_MIB) * GRID_MIB
         fitting = min(rounded, max(pool.device_mib, peak.mib))
         above = f", above the budget: {declared.source}" if declared else ""
-        return Claimant(user, pool, pods, devices, Sourced(fitting, shown + above))
+        return Claimant(user, pool, pods, devices, SourcedNumber(fitting, shown + above))
     if declared is None and pool.division is Division.WHOLE and _gpus(user):
-        declared = Sourced(pool.device_mib, f"each pod has a whole device by {GPU}; --from PROMETHEUS shows its use")
+        declared = SourcedNumber(
+            pool.device_mib, f"each pod has a whole device by {GPU}; --from PROMETHEUS shows its use"
+        )
     return Claimant(user, pool, pods, devices, declared)
 
 
-def _declared(user: GpuUser, names: Names) -> Sourced | None:
+def _declared(user: GpuUser, names: Names) -> SourcedNumber | None:
     """Returns the MiB that a pod requests on each device, with the source of the number."""
     for resource in (names.gpumem, HAMI_GPUMEM):
         mib = _request(user, resource)
         if mib > 0:
             spread = max(_request(user, names.gpu_count), 1) if resource == names.gpumem else 1
-            return Sourced(math.ceil(mib / spread), f"its pods request {mib} {resource}")
+            return SourcedNumber(math.ceil(mib / spread), f"its pods request {mib} {resource}")
     return None
 
 
@@ -167,7 +169,7 @@ def _known(claimants: Sequence[Claimant], pool: PoolProposal) -> Counter[tuple[i
     return requests
 
 
-def _equal_part(pool: PoolProposal, claimants: Sequence[Claimant]) -> Sourced:
+def _equal_part(pool: PoolProposal, claimants: Sequence[Claimant]) -> SourcedNumber:
     """Returns the equal budget for all workloads without a known budget.
 
     This budget is the largest with which all workloads fit.

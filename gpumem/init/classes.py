@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from agents.kube.errors import Object
 from agents.kube.pods import Pod
-from gpumem.init.sourced import Sourced, assumed, dns_label
+from gpumem.init.sourced import SourcedNumber, assumed, dns_label
 from gpumem.users import GpuUser
 from tenancy.names import SYSTEM_PRIORITIES
 from tenancy.workload import text_at
@@ -24,7 +24,7 @@ class ClassProposal:
     """
 
     name: str
-    value: Sourced
+    value: SourcedNumber
     exists: bool
     never_preempts: bool = False
     description: str = ""
@@ -81,7 +81,7 @@ def _is_usable(name: str, declared: Object) -> bool:
 
 def _existing(name: str, declared: Mapping[str, Object]) -> ClassProposal:
     found = declared[name]
-    value = Sourced(_value(found), "the cluster's PriorityClass of this name")
+    value = SourcedNumber(_value(found), "the cluster's PriorityClass of this name")
     return ClassProposal(
         name=name, value=value, exists=True, never_preempts=text_at(found, "preemptionPolicy") == "Never"
     )

@@ -11,7 +11,7 @@ from gpumem import survey
 from gpumem.draw import Paper, text_of_lines
 from gpumem.init import peaks
 from gpumem.init.peaks import Peak
-from gpumem.init.propose import Found, StackProposal, find, propose
+from gpumem.init.propose import FoundGpus, StackProposal, find_gpus, propose
 from gpumem.init.sourced import printable
 from gpumem.init.stack_text import stack_text
 from gpumem.prometheus import SCHEMES, Prometheus
@@ -43,7 +43,7 @@ def report(
     """Writes the file Pulumi.STACK.yaml into the directory. Raises InitError, SurveyError and HistoryError."""
     path = _target(stack, folder, overwrite=overwrite)
     found = survey.read(source)
-    gpus = find(found)
+    gpus = find_gpus(found)
     proposal = propose(found, gpus, _peaks(gpus, prometheus, days))
     _write(path, stack_text(proposal), overwrite=overwrite)
     return Report(
@@ -60,7 +60,7 @@ def _target(stack: str, folder: Path, *, overwrite: bool) -> Path:
     return path
 
 
-def _peaks(found: Found, prometheus: str | None, days: int) -> Mapping[Workload, Peak]:
+def _peaks(found: FoundGpus, prometheus: str | None, days: int) -> Mapping[Workload, Peak]:
     if prometheus is None:
         return {}
     if not prometheus.startswith(SCHEMES):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from agents.kube.errors import Object
 from gpumem.init.nodes import BY_RESOURCE, LABEL_PRODUCT, LABEL_SHARING, Division, GpuNode
-from gpumem.init.sourced import Sourced, assumed, dns_label, unique
+from gpumem.init.sourced import SourcedNumber, assumed, dns_label, unique
 from tenancy.ledger import DRIVER_RESERVED_MIB
 from tenancy.names import GPU, LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LABEL_GPU_REPLICAS, LABEL_HOSTNAME
 from tenancy.workload import map_at
@@ -45,11 +45,11 @@ class PoolProposal:
     nodes: tuple[str, ...]
     product: str
     division: Division
-    device_count: Sourced
-    memory_mib: Sourced | None
-    reserve_mib: Sourced | None
-    driver_reserved_mib: Sourced | None
-    floor_mib: Sourced | None
+    device_count: SourcedNumber
+    memory_mib: SourcedNumber | None
+    reserve_mib: SourcedNumber | None
+    driver_reserved_mib: SourcedNumber | None
+    floor_mib: SourcedNumber | None
     by_slices: bool
 
     @property
@@ -152,7 +152,7 @@ def _pool(name: str, group: Sequence[GpuNode], selector: Mapping[str, str], doma
         nodes=tuple(node.name for node in group),
         product=first.product,
         division=first.division,
-        device_count=Sourced(first.device_count, f"{counted} by {first.shown_by}"),
+        device_count=SourcedNumber(first.device_count, f"{counted} by {first.shown_by}"),
         memory_mib=memory,
         reserve_mib=reserve,
         driver_reserved_mib=driver,
@@ -161,14 +161,14 @@ def _pool(name: str, group: Sequence[GpuNode], selector: Mapping[str, str], doma
     )
 
 
-def _memory(node: GpuNode) -> Sourced:
+def _memory(node: GpuNode) -> SourcedNumber:
     if node.memory_mib is None:
         return assumed(UNKNOWN_MIB, f"{BY_RESOURCE} shows no memory; write what nvidia-smi -q -d MEMORY shows")
     smallest = " (the smallest of them)" if len(set(node.sizes)) > 1 else ""
-    return Sourced(node.memory_mib, f"{node.shown_by}{smallest}")
+    return SourcedNumber(node.memory_mib, f"{node.shown_by}{smallest}")
 
 
-def _reserve(group: Sequence[GpuNode], memory: Sourced, domain: str) -> Sourced:
+def _reserve(group: Sequence[GpuNode], memory: SourcedNumber, domain: str) -> SourcedNumber:
     """Returns the reserve of a device.
 
     If the nodes already advertise gpumem, the reserve is the rest of the device's memory. Without advertised gpumem,
@@ -177,19 +177,19 @@ def _reserve(group: Sequence[GpuNode], memory: Sourced, domain: str) -> Sourced:
     resource = f"{domain}/gpumem"
     shown = {(node.advertised or {}).get(resource, 0) // node.device_count for node in group}
     if len(shown) == 1 and 0 < (mib := shown.pop()) < memory.value:
-        return Sourced(memory.value - mib, f"node {group[0].name} advertises {mib} {resource} for each device")
+        return SourcedNumber(memory.value - mib, f"node {group[0].name} advertises {mib} {resource} for each device")
     offered = min(memory.value * (RESERVE_PART - 1) // RESERVE_PART, memory.value - DRIVER_RESERVED_MIB)
     offered = max(offered // _GRID_MIB * _GRID_MIB, 1)
     return assumed(memory.value - offered, f"a {RESERVE_PART}th of the device or more, for driver and unbudgeted pods")
 
 
-def _driver(node: GpuNode, reserve: Sourced) -> Sourced:
+def _driver(node: GpuNode, reserve: SourcedNumber) -> SourcedNumber:
     mib = min(DRIVER_RESERVED_MIB, reserve.value)
     if mib == DRIVER_RESERVED_MIB and node.card.endswith("T4"):
-        return Sourced(mib, "a Tesla T4's")
+        return SourcedNumber(mib, "a Tesla T4's")
     return assumed(mib, "Reserved of nvidia-smi -q -d MEMORY")
 
 
-def _floor(memory: Sourced, reserve: Sourced, driver: Sourced) -> Sourced:
+def _floor(memory: SourcedNumber, reserve: SourcedNumber, driver: SourcedNumber) -> SourcedNumber:
     mib = min(reserve.value - driver.value, memory.value - reserve.value - 1)
     return assumed(max(mib, 0), "the part of a device that full seats leave free")

@@ -15,7 +15,7 @@ from gpumem.init.nodes import Division, GpuNode, Taint, domain_of, gpu_nodes
 from gpumem.init.peaks import Peak
 from gpumem.init.pools import PoolProposal, pool_proposals
 from gpumem.survey import Survey, SurveyError
-from gpumem.users import GpuUser, Workload, gpu_users, infrastructure, workload_of
+from gpumem.users import GpuUser, Workload, gpu_users, infrastructure_namespaces, workload_of
 from tenancy import reach
 from tenancy.admitted import node_access_fields
 from tenancy.choices import PodSecurity
@@ -85,7 +85,7 @@ class StackProposal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundGpus:
     """The GPUs of a cluster, and the workloads that reach a GPU.
 
     `exempt` has the namespaces of NVIDIA's programs. `misplaced` has other namespaces with NVIDIA's programs, which no
@@ -106,7 +106,7 @@ class Found:
         return tuple(user.workload for user in self.users if not shared & {pod.node for pod in user.pods})
 
 
-def find(survey: Survey) -> Found:
+def find_gpus(survey: Survey) -> FoundGpus:
     """Returns the GPUs of a cluster and their workloads. Raises SurveyError if no node has a GPU."""
     gaps = list(survey.gaps)
     domain = domain_of(survey)
@@ -118,10 +118,10 @@ def find(survey: Survey) -> Found:
             "gpu.nvidia.com and no allocatable nvidia.com/gpu; install NVIDIA's device plugin first, or give another "
             "--context"
         )
-    installed = infrastructure(survey.pods)
+    installed = infrastructure_namespaces(survey.pods)
     exempt = {name: evidence for name, evidence in installed.items() if name not in (*_NO_TENANTS, *_OURS)}
     users = gpu_users(survey.pods, names, gaps)
-    return Found(
+    return FoundGpus(
         names=names,
         shows_domain=domain is not None,
         nodes=nodes,
@@ -132,7 +132,7 @@ def find(survey: Survey) -> Found:
     )
 
 
-def propose(survey: Survey, found: Found, peaks: Mapping[Workload, Peak]) -> StackProposal:
+def propose(survey: Survey, found: FoundGpus, peaks: Mapping[Workload, Peak]) -> StackProposal:
     """Returns the proposed stack for a cluster."""
     named = {node.name for node in found.nodes}
     others = [node for node in survey.nodes if node["metadata"]["name"] not in named]
@@ -169,7 +169,7 @@ def _is_ours_or_exempt(namespace: str, exempt: Mapping[str, str]) -> bool:
     return namespace in (*exempt, EXEMPT_BY_NAME, *_OURS)
 
 
-def _placed(found: Found, pools: Sequence[PoolProposal], misfits: list[str]) -> list[tuple[GpuUser, PoolProposal]]:
+def _placed(found: FoundGpus, pools: Sequence[PoolProposal], misfits: list[str]) -> list[tuple[GpuUser, PoolProposal]]:
     """Returns the workloads that can have a seat, each with its pool."""
     placed = []
     for user in found.users:
@@ -298,7 +298,7 @@ def _existing(survey: Survey, tenants: Sequence[str]) -> list[str]:
     ]
 
 
-def _beyond(survey: Survey, found: Found, pools: Sequence[PoolProposal], *, several: bool) -> list[str]:
+def _beyond(survey: Survey, found: FoundGpus, pools: Sequence[PoolProposal], *, several: bool) -> list[str]:
     """Returns sentences about the features that are left out because this cluster does not support them."""
     lines = []
     if survey.minor < ADMISSION_SINCE:

@@ -8,7 +8,7 @@ _MOST = 63  # the maximum number of characters of a DNS label
 
 
 @dataclass(frozen=True)
-class Sourced:
+class SourcedNumber:
     """A number with a sentence about its source. `is_assumed` is True if nothing in the cluster shows the number."""
 
     value: int
@@ -16,9 +16,9 @@ class Sourced:
     is_assumed: bool = False
 
 
-def assumed(value: int, reason: str) -> Sourced:
+def assumed(value: int, reason: str) -> SourcedNumber:
     """Returns a number that is only assumed and that an operator should check."""
-    return Sourced(value, f"assumed: {reason}", True)
+    return SourcedNumber(value, f"assumed: {reason}", True)
 
 
 def dns_label(text: str, most: int = _MOST) -> str:

@@ -8,8 +8,8 @@ from gpumem.init.budgets import SeatProposal
 from gpumem.init.classes import ClassProposal
 from gpumem.init.pools import PoolProposal
 from gpumem.init.propose import PrometheusProposal, StackProposal, TenantProposal
-from gpumem.init.sourced import Sourced
-from gpumem.init.yaml_text import Entry, Item, Map, mapped, rendered
+from gpumem.init.sourced import SourcedNumber
+from gpumem.init.yaml_text import Entry, Item, Map, map_of, rendered
 from tenancy.choices import PodSecurity
 from tenancy.names import PROJECT
 
@@ -37,7 +37,7 @@ def document(proposal: StackProposal) -> Map:
         _admission(proposal),
         *_agents(proposal),
     ]
-    return mapped(Entry("config", mapped(*parts)))
+    return map_of(Entry("config", map_of(*parts)))
 
 
 def _head(proposal: StackProposal) -> Iterator[str]:
@@ -75,23 +75,23 @@ def _part(part: str, entries: Iterable[Entry], above: str) -> Entry | None:
     return Entry(_key(part), Map(found), above=("", above)) if found else None
 
 
-def _number(key: str, number: Sourced | None) -> Entry | None:
+def _number(key: str, number: SourcedNumber | None) -> Entry | None:
     return Entry(key, number.value, number.source) if number else None
 
 
 def _cluster(proposal: StackProposal) -> Entry:
     tolerations = tuple(
-        Item(mapped(Entry("key", taint.key), Entry("effect", taint.effect)), "a taint of the GPU nodes")
+        Item(map_of(Entry("key", taint.key), Entry("effect", taint.effect)), "a taint of the GPU nodes")
         for taint in proposal.taints
     )
     prometheus = proposal.prometheus
     return Entry(
         _key("cluster"),
-        mapped(
+        map_of(
             Entry("resource_domain", proposal.domain, proposal.domain_source),
             Entry("agent_image", AGENT_IMAGE),
             Entry("agent_tolerations", tolerations) if tolerations else None,
-            Entry("prometheus", mapped(Entry("namespace", prometheus.namespace)), prometheus.source)
+            Entry("prometheus", map_of(Entry("namespace", prometheus.namespace)), prometheus.source)
             if prometheus
             else None,
         ),
@@ -111,8 +111,8 @@ def _pool(pool: PoolProposal) -> Entry:
     shown = ", ".join(filter(None, [pool.product, str(pool.division)]))
     return Entry(
         pool.name,
-        mapped(
-            Entry("node_selector", mapped(*(Entry(key, value) for key, value in sorted(pool.selector.items())))),
+        map_of(
+            Entry("node_selector", map_of(*(Entry(key, value) for key, value in sorted(pool.selector.items())))),
             Entry("nodes", len(pool.nodes), _some(pool.nodes)),
             _number("device_count", pool.device_count),
             None if pool.shares_memory else Entry("sharing", "whole"),
@@ -140,7 +140,7 @@ def _tenant(tenant: TenantProposal) -> Entry:
     level = tenant.pod_security
     return Entry(
         tenant.name,
-        mapped(
+        map_of(
             Entry("create_namespace", False),
             Entry("pod_security", str(level), tenant.source),
             Entry("pod_security_reason", tenant.reason) if level is PodSecurity.PRIVILEGED else None,
@@ -151,7 +151,7 @@ def _tenant(tenant: TenantProposal) -> Entry:
 def _seat(seat: SeatProposal) -> Entry:
     return Entry(
         seat.name,
-        mapped(
+        map_of(
             Entry("tenant", seat.workload.namespace),
             Entry("pool", seat.pool),
             _number("gpumem_mib", seat.gpumem_mib),
@@ -170,7 +170,7 @@ def _priorities(proposal: StackProposal) -> Entry | None:
 def _class(found: ClassProposal) -> Entry:
     return Entry(
         found.name,
-        mapped(
+        map_of(
             _number("value", found.value),
             Entry("create", False, "it stays as it is") if found.exists else None,
             Entry("preemption_policy", "Never") if found.never_preempts else None,
@@ -188,7 +188,7 @@ def _admission(proposal: StackProposal) -> Entry | None:
     exempt = tuple(Item(namespace, evidence) for namespace, evidence in sorted(proposal.exempt.items()))
     return Entry(
         _key("admission"),
-        mapped(
+        map_of(
             Entry("gpu_priority", proposal.classes.gpu.name),
             Entry("tenant_priorities", Map(own)) if own else None,
             Entry("exempt_namespaces", exempt) if exempt else None,
@@ -200,19 +200,19 @@ def _admission(proposal: StackProposal) -> Entry | None:
 def _agents(proposal: StackProposal) -> Iterator[Entry]:
     yield Entry(
         _key("reconcile"),
-        mapped(Entry("interval_seconds", 10)),
+        map_of(Entry("interval_seconds", 10)),
         above=("", "The agents. The watchdog reports, and evicts nobody until it is armed."),
     )
-    yield Entry(_key("exporter"), mapped(Entry("interval_seconds", 5)))
-    yield Entry(_key("watchdog"), mapped(Entry("interval_seconds", 5)))
+    yield Entry(_key("exporter"), map_of(Entry("interval_seconds", 5)))
+    yield Entry(_key("watchdog"), map_of(Entry("interval_seconds", 5)))
     if proposal.needs_scheduler:
         release = _RELEASE.match(proposal.version)
         image = Entry("image", f"{SCHEDULER_IMAGE}:{release[0]}", "the API server's version") if release else None
-        yield Entry(_key("scheduler"), mapped(Entry("placement", "extender", "nodes have several devices"), image))
+        yield Entry(_key("scheduler"), map_of(Entry("placement", "extender", "nodes have several devices"), image))
     if proposal.prometheus:
         yield _alerts(proposal.prometheus)
 
 
 def _alerts(prometheus: PrometheusProposal) -> Entry:
-    labels = mapped(*(Entry(key, value) for key, value in sorted(prometheus.labels.items())))
-    return Entry(_key("alerts"), mapped(Entry("labels", labels, f"chosen by {prometheus.source}")))
+    labels = map_of(*(Entry(key, value) for key, value in sorted(prometheus.labels.items())))
+    return Entry(_key("alerts"), map_of(Entry("labels", labels, f"chosen by {prometheus.source}")))

@@ -46,7 +46,7 @@ class Map:
     entries: tuple[Entry, ...]
 
 
-def mapped(*entries: Entry | None) -> Map:
+def map_of(*entries: Entry | None) -> Map:
     """Returns a map with these entries, without the entries that are None."""
     return Map(tuple(entry for entry in entries if entry is not None))
 

@@ -22,7 +22,7 @@ def creations(survey: Survey, declared: Declared) -> tuple[str, ...]:
     return tuple(str(each) for each in sorted(declared.created) if each not in there)
 
 
-def labels(survey: Survey, declared: Declared) -> tuple[str, ...]:
+def added_labels(survey: Survey, declared: Declared) -> tuple[str, ...]:
     """Returns the labels that the rollout adds to namespaces that other owners created."""
     return tuple(_labels(survey, declared))
 

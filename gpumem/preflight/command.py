@@ -12,7 +12,7 @@ from gpumem.report import DONE, IN_THE_WAY, Report
 
 def check(flags: Sequence[str], stack: str, root: Path) -> Preflight:
     """Returns the report on a stack of the checkout, for the cluster that kubectl's flags select. Raises AgentError."""
-    declared = checkout.rollout(stack, root)
+    declared = checkout.declared_parts(stack, root)
     with Kubectl(flags) as kubectl:
         return preflight(survey.read(kubectl), declared)
 
@@ -22,7 +22,7 @@ def report(kubectl: Kubectl, stack: str | None, root: Path, system: str) -> Repo
 
     Without a stack file, returns the report on the cluster's ledger. Raises AgentError.
     """
-    of_stack = checkout.rollout(stack, root) if stack else None
+    of_stack = checkout.declared_parts(stack, root) if stack else None
     read = survey.read(kubectl)
     found = preflight(read, of_stack or Declared(ledger=cluster.ledger(kubectl, system)))
     return Report("preflight", found, preflight_text, DONE if found.clear else IN_THE_WAY)

@@ -57,7 +57,7 @@ def preflight(survey: Survey, declared: Declared) -> Preflight:
         observed=ledger.observed,
         takes_over=changes.taken_over(survey, declared),
         creates=changes.creations(survey, declared),
-        labels=changes.labels(survey, declared),
+        labels=changes.added_labels(survey, declared),
         denies=denied,
         without_budget=unbudgeted(gpu_users(survey.pods, ledger.names, []), ledger),
         evicts=tuple(_evicts(declared)),

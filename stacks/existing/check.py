@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from stacks.existing import findings, planned
 from stacks.existing.lookup import Reader, lookup
 from stacks.existing.planned import Identity, Planned, Release
-from stacks.existing.removal import Home, Removal, contents, home
+from stacks.existing.removal import Removal, StackNamespace, contents, home
 from stacks.preview.events import Resource
 
 _KUEUES_DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterqueues.kueue.x-k8s.io"
@@ -19,7 +19,7 @@ class Changes:
     planned: Sequence[Planned]
     releases: Sequence[Release]
     deleted: Sequence[Identity]
-    homes: Sequence[Home]
+    homes: Sequence[StackNamespace]
 
     @classmethod
     def of(cls, resources: Collection[Resource]) -> "Changes":
@@ -53,6 +53,6 @@ def check(changes: Changes, reader: Reader) -> Verdict:
         )
         problems += findings.of_a_release(release, secrets, reader.find(_KUEUES_DEFINITION))
     removal = Removal({each: contents(reader, each.name) for each in changes.homes})
-    again = findings.known_again(changes.planned, there)
+    again = findings.reused_objects(changes.planned, there)
     notes = [f"uses again what this stack made earlier: {', '.join(map(str, again))}"] if again else []
     return Verdict((*problems, *removal.problems()), (*notes, *removal.lines()))

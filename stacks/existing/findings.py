@@ -38,7 +38,7 @@ def findings(planned: Iterable[Planned], there: Mapping[Identity, Object], going
     return lines
 
 
-def known_again(planned: Iterable[Planned], there: Mapping[Identity, Object]) -> list[Identity]:
+def reused_objects(planned: Iterable[Planned], there: Mapping[Identity, Object]) -> list[Identity]:
     """Returns the objects that this stack created earlier and that the rollout would use again."""
     return sorted(
         each.identity

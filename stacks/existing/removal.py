@@ -19,7 +19,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Home:
+class StackNamespace:
     """A namespace of the stack.
 
     `is_explicit` is True if the stack file has `delete: true` for the tenant. `is_old` is True if an earlier release
@@ -51,7 +51,7 @@ class Removal:
     removal, no node offers this resource.
     """
 
-    gone: Mapping[Home, Contents]
+    gone: Mapping[StackNamespace, Contents]
     kept: Sequence[str] = ()
     waiting: Sequence[str] = ()
     patched: Sequence[str] = ()
@@ -92,12 +92,12 @@ class Removal:
             )
 
 
-def home(manifest: Mapping[str, Any]) -> Home:
+def home(manifest: Mapping[str, Any]) -> StackNamespace:
     """Returns the namespace that a manifest in the state describes."""
     metadata = manifest["metadata"]
     is_marked = names.STACK in (metadata.get("annotations") or {})
     is_a_tenants = (metadata.get("labels") or {}).get(names.LABEL_COMPONENT) == "tenant"
-    return Home(str(metadata["name"]), is_marked and is_a_tenants, not is_marked)
+    return StackNamespace(str(metadata["name"]), is_marked and is_a_tenants, not is_marked)
 
 
 def of_state(deployment: Mapping[str, Any], reader: Reader) -> Removal:

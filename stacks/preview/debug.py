@@ -13,7 +13,7 @@ _FLAGS = ("--debug", "-d")
 VARIABLE = "GPU_TENANCY_DEBUG"
 
 
-def drop_unread(environ: Mapping[str, str]) -> None:
+def drop_debug_messages(environ: Mapping[str, str]) -> None:
     """Stops this process from sending debug messages, unless VARIABLE is set."""
     if not environ.get(VARIABLE):
         pulumi.log.debug = _nothing

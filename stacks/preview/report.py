@@ -29,7 +29,7 @@ _COLOURS = {Op.CREATE: _GREEN, Op.IMPORT: _GREEN, Op.UPDATE: _YELLOW, Op.REPLACE
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class PreviewOutcome:
     """The outcome of a preview of `stack`.
 
     `code` is Pulumi's exit code in the form that a shell reports. With `displayed`, Pulumi itself has shown the
@@ -77,7 +77,7 @@ class Run:
         return 0 if self.judged and self.events.succeeded and not self.refusals and not failed else 1
 
 
-def report(run: Run, chart: str, *, colour: bool, remedies: Iterable[str] = (), observed: str = "") -> str:
+def report(run: PreviewOutcome, chart: str, *, colour: bool, remedies: Iterable[str] = (), observed: str = "") -> str:
     """Returns the report.
 
     The last block of the report has the verdict and its reasons. After Ctrl-C, the report has no other block than the
@@ -122,7 +122,7 @@ class _Row:
         return f"{self.type} x{len(self.names)}: {textwrap.shorten(', '.join(self.names), room, placeholder=' …')}"
 
 
-def _changes(run: Run, paint: _Paint) -> Iterator[str]:
+def _changes(run: PreviewOutcome, paint: _Paint) -> Iterator[str]:
     resources = run.events.resources
     if not resources:
         return
@@ -185,7 +185,7 @@ def _differing(properties: Sequence[str]) -> str:
     return f": {', '.join(properties[:_MOST_PROPERTIES])}{more}"
 
 
-def _remarks(run: Run, paint: _Paint) -> Iterator[str]:
+def _remarks(run: PreviewOutcome, paint: _Paint) -> Iterator[str]:
     """Yields the messages of the program and its plugins, without the messages that the verdict repeats."""
     reasons = _REASONS if run.exit_code else ()
     for message in run.events.diagnostics:
@@ -196,14 +196,14 @@ def _remarks(run: Run, paint: _Paint) -> Iterator[str]:
         yield from run.stderr.rstrip("\n").splitlines()
 
 
-def _modes(run: Run, note: Sequence[str]) -> Iterator[str]:
+def _modes(run: PreviewOutcome, note: Sequence[str]) -> Iterator[str]:
     """Yields messages about the parts that begin to enforce, or only to observe."""
     if not run.interrupted:
         yield from changed_modes(run.events.resources.values())
     yield from note
 
 
-def _verdict(run: Run, paint: _Paint) -> Iterator[str]:
+def _verdict(run: PreviewOutcome, paint: _Paint) -> Iterator[str]:
     time = f"({run.seconds:.1f} s)"
     yield from _findings(run.advice, lambda pack: paint(f"⚠️ {pack} warns", _YELLOW))
     if not run.exit_code:
@@ -220,7 +220,7 @@ def _verdict(run: Run, paint: _Paint) -> Iterator[str]:
     yield from _findings(run.refusals, lambda pack: paint(f"❌ {pack} refuses {run.stack} {time}", _BOLD_RED))
 
 
-def _reasons(run: Run) -> Iterator[str]:
+def _reasons(run: PreviewOutcome) -> Iterator[str]:
     """Yields the reasons why a preview failed, except refusals by a policy."""
     for message in run.events.diagnostics:
         if message.severity in _REASONS and message.text != _HOLLOW:
@@ -230,7 +230,7 @@ def _reasons(run: Run) -> Iterator[str]:
         yield run.stderr.rstrip("\n")
 
 
-def _unexplained(run: Run) -> str:
+def _unexplained(run: PreviewOutcome) -> str:
     why = "above it says why" if run.displayed else "it gave no reason; FULL=1 shows its own display"
     if run.code or not run.events.succeeded:
         return f"Pulumi ended with {run.code} before the preview was complete; {why}"

@@ -14,7 +14,7 @@ from typing import IO
 from stacks.engine import Engine
 from stacks.preview import debug
 from stacks.preview.events import Events, read
-from stacks.preview.report import Run
+from stacks.preview.report import PreviewOutcome
 
 # With one of these flags in ARGS, the operator asks for Pulumi's own display.
 _DISPLAYS = frozenset({"--diff", "--json", "-j", "--debug", "-d", "--urns", "--help", "-h"})
@@ -25,7 +25,7 @@ def wants_pulumis_display(arguments: Sequence[str]) -> bool:
     return bool(names & _DISPLAYS) or any(name.startswith("--show-") for name in names)
 
 
-def quietly(engine: Engine, flags: Sequence[str]) -> Run:
+def preview_quietly(engine: Engine, flags: Sequence[str]) -> PreviewOutcome:
     """Runs a preview in which Pulumi prints only the events."""
     command = [*_command(engine, "preview", flags), "--json", "--non-interactive", "--color", "never"]
     streaming = {"PULUMI_ENABLE_STREAMING_JSON_PREVIEW": "true"}
@@ -41,7 +41,7 @@ def quietly(engine: Engine, flags: Sequence[str]) -> Run:
         return replace(ended, events=events, stderr=stderr.read())
 
 
-def displayed(engine: Engine, flags: Sequence[str]) -> Run:
+def preview_displayed(engine: Engine, flags: Sequence[str]) -> PreviewOutcome:
     """Runs a preview under Pulumi's own display.
 
     Pulumi writes the events to a file, by the same flag that Pulumi's automation API uses.
@@ -55,7 +55,7 @@ def displayed(engine: Engine, flags: Sequence[str]) -> Run:
             return replace(ended, events=read(lines), displayed=True)
 
 
-def attended(engine: Engine, command: str, *flags: str) -> int:
+def run_attended(engine: Engine, command: str, *flags: str) -> int:
     """Runs a Pulumi command on the terminal. Returns the exit code of the command."""
     sys.stdout.flush()
     return _run(engine, _command(engine, command, flags), {}).code
@@ -71,7 +71,7 @@ def _run(
     environment: Mapping[str, str],
     follow: Callable[[IO[str] | None], None] | None = None,
     stderr: IO[str] | None = None,
-) -> Run:
+) -> PreviewOutcome:
     """Runs a command until it ends.
 
     With `follow`, the command has no input, and `follow` reads its output. Without `follow`, the command reads and
@@ -109,6 +109,6 @@ def _run(
         for number, handler in before.items():
             signal.signal(number, handler)
     code = code if code >= 0 else 128 - code  # the exit code that a shell reports for a process that a signal ended
-    return Run(
+    return PreviewOutcome(
         stack=engine.stack, events=Events(), code=code, seconds=time.monotonic() - began, signalled=bool(received)
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stacks.preview.events import Events, read
-from stacks.preview.report import Run
+from stacks.preview.report import PreviewOutcome
 
 STACK = "urn:pulumi:lab::gpu-tenancy::pulumi:pulumi:Stack::gpu-tenancy-lab"
 Event = dict[str, Any]
@@ -56,5 +56,5 @@ def events(*given: Event) -> Events:
     return read(lines(given))
 
 
-def run(*given: Event, code: int = 0, **more: Any) -> Run:
-    return Run(stack="lab", events=events(*given), code=code, seconds=1.25, **more)
+def run(*given: Event, code: int = 0, **more: Any) -> PreviewOutcome:
+    return PreviewOutcome(stack="lab", events=events(*given), code=code, seconds=1.25, **more)

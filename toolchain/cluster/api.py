@@ -125,7 +125,7 @@ class _Connection(HTTPSConnection):
         self.close()  # happens when the connection's thread ends
 
 
-def until(
+def wait_until(
     holds: Callable[[], Any],
     seconds: float,
     what: str,

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from toolchain.cluster import node, paths, simulated
-from toolchain.cluster.api import PAUSE_SECONDS, ClusterApi, until
+from toolchain.cluster.api import PAUSE_SECONDS, ClusterApi, wait_until
 from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.extent import Extent
 from toolchain.cluster.paths import CHECKOUT, Folder
@@ -55,7 +55,7 @@ class Cluster:
 
         Raises ProcessLookupError if there is no such process.
         """
-        return node.find(self.pid_of("node"), words)
+        return node.find_process(self.pid_of("node"), words)
 
     def log(self, process: str) -> Path:
         """Returns the path of the log of a process: etcd, kube-apiserver, kueue, ..., supervisor."""
@@ -64,7 +64,7 @@ class Cluster:
     def add_node(self, name: str, *, labels: Mapping[str, str], resources: Mapping[str, str]) -> None:
         """Adds a simulated node and waits until all nodes are Ready. Raises ClusterError."""
         self.api.create("/api/v1/nodes", simulated.node(name, labels=labels, resources=resources))
-        until(self._nodes_are_ready, NODE_SECONDS, "the new node is Ready")
+        wait_until(self._nodes_are_ready, NODE_SECONDS, "the new node is Ready")
 
     def _nodes_are_ready(self) -> bool:
         found = self.api.get("/api/v1/nodes") or {"items": []}
@@ -74,7 +74,7 @@ class Cluster:
         """Stops the cluster and waits until its supervisor has ended. Keeps the logs. Raises ClusterError."""
         if (pid := self.pid) is not None:
             os.kill(pid, signal.SIGTERM)
-            until(lambda: not _lives(pid), STOP_SECONDS, "the cluster has stopped")
+            wait_until(lambda: not _lives(pid), STOP_SECONDS, "the cluster has stopped")
 
 
 def start(path: Path, *, extent: Extent) -> Cluster:
@@ -108,7 +108,7 @@ class HeldCluster(Cluster):
         """Restarts one of the cluster's processes and waits until the new process runs."""
         old = self.pid_of(process)
         print(f"restart {process}", file=self.supervisor.stdin, flush=True)
-        until(lambda: self.pid_of(process) != old, STOP_SECONDS, f"{process} has been started again")
+        wait_until(lambda: self.pid_of(process) != old, STOP_SECONDS, f"{process} has been started again")
 
 
 def _spawn(folder: Folder, *, extent: Extent, held: bool) -> "subprocess.Popen[str]":

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from toolchain.cluster import image, nvidia
-from toolchain.cluster.api import until
+from toolchain.cluster.api import wait_until
 from toolchain.cluster.control_plane import NODE, SERVICE_IP, Ports
 from toolchain.cluster.paths import CHECKOUT, TOOLCHAIN, Folder, missing, program
 from toolchain.cluster.paths import NODE as PROGRAMS
@@ -63,7 +63,7 @@ def command(folder: Folder, ports: Ports, *, toolkit: bool = False) -> Command:
     )
 
 
-def ways_in(folder: Folder, ports: Ports) -> list[tuple[End, End]]:
+def forwarded_connections(folder: Folder, ports: Ports) -> list[tuple[End, End]]:
     """Returns the connections that this machine forwards: node to API server, and API server to kubelet."""
     kubelet = Tcp("127.0.0.1", ports.kubelet)
     return [(_api_socket(folder), Tcp("127.0.0.1", ports.api_server)), (kubelet, _kubelet_socket(folder))]
@@ -74,7 +74,7 @@ def gpu_libraries(folder: Folder) -> Path:
     return folder.path / "nvidia"
 
 
-def find(holder: int, words: Sequence[str]) -> int:
+def find_process(holder: int, words: Sequence[str]) -> int:
     """Returns the PID, on this machine, of the node's process with these words in its command line.
 
     `holder` is the PID of the node's command. Raises ProcessLookupError while there is no such process.
@@ -111,7 +111,7 @@ def run(folder: Folder, ports: Ports, *, toolkit: bool) -> None:
     containerd = ChildProcess.start(_containerd(folder, toolkit=toolkit), folder)
     archive = folder.path / "image.tar"
     image.write(archive)
-    until(Path(_SOCKET).exists, _RUNTIME_SECONDS, "containerd listens")
+    wait_until(Path(_SOCKET).exists, _RUNTIME_SECONDS, "containerd listens")
     _load(archive)
     archive.unlink()
     kubelet = ChildProcess.start(_kubelet(folder, ports), folder)
@@ -274,7 +274,7 @@ def _pod_cgroups() -> dict[str, Any]:
 
     Without a memory controller, the kubelet must not create these groups.
     """
-    if nvidia.unified() and "memory" not in (_CGROUPS / "cgroup.controllers").read_text().split():
+    if nvidia.has_only_cgroup_v2() and "memory" not in (_CGROUPS / "cgroup.controllers").read_text().split():
         return {"cgroupsPerQOS": False, "enforceNodeAllocatable": []}
     return {"enforceNodeAllocatable": ["pods"]}
 
@@ -286,7 +286,7 @@ def _cgroup(folder: Folder) -> str:
 
 def _cgroup_tops(folder: Folder) -> Iterator[Path]:
     """Yields the path of the node's control group in each hierarchy: several with cgroup v1, one with cgroup v2."""
-    for hierarchy in [_CGROUPS] if nvidia.unified() else sorted(_CGROUPS.iterdir()):
+    for hierarchy in [_CGROUPS] if nvidia.has_only_cgroup_v2() else sorted(_CGROUPS.iterdir()):
         yield hierarchy / _cgroup(folder)
 
 

@@ -43,14 +43,14 @@ def why_not() -> str | None:
     return None
 
 
-def unified() -> bool:
+def has_only_cgroup_v2() -> bool:
     """Returns True if the machine uses only cgroup v2."""
     return (_CGROUPS / "cgroup.controllers").exists()
 
 
 def mount_cgroups() -> None:
     """Mounts the v2 hierarchy in the node's mount namespace, in place of all v1 hierarchies."""
-    if not unified():
+    if not has_only_cgroup_v2():
         for command in (("umount", "-R"), ("mount", "-t", "cgroup2", "cgroup2")):
             subprocess.run([*command, str(_CGROUPS)], check=True)
 
@@ -85,7 +85,7 @@ def write(folder: Folder, top: str) -> None:
     if real is None:
         raise FileNotFoundError("runc is not installed")
     below = Path(runc(folder))
-    if unified():
+    if has_only_cgroup_v2():
         below.symlink_to(real)
     else:
         below.write_text(_NO_CONTROLLERS.format(python=sys.executable, runc=real, top=top))

@@ -20,7 +20,7 @@ _MONITORING_KINDS = {
 
 def objects() -> Iterator[tuple[str, Manifest]]:
     """Yields each object together with the API path of its collection."""
-    for plural, manifest in simulated.access():
+    for plural, manifest in simulated.kwok_rights():
         yield f"/apis/rbac.authorization.k8s.io/v1/{plural}", manifest
     operator = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": prod.OPERATOR_NAMESPACE}}
     yield "/api/v1/namespaces", operator
@@ -62,7 +62,7 @@ def _definition(kind: str, version: str) -> Manifest:
 _of_a_daemon_set = "object.metadata.?ownerReferences.orValue([]).exists(o, o.kind == 'DaemonSet')"
 
 
-def real_pods(*images: str) -> Iterator[tuple[str, Manifest]]:
+def real_pod_policy(*images: str) -> Iterator[tuple[str, Manifest]]:
     """Yields an admission policy and its binding, which send pods with these images to the real node.
 
     The taint of the real node keeps all other pods away. The policy does not change pods with a runtime class or pods

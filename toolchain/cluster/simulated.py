@@ -137,7 +137,7 @@ def is_ready(node: Mapping[str, Any]) -> bool:
     return ready and not any(taint["key"].startswith("node.kubernetes.io/") for taint in taints)
 
 
-def access() -> Iterable[tuple[str, Manifest]]:
+def kwok_rights() -> Iterable[tuple[str, Manifest]]:
     """Yields a ClusterRole and its binding, which give kwok the rights of a kubelet on every node."""
     core = [
         {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch", "patch", "delete"]},

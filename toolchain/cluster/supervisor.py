@@ -16,13 +16,13 @@ import threading
 from contextlib import suppress
 
 from toolchain.cluster import control_plane, node, relay, simulated
-from toolchain.cluster.api import ClusterApi, until
+from toolchain.cluster.api import ClusterApi, wait_until
 from toolchain.cluster.control_plane import Ports
 from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.extent import Extent
 from toolchain.cluster.image import agent_image, scheduler_image
 from toolchain.cluster.kueue import KueueRunner
-from toolchain.cluster.objects import objects, real_pods
+from toolchain.cluster.objects import objects, real_pod_policy
 from toolchain.cluster.paths import Folder
 from toolchain.cluster.process import ChildProcess, Command
 
@@ -69,7 +69,7 @@ class Supervisor:
         self._run(control_plane.etcd(folder, ports))
         alone = self._extent is Extent.API_SERVER
         self._run(control_plane.api_server(folder, ports, alone=alone))
-        until(self._is_ready, READY_SECONDS, "the API server is ready")
+        wait_until(self._is_ready, READY_SECONDS, "the API server is ready")
         if not alone:
             self._populate()
 
@@ -84,13 +84,13 @@ class Supervisor:
             self._run(command)
         if real:
             self._host_node()
-        for collection, manifest in (*objects(), *(real_pods(agent_image(), scheduler_image()) if real else ())):
+        for collection, manifest in (*objects(), *(real_pod_policy(agent_image(), scheduler_image()) if real else ())):
             self._api.create(collection, manifest)
-        until(self._nodes_are_ready, READY_SECONDS, "all nodes are Ready")
-        until(self._accounts_are_made, READY_SECONDS, "the namespace default has its account")
+        wait_until(self._nodes_are_ready, READY_SECONDS, "all nodes are Ready")
+        wait_until(self._accounts_are_made, READY_SECONDS, "the namespace default has its account")
 
     def _host_node(self) -> None:
-        ways = node.ways_in(self._folder, self._ports)
+        ways = node.forwarded_connections(self._folder, self._ports)
         threading.Thread(target=lambda: asyncio.run(relay.serve(ways)), daemon=True).start()
         self._run(node.command(self._folder, self._ports, toolkit=self._extent is Extent.GPU_NODE))
 

@@ -24,12 +24,12 @@ from gpumem.draw import Paper
 from gpumem.kubectl import Kubectl
 from toolchain import plugin
 from toolchain.cluster import card, cluster, control_plane, fake_nvml, node, paths, prod
-from toolchain.cluster.api import ClusterApi, until
+from toolchain.cluster.api import ClusterApi, wait_until
+from toolchain.cluster.background import call_repeatedly
 from toolchain.cluster.card import Card
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.extent import Extent
-from toolchain.cluster.turning import turning
 from toolchain.demo.record import Recording
 from toolchain.demo.screen import CLEAR, Page
 from toolchain.demo.stage import Stage
@@ -121,7 +121,7 @@ class _Demo:
             self._say("the node's exporter publishes its device")
             _open_node(held.api)
             stage = Stage(held.api, Card(script=script, wants={**prod.STEADY_MIB, "tts": prod.TTS_MIB}))
-            with _kubectl(kubeconfig) as kubectl, turning(partial(self._turn, stage.card), card.TURN_SECONDS):
+            with _kubectl(kubeconfig) as kubectl, call_repeatedly(partial(self._turn, stage.card), card.TURN_SECONDS):
                 self._play(stage, kubectl)
             print(f"\nThe day, and after how many seconds:\n{self._page.summary(self._rows)}")
             self._say("the cluster ends")
@@ -215,14 +215,14 @@ def _open_node(api: ClusterApi) -> None:
     domain = prod.cluster_settings()["resource_domain"]
     api.patch(_NODE, {"spec": {"taints": []}})
     published = f"/apis/resource.k8s.io/v1/resourceslices/gpumem.{domain}-{control_plane.NODE}"
-    until(lambda: api.get(published), _READY_SECONDS, "the exporter publishes the device")
+    wait_until(lambda: api.get(published), _READY_SECONDS, "the exporter publishes the device")
     key = f"{domain}/gpumem"
-    until(
+    wait_until(
         lambda: key in (api.get(_NODE) or {})["status"]["capacity"], _READY_SECONDS, "reconcile advertises its memory"
     )
 
 
-def in_fast_steps(config: dict[str, Any]) -> None:
+def shorten_waits(config: dict[str, Any]) -> None:
     """Shortens two settings of prod that give a new pod time to load its model.
 
     With the first setting, the watchdog may evict the pod earlier. With the second setting, the gate may lend the pod's
@@ -237,7 +237,7 @@ def _roll_out(folder: Path, held: HeldCluster) -> None:
     home = folder / "prod"
     home.mkdir()
     made = workspace(home)
-    made.change(in_fast_steps)
+    made.change(shorten_waits)
     for arguments in (("stack", "init", "prod"), ("up", "--stack", "prod", "--yes", "--skip-preview")):
         _pulumi(made, held, *arguments)
 

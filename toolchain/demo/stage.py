@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolchain.cluster import prod
-from toolchain.cluster.api import ClusterApi, until
+from toolchain.cluster.api import ClusterApi, wait_until
 from toolchain.cluster.card import Card, deployment
 from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.prod import NIGHT_MIB, STEADY_MIB, TTS_MIB, budgets, deployment_of, tenant_of
@@ -159,4 +159,4 @@ class Stage:
                 return False
             return True
 
-        until(held, STEP_SECONDS, what, lambda: f"died for lack of memory: {self.card.died}")
+        wait_until(held, STEP_SECONDS, what, lambda: f"died for lack of memory: {self.card.died}")

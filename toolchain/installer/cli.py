@@ -11,7 +11,7 @@ from toolchain.installer.console import Console
 from toolchain.installer.download import Internet
 from toolchain.installer.errors import ToolchainError, UnavailableError
 from toolchain.installer.store import Store
-from toolchain.installer.tools import GROUPS, site_of
+from toolchain.installer.tools import GROUPS, install_target
 from toolchain.installer.ways import Installer
 
 INTERRUPTED = 130
@@ -41,11 +41,11 @@ def run(checkout: Path, arguments: list[str]) -> int:
 def _install(checkout: Path, groups: list[str], console: Console) -> None:
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     cache = (base if base.is_absolute() else Path.home() / ".cache") / "gpu-tenancy"
-    store, site = Store(cache=cache, shelf=checkout / ".toolchain"), site_of(checkout)
+    store, target = Store(cache=cache, shelf=checkout / ".toolchain"), install_target(checkout)
     installer = Installer(store, Internet(), console)
     for group in groups:
         try:
-            installer.install(GROUPS[group](site))
+            installer.install(GROUPS[group](target))
         except UnavailableError as closed:
             console.line(f"{group}: {closed}; the tests that need it are skipped")
     for needed_by, wanted in (({"python", "preview"}, environment.PROJECT), ({"docs"}, environment.DOCS)):

@@ -21,30 +21,32 @@ class Module:
     @property
     def go(self) -> str:
         """The oldest version of Go that can build the module, for example 1.26.0."""
-        return find(self.folder / "go.mod", r"^go (\S+)$", "a Go version")
+        return find_pin(self.folder / "go.mod", r"^go (\S+)$", "a Go version")
 
     def version(self, path: str) -> str:
         """Returns the version of the module `path` that go.mod requires, for example v1.36.3."""
-        return find(self.folder / "go.mod", rf"^(?:require |\t){re.escape(path)} (v\S+)", path)
+        return find_pin(self.folder / "go.mod", rf"^(?:require |\t){re.escape(path)} (v\S+)", path)
 
     def h1(self, path: str) -> str:
         """Returns the checksum of the module's files from go.sum. Checksums begin with `h1:`."""
-        return find(self.folder / "go.sum", rf"^{re.escape(path)} {re.escape(self.version(path))} (h1:\S+)$", path)
+        return find_pin(self.folder / "go.sum", rf"^{re.escape(path)} {re.escape(self.version(path))} (h1:\S+)$", path)
 
     def tools(self, *programs: str) -> dict[str, str]:
         """Maps each program to its package, from the `tool` lines of go.mod."""
         return {
-            program: find(self.folder / "go.mod", rf"^(?:tool |\t)(\S+/{program}(?:/v\d+)?)$", f"the tool {program}")
+            program: find_pin(
+                self.folder / "go.mod", rf"^(?:tool |\t)(\S+/{program}(?:/v\d+)?)$", f"the tool {program}"
+            )
             for program in programs
         }
 
 
 def python_pin(file: Path, package: str) -> str:
     """Returns the version of a Python package that the file pins, for example 4.27.0."""
-    return find(file, rf'^\W*{re.escape(package)}==([^\s"]+)', package)
+    return find_pin(file, rf'^\W*{re.escape(package)}==([^\s"]+)', package)
 
 
-def find(file: Path, pattern: str, what: str) -> str:
+def find_pin(file: Path, pattern: str, what: str) -> str:
     match = re.search(pattern, file.read_text(), re.MULTILINE)
     if match is None:
         raise ToolchainError(f"{file} does not pin {what}")

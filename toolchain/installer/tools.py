@@ -48,7 +48,7 @@ KWOK_STAGES = (
 
 
 @dataclass(frozen=True)
-class Site:
+class InstallTarget:
     """A checkout, and the operating system and the architecture of its machine."""
 
     checkout: Path
@@ -63,39 +63,39 @@ class Site:
         return Module(self.checkout / "toolchain" / folder)
 
 
-def site_of(checkout: Path) -> Site:
+def install_target(checkout: Path) -> InstallTarget:
     system, machine = platform.system().lower(), platform.machine().lower()
     if system not in {"linux", "darwin"} or machine not in ARCHITECTURES:
         raise ToolchainError(f"the tools are for Linux and macOS on amd64 and arm64; this is {system} on {machine}")
-    return Site(checkout, system, ARCHITECTURES[machine])
+    return InstallTarget(checkout, system, ARCHITECTURES[machine])
 
 
-def _python(site: Site) -> tuple[Tool, ...]:
+def _python(target: InstallTarget) -> tuple[Tool, ...]:
     """Returns uv, the program that makes .venv."""
-    requirements = site.checkout / "toolchain" / "uv" / "requirements.txt"
+    requirements = target.checkout / "toolchain" / "uv" / "requirements.txt"
     return (
         Tool(
             name="uv",
             version=python_pin(requirements, "uv"),
-            platform=site.platform,
+            platform=target.platform,
             links=_in_bin("uv"),
             recipes=(PipInstall(requirements=requirements, program="uv"),),
         ),
     )
 
 
-def _preview(site: Site) -> tuple[Tool, ...]:
+def _preview(target: InstallTarget) -> tuple[Tool, ...]:
     """Returns the tools of `make preview`, which are Pulumi, the Kubernetes provider, Kueue's chart and uv."""
-    return (*_python(site), _pulumi(site), _pulumi_kubernetes(site), _kueue_chart(site))
+    return (*_python(target), _pulumi(target), _pulumi_kubernetes(target), _kueue_chart(target))
 
 
-def _pulumi(site: Site) -> Tool:
+def _pulumi(target: InstallTarget) -> Tool:
     """Returns Pulumi's CLI and its language host for Python. The CLI expects the host in its own folder.
 
     The official release contains both programs. A build needs two Go modules, and the newest module of the language
     host is older than the CLI. The shims of the host come from the SDK that the host's module requires.
     """
-    cli, host = site.module("pulumi"), site.module("language-python")
+    cli, host = target.module("pulumi"), target.module("language-python")
     version = _bare(cli.version(PULUMI_CLI))
     shims = {
         "python/cmd/pulumi-language-python-exec": "pulumi-language-python-exec",
@@ -104,9 +104,9 @@ def _pulumi(site: Site) -> Tool:
     return Tool(
         name="pulumi",
         version=version,
-        platform=site.platform,
+        platform=target.platform,
         links=_in_bin("pulumi", "pulumi-language-python", "pulumi-language-python-exec"),
-        release=_pulumi_release(site, version, "pulumi", "pulumi-language-python*", "pulumi-resource-pulumi-python"),
+        release=_pulumi_release(target, version, "pulumi", "pulumi-language-python*", "pulumi-resource-pulumi-python"),
         recipes=(
             ModuleFiles(module=host, path=PULUMI_SDK, files=shims),
             GoBuild(
@@ -119,79 +119,79 @@ def _pulumi(site: Site) -> Tool:
     )
 
 
-def _pulumi_kubernetes(site: Site) -> Tool:
+def _pulumi_kubernetes(target: InstallTarget) -> Tool:
     """Returns the Kubernetes provider, with a link in the folder where the CLI searches for plugins.
 
     The plugin must have the version of the Python package pulumi-kubernetes. The provider's Go module has no release
     tags, so go.mod pins the commit of that release.
     """
-    version = python_pin(site.checkout / "pyproject.toml", "pulumi-kubernetes")
+    version = python_pin(target.checkout / "pyproject.toml", "pulumi-kubernetes")
     program = "pulumi-resource-kubernetes"
     embedded = {f"cmd/{program}/{name}": name for name in ("schema.json", "terraform-mapping.json")}
-    archive, checksums = f"{program}-v{version}-{site.platform}.tar.gz", f"pulumi-kubernetes_{version}_checksums.txt"
+    archive, checksums = f"{program}-v{version}-{target.platform}.tar.gz", f"pulumi-kubernetes_{version}_checksums.txt"
     return _built(
-        site,
+        target,
         program,
         "provider-kubernetes",
         PULUMI_KUBERNETES,
         packages={program: "."},
         links={f"{PULUMI_HOME}/plugins/resource-kubernetes-v{version}/{program}": program},
         stamps={f"{PULUMI_KUBERNETES}/pkg/version.Version": version},
-        embeds=ModuleFiles(module=site.module("provider-kubernetes"), path=PULUMI_KUBERNETES, files=embedded),
+        embeds=ModuleFiles(module=target.module("provider-kubernetes"), path=PULUMI_KUBERNETES, files=embedded),
         version=version,
         release=_on_github("pulumi/pulumi-kubernetes", version, archive, checksums, program),
     )
 
 
-def _kueue_chart(site: Site) -> Tool:
+def _kueue_chart(target: InstallTarget) -> Tool:
     """Returns the Helm chart that Kueue's Go module contains. go.sum verifies the chart, even without Go."""
-    return _files(site, "kueue-chart", KUEUE, "charts/kueue", {"charts/kueue": ""})
+    return _files(target, "kueue-chart", KUEUE, "charts/kueue", {"charts/kueue": ""})
 
 
-def _cluster(site: Site) -> tuple[Tool, ...]:
+def _cluster(target: InstallTarget) -> tuple[Tool, ...]:
     """Returns the tools of the cluster tests: the control plane, kubectl, kwok and Kueue."""
-    module = site.module("kube")
+    module = target.module("kube")
     etcd, kueue = _bare(module.version(ETCD)), module.version(KUEUE)
-    suffix = {"linux": "tar.gz", "darwin": "zip"}[site.system]
-    archive = f"etcd-v{etcd}-{site.platform}"
+    suffix = {"linux": "tar.gz", "darwin": "zip"}[target.system]
+    archive = f"etcd-v{etcd}-{target.platform}"
     release = _on_github("etcd-io/etcd", etcd, f"{archive}.{suffix}", "SHA256SUMS", f"{archive}/etcd")
     programs = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
     return (
-        _built(site, "etcd", "kube", ETCD, packages={"etcd": ETCD}, release=release),
-        *(_kubernetes(site, program) for program in programs),
-        _built(site, "kwok", "kube", KWOK, "kwok"),
-        _files(site, "kwok-stages", KWOK, "kwok-stages", {f"kustomize/stage/{name}": name for name in KWOK_STAGES}),
-        _built(site, "kueue", "kube", KUEUE, "kueue", stamps={f"{KUEUE}/pkg/version.GitVersion": kueue}),
+        _built(target, "etcd", "kube", ETCD, packages={"etcd": ETCD}, release=release),
+        *(_kubernetes(target, program) for program in programs),
+        _built(target, "kwok", "kube", KWOK, "kwok"),
+        _files(target, "kwok-stages", KWOK, "kwok-stages", {f"kustomize/stage/{name}": name for name in KWOK_STAGES}),
+        _built(target, "kueue", "kube", KUEUE, "kueue", stamps={f"{KUEUE}/pkg/version.GitVersion": kueue}),
     )
 
 
-def _kubernetes(site: Site, name: str) -> Tool:
-    module = site.module("kube")
+def _kubernetes(target: InstallTarget, name: str) -> Tool:
+    module = target.module("kube")
     version = _bare(module.version(KUBERNETES))
     major, minor, _ = version.split(".")
-    url = f"https://dl.k8s.io/release/v{version}/bin/{site.system}/{site.architecture}/{name}"
+    url = f"https://dl.k8s.io/release/v{version}/bin/{target.system}/{target.architecture}/{name}"
     # Without these stamps, the API server returns a placeholder as its version. Kueue then exits.
     values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     stamps = {f"{package}.{key}": value for package in packages for key, value in values.items()}
     release = Release(url=url, checksums=f"{url}.sha256")
-    return _built(site, name, "kube", KUBERNETES, name, stamps=stamps, release=release)
+    return _built(target, name, "kube", KUBERNETES, name, stamps=stamps, release=release)
 
 
-def _node(site: Site) -> tuple[Tool, ...]:
+def _node(target: InstallTarget) -> tuple[Tool, ...]:
     """Returns the tools of the real node: kubelet, containerd and network plugins. The system must provide runc."""
-    if site.system != "linux":
+    if target.system != "linux":
         raise ToolchainError("the node group, a kubelet with containerd, exists on Linux only")
-    return (_kubernetes(site, "kubelet"), _containerd(site), _cni_plugins(site))
+    return (_kubernetes(target, "kubelet"), _containerd(target), _cni_plugins(target))
 
 
-def _containerd(site: Site) -> Tool:
-    version = _bare(site.module("node").version(CONTAINERD))
+def _containerd(target: InstallTarget) -> Tool:
+    version = _bare(target.module("node").version(CONTAINERD))
     programs = ("containerd", "containerd-shim-runc-v2", "ctr")
-    archive = f"containerd-{version}-{site.platform}.tar.gz"
+    archive = f"containerd-{version}-{target.platform}.tar.gz"
     members = tuple(f"bin/{program}" for program in programs)
     return _built(
-        site,
+        target,
         "containerd",
         "node",
         CONTAINERD,
@@ -202,42 +202,42 @@ def _containerd(site: Site) -> Tool:
     )
 
 
-def _cni_plugins(site: Site) -> Tool:
+def _cni_plugins(target: InstallTarget) -> Tool:
     """Returns the network plugins, with a link to their folder.
 
     The plugins are not in .toolchain/bin, because `bridge` and `loopback` are too general as names of commands.
     """
-    version = _bare(site.module("node").version(CNI_PLUGINS))
+    version = _bare(target.module("node").version(CNI_PLUGINS))
     programs = ("bridge", "loopback", "host-local")
-    archive = f"cni-plugins-{site.platform}-v{version}.tgz"
+    archive = f"cni-plugins-{target.platform}-v{version}.tgz"
     release = _on_github("containernetworking/plugins", version, archive, f"{archive}.sha256", *programs)
-    return _built(site, "cni-plugins", "node", CNI_PLUGINS, *programs, links={"cni": ""}, release=release)
+    return _built(target, "cni-plugins", "node", CNI_PLUGINS, *programs, links={"cni": ""}, release=release)
 
 
-def _lint(site: Site) -> tuple[Tool, ...]:
+def _lint(target: InstallTarget) -> tuple[Tool, ...]:
     """Returns actionlint, the linter of GitHub workflows."""
-    version = _bare(site.module("actionlint").version(ACTIONLINT))
-    archive, checksums = f"actionlint_{version}_{site.system}_{site.architecture}.tar.gz", "checksums.txt"
+    version = _bare(target.module("actionlint").version(ACTIONLINT))
+    archive, checksums = f"actionlint_{version}_{target.system}_{target.architecture}.tar.gz", "checksums.txt"
     release = _on_github("rhysd/actionlint", version, archive, f"actionlint_{version}_{checksums}", "actionlint")
     stamps = {f"{ACTIONLINT}.version": version}
-    return (_built(site, "actionlint", "actionlint", ACTIONLINT, "actionlint", stamps=stamps, release=release),)
+    return (_built(target, "actionlint", "actionlint", ACTIONLINT, "actionlint", stamps=stamps, release=release),)
 
 
-def _oracle(site: Site) -> tuple[Tool, ...]:
+def _oracle(target: InstallTarget) -> tuple[Tool, ...]:
     """Returns reference programs for tests.
 
     The programs are Kubernetes' own code, the controllers of the kinds that Kueue queues, and NVIDIA's container
     runtime if gcc is installed. The programs have no official release in this form, so Go builds the programs.
     """
-    kubernetes = _built(site, "kube-oracle", "kube", KUBERNETES, packages={"kube-oracle": "./oracle"})
-    found = (kubernetes, *_frameworks(site))
-    if site.system != "linux" or not shutil.which("gcc"):
+    kubernetes = _built(target, "kube-oracle", "kube", KUBERNETES, packages={"kube-oracle": "./oracle"})
+    found = (kubernetes, *_frameworks(target))
+    if target.system != "linux" or not shutil.which("gcc"):
         return found
     programs, folder = ("nvidia-cdi-hook", "nvidia-container-runtime"), "nvidia-container-toolkit"
-    return (*found, _built(site, folder, folder, TOOLKIT, *programs, cgo=True))
+    return (*found, _built(target, folder, folder, TOOLKIT, *programs, cgo=True))
 
 
-def _frameworks(site: Site) -> Iterator[Tool]:
+def _frameworks(target: InstallTarget) -> Iterator[Tool]:
     """Yields the controllers in the versions that Kueue's module requires, with the CRDs and webhooks of their kinds.
 
     KubeRay has a separate go.mod, because KubeRay does not compile with Kueue's version of controller-runtime.
@@ -248,8 +248,8 @@ def _frameworks(site: Site) -> Iterator[Tool]:
         ("trainer", TRAINER, f"{TRAINER}/cmd/trainer-controller-manager"),
         ("mpi-operator", MPI_OPERATOR, f"{MPI_OPERATOR}/cmd/mpi-operator"),
     ):
-        yield _built(site, name, "kube", path, packages={name: package})
-    yield _built(site, "kuberay", "kuberay", KUBERAY, packages={"kuberay": KUBERAY})
+        yield _built(target, name, "kube", path, packages={name: package})
+    yield _built(target, "kuberay", "kuberay", KUBERAY, packages={"kuberay": KUBERAY})
     for name, path, folder, webhooks in (
         ("jobset", JOBSET, "config/components/crd/bases", "config/components/webhook/manifests.yaml"),
         ("lws", LWS, "config/crd/bases", "config/webhook/manifests.yaml"),
@@ -258,28 +258,28 @@ def _frameworks(site: Site) -> Iterator[Tool]:
         ("kuberay", KUBERAY, "config/crd/bases", None),
     ):
         files = {folder: ""} | ({webhooks: "webhooks/manifests.yaml"} if webhooks else {})
-        yield _files(site, f"{name}-kinds", path, f"frameworks/{name}", files)
+        yield _files(target, f"{name}-kinds", path, f"frameworks/{name}", files)
 
 
-def _languages(site: Site) -> tuple[Tool, ...]:
+def _languages(target: InstallTarget) -> tuple[Tool, ...]:
     """Returns Pulumi's language hosts for Node.js, Go and YAML, for tests of our components in these languages.
 
     The official release of the CLI contains the hosts. A build makes hosts for Node.js and Go that are older than the
     CLI. Such older hosts write SDKs and run programs, but cannot link an SDK into a project for a newer CLI.
     """
-    version = _bare(site.module("pulumi").version(PULUMI_CLI))
+    version = _bare(target.module("pulumi").version(PULUMI_CLI))
     hosts = {"languages": ("pulumi-language-nodejs", "pulumi-language-go"), "language-yaml": ("pulumi-language-yaml",)}
     programs = [program for found in hosts.values() for program in found]
     return (
         Tool(
             name="pulumi-languages",
             version=version,
-            platform=site.platform,
+            platform=target.platform,
             links={f"{PULUMI_HOME}/plugins/{program[7:]}-v{version}/{program}": program for program in programs},
-            release=_pulumi_release(site, version, *programs),
+            release=_pulumi_release(target, version, *programs),
             recipes=tuple(
                 GoBuild(
-                    module=(module := site.module(folder)),
+                    module=(module := target.module(folder)),
                     programs=module.tools(*found),
                     stamps={PULUMI_VERSION: _bare(module.version(PULUMI_SDK))},
                 )
@@ -289,13 +289,13 @@ def _languages(site: Site) -> tuple[Tool, ...]:
     )
 
 
-def _pictures(site: Site) -> tuple[Tool, ...]:
+def _pictures(target: InstallTarget) -> tuple[Tool, ...]:
     """Returns d2, the program that draws docs/pictures."""
-    return (_built(site, "d2", "d2", D2, packages={"d2": D2}),)
+    return (_built(target, "d2", "d2", D2, packages={"d2": D2}),)
 
 
-def _browser(_: Site) -> tuple[Tool, ...]:
-    """Returns a browser from Debian's packages for the tests of the site, or no tool if the machine has a browser."""
+def _browser(_: InstallTarget) -> tuple[Tool, ...]:
+    """Returns a browser from Debian's packages for the tests of the target, or no tool if the machine has a browser."""
     if any(map(shutil.which, BROWSERS)):
         return ()
     program = BROWSERS[0]
@@ -305,7 +305,7 @@ def _browser(_: Site) -> tuple[Tool, ...]:
     return (Tool(name=program, version="debian", platform="any", links=_in_bin(program), recipes=(packages,)),)
 
 
-GROUPS: Mapping[str, Callable[[Site], tuple[Tool, ...]]] = {
+GROUPS: Mapping[str, Callable[[InstallTarget], tuple[Tool, ...]]] = {
     "python": _python,
     "preview": _preview,
     "cluster": _cluster,
@@ -320,7 +320,7 @@ GROUPS: Mapping[str, Callable[[Site], tuple[Tool, ...]]] = {
 
 
 def _built(
-    site: Site,
+    target: InstallTarget,
     name: str,
     folder: str,
     path: str,
@@ -339,21 +339,21 @@ def _built(
     `packages` maps each program to its package. Without `packages`, the `tool` lines of go.mod have the packages.
     Without `links`, the links are in .toolchain/bin.
     """
-    module = site.module(folder)
+    module = target.module(folder)
     packages = packages or module.tools(*programs)
     return Tool(
         name=name,
         version=version or _bare(module.version(path)),
-        platform=site.platform,
+        platform=target.platform,
         links=links or _in_bin(*packages),
         release=release,
         recipes=(GoBuild(module=module, programs=packages, stamps=stamps or {}, tags=tags, embeds=embeds, cgo=cgo),),
     )
 
 
-def _files(site: Site, name: str, path: str, link: str, files: Mapping[str, str]) -> Tool:
+def _files(target: InstallTarget, name: str, path: str, link: str, files: Mapping[str, str]) -> Tool:
     """Returns a tool with files of a module that kube/go.mod pins. The tool's link is a folder below .toolchain."""
-    module = site.module("kube")
+    module = target.module("kube")
     return Tool(
         name=name,
         version=_bare(module.version(path)),
@@ -363,9 +363,9 @@ def _files(site: Site, name: str, path: str, link: str, files: Mapping[str, str]
     )
 
 
-def _pulumi_release(site: Site, version: str, *programs: str) -> Release:
-    architecture = {"amd64": "x64"}.get(site.architecture, site.architecture)
-    archive = f"pulumi-v{version}-{site.system}-{architecture}.tar.gz"
+def _pulumi_release(target: InstallTarget, version: str, *programs: str) -> Release:
+    architecture = {"amd64": "x64"}.get(target.architecture, target.architecture)
+    archive = f"pulumi-v{version}-{target.system}-{architecture}.tar.gz"
     members = tuple(f"pulumi/{program}" for program in programs)
     return _on_github("pulumi/pulumi", version, archive, f"pulumi-{version}-checksums.txt", *members)
 

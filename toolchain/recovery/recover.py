@@ -107,7 +107,7 @@ def _outcome(operation: Operation, refreshed: Deployment, settled: Deployment, a
     """
     for _, resource in state.with_resources(refreshed, [operation]):
         if state.is_half_upgraded(resource):
-            return f"half upgraded; before the next up: {state.way_out(resource)}"
+            return f"half upgraded; before the next up: {state.deletion_command(resource)}"
         if not any(state.with_resources(settled, [operation])):
             return "somebody else's, left alone"
         return "there" if any(state.with_resources(after, [operation])) else "half installed, so removed"

@@ -133,7 +133,7 @@ def is_half_upgraded(resource: Resource) -> bool:
     return _status(resource) in _HALF_UPGRADED
 
 
-def way_out(half_upgraded: Resource) -> str:
+def deletion_command(half_upgraded: Resource) -> str:
     """Returns a command that deletes Helm's record of the interrupted upgrade."""
     status = half_upgraded["outputs"]["status"]
     secret = f"sh.helm.release.v1.{status['name']}.v{status['revision']}"

@@ -39,7 +39,7 @@ from tests.support.e2e.capping import (
 )
 from tests.support.e2e.rollout import condition, eventually, logged, pods
 from toolchain.cluster import fake_nvml, nvidia
-from toolchain.cluster.api import until
+from toolchain.cluster.api import wait_until
 from toolchain.cluster.paths import program
 
 pytestmark = pytest.mark.day
@@ -219,7 +219,7 @@ def test_a_new_container_before_the_api_has_it_is_named(caps: Caps) -> None:
     old = caps.started("photos", "race")["race"]
     uuid = caps.stack.get(pods("photos", "race"))["metadata"]["annotations"][UUIDS]
     capped = lambda: caps.reasons().get(("race", "race", uuid)) == ""  # noqa: E731
-    until(capped, SERVED_SECONDS * 3, "it is capped", caps.reasons)
+    wait_until(capped, SERVED_SECONDS * 3, "it is capped", caps.reasons)
     ((process, _),) = processes("race")
     unshare = caps.stack.cluster.pid_of("node")
     relay = int(Path(f"/proc/{unshare}/task/{unshare}/children").read_text())
@@ -240,7 +240,7 @@ def test_a_new_container_before_the_api_has_it_is_named(caps: Caps) -> None:
     restarted(caps, "photos", "race", old)
     caps.show()
     caps.over("unknown-container")
-    until(capped, SERVED_SECONDS * 3, "it is capped again", caps.reasons)
+    wait_until(capped, SERVED_SECONDS * 3, "it is capped again", caps.reasons)
     caps.delete("photos", "race")
 
 
@@ -303,7 +303,7 @@ def test_a_container_that_restarts_under_a_toolkit_without_the_hook_is_named(cap
     caps.create("photos", pod("photo-search", model("search", "4096")))
     old = caps.started("photos", "photo-search")["search"]
     held = lambda: {why for key, why in caps.reasons().items() if key[0] == "photo-search"}  # noqa: E731
-    until(lambda: held() == {""}, SERVED_SECONDS * 3, "it is capped", held)
+    wait_until(lambda: held() == {""}, SERVED_SECONDS * 3, "it is capped", held)
     nvidia.write_cdi(caps.stack.cluster.folder, GPUS, hook=False)
     try:
         process, _ = next(processes("search"))

@@ -32,10 +32,10 @@ from tests.support.e2e.rollout import (
     eventually,
     pods,
 )
-from toolchain.cluster.api import until
+from toolchain.cluster.api import wait_until
+from toolchain.cluster.background import call_repeatedly
 from toolchain.cluster.card import TOTAL_MIB, TURN_SECONDS, Card, deployment
 from toolchain.cluster.prod import NIGHT_MIB, STEADY_MIB, TTS_MIB, budgets, deployment_of, tenant_of
-from toolchain.cluster.turning import turning
 
 pytestmark = pytest.mark.day
 
@@ -86,14 +86,16 @@ class Day(Card):
         self, cause: str, cure: str, cured: Callable[[], Any], *, since: float, seconds: float = ALERT_SECONDS
     ) -> Any:
         """Waits for the effect of a cause, and returns the result of `cured`. Adds a row to the table."""
-        found = until(cured, seconds, f"{cause}: {cure}", lambda: (self.held, self.died, self.alerts.since))
+        found = wait_until(cured, seconds, f"{cause}: {cure}", lambda: (self.held, self.died, self.alerts.since))
         self.table.append((cause, cure, time.monotonic() - since))
         print(f"\n{cause} | {cure} | {self.table[-1][2]:.1f}", flush=True)
         return found
 
     def fires(self, cause: str, alert: str, *, since: float) -> None:
         """Waits until the alert fires in Prometheus. Adds a row to the table."""
-        until(lambda: alert in self.alerts.since, ALERT_SECONDS, f"{cause}: {alert} fires", lambda: self.alerts.since)
+        wait_until(
+            lambda: alert in self.alerts.since, ALERT_SECONDS, f"{cause}: {alert} fires", lambda: self.alerts.since
+        )
         self.table.append((cause, f"`{alert}` fires", self.alerts.since[alert] - since))
         print(f"\n{cause} | {alert} fires | {self.table[-1][2]:.1f}", flush=True)
 
@@ -110,7 +112,7 @@ def day(prod: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day
         try:
             with prometheus(prod, tmp_path_factory.mktemp("prometheus")) as alerts:
                 found = Day(prod=prod, script=script, alerts=alerts, wants={**STEADY_MIB, "tts": TTS_MIB})
-                with turning(found.turn, TURN_SECONDS), residing(found):
+                with call_repeatedly(found.turn, TURN_SECONDS), residing(found):
                     yield found
                 for row in found.table:
                     print("| {} | {} | {:.0f} |".format(*row))

@@ -28,7 +28,7 @@ from tests.support.e2e.rollout import (
     pods,
 )
 from tests.support.e2e.scripted import PORT, Scripted
-from toolchain.cluster.turning import turning
+from toolchain.cluster.background import call_repeatedly
 
 NODE = "k8s-node1"
 NODES = names.node_agent_namespace(SYSTEM)
@@ -145,7 +145,7 @@ def card(prod: Rollout) -> Iterator[Card]:
     for namespace, app, mib in RESIDENTS:
         prod.cluster.api.create(f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment(app, mib))
     found = Card(prod, script)
-    with turning(found.show, TURN_SECONDS):
+    with call_repeatedly(found.show, TURN_SECONDS):
         yield found
     for namespace, app, _ in RESIDENTS:
         prod.delete(f"/apis/apps/v1/namespaces/{namespace}/deployments/{app}")

@@ -29,8 +29,8 @@ def engine(folder: Path, script: str) -> Engine:
     return Engine(folder, "lab", os.environ)
 
 
-def quietly(folder: Path, script: str, *arguments: str) -> run.Run:
-    return run.quietly(engine(folder, script), arguments)
+def quietly(folder: Path, script: str, *arguments: str) -> run.PreviewOutcome:
+    return run.preview_quietly(engine(folder, script), arguments)
 
 
 def test_the_events_come_by_stdout_and_everything_else_by_stderr(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_pulumis_own_display_goes_to_the_terminal_and_its_events_to_a_file(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     script = 'echo "$PULUMI_DEBUG_COMMANDS $*"; for last; do :; done; emit > "$last"; echo oh >&2; exit 3'
-    ended = run.displayed(engine(tmp_path, script), [*GATE, "--diff"])
+    ended = run.preview_displayed(engine(tmp_path, script), [*GATE, "--diff"])
     out, err = capfd.readouterr()
     assert out.startswith("true preview --stack lab --policy-pack policy --diff --suppress-progress --event-log /")
     assert err == "oh\n"
@@ -82,7 +82,7 @@ def test_ctrl_c_in_pulumis_own_display_is_an_interruption(tmp_path: Path) -> Non
     said = {"stdoutEvent": {"message": "<{%fg 9%}>^C received; cancelling.<{%reset%}>"}}
     cancelled = "".join(lines([root(), said, summary("failed")]))
     script = f"for last; do :; done; echo '{cancelled}' > \"$last\"; exit 1"
-    assert run.displayed(engine(tmp_path, script), GATE).interrupted
+    assert run.preview_displayed(engine(tmp_path, script), GATE).interrupted
 
 
 def wait_for(path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.support.paths import ROOT
 from tests.support.scripts import script, system_programs
 from toolchain.installer.store import Store
 from toolchain.installer.tool import GoBuild, ModuleFiles
-from toolchain.installer.tools import GROUPS, Site, site_of
+from toolchain.installer.tools import GROUPS, InstallTarget, install_target
 
 BUILT = ["pulumi-language-python", "pulumi", "pulumi-resource-kubernetes"]
 
@@ -121,7 +121,7 @@ def clone(machine: Machine, name: str) -> Path:
     shutil.copytree(ROOT / "toolchain", checkout / "toolchain", ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("pyproject.toml", "requirements.lock"):
         shutil.copy(ROOT / file, checkout)
-    uv, *others = GROUPS["preview"](site_of(checkout))
+    uv, *others = GROUPS["preview"](install_target(checkout))
     entry = Store(machine.folder / "cache" / "gpu-tenancy", checkout).entry(uv)
     script(entry / "uv", FAKE_UV.replace("@folder", str(machine.folder)))
     for wanted in (files for tool in others for recipe in tool.recipes for files in module_files(recipe)):
@@ -251,9 +251,9 @@ def test_a_group_that_does_not_exist_is_named(machine: Machine, checkout: Path) 
 @pytest.mark.parametrize("system", ["linux", "darwin"])
 @pytest.mark.parametrize("architecture", ["amd64", "arm64"])
 def test_every_tool_is_defined_on_every_platform(system: str, architecture: str) -> None:
-    site = Site(ROOT, system, architecture)
+    target = InstallTarget(ROOT, system, architecture)
     groups = [group for group in GROUPS if (group, system) != ("node", "darwin")]
-    tools = [tool for group in groups for tool in GROUPS[group](site)]
+    tools = [tool for group in groups for tool in GROUPS[group](target)]
     assert len({tool.name for tool in tools}) == len(
         {(tool.name, tool.key) for tool in tools}
     )  # several groups have uv

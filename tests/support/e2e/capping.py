@@ -20,7 +20,7 @@ from tests.support.e2e.prometheus import Prometheus, prometheus
 from tests.support.e2e.rollout import Object, Rollout, eventually, pods
 from tests.support.paths import ROOT
 from toolchain.cluster import cluster, fake_nvml, node, nvidia
-from toolchain.cluster.api import until
+from toolchain.cluster.api import wait_until
 from toolchain.cluster.extent import Extent
 from toolchain.cluster.image import agent_image
 from toolchain.workspace import workspace
@@ -129,12 +129,12 @@ class Caps:
 
     def served(self, fault: str, reason: str, shown: Callable[[], bool], *alerts: str, since: float) -> None:
         """Checks that the exporter serves the fault in time, and that the alerts about the fault fire in time."""
-        until(shown, SERVED_SECONDS * 3, f"{fault}: {reason}", self.reasons)
+        wait_until(shown, SERVED_SECONDS * 3, f"{fault}: {reason}", self.reasons)
         served = time.monotonic() - since
         fires = dict.fromkeys(FIRES_SECONDS, "-")
         for alert in alerts:
             limit = FIRES_SECONDS[alert]
-            until(lambda: self.firing(alert, reason), limit * 2, f"{fault}: {alert} fires", self.alerts.alerts)  # noqa: B023
+            wait_until(lambda: self.firing(alert, reason), limit * 2, f"{fault}: {alert} fires", self.alerts.alerts)  # noqa: B023
             seconds = time.monotonic() - since
             assert seconds <= limit, f"{fault}: {alert} after {seconds:.0f} s"
             fires[alert] = f"{seconds:.0f}"

@@ -23,7 +23,7 @@ from tenancy.quantity import parse
 from tenancy.units import MIB
 from tests.support.e2e.rollout import SYSTEM, Object, Rollout, eventually, pods
 from toolchain.cluster import node
-from toolchain.cluster.turning import turning
+from toolchain.cluster.background import call_repeatedly
 
 MONITORING = f"/apis/monitoring.coreos.com/v1/namespaces/{SYSTEM}"
 PLAYED, PLAYED_FREE_MIB = "node-4", 14000
@@ -65,7 +65,7 @@ class Prometheus:
             processes = [subprocess.Popen(command, stdout=log, stderr=log) for command in commands]
             try:
                 eventually(self.alerts, "Prometheus answers")
-                with turning(self._turn, TURN_SECONDS):
+                with call_repeatedly(self._turn, TURN_SECONDS):
                     yield self
             finally:
                 for process in processes:

@@ -19,11 +19,11 @@ from tests.support.e2e.rollout import becomes, eventually
 from tests.support.given_clusters import GPU, NAMESPACE_OF, STEADY
 from toolchain.cluster import card, fake_nvml, node, simulated
 from toolchain.cluster.api import MERGE, ApiAnswer, ClusterApi
+from toolchain.cluster.background import call_repeatedly
 from toolchain.cluster.card import Card
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.image import agent_image
 from toolchain.cluster.prod import OPERATOR_NAMESPACE, TTS_MIB
-from toolchain.cluster.turning import turning
 
 Object = Mapping[str, Any]
 
@@ -205,7 +205,7 @@ def records_world(cluster: HeldCluster, files: Path) -> Iterator[World]:
     with _gpu(cluster) as script, made(cluster.api, _objects(files)):
         await_the_stand_in(world)
         device = Card(script=script, wants=dict(USE_MIB))
-        with made(cluster.api, workloads), turning(device.turn, card.TURN_SECONDS):
+        with made(cluster.api, workloads), call_repeatedly(device.turn, card.TURN_SECONDS):
             eventually(world.all_run, "all workloads run", world.pods)
             yield world
 

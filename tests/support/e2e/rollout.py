@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.support.paths import ROOT
 from toolchain.cluster import simulated
-from toolchain.cluster.api import ApiAnswer, until
+from toolchain.cluster.api import ApiAnswer, wait_until
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.workspace import Outcome, Workspace
 
@@ -173,7 +173,7 @@ def eventually(
 
     After PATIENCE_SECONDS, raises ClusterError with the result of `state`.
     """
-    return until(holds, PATIENCE_SECONDS, what, state, pause_seconds=pause_seconds)
+    return wait_until(holds, PATIENCE_SECONDS, what, state, pause_seconds=pause_seconds)
 
 
 def becomes(read: Callable[[], Any], wanted: object, what: str) -> None:

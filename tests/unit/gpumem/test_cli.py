@@ -58,7 +58,7 @@ def test_a_wrong_command_is_2(arguments: list[str], capsys: pytest.CaptureFixtur
 
 def test_the_flags_of_the_connection_are_kubectls() -> None:
     given = arguments.parser().parse_args(["who", "--context", "lab", "--as-group", "a", "--as-group=b"])
-    assert cli.connection(given) == ["--context=lab", "--as-group=a", "--as-group=b"]
+    assert cli.kubectl_flags(given) == ["--context=lab", "--as-group=a", "--as-group=b"]
 
 
 class Reached(nullcontext[Any], FakeApi):

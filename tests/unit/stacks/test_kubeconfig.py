@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stacks.kubeconfig import CurrentCluster, KubeconfigError, current, reach, sources
+from stacks.kubeconfig import CurrentCluster, KubeconfigError, check_reachable, current, sources
 
 SERVER = "https://10.0.0.1:6443"
 LAB = {
@@ -37,8 +37,8 @@ def test_without_kubeconfig_the_home_folder_has_it(tmp_path: Path) -> None:
 
 
 def test_what_is_behind_a_proxy_is_taken_at_its_word() -> None:
-    reach(CurrentCluster("lab", SERVER, "http://proxy"), {})
-    reach(CurrentCluster("lab", SERVER), {"HTTPS_PROXY": "http://proxy"})
+    check_reachable(CurrentCluster("lab", SERVER, "http://proxy"), {})
+    check_reachable(CurrentCluster("lab", SERVER), {"HTTPS_PROXY": "http://proxy"})
 
 
 @pytest.mark.parametrize(

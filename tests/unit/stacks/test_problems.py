@@ -9,7 +9,7 @@ def test_names_that_do_not_fit_a_line_are_cut() -> None:
 
 
 def test_a_long_value_is_cut() -> None:
-    assert problems.got("x" * 1000) == f" (got '{'x' * 60}'…)"
+    assert problems.shown_value("x" * 1000) == f" (got '{'x' * 60}'…)"
 
 
 def test_a_refused_value_never_breaks_the_line() -> None:

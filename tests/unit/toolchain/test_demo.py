@@ -24,7 +24,7 @@ def test_the_storys_numbers_are_prods() -> None:
 
 def test_only_the_loading_times_of_prod_are_changed() -> None:
     prod, fast = raw(), raw()
-    demo.in_fast_steps(fast)
+    demo.shorten_waits(fast)
     assert {key for key in prod if prod[key] != fast[key]} == {"watchdog", "gate"}
     assert fast["gate"].keys() - prod["gate"].keys() == {"starting_seconds"}
     assert fast["watchdog"].keys() - prod["watchdog"].keys() == {"minimum_age_seconds"}

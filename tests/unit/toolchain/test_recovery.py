@@ -135,7 +135,7 @@ def test_an_object_is_no_chart() -> None:
 
 def test_the_way_out_of_a_half_upgrade_names_helms_record_of_it() -> None:
     status = {"status": "pending-upgrade", "name": "kueue", "namespace": "kueue-system", "revision": 3}
-    assert state.way_out(release(outputs={"status": status})) == (
+    assert state.deletion_command(release(outputs={"status": status})) == (
         "kubectl -n kueue-system delete secret sh.helm.release.v1.kueue.v3"
     )
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumem import checkout, survey
-from gpumem.init.propose import find, propose
+from gpumem.init.propose import find_gpus, propose
 from gpumem.init.stack_text import document
 from tenancy.names import PROJECT
 from tests.support.given_clusters import GPU, Cluster, Object, device_slice, labelled, node, of_deployment
@@ -60,7 +60,7 @@ def workload(draw: st.DrawFn, number: int, free: dict[str, int]) -> list[Object]
 @given(clusters())
 def test_the_proposal_for_any_cluster_is_accepted_or_names_what_it_lacks(cluster: Cluster) -> None:
     found = survey.read(cluster.api())
-    proposal = propose(found, find(found), {})
+    proposal = propose(found, find_gpus(found), {})
     config = plain(document(proposal))["config"]
     refusals = checkout.refusals_of({key.removeprefix(f"{PROJECT}:"): value for key, value in config.items()})
     told = any(line.startswith("scheduler is left out") for line in proposal.misfits)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpumem import checkout, survey
 from gpumem.init.peaks import Peak
-from gpumem.init.propose import StackProposal, find, propose
+from gpumem.init.propose import StackProposal, find_gpus, propose
 from gpumem.init.stack_text import AGENT_IMAGE, document, stack_text
 from gpumem.survey import SurveyError
 from gpumem.users import Workload
@@ -43,7 +43,7 @@ PEAKS = {
 
 def proposed(cluster: Cluster, peaks: Mapping[Workload, Peak] | None = None) -> StackProposal:
     found = survey.read(cluster.api())
-    return propose(found, find(found), peaks or {})
+    return propose(found, find_gpus(found), peaks or {})
 
 
 def values(proposal: StackProposal, folder: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumem.init.yaml_text import Entry, Item, Map, commented, mapped, quoted, rendered
+from gpumem.init.yaml_text import Entry, Item, Map, commented, map_of, quoted, rendered
 from stacks import stackfile
 from tests.support.yaml_trees import plain
 
@@ -72,15 +72,15 @@ def test_any_text_is_one_comment(text: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_that_yaml_reads_otherwise_is_quoted(text: str) -> None:
-    tree = mapped(Entry("config", mapped(Entry(text or "k", text, text, (text,)))))
+    tree = map_of(Entry("config", map_of(Entry(text or "k", text, text, (text,)))))
     assert yaml.safe_load(rendered(tree, [text])) == {"config": {text or "k": text}}
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_the_stack_files_reader_reads_the_same(text: str, tmp_path: Any) -> None:
     path = tmp_path / "Pulumi.x.yaml"
-    entry = Entry("gpu-tenancy:tenants", mapped(Entry("a", mapped(Entry("pod_security_reason", text, text)))))
-    path.write_text(rendered(mapped(Entry("config", mapped(entry)))))
+    entry = Entry("gpu-tenancy:tenants", map_of(Entry("a", map_of(Entry("pod_security_reason", text, text)))))
+    path.write_text(rendered(map_of(Entry("config", map_of(entry)))))
     assert stackfile.read(path).values == {"tenants": {"a": {"pod_security_reason": text}}}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpumem import checkout, survey
-from gpumem.init.propose import find, propose
+from gpumem.init.propose import find_gpus, propose
 from gpumem.init.stack_text import stack_text
 from gpumem.preflight.report import Preflight, preflight
 from tests.support.given_clusters import Cluster, Object, record_0000
@@ -22,10 +22,10 @@ def report(folder: Path, cluster: Cluster, old: str = "", new: str = "") -> Pref
     In the file, `new` replaces `old`.
     """
     proposed = survey.read(record_0000().api())
-    text = stack_text(propose(proposed, find(proposed), {})).replace("mode: observe", "mode: enforce")
+    text = stack_text(propose(proposed, find_gpus(proposed), {})).replace("mode: observe", "mode: enforce")
     assert old in text
     (folder / "Pulumi.mine.yaml").write_text(text.replace(old, new, 1))
-    return preflight(survey.read(cluster.api()), checkout.rollout("mine", folder))
+    return preflight(survey.read(cluster.api()), checkout.declared_parts("mine", folder))
 
 
 def quota(name: str, namespace: str) -> Object:
@@ -95,6 +95,6 @@ def test_queues_of_prod_that_are_there_are_named() -> None:
     cluster.groups = {"kueue.x-k8s.io": ("v1beta2",)}
     cluster.cluster_queues = [{"metadata": {"name": "gpu-cq"}}, {"metadata": {"name": "other"}}]
     cluster.local_queues = [quota("team-a-gpu", "team-a")]
-    declared = checkout.rollout("prod", ROOT)
+    declared = checkout.declared_parts("prod", ROOT)
     lines = [line for line in preflight(survey.read(cluster.api()), declared).takes_over if "Queue" in line]
     assert [line.partition(":")[0] for line in lines] == ["ClusterQueue gpu-cq", "LocalQueue team-a/team-a-gpu"]

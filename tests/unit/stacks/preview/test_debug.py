@@ -20,7 +20,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("arguments", "shown"), [((), False), (("--diff",), False), (("--debug",), True), (("-d",), True)]
 )
 def test_what_nobody_reads_is_not_sent(arguments: tuple[str, ...], shown: bool, sent: list[str]) -> None:
-    debug.drop_unread(debug.debug_environment(arguments))
+    debug.drop_debug_messages(debug.debug_environment(arguments))
     pulumi.log.debug("a step", stream_id=1)
     pulumi.log.warn("a warning")
     assert sent == (["a step"] if shown else []) + ["a warning"]

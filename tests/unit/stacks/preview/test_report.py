@@ -2,7 +2,7 @@
 
 import pytest
 
-from stacks.preview.report import Run, report
+from stacks.preview.report import PreviewOutcome, report
 from tests.support.streams import (
     Event,
     component,
@@ -22,11 +22,11 @@ ACCEPTED = (judged(), summary())
 REFUSED = (violation("budgets: too much"), judged("failed"), said("error", "preview failed\n"), summary("failed"))
 
 
-def text(of: Run, *, colour: bool = False) -> str:
+def text(of: PreviewOutcome, *, colour: bool = False) -> str:
     return report(of, CHART, colour=colour)
 
 
-def blocks(of: Run) -> list[str]:
+def blocks(of: PreviewOutcome) -> list[str]:
     return text(of).rstrip("\n").split("\n\n")
 
 

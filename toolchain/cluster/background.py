@@ -6,15 +6,15 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def turning(turn: Callable[[], object], every_seconds: float) -> Iterator[None]:
-    """Calls `turn` in a new thread, with a pause of `every_seconds` before each call, until the block ends."""
+def call_repeatedly(call: Callable[[], object], every_seconds: float) -> Iterator[None]:
+    """Calls `call` in a new thread, with a pause of `every_seconds` before each call, until the block ends."""
     ended = threading.Event()
 
-    def keep_turning() -> None:
+    def keep_calling() -> None:
         while not ended.wait(every_seconds):
-            turn()
+            call()
 
-    thread = threading.Thread(target=keep_turning)
+    thread = threading.Thread(target=keep_calling)
     thread.start()
     try:
         yield
