@@ -1,7 +1,7 @@
 """Implements `kubectl gpumem bill`. Reports the seats, the use and the cost of each tenant, for each day of a month.
 
-The charge for an hour is the larger of two amounts: the tenant's seats and the tenant's use. An idle seat costs too,
-because no other pod can have its memory. A tenant without seats pays for its use.
+The charge for an hour is the larger of two amounts: the tenant's seats and the tenant's use. An idle seat also has a
+cost, because no other pod can have its memory. A tenant without seats pays for its use.
 """
 
 import re

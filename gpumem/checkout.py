@@ -179,7 +179,7 @@ def refusals_of(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _with(values: Any, numbers: Mapping[KeyPath, int]) -> Any:
-    """Returns a copy of JSON-like data. The value at each path in `numbers` is replaced by the number there."""
+    """Returns a copy of JSON-like data. At each path in `numbers`, the copy has the number from `numbers`."""
     copied = copy.deepcopy(values)
     for (*parents, last), value in numbers.items():
         inner = copied

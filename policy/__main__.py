@@ -5,8 +5,8 @@ import io
 import sys
 from pathlib import Path
 
-# Pulumi puts the pack's folder on sys.path. The repository's folder replaces it there, so that no module has two names.
-# A pack without the repository (toolchain/pack.py) contains all packages in its folder.
+# Pulumi puts the pack's folder on sys.path. The repository's folder replaces this entry, so that no module has two
+# names. A pack without the repository (toolchain/pack.py) contains all packages in its folder.
 _HERE = Path(__file__).resolve().parent
 sys.path[0] = str(_HERE if (_HERE / "policy").is_dir() else _HERE.parent)
 

@@ -57,7 +57,7 @@ class Object:
         return map_at(self.manifest, "metadata", "labels")
 
     def __str__(self) -> str:
-        """Returns the object's name for messages, also if a part of the name is unknown: `Deployment
+        """Returns the object's name for messages, even if a part of the name is unknown: `Deployment
         immich/immich-ml`."""
         metadata = self.manifest.get("metadata")
         parts = [metadata.get(part) for part in ("namespace", "name")] if type(metadata) is dict else []

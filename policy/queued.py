@@ -1,7 +1,7 @@
 """Judges the objects that Kueue queues: Jobs, JobSets, Ray clusters and the other kinds of the stack's frameworks.
 
-If a queue can never admit an object, the object would stay pending. Only this module reports such an object before it
-is submitted.
+If a queue can never admit an object, the object would stay pending. Only this module reports the object before it is
+submitted.
 """
 
 import math
@@ -48,8 +48,8 @@ def obstacles_to_start(graph: Graph, work: Object) -> Iterator[Finding]:
 
 
 def _is_held_back(graph: Graph, work: Object, framework: FrameworkName) -> Iterator[Finding]:
-    """Reports an object of a queue tenant without a queue and without GPUs. The rule `admission` reports such an object
-    with GPUs."""
+    """Reports an object of a queue tenant without a queue and without GPUs. If the object asks for GPUs, the rule
+    `admission` reports it."""
     ledger = graph.ledger
     if ledger is None or ledger.admission is None or "admission" in ledger.observes:
         return
@@ -190,8 +190,8 @@ def _configurations(graph: Graph) -> Iterator[str]:
 
 
 def undeclared_priority_class(graph: Graph, work: Object) -> Iterator[Finding]:
-    """Reports an object with an undeclared WorkloadPriorityClass. Kueue ignores such an object, so it would never
-    start."""
+    """Reports an object with an undeclared WorkloadPriorityClass. Kueue ignores an object with an undeclared class, so
+    this object would never start."""
     if framework_in(graph.ledger, work) is None:
         return
     called = text_at(map_at(job_of(work), "metadata", "labels"), names.KUEUE_PRIORITY_LABEL)

@@ -22,7 +22,7 @@ INSIDE = StringForm(
     "a path within the project's folder, without .., such as stacks.d/prod",
     r"(?!/)(?!(?:[^\n]*/)?\.\.(?:/|$))[^\\\x00-\x1f\x7f]+",
 )
-# The parts that are maps, with the depth of their entries. The entries of such a part may be in several files. Any
+# The parts that are maps, with the depth of their entries. The entries of these parts may be in several files. Any
 # other part must be in one file.
 ENTRIES = {
     "pools": 2,

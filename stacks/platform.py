@@ -337,8 +337,8 @@ def tenant_args(settings: StackSettings, ledger: Ledger) -> dict[str, TenantArgs
 def gpus_of(ledger: Ledger, queues: QueuesSpec | None, tenant: str) -> dict[str, int]:
     """Returns the largest amount of each resource of the device plugin that the pods of a tenant may hold together.
 
-    A tenant without a queue and without workloads without a budget has no such amounts. A terminating pod counts until
-    it has ended. A Job's new pod therefore waits until the old pod has ended, even if the Job controller creates it at
+    Only a tenant with a queue, or with workloads without a budget, has these amounts. A terminating pod counts until it
+    has ended. A Job's new pod therefore waits until the old pod has ended, even if the Job controller creates it at
     once.
     """
     base, queued = ledger.gpus_of(tenant), tenant in ledger.queue_tenants

@@ -58,7 +58,7 @@ def from_validation(error: ValidationError, model: type[BaseModel], but: Collect
 def keys_without_value(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
     """Yields the keys that have no value.
 
-    For such a key, pydantic would use the default, and Pulumi's engine passes on an empty text.
+    For a key without a value, pydantic would use the default, and Pulumi's engine passes on an empty text.
     """
     if isinstance(value, Mapping):
         for name, item in value.items():

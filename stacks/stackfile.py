@@ -75,7 +75,7 @@ class _Loader(yaml.SafeLoader):
         names: set[str] = set()
         for key, _ in node.value:
             if key.tag == _INT:
-                key.tag = _STR  # Pulumi's engine reads such a key as text
+                key.tag = _STR  # Pulumi's engine reads this key as text
             name = key.value if isinstance(key, yaml.ScalarNode) else "a map or a list"
             if key.tag not in (_STR, _MERGE):
                 raise _refused(key, f"{name or 'nothing'} is not a text in YAML; quote it")
@@ -145,7 +145,7 @@ def encrypted(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def too_large(raw: Mapping[str, Any]) -> str | None:
-    """Returns an error message if Pulumi's engine cannot pass on such a large configuration, or None."""
+    """Returns an error message if Pulumi's engine cannot pass on a configuration of this size, or None."""
     size = len(_json({f"{PROJECT}:{name}": _json(value) for name, value in raw.items()}).encode(errors="replace"))
     if size <= MOST_BYTES:
         return None

@@ -1,8 +1,8 @@
 """Decodes JSON-like data strictly into frozen dataclasses. Reports all errors at once, each with the path of its key.
 
 The agents and the policy pack read the ledger with this module. The agents use only the standard library, so they
-cannot use pydantic. Agents of two versions may read the same stored data. Such data is decoded with `ignored`
-(docs/adr/0022).
+cannot use pydantic. Agents of two versions may read the same stored data. Data that agents of two versions read is
+decoded with `ignored` (docs/adr/0022).
 """
 
 import enum

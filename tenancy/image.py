@@ -12,7 +12,7 @@ _VERSION_OF_OTHERS = re.compile(r":v?\d+\.\d+[-+._A-Za-z0-9]*$")
 def is_pinned(image: str) -> bool:
     """Returns True for an image with a digest.
 
-    An image with a full version counts as pinned, because nobody moves such a tag.
+    An image with a full version counts as pinned, because nobody moves a tag with a full version.
     """
     return bool(_DIGEST.search(image) or _FULL_VERSION.search(image))
 

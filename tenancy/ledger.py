@@ -53,7 +53,8 @@ class Pool:
     reserve_mib: int = 0
     driver_reserved_mib: int = DRIVER_RESERVED_MIB
     floor_mib: int = 0
-    # True if nobody has measured the pool's memory figures yet. The watchdog recycles no pod in such a pool.
+    # True if nobody has measured the pool's memory figures yet. The watchdog recycles no pod in a pool with assumed
+    # figures.
     assumed: bool = False
     source: Source = Source.LABELS
     enforce: Enforce = Enforce.NONE

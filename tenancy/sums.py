@@ -127,7 +127,7 @@ def full_pools(ledger: Ledger) -> Iterator[str]:
     """
     for pool in ledger.shared_pools:
         if not _leaves_some(pool):
-            continue  # pool_numbers reports such a pool
+            continue  # pool_numbers reports this pool
         full = full_seats(ledger, pool)
         if full.reserve_short_mib > 0:
             yield _short(full)

@@ -67,7 +67,8 @@ class AdmissionSpec(Spec):
     exempt_namespaces: list[DnsLabel] = Field(
         default_factory=list,
         description="Namespaces of the driver, the device plugin and similar programs, such as gpu-operator. The "
-        "stack labels these namespaces, and admission changes and denies no pod there. kube-system is always exempt.",
+        "stack labels these namespaces, and admission changes and denies no pod in these "
+        "namespaces. kube-system is always exempt.",
         examples=[["gpu-operator"]],
     )
     trusted_namespaces: list[DnsLabel] = Field(

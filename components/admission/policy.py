@@ -159,8 +159,8 @@ def put_into_force(
 ) -> pulumi.Resource:
     """Registers the policy and its binding. Returns the object registered last.
 
-    In the mode observe, the binding of a policy that changes pods is left out, so pods stay unchanged. A policy that
-    judges the fields that such policies add (`stamped`) gets no binding either, because no policy adds these fields.
+    In the mode observe, the binding of a policy that changes pods is left out, so pods stay unchanged. A policy with
+    `stamped` judges fields that other policies of ours add. In the mode observe, its binding is left out too.
     """
     group, _, version = policy["apiVersion"].partition("/")
     others = [f"{group}/{each}" for each in MutatingApi if each != version] if policy["kind"] == _MUTATING else ()

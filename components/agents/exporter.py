@@ -115,8 +115,8 @@ def telemetry_rules(system_namespace: str) -> tuple[PolicyRule, ...]:
 
 
 def device_claim(namespace: str) -> Manifest:
-    """Returns the template of a claim that makes all devices of the node visible, also unhealthy ones, and allocates no
-    device.
+    """Returns the template of a claim that makes all devices of the node visible, including unhealthy devices, and
+    allocates no device.
 
     NVIDIA's operator makes the same claim for its own exporter if it installs no runtime class
     (manifests/state-dcgm-exporter).
@@ -149,8 +149,8 @@ def daemon_set(
 
     The exporter asks for no nvidia.com/gpu, so that it also runs when all devices are in use. The exporter sees the
     devices through the runtime class, or by a claim (`claims_devices`). The exporter's pods share the host's process
-    IDs, because NVML reports these IDs. With `reads_caps` it also sees the node's control groups, for which NVML
-    reports caps.
+    IDs, because NVML reports these IDs. With `reads_caps`, the exporter also sees the node's control groups, for which
+    NVML reports caps.
     """
     template = pod_template(
         agent,

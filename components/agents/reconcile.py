@@ -76,7 +76,7 @@ class PoolSpec(Spec):
     floor_mib: MibOrNone = Field(default=0, description="Free memory of a device below which the watchdog acts.")
     assumed: bool = Field(
         default=False,
-        description="true while a number of the pool is assumed and not measured. In such a pool, the watchdog "
+        description="true while a number of the pool is assumed and not measured. In this pool, the watchdog "
         "only reports, and recycles no pod.",
         examples=[True],
     )
@@ -190,7 +190,7 @@ def ledger_config_map(ledger: Ledger, namespace: str, *, advertised: bool) -> Ma
 def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int) -> Agent:
     """Returns the agent reconcile. reconcile may patch the status of any node, because a node may leave its pool.
 
-    node_status.py limits the fields that it may write there.
+    node_status.py limits the fields that reconcile may write in the status.
     """
     namespace = args.cluster.system_namespace
     return Agent(

@@ -99,8 +99,8 @@ def default_deny_ingress(namespace: str, serving: Iterable[str]) -> Manifest:
 
 
 def critical_pods_quota(namespace: str) -> Manifest:
-    """Returns a quota for pods with system PriorityClasses. Some clusters admit such pods only in namespaces with such
-    a quota.
+    """Returns a quota for pods with system PriorityClasses. Some clusters admit these pods only in namespaces with a
+    quota of this kind.
 
     https://kubernetes.io/docs/concepts/policy/resource-quotas/#limit-priority-class-consumption-by-default
     """

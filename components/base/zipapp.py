@@ -104,7 +104,7 @@ def _archive(members: Mapping[str, bytes], compression: int) -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in members.items():
             member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-            member.create_system = 3  # Marks the entries as created on Unix, also on Windows.
+            member.create_system = 3  # Marks the entries as created on Unix, even on Windows.
             member.external_attr = 0o644 << 16
             archive.writestr(member, content, compression)
     return buffer.getvalue()

@@ -209,7 +209,7 @@ class ClusterQueueSpec(Spec):
     )
     stop_policy: StopPolicy = Field(
         default="None",
-        description="With Hold, the queue admits no more Jobs. With HoldAndDrain, Kueue also evicts its running Jobs.",
+        description="With Hold, the queue admits no more Jobs. With HoldAndDrain, Kueue also evicts running Jobs.",
     )
 
     @field_validator("cohort")
@@ -261,7 +261,7 @@ class LocalQueueSpec(Spec):
     )
     stop_policy: StopPolicy = Field(
         default="None",
-        description="With Hold, the queue admits no more Jobs. With HoldAndDrain, Kueue also evicts its running Jobs.",
+        description="With Hold, the queue admits no more Jobs. With HoldAndDrain, Kueue also evicts running Jobs.",
     )
 
 

@@ -27,7 +27,7 @@ def admitted(graph: Graph) -> Iterator[Finding]:
     if ledger is None:
         return  # The rule `ledger` reports a missing ledger.
     if "admission" in ledger.observes and graph.is_beside:
-        return  # While admission observes, the cluster accepts such pods with a warning.
+        return  # While admission observes, the cluster accepts every pod, and only warns.
     handlers, unread = _handlers(graph), {finding.urn for finding in graph.unread_requests}
     readable = (workload for workload in graph.workloads if workload.urn not in unread)
     yield from judge_each(readable, lambda workload: _judge(graph, ledger, handlers, workload))
@@ -58,7 +58,7 @@ def _judge(graph: Graph, ledger: Ledger, handlers: Mapping[str, str], workload: 
 
 
 def _is_ours(graph: Graph, workload: Object, refusal: Refusal) -> bool:
-    """Returns True for a system PriorityClass in the agents' namespace. The ledger need not list such a class."""
+    """Returns True for a system PriorityClass in the agents' namespace. The ledger need not list a system class."""
     return refusal.policy == policy_names.PRIORITY_SYSTEM and workload.namespace in {
         o.namespace for o in graph.ledger_objects
     }

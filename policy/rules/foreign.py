@@ -36,7 +36,7 @@ _READ_FOR_HOST_MEMORY = {"resources", "limits", "requests", "nodeSelector", "aff
 # Objects of these kinds make another program create objects. The graph contains only the values for that program.
 _OPAQUE = ("Release.helm.sh", "Application.argoproj.io", "ApplicationSet.argoproj.io", "HelmChart.helm.cattle.io")
 _OPAQUE_GROUPS = ("helm.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io")
-# Custom kinds declare their pods in these fields. An unknown value in such a field may hide a request.
+# Custom kinds declare their pods in these fields. An unknown value in one of these fields may hide a request.
 _STRUCTURE = {"spec", "template", "containers", "initContainers", "resources", "limits", "requests", "values"}
 _PODS_FIELDS = {*_STRUCTURE, "replicas", "parallelism"} - {"spec"}
 _GPUS = (reach.GPU_RESOURCES, reach.CLAIMED_RESOURCES)

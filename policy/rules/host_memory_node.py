@@ -79,7 +79,7 @@ def strangers(graph: Graph) -> Iterator[Finding]:
     """On the nodes of a memory pool, only the pool's workloads may use more host memory than they request.
 
     If a pod exceeds its request by more than a disposable pod uses, the kernel kills it before the disposable pod. A
-    pod without a request may run there, because the kernel kills it early, like a disposable pod.
+    pod without a request may run on these nodes, because the kernel kills it early, like a disposable pod.
     """
     pools = [pool for pool in (graph.host_memory.pools if graph.host_memory else ()) if victims(pool)]
     yield from judge_each(graph.workloads if pools else (), lambda workload: _stranger(graph, pools, workload))

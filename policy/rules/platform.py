@@ -40,8 +40,8 @@ def platform(graph: Graph) -> Iterator[Finding]:
 
 
 def is_taken(graph: Graph, found: Object) -> bool:
-    """Returns True if a quota or queue has the same name as one of the platform's. Only the rule `platform` reports
-    such an object."""
+    """Returns True if a quota or queue has the name of one of the platform's quotas or queues. Only the rule `platform`
+    reports this object."""
     ledger = graph.ledger
     if ledger is None or not graph.is_beside:
         return False

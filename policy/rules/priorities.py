@@ -65,8 +65,8 @@ def stamped_class(policy: Object) -> str | None:
 
 
 def _stamps(graph: Graph, policy: Object) -> Iterator[Finding]:
-    """Reports a policy that sets a tenant's PriorityClass which is not below gpu_priority. Pods of such a tenant must
-    be evicted first."""
+    """Reports a policy that sets a tenant's PriorityClass which is not below gpu_priority. Pods with a tenant's
+    PriorityClass must be evicted before pods with gpu_priority."""
     stamped = stamped_class(policy)
     if stamped is None:
         return

@@ -97,7 +97,7 @@ def _promised(graph: Graph, ledger: Ledger) -> Iterator[Finding]:
 )
 def coverage(graph: Graph) -> Iterator[Finding]:
     """A ClusterQueue has quota for every resource that its tenants' Jobs ask for. Otherwise, Kueue would never admit
-    such a Job."""
+    the Job."""
     ledger = graph.ledger
     for queue in sorted({quota.queue for quota in ledger.quotas if not quota.cohort}) if ledger else ():
         yield from _covers_its_pools(ledger, queue) if ledger else ()

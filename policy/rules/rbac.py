@@ -155,7 +155,7 @@ BUILT_IN: Mapping[str, frozenset[str]] = {
         [{"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["patch"]}],
         [{"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["get"]}],
         of=an_object(f"{RBAC}/v1", "Role", "quotas", "immich"),
-        instead="nothing: no account of a tenant may have such a right",
+        instead="nothing: no account of a tenant may have this right",
         is_beside=True,
     ),
 )

@@ -176,8 +176,8 @@ def _pool(graph: Graph, request: PodRequest, seat: Seat) -> Iterator[Finding]:
 
 
 def _is_queued(ledger: Ledger, workload: Object) -> bool:
-    """Returns True for a queue tenant's Job if the ledger has gpumem quota for queues. Kueue counts such a Job against
-    this quota."""
+    """Returns True for a queue tenant's Job if the ledger has gpumem quota for queues. Kueue counts this Job against
+    the quota."""
     return (
         is_queued(ledger, workload)
         and workload.namespace in ledger.queue_tenants

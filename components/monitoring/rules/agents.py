@@ -23,8 +23,8 @@ def _silent(cron_job: str, namespace: str) -> Iterator[Alert]:
     look = f"kubectl -n {namespace} get jobs,pods -l {names.LABEL_NAME}={cron_job}"
     yield Alert(
         "GpuAgentSilent",
-        # `abs` also fires for a heartbeat in the future, which shows a wrong clock. Without `abs`, such a heartbeat
-        # would hide a failed agent.
+        # `abs` also fires for a heartbeat in the future, which shows a wrong clock. Without `abs`, a heartbeat in the
+        # future would hide a failed agent.
         f"abs(time() - max by (namespace, cronjob) ({series})) > {SILENT_SECONDS}",
         hold="0s",
         severity="critical",

@@ -40,7 +40,7 @@ def _missing(pools: Sequence[Pool], namespace: str, advertising: str | None) -> 
 
     The expression judges each node, so that an additional node cannot hide a missing one. The sum covers nodes that
     Prometheus does not know. A node that lost its labels still advertises its capacity for some minutes, but the
-    watchdog recycles no pod there.
+    watchdog recycles no pod on this node.
     """
     devices, free = sum(pool.gpus for pool in pools), names.METRIC_DEVICE_FREE
     exporters = f'kube_pod_info{{namespace="{namespace}", created_by_name="{names.EXPORTER}", node!=""}}'
@@ -176,7 +176,7 @@ _BUDGETS_STALE = Alert(
 
 
 def _nodes_of(pool: Pool) -> str:
-    """Returns PromQL: the pool's nodes. Each exporter serves the floor of its node's pool, also if the floor is 0."""
+    """Returns PromQL: the pool's nodes. Each exporter serves the floor of its node's pool, even if the floor is 0."""
     return f'max by (node) ({names.METRIC_POOL_FLOOR}{{pool="{pool.name}"}})'
 
 
