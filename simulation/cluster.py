@@ -80,7 +80,7 @@ class Cluster(TickLoops):
         self.scraper = SimScraper(get=self.fetch, threads=SequentialPool, read=self.reading)
         self.hardware = Hardware()
         names = stack.ledger.names
-        self.pools: dict[str, Pool] = {}  # by the node's name
+        self.pools: dict[str, Pool] = {}  # maps the name of each node to its pool
         self.tenants = Tenants(self.world, self.server, names, stack.quotas)
         self.kubelets = Kubelets(self.world, self.server, self.hardware, self.tenants, names)
         self.scheduler = Scheduler(self.world, self.server, self.hardware, names)

@@ -51,7 +51,7 @@ class Owner:
 class RecordedPods:
     """The recorded pods, assigned to the owners of one stack.
 
-    `lives` has, by owner, a sorted list of lives for each replica. `outside` has, by pool and device, the memory of
+    `lives` maps an owner to a sorted list of lives for each replica. `outside` has, by pool and device, the memory of
     pods without an owner as pairs of time and MiB. `refused` has the lives of owners that only the stack of the
     recording declares.
     """

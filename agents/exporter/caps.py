@@ -39,7 +39,7 @@ class CapReader:
     groups: CgroupDirectories
 
     def of(self, found: NodeUse, registry: Registry) -> NodeUse:
-        """Adds each container's cap to `found`, and marks the devices that cannot cap containers.
+        """Adds each container's cap to `found`, and marks the devices on which the driver cannot cap containers.
 
         Returns `found` unchanged if the node's pool does not have `enforce: driver`.
         """

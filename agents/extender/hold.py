@@ -102,7 +102,7 @@ def crowded(short: Iterable[Shortage]) -> bool:
 def reclaimable(short: Iterable[Shortage], ledger: Ledger | None) -> tuple[Shortage, ...]:
     """Returns the shortages.
 
-    Removes from their `holders` the pods of unbudgeted workloads within the use in the ledger.
+    In the result, `holders` has no pods of unbudgeted workloads that stay within their use in the ledger.
     """
     if ledger is None:
         return tuple(short)

@@ -1,6 +1,6 @@
 """Chooses the pods to evict so that a request fits on a node's devices. Units: MiB.
 
-kube-scheduler's preemption sees only the node's sum of gpumem. Even after the eviction of all its victims, perhaps no
+kube-scheduler's preemption counts only the node's sum of gpumem. Even after the eviction of all its victims, perhaps no
 device has enough free memory.
 """
 
@@ -60,8 +60,8 @@ def fewest_victims(
 
     `room` has the devices that are large enough for the request. On each device, as few pods as possible are evicted,
     and of equally many pods those with the lowest priorities. If measured memory is still short, more pods are evicted.
-    A request for several devices takes the devices with the easiest evictions. At the end, the result loses each pod
-    that need not be evicted for the request.
+    A request for several devices takes the devices with the easiest evictions. At the end, removes from the result each
+    pod that need not be evicted for the request.
     """
     plans = []
     for index, left in room.items():
@@ -126,7 +126,7 @@ def _count(need_mib: int, candidates: Sequence[PotentialVictim]) -> int | None:
 
 
 def _covers(need_mib: int, count: int, candidates: Sequence[PotentialVictim], highest: int) -> bool:
-    """Returns True if `count` candidates of at most the priority `highest` can free `need_mib`."""
+    """Returns True if `count` candidates with a priority of at most `highest` can free `need_mib` MiB."""
     sizes = sorted((each.mib for each in candidates if each.priority <= highest), reverse=True)
     return sum(sizes[:count]) >= need_mib
 

@@ -1,4 +1,4 @@
-"""Makes an ApiError of a failed request, or of a request without a response."""
+"""Makes an ApiError for a failed request, or for a request without a response."""
 
 import http.client
 import json

@@ -47,7 +47,7 @@ class ApiRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ApiResponse:
-    """A response with any status. The names of its headers are in lower case."""
+    """A response with any status. The names of the response's headers are in lower case."""
 
     status: int
     reason: str

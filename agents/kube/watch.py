@@ -16,11 +16,11 @@ EVENT_BYTES = OBJECT_BYTES
 
 
 class Watch(Iterator[Object]):
-    """Yields the events at `path` after `resource_version` for `seconds`, as {"type": ..., "object": ...}.
+    """Yields the events of the collection at `path`. The events begin after `resource_version` and end after `seconds`.
 
-    The type is ADDED, MODIFIED, DELETED or BOOKMARK. The events end when the time has passed, when the server ends the
-    watch, or after `stop`. Opening and reading may raise ApiError. After status 410, the caller must list again. Each
-    watch has a separate connection, and is not retried.
+    An event has the keys type and object. The type is ADDED, MODIFIED, DELETED or BOOKMARK. The events end when the
+    time has passed, when the server ends the watch, or after `stop`. Opening and reading may raise ApiError. After
+    status 410, the caller must list again. Each watch has a separate connection, and is not retried.
 
     `admit` gets the size of each event in bytes before the event is decoded. `admit` may wait or raise AgentError.
     `size` is the size of the last event.

@@ -33,10 +33,10 @@ class BoundRequests:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterState:
-    """The state of all nodes. `bound`, `published` and `verified` have, by node name, the sum of the pods' requests,
-    the devices in ResourceSlices, and the last verified labels and devices.
+    """The state of all nodes. `bound` maps a node's name to the sum of its pods' requests.
 
-    `now` is in seconds since 1970.
+    `published` maps the name to the devices in the node's ResourceSlices. `verified` maps the name to the last verified
+    labels and devices. `now` is in seconds since 1970.
     """
 
     nodes: tuple[Node, ...]

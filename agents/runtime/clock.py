@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 JUMP_SECONDS = 5
 # This node's and the API server's time of day may differ by at most this.
 APART_SECONDS = 30
-# A container that starts at most this late runs for its full time. A later container has a shorter run, so that its
-# last pass ends before the Job's deadline (components/base/agent.py).
+# A container that starts at most this late runs for its full time. A container that starts later has a shorter run, so
+# that the last pass ends before the Job's deadline (components/base/agent.py).
 PROMPT_SECONDS = 3
 _MINUTE_SECONDS = 60
 # The name of a CronJob's pod is <CronJob>-<minutes since 1970>-<5 letters> (getJobName in

@@ -1,9 +1,9 @@
 """Makes the ResourceSlice of a node's devices, which the exporter publishes.
 
 Each node has one ResourceSlice of the driver `Names.device_driver`. Its devices are named gpu-<index>. The attributes
-are `uuid` and `index`. In a pool with `enforce: driver`, `memoryCap` is `able`, or the reason why the driver cannot cap
-containers on the device. The capacity is `memory` in whole MiB, as NVML reports it. A device with a fault has the taint
-`Names.unhealthy_taint`.
+are `uuid` and `index`. In a pool with `enforce: driver`, the attribute `memoryCap` is `able`, or the reason why the
+driver cannot cap containers on the device. The capacity is `memory` in whole MiB, as NVML reports it. A device with a
+fault has the taint `Names.unhealthy_taint`.
 
 Sources: k8s.io/api resource/v1, KEP-4381 for ResourceSlices, and KEP-5055 for taints.
 """

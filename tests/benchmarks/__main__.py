@@ -29,7 +29,7 @@ from toolchain.workspace import Workspace, workspace
 
 BENCH = Path(__file__).parent
 _PR_SET_CHILD_SUBREAPER = 36  # Source: include/uapi/linux/prctl.h.
-SEATS_A_DEVICE = 4  # Seats of 3000 MiB on a device that offers 14,000 MiB.
+SEATS_A_DEVICE = 4  # The number of seats of 3000 MiB that fit on a device with 14,000 MiB for budgets.
 
 
 def main() -> None:

@@ -255,7 +255,10 @@ def test_an_unchanged_slice_is_not_written_again(real_cluster: HeldCluster, expo
 def test_a_kubelet_that_restarts_takes_the_slice_away_and_it_comes_back(
     real_cluster: HeldCluster, exporter: str
 ) -> None:
-    """A restarted kubelet does not know running drivers, so it deletes their slices (pkg/kubelet/cm/dra/plugin)."""
+    """A restarted kubelet does not know the running drivers.
+
+    So the kubelet deletes the drivers' ResourceSlices (pkg/kubelet/cm/dra/plugin).
+    """
     before = eventually(lambda: published(real_cluster), "the slice is there")
     kubelet = program("kubelet")
     old = real_cluster.pid_on_node(kubelet)

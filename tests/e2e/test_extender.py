@@ -156,7 +156,10 @@ def test_what_a_preemption_freed_is_not_given_to_a_lower_pod(placed: Bench, sche
 def test_freed_memory_is_kept_even_if_kube_scheduler_knows_of_the_end_before_the_extender(
     placed: Bench, scheduler: SchedulerPod, proxy: Proxy
 ) -> None:
-    """kube-scheduler retries before the extender knows that the memory is free. The refusal removes the nomination."""
+    """kube-scheduler retries before the extender has received that the memory is free.
+
+    The refusal removes the nomination.
+    """
     preempt_one_that_stays(placed)
     proxy.flows.clear()
     placed.release("victim")
@@ -187,8 +190,8 @@ def test_preemption_evicts_only_pods_that_free_a_large_enough_device(placed: Ben
     placed.await_bound("a", "b", "c", "d")
     placed.create("urgent", 8000, node="cards-0", priorityClassName="high")
     (pod,) = placed.await_bound("urgent")
-    # kube-scheduler only knows the sum of the devices, so it may evict pod a or pod b. The devices of these two pods
-    # are large enough for the preemptor.
+    # kube-scheduler counts only the sum of the devices, so kube-scheduler may evict pod a or pod b. The devices of
+    # these two pods are large enough for the preemptor.
     left = {found["metadata"]["name"] for found in placed.bound()}
     (evicted,) = {"a", "b", "c", "d"} - left
     assert pod["metadata"]["annotations"][NAMES.device_index] == {"a": "0", "b": "1"}[evicted]
@@ -202,7 +205,8 @@ def test_nobody_is_evicted_for_a_pod_that_would_still_fit_on_no_device(placed: B
     placed.await_bound("large", "a", "b", "c")
     placed.create("hopeful", 14000, node="cards-0", priorityClassName="high")
     eventually(lambda: placed.waits("hopeful"), "the pod waits")
-    # kube-scheduler tried the preemption when it refused the pod. After a second pod is placed, this attempt is over.
+    # kube-scheduler tried the preemption when it refused the pod. After the placement of a second pod, this attempt has
+    # ended.
     placed.create("witness", 300, node="cards-1")
     placed.await_bound("witness")
     assert {"large", "a", "b", "c"} <= {found["metadata"]["name"] for found in placed.bound()}

@@ -78,7 +78,7 @@ class GatePromises:
         return sum(max(seat.total_mib - used.get(seat.name, 0), 0) for seat in self._seats())
 
     def _absent_seats_mib(self, card: Card | None = None) -> int:
-        """Returns the MiB of the seats and admitted Jobs without a pod, or with a pod that still loads.
+        """Returns the MiB of the seats and admitted Jobs without a pod, or with a pod that still allocates memory.
 
         With `card`, a seat with a pod on a different device does not count, even before the pod's containers are
         created.
@@ -104,7 +104,7 @@ class GatePromises:
         return there
 
     def _still_loading_mib(self) -> int:
-        """Returns the MiB that recently started pods may still load, as far as the gate can know."""
+        """Returns the MiB that recently started pods may still allocate, as far as the gate can know."""
         running = self.system.kubelets.running.values()
         recent = (
             each for each in running if each.loaded and self.world.now - each.up_since < GateSpec().starting_seconds

@@ -159,7 +159,7 @@ class Invariants:
         return sum(mib for each, mib in uses if each is not None and each.workload.kind == ON_DEMAND)
 
     def _reclaimable(self, card: Card) -> int:
-        """Returns the MiB that would be free above the floor without all on-demand workloads and all offenders."""
+        """Returns the MiB free above the floor after the stops of all on-demand workloads and all recycles."""
         on = self._on(card)
         over = sum(each.used_mib - each.workload.declared_mib for each in on if self._evictable(each) or _greedy(each))
         return card.free_mib + self._lent(card) + over - self.system.pools[card.node].floor_mib

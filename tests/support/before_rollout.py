@@ -1,4 +1,4 @@
-"""Builds a stack for the cluster of record 0000, and that cluster after its residents were given budgets."""
+"""Builds a stack for the cluster of record 0000, and this cluster after its residents got budgets."""
 
 from gpumem.preflight.declared import Declared
 from tenancy.choices import PodSecurity

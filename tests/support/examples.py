@@ -39,7 +39,7 @@ class Case:
     def said_of_the_right_one(self) -> list[str]:
         """Returns the policy pack's messages about the program with the right value.
 
-        If the example has no key, the program lacks the example's object instead.
+        For an example without a key, the program lacks the example's object instead.
         """
         example = self.example
         if example.of is None and changed(prod.raw(), example, example.right) == prod.raw():

@@ -85,7 +85,7 @@ def state(gate: GateConfig = TTS, replicas: int = 0, **fields: Any) -> GateState
 
 
 def seat_pod(name: str, mib: int, *, node: str = "n", since: int | None = NOW - 3600, **fields: Any) -> BoundPod:
-    """Returns a resident's pod that loaded long ago."""
+    """Returns a resident's pod that allocated its memory long ago."""
     return BoundPod(
         **{"uid": name, "namespace": name, "node": node, "declared_mib": mib, "running_since": since, **fields}
     )

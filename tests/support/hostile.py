@@ -1,8 +1,8 @@
 """Simulates an API server with pods of the largest size that etcd accepts.
 
 `python -m tests.support.hostile <kind> <pods>` lists the pods and watches their events as an agent does. Then the
-program prints its peak of host memory in MiB. A real API server with prod's policies accepted each kind of pod. etcd
-accepts objects up to 1.5 MiB, but the JSON that the API server returns may be larger.
+program prints its peak of host memory in MiB. A real API server with prod's policies accepted each kind of pod. The
+store etcd accepts objects up to 1.5 MiB, but the JSON that the API server returns may be larger.
 """
 
 import json

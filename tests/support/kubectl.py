@@ -75,7 +75,8 @@ def api(
 ) -> FakeApi:
     """Returns a fake API server with these pods.
 
-    By default, the cluster has two nodes: one with a shared T4, and one with a device that is given out whole.
+    By default, the cluster has two nodes: one with a shared T4, and one with a device that a pod can request only as a
+    whole.
     """
     shown_nodes = [*nodes] if nodes is not None else [node("k8s-node1"), node("k8s-node2", "whole")]
     shown_slices = [*slices] if slices is not None else [device_slice("k8s-node1", 15360)]

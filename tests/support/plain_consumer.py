@@ -7,7 +7,7 @@ import pulumi_kubernetes as k8s
 
 
 def seat(config: pulumi.Config) -> pulumi.Output[dict[str, Any]]:
-    """Returns the fields of the seat for the pods: from the platform's stack, or from the setting `stanza`."""
+    """Returns the seat's fields for the pods, from the platform's stack or from the setting `stanza`."""
     platform, resident = config.get("platform"), config.require("resident")
     if not platform:
         return pulumi.Output.from_input(config.require_object("stanza"))

@@ -20,7 +20,7 @@ def steady(mib: int) -> Callable[[int], int]:
 
 
 def growing(begin_mib: int, end_mib: int, *, after: int = 0, seconds: int) -> Callable[[int], int]:
-    """Returns a function that grows linearly from `begin_mib` to `end_mib`, within `seconds` that begin at `after`."""
+    """Returns a function that grows linearly from `begin_mib` to `end_mib` during `seconds` after `after`."""
     return lambda age: begin_mib + round((end_mib - begin_mib) * min(max(age - after, 0), seconds) / seconds)
 
 

@@ -111,9 +111,9 @@ class Cache:
     def retain(self, pod: Nomination, now: float) -> None:
         """Keeps memory for RESERVE_SECONDS for a pod that its nominated node refused.
 
-        Otherwise the pod could lose the memory that its victims free. kube-scheduler may see the victims' end before
-        this cache, and retry the pod too early. After a refusal, kube-scheduler drops the nomination. A nomination that
-        has ended stays ended.
+        Otherwise the pod could lose the memory that its victims free. kube-scheduler may receive the victims' end
+        before this cache, and retry the pod too early. After a refusal, kube-scheduler drops the nomination. A
+        nomination that has ended stays ended.
         """
         with self._lock:
             self._expire(now)

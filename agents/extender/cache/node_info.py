@@ -206,7 +206,7 @@ class NodeInfo:
         return DeviceChoice(tuple(sorted(index for *_, index in fitting)), _SHORT_COST + sum(f[0] for f in fitting))
 
     def assumed(self, uid: str, request: MemoryRequest, choose: Chooser, entitlement: Entitlement) -> PodInfo | None:
-        """Returns the pod as assumed on the best devices, or None if the pod does not fit.
+        """Returns the assumed pod with the best devices, or None if the pod does not fit.
 
         Does not change the node.
         """

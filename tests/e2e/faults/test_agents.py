@@ -22,7 +22,7 @@ from toolchain.cluster.api import JSON_PATCH
 
 NODE = "/api/v1/nodes/k8s-node1"
 WHOLE, NOTHING = ("14k", "1"), (None, None)
-DEAD = "dead"  # A node without a kubelet, which kwok does not simulate either.
+DEAD = "dead"  # A node without a kubelet. kwok does not simulate this node.
 KILLS = 4
 STOPPED = 143
 LONGEST_RUN_SECONDS = 4.0  # The time from the Job's creation to the end of its only pass.

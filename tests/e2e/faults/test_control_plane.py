@@ -42,7 +42,7 @@ def seats(prod: Rollout, tenant: str) -> str:
 def test_an_up_whose_api_server_restarts_fails_with_its_address_and_the_next_one_goes_on(prod: Rollout) -> None:
     """Pulumi's Kubernetes provider does not retry requests. The next `up` still completes the stack.
 
-    No object is lost, and no object is created twice.
+    All objects exist afterwards, and each was created only once.
     """
 
     def change(config: Any) -> None:

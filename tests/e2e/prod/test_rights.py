@@ -162,7 +162,7 @@ def test_the_people_of_a_tenant_edit_their_namespace_and_not_what_holds_it(
 
 
 def may(prod: Rollout, user: str, groups: list[str], what: tuple[str, str, str], where: str) -> bool:
-    """Returns True if the user may do this in the namespace. An empty `where` means the whole cluster."""
+    """Returns True if the user has this right in the namespace. An empty `where` means the whole cluster."""
     verb, group, resource = what
     kind, _, subresource = resource.partition("/")
     attributes = {"verb": verb, "group": group, "resource": kind, "subresource": subresource, "namespace": where}

@@ -95,7 +95,7 @@ def labels(prod: Rollout, namespace: str) -> Object:
 
 
 def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten_seconds(prod: Rollout) -> None:
-    """The run is a Job in the CronJob's container, with the agent's token.
+    """The run is a Job with the CronJob's container and the agent's token.
 
     The test uses the best time of several attempts, because a busy machine delays some attempts.
     """
@@ -109,7 +109,7 @@ def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten
             took.append(advertised_at(whole) - datetime.fromisoformat(whole["metadata"]["creationTimestamp"]))
         assert min(took) < WHOLE_WITHIN, took
         said = eventually(lambda: told_it_wrote(prod, pod), "the run says that it wrote")
-        assert "polls:" not in said  # The run learned of the node by its watch, not by polling.
+        assert "polls:" not in said  # The run received the node by a watch, not by polling.
         prod.delete(jobs(SYSTEM, run))
 
 

@@ -88,7 +88,10 @@ def run(
 
 
 def test_modules_of_other_commands_are_not_imported(installed: Path) -> None:
-    """Each import takes milliseconds. So the plugin starts kubectl first, and imports the modules of a report then."""
+    """Each import takes milliseconds.
+
+    So the plugin starts kubectl first, and imports the modules of a report while kubectl runs.
+    """
     code = "import sys, gpumem.cli; print(*(name for name in sys.modules if name.startswith('gpumem.')))"
     env = {"PYTHONPATH": str(installed / plugin.NAME)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)

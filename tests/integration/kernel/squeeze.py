@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MIB = 2**20
-# With this excess, the allocation exceeds the limit. The death of any process frees more than this excess.
+# With this excess, the allocation exceeds the limit. The end of any process frees more than this excess.
 OVER_MIB = 2
 
 

@@ -53,7 +53,7 @@ def _may_stay(namespace: Object) -> bool:
 
 
 def left_behind(rollout: Rollout) -> set[str]:
-    """Returns the objects of prod, and its capacity keys on nodes, that still exist after a `destroy`.
+    """Returns prod's objects, and prod's capacity keys on nodes, if they still exist after a `destroy`.
 
     A tenant's namespace may still exist, but without objects of prod. An exempt namespace may still exist, but without
     prod's label.

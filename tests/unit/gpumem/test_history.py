@@ -52,7 +52,7 @@ def test_a_file_that_is_no_history_is_an_error(tmp_path: Path, content: bytes, m
     ("tenant", "pod", "declared_mib", "seat"),
     [
         ("immich", "immich-ml-5d8f7c-x2x9w", 3000, "immich-ml"),
-        # the pod still has the budget from before the seat was lowered
+        # the pod still has the seat's earlier, larger budget
         ("immich", "immich-server-0", 9000, "immich-server"),
         ("immich", "worker-0", 1700, "immich-server"),
         ("immich", "worker-0", 2000, "immich-ml"),

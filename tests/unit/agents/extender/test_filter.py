@@ -175,8 +175,9 @@ def test_room_that_comes_while_victims_are_chosen_leaves_the_node_out(placing: P
 
 
 def test_a_nominee_that_is_refused_before_we_hear_of_an_end_loses_no_room(placing: PlacementVerbs) -> None:
-    """kube-scheduler had seen the victim's end earlier, and removed the nomination. Before the fix, a pod with a lower
-    priority got the memory.
+    """kube-scheduler had received the victim's end earlier, and removed the nomination.
+
+    Before the fix, a pod with a lower priority got the memory.
     """
     hold(placing, "evicted", 8000, 0)
     hold(placing, "vip", 8000, 1, priority=99)
@@ -365,8 +366,9 @@ def test_a_seat_is_placed_as_soon_as_the_memory_is_given_back(seated: Seated) ->
 
 
 def test_while_a_seat_is_held_back_nobody_is_evicted_for_it_on_another_node_either(seated: Seated) -> None:
-    """The other node's sum of gpumem is too small, which kube-scheduler sees itself. So kube-scheduler requests victims
-    there without a filter request.
+    """The other node's sum of gpumem is too small, which kube-scheduler checks without the extender.
+
+    So kube-scheduler requests victims there without a filter request.
     """
     seated.cache.update_node(devices(8000, node="b"))
     seated.cache.update_pod(bound("lower", "b", 5000, 0))

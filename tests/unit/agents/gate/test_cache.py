@@ -190,9 +190,9 @@ POD = seat_pod("chat", 3000)
     ("now", "before", "watched", "incomplete"),
     [
         (Seating(pods=(POD,)), Seating(), (POD,), False),
-        (Seating(pods=(POD,)), Seating(), (), True),  # It uses a device, and no watch has shown it.
-        (Seating(pods=(POD,)), Seating(pods=(POD,)), (), False),  # It ended after the last sample.
-        (Seating(), Seating(waiting=(waiting("chat", 1),)), (), True),  # It has left the waiting pods without a node.
+        (Seating(pods=(POD,)), Seating(), (), True),  # The pod uses a device, and is in no watch event.
+        (Seating(pods=(POD,)), Seating(pods=(POD,)), (), False),  # The pod ended after the last sample.
+        (Seating(), Seating(waiting=(waiting("chat", 1),)), (), True),  # The pod has ended its wait without a node.
         (Seating(), Seating(waiting=(waiting("chat", 1),)), (POD,), False),
         (Seating(waiting=(waiting("chat", 1),)), Seating(waiting=(waiting("chat", 1),)), (), False),
     ],

@@ -108,7 +108,7 @@ def journaled(served: Served) -> dict[str, Any]:
 
 
 def test_two_gates_are_not_given_the_same_headroom_by_two_runs_either(roomy: Served) -> None:
-    """4096 MiB stay free, because the first workload's pod has not loaded yet."""
+    """4096 MiB stay free, because the first workload's pod has not allocated memory yet."""
     for _ in range(2):
         assert run(roomy, ALWAYS, YTDLP) == 0
     assert (replicas(roomy), replicas(roomy, YTDLP)) == (1, 0)

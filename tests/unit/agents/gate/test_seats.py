@@ -207,9 +207,10 @@ def test_a_device_that_takes_no_new_pod_is_none_that_the_seat_could_load_on() ->
 
 
 def test_for_a_seat_that_starts_a_gate_closes_at_the_second_reading() -> None:
-    """The seat's pod was placed while tts loaded. The pod and tts together would bring the device below its floor.
+    """The seat's pod was placed while tts allocated its memory.
 
-    The pod already runs, so the gate needs two readings. An exporter that hangs always shows the same reading.
+    The pod and tts together would bring the device below its floor. The pod already runs, so the gate needs two
+    readings. An exporter that hangs always shows the same reading.
     """
     starts = replace(WAITS, waiting=(), pods=(*WAITS.pods, seat_pod("llama-swap", 5000, since=NOW - 5)))
     measured = used(reading(7000))

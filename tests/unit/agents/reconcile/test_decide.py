@@ -1,4 +1,4 @@
-"""reconcile decides what a node advertises. There are a table of cases and property tests."""
+"""reconcile decides what a node advertises. The tests are a table of cases and property tests."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -53,7 +53,7 @@ def test_a_node_of_the_pool_is_advertised_read_back_and_has_an_event(served: Ser
 
 
 def test_a_ledger_that_nothing_would_retire_is_not_advertised(served: Served, fresh: FakeCluster) -> None:
-    """The stack no longer contains reconcile, but this run still sees the retired ledger."""
+    """The stack no longer contains reconcile, but this run still reads the retired ledger."""
     fresh.objects[fresh.ledger_path]["metadata"]["finalizers"] = ["example.com/other"]
     assert reconciler(served).run() == 0
     assert (fresh.shown(), patches(fresh)) == (NOTHING, [])

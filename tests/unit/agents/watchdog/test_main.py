@@ -94,8 +94,9 @@ def test_a_pod_that_was_replaced_since_it_was_seen_is_not_evicted(card: Card) ->
 
 
 def test_of_two_watchdogs_one_evicts(card: Card) -> None:
-    """The other run wrote the journal after this run had read it. This run's write is refused, and then this run sees
-    the eviction.
+    """The other run wrote the journal after this run had read it.
+
+    The API server refuses this run's write, and then this run reads the eviction.
     """
     other = {"at": (BEGIN + timedelta(seconds=5)).isoformat(), "workload": "x", "pods": ["uid-immich-ml"]}
     stored = card.served.cluster.objects[JOURNAL]
@@ -214,7 +215,7 @@ def test_what_was_reserved_and_not_done_is_taken_back_however_the_run_ends(card:
 
 
 def test_a_journal_that_cannot_be_corrected_does_not_end_the_run(card: Card) -> None:
-    """The entry counts for a minute. Then the watchdog sees that its pod still runs."""
+    """The entry counts for a minute. Then the watchdog reads that the entry's pod still runs."""
     broken = Fault("PATCH", JOURNAL, 503, times=99)
     card.served.cluster.before_patch = lambda: card.served.cluster.faults.append(broken)
     card.served.cluster.faults = [REFUSALS["a missing right"]]

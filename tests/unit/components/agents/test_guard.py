@@ -36,7 +36,7 @@ def test_prometheus_alone_reaches_the_guards_of_all_pools(graph: Graph) -> None:
         labels = workload.inputs["spec"]["template"]["metadata"]["labels"]
         assert spec["podSelector"]["matchLabels"].items() <= labels.items()
         assert scraped.depends_on(workload, scraped.one("NetworkPolicy"))
-    # No peer may connect, because the stack file names no Prometheus.
+    # No peer may connect, because Prometheus is missing in the stack file.
     assert graph.one("NetworkPolicy").inputs["spec"]["ingress"] == []
 
 

@@ -65,8 +65,7 @@ def test_the_nodes_archive_holds_nvmls_bindings_besides_as_they_were_published()
 
 
 def test_of_the_agents_the_nodes_archive_holds_those_alone_that_a_node_runs() -> None:
-    """The archive for pods with the host's processes contains no code that evicts pods, binds pods or writes a node's
-    capacity."""
+    """The archive for pods with the host's processes contains no code that evicts or binds pods or writes capacity."""
     plain, nodes = (zipfile.ZipFile(BytesIO(each.content)) for each in (zipapp.build(), zipapp.build_for_nodes()))
     left_out = {name.split("/")[1] for name in set(plain.namelist()) - set(nodes.namelist())}
     assert left_out == {"extender", "gate", "reconcile", "watchdog"}

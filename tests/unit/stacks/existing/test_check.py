@@ -124,7 +124,7 @@ def test_the_system_namespace_is_named_by_its_key() -> None:
 def test_a_class_with_the_same_value_is_to_be_named(annotations: dict[str, str]) -> None:
     """The provider can only create a PriorityClass.
 
-    An existing PriorityClass would be an error in the middle of a rollout.
+    An existing PriorityClass would cause an error in the middle of a rollout.
     """
     found = {**CLASS, "metadata": {"name": "gpu-workload", "annotations": annotations}, "description": "mine"}
     assert problems(change("create", CLASS), classes=[found]) == [

@@ -1,4 +1,7 @@
-"""Tests that the search lowers the fewest seats of a stack file. To find the fewest, the test tries every budget."""
+"""Tests that the search lowers the budgets of as few seats of a stack file as possible.
+
+To find the fewest, the test tries every budget.
+"""
 
 import random
 from dataclasses import replace

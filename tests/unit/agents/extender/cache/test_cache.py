@@ -99,7 +99,7 @@ def test_a_node_that_comes_or_changes_is_judged_again() -> None:
     assert cache.fit("pod", MemoryRequest(4000), ["A", "B"], 0.0).nodes == ("A",)
 
 
-# Reservations, between filter and bind.
+# Tests of reservations, between filter and bind.
 
 
 def test_two_filters_do_not_get_the_same_room_until_the_reservation_ends() -> None:
@@ -243,7 +243,7 @@ def test_a_device_is_known_by_its_uuid_after_a_change_of_hardware() -> None:
     assert cache.compare([pod], 0.0).adrift == ("pod",)
 
 
-# Lists from the API.
+# Tests of lists from the API.
 
 
 def test_a_bind_that_was_accepted_after_the_list_began_survives_it_and_one_before_does_not() -> None:
