@@ -26,3 +26,13 @@ def test_who_does_not_answer_in_time_is_left_to_himself(monkeypatch: pytest.Monk
     ):
         fetch("http://queue/")
     released.set()
+
+
+def test_requests_share_one_https_handler_because_each_reads_all_ca_certificates() -> None:
+    """Before the fix, each scrape of an exporter took 22 ms of CPU time with Python 3.13."""
+    refused = mock.Mock(side_effect=urllib.error.URLError("refused"))
+    with mock.patch.object(urllib.request.HTTPSHandler, "__init__", return_value=None) as made, opening(refused):
+        for _ in range(3):
+            with pytest.raises(FetchError, match="refused"):
+                fetch("http://queue/")
+    assert made.call_count <= 1
