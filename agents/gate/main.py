@@ -179,10 +179,13 @@ class GateRun:
         self.seating = with_ended(found, gated, sample.before, sample.now)
 
     def _decide(self, states: Sequence[GateState], sample: _Sample) -> tuple[Intent, ...]:
-        """Returns the intents. Decides on lists if a gate would act, because a watch may be late. Raises AgentError."""
+        """Returns the intents. A watch may be late, so each sample that counts towards an act decides on lists.
+
+        Raises AgentError.
+        """
         intents = decide(states, sample.readings, self.seating, sample.now)
-        acts = not self.settings.dry_run and any(intent.act is not Action.KEEP for intent in intents)
-        if not acts or sample.listed:
+        counts = not self.settings.dry_run and any(intent.signal.act is not Action.KEEP for intent in intents)
+        if not counts or sample.listed:
             return intents
         self._list_pods(sample)
         if self.cache.pool_nodes != sample.nodes:

@@ -343,8 +343,8 @@ def test_a_pod_whose_request_cannot_be_read_ends_nothing(roomy: Served) -> None:
     assert run(roomy) == 0
     assert replicas(roomy) == 1
     about = [message.partition(":")[0] for message in messages(roomy) if "odd-" in message]
-    assert about.count("counts as a pod without a budget") == 2, "once for each list: the first one, and before the act"
-    assert about.count("it does not count as a waiting seat") == 5, "at each sample, and before the act"
+    assert about.count("counts as a pod without a budget") == 3, "once for each sample that counts"
+    assert about.count("it does not count as a waiting seat") == 6, "at each sample, and at each further list"
 
 
 def test_a_journal_that_cannot_be_read_ends_the_run(roomy: Served) -> None:
