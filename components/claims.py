@@ -85,7 +85,7 @@ def quota(tenant: str, seats: Iterable[Seat], resources: Names) -> Manifest:
 
 
 def claim_policies(ledger: Ledger) -> list[Manifest]:
-    """Returns the policies that allow only a seat's tenant to claim it, and no more MiB than the seat has.
+    """Returns the policies that allow only a seat's tenant to claim the seat, with at most the MiB of the seat.
 
     The policies judge templates as well. So the author of a template sees the denial, and not only the controller that
     creates the claim.

@@ -81,7 +81,7 @@ def existing_class(name: str, spec: PrioritySpec) -> Manifest:
 
 class Priorities(pulumi.ComponentResource):
     """The PriorityClasses. A class of another program is patched with its declared values. If the class has the same
-    values, nothing changes; the API server refuses a different value."""
+    values, nothing changes. The API server refuses a different value."""
 
     def __init__(self, name: str, args: PrioritiesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         props = {"classes": {key: spec.model_dump(mode="json") for key, spec in args.classes.items()}}

@@ -34,12 +34,12 @@ class Platform(pulumi.ComponentResource):
     quotas, admission, queues, agents and alerts."""
 
     ledger: pulumi.Output[dict[str, Any]]
-    """The ledger with every promise. The component Queue reads it. Other programs pass it to the policy pack
-    (`--policy-pack-config`)."""
+    """The ledger with every promise. The component Queue reads this output. Other programs pass this output to the
+    policy pack (`--policy-pack-config`)."""
 
     residents: pulumi.Output[dict[str, Any]]
     """The fields that each resident's pods need. The output is known once the nodes advertise gpumem. The components
-    Seat and SeatedDeployment read it."""
+    Seat and SeatedDeployment read this output."""
 
     memory: pulumi.Output[dict[str, Any]]
     """The fields that the pods of each workload of a memory pool need."""

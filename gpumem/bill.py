@@ -209,5 +209,6 @@ def _money(amount: Decimal) -> str:
 
 
 def decimal(number: float) -> Decimal:
-    """Returns the number as the bill prints it. The quantity times the price then equals the cost exactly."""
+    """Returns the number with the digits that the bill prints. So the printed quantity times the price equals the
+    printed cost exactly."""
     return Decimal(str(number))

@@ -253,5 +253,5 @@ def _growth(days: Sequence[Day]) -> tuple[float, float]:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Returns the smallest value that is at least as large as this fraction of the values."""
+    """Returns the quantile: the smallest value that is at least as large as the fraction `share` of all values."""
     return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else 0.0

@@ -35,8 +35,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PodRequest:
-    """The MiB of `resource` that each pod of a workload requests. `seat` is the workload's seat, if it has one. A pod
-    with a claim on a seat requests the seat's whole budget."""
+    """The MiB of `resource` that each pod of a workload requests. `seat` is the workload's seat, or None for a workload
+    without a seat. A pod with a claim on a seat requests the seat's whole budget."""
 
     workload: Object
     pod_spec: Mapping[str, Any]

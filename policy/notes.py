@@ -15,8 +15,8 @@ PREFIX = "gpu-tenancy"
 
 
 def notes(graph: Graph) -> Iterator[str]:
-    """Yields the lines to print. A program without Kubernetes objects gets no notes. An unreadable object causes no
-    note, because the rules report it."""
+    """Yields the lines to print. A program without Kubernetes objects gets no notes. An object that the pack cannot
+    read causes no note, because the rules report this object."""
     if not graph.objects:
         return
     try:

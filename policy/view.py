@@ -77,9 +77,9 @@ def split(
 ) -> tuple[list[PolicyResource], list[PolicyResource]]:
     """Returns the resources of the ledger's cluster, and the resources of other clusters.
 
-    The ledger's cluster is that of the ledger's provider. If the program declares no ledger, it is the cluster with the
-    configured context. A resource is of another cluster only if its provider names a different one. Every ledger counts
-    as a resource of the ledger's cluster, so that a program with two ledgers is refused.
+    The ledger's cluster is that of the ledger's provider. If the program declares no ledger, the ledger's cluster is
+    the cluster with the configured context. A resource is of another cluster only if its provider names a different
+    one. Every ledger counts as a resource of the ledger's cluster, so that a program with two ledgers is refused.
     """
     ledgers = [resource for resource in resources if _is_ledger(resource)]
     context = configured.get(CONTEXT)
@@ -97,7 +97,8 @@ def _is_ledger(resource: PolicyResource) -> bool:
 
 
 def _settings(resource: PolicyResource) -> _Settings:
-    """Returns the settings of the resource's provider. A provider of Kubernetes has no defaults for them."""
+    """Returns the settings of the resource's provider. Pulumi's provider for Kubernetes has no defaults for these
+    settings."""
     properties = plain_data(resource.provider.props) if resource.provider is not None else {}
     return {key: value for key in _SETTINGS if (value := properties.get(key)) is not None}
 

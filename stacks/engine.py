@@ -45,7 +45,7 @@ class EngineError(Exception):
 
 @dataclass(frozen=True)
 class Engine:
-    """Pulumi, with one stack of the project in the directory `root`."""
+    """Runs Pulumi on one stack of the project in the directory `root`."""
 
     root: Path
     stack: str

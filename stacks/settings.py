@@ -79,7 +79,7 @@ class StackSettings(Spec):
         description="Workloads without a seat. The demand gate starts them while a device has enough free memory.",
     )
     unbudgeted: dict[DnsLabel, UnbudgetedSpec] = Field(
-        default_factory=dict, description="Workloads with a measured use and no budget. The reserve covers them."
+        default_factory=dict, description="Workloads with a measured use and no budget. The reserve covers this use."
     )
     priorities: dict[DnsLabel, PrioritySpec] = Field(default_factory=dict, description="PriorityClasses.")
     admission: AdmissionSpec | None = Field(

@@ -89,7 +89,7 @@ def asks_for_device(pod_spec: Manifest, names: Names) -> bool:
 
 
 def resources_asked_for(container: Manifest, met: Callable[[str], bool]) -> list[str]:
-    """Returns the matching resources that the container requests. Raises QuantityError."""
+    """Returns the resources that the container requests and for which `met` is true. Raises QuantityError."""
     resources = map_at(container, "resources")
     wanted = {**map_at(resources, "requests"), **map_at(resources, "limits")}
     return [resource for resource, amount in wanted.items() if met(resource) and parse(value_or(wanted, resource, 0))]

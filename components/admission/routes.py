@@ -42,8 +42,8 @@ def environments(without_budget: Sequence[str], *, by_device: bool) -> list[Mani
     """Denies a ConfigMap or Secret with the variable NVIDIA_VISIBLE_DEVICES. By envFrom, this variable would override
     the device plugin's choice.
 
-    The policy covers only namespaces in which the device plugin chooses devices. An object that has the variable
-    already may keep it.
+    The policy covers only namespaces in which the device plugin chooses devices. An object that already has the
+    variable may keep the variable.
     """
     if by_device and not without_budget:
         return []

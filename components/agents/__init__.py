@@ -1,1 +1,1 @@
-"""The agents as the stack declares them: each module holds one agent's settings, rights and workload."""
+"""Declares the agents. Each module holds one agent's settings, rights and workload."""

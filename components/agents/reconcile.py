@@ -43,8 +43,8 @@ class PoolSpec(Spec):
 
     node_selector: Labels = Field(min_length=1, description="Labels of the pool's nodes.")
     nodes: Count = Field(
-        description="Number of nodes that should match node_selector. With least_nodes, this is "
-        "the maximum number of nodes."
+        description="Number of nodes that should match node_selector. With least_nodes, the maximum "
+        "number of these nodes."
     )
     device_count: Count = Field(default=1, description="Number of physical devices on each node.")
     sharing: Sharing = Field(
@@ -217,7 +217,8 @@ def advertise_job(agent: Agent, ledger: Manifest) -> Manifest:
     """Returns a Job that runs reconcile once, at the rollout. A Job's spec is immutable, so a changed ledger or pod
     template needs a Job with another name.
 
-    The Job has no ttlSecondsAfterFinished. If Kubernetes deleted it, Pulumi would create it again after every refresh.
+    The Job has no ttlSecondsAfterFinished. If Kubernetes deleted the Job, Pulumi would create the Job again after every
+    refresh.
     """
     spec = job_spec(agent, deadline_seconds=120, retries=2)
     digest = hashlib.sha256(_canonical_json([spec, ledger["data"]]).encode()).hexdigest()[:10]

@@ -56,8 +56,8 @@ def register(
     A change of a field in `replace_on_changes`, or of an immutable field, replaces the object: Pulumi deletes the old
     object first. With `patch`, another program owns the object: Pulumi applies only the fields of the manifest, and
     removes them on destroy. With `retain`, the object stays in the cluster after it was removed from the stack.
-    `other_versions` are API versions under which an older stack registered the same object. Without them, Pulumi would
-    try to create the existing object, and fail.
+    `other_versions` are API versions under which an older stack registered the same object. Without `other_versions`,
+    Pulumi would try to create the existing object, and fail.
     """
     api_version, kind = manifest["apiVersion"], manifest["kind"]
     immutable = [] if patch else [*_IMMUTABLE.get(kind, ()), *replace_on_changes]

@@ -127,8 +127,8 @@ def code_config_map(code: Zipapp, namespace: str) -> Manifest:
 
 
 class System(pulumi.ComponentResource):
-    """The agents' namespaces, with the agents' code in each. The stack creates them before every other part of the
-    platform."""
+    """The agents' namespaces, with the agents' code in each. The stack creates these namespaces before every other part
+    of the platform."""
 
     def __init__(self, name: str, args: SystemArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         system = args.cluster.system_namespace

@@ -87,7 +87,7 @@ class FairSharingSpec(Spec):
     weight: Weight = Field(
         default=1,
         description="Weight in fair sharing: with twice the weight, a queue gets twice the share. 0: the "
-        "queue gets idle quota only when no other queue wants it.",
+        "queue gets idle quota only when no other queue can use this quota.",
     )
 
 
@@ -277,7 +277,7 @@ class TopologySpec(Spec):
 
 
 class RetryStrategySpec(Spec):
-    """The times between the ProvisioningRequests of a Job, if they fail."""
+    """The times between a failed ProvisioningRequest of a Job and the next one."""
 
     backoff_limit_count: Annotated[int, Field(ge=0, le=100)] = Field(
         default=3, description="Number of retries after a failed request.", examples=[3]

@@ -34,8 +34,8 @@ class ClassProposal:
 class Classes:
     """The PriorityClasses for the stack.
 
-    `gpu` is the default PriorityClass for GPU pods. `by_tenant` has the PriorityClass of each tenant with a different
-    one. `others` are the names of all other PriorityClasses that the stack may use.
+    `gpu` is the default PriorityClass for GPU pods. `by_tenant` has the PriorityClass of each tenant that does not use
+    the default. `others` are the names of all other PriorityClasses that the stack may use.
     """
 
     gpu: ClassProposal

@@ -111,7 +111,7 @@ def _exactly(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, asked: Ma
 
 def _on_its_pool(ledger: Ledger, request: PodRequest) -> Iterator[Finding]:
     """Reports a pod without the pool's nodeSelector. A claimed device does not show its pool, so the nodeSelector must
-    name it."""
+    name the pool."""
     pool = ledger.pool(request.seat.pool) if request.seat else None
     selected = map_at(request.pod_spec, "nodeSelector")
     if pool is None or not maps_at(request.pod_spec, "resourceClaims"):

@@ -55,7 +55,7 @@ def _narrow(layout: Layout, fewest: int) -> SmallestChange | None:
 
 
 def _fewest(layout: Layout) -> int:
-    """Returns a lower bound for the number of workloads that must change. The bound is found by counting."""
+    """Returns a lower bound for the number of workloads that must change, without a search."""
     wanted, now = layout.wanted, State(layout, 0)
     if layout.too_many <= 0 or wanted.count > 1:
         return int(layout.too_many > 0)

@@ -36,7 +36,7 @@ def _down(namespace: str) -> Alert:
 
 
 def _drift(namespace: str) -> Alert:
-    """Ignores the kind `outside`, which is memory in use outside of pods, because other alerts report it."""
+    """Ignores the kind `outside`, which is memory in use outside of pods, because other alerts report this memory."""
     return Alert(
         "GpuPlacementDrift",
         f'max by (kind) ({names.METRIC_EXTENDER_DRIFT}{{kind!="outside"}}) > 0',
