@@ -72,7 +72,10 @@ def owners(ledger: Ledger, gates: Iterable[GateConfig]) -> list[Owner]:
 
 
 def owner_of(pod: PodHistory, known: Sequence[Owner]) -> Owner | None:
-    """Returns the owner that the pod's name shows. If there is none, returns the namespace's only owner, or None."""
+    """Returns the owner that the pod's name shows.
+
+    If the name shows no owner, returns the namespace's only owner, or None.
+    """
     here = _in(pod.namespace, known)
     return workload_of_pod(pod.pod, here) or (here[0] if len(here) == 1 else None)
 

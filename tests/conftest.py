@@ -25,7 +25,7 @@ hypothesis.settings.load_profile("steady")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "search: tries cases at random, few by default (tests/support/search.py)")
-    search.choose_seed()  # The workers inherit the seed, because this happens before they start.
+    search.choose_seed()  # The workers start later, and inherit the seed.
     os.environ.setdefault("GOGC", "400")  # This value saves CPU time of Go programs, and costs host memory.
     _hear_interrupts()
 

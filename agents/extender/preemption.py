@@ -33,7 +33,7 @@ class PotentialVictim:
 
 @dataclass(frozen=True)
 class Room:
-    """The free MiB of a device. `mib` is free by the ledger.
+    """The free MiB of a device. `mib` is the memory that is free by the ledger.
 
     `spare_mib` is measured free memory minus the floor, or None if measurements do not count.
     """

@@ -146,9 +146,9 @@ class Api:
     def evict(self, *, namespace: str, pod: str, uid: str, grace_seconds: int | None = None) -> None:
         """Evicts the pod with this UID. If a PodDisruptionBudget refuses the eviction, ApiError.held_by_budget is True.
 
-        If the pod is terminating, the eviction only shortens its grace period, and no PodDisruptionBudget can refuse
-        this (canIgnorePDB in pkg/registry/core/pod/storage/eviction.go, BeforeDelete in apiserver's
-        registry/rest/delete.go).
+        The eviction of a terminating pod only shortens the pod's grace period (BeforeDelete in apiserver's
+        registry/rest/delete.go). No PodDisruptionBudget can refuse this eviction (canIgnorePDB in
+        pkg/registry/core/pod/storage/eviction.go).
         """
         grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
         body = {

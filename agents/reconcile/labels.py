@@ -2,8 +2,8 @@
 minutes.
 
 GPU feature discovery removes its labels during a restart. The kubelet removes a DRA driver's ResourceSlices during the
-driver's restart. An upgrade of the NVIDIA driver removes both. A journal keeps the labels and devices between runs.
-Times are whole seconds since 1970.
+driver's restart. An upgrade of the NVIDIA driver removes both the labels and the ResourceSlices. A journal keeps the
+labels and devices between runs. Times are whole seconds since 1970.
 """
 
 from collections.abc import Iterable, Mapping

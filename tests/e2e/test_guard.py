@@ -182,7 +182,7 @@ def test_without_the_guard_inference_dies_at_its_peak(short: Squeezed) -> None:
 def test_with_the_guard_the_microvm_dies_and_inference_lives_on(guard: Squeezed) -> None:
     """Uses two disposable pods, because the kernel sometimes kills a second process too early.
 
-    The memory of the first victim is then not free yet.
+    At this time, the memory of the first victim is not free yet.
     """
     llm, spare = inference(guard, "guarded"), micro_vm(guard, "spare", SPARE_MIB)
     pid = llm.process()

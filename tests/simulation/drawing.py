@@ -53,7 +53,7 @@ def _entries(dice: Random, shape: Shape, days: float, density: float) -> Iterato
 def _company(dice: Random, begin: float, span: float) -> Iterator[Entry]:
     """Yields the entries of two offenders and of a fault that concerns the first offender.
 
-    This fault must not protect the second offender.
+    The fault must not protect the second offender.
     """
     first, second = dice.sample(RESIDENTS, 2)
     at, seconds = round(begin + dice.random() * max(span - 3600.0, 0.0), 1), 5400.0

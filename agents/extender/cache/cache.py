@@ -111,9 +111,9 @@ class Cache:
     def retain(self, pod: Nomination, now: float) -> None:
         """Keeps memory for RESERVE_SECONDS for a pod that its nominated node refused.
 
-        Otherwise the pod could lose the memory that its victims free. kube-scheduler may receive the victims' end
-        before this cache, and retry the pod too early. After a refusal, kube-scheduler drops the nomination. A
-        nomination that has ended stays ended.
+        Otherwise the pod could lose the memory that its victims free. The scheduler may receive the victims' end before
+        this cache, and retry the pod too early. After a refusal, kube-scheduler drops the nomination. A nomination that
+        has ended stays ended.
         """
         with self._lock:
             self._expire(now)
@@ -142,7 +142,7 @@ class Cache:
         with self._lock:
             info = self._nodes.get(node)
             if info is None or (info.reading and at + MEASURED_SECONDS - info.reading.until < _STEP_SECONDS):
-                return  # the stored reading no longer counts the pods that have ended since
+                return  # the stored reading no longer counts pods that ended later
             info.reading = MeasuredMemory(dict(free), at + MEASURED_SECONDS, uses, frozenset(unknown))
             heapq.heappush(self._due, (info.reading.until, node))
             info.recount()

@@ -1,4 +1,4 @@
-"""The pack judges the objects of the ledger's cluster, and leaves alone the objects of other clusters."""
+"""The pack judges the objects of the ledger's cluster, and ignores the objects of other clusters."""
 
 import io
 from collections.abc import Mapping

@@ -368,7 +368,7 @@ def test_a_seat_is_placed_as_soon_as_the_memory_is_given_back(seated: Seated) ->
 def test_while_a_seat_is_held_back_nobody_is_evicted_for_it_on_another_node_either(seated: Seated) -> None:
     """The other node's sum of gpumem is too small, which kube-scheduler checks without the extender.
 
-    So kube-scheduler requests victims there without a filter request.
+    So kube-scheduler requests victims on that node without a filter request.
     """
     seated.cache.update_node(devices(8000, node="b"))
     seated.cache.update_pod(bound("lower", "b", 5000, 0))

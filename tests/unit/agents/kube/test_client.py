@@ -48,7 +48,10 @@ def test_of_large_objects_a_page_has_fewer_and_of_usual_ones_as_many_again(
     [("job-a.b", "job-a.b"), ("a?dryRun=All", "a%3FdryRun%3DAll"), ("../b", "..%2Fb"), ("jöb", "j%C3%B6b")],
 )
 def test_a_name_in_a_path_is_quoted(served: Served, name: str, path: str) -> None:
-    """Before the fix, a name with `?dryRun=All` made the request a dry run. The agent then reported a real act."""
+    """Before the fix, a name with `?dryRun=All` made the request a dry run.
+
+    The agent then reported an act that had not happened.
+    """
     served.cluster.faults = [Fault("POST", "", 403, times=1)]
     with pytest.raises(ApiError):
         served.api().evict(namespace="n", pod=name, uid="u")
