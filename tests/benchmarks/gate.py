@@ -4,8 +4,8 @@ A run begins each minute, so the cost of one run is the cost of a minute. The ga
 serves the nodes, ten pods on each node, and the exporters' pods. Each pod has 6 KiB. One pod changes each second.
 
 Both rows have the same code. In the first row, the API server refuses all watches, so that the gate lists at each
-sample. The benchmark fails if the second row has more than 10 % of the bytes, or more than half of the CPU seconds. The
-remaining CPU seconds are mostly those of the scrapes of all exporters.
+sample. The benchmark fails if the second row has more than 10 % of the bytes, or more than 2/3 of the CPU seconds.
+Most of the remaining CPU seconds are those of the scrapes of all exporters. docs/choosing/benchmarks.md has the table.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from tests.support.paths import ROOT
 
 PODS_A_NODE, SEAT_MIB = 10, 1000
 VARIABLES = [{"name": f"SETTING_{number}", "value": "x" * 120} for number in range(40)]
-MOST_OF_BYTES, MOST_OF_CPU = 0.1, 0.5
+MOST_OF_BYTES, MOST_OF_CPU = 0.1, 2 / 3
 _CHUNK = 2**16
 
 
