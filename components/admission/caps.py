@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from components.admission import cel
+from components.admission.device import DEBUGGING
 from components.admission.policy import Scope, mutating, outside, validating
 from components.base.manifest import Manifest
 from tenancy import names, policy_names
@@ -39,7 +40,7 @@ class CapArgs:
 
 def policies(args: CapArgs) -> list[Manifest]:
     """Returns the policies if a pool has `enforce: driver`."""
-    return [_stamp(args), _as_stamped(args)] if args.capped else []
+    return [_stamp(args), _as_stamped(args), _debuggers(args)] if args.capped else []
 
 
 def _stamp(args: CapArgs) -> Manifest:
@@ -79,6 +80,29 @@ def _as_stamped(args: CapArgs) -> Manifest:
             f"({others}), where it must not have {limit}: say which by the nodeSelector of one pool"
         )
     return validating(policy_names.DEVICE_CAPPED, Scope(outside(), {}), validations, variables)
+
+
+def _debuggers(args: CapArgs) -> Manifest:
+    """Denies a new debugger that sees the pod's device or has a cap, because the pod's budget would not limit it.
+
+    A debugger without a device remains allowed.
+    """
+    conditions = {"is-of-a-capped-pool": _goes_to_capped(args)}
+    new = (
+        "object.spec.?ephemeralContainers.orValue([]).filter(c, "
+        "!oldObject.spec.?ephemeralContainers.orValue([]).exists(o, o.name == c.name))"
+    )
+    names_none = "!variables.new.exists(c, has(c.env) && c.env.exists(e, {}))"
+    message = (
+        "a debugger gets no device in a pool with enforce: driver, because the driver would not hold it to the pod's "
+        f"{args.resources.gpumem}: remove its variables {', '.join((names.VISIBLE_DEVICES, *VARIABLES))}"
+    )
+    validations = {
+        names_none.format(cel.names_devices("e")): message,
+        names_none.format(f"e.name in {cel.quoted_list(VARIABLES)}"): message,
+    }
+    scope = Scope(outside(), conditions, DEBUGGING)
+    return validating(policy_names.DEVICE_CAPPED_DEBUG, scope, validations, {"new": new})
 
 
 def _goes_to_capped(args: CapArgs) -> str:

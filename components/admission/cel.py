@@ -35,7 +35,7 @@ def reaches_gpu(names: Names) -> str:
     """Returns CEL: the pod reaches a device by a resource, its environment, a mount, a runtime class or a host path."""
     given = f"k.startsWith({quoted(reach.GPU_RESOURCES)}) || k.startsWith({quoted(reach.CLAIMED_RESOURCES)})"
     resource = _has_limit("c", f"{given} || k == {quoted(names.gpumem)}")
-    environment = f"has(c.env) && c.env.exists(e, {_names_devices('e')})"
+    environment = f"has(c.env) && c.env.exists(e, {names_devices('e')})"
     volume = f"has(v.hostPath) && v.hostPath.path.matches({quoted(reach.DEVICE_PATHS)})"
     mount = f"has(c.volumeMounts) && c.volumeMounts.exists(m, m.mountPath.contains({quoted(reach.DEVICE_LIST_MOUNT)}))"
     return (
@@ -123,7 +123,7 @@ def chooses_device(container: str, names: Names) -> str:
     # name.
     prefix = f"has(f.prefix) && f.prefix != '' && {quoted(VISIBLE_DEVICES)}.startsWith(f.prefix)"
     return (
-        f"has({container}.env) && {container}.env.exists(e, {_names_devices('e')} && !({reference})) || "
+        f"has({container}.env) && {container}.env.exists(e, {names_devices('e')} && !({reference})) || "
         f"has({container}.envFrom) && {container}.envFrom.exists(f, {prefix})"
     )
 
@@ -231,7 +231,7 @@ def _has_limit(container: str, condition: str) -> str:
     return f"has({container}.resources) && has({limits}) && {exists}"
 
 
-def _names_devices(variable: str) -> str:
+def names_devices(variable: str) -> str:
     """Returns CEL: the environment variable chooses devices, by a value or by a reference."""
     nothing = quoted_list(reach.NO_DEVICES)
     value = f"has({variable}.valueFrom) || (has({variable}.value) && !({variable}.value in {nothing}))"

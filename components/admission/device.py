@@ -7,7 +7,7 @@ from tenancy import names, policy_names, reach
 from tenancy.names import Names
 
 _FIELDS = ("containers", "initContainers")
-_DEBUGGING = (ResourceRule("UPDATE", ("pods/ephemeralcontainers",)),)
+DEBUGGING = (ResourceRule("UPDATE", ("pods/ephemeralcontainers",)),)
 
 
 def device_stamps(resources: Names, *, by_device: bool) -> list[Manifest]:
@@ -25,7 +25,7 @@ def device_stamps(resources: Names, *, by_device: bool) -> list[Manifest]:
     return [
         *([_device_shown(resources)] if by_device else []),
         mutating(policy_names.DEVICE_HIDE, Scope(everywhere, {}), hide),
-        mutating(policy_names.DEVICE_STAMP_DEBUG, Scope(everywhere, {}, _DEBUGGING), debugger),
+        mutating(policy_names.DEVICE_STAMP_DEBUG, Scope(everywhere, {}, DEBUGGING), debugger),
     ]
 
 

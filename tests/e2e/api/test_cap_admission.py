@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from tests.support.e2e.admitted import (
+    DEVICE,
     GPU_COUNT,
     GPUMEM,
     SEATLESS,
     Pod,
     container,
     create,
+    field,
     pod,
     put_into_force,
     reorder,
@@ -146,3 +148,28 @@ def test_a_pod_that_may_run_with_or_without_caps_must_choose_a_pool(cluster: Api
         "in pools whose driver holds it to its viktorbarzin.me/gpumem (t4), and in others (batch, node-4, other)"
         in refusal
     )
+
+
+def test_a_debugger_gets_neither_the_pods_device_nor_a_cap_of_its_own(cluster: ApiServer) -> None:
+    """No limit of the driver would hold a debugger to the pod's budget."""
+    device = {"name": "NVIDIA_VISIBLE_DEVICES", **field(f"metadata.annotations['{DEVICE}']")}
+    for namespace, name, spec in (("immich", "capped", {}), (SEATLESS, "uncapped", {"nodeSelector": OTHER_NODES})):
+        manifest = pod(asking(), **spec)
+        manifest["metadata"]["name"] = name
+        assert create(cluster, namespace, manifest, dry_run=False).refusal is None
+
+    def debug(path: str, *env: dict[str, Any]) -> str | None:
+        debugger = {"name": f"debug-{len(env)}", "image": "busybox:1.37.0", "env": list(env)}
+        return cluster.request(
+            "PATCH",
+            f"/api/v1/namespaces/{path}/ephemeralcontainers?dryRun=All",
+            {"spec": {"ephemeralContainers": [debugger]}},
+            content_type="application/strategic-merge-patch+json",
+        ).refusal
+
+    eventually(lambda: debug("immich/pods/capped", device) is not None, "the policy on debuggers is in force")
+    assert "a debugger gets no device in a pool with enforce: driver" in (debug("immich/pods/capped", device) or "")
+    assert "a debugger gets no device" in (debug("immich/pods/capped", *own("9000")) or "")
+    assert debug("immich/pods/capped", {"name": "A", "value": "b"}) is None
+    assert debug("immich/pods/capped") is None
+    assert debug(f"{SEATLESS}/pods/uncapped", device) is None
