@@ -13,7 +13,7 @@ from pathlib import Path
 from socket import create_connection
 
 from tests.support.paths import ROOT
-from toolchain.cluster.api import until
+from toolchain.cluster.api import wait_until
 from toolchain.cluster.relay import End, Tcp, Unix, serve
 
 LOCALHOST = "127.0.0.1"
@@ -41,9 +41,9 @@ def _in_background(way: tuple[End, End]) -> None:
 
 def _run(socket: Path, port: int, command: Sequence[str]) -> int:
     subprocess.run(("ip", "link", "set", "lo", "up"), check=True)
-    until(socket.exists, READY_SECONDS, "the relay listens")
+    wait_until(socket.exists, READY_SECONDS, "the relay listens")
     _in_background((Tcp(LOCALHOST, port), Unix(socket)))
-    until(lambda: _answers(port), READY_SECONDS, "the API server is reached")
+    wait_until(lambda: _answers(port), READY_SECONDS, "the API server is reached")
     return subprocess.run(command, check=False).returncode
 
 
