@@ -97,8 +97,8 @@ def _is_ledger(resource: PolicyResource) -> bool:
 
 
 def _settings(resource: PolicyResource) -> _Settings:
-    """Returns the settings of the resource's provider. Pulumi's provider for Kubernetes has no defaults for these
-    settings."""
+    """Returns the settings of the resource's provider. If a program sets no kubeconfig, Pulumi's SDK sets the value of
+    the variable KUBECONFIG."""
     properties = plain_data(resource.provider.props) if resource.provider is not None else {}
     return {key: value for key in _SETTINGS if (value := properties.get(key)) is not None}
 
