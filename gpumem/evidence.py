@@ -256,7 +256,7 @@ def _queued(
 ) -> PendingWorkload | None:
     """Returns the Workload of one of the owners and its place in the queue, preferably a Workload that waits.
 
-    A ClusterQueue sorts by priority, then by age.
+    A ClusterQueue sorts Workloads by priority, then by age.
     """
     path = f"/apis/{KUEUE_API}/namespaces/{target.namespace}/workloads"
     own = _list(source, path, gaps)

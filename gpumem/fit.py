@@ -94,7 +94,7 @@ def fit(
 ) -> Fit:
     """Judges every pool that shares memory, or only the named pool.
 
-    Returns the pool that needs the smallest change first. Raises PoolError.
+    The pool that needs the smallest change comes first in the result. Raises PoolError.
     """
     shared = [each.name for each in ledger.shared_pools]
     if pool is not None and pool not in shared:

@@ -199,7 +199,7 @@ def _queue(queued: PendingWorkload) -> _Found:
 
 
 def _pod(pod: Pod, evidence: Evidence) -> _Found:
-    if pod.terminating:  # this case comes first, because the exit codes of a terminating pod's containers mean nothing
+    if pod.terminating:  # comes first: exit codes of a terminating pod's containers do not show the reason
         recycled = evidence.newest(names.EVENT_RECYCLED)
         return _Found("terminating", _ends(pod), (recycled.note,) if recycled else ())
     if pod.status.get("phase") == "Succeeded":

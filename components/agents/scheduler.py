@@ -61,7 +61,7 @@ class SchedulerSpec(Spec):
         default=Scoring.BEST_FIT,
         description="With best_fit, the extender prefers the device with the least free memory. With fragmentation, "
         "it prefers the device on which the pod leaves the least free memory that is too small for other pods. The "
-        "extender takes longer with fragmentation.",
+        "extender needs more time for this choice.",
     )
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 _INDENT = "  "
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9./_-]*(?::[A-Za-z0-9./_-]+)*")
-# YAML 1.1 gives these words another meaning than a string.
+# YAML 1.1 does not read these words as strings.
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"})
 
 Scalar = str | int | bool

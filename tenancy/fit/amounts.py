@@ -29,7 +29,7 @@ def cheapest_reductions(
     Returns an empty result if no solution costs less than `below`. The method is branch and bound. For a lower bound,
     the cost of each device is computed with fractions of a MiB, and the highest cost is taken. Each step branches on
     the cheapest seat with pods on that device. In one branch, the seat gives up all MiB that the device still needs. In
-    the other branch, it gives up fewer MiB. Raises OutOfStepsError.
+    the other branch, the seat gives up fewer MiB. Raises OutOfStepsError.
     """
     best: dict[str, int] = {}
     stack = [(dict.fromkeys(seats, 0), {name: seat.most_mib for name, seat in seats.items()})]

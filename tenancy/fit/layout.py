@@ -150,7 +150,7 @@ class Layout:
     def touchable_mib(self) -> list[int]:
         """Returns the maximum number of MiB that a change of each pod can free.
 
-        For a pod that cannot change, this is 0.
+        The number is 0 for a pod that cannot change.
         """
         return [pod.mib if pod.leaves or pod.seat is not None else 0 for pod in self.pods]
 
