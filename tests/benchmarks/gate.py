@@ -3,9 +3,10 @@
 A run begins each minute, so the cost of one run is the cost of a minute. The gate is a real process. A fake API server
 serves the nodes, ten pods on each node, and the exporters' pods. Each pod has 6 KiB. One pod changes each second.
 
-Both rows have the same code. In the first row, the API server refuses all watches, so that the gate lists at each
-sample. The benchmark fails if the second row has more than 10 % of the bytes, or more than 2/3 of the CPU seconds.
-Most of the remaining CPU seconds are those of the scrapes of all exporters. docs/choosing/benchmarks.md has the table.
+Both rows of the table measure the same code. In the first row, the API server refuses all watches, so that the gate
+lists at each sample. The benchmark fails if the second row has more than 10 % of the bytes, or more than 2/3 of the CPU
+seconds. Most of the remaining CPU seconds are those of the scrapes of all exporters. docs/choosing/benchmarks.md has
+the table.
 """
 
 import argparse
@@ -81,7 +82,10 @@ class Cost:
 
 
 class Exporter(BaseHTTPRequestHandler):
-    """Serves the metrics of a node, on the node's own loopback address. Each response has another age."""
+    """Serves the metrics of a node, on the node's own loopback address.
+
+    Each response has a different age of the reading.
+    """
 
     scrapes = 0
 

@@ -1,7 +1,7 @@
 """Tests each kind of work that Kueue queues, with the real Kueue and the real controllers of these kinds.
 
-Nodes and pods are simulated. A stack with all frameworks hands out two GPUs by one ClusterQueue, to work of team-a and
-to Jobs of team-b.
+Nodes and pods are simulated. A stack with all frameworks has one ClusterQueue with two GPUs, for work of team-a and for
+Jobs of team-b.
 """
 
 import re
@@ -48,8 +48,8 @@ SETTINGS = {
     },
     "workload_priorities": {LOW: {"value": 100}, HIGH: {"value": 1000}},
 }
-# Kueue keeps the quota of these kinds until their pods are gone. Of the other kinds, Kueue hands the quota on when the
-# deletion of the pods begins. The scheduler then waits until the devices are free.
+# Kueue keeps the quota of these kinds until their pods are gone. For the other kinds, Kueue gives the quota to the next
+# Workload when the deletion of the pods begins. The scheduler then waits until the devices are free.
 KEEP_THEIR_QUOTA = {FrameworkName.RAY_CLUSTER, FrameworkName.LEADER_WORKER_SET, FrameworkName.STATEFUL_SET}
 
 
@@ -114,13 +114,13 @@ def path(framework: FrameworkName, name: str = "") -> str:
 
 
 def reserved(each: Object) -> bool | None:
-    """Returns True if the Workload has its quota, and None if Kueue has not judged the Workload yet."""
+    """Returns True if the Workload has its quota, and None if Kueue has not decided on the Workload yet."""
     status = condition(each, "QuotaReserved").get("status")
     return None if status is None else status == "True"
 
 
 def waits(stack: Rollout) -> bool:
-    """Returns True if Kueue has judged a Workload of the team, and none has its quota."""
+    """Returns True if Kueue has decided on a Workload of the team, and all Workloads of the team lack quota."""
     states = {reserved(each) for each in workloads(stack, TEAM)}
     return False in states and True not in states
 

@@ -1,7 +1,8 @@
 """Runs the controllers of JobSet, LeaderWorkerSet, Trainer, MPI and Ray as processes of this machine.
 
-Each process has the name of the ServiceAccount in its project's own manifests, with the rights of an administrator.
-The API server calls the webhooks of the first three at 127.0.0.1. KubeRay's webhook only validates, and is off.
+Each process has the name of the ServiceAccount in its project's own manifests, with the rights of an administrator. The
+API server calls the webhooks of JobSet, LeaderWorkerSet and Trainer at 127.0.0.1. KubeRay's webhook only validates, and
+does not run here.
 """
 
 import base64
@@ -56,7 +57,7 @@ CONTROLLERS = (
         "mpi-operator",
         FrameworkName.MPI_JOB,
         arguments=("--kube-api-qps=100", "--kube-api-burst=100"),
-        has_a_fixed_port=True,  # of its health check
+        has_a_fixed_port=True,  # the port of the health check
     ),
     Controller(
         "kuberay",
@@ -69,7 +70,7 @@ PROGRAMS = tuple(each.name for each in CONTROLLERS)
 
 @contextmanager
 def controllers(cluster: HeldCluster) -> Iterator[None]:
-    """Runs all controllers during the block, after it has created their kinds."""
+    """Creates the kinds of all controllers, and runs the controllers during the block."""
     for each in CONTROLLERS:
         _define(cluster.api, each)
     with ExitStack() as running:
@@ -79,7 +80,7 @@ def controllers(cluster: HeldCluster) -> Iterator[None]:
 
 
 def _define(api: ClusterApi, controller: Controller) -> None:
-    """Creates the controller's kinds, and waits until the API server serves them."""
+    """Creates the controller's kinds, and waits until the API server serves these kinds."""
     for manifest in _manifests(controller.name, "*.yaml"):
         if manifest.get("kind") == "CustomResourceDefinition":
             api.create(DEFINITIONS, manifest)

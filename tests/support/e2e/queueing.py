@@ -21,7 +21,7 @@ LOW, HIGH = "gpu-batch", "gpu-urgent"
 
 @contextmanager
 def rolled_out(cluster: HeldCluster, folder: Path, gpus: int, **settings: Mapping[str, Any]) -> Iterator[Rollout]:
-    """Adds a node with whole GPUs, and rolls a stack out on the cluster that hands out these GPUs by `settings`."""
+    """Adds a node with whole GPUs to the cluster, and rolls out a stack with the settings `settings` for these GPUs."""
     cluster.add_node(NODE, labels=simulated.gpu_labels(sharing="none", replicas=1), resources={GPU: str(gpus)})
     prod, space = raw(), workspace(folder)
     pool = {"node_selector": {"kubernetes.io/hostname": NODE}, "nodes": 1, "device_count": gpus, "sharing": "whole"}
@@ -65,5 +65,5 @@ def gpus_of(template: Mapping[str, Any]) -> int:
 
 
 def gpu_pods(stack: Rollout, namespace: str) -> list[Object]:
-    """Returns the pods with GPUs that are on a node."""
+    """Returns the pods with GPUs that are bound to a node."""
     return [pod for pod in stack.items(pods(namespace)) if gpus_of(pod) and pod["spec"].get("nodeName")]

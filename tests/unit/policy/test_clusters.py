@@ -69,7 +69,7 @@ def test_each_setting_that_names_a_cluster_counts(other: dict[str, Any]) -> None
 
 
 def test_a_second_ledger_in_another_cluster_is_still_refused() -> None:
-    """The pack judges one cluster. Without the refusal, it would leave the other platform alone in silence."""
+    """The pack judges one cluster. Without the refusal, the pack would silently ignore the other platform."""
     program = platform() | {"other": platform()["ledger"]}
     providers = dict.fromkeys(platform(), HERE) | {"other": THERE}
     assert "a second ledger; keep one" in said(program, providers)[0]

@@ -1,4 +1,4 @@
-"""The pack prints a warning about a workload that it accepts, but that would not do what its operator expects."""
+"""The pack prints a warning about an accepted workload that would not act as the operator expects."""
 
 import io
 from contextlib import redirect_stdout

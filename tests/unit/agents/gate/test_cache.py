@@ -1,4 +1,4 @@
-"""Tests the gate's cache: watches keep it up to date, and a sample lists again if a watch may be late."""
+"""Tests that watches keep the gate's cache up to date, and that a sample lists again if a watch may be late."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -28,7 +28,7 @@ START = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
 
 @dataclass
 class Late:
-    """Watches that are open, or seem to be, and that give only the events in `events`."""
+    """Fake watches that give only the events in `events`."""
 
     all_open: bool = True
     events: list[list[Object]] = field(default_factory=list)
@@ -205,7 +205,7 @@ def test_watches_that_lack_a_pod_that_may_run_are_incomplete(
 
 @pytest.fixture
 def gated(served: Served) -> Iterator[Served]:
-    """Yields a node with 4 GiB free and a closed gate."""
+    """Yields a node with 4 GiB free and a stopped on-demand workload."""
     add_journal(served.cluster)
     add_deployment(served.cluster, TTS)
     served.cluster.watches_last = True
@@ -265,7 +265,7 @@ def test_a_gate_that_observes_reports_without_further_lists(gated: Served) -> No
 
 
 def test_a_late_watch_opens_no_gate_into_the_memory_of_a_pod_that_it_does_not_show(gated: Served) -> None:
-    """The pod of a seat starts, and no watch shows it. The list before the act shows it."""
+    """The pod of a seat starts, and no watch reports the start. The list before the act contains this pod."""
     with closing(run_of(gated, watch=lambda *_: Late())) as run:
         for _ in range(2):
             sample(gated, run)

@@ -1,4 +1,4 @@
-"""The watchdog's journal stays below the size of a ConfigMap, whatever a tenant or the API server writes."""
+"""The watchdog's journal stays below the maximum size of a ConfigMap, with any text from a tenant or the API server."""
 
 from datetime import timedelta
 
