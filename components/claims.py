@@ -142,7 +142,7 @@ def _policy(name: str, resource: str, spec: str, ledger: Ledger, more: Mapping[s
             **more,
         },
         {
-            "requests": cel.requests_of(spec),
+            "requests": cel.claim_requests(spec),
             "asked": f"variables.requests.filter(r, has(r.exactly) && r.exactly.{is_ours}).map(r, r.exactly)",
             "tenants": _by_class({seat.name: seat.tenant for seat in ledger.seats}, ledger.names),
             "sizes": _by_class({s.name: canonical_mib(ledger.claim_mib(s)) for s in ledger.seats}, ledger.names),

@@ -23,7 +23,7 @@ from simulation.extender import ExtenderPod
 from simulation.kubelet import Kubelets
 from simulation.scheduler import Scheduler
 from simulation.stack import Stack
-from simulation.tenants import Tenants, Workload
+from simulation.tenants import Workload, Workloads
 from simulation.world import BEGIN, TickLoops, World
 from tenancy.ledger import Pool
 from tenancy.names import (
@@ -81,7 +81,7 @@ class Cluster(TickLoops):
         self.hardware = Hardware()
         names = stack.ledger.names
         self.pools: dict[str, Pool] = {}  # maps the name of each node to its pool
-        self.tenants = Tenants(self.world, self.server, names, stack.quotas)
+        self.tenants = Workloads(self.world, self.server, names, stack.quotas)
         self.kubelets = Kubelets(self.world, self.server, self.hardware, self.tenants, names)
         self.scheduler = Scheduler(self.world, self.server, self.hardware, names)
         gates = stack.environ.get(GATE, {}).get("GATES", "[]")

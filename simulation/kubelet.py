@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from agents.node.cgroup import Container
 from simulation.api import Object, Server
 from simulation.devices import Card, Hardware, Machine
-from simulation.tenants import Tenants, Workload
+from simulation.tenants import Workload, Workloads
 from simulation.world import World
 from tenancy.names import Names
 
@@ -62,7 +62,7 @@ class Kubelets:
     world: World
     server: Server
     hardware: Hardware
-    tenants: Tenants
+    tenants: Workloads
     names: Names
     running: dict[str, RunningPod] = field(default_factory=dict)
     began: Callable[[RunningPod], None] = lambda running: None  # called with each started pod

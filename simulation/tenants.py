@@ -57,7 +57,7 @@ STEADY = {"immich-ml": 2150, "llama-swap": 4454, "frigate": 1946, "immich-server
 
 
 @dataclass
-class Tenants:
+class Workloads:
     """Stores all workloads, and simulates the controllers of Deployments and ReplicaSets. `quotas` has the quota of
     each namespace in MiB.
     """

@@ -50,7 +50,7 @@ class _Command:
 
 
 def _schema() -> int:
-    for path, text in schema.files(Path.cwd()).items():
+    for path, text in schema.generated_files(Path.cwd()).items():
         path.write_text(text, encoding="utf-8")
     return 0
 

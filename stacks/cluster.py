@@ -47,7 +47,7 @@ class Cluster:
 
 
 @contextmanager
-def reading(engine: Engine) -> Iterator[Cluster]:
+def connect(engine: Engine) -> Iterator[Cluster]:
     """Opens a connection to the cluster that Pulumi would write to.
 
     Raises EngineError if the cluster cannot be read, even within the `with` block.

@@ -17,7 +17,7 @@ from components.monitoring.args import AlertsArgs
 from components.monitoring.component import rule_groups
 from components.monitoring.pod_monitors import scrape_configs
 from stacks import kubeconfig, settings, stackfile
-from stacks.cluster import preflight, reading
+from stacks.cluster import connect, preflight
 from stacks.engine import GATED, Engine, EngineError, refuse_flags
 from stacks.existing import removal
 from stacks.existing.check import Changes, check
@@ -195,7 +195,7 @@ def _refuse_a_takeover(engine: Engine, previewed: PreviewOutcome) -> None:
     changes = Changes.of(previewed.events.resources.values())
     if not changes:
         return
-    with reading(engine) as cluster:
+    with connect(engine) as cluster:
         verdict = check(changes, cluster)
     for note in verdict.notes:
         print(f"{engine.stack} {note}", flush=True)
@@ -208,7 +208,7 @@ def _list_the_loss(engine: Engine) -> None:
     deployment = stack.export()
     if not deployment["deployment"].get("resources"):
         return
-    with reading(engine) as cluster:
+    with connect(engine) as cluster:
         loss = removal.of_state(deployment, cluster)
     for line in loss.lines():
         print(f"{engine.stack} {line}", flush=True)

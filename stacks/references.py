@@ -87,7 +87,7 @@ def at(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def matches(raw: Mapping[str, Any], pattern: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+def values_at(raw: Mapping[str, Any], pattern: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yields the path and the value of each match of a pattern such as `residents.*.pool`.
 
     For `*@`, the value is the key itself.
@@ -112,7 +112,7 @@ def _dangling(raw: Mapping[str, Any]) -> Iterator[str]:
     lines = count()
     for pattern, target in _REFERENCES:
         names = at(raw, target)
-        for path, name in matches(raw, pattern):
+        for path, name in values_at(raw, pattern):
             if not isinstance(name, str) or name in names:
                 continue
             if names:
@@ -152,14 +152,14 @@ def _counted_twice(raw: Mapping[str, Any]) -> Iterator[str]:
         yield f"{key('mode')}: observe is for seats by gpumem; remove it where seats are claimed (placement dra)"
     if raw.get("reconcile"):
         yield f"{key('reconcile')}: advertises what seats are claimed of (scheduler.placement dra); remove it"
-    for path, resource in matches(raw, "queues.cluster_queues.*.quotas.*.*@"):
+    for path, resource in values_at(raw, "queues.cluster_queues.*.quotas.*.*@"):
         if isinstance(resource, str) and resource.endswith(GPUMEM_SUFFIX):
             yield f"{key(*path)}: no node advertises it where seats are claimed (scheduler.placement dra); remove it"
 
 
 def _without_caps(raw: Mapping[str, Any]) -> Iterator[str]:
     """Reports a pool with caps in a stack without our scheduler."""
-    for path, enforce in matches(raw, "pools.*.enforce"):
+    for path, enforce in values_at(raw, "pools.*.enforce"):
         if enforce != "driver":
             continue
         if _claims_seats(raw):
@@ -180,7 +180,7 @@ def _beside_claims(raw: Mapping[str, Any]) -> Iterator[str]:
     """
     if not _claims_seats(raw):
         return
-    for path, devices in matches(raw, "residents.*.devices_per_pod"):
+    for path, devices in values_at(raw, "residents.*.devices_per_pod"):
         if devices != 1:
             yield (
                 f"{key(*path)}: must be 1 with scheduler.placement dra, where a pod claims one device"
@@ -188,7 +188,7 @@ def _beside_claims(raw: Mapping[str, Any]) -> Iterator[str]:
                 "remove it, or write scheduler.placement: extender"
             )
     for part in ("on_demand", "unbudgeted"):
-        for path, pool in matches(raw, f"{part}.*.pool"):
+        for path, pool in values_at(raw, f"{part}.*.pool"):
             yield (
                 f"{key(*path)}: without a seat it would take a whole device of {NVIDIA_DEVICE_DRIVER}, which the seats "
                 f"of {pool} are claims on (scheduler.placement dra); give {path[1]} a seat, or a node outside the pools"
@@ -203,7 +203,7 @@ def _overlapping(raw: Mapping[str, Any], part: str) -> Iterator[str]:
     whole = _whole_pools(raw) if part == "pools" else set()
     selectors = [
         (path[1], value)
-        for path, value in matches(raw, f"{part}.*.node_selector")
+        for path, value in values_at(raw, f"{part}.*.node_selector")
         if isinstance(value, Mapping) and value
     ]
     for index, (name, selector) in enumerate(selectors):
@@ -221,7 +221,7 @@ def _shared_wrongly(raw: Mapping[str, Any]) -> Iterator[str]:
     """Reports a workload in a pool of whole devices. Seats and on-demand workloads need a pool that shares memory."""
     whole = _whole_pools(raw)
     for part in ("residents", "on_demand", "unbudgeted"):
-        for path, pool in matches(raw, f"{part}.*.pool"):
+        for path, pool in values_at(raw, f"{part}.*.pool"):
             if isinstance(pool, str) and pool in whole:
                 yield f"{key(*path)}: {pool!r} hands out whole devices; name a pool that shares memory"
 
@@ -233,8 +233,8 @@ def _unplaced(raw: Mapping[str, Any]) -> Iterator[str]:
     """
     if raw.get("scheduler"):
         return
-    users = {pool for part in ("residents", "on_demand", "unbudgeted") for _, pool in matches(raw, f"{part}.*.pool")}
-    for path, devices in matches(raw, "pools.*.device_count"):
+    users = {pool for part in ("residents", "on_demand", "unbudgeted") for _, pool in values_at(raw, f"{part}.*.pool")}
+    for path, devices in values_at(raw, "pools.*.device_count"):
         if isinstance(devices, int) and devices > 1 and path[1] in users - _whole_pools(raw):
             yield (
                 f"{key('scheduler')}: is missing though each node of {dotted('pools', path[1])} has {devices} devices: "
@@ -244,7 +244,7 @@ def _unplaced(raw: Mapping[str, Any]) -> Iterator[str]:
 
 def _over_labelled(raw: Mapping[str, Any]) -> Iterator[str]:
     """Reports a flavor with more than the 8 labels that Kueue allows for a ResourceFlavor."""
-    for path, flavor in matches(raw, "queues.flavors.*"):
+    for path, flavor in values_at(raw, "queues.flavors.*"):
         if isinstance(flavor, Mapping) and isinstance(flavor.get("pool"), str):
             labels = {*at(flavor, "node_labels"), *at(raw, f"pools.{flavor['pool']}.node_selector")}
             if len(labels) > _MOST_FLAVOR_LABELS:
@@ -265,7 +265,7 @@ def _in_two_pools(raw: Mapping[str, Any]) -> Iterator[str]:
     first: dict[str, tuple[str, str]] = {}
     known = at(raw, "pools")
     for part in ("residents", "on_demand", "unbudgeted"):
-        for (_, name, _), pool in matches(raw, f"{part}.*.pool"):
+        for (_, name, _), pool in values_at(raw, f"{part}.*.pool"):
             tenant = at(raw, part)[name].get("tenant")
             if not (isinstance(tenant, str) and isinstance(pool, str) and pool in known):
                 continue
@@ -285,10 +285,10 @@ def _beside_a_queue(raw: Mapping[str, Any]) -> Iterator[str]:
 
     Admission denies pods without a budget of a queue tenant, because they could bypass the queue.
     """
-    found = matches(raw, "queues.local_queues.*.tenant")
+    found = values_at(raw, "queues.local_queues.*.tenant")
     queued = {tenant: path[2] for path, tenant in found if isinstance(tenant, str)}
     for part in ("on_demand", "unbudgeted"):
-        for (_, name, _), tenant in matches(raw, f"{part}.*.tenant"):
+        for (_, name, _), tenant in values_at(raw, f"{part}.*.tenant"):
             if isinstance(tenant, str) and tenant in queued:
                 yield (
                     f"{key(part, name, 'tenant')}: {tenant} queues for its GPUs "
@@ -303,7 +303,7 @@ def _uncounted(raw: Mapping[str, Any]) -> Iterator[str]:
     """
     domain = at(raw, "cluster").get("resource_domain")
     counted = {GPU, *([Names(domain).gpumem] if isinstance(domain, str) else [])}
-    counted |= {str(name) for _, name in matches(raw, "queues.cluster_queues.*.quotas.*.*@")}
+    counted |= {str(name) for _, name in values_at(raw, "queues.cluster_queues.*.quotas.*.*@")}
     if not at(raw, "kueue"):
         return
     default = KueueSpec.model_fields["exclude_resource_prefixes"].default
@@ -325,7 +325,7 @@ def _borrowed_from_nobody(raw: Mapping[str, Any]) -> Iterator[str]:
     """
     queues, cohorts = at(raw, "queues.cluster_queues"), at(raw, "queues.cohorts")
     roots = {name: _root(cohorts, queue.get("cohort")) for name, queue in queues.items() if isinstance(queue, Mapping)}
-    for (*_, queue, _, flavor, resource), quota in matches(raw, "queues.cluster_queues.*.quotas.*.*"):
+    for (*_, queue, _, flavor, resource), quota in values_at(raw, "queues.cluster_queues.*.quotas.*.*"):
         cohort = queues[queue].get("cohort")
         borrowing = _whole(quota.get("borrowing_limit")) if isinstance(quota, Mapping) else None
         if not isinstance(cohort, str) or borrowing is None:
@@ -368,7 +368,7 @@ def _whole(amount: object) -> int | None:
 
 def _unknown_checks(raw: Mapping[str, Any]) -> Iterator[str]:
     known = at(raw, "queues.admission_checks")
-    for path, checks in matches(raw, "queues.cluster_queues.*.admission_checks"):
+    for path, checks in values_at(raw, "queues.cluster_queues.*.admission_checks"):
         for index, check in enumerate(checks if isinstance(checks, list) else ()):
             name = check.get("name") if isinstance(check, Mapping) else None
             if isinstance(name, str) and name not in known:
@@ -385,7 +385,7 @@ def _unshared(raw: Mapping[str, Any]) -> Iterator[str]:
         "fair_sharing": [f"queues.{part}.*.fair_sharing" for part in shares[:2]],
         "admission_fair_sharing": ["queues.cluster_queues.*.admission_scope", "queues.local_queues.*.fair_sharing"],
     }.items():
-        first = next((path for pattern in patterns for path, value in matches(raw, pattern) if value), None)
+        first = next((path for pattern in patterns for path, value in values_at(raw, pattern) if value), None)
         if first is not None and needed not in at(raw, "kueue"):
             yield f"{key('kueue', needed)}: is missing though {dotted(*first)} is there: Kueue would ignore it; add it"
 
@@ -396,4 +396,4 @@ def _two_kueues(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _whole_pools(raw: Mapping[str, Any]) -> set[str]:
-    return {path[1] for path, sharing in matches(raw, "pools.*.sharing") if sharing == "whole"}
+    return {path[1] for path, sharing in values_at(raw, "pools.*.sharing") if sharing == "whole"}

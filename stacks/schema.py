@@ -87,7 +87,7 @@ def _once(name: str, *, required: bool = False) -> dict[str, Any]:
     return {"if": {"anyOf": _spellings(FILES)}, "then": at_most, "else": {"oneOf": _spellings(name)}}
 
 
-def files(root: Path) -> dict[Path, str]:
+def generated_files(root: Path) -> dict[Path, str]:
     """Returns each file of the project that is made from the settings, with its text."""
     project = root / "Pulumi.yaml"
     return {

@@ -6,7 +6,7 @@ from typing import Any
 from components.base.system import ClusterSpec
 from components.kueue import KueueSpec
 from stacks.problems import dotted, key, shown_value
-from stacks.references import at, matches
+from stacks.references import at, values_at
 from tenancy import reach
 from tenancy.names import EXEMPT_BY_NAME, Names, node_agent_namespace
 
@@ -110,7 +110,7 @@ def _device_classes(raw: Mapping[str, Any]) -> Iterator[str]:
 
 def _exempt_priorities(raw: Mapping[str, Any]) -> Iterator[str]:
     """Reports a PriorityClass for exempt pods that the stack also gives to other pods."""
-    users = [match for pattern in _PRIORITIES for match in matches(raw, pattern)]
+    users = [match for pattern in _PRIORITIES for match in values_at(raw, pattern)]
     used = {priority: dotted(*path) for path, priority in users if isinstance(priority, str)}
     for where, name in _admission_names(raw, "exempt_priorities"):
         if name in used:
@@ -126,7 +126,7 @@ def _workloads(raw: Mapping[str, Any]) -> Iterator[str]:
     host_memory_users = ("memory_pools.*.workloads.*", "memory_pools.*.disposable.*")
     for patterns in (device_users, host_memory_users):
         first: dict[tuple[object, object], str] = {}
-        for path, spec in (match for pattern in patterns for match in matches(raw, pattern)):
+        for path, spec in (match for pattern in patterns for match in values_at(raw, pattern)):
             if not isinstance(spec, Mapping):
                 continue
             workload = (str(spec.get("tenant")), str(spec.get("deployment") or path[-1]))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from components.admission import cel
 from components.admission.device import DEBUGGING
-from components.admission.policy import Scope, mutating, outside, validating
+from components.admission.policy import Scope, mutating, outside_namespaces, validating
 from components.base.manifest import Manifest
 from tenancy import names, policy_names
 from tenancy.caps import VARIABLES
@@ -46,7 +46,7 @@ def policies(args: CapArgs) -> list[Manifest]:
 def _stamp(args: CapArgs) -> Manifest:
     conditions = {"asks-for-gpumem": cel.asks_for_gpumem(args.resources), "is-of-a-capped-pool": _goes_to_capped(args)}
     operations = [_add_missing(field, args.resources) for field in _LISTS]
-    return mutating(policy_names.DEVICE_CAP_STAMP, Scope(outside(), conditions), operations)
+    return mutating(policy_names.DEVICE_CAP_STAMP, Scope(outside_namespaces(), conditions), operations)
 
 
 def _as_stamped(args: CapArgs) -> Manifest:
@@ -79,7 +79,7 @@ def _as_stamped(args: CapArgs) -> Manifest:
             f"this pod may be placed in pools whose driver holds it to its {gpumem} ({capped}), and in others "
             f"({others}), where it must not have {limit}: say which by the nodeSelector of one pool"
         )
-    return validating(policy_names.DEVICE_CAPPED, Scope(outside(), {}), validations, variables)
+    return validating(policy_names.DEVICE_CAPPED, Scope(outside_namespaces(), {}), validations, variables)
 
 
 def _debuggers(args: CapArgs) -> Manifest:
@@ -101,7 +101,7 @@ def _debuggers(args: CapArgs) -> Manifest:
         names_none.format(cel.names_devices("e")): message,
         names_none.format(f"e.name in {cel.quoted_list(VARIABLES)}"): message,
     }
-    scope = Scope(outside(), conditions, DEBUGGING)
+    scope = Scope(outside_namespaces(), conditions, DEBUGGING)
     return validating(policy_names.DEVICE_CAPPED_DEBUG, scope, validations, {"new": new})
 
 

@@ -106,7 +106,7 @@ def devices_of(names: Names) -> str:
     return f"[1, {counts}.sum()].max()"
 
 
-def requests_of(claim: str) -> str:
+def claim_requests(claim: str) -> str:
     """Returns the list of requests in a ResourceClaim's spec. The list is null in a claim that asks for nothing."""
     requests = f"{claim}.devices.requests"
     return f"has({claim}.devices) && has({requests}) && {requests} != null ? {requests} : []"

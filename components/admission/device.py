@@ -1,7 +1,7 @@
 """Devices: no user chooses a device. A pod with a budget gets the device that its scheduler chose."""
 
 from components.admission import cel
-from components.admission.policy import ResourceRule, Scope, mutating, outside, validating
+from components.admission.policy import ResourceRule, Scope, mutating, outside_namespaces, validating
 from components.base.manifest import Manifest
 from tenancy import names, policy_names, reach
 from tenancy.names import Names
@@ -21,7 +21,7 @@ def device_stamps(resources: Names, *, by_device: bool) -> list[Manifest]:
     """
     hide = [cel.hide_devices(field, resources) for field in _FIELDS]
     debugger = [cel.hide_devices_from_new("ephemeralContainers")]
-    everywhere = outside()
+    everywhere = outside_namespaces()
     return [
         *([_device_shown(resources)] if by_device else []),
         mutating(policy_names.DEVICE_HIDE, Scope(everywhere, {}), hide),
@@ -36,7 +36,7 @@ def _device_shown(resources: Names) -> Manifest:
         cel.default_field("runtimeClassName", names.GPU_RUNTIME_CLASS),
         *(cel.show_device(field, resources) for field in _FIELDS),
     ]
-    return mutating(policy_names.DEVICE_STAMP, Scope(outside(), asks), operations)
+    return mutating(policy_names.DEVICE_STAMP, Scope(outside_namespaces(), asks), operations)
 
 
 def device_placed(resources: Names, devices: int) -> Manifest:
@@ -77,7 +77,7 @@ def device_placed(resources: Names, devices: int) -> Manifest:
     validations[f"variables.asks || !({ours})"] = (
         f"schedulerName {names.SCHEDULER_NAME} is for pods with {gpumem}: remove it"
     )
-    return validating(policy_names.DEVICE_PLACED, Scope(outside(), {}), validations, variables)
+    return validating(policy_names.DEVICE_PLACED, Scope(outside_namespaces(), {}), validations, variables)
 
 
 _WRITES = (
@@ -112,7 +112,7 @@ def device_choice(resources: Names) -> Manifest:
         "object.spec.ephemeralContainers : []",
         **_ANNOTATIONS,
     }
-    return validating(policy_names.DEVICE_CHOICE, Scope(outside(), {}, _WRITES), validations, variables)
+    return validating(policy_names.DEVICE_CHOICE, Scope(outside_namespaces(), {}, _WRITES), validations, variables)
 
 
 def device_annotations(resources: Names) -> Manifest:
@@ -122,7 +122,7 @@ def device_annotations(resources: Names) -> Manifest:
         f"variables.after.all(k, !{ours} || {_AS_BEFORE}) && variables.before.all(k, !{ours} || k in variables.after)"
     )
     message = f"annotations under {resources.device_annotation_prefix} are the scheduler's: leave them as they are"
-    scope = Scope(outside(), {}, _WRITES)
+    scope = Scope(outside_namespaces(), {}, _WRITES)
     return validating(policy_names.DEVICE_ANNOTATIONS, scope, {unchanged: message}, _ANNOTATIONS)
 
 

@@ -8,7 +8,7 @@ grace period, because the seat stays its tenant's until the pod has ended.
 from collections.abc import Iterable
 
 from components.admission import cel
-from components.admission.policy import ResourceRule, Scope, validating, within
+from components.admission.policy import ResourceRule, Scope, in_namespaces, validating
 from components.admission.seats import TenantSeatSizes, split_by_length
 from components.base.manifest import Manifest
 from tenancy.policy_names import GRACE, GRACE_DELETION
@@ -30,7 +30,7 @@ def grace(seats: TenantSeatSizes, without_budget: Iterable[str]) -> list[Manifes
 def _asked(seats: TenantSeatSizes, tenants: Iterable[str]) -> Manifest:
     """Denies a pod without a seat if the grace period in its spec is too long."""
     conditions = {"is-long": f"{SECONDS} > {MOST_GRACE_SECONDS}", "reaches-a-gpu": cel.reaches_gpu(seats.names)}
-    return validating(GRACE, Scope(within(tenants), conditions), {seats.is_a_seat: TOO_LONG}, seats.variables)
+    return validating(GRACE, Scope(in_namespaces(tenants), conditions), {seats.is_a_seat: TOO_LONG}, seats.variables)
 
 
 def _deletion(seats: TenantSeatSizes, tenants: Iterable[str]) -> Manifest:
@@ -50,5 +50,5 @@ def _deletion(seats: TenantSeatSizes, tenants: Iterable[str]) -> Manifest:
     as_its_spec = f"request.options.gracePeriodSeconds <= {cel.on_old_object(SECONDS)}"
     no_gpu = f"!({cel.on_old_object(cel.reaches_gpu(seats.names))})"
     holds = f"request.operation == 'DELETE' && ({as_its_spec} || {no_gpu} || {seats.is_a_seat})"
-    scope = Scope(within(tenants), {"is-long": is_long}, _DELETION)
+    scope = Scope(in_namespaces(tenants), {"is-long": is_long}, _DELETION)
     return validating(GRACE_DELETION, scope, {holds: f"{_SOON}gracePeriodSeconds"}, old)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from components.admission import cel
-from components.admission.policy import ResourceRule, Scope, mutating, validating, within
+from components.admission.policy import ResourceRule, Scope, in_namespaces, mutating, validating
 from components.base.manifest import Manifest
 from tenancy.host_memory.pool import Disposable, HostMemoryPools, Workload
 from tenancy.names import SHM_RMID_FORCED
@@ -45,7 +45,7 @@ def _freed_with_its_processes(disposable: Sequence[Disposable]) -> Manifest:
         f"({has_list} ? [] : {cel.add(f'{path}/sysctls', '[]')})",
         f"({lacks} ? {cel.add(f'{path}/sysctls/-', json.dumps({'name': SHM_RMID_FORCED, 'value': '1'}))} : [])",
     ]
-    scope = Scope(within({d.tenant for d in disposable}), {"is-a-victim": is_disposable})
+    scope = Scope(in_namespaces({d.tenant for d in disposable}), {"is-a-victim": is_disposable})
     return mutating(HOST_MEMORY_STAMP, scope, operations, component=_COMPONENT)
 
 
@@ -63,7 +63,7 @@ def _policy(tenant: str, workloads: Sequence[Workload], disposable: Sequence[Dis
         **(_killed_first(disposable) if disposable else {}),
         **({} if workloads else _only_disposable(tenant, _classes(disposable))),
     }
-    name, scope = f"{HOST_MEMORY_CLASSES}-{tenant}", Scope(within([tenant]), {}, _RULES)
+    name, scope = f"{HOST_MEMORY_CLASSES}-{tenant}", Scope(in_namespaces([tenant]), {}, _RULES)
     return validating(name, scope, validations, variables, component=_COMPONENT)
 
 

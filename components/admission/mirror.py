@@ -6,7 +6,7 @@ name of the pod's control group from this hash.
 """
 
 from components.admission import cel
-from components.admission.policy import Scope, outside, validating
+from components.admission.policy import Scope, outside_namespaces, validating
 from components.base.manifest import Manifest
 from tenancy.names import MIRROR_ANNOTATION
 from tenancy.policy_names import MIRROR_PODS
@@ -25,4 +25,4 @@ def mirror_pods() -> Manifest:
         "is-no-node": f"!{groups}.exists(g, g in ['system:nodes', 'system:masters'])",
     }
     message = f"the annotation {MIRROR_ANNOTATION} is for kubelets, which mirror static pods by it: remove it"
-    return validating(MIRROR_PODS, Scope(outside(), conditions), {"false": message})
+    return validating(MIRROR_PODS, Scope(outside_namespaces(), conditions), {"false": message})

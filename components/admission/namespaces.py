@@ -8,7 +8,14 @@ be safe: any account that may create namespaces could create an exempt namespace
 from collections.abc import Collection, Iterable
 
 from components.admission import cel
-from components.admission.policy import ResourceRule, Scope, labelled, outside, validating, within
+from components.admission.policy import (
+    ResourceRule,
+    Scope,
+    in_namespaces,
+    narrowed_by_label,
+    outside_namespaces,
+    validating,
+)
 from components.base.manifest import Manifest
 from tenancy import names, policy_names
 from tenancy.choices import PodSecurity
@@ -61,7 +68,7 @@ def gpu_tenants(resources: Names, tenants: Iterable[str]) -> Manifest:
         f"this namespace is no tenant's: {GPU_RESOURCES}*, {resources.gpumem} and {resources.gpu_count} are for "
         "tenants; add the namespace to tenants of the stack, or remove the limits"
     )
-    scope = Scope(outside(tenants), {"asks-for-gpus": asks})
+    scope = Scope(outside_namespaces(tenants), {"asks-for-gpus": asks})
     return validating(policy_names.GPU_TENANTS, scope, {"false": message})
 
 
@@ -72,7 +79,7 @@ def counted_gpus(tenants: Collection[str]) -> list[Manifest]:
         f"the quota of this tenant counts {' and '.join(COUNTED_RESOURCES)}: ask for one of these, or make the tenant "
         "one that queues for its GPUs"
     )
-    scope = Scope(within(tenants), {"asks-for-others": others})
+    scope = Scope(in_namespaces(tenants), {"asks-for-others": others})
     return [validating(policy_names.COUNTED_GPUS, scope, {"false": message})] if tenants else []
 
 
@@ -94,7 +101,9 @@ def pod_security(tenants: Iterable[Tenant]) -> list[Manifest]:
 def _held_to(level: PodSecurity, tenants: Iterable[str]) -> Manifest:
     """Denies all pods of a namespace without the label of its Pod Security level. In a namespace with the label,
     Kubernetes' own Pod Security admission judges the pods."""
-    lax = labelled(within(tenants), names.POD_SECURITY_ENFORCE, "NotIn", [str(each) for each in level.at_least])
+    lax = narrowed_by_label(
+        in_namespaces(tenants), names.POD_SECURITY_ENFORCE, "NotIn", [str(each) for each in level.at_least]
+    )
     message = (
         f"this tenant's namespace does not hold its pods to Pod Security {level}: label it "
         f"{names.POD_SECURITY_ENFORCE}={level}, or say in the stack why it needs more (tenants, pod_security)"

@@ -6,7 +6,7 @@ The right to patch nodes/status includes a node's labels, annotations and condit
 """
 
 from components.admission import cel
-from components.admission.policy import ResourceRule, Scope, validating, within
+from components.admission.policy import ResourceRule, Scope, in_namespaces, validating
 from components.base.manifest import Manifest
 from tenancy import names, policy_names
 from tenancy.names import Names
@@ -73,7 +73,7 @@ def ledger_writes(namespace: str) -> Manifest:
     conditions = _is_reconcile(namespace) | {"is-the-ledger": f"object.metadata.name == {cel.quoted(names.LEDGER)}"}
     return validating(
         policy_names.LEDGER_WRITES,
-        Scope(within([namespace]), conditions, (ResourceRule("UPDATE", ("configmaps",)),)),
+        Scope(in_namespaces([namespace]), conditions, (ResourceRule("UPDATE", ("configmaps",)),)),
         {" && ".join(same): f"{names.RECONCILE} may change only metadata.finalizers of the ledger"},
         component=_COMPONENT,
     )

@@ -15,12 +15,12 @@ from components.admission.placement import PoolPlacement
 from components.admission.policy import (
     MutatingApi,
     Scope,
+    in_namespaces,
     mutating,
-    outside,
+    outside_namespaces,
     put_into_force,
     served_as,
     validating,
-    within,
 )
 from components.admission.queued import QueueTenants, queue_policies
 from components.admission.seats import TenantSeatSizes, gpu_count_use, seat_sizes, whole_devices
@@ -182,11 +182,14 @@ def priority_stamps(args: AdmissionArgs) -> list[Manifest]:
     own: dict[str, list[str]] = {}
     for tenant, priority in args.spec.tenant_priorities.items():
         own.setdefault(priority, []).append(tenant)
-    others, asking = outside(args.spec.tenant_priorities), {"asks-for-a-device": cel.asks_for_device(args.names)}
+    others, asking = (
+        outside_namespaces(args.spec.tenant_priorities),
+        {"asks-for-a-device": cel.asks_for_device(args.names)},
+    )
     return [
         _priority_stamp(STAMP_PRIORITY, args.spec.gpu_priority, Scope(others, asking)),
         *(
-            _priority_stamp(f"{STAMP_PRIORITY}-{priority}", priority, Scope(within(tenants), asking))
+            _priority_stamp(f"{STAMP_PRIORITY}-{priority}", priority, Scope(in_namespaces(tenants), asking))
             for priority, tenants in sorted(own.items())
         ),
     ]
@@ -214,7 +217,7 @@ def queued_placement(args: AdmissionArgs, placed: PoolPlacement) -> Manifest:
     Otherwise, a queued Job with a flavor without node labels could take nvidia.com/gpu of a pool that shares memory.
     """
     conditions = {**_reaches_gpu(args), "has-no-budget": f"!{cel.asks_for_gpumem(args.names)}"}
-    scope = Scope(within(placed.tenants), conditions)
+    scope = Scope(in_namespaces(placed.tenants), conditions)
     operations = [cel.override_node_selector(placed.node_selector)]
     return mutating(f"{PLACE_QUEUED}-{placed.name}", scope, operations)
 
@@ -225,14 +228,14 @@ def seated_placement(args: AdmissionArgs, placed: PoolPlacement) -> Manifest:
     On other nodes, these pods could take GPU memory that is promised to other tenants, or host memory of a memory pool.
     """
     operations = [cel.override_node_selector(placed.node_selector)]
-    scope = Scope(within(placed.tenants), _reaches_gpu(args))
+    scope = Scope(in_namespaces(placed.tenants), _reaches_gpu(args))
     return mutating(f"{PLACE_SEATED}-{placed.name}", scope, operations)
 
 
 def gpu_budget(args: AdmissionArgs) -> Manifest:
     """Denies a pod that reaches a GPU without a budget, or with a budget larger than a device."""
     gpumem, most = args.names.gpumem, max(pool.device_mib for pool in args.ledger.pools)
-    scope = Scope(outside(args.without_budget), _reaches_gpu(args))
+    scope = Scope(outside_namespaces(args.without_budget), _reaches_gpu(args))
     has_budget = (
         f"this pod reaches a GPU without a budget: add {gpumem} (MiB) to the limits of the container that uses it, or "
         "list the workload under residents, on_demand or unbudgeted of the stack"
@@ -262,7 +265,7 @@ def priority_uses(args: AdmissionArgs) -> list[Manifest]:
 def _priority_use(args: AdmissionArgs, priority: str, tenants: Sequence[str]) -> Manifest:
     is_gpu_class = priority == args.spec.gpu_priority
     has_class = f"has(object.spec.priorityClassName) && object.spec.priorityClassName == {cel.quoted(priority)}"
-    scope = Scope(outside(tenants), {"has-the-class": has_class})
+    scope = Scope(outside_namespaces(tenants), {"has-the-class": has_class})
     allowed = ", ".join([*(["pods that ask for a device"] if is_gpu_class else []), *(f"tenant {t}" for t in tenants)])
     allowed = allowed or "exempt namespaces"
     message = f"priorityClassName {priority} is only for {allowed}: remove it"
@@ -278,7 +281,7 @@ def _no_system_class(args: AdmissionArgs) -> Manifest:
     """
     named = f"object.spec.priorityClassName.startsWith({cel.quoted(SYSTEM_PRIORITIES)})"
     has_class = f"has(object.spec.priorityClassName) && {named}"
-    scope = Scope(outside(args.terms.own), {"has-a-system-class": has_class})
+    scope = Scope(outside_namespaces(args.terms.own), {"has-a-system-class": has_class})
     message = f"priorityClassName {SYSTEM_PRIORITIES}* is for what the cluster cannot do without: remove it"
     return validating(PRIORITY_SYSTEM, scope, {"false": message})
 

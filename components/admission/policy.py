@@ -66,20 +66,20 @@ class Scope:
         }
 
 
-def within(namespaces: Iterable[str]) -> dict[str, Any]:
+def in_namespaces(namespaces: Iterable[str]) -> dict[str, Any]:
     """Selects these namespaces by the label that Kubernetes itself sets on each namespace. At least one namespace is
     needed."""
     return {"matchExpressions": [{"key": LABEL_NAMESPACE, "operator": "In", "values": sorted(set(namespaces))}]}
 
 
-def outside(namespaces: Iterable[str] = ()) -> dict[str, Any]:
+def outside_namespaces(namespaces: Iterable[str] = ()) -> dict[str, Any]:
     """Selects all namespaces except these, kube-system, and namespaces with the label of an exempt namespace."""
     values = sorted({EXEMPT_BY_NAME, *namespaces})
     by_name = [{"key": LABEL_NAMESPACE, "operator": "NotIn", "values": values}]
-    return labelled({"matchExpressions": by_name}, EXEMPT, "NotIn", [EXEMPT_VALUE])
+    return narrowed_by_label({"matchExpressions": by_name}, EXEMPT, "NotIn", [EXEMPT_VALUE])
 
 
-def labelled(selector: Mapping[str, Any], key: str, operator: str, values: Iterable[str]) -> dict[str, Any]:
+def narrowed_by_label(selector: Mapping[str, Any], key: str, operator: str, values: Iterable[str]) -> dict[str, Any]:
     """Narrows the selector to namespaces where the label `key` has one of the values (In), or none of the values
     (NotIn)."""
     expressions = selector.get("matchExpressions", [])

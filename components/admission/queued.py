@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from components.admission import cel
-from components.admission.policy import ResourceRule, Scope, validating, within
+from components.admission.policy import ResourceRule, Scope, in_namespaces, validating
 from components.admission.seats import TenantSeatSizes, split_by_length
 from components.base.manifest import Manifest
 from tenancy.frameworks import GATES, Framework, FrameworkName, kinds_of
@@ -88,7 +88,9 @@ def _pods(args: QueueTenants) -> Manifest:
         f"{KUEUE_QUEUE_LABEL}"
     )
     validations = {f"{_has_gate('object')} || {is_made} || {args.is_a_seat}": message}
-    return validating(QUEUED_PODS, Scope(within(args.tenants), args.uses_a_gpu), validations, args.seat_variables)
+    return validating(
+        QUEUED_PODS, Scope(in_namespaces(args.tenants), args.uses_a_gpu), validations, args.seat_variables
+    )
 
 
 def _has_gate(pod: str, gate: str = GATES[0]) -> str:
@@ -123,7 +125,7 @@ def _kept_pods(args: QueueTenants) -> Manifest:
         f"{same_gates} || {args.is_a_seat}": f"this pod waits in its queue: only Kueue removes the gate {GATES[0]}",
     }
     conditions = {"is-no-controllers": f"!(request.userInfo.username in {accounts})", **args.uses_a_gpu}
-    scope = Scope(within(args.tenants), conditions, (ResourceRule("UPDATE", ("pods",)),))
+    scope = Scope(in_namespaces(args.tenants), conditions, (ResourceRule("UPDATE", ("pods",)),))
     return validating(QUEUED_PODS_KEPT, scope, validations, variables)
 
 
@@ -168,7 +170,7 @@ def _owners(args: QueueTenants) -> Manifest:
         if each.name is not FrameworkName.POD
         for operation in (("CREATE", "UPDATE", "DELETE") if each.is_suspended else ("DELETE",))
     ]
-    return validating(QUEUED_OWNERS, Scope(within(args.tenants), {}, rules), validations, variables)
+    return validating(QUEUED_OWNERS, Scope(in_namespaces(args.tenants), {}, rules), validations, variables)
 
 
 # A deletion of a batch/v1 Job without a propagationPolicy leaves the pods running (pkg/registry/batch/job/strategy.go).

@@ -7,7 +7,7 @@ A pod that uses one of these ways needs a budget; otherwise it is denied. Pod Se
 from collections.abc import Sequence
 
 from components.admission import cel
-from components.admission.policy import ResourceRule, Scope, outside, validating, within
+from components.admission.policy import ResourceRule, Scope, in_namespaces, outside_namespaces, validating
 from components.base.manifest import Manifest
 from tenancy import names, policy_names, reach
 from tenancy.names import Names
@@ -34,7 +34,7 @@ def runtimes(resources: Names, budgetless: Sequence[str]) -> Manifest:
         "(MiB) to the limits of the container that uses the device"
     )
     kind = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass"}
-    scope = Scope(outside(budgetless), conditions)
+    scope = Scope(outside_namespaces(budgetless), conditions)
     return validating(policy_names.DEVICE_RUNTIMES, scope, {other: message}, params=kind)
 
 
@@ -48,7 +48,7 @@ def environments(without_budget: Sequence[str], *, by_device: bool) -> list[Mani
     if by_device and not without_budget:
         return []
     variable = cel.quoted(names.VISIBLE_DEVICES)
-    namespaces = within(without_budget) if by_device else outside()
+    namespaces = in_namespaces(without_budget) if by_device else outside_namespaces()
     scope = Scope(namespaces, {"has-the-variable": f"has(object.data) && {variable} in object.data"}, _ENVIRONMENTS)
     unchanged = (
         f"oldObject != null && has(oldObject.data) && {variable} in oldObject.data && "
@@ -80,6 +80,6 @@ def claims(resources: Names, device_classes: Sequence[str]) -> Manifest:
     )
     variables = {
         "claim": "object.kind == 'ResourceClaimTemplate' ? object.spec.spec : object.spec",
-        "requests": cel.requests_of("variables.claim"),
+        "requests": cel.claim_requests("variables.claim"),
     }
-    return validating(policy_names.DEVICE_CLAIMS, Scope(outside(), {}, _CLAIMS), {holds: message}, variables)
+    return validating(policy_names.DEVICE_CLAIMS, Scope(outside_namespaces(), {}, _CLAIMS), {holds: message}, variables)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from components.admission import cel
-from components.admission.policy import Scope, outside, validating, within
+from components.admission.policy import Scope, in_namespaces, outside_namespaces, validating
 from components.base.manifest import Manifest
 from tenancy.names import GPU, Names
 from tenancy.policy_names import GPU_COUNT_USE, SEAT_SIZES, WHOLE_DEVICES
@@ -125,7 +125,7 @@ def _parts(seats: TenantSeatSizes, tenants: Iterable[str]) -> Iterator[list[str]
 
 
 def _sizes(seats: TenantSeatSizes) -> Manifest:
-    scope = Scope(within(seats.sizes), {"asks-for-gpumem": cel.asks_for_gpumem(seats.names)})
+    scope = Scope(in_namespaces(seats.sizes), {"asks-for-gpumem": cel.asks_for_gpumem(seats.names)})
     validations = {seats.is_a_seat: seats.message}
     return validating(SEAT_SIZES, scope, validations, seats.variables, message_key="messageExpression")
 
@@ -135,7 +135,7 @@ def gpu_count_use(names: Names) -> Manifest:
     counts = cel.asks_for(f"k == {cel.quoted(names.gpu_count)}")
     alone = f"{counts} && !({cel.asks_for_gpumem(names)})"
     message = f"{names.gpu_count} spreads a pod's {names.gpumem} over devices: add {names.gpumem}, or remove it"
-    return validating(GPU_COUNT_USE, Scope(outside(), {"has-no-gpumem": alone}), {"false": message})
+    return validating(GPU_COUNT_USE, Scope(outside_namespaces(), {"has-no-gpumem": alone}), {"false": message})
 
 
 def whole_devices(names: Names) -> Manifest:
@@ -146,5 +146,5 @@ def whole_devices(names: Names) -> Manifest:
         f"a pod with {names.gpumem} is on one device, or on as many as its {names.gpu_count} says: it asks for more "
         f"{GPU} (or {', '.join(f'{prefix}*' for prefix in PLUGIN_RESOURCES)}) than that; lower them"
     )
-    scope = Scope(outside(), {"asks-for-gpumem": cel.asks_for_gpumem(names)})
+    scope = Scope(outside_namespaces(), {"asks-for-gpumem": cel.asks_for_gpumem(names)})
     return validating(WHOLE_DEVICES, scope, {f"{asked} <= {spread}": message})

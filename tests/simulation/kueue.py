@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from simulation.api import Object, Server
-from simulation.tenants import QUEUED, Tenants, Workload
+from simulation.tenants import QUEUED, Workload, Workloads
 from simulation.world import World
 from tenancy.names import KUEUE_API
 
@@ -36,7 +36,7 @@ class Kueue:
 
     world: World
     server: Server
-    tenants: Tenants
+    tenants: Workloads
     quota_mib: int
     flavor: Mapping[str, str]
     jobs: dict[str, Job] = field(default_factory=dict)
