@@ -158,7 +158,7 @@ def test_what_is_to_be_written_passes_settings_and_gate(
 def pair(tmp_path: Path) -> StackFile:
     """Returns the stack prod with a further pool of two nodes with three devices each."""
     document = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())
-    spare = {"kubernetes.io/hostname": "spare", "nvidia.com/gpu.sharing-strategy": "none"}
+    spare = {"pool": "spare", "nvidia.com/gpu.sharing-strategy": "none"}
     sizes = {"device_count": 3, "memory_mib": 24576, "reserve_mib": 1536, "floor_mib": 1024}
     document["config"]["gpu-tenancy:pools"]["spare"] = {"node_selector": spare, "nodes": 2, **sizes}
     (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump(document))
