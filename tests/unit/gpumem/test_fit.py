@@ -160,7 +160,10 @@ def pair(tmp_path: Path) -> StackFile:
     document = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())
     spare = {"pool": "spare", "nvidia.com/gpu.sharing-strategy": "none"}
     sizes = {"device_count": 3, "memory_mib": 24576, "reserve_mib": 1536, "floor_mib": 1024}
-    document["config"]["gpu-tenancy:pools"]["spare"] = {"node_selector": spare, "nodes": 2, **sizes}
+    pools = document["config"]["gpu-tenancy:pools"]
+    for name, pool in pools.items():
+        pool["node_selector"]["pool"] = name
+    pools["spare"] = {"node_selector": spare, "nodes": 2, **sizes}
     (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump(document))
     return StackFile("prod", tmp_path)
 
