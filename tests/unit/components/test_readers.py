@@ -43,7 +43,12 @@ def test_without_exporters_there_is_no_role_in_their_namespace() -> None:
 
 
 def test_a_viewer_reads_no_pod_and_of_config_maps_the_ledger_alone() -> None:
-    assert {resource for _, resource in rights(viewer_role())} == {"configmaps", "nodes", "resourceslices"}
+    assert {resource for _, resource in rights(viewer_role())} == {
+        "configmaps",
+        "nodes",
+        "resourceslices",
+        "clusterqueues",
+    }
     (ledger,) = (rule for rule in viewer_role()["rules"] if "configmaps" in rule["resources"])
     assert (ledger["resourceNames"], ledger["verbs"]) == ([names.LEDGER], ["get"])
 
