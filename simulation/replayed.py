@@ -209,7 +209,10 @@ class ReplayedCluster(Cluster):
         self._live(running, replica.lives[number], replica.lives[number].begin)
 
     def _live(self, running: RunningPod, life: PodLife, since: float) -> None:
-        """Lets the pod use the memory of this life. The life begins at `since`."""
+        """Makes the pod use the memory that the history recorded for one life: the time from a start to the next end.
+
+        The life begins at `since`.
+        """
         this = self._lives[running.uid] = object()
 
         def step(number: int) -> None:

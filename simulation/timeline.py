@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-# The lines to print around a moment: the seconds before and after the moment, and the maximum number of lines.
+# A printed timeline covers these seconds before and after a moment, and at most this number of lines.
 _BEFORE, _AFTER, _MOST = 900.0, 60.0, 80
 
 

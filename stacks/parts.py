@@ -50,7 +50,7 @@ class Parts:
     homes: dict[str, Path] = field(default_factory=dict)
 
     def home(self, path: KeyPath) -> Path | None:
-        """Returns the file with the entry at this path, or with an entry above or below this path.
+        """Returns the file that contains the entry at this path, or an entry above or below this path.
 
         Returns None if the entry is in the stack file.
         """

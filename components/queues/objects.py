@@ -145,8 +145,10 @@ def local_queue(name: str, spec: LocalQueueSpec) -> Manifest:
 
 
 def admission_check(name: str) -> Manifest:
-    """Returns an AdmissionCheck by the cluster autoscaler. The AdmissionCheck uses the ProvisioningRequestConfig with
-    the same name."""
+    """Returns an AdmissionCheck that the cluster autoscaler answers.
+
+    The AdmissionCheck uses the ProvisioningRequestConfig with the same name.
+    """
     parameters = {"apiGroup": KUEUE_GROUP, "kind": "ProvisioningRequestConfig", "name": name}
     return _kueue("AdmissionCheck", name, spec={"controllerName": PROVISIONING_CONTROLLER, "parameters": parameters})
 

@@ -112,7 +112,7 @@ def seat(name: str, mib: int, pool: str = "t4") -> Seat:
 
 
 def used(found: NodeTelemetry, **mib: int) -> NodeTelemetry:
-    """Returns the readings with pods that use the first device. `mib` maps each pod's UID to the pod's use."""
+    """Returns the readings, changed so that pods use the first device. `mib` maps each pod's UID to the pod's use."""
     uuid = found.devices[0].uuid
     uses = (PodUse(uid=uid, namespace="", pod="", uuid=uuid, used_bytes=each * MIB) for uid, each in mib.items())
     return replace(found, uses=tuple(uses))

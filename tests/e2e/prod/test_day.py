@@ -243,7 +243,10 @@ def test_a_leak_that_may_not_be_evicted_is_reported_and_a_seat_is_placed_all_the
 
 @contextmanager
 def frozen(day: Day) -> Iterator[None]:
-    """Stops every process of the node with SIGSTOP during the block. A stopped process keeps its memory."""
+    """Stops every process of the node with SIGSTOP during the block.
+
+    A process that is stopped in this way keeps its GPU memory.
+    """
     stopped: set[int] = set()
     try:
         while more := set(below(day.prod.cluster.pid_of("node"))) - stopped:

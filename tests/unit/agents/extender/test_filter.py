@@ -175,7 +175,7 @@ def test_room_that_comes_while_victims_are_chosen_leaves_the_node_out(placing: P
 
 
 def test_a_nominee_that_is_refused_before_we_hear_of_an_end_loses_no_room(placing: PlacementVerbs) -> None:
-    """kube-scheduler had received the victim's end earlier, and removed the nomination.
+    """kube-scheduler learned earlier than the extender that the victim had ended, and removed the nomination.
 
     Before the fix, a pod with a lower priority got the memory.
     """

@@ -54,7 +54,7 @@ def test_without_usual_pods_the_best_fit_is_chosen() -> None:
 
 
 def by_definition(usual: list[MemoryRequest], free: list[int], cpu: int) -> float:
-    """Returns the average stranded memory of the usual pods.
+    """Returns the free memory that a usual pod cannot use, as the average over the usual pods.
 
     A pod strands the free memory of each device with too little memory for the pod. If the pod fits nowhere, the pod
     strands all free memory.

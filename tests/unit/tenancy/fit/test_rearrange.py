@@ -110,7 +110,7 @@ def test_of_many_new_pods_the_few_that_find_no_room_are_what_the_search_is_about
 
 
 def case(dice: random.Random) -> tuple[list[DeviceRoom], list[PlacedPod], dict[str, Budget], Wanted]:
-    """Draws at most three devices, three pods of two seats, and two new pods."""
+    """Generates a random case. It has up to three devices, up to three pods on two seats, and up to two new pods."""
     size = dice.randint(2, 5)
     nodes = dice.choice((("n", "n"), ("n", "n", "n"), ("n", "n", "m"), ("n", "m")))
     seats: dict[str, Budget] = {}
