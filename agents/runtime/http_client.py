@@ -5,7 +5,6 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from functools import cache
 
 from agents.runtime.errors import AgentError
 
@@ -66,13 +65,20 @@ _HANDLERS = (
 )
 
 
-@cache
+# Many threads may send their first request at the same time, and only one of them may make the opener.
+_MAKING = threading.Lock()
+_made: list[urllib.request.OpenerDirector] = []
+
+
 def _opener() -> urllib.request.OpenerDirector:
     """Returns the opener of all requests. Since Python 3.12, a new HTTPSHandler reads all CA certificates."""
-    opener = urllib.request.OpenerDirector()
-    for handler in _HANDLERS:
-        opener.add_handler(handler())
-    return opener
+    with _MAKING:
+        if not _made:
+            opener = urllib.request.OpenerDirector()
+            for handler in _HANDLERS:
+                opener.add_handler(handler())
+            _made.append(opener)
+        return _made[0]
 
 
 def _fetch(url: str, limit_bytes: int) -> bytes:
