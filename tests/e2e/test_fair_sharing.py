@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.support.e2e.queueing import LOW, gpu_pods, job, rolled_out, workloads
+from tests.support.e2e.queueing import LOW, WORKLOADS, gpu_pods, job, rolled_out, workloads
 from tests.support.e2e.rollout import Object, Rollout, becomes, eventually, jobs, pods, submit
 from tests.support.prod import raw
 from toolchain.cluster import cluster, simulated
@@ -18,10 +18,11 @@ from toolchain.cluster.extent import Extent
 
 WEIGHTS = {"team-a": 1, "team-b": 2}
 A, B = WEIGHTS
-GPUS = 12
-FAIR = {A: 4, B: 8}
-JOBS = {A: 90, B: 160}
+GPUS = 24
+FAIR = {A: 8, B: 16}
+JOBS = {A: 100, B: 170}
 COMPLETED_JOBS = 200
+OPEN = 4
 STEP_SECONDS = 0.25
 LONGEST_SECONDS = 150
 
@@ -77,6 +78,12 @@ def running(stack: Rollout, team: str) -> list[Object]:
     return [p for p in found if p["status"].get("phase") == "Running" and "deletionTimestamp" not in p["metadata"]]
 
 
+def reserved(stack: Rollout, team: str) -> int:
+    """Returns the GPUs that Kueue has handed out to the team's ClusterQueue."""
+    (flavor,) = stack.get(f"{WORKLOADS}/clusterqueues/{team}")["status"]["flavorsReservation"]
+    return int(flavor["resources"][0]["total"])
+
+
 def held(stack: Rollout) -> dict[str, int]:
     return {team: len(running(stack, team)) for team in WEIGHTS}
 
@@ -90,9 +97,9 @@ def test_borrowed_gpus_are_returned_on_demand(stack: Rollout) -> None:
 
 @dataclass
 class Shares:
-    """Completes the pod that has run the longest, in each step, and measures the teams' GPU seconds.
+    """Completes the pods that have run the longest, and measures the GPU seconds that Kueue hands out to each team.
 
-    Fair sharing divides the GPUs. The number of a team's Jobs also depends on the order in which the pods complete.
+    At most OPEN pods are missing at a time, because Kueue admits a workload of each team at once if both have room.
     """
 
     stack: Rollout
@@ -103,15 +110,17 @@ class Shares:
     _last: float = field(default_factory=time.monotonic)
 
     def step(self) -> None:
+        handed_out = {team: reserved(self.stack, team) for team in WEIGHTS}
         now = time.monotonic()
+        for team, gpus in handed_out.items():
+            self.seconds[team] += gpus * (now - self._last)
+        self._last = now
         there = [(team, pod["metadata"]["name"]) for team in WEIGHTS for pod in running(self.stack, team)]
         for pod in there:
-            self.seconds[pod[0]] += now - self._last
             self._started.setdefault(pod, now)
-        self._last = now
-        going_on = [pod for pod in there if pod not in self._completed]
-        if going_on:
-            self._complete(min(going_on, key=self._started.__getitem__))
+        going_on = sorted((self._started[pod], pod[1], pod) for pod in there if pod not in self._completed)
+        for _, _, pod in going_on[: max(0, len(going_on) - (GPUS - OPEN))]:
+            self._complete(pod)
 
     def _complete(self, pod: tuple[str, str]) -> None:
         """Completes the pod, unless Kueue has preempted it since this test read the pods."""
