@@ -16,6 +16,7 @@ from toolchain.cluster import cluster, simulated
 from toolchain.cluster.api import MERGE, NOT_FOUND
 from toolchain.cluster.extent import Extent
 
+pytestmark = pytest.mark.day
 WEIGHTS = {"team-a": 1, "team-b": 2}
 A, B = WEIGHTS
 GPUS = 24
