@@ -116,7 +116,7 @@ import os, sys
 from pathlib import Path
 from stacks.engine import Engine
 from stacks.preview import run
-ended = run.quietly(Engine(Path(sys.argv[1]), "lab", os.environ), [])
+ended = run.preview_quietly(Engine(Path(sys.argv[1]), "lab", os.environ), [])
 print(ended.interrupted, ended.code, ended.exit_code, ended.stderr.split())
 """
 
