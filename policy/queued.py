@@ -72,7 +72,8 @@ def _sets(work: Object, framework: FrameworkName) -> list[PodSet]:
     manifest = job_of(work)
     sets = pod_sets(manifest, framework)
     fewest = text_at(map_at(manifest, "metadata", "annotations"), names.KUEUE_FEWEST_PODS)
-    return [replace(each, count=whole(fewest)) for each in sets] if fewest else sets
+    is_a_job = framework is FrameworkName.JOB
+    return [replace(each, count=whole(fewest)) for each in sets] if fewest and is_a_job else sets
 
 
 def _of_graph(graph: Graph, work: Object, queue: Object, sets: Sequence[PodSet]) -> Iterator[Finding]:

@@ -70,7 +70,7 @@ def queue_policies(args: QueueTenants) -> list[Manifest]:
     if not tenants:
         return []
     pods = split_by_length(args.seats, tenants, lambda seats, some: _of_pods(replace(args, seats=seats, tenants=some)))
-    return [*pods, _owners(args)]
+    return [*pods, *([_owners(args)] if any(each.name is not FrameworkName.POD for each in args.frameworks) else [])]
 
 
 def _of_pods(args: QueueTenants) -> list[Manifest]:
@@ -87,7 +87,7 @@ def _pods(args: QueueTenants) -> Manifest:
         f"GPUs of this namespace are handed out by its queue: make it a {kinds} and give it the label "
         f"{KUEUE_QUEUE_LABEL}"
     )
-    validations = {f"{_has_gate('object')} || {is_made} || {args.is_a_seat}": message}
+    validations = {f"{_has_gate('object')} || {is_made or 'false'} || {args.is_a_seat}": message}
     return validating(
         QUEUED_PODS, Scope(in_namespaces(args.tenants), args.uses_a_gpu), validations, args.seat_variables
     )
@@ -186,7 +186,9 @@ def _belongs_to(frameworks: Iterable[Framework]) -> str:
         f"o.kind == {cel.quoted(each.kind)} && o.apiVersion.startsWith({cel.quoted(f'{each.group}/')})"
         for each in frameworks
     )
-    return f"object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && ({kinds}))"
+    return (
+        f"object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && ({kinds or 'false'}))"
+    )
 
 
 def _is_suspended(owner: str) -> str:

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from components.base.identity import service_account_user
+from stacks import platform
 from tenancy import names
 from tenancy.frameworks import FRAMEWORKS, GATES, Framework, FrameworkName
 from tenancy.names import JOB_CONTROLLERS
-from tests.support.e2e.admitted import GPUS, QUEUES, Pod, asks, container, create, pod, put_into_force
+from tests.support.e2e.admitted import GPUS, QUEUES, Pod, asks, configuration, container, create, pod, put_into_force
 from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import ApiAnswer, ApiServer
 from tests.support.e2e.tenant import TENANT, may_write
+from tests.support.engine import build
 from tests.support.prod import drop, put
 from toolchain.cluster.api import MERGE
 
@@ -165,3 +167,16 @@ def test_a_gated_kind_goes_with_its_pods(cluster: ApiServer, kind: str) -> None:
     refusal = cluster.request("DELETE", f"{where}/x", orphan, user=TENANT).refusal
     assert "its pods would keep the GPUs" in (refusal or "")
     assert cluster.request("DELETE", f"{where}/x", user=TENANT).refusal is None
+
+
+@pytest.mark.parametrize("frameworks", [["pod"], ["pod", "deployment"], ["batch/job"]])
+def test_the_api_server_accepts_the_policies_for_any_frameworks(cluster: ApiServer, frameworks: list[str]) -> None:
+    stack = configuration(drop("scheduler"), put("queues frameworks", frameworks))
+    kind = "ValidatingAdmissionPolicy"
+    found = [o for o in build(lambda: platform.build(stack)).objects() if o["kind"] == kind]
+    queued = [policy for policy in found if "-queued-" in policy["metadata"]["name"]]
+    assert len(queued) == (2 if frameworks == ["pod"] else 3)
+    for policy in queued:
+        renamed = {**policy, "metadata": {"name": "tried"}}
+        path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies?dryRun=All"
+        assert cluster.request("POST", path, renamed).refusal is None
