@@ -1,4 +1,4 @@
-"""Contains the programs that run in the cluster, shipped as one zipapp.
+"""The programs that run in the cluster. One zipapp contains all agents.
 
 The agents import only the standard library and tenancy/.
 """

@@ -1,7 +1,7 @@
-"""`python -m agents <agent>`: runs one agent until its work is done, until SIGTERM, or until an error.
+"""`python -m agents <agent>`: runs one agent. The agent ends after its work, after SIGTERM, or after an error.
 
-The exit status is 0 when the work is done, and 1 after an error, which the log shows. The status is 2 if there is no
-such agent, and 143 after SIGTERM.
+The exit status is 0 after completed work, and 1 after an error. The agent's log shows the error. The exit status is 2
+if no agent has this name, and 143 after SIGTERM.
 """
 
 import importlib
@@ -18,20 +18,20 @@ from types import FrameType
 from agents.runtime.errors import AgentError, StoppedError
 from agents.runtime.log import Log
 
-_CERTIFY = "certify"  # the init container of the extender's pod runs certify
+_CERTIFY = "certify"  # the init container of the extender's pod runs the agent certify
 
 STOPPED = 128 + signal.SIGTERM
 GRACE_SECONDS = 1.0  # with this delay, an agent ends within 2 s of SIGTERM
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs the agent that `argv` names. Returns the agent's exit status."""
+    """Runs the agent that `argv` names, and returns the agent's exit status."""
     arguments = sys.argv[1:] if argv is None else argv
     if len(arguments) != 1 or arguments[0] not in programs():
         print(f"name one agent of {', '.join(programs())} (got {' '.join(arguments) or 'nothing'})", file=sys.stderr)
         return 2
     log = Log(arguments[0], sys.stdout)
-    try:  # SIGTERM may come while the handler is being installed
+    try:  # SIGTERM may come while Python installs the handler
         _handle_sigterm(log)
         return _run(arguments[0], log)
     except StoppedError:
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def programs() -> Sequence[str]:
-    """Returns the names of the agents: the packages of agents/ with a module main, and certify."""
+    """Returns the names of the agents. The agents are certify and each package of agents/ with a module main."""
     found = pkgutil.iter_modules(importlib.import_module("agents").__path__)
     packages = (each.name for each in found if each.ispkg)
     return [*(name for name in sorted(packages) if find_spec(f"agents.{name}.main")), _CERTIFY]
@@ -48,7 +48,7 @@ def programs() -> Sequence[str]:
 
 def _run(agent: str, log: Log) -> int:
     try:
-        # Importing only this agent's module keeps the other agents' modules out of memory.
+        # Only the module of this agent is imported, so that the modules of other agents take no host memory.
         module = "agents.extender.certs" if agent == _CERTIFY else f"agents.{agent}.main"
         status: int = importlib.import_module(module).start(os.environ, log)
     except AgentError as error:
@@ -60,8 +60,8 @@ def _run(agent: str, log: Log) -> int:
 def _handle_sigterm(log: Log) -> None:
     """Makes SIGTERM raise StoppedError in the main thread.
 
-    Ends the process after GRACE_SECONDS if the main thread is still in a call that Python cannot interrupt, such as a
-    DNS lookup.
+    Python cannot interrupt some calls, such as a DNS lookup. If the main thread is in a call that Python cannot
+    interrupt, the process ends GRACE_SECONDS after SIGTERM.
     """
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
@@ -84,5 +84,5 @@ def _stop(number: int, frame: FrameType | None) -> None:
 if __name__ == "__main__":
     status = main()
     if status == STOPPED:
-        os._exit(status)  # Python's normal exit may abort if a thread hangs in a connection
+        os._exit(status)  # Python's normal exit may crash if a thread hangs in a connection
     raise SystemExit(status)

@@ -1,7 +1,7 @@
 """Reads from NVML the memory of each device, and the use of each process. NVIDIA's driver must be R510 or later.
 
-Only the exporter may import this module: no other agent's zipapp contains nvidia-ml-py. This package is the agents'
-only third-party code. Source: https://docs.nvidia.com/deploy/nvml-api/
+Only the exporter may import this module, because no other agent's zipapp contains nvidia-ml-py. The agents use no
+third-party package except nvidia-ml-py. Source: https://docs.nvidia.com/deploy/nvml-api/
 """
 
 from collections.abc import Callable
@@ -15,28 +15,30 @@ from tenancy.names import GPU_RUNTIME_CLASS, VISIBLE_DEVICES
 
 T = TypeVar("T")
 
-# In MIG mode, NVML reports a whole device's memory and processes only to privileged callers. The exporter is not
+# In MIG mode, NVML reports the memory and processes of a whole device only to privileged callers. The exporter is not
 # privileged.
 _MIG = (
     "is in MIG mode, where NVML gives a whole device's figures to privileged callers alone; turn MIG off for its pool"
 )
-# NVML returns these errors for a control group without a limit. NOT_SUPPORTED does not always mean that the driver
-# cannot cap. In NVIDIA's open kernel modules, memacctGetLimits returns this error for every group without a limit.
+# NVML returns one of these errors for a control group without a limit. The error NOT_SUPPORTED does not always mean
+# that the driver cannot cap containers. In NVIDIA's open kernel modules, memacctGetLimits returns NOT_SUPPORTED for
+# every group without a limit.
 _UNCAPPED = {
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Uncapped.DRIVER,
     pynvml.NVML_ERROR_NOT_SUPPORTED: Uncapped.UNLIMITED,
     pynvml.NVML_ERROR_NOT_FOUND: Uncapped.UNLIMITED,
 }
-# NVML returns these errors if the device or its driver does not support the queried kind of process or fault.
+# NVML returns one of these errors if the device or the driver cannot answer the query.
 _NONE_OF_THIS_KIND = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
 class NvmlError(AgentError):
-    """The NVML library is missing, or an NVML call failed. No device could be read."""
+    """NVML could read no device, because its library is missing or a call failed."""
 
 
 class Nvml:
-    """Keeps NVML open between readings. Otherwise the driver would initialize every device for each reading.
+    """Keeps NVML open from one reading to the next. If the exporter closed NVML between readings, the driver would
+    initialize every device for each reading.
 
     Closes NVML after a failure, so that an administrator can reset the device.
     """
@@ -45,7 +47,8 @@ class Nvml:
         self._opened = False
 
     def read(self) -> Scan:
-        """Returns the node's devices with their processes, and the reason for each device that NVML cannot read.
+        """Returns the node's devices with their processes. For each device that NVML cannot read, returns the reason
+        too.
 
         Raises NvmlError if the node has no device.
         """
@@ -64,7 +67,7 @@ class Nvml:
     def limit(self, uuid: str, directory: str) -> int | Uncapped:
         """Returns the bytes of the device that a control group may use, or the reason why the group has no cap.
 
-        NVML must be open: call `read` before.
+        Call `read` first, so that NVML is open.
         """
         try:
             handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
@@ -94,7 +97,7 @@ class Nvml:
             try:
                 pynvml.nvmlShutdown()
             except pynvml.NVMLError:
-                return  # NVML cannot close a lost device; the next reading opens NVML again
+                return  # NVML cannot close a lost device, but the next reading opens NVML again
 
 
 def _is_divided(index: int) -> bool:
@@ -127,7 +130,7 @@ def _occupancy(index: int) -> Occupancy:
 
 
 def _fault(handle: Any) -> Fault | None:
-    """Returns the device's memory fault that only a reset repairs, or None.
+    """Returns the memory fault of the device that only a reset repairs, or None.
 
     Source: https://docs.nvidia.com/deploy/dynamic-page-retirement/ (up to Turing) and
     https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/ (from Ampere on).
@@ -139,8 +142,8 @@ def _fault(handle: Any) -> Fault | None:
 
 
 def _processes(handle: Any) -> tuple[Process, ...]:
-    """Returns each process once. NVML lists a process with compute and graphics contexts twice, each time with its
-    whole use.
+    """Returns each process of the device once. NVML lists a process twice if it has a compute context and a graphics
+    context. If NVML lists a process twice, both entries have the whole use of the process.
     """
     used: dict[int, int | None] = {}
     listed = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)

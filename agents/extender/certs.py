@@ -1,8 +1,8 @@
-"""certify: creates the TLS certificates of the scheduler and the extender in one pod.
+"""certify: creates the TLS certificates for the scheduler and the extender of one pod.
 
 A certificate authority signs a server certificate for the extender and a client certificate for the scheduler. The
-program then deletes the authority's key, so that nobody can sign another certificate. An init container of the pod runs
-the program.
+program then deletes the key of the certificate authority, so that nobody can sign another certificate. An init
+container of the scheduler's pod runs the program.
 """
 
 import shutil
@@ -17,8 +17,8 @@ from agents.runtime.log import Log
 from agents.runtime.settings import read, text, variable
 
 AUTHORITY, SERVER, CLIENT = "ca", "server", "client"
-_DAYS = 3650  # The certificates are valid for longer than any pod runs.
-_KEY_MODE, _CERTIFICATE_MODE = 0o640, 0o644  # The setting fsGroup gives these files their group.
+_DAYS = 3650  # A certificate is valid for longer than any pod runs.
+_KEY_MODE, _CERTIFICATE_MODE = 0o640, 0o644  # The setting fsGroup decides the group of these files.
 _CONFIGURATION = """
 [req]
 distinguished_name = name
@@ -40,7 +40,7 @@ extendedKeyUsage = clientAuth
 
 
 class CertifyError(AgentError):
-    """The certificates cannot be created. The message explains how to fix this."""
+    """The certificates cannot be created. The message explains how to fix the problem."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,9 @@ class Settings:
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
-    """Creates the certificates in the directory CERTIFICATES, and returns 0. Raises AgentError after a failure."""
+    """Creates the certificates in the directory CERTIFICATES, and returns the exit status 0. Raises AgentError if a
+    certificate cannot be created.
+    """
     folder = Path(read(Settings, environ).certificates)
     make_certificates(folder)
     log.info("created certificates", directory=str(folder), days=_DAYS)

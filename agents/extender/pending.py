@@ -1,9 +1,9 @@
 """Makes kube-scheduler retry a pending pod as soon as the pod fits.
 
 kube-scheduler retries a refused pod at the next cluster event, or after five minutes. The scheduler may notice a pod's
-end before the extender does. The scheduler never notices the end of the extender's reservation
-(gpushare-scheduler-extender#187, kubernetes#122019). So when a refused pod would fit, the extender causes an event: it
-changes one ResourceClaim that no pod uses.
+end earlier than the extender. The scheduler never notices that a reservation of the extender has ended
+(gpushare-scheduler-extender#187, kubernetes#122019). The extender causes an event in the cluster when a refused pod
+would fit. The event is a change of a ResourceClaim that no pod uses.
 """
 
 import sys
@@ -20,20 +20,20 @@ from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog, keep_running
 from tenancy.ledger import Ledger
 
-# The extender causes no event for this time after a refusal, because the scheduler may retry after its shortest
-# back-off of 1 s.
+# After a refusal, the extender waits this many seconds before it causes an event, because kube-scheduler's first retry
+# may come after 1 s.
 GRACE_SECONDS = 1.5
-# The longest time between two checks. Reservations and readings end without an event, so waiting for events is not
-# enough.
+# The longest time between two checks. The extender also checks at intervals, because the end of a reservation or of a
+# reading causes no event.
 _LOOK_SECONDS = 5.0
-# The scheduler retries each pod within 5 minutes. After this time without a retry, the pod no longer exists.
+# kube-scheduler retries each pod within 5 minutes. A pod without a retry for this many seconds has been deleted.
 _GONE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class PendingPod:
-    """A refused pod, with the nodes and the monotonic time of the refusal. `reported` is True after the extender caused
-    an event for this pod.
+    """A refused pod, the nodes in its last filter request, and the monotonic time of the refusal. `reported` is True
+    after the extender has caused an event for this pod.
     """
 
     request: CachedRequest
@@ -44,10 +44,10 @@ class PendingPod:
 
 @dataclass(kw_only=True)
 class PendingPods:
-    """Stores the refused pods. One thread runs `keep`; any thread may call `refuse`, `forget` and `grown`.
+    """The refused pods. One thread runs `keep`. Any thread may call `refuse`, `forget` and `grown`.
 
-    `nudge` causes the event; it may raise AgentError. `serves` returns True while this process answers the scheduler.
-    When this process begins to answer, `nudge` is called once, because other processes may have refused pods before.
+    `nudge` causes the event, and may raise AgentError. `serves` returns True while this process answers kube-scheduler.
+    When this process starts to answer kube-scheduler, it calls `nudge` once for pods that other processes have refused.
     """
 
     cache: Cache
@@ -65,8 +65,8 @@ class PendingPods:
         return len(self._refused)
 
     def refuse(self, uid: str, request: CachedRequest, nodes: Iterable[str]) -> None:
-        """Adds a pod that fits none of these nodes now."""
-        shared = tuple(map(sys.intern, nodes))  # each parsed request has new strings for the same names
+        """Adds a pod that now fits on none of these nodes."""
+        shared = tuple(map(sys.intern, nodes))  # each parsed request contains new copies of the same node names
         with self._lock:
             self._refused[uid] = PendingPod(request, shared, self.clock.monotonic())
 
@@ -79,7 +79,7 @@ class PendingPods:
         self.more_room.set()
 
     def look(self) -> bool:
-        """Causes an event and returns True if a refused pod would fit now. Raises AgentError."""
+        """If a refused pod would fit now, causes an event and returns True. Raises AgentError."""
         if self._begins():
             return True
         now = self.clock.monotonic()
@@ -115,7 +115,6 @@ class PendingPods:
         return begins
 
     def _fitting(self, waiting: Mapping[str, PendingPod], now: float) -> Mapping[str, PendingPod]:
-        """Returns the pods for which the next filter would give a different result."""
         rooms: dict[object, frozenset[str]] = {}
         fitting = {}
         for uid, pod in waiting.items():
@@ -124,7 +123,7 @@ class PendingPods:
                 if pod.request.held.until <= now or not self._is_crowded(uid, pod, now):
                     fitting[uid] = pod
                 continue
-            nominee = uid if self.cache.is_nominated(uid) else ""  # memory may be kept for this pod
+            nominee = uid if self.cache.is_nominated(uid) else ""  # the cache may keep memory for this pod
             key = memory, entitlement, nominee
             if key not in rooms:
                 rooms[key] = self.cache.feasible_nodes(memory, now, nominee, entitlement, by_ledger=True)
@@ -133,12 +132,10 @@ class PendingPods:
         return fitting
 
     def _is_crowded(self, uid: str, pod: PendingPod, now: float) -> bool:
-        """Returns True if the next filter would still hold the seat back."""
         short = self.cache.shortages(uid, pod.request.memory, pod.nodes, now, pod.request.entitlement)
         return crowded(reclaimable(short, self.ledger()))
 
     def _pause(self) -> None:
-        """Waits until more memory may be free, for at most the interval."""
         if self.more_room.wait(_LOOK_SECONDS):
             self.more_room.clear()
             self.clock.sleep(GRACE_SECONDS)

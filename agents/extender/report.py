@@ -1,4 +1,6 @@
-"""Makes the Events on pods: for a seat that is held back, for a seat placed on memory in use, and for a lost device."""
+"""Makes the extender's Events on pods. An Event reports that a seat's pod is delayed, that the pod was placed on memory
+in use, or that its device is lost.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +9,7 @@ from agents.extender.cache.pod_info import PodInfo
 from agents.kube.events import Event, Reference
 from tenancy.names import EVENT_DEVICE_LOST, EVENT_SEAT_HELD, EVENT_SEAT_OVERCROWDED
 
-_NAMED = 3  # the maximum number of devices in an Event, and of pods for each device
+_NAMED = 3  # the maximum number of devices in an Event, and of pods for each of these devices
 
 
 def held_event(pod: Reference, short: Sequence[Shortage], hold_seconds: float) -> Event:

@@ -1,4 +1,4 @@
-"""The gates that the stack file declares."""
+"""The on-demand workloads that the stack file declares."""
 
 import json
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from tenancy.decode import DecodeError, decode
 
 @dataclass(frozen=True, kw_only=True)
 class GateConfig:
-    """One gate: a Deployment, and the conditions for scaling it between 0 and 1.
+    """One on-demand workload: a Deployment, and the conditions for scaling the Deployment between 0 and 1.
 
-    The gate opens while there is demand, and while every device has enough free memory for the need, the floor and the
-    margin. The gate acts only after `samples` samples in a row with the same result.
+    The gate starts the workload if there is demand and every device has enough free memory for `need_mib`, the floor
+    and `margin_mib`. The gate acts only after `samples` samples in a row with the same result.
     """
 
     name: str
@@ -28,12 +28,14 @@ class GateConfig:
 
     @property
     def longest_idle_seconds(self) -> int:
-        """Returns the idle time after which the gate closes. For a window, this time is 0."""
+        """Returns the idle time after which the gate stops the workload. For a workload with a Window as its probe, the
+        idle time is 0.
+        """
         return 0 if isinstance(self.demand, Window) else self.idle_seconds
 
 
 def declared(value: str) -> tuple[GateConfig, ...]:
-    """Returns the gates declared in GATES, a JSON list. Raises DecodeError."""
+    """Returns the on-demand workloads in GATES, a JSON list. Raises DecodeError."""
     try:
         return decode(tuple[GateConfig, ...], json.loads(value), "GATES")
     except json.JSONDecodeError as error:

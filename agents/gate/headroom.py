@@ -1,4 +1,4 @@
-"""Computes a pool's headroom, and chooses the gates to close if the headroom is too small.
+"""Computes a pool's headroom, and chooses the on-demand workloads to stop if the headroom is too small.
 
 Units: whole MiB of GPU memory, whole seconds.
 """
@@ -22,8 +22,8 @@ _NAMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class PoolDevice:
-    """One device. Pods of open gates may still load `loading_mib`. Pods of gates that closed just now will free
-    `closing_mib`.
+    """One device. Pods of running on-demand workloads can still allocate `loading_mib`. Pods of on-demand workloads
+    that the gate has just stopped will release `closing_mib`.
 
     `repeated` is True if the last sample used the same reading.
     """
@@ -42,14 +42,14 @@ class PoolDevice:
 
     @property
     def newcomers_mib(self) -> int:
-        """Returns the free memory that opening gates may use."""
+        """Returns the free memory that starting workloads may use."""
         return self.free_mib - self.loading_mib - self.need.kept_mib
 
 
 @dataclass(frozen=True, kw_only=True)
 class Headroom:
-    """The devices of a pool, and the waiting seats by priority and age. `problem` is empty if every device was
-    measured.
+    """The devices of a pool, and the waiting seats in the order of their priorities and ages. `problem` is empty if
+    every device of the pool was measured.
     """
 
     problem: str
@@ -58,14 +58,14 @@ class Headroom:
     waiting: tuple[WaitingSeat, ...]
 
     def needed_mib(self, gate: GateConfig) -> int:
-        """Returns the memory that must be free on every device before the gate opens."""
+        """Returns the memory that must be free on every device before the workload starts."""
         return gate.need_mib + self.floor_mib + gate.margin_mib
 
 
 @dataclass(frozen=True)
 class Pressure:
-    """A device that needs the memory of a gate's pods. `for_seats` is True if pods of seats must load, and False if the
-    device is below its floor.
+    """A device on which pods of on-demand workloads must release memory. `for_seats` is True if a seat needs the
+    memory, and False if the device is below its floor.
     """
 
     device: PoolDevice
@@ -73,8 +73,8 @@ class Pressure:
 
 
 def used_mib(readings: Iterable[NodeTelemetry], pods: Collection[str]) -> dict[str, int]:
-    """Returns the MiB that the pods with these UIDs use, by the device's UUID. The result is empty if the devices'
-    processes are not known.
+    """Returns the MiB that the pods with these UIDs use, by the device's UUID. The result is empty if the processes on
+    the devices are not known.
     """
     held: dict[str, int] = {}
     for reading in readings:
@@ -113,8 +113,8 @@ def headroom_of(readings: Sequence[NodeTelemetry], states: Sequence[GateState], 
 
 
 def with_opened(pool: Headroom, gate: GateConfig) -> Headroom:
-    """Returns the headroom after the gate has opened. The gate's pod may start on any device, so its need counts on
-    every device.
+    """Returns the headroom that is left if the workload starts. The workload's pod may start on any device, so the
+    workload's need is subtracted from every device.
     """
     return replace(
         pool, devices=tuple(replace(each, loading_mib=each.loading_mib + gate.need_mib) for each in pool.devices)
@@ -122,10 +122,9 @@ def with_opened(pool: Headroom, gate: GateConfig) -> Headroom:
 
 
 def pressures(pool: Headroom, states: Sequence[GateState]) -> Mapping[str, Pressure]:
-    """Returns the pressure on each gate that must close, by the gate's name. No more gates close than needed. The last
-    declared gate closes first.
-
-    A gate may close although its pods use no memory yet, because these pods will load soon.
+    """Returns the reason for each workload that must stop, by the workload's name. The reason is the pressure on a
+    device. As few workloads as possible stop. The workload that comes last in the stack file stops first. A workload
+    also stops if its pods use no memory yet, because they will soon allocate memory.
     """
     found: dict[str, Pressure] = {}
     for_seats = _to_free_mib(pool)
@@ -157,9 +156,8 @@ def why(pool: Headroom, pressure: Pressure) -> str:
 
 
 def refusal(pool: Headroom, gate: GateConfig) -> str | None:
-    """Returns the reason why the gate cannot open, or None if it can.
-
-    The gate's pod may start on any device, so even the fullest device must have enough free memory.
+    """Returns the reason why the workload cannot start, or None if it can start. The workload's pod may start on any
+    device, so even the fullest device must have enough free memory.
     """
     fullest = min(pool.devices, key=lambda each: each.newcomers_mib)
     if fullest.newcomers_mib >= pool.needed_mib(gate):
@@ -172,10 +170,9 @@ def refusal(pool: Headroom, gate: GateConfig) -> str | None:
 
 
 def asked_back(pool: Headroom, states: Sequence[GateState], gate: GateConfig) -> frozenset[str]:
-    """Returns the gates to close so that a gate with demand can open. Only gates without a demand signal close.
-
-    The last declared gate closes first, and no more gates close than needed. If all these gates together would free too
-    little memory, all gates stay open.
+    """Returns the workloads to stop so that a workload with demand can start. The result has only workloads without a
+    probe for demand. The workload that comes last in the stack file stops first, and as few workloads as possible stop.
+    If the workloads without demand together would free too little memory, none of them stops.
     """
     missing = {each: pool.needed_mib(gate) - each.newcomers_mib for each in pool.devices}
     leaving = []
@@ -189,7 +186,6 @@ def asked_back(pool: Headroom, states: Sequence[GateState], gate: GateConfig) ->
 
 
 def _to_free_mib(pool: Headroom) -> Mapping[str, int]:
-    """Returns the MiB to free for waiting seats and starting pods, by the device's UUID."""
     nodes: dict[str, dict[str, DeviceMemory]] = {}
     starting = {}
     for device in pool.devices:
@@ -204,9 +200,9 @@ def _to_free_mib(pool: Headroom) -> Mapping[str, int]:
 
 
 def _may_use(state: GateState, device: PoolDevice, devices: Iterable[PoolDevice]) -> bool:
-    """Returns True if the gate's pods use the device, or may still use it.
+    """Returns True if the workload's pods use the device, or may use it later.
 
-    A pod without measured use may still use any device of its node. An unbound pod may use any device of the pool.
+    A pod without a measured use may use any device of its node later. An unbound pod may use any device of the pool.
     """
     if state.used_mib and any(each.uuid in state.used_mib for each in devices):
         return device.uuid in state.used_mib
@@ -214,6 +210,8 @@ def _may_use(state: GateState, device: PoolDevice, devices: Iterable[PoolDevice]
 
 
 def _is_closing(state: GateState, now: int) -> bool:
-    """Returns True if the gate closed within the last 60 s. Its pods may not have ended yet."""
+    """Returns True if the gate has stopped the workload within the last 60 s. Pods of a recently stopped workload may
+    not have ended yet.
+    """
     since = state.unchanged_for(now)
     return state.ownership.own and not state.open and since is not None and since < UNDER_WAY_SECONDS

@@ -1,5 +1,5 @@
-"""Decides whether the gate owns a Deployment's replicas. The gate owns the replicas until something else changes their
-number.
+"""Decides whether the gate owns the replicas of a Deployment. The gate owns the replicas until somebody or something
+else changes their number.
 
 Times are whole seconds since 1970.
 """
@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 
 from agents.gate.deployments import Deployment
 
-# After this time, the run that began an act has ended (components/base/agent.py).
+# After each of its acts, a run ends within this many seconds (components/base/agent.py).
 UNDER_WAY_SECONDS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class JournalEntry:
-    """The replicas that the gate last gave its Deployment. `changed_at` is the time of this act.
+    """The number of replicas to which the gate has last scaled a Deployment. `changed_at` is the time when the gate
+    scaled the Deployment.
 
-    `idle_since` is the time since which there has been no demand. `generation` is the Deployment's generation before
-    the act. While the generation is the same, the Deployment's spec is unchanged.
+    `idle_since` is the time when the workload's demand ended. `generation` is the Deployment's generation before the
+    gate scaled it. While the generation is the same, the Deployment's spec is unchanged.
     """
 
     uid: str
@@ -29,10 +30,11 @@ class JournalEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class Ownership:
-    """The owner of a Deployment's replicas: the gate, or `other`. `entry` is the new journal entry.
+    """The owner of the replicas of a Deployment. The owner is the gate if `other` is None. `entry` is the new journal
+    entry of the Deployment.
 
-    `under_way` is True while the result of the gate's last act is not visible yet. `unreadable` is the error of the API
-    if the Deployment could not be read.
+    `under_way` is True while the API does not yet show the result of the gate's last act. `unreadable` is the error of
+    the API server if the Deployment could not be read.
     """
 
     entry: JournalEntry | None
@@ -46,13 +48,13 @@ class Ownership:
 
 
 def ownership_of(found: Deployment, entry: JournalEntry | None, scaler: str | None, now: int) -> Ownership:
-    """Returns the current owner of the replicas.
+    """Returns the current owner of the Deployment's replicas.
 
-    `scaler` is an autoscaler of the Deployment. `entry` is the journal entry, or None for a Deployment that the gate
-    sees for the first time.
+    `scaler` is an autoscaler of the Deployment. `entry` is the journal entry, or None if the gate sees the Deployment
+    for the first time.
     """
     if entry is not None and entry.uid != found.uid:
-        entry = None  # somebody deleted the Deployment and created one with the same name
+        entry = None  # somebody has deleted the Deployment and created a new one with the same name
     other = _other(found, entry, scaler)
     if other is not None:
         return Ownership(entry=entry, other=other)
@@ -66,7 +68,9 @@ def ownership_of(found: Deployment, entry: JournalEntry | None, scaler: str | No
 
 
 def follow(found: Deployment, entry: JournalEntry, now: int) -> JournalEntry:
-    """Returns the entry with the Deployment's current replicas. If the replicas differ, `changed_at` is now."""
+    """Returns the journal entry with the current number of replicas of the Deployment. If the number of replicas has
+    changed, `changed_at` is the current time.
+    """
     if entry.replicas == found.replicas:
         return entry
     return replace(entry, generation=found.generation, replicas=found.replicas, changed_at=now, idle_since=None)

@@ -1,7 +1,8 @@
-"""Computes the memory that seats need on each device of a pool, and the memory that ending pods will free soon.
+"""Computes the memory that seats need on each device of a pool, and the memory that terminating pods will release.
 
-A seat's pod may start at any time, so the gate keeps memory free for seats without a pod and for starting pods. Gates
-close when a seat's pod waits or starts. On-demand workloads may use the memory that running pods of seats leave unused.
+A seat's pod may start at any time, so the gate keeps memory free for seats without a pod and for starting pods. When a
+seat's pod waits or starts, the gate stops on-demand workloads to release memory. On-demand workloads may use memory
+that the running pods of seats leave unused.
 
 Units: whole MiB of GPU memory, whole seconds.
 """
@@ -14,11 +15,12 @@ from agents.gate.pods import BoundPod, Seating
 from agents.telemetry.client import NodeTelemetry
 from tenancy.units import MIB
 
-# An ending pod's memory counts as soon free during its grace period, but for at most 60 s. After this time, a process
-# of the pod probably hangs.
+# The gate expects a terminating pod to release its memory within its grace period, but at most within 60 s. After 60 s,
+# a process of the terminating pod probably hangs.
 LONGEST_GRACE_SECONDS = 60
 MEASURED_SECONDS = 15
-# A waiting seat waits at most this time for an ending pod with a budget.
+# The gate assumes that a terminating pod with a budget ends within this many seconds. When this time is over, the
+# memory of a terminating pod is free for a waiting seat.
 SOON_SECONDS = 15
 
 
@@ -26,9 +28,10 @@ SOON_SECONDS = 15
 class SeatNeed:
     """The memory that seats need on one device.
 
-    `room_mib` is free by the ledger. Starting pods may still load `starting_mib`. `kept_mib` is `starting_mib`, plus
-    the memory of seats without a pod and of pods that use no memory yet. Ending pods will free `going_mib`. The part
-    `soon_mib` is free early enough for a waiting seat.
+    `room_mib` is the memory of the device that is free by the ledger. `starting_mib` is the memory that starting pods
+    can still allocate. `kept_mib` is the sum of `starting_mib`, the memory of seats without a pod, and the memory of
+    pods that use no memory yet. `going_mib` is the memory that terminating pods will release. `soon_mib` is the part of
+    `going_mib` that will be free in time for a waiting seat.
     """
 
     room_mib: int
@@ -40,7 +43,7 @@ class SeatNeed:
 
 @dataclass(frozen=True, kw_only=True)
 class _Share:
-    """The MiB of a device that one pod holds by the ledger, and the MiB that the pod may still load there."""
+    """The MiB of a device that one pod holds by the ledger, and the MiB that the pod can still allocate there."""
 
     uuid: str
     held_mib: int
@@ -49,7 +52,7 @@ class _Share:
 
 
 def seat_needs(readings: Sequence[NodeTelemetry], seating: Seating, now: int) -> Mapping[str, SeatNeed]:
-    """Returns the need of each device by its UUID. All `readings` must belong to one pool."""
+    """Returns the memory that seats need on each device, by device UUID. All `readings` must belong to one pool."""
     pods: defaultdict[str, dict[str, BoundPod]] = defaultdict(dict)
     for pod in seating.pods:
         pods[pod.node][pod.uid] = pod
@@ -79,9 +82,9 @@ def _stays(pod: BoundPod) -> bool:
 
 
 def _shares(pod: BoundPod, reading: NodeTelemetry, seating: Seating, now: int) -> Iterator[_Share]:
-    """Yields the pod's share of each device that the extender chose for it or that it uses.
+    """Yields the pod's memory for each device that the extender chose for the pod or that the pod uses.
 
-    If these devices are not known, yields a share of every device of the node.
+    If the pod's devices are not known, yields the pod's memory for every device of the node.
     """
     devices = [device.uuid for device in reading.devices]
     used = {use.uuid: use.used_bytes // MIB for use in reading.uses if use.uid == pod.uid}
@@ -100,10 +103,10 @@ def _shares(pod: BoundPod, reading: NodeTelemetry, seating: Seating, now: int) -
 
 
 def _is_going(pod: BoundPod, now: int, seconds: int, grace_seconds: int) -> bool:
-    """Returns True while the pod is within its grace period plus `seconds`.
+    """Returns True until the pod's grace period and another `seconds` have passed.
 
-    The grace period counts for at most `grace_seconds`. For a pod without a budget, the grace period counts for at most
-    60 s.
+    A grace period longer than `grace_seconds` counts as `grace_seconds`. For a pod without a budget, the maximum is 60
+    s.
     """
     if pod.going_since is None:
         return False
@@ -112,7 +115,7 @@ def _is_going(pod: BoundPod, now: int, seconds: int, grace_seconds: int) -> bool
 
 
 def _absent_mib(pools: set[str], seating: Seating, staying: Iterable[BoundPod]) -> int:
-    """Returns the MiB that may still be loaded in the pool by seats without a pod and by waiting pods of queues."""
+    """Returns the MiB of the pool that seats without a pod and waiting pods of queues can still allocate."""
     left: defaultdict[str, int] = defaultdict(int)
     for seat in seating.seats:
         left[seat.tenant] += seat.total_mib if seat.pool in pools else 0

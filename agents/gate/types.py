@@ -1,4 +1,6 @@
-"""The types of a gate's observed state, and of the gate's intents. Units: whole MiB of GPU memory, whole seconds."""
+"""The types for an on-demand workload's observed state, and for the gate's intents. Units: whole MiB of GPU memory,
+whole seconds.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +19,7 @@ class Action(StrEnum):
 
 
 class Cause(StrEnum):
-    """The reason for a signal. Each cause has a fixed text."""
+    """The reason for the gate's signal about a workload. Each cause has a fixed text."""
 
     ROOM = "there is demand, and room"
     NO_ROOM = "there is demand, but no room"
@@ -37,7 +39,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Signal:
-    """The result of one sample for a gate. The gate acts after `needed` equal results in a row."""
+    """The result of one sample for a workload. The gate acts after `needed` equal results in a row."""
 
     act: Action
     cause: Cause
@@ -47,7 +49,7 @@ class Signal:
 
 @dataclass(frozen=True, kw_only=True)
 class Streak:
-    """The result of a gate's last samples, and the number of samples in a row with this result."""
+    """The result of a workload's last samples, and the number of samples in a row with this result."""
 
     act: Action
     cause: Cause
@@ -56,10 +58,11 @@ class Streak:
 
 @dataclass(frozen=True, kw_only=True)
 class GateState:
-    """A gate's observed state. `used_mib` is the use of its pods by the device's UUID, and `nodes` are the nodes of its
-    pods.
+    """The observed state of an on-demand workload. `used_mib` is the memory that the workload's pods use, by the
+    device's UUID. `nodes` are the nodes of the workload's pods.
 
-    Terminating pods are not counted. If the probe failed, `answer` is None and `problem` is the reason.
+    Terminating pods of the workload do not count. If the workload's probe failed, `answer` is None and `problem` is the
+    reason.
     """
 
     gate: GateConfig
@@ -73,31 +76,31 @@ class GateState:
 
     @property
     def open(self) -> bool:
-        """Returns True if the workload runs and the gate may close it."""
+        """Returns True if the workload runs and the gate is permitted to stop it."""
         return self.ownership.own and self.deployment.replicas == 1
 
     @property
     def to_load_mib(self) -> int:
-        """Returns the MiB that the gate's pods may still load: their need minus their use."""
+        """Returns the MiB that the workload's pods can still allocate: their need minus their use."""
         replicas, entry = self.deployment.replicas, self.ownership.entry
         if self.ownership.under_way and entry is not None:
             replicas = max(replicas, entry.replicas)
         return max(0, self.gate.need_mib * replicas - sum(self.used_mib.values()))
 
     def unchanged_for(self, now: int) -> int | None:
-        """Returns the seconds since the gate last scaled the Deployment, or None if it never did so."""
+        """Returns the seconds since the gate last scaled the Deployment, or None if the gate has never scaled it."""
         entry = self.ownership.entry
         return None if entry is None or entry.changed_at is None else _elapsed(entry.changed_at, now)
 
     def idle_for(self, now: int) -> int:
-        """Returns the seconds since the demand ended, or 0 if there is demand or the demand is not known."""
+        """Returns the seconds since the demand ended, or 0 if there is demand or the probe failed."""
         entry = self.ownership.entry
         return 0 if entry is None or entry.idle_since is None else _elapsed(entry.idle_since, now)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Intent:
-    """The signal of the last sample for a gate, and the number of samples in a row with this signal."""
+    """The signal of the last sample for a workload, and the number of samples in a row with this signal."""
 
     state: GateState
     signal: Signal
@@ -113,7 +116,7 @@ class Intent:
 
     @property
     def act(self) -> Action:
-        """Returns the action to take now."""
+        """Returns the gate's action for the workload at this time."""
         return self.signal.act if self.ripe else Action.KEEP
 
     @property
@@ -122,5 +125,5 @@ class Intent:
 
 
 def _elapsed(since: int, now: int) -> int:
-    """Returns the seconds since `since`, or 0 if the clock was set back."""
+    """Returns the seconds since `since`, or 0 if `since` is in the future."""
     return max(0, now - since)

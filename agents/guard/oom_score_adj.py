@@ -19,18 +19,18 @@ class AdjOutcome(StrEnum):
 
 
 class OomScoreError(AgentError):
-    """The kernel refuses to lower the value."""
+    """The kernel refuses to lower the oom_score_adj."""
 
 
 def lower_adj(proc: Path, pid: int, container: Container, adj: int) -> AdjOutcome:
-    """Lowers the process' oom_score_adj to `adj` if the value is higher. Raises OomScoreError.
+    """Lowers the oom_score_adj of the process to `adj` if it is higher. Raises OomScoreError.
 
-    After this, only a process with CAP_SYS_RESOURCE can lower the value below `adj`.
+    After the guard has lowered the value, only a process with CAP_SYS_RESOURCE can lower it below `adj`.
     """
     with suppress(FileNotFoundError, ProcessLookupError):
         if int((proc / str(pid) / "oom_score_adj").read_bytes()) <= adj:
             return AdjOutcome.LOW
-        # The open directory still belongs to this process after another process has taken its id.
+        # If another process gets the same PID later, the open directory still belongs to the old process.
         folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY)
         try:
             return _lower(folder, container, adj)

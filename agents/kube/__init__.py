@@ -1,1 +1,1 @@
-"""The Kubernetes API: a client, watches, and the objects that several agents use."""
+"""The Kubernetes API: a client, watches, and objects that several agents use."""

@@ -1,4 +1,6 @@
-"""Connections to the API server over verified TLS: one persistent connection for requests, and one for each stream."""
+"""Connections to the API server over verified TLS. One persistent connection is for requests, and each stream has a
+connection of its own.
+"""
 
 import http.client
 import socket
@@ -12,8 +14,8 @@ from typing import Protocol
 from agents.runtime.errors import AgentError
 
 TIMEOUT_SECONDS = 10.0
-# No object is larger than this. etcd stores at most 1.5 MiB, and JSON may write a character as six bytes ("<" is
-# \u003c).
+# The maximum size of an object as JSON. etcd stores at most 1.5 MiB. JSON may need six bytes for a character, such as
+# \u003c for "<".
 OBJECT_BYTES = 10 * 2**20
 _READ_BYTES = 64 * 2**10
 
@@ -30,9 +32,10 @@ class Endpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ApiRequest:
-    """A request. `path` includes the query.
+    """A request. `path` includes the query of the URL.
 
-    If the body of the response is larger than `most_bytes`, the transport reads only one byte more than `most_bytes`.
+    From a larger body, the transport reads only `most_bytes` and one additional byte. The additional byte shows that
+    the body is too large.
     """
 
     method: str
@@ -47,7 +50,7 @@ class ApiRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ApiResponse:
-    """A response with any status. The names of the response's headers are in lower case."""
+    """A response of the API server with any status. The names of headers are in lower case."""
 
     status: int
     reason: str
@@ -57,38 +60,40 @@ class ApiResponse:
 
 class Stream(Protocol):
     def read(self, seconds: float) -> bytes:
-        """Returns the next bytes, or b"" at the end of the stream or after the timeout. Raises OSError and
+        """Returns the next bytes of the stream, or b"" at its end or after the timeout. Raises OSError and
         HTTPException.
         """
 
     def stop(self) -> None:
-        """Ends the stream. Any thread may call this method. The reader then gets the end of the stream or an error."""
+        """Ends the stream. Any thread may call this method. The reader of the stream then gets the end of the stream or
+        an error.
+        """
 
     def close(self) -> None:
-        """Closes the stream. Only the reading thread may call this method."""
+        """Closes the stream. Only the reading thread of the stream may call this method."""
 
 
 class Transport(Protocol):
-    """Sends requests to the API server. One thread calls `send` and `close`; any thread may call `open`.
+    """Sends requests to the API server. One thread calls `send` and `close`. Any thread may call `open`.
 
     Every method may raise OSError and http.client.HTTPException.
     """
 
     def send(self, request: ApiRequest) -> ApiResponse:
-        """Sends a request. Returns the response with its body, up to one byte more than `most_bytes`."""
+        """Sends a request. Returns the response with its body. The body has at most one byte more than `most_bytes`."""
 
     def open(self, request: ApiRequest) -> Stream | ApiResponse:
-        """Sends a request. Returns a stream, or the response if its status is 400 or above. The caller must close the
-        stream.
+        """Sends a request. Returns a stream, or a response with status 400 or above. The caller must close
+        the stream.
         """
 
     def close(self) -> None:
-        """Closes the connection. The next request opens a new connection."""
+        """Closes the connection. The next request of the transport opens a new connection."""
 
 
 @dataclass(frozen=True)
 class HttpsStream:
-    """A stream on a separate connection."""
+    """A stream of the API server on its own connection."""
 
     connection: http.client.HTTPSConnection
     socket: socket.socket
@@ -102,8 +107,9 @@ class HttpsStream:
             return b""
 
     def stop(self) -> None:
-        with suppress(OSError):  # The server may have closed the connection.
-            # SSLSocket.shutdown would remove the TLS session of a thread that still reads.
+        with suppress(OSError):  # The API server may have closed the connection.
+            # The transport does not call SSLSocket.shutdown, because this call removes the TLS session while another
+            # thread still reads.
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -112,7 +118,7 @@ class HttpsStream:
 
 
 class Https:
-    """The Transport to a real API server. Raises AgentError if the CA's certificate cannot be read."""
+    """The Transport for a real API server. Raises AgentError if the CA certificate cannot be read."""
 
     def __init__(self, endpoint: Endpoint, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._endpoint = endpoint
@@ -124,7 +130,7 @@ class Https:
         try:
             response = _whole(_response(self._connection, request), request.most_bytes)
             if len(response.body) > request.most_bytes:
-                self.close()  # drops the rest of the body
+                self.close()  # drops the rest of the response's body
             return response
         except (OSError, http.client.HTTPException):
             self.close()
@@ -160,7 +166,7 @@ def _response(connection: http.client.HTTPSConnection, request: ApiRequest) -> h
 
 def _whole(response: http.client.HTTPResponse, most_bytes: int) -> ApiResponse:
     headers = {name.lower(): value for name, value in response.getheaders()}
-    # Only a full read raises an error for an incomplete body.
+    # Only a read of the whole body raises an error for an incomplete body.
     whole = response.length is not None and response.length <= most_bytes
     body = response.read() if whole else response.read(most_bytes + 1)
     return ApiResponse(status=response.status, reason=response.reason, headers=headers, body=body)
@@ -172,7 +178,7 @@ def tls_context(ca_file: Path) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(ca_file))
     except (OSError, ssl.SSLError) as error:
         raise AgentError(f"{ca_file}: the cluster's CA certificate cannot be read: {error}") from None
-    # The context still verifies the chain, the name and the dates. Python 3.13's strict mode also requires key
-    # identifiers, and the CAs of many clusters have none (kubernetes-client/python#2394).
+    # The TLS context still verifies the certificate chain, the name and the dates. The strict mode of Python 3.13 would
+    # also require key identifiers. The CAs of many clusters have no key identifiers (kubernetes-client/python#2394).
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

@@ -1,1 +1,1 @@
-"""The state of an agent's node: control groups and pods."""
+"""Reads the state of an agent's node: control groups and pods."""

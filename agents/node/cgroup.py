@@ -1,8 +1,8 @@
-"""Finds a process' container from the name of its control group.
+"""Finds the container of a process by the name of the process's control group.
 
-`/proc/<pid>/cgroup` has one line with cgroup v2, and one line for each hierarchy with v1. The name of a pod's group
-contains the pod's UID (pkg/kubelet/cm/pod_container_manager_linux.go). The pod's group contains the containers' groups,
-and containerd or cri-o gives these groups their names.
+With cgroup v2, `/proc/<pid>/cgroup` has one line. With cgroup v1, `/proc/<pid>/cgroup` has a line for each hierarchy.
+The name of a pod's control group contains the pod's UID (pkg/kubelet/cm/pod_container_manager_linux.go). A pod's
+control group contains its containers' groups. containerd or cri-o chooses the names of the containers' groups.
 """
 
 import os
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from agents.runtime.errors import AgentError
 
-# The name of a pod's group is pod<uid> with the cgroup driver `cgroupfs`, and …-pod<uid with _>.slice with `systemd`.
-# The UID of a static pod is a hash.
+# With the cgroup driver `cgroupfs`, the name of a pod's control group is pod<uid>. With the cgroup driver `systemd`,
+# the name ends with -pod<uid>.slice, and the UID has "_" instead of "-". The UID of a static pod is a hash.
 _POD = r"pod(?P<pod>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?"
-# The name of a container's group is <id>, crio-<id> or cri-containerd-<id>.scope. If containerd is not configured for
-# systemd, the name is :cri-containerd:<id>.
+# The name of a container's control group is <id>, crio-<id> or cri-containerd-<id>.scope. If containerd is not
+# configured for systemd, the name of a container's group is :cri-containerd:<id>.
 _CONTAINER = r"(?:/(?:[a-z-]+-)?|:[a-z-]+:)(?P<container>[0-9a-f]{64})(?:\.scope)?(?:/|$)"
 _CRIO_GROUP = "container"
 _PATH = re.compile(rf"(?:^|[/-]){_POD}{_CONTAINER}")
@@ -29,7 +29,7 @@ class ProcError(AgentError):
 
 @dataclass(frozen=True, order=True)
 class Container:
-    """A container as its control group shows it: the pod's UID and the container's id."""
+    """A container, with the pod UID and the container id from its control group."""
 
     pod_uid: str
     id: str
@@ -38,7 +38,7 @@ class Container:
 def container_in(text: str) -> Container | None:
     """Returns the container that `/proc/<pid>/cgroup` names, or None for a process outside pods.
 
-    The outermost group counts, because a container can create inner groups with any name.
+    The outermost control group decides, because a container can create inner groups with any name.
     """
     for line in text.splitlines():
         found = _PATH.search(line.split(":", 2)[-1])
@@ -49,9 +49,9 @@ def container_in(text: str) -> Container | None:
 
 @dataclass(frozen=True)
 class CgroupDirectories:
-    """Finds the directories of containers' control groups. `root` is the host's hierarchy of cgroup v2.
+    """Finds the directories of containers' control groups. `root` is the hierarchy of cgroup v2 on the host.
 
-    The directories are cached, and the hierarchy is searched only for an unknown container.
+    The directories are cached. Only an unknown container causes a search of the hierarchy.
     """
 
     root: Path
@@ -59,11 +59,11 @@ class CgroupDirectories:
 
     @property
     def unified(self) -> bool:
-        """Returns True for cgroup v2, which NVIDIA's driver needs."""
+        """Returns True if the host uses cgroup v2. NVIDIA's driver needs cgroup v2 for caps."""
         return (self.root / "cgroup.controllers").is_file()
 
     def find(self, wanted: Collection[Container]) -> dict[Container, str]:
-        """Returns the directory of each container that has one."""
+        """Returns the control group's directory of each container. A container without a directory is left out."""
         if not all(self._is_there(container) for container in wanted):
             self._walk()
         for container in self._known.keys() - wanted:
@@ -77,7 +77,8 @@ class CgroupDirectories:
         self._known.clear()
         for folder, below, _ in os.walk(self.root):
             if found := container_in(f"0::{folder.removeprefix(str(self.root))}"):
-                # With cri-o, crun starts the process in an inner group, and sets the limit there.
+                # With cri-o, crun starts the container's process in an inner group. crun also sets the limit on this
+                # inner group.
                 self._known[found] = os.path.join(folder, _CRIO_GROUP) if _CRIO_GROUP in below else folder
                 below.clear()  # inner groups are skipped, because a container may give them any name
 

@@ -1,4 +1,6 @@
-"""Explains why a node's capacity cannot be verified, and how to fix this. Units: whole MiB of GPU memory."""
+"""Explains why reconcile cannot verify the capacity of a node, and how to solve the problem. Units: whole MiB of GPU
+memory.
+"""
 
 from agents.kube.nodes import Node
 from agents.reconcile.labels import NodeEvidence, is_labelled, number_in_label
@@ -11,8 +13,8 @@ _WHO = "is NVIDIA's DRA driver, or the exporter, running here?"
 
 
 def doubt_of(pool: Pool, node: Node, shows: NodeEvidence, names: Names) -> str | None:
-    """Returns the reason why the node's capacity cannot be verified, or None. The pool's setting `source` decides which
-    evidence counts.
+    """Returns the reason why the node's capacity cannot be verified, or None. The setting `source` of a pool decides
+    whether labels, ResourceSlices or both must show the capacity.
     """
     if pool.source is Source.LABELS:
         return _by_labels(pool, node, shows)
@@ -40,10 +42,11 @@ def _by_labels(pool: Pool, node: Node, shows: NodeEvidence) -> str | None:
 
 
 def _unlike(node: Node, shows: NodeEvidence) -> str:
-    """Returns the problem if the node has GPUs of several kinds, otherwise "".
+    """Returns the problem if the node has several kinds of GPUs, or "".
 
-    GPU feature discovery writes labels for only one kind, with the number of this kind's GPUs (newGPULabelers in
-    internal/lm of NVIDIA's device plugin). If the node's capacity has more GPUs, there are other kinds.
+    GPU feature discovery writes labels for only one kind of GPU. One label has the number of GPUs of the labelled kind
+    (newGPULabelers in internal/lm of NVIDIA's device plugin). If the node's capacity has more GPUs than this label, the
+    node also has GPUs of another kind.
     """
     kind, replicas = (number_in_label(shows.labels, label) for label in (LABEL_GPU_COUNT, LABEL_GPU_REPLICAS))
     try:
@@ -72,9 +75,9 @@ def _by_slices(pool: Pool, shows: NodeEvidence, names: Names) -> str | None:
 
 
 def _by_either(pool: Pool, node: Node, shows: NodeEvidence, names: Names) -> str | None:
-    """Returns the reason if labels or ResourceSlices show less than the pool declares, else None.
+    """Returns the reason if labels or ResourceSlices show fewer devices or less memory than the pool declares, or None.
 
-    Either the labels or the ResourceSlices may be missing.
+    It is no error if only the labels or only the ResourceSlices are missing.
     """
     labelled = is_labelled(shows)
     if labelled and (doubt := _by_labels(pool, node, shows)):

@@ -18,8 +18,8 @@ from tenancy.names import LEDGER
 
 @dataclass(frozen=True, kw_only=True)
 class PassEnd:
-    """The state at the end of a pass, and the actions that are still needed. `refused` has the errors of refused writes
-    by node.
+    """The state at the end of a pass, and the actions that are still necessary. `refused` maps each node to the error
+    of a refused write.
     """
 
     stored: StoredLedger
@@ -38,12 +38,14 @@ class PassEnd:
 
     @property
     def wanting(self) -> frozenset[str]:
-        """Returns the names of the nodes with a wrong or unverified capacity."""
+        """Returns the names of nodes with a wrong or unverified capacity."""
         blocked = {finding.node.name for finding in self.findings if finding.blocking}
         return frozenset(blocked.union(change.node.name for change in self.changes))
 
     def makes_due(self, events: Iterable[Object]) -> bool:
-        """Applies the events to the cache. Returns True if a new pass would have different actions."""
+        """Applies the events of the watches to the cache. Returns True if a new pass would act differently from the
+        last pass.
+        """
         changed = False
         for event in events:
             if event["object"].get("kind") == "ConfigMap" and event["type"] != "BOOKMARK":
@@ -52,7 +54,7 @@ class PassEnd:
         return changed and decide.decide(self.ledger, self.cache.snapshot()) != self.actions
 
     def sources(self) -> tuple[WatchSource, ...]:
-        """Returns the sources for the watches: the ledger, and the collections of the cache."""
+        """Returns the sources for the watches of the ledger and of the cache's collections."""
         path, version = self.stored.collection, self.stored.resource_version
         return (WatchSource(path=path, resource_version=version, parameters=name_selector(LEDGER)), *self.cache.sources)
 
@@ -65,9 +67,10 @@ class EventWait:
     _watches: Watches | None = None
 
     def wait(self, pass_end: PassEnd | None, until: float) -> bool:
-        """Returns True as soon as an event makes a new pass necessary, or False at the monotonic time `until`.
+        """Returns True as soon as an event makes a new pass necessary. Returns False at the monotonic time `until`, or
+        earlier if a watch is missing or fails.
 
-        Returns False earlier if there is no watch or a watch fails. Raises AgentError.
+        Raises AgentError.
         """
         if pass_end is None:
             self.close()
@@ -81,7 +84,7 @@ class EventWait:
                 self.close()
                 return False
             due = pass_end.makes_due(events)
-            del events  # frees the events' memory before more events are decoded
+            del events  # frees the memory of the events before more events are decoded
             if due:
                 return True
         return False

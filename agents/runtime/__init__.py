@@ -1,1 +1,1 @@
-"""The settings, logs, time, HTTP and metrics of all agents."""
+"""Settings, logs, time, HTTP and metrics for all agents."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-# Between two passes, the time of day and the monotonic clock may differ by at most this.
+# The seconds by which the time of day and the monotonic clock may differ between two passes.
 JUMP_SECONDS = 5
-# This node's and the API server's time of day may differ by at most this.
+# The seconds by which this node's clock and the API server's clock may differ.
 APART_SECONDS = 30
-# A container that starts at most this late runs for its full time. A container that starts later has a shorter run, so
-# that the last pass ends before the Job's deadline (components/base/agent.py).
+# A container that starts at most this many seconds late runs for its full time. A container that starts later runs for
+# less time, so that its last pass ends before the Job's deadline (components/base/agent.py).
 PROMPT_SECONDS = 3
 _MINUTE_SECONDS = 60
 # The name of a CronJob's pod is <CronJob>-<minutes since 1970>-<5 letters> (getJobName in
@@ -32,7 +32,9 @@ class Clock:
     now: Callable[[], datetime] = _utc_now
 
     def passes(self, *, run_seconds: float, interval_seconds: float) -> Iterator[None]:
-        """Yields at the start of each pass: at once, then after each interval until the end of the run."""
+        """Yields at the start of each pass. The first pass starts at once, and a pass follows after each interval until
+        the run ends.
+        """
         end = self.monotonic() + run_seconds
         while True:
             started = self.monotonic()
@@ -46,14 +48,14 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """The time of a pass: monotonic seconds, the API server's time of day, and this node's time of day."""
+    """The time of a pass on three clocks: the monotonic clock, the API server's clock, and this node's clock."""
 
     at: float
     server: datetime
     local: datetime
 
     def problem(self, before: "Moment | None") -> str | None:
-        """Returns the reason why the time of day is wrong, or None if the time of day is right.
+        """Returns the reason why the time of day is wrong, or None if it is right.
 
         `before` is the moment of the last pass.
         """
@@ -65,11 +67,11 @@ class Moment:
 
 
 def seconds_left(run_seconds: float, pod_name: str, now: datetime) -> float:
-    """Returns `run_seconds`, or less if the CronJob's pod started late. The Job's deadline stays the same."""
+    """Returns `run_seconds`, or less if the pod of the CronJob started late. The deadline of the Job stays the same."""
     scheduled = _POD_NAME.fullmatch(pod_name)
-    if scheduled is None:  # somebody created this Job by hand
+    if scheduled is None:  # a person has created this Job by hand
         return run_seconds
     late = now.timestamp() - int(scheduled[1]) * _MINUTE_SECONDS
-    if not 0 <= late < _MINUTE_SECONDS:  # the number is not a time, or the clocks disagree
+    if not 0 <= late < _MINUTE_SECONDS:  # the number in the pod's name is not a time, or the clocks differ
         return run_seconds
     return max(0.0, min(run_seconds, run_seconds + PROMPT_SECONDS - late))

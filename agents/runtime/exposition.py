@@ -12,7 +12,7 @@ from agents.runtime.errors import AgentError
 
 
 class ExpositionError(AgentError):
-    """The text is not in the Prometheus text format. The reader must not use any part of the text."""
+    """The text does not have Prometheus' text format. The reader must not use any part of the text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,9 @@ class MetricType(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """The meaning of a metric, and its labels. The page docs/reference/metrics.md is generated from all metrics."""
+    """The meaning of a metric, and the names of its labels. The page docs/reference/metrics.md is generated from all
+    metrics.
+    """
 
     text: str
     labels: tuple[str, ...] = ()
@@ -39,7 +41,7 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A metric with its samples. A histogram's sample names end with _bucket, _sum and _count."""
+    """A metric and its samples. The names of a histogram's samples end with _bucket, _sum and _count."""
 
     name: str
     kind: MetricType
@@ -57,12 +59,12 @@ _ESCAPES = str.maketrans(_ESCAPED)
 
 
 def render(samples: Iterable[Sample], metrics: Mapping[str, Metric]) -> str:
-    """Returns the text of these gauges, grouped by name. `metrics` must contain each name."""
+    """Returns the text of these gauges, grouped by the gauges' names. `metrics` must contain the name of each gauge."""
     return render_families(gauges(samples, metrics))
 
 
 def gauges(samples: Iterable[Sample], metrics: Mapping[str, Metric]) -> tuple[Family, ...]:
-    """Groups the samples by name. `metrics` has the help text of each name."""
+    """Groups the samples by name. `metrics` maps each name to its help text."""
     grouped: dict[str, list[Sample]] = {}
     for sample in samples:
         grouped.setdefault(sample.name, []).append(sample)
@@ -81,7 +83,7 @@ def render_families(families: Iterable[Family]) -> str:
 
 
 def parse(text: str, passed_over: tuple[str, ...] = ()) -> tuple[Sample, ...]:
-    """Returns all samples of the text except those of the metrics in `passed_over`.
+    """Returns all samples of the text, except those of the metrics in `passed_over`.
 
     Raises ExpositionError for an invalid line, and for an incomplete text.
     """

@@ -1,4 +1,6 @@
-"""Sends GET requests within the cluster, without proxies or redirects. Limits the time and the size of a response."""
+"""Sends GET requests within the cluster, without proxies or redirects, and limits the time and size of each
+response.
+"""
 
 import http.client
 import threading
@@ -8,20 +10,20 @@ from collections.abc import Callable
 
 from agents.runtime.errors import AgentError
 
-TIMEOUT_SECONDS = 1.5  # The timeout of each connect and each read.
-# The timeout of the whole request, even if the server sends its response very slowly or DNS does not answer. This
-# timeout is below 2 s, the time in which a run must end after SIGTERM.
+TIMEOUT_SECONDS = 1.5  # The timeout of each connect and each read, in seconds.
+# The timeout of a whole request, even if the server sends its response very slowly or DNS does not answer. The timeout
+# of a whole request is less than 2 s, because a run must end within 2 s after SIGTERM.
 TOTAL_SECONDS = 1.9
 LIMIT_BYTES = 4 * 2**20
 
 
 class FetchError(AgentError):
-    """There was no complete response with status 200."""
+    """The request got no complete response with status 200."""
 
 
 def fetch(url: str, most_bytes: int | None = None) -> bytes:
-    """Returns the body at an http or https URL. The body may have at most `most_bytes` bytes, by default LIMIT_BYTES.
-    Raises FetchError.
+    """Returns the body at an http or https URL. The body may have at most `most_bytes` bytes. The default is
+    LIMIT_BYTES. Raises FetchError.
     """
     limit_bytes = LIMIT_BYTES if most_bytes is None else most_bytes
     body = _within(TOTAL_SECONDS, lambda: _fetch(url, limit_bytes))
@@ -34,8 +36,8 @@ def fetch(url: str, most_bytes: int | None = None) -> bytes:
 def _within(seconds: float, get: Callable[[], bytes]) -> bytes | None:
     """Returns the result of `get`, or raises its error. Returns None if `get` has not ended in time.
 
-    The thread of a late `get` continues, because Python cannot stop a DNS lookup. The process may end before this
-    daemon thread.
+    If `get` is late, its thread continues, because Python cannot stop a DNS lookup. The late thread is a daemon thread,
+    so the process can end before it.
     """
     answers: list[bytes] = []
     errors: list[Exception] = []
@@ -54,8 +56,8 @@ def _within(seconds: float, get: Callable[[], bytes]) -> bytes | None:
     return answers[0] if answers else None
 
 
-# Proxies are not used, because a proxy in the environment is for addresses outside the cluster. Redirects are not
-# followed, because the server may belong to a tenant.
+# The client uses no proxy, because a proxy in the environment is for addresses outside the cluster. The client follows
+# no redirects, because the server may belong to a tenant.
 _HANDLERS = (
     urllib.request.HTTPHandler,
     urllib.request.HTTPSHandler,
@@ -65,13 +67,15 @@ _HANDLERS = (
 )
 
 
-# Many threads may send their first request at the same time, and only one of them may make the opener.
+# If several threads send their first request at the same time, only one thread makes the opener.
 _MAKING = threading.Lock()
 _made: list[urllib.request.OpenerDirector] = []
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """Returns the opener of all requests. Since Python 3.12, a new HTTPSHandler reads all CA certificates."""
+    """Returns the opener for all requests. Since Python 3.12, each new HTTPSHandler reads all CA certificates, so one
+    opener serves all requests.
+    """
     with _MAKING:
         if not _made:
             opener = urllib.request.OpenerDirector()

@@ -1,4 +1,4 @@
-"""Parses HTTP/1.1 requests and encodes responses for the agents' servers. Does no I/O."""
+"""Reads HTTP/1.1 requests and writes responses for the agents' servers. Does no I/O."""
 
 import http.client
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ JSON = "application/json"
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """A client's request. `path` does not include the query."""
+    """A client's request. `path` does not include the query of the URL."""
 
     method: str
     path: str
@@ -26,7 +26,7 @@ class HttpResponse:
     kind: str = JSON
 
     def encoded(self, *, last: bool) -> bytes:
-        """Returns the bytes of the response. The server closes the connection after the `last` response."""
+        """Returns the bytes of the response. After the `last` response, the server closes the connection."""
         head = (
             f"HTTP/1.1 {self.status} {http.client.responses[self.status]}\r\n"
             f"Content-Type: {self.kind}\r\nContent-Length: {len(self.body)}\r\n"
@@ -39,12 +39,14 @@ def text_response(status: int, text: str) -> HttpResponse:
 
 
 class RequestError(ValueError):
-    """The server refuses the request. The message gives the reason."""
+    """The server refuses the request, for the reason in the message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """The parsed request line and headers. `last` is True if this is the client's last request."""
+    """The request line and the headers of a request. `last` is True if this request is the last one on its
+    connection.
+    """
 
     method: str
     path: str
@@ -53,7 +55,7 @@ class Head:
 
 
 def read_head(text: bytes, most_body_bytes: int) -> Head:
-    """Parses the request line and the headers. Raises RequestError, for example for a body that is too long."""
+    """Reads the request line and the headers. Raises RequestError, for example for a body that is too long."""
     first, *lines = text.split(b"\r\n")
     headers: dict[bytes, bytes] = {}
     for line in lines:
@@ -65,7 +67,7 @@ def read_head(text: bytes, most_body_bytes: int) -> Head:
     if len(words) != 3 or words[2] not in ("HTTP/1.0", "HTTP/1.1"):
         raise RequestError("is not an HTTP/1.1 request")
     length = headers.get(b"content-length", b"0")
-    # The number of digits is checked first, because int() refuses very long numbers.
+    # The code first checks the number of digits, because int() refuses very long numbers.
     if b"transfer-encoding" in headers or not length.isdigit() or len(length) > 18 or int(length) > most_body_bytes:
         raise RequestError(f"the body must have a Content-Length of at most {most_body_bytes}")
     last = words[2] == "HTTP/1.0" or headers.get(b"connection", b"").lower() == b"close"

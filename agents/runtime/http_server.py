@@ -1,7 +1,7 @@
-"""Serves the extender's verbs over TLS, with a thread for each connection.
+"""Serves kube-scheduler's requests to the extender over TLS, with a thread for each connection.
 
-This server needs half as much CPU per request as Python's http.server. The server listens on 127.0.0.1, where
-kube-scheduler is the only client. For ports that the cluster can reach, see open_server.py.
+The server needs half as much CPU per request as Python's http.server. The server listens on 127.0.0.1, where
+kube-scheduler is the only client. For ports that the whole cluster can reach, see open_server.py.
 """
 
 import errno
@@ -25,17 +25,17 @@ from agents.runtime.http_message import (
     text_response,
 )
 
-# The maximum number of connections. kube-scheduler binds many pods at the same time, each over a separate connection.
+# The maximum number of connections, because the scheduler binds many pods at the same time over separate connections.
 CONNECTIONS = 512
-# accept() raises these errors when file descriptors or their memory are exhausted.
+# accept() raises these errors if all file descriptors are in use, or if the kernel has too little memory.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 EXHAUSTED_SECONDS = 0.05
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Answers each request with `answer`, in the connection's thread. Raises AgentError if the port is in use.
+    """Answers each request with `answer`, in the thread of its connection. Raises AgentError if the port is in use.
 
-    Refuses a request with a body of more than `body_bytes`, and does not read the body.
+    Refuses a request with a body of more than `body_bytes` without reading the body.
     """
 
     allow_reuse_address = True
@@ -63,13 +63,14 @@ class Server(socketserver.ThreadingTCPServer):
             raise AgentError(f"cannot listen on port {port}: {error}") from None
 
     def get_request(self) -> tuple[socket.socket, object]:
-        """Accepts a connection. Waits if file descriptors are exhausted. Clients then stay in the kernel's queue."""
+        """Accepts a connection. If no file descriptor is free, the method waits. New clients then wait in the kernel's
+        queue."""
         try:
             return super().get_request()
         except OSError as error:
             if error.errno in EXHAUSTED:
                 time.sleep(EXHAUSTED_SECONDS)
-            raise  # the base class ignores this error, as if a client had closed
+            raise  # the base class ignores this error, because a client may have closed the connection
 
     def process_request(self, request: object, client_address: object) -> None:
         if not self._slots.acquire(blocking=False):
@@ -77,7 +78,7 @@ class Server(socketserver.ThreadingTCPServer):
             return
         try:
             super().process_request(request, client_address)  # type: ignore[arg-type]
-        except RuntimeError:  # the process cannot start a new thread
+        except RuntimeError:  # the process cannot start another thread
             self._slots.release()
             raise
 
@@ -88,7 +89,7 @@ class Server(socketserver.ThreadingTCPServer):
             self._slots.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignores errors of a closed connection or of a client without a valid certificate."""
+        """Ignores the errors of a closed connection, and of a client without a valid certificate."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]  # as it was handed in
 
@@ -101,7 +102,8 @@ class _Handler(socketserver.StreamRequestHandler):
     def setup(self) -> None:
         self.request.settimeout(self.server.idle_seconds)
         if self.server.tls is not None:
-            # TLS starts in this thread, because a silent client would block the thread that accepts connections.
+            # The TLS handshake runs in the thread of the connection. In the thread that accepts connections, a silent
+            # client would block all other clients.
             self.request = self.server.tls.wrap_socket(self.request, server_side=True)
         super().setup()
 
@@ -127,7 +129,7 @@ class _Handler(socketserver.StreamRequestHandler):
         self.request.close()
 
     def _text(self) -> bytes:
-        """Reads the request line and the headers. Returns b"" at the end of the connection."""
+        """Reads the request line and the headers. At the end of the connection, returns b""."""
         text = b""
         while not text.endswith(HEAD_END):
             line = self.rfile.readline(HEAD_BYTES - len(text))

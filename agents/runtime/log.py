@@ -1,4 +1,4 @@
-"""Writes log lines as JSON to stdout, with ts, level, agent, message and further fields."""
+"""Writes log lines as JSON to stdout. A line has ts, level, agent, message and further fields."""
 
 import json
 from collections.abc import Mapping
@@ -9,10 +9,10 @@ from typing import TextIO
 
 @dataclass(frozen=True)
 class Log:
-    """Writes the log of one agent. Each line is a single write, so that the lines of two threads do not mix.
+    """Writes the log of one agent. Each log line is a single write, so that lines of two threads do not mix.
 
-    Each line is flushed at once. The standard library's logging is not used, because it reserves the field names `name`
-    and `process`, and ignores errors of the stream.
+    Each log line is flushed immediately. The agents do not use Python's logging, because logging reserves the field
+    names `name` and `process` and ignores errors of the stream.
     """
 
     agent: str

@@ -1,4 +1,4 @@
-"""Runs endless loops. Logs a problem when the problem begins, changes or ends."""
+"""Runs endless loops. Logs when a problem begins, changes or ends."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from agents.runtime.log import Log
 
 @dataclass(kw_only=True)
 class ProblemLog:
-    """Logs `failing` and the problem when the problem begins or changes. Logs `recovered` when the problem ends."""
+    """Logs `failing` and the problem when it begins or changes. Logs `recovered` when the problem ends."""
 
     log: Log
     failing: str
@@ -28,7 +28,7 @@ class ProblemLog:
 def keep_running(
     step: Callable[[], object], problem: ProblemLog, pause: Callable[[], object] = lambda: None
 ) -> NoReturn:
-    """Repeats `step` and `pause`. Logs each AgentError of `step`. Any other error ends the loop."""
+    """Repeats `step` and `pause`, and logs each AgentError of `step`. Any other error ends the loop."""
     while True:
         try:
             step()

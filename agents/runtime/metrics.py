@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from agents.runtime.exposition import Family, MetricType, Sample
 
-# The upper bounds of the buckets in seconds. The bounds suit answers from the cache (below 1 ms) and requests to the
+# The upper bounds of the buckets in seconds. The bounds fit answers from the cache (below 1 ms), and requests to the
 # API server (up to 5 s).
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -29,7 +29,7 @@ class Counter:
 
 
 class Histogram:
-    """A histogram of durations, with separate buckets for each value of one label."""
+    """A histogram of durations. Each value of one label has its own buckets."""
 
     def __init__(self, name: str, text: str, label: str) -> None:
         self._name, self._text, self._label = name, text, label

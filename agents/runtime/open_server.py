@@ -1,10 +1,9 @@
 """Serves metrics and health to Prometheus, the kubelet and other agents, in one thread.
 
-Without a NetworkPolicy, any pod in the cluster can reach these ports, and the agents have little host memory. The
-server limits the number of connections, in total and from one address. The server also limits the time of each
-connection and the size of a request. The server limits the number of new responses per second and the CPU time that it
-uses. If there are too many connections, a new connection replaces the oldest one, so that no client can block the other
-clients.
+Without a NetworkPolicy, any pod of the cluster can reach the agents' open ports. The agents have little host memory, so
+the server limits the connections in total and from one address. The server also limits the time of each connection and
+the size of each request. The server limits its CPU time, and makes each response at most once in AGAIN_SECONDS. When
+too many connections are open, a new connection replaces the oldest, so that no client can block all others.
 """
 
 import http.client
@@ -32,13 +31,14 @@ from agents.runtime.http_message import (
 from agents.runtime.http_server import EXHAUSTED, EXHAUSTED_SECONDS
 
 CONNECTIONS = 64
-# The maximum number of connections from one address. Several clients may have the same address because of NAT.
+# The maximum number of connections from one address. Several clients can have the same address because of NAT.
 CONNECTIONS_A_SOURCE = 8
-# A client must send its whole request within this time, and read the whole response within the same time again.
+# A client must send its whole request within this time, and then read the whole response within the same time.
 STEP_SECONDS = 5.0
-# For this time, the server sends the same response again instead of a new response.
+# The seconds for which the server repeats a stored response instead of making a new response.
 AGAIN_SECONDS = 0.1
-# The server's share of one CPU, and the maximum surplus or debt of CPU time in seconds.
+# The fraction of one CPU that the server may use. The second number is the maximum CPU time in seconds that the server
+# can save or owe.
 CPU_SHARE = 0.5
 CPU_SECONDS = 0.1
 _AT_ONCE = 32
@@ -50,7 +50,7 @@ _REPEATED = (http.client.OK, http.client.SERVICE_UNAVAILABLE)
 
 @dataclass(eq=False, kw_only=True)
 class _Connection:
-    """A client and its address. The client must send or read before the monotonic time `due`."""
+    """A client of the server, and its address. The client must send or read before the monotonic time `due`."""
 
     socket: socket.socket
     source: str
@@ -60,7 +60,7 @@ class _Connection:
 
 
 class OpenServer:
-    """Answers one request after another with `answer`. Each connection has only one request, without a body.
+    """Answers one request after the other with `answer`. Each connection has only one request, without a body.
 
     With the host "", the server listens on every address. Raises AgentError if the port is in use.
     """
@@ -96,7 +96,7 @@ class OpenServer:
         self._listener.close()
 
     def serve_forever(self, poll_interval: float = 0.5) -> None:
-        """Serves until `shutdown`. Sleeps when the server has used more than its share of the CPU."""
+        """Serves until `shutdown`. Sleeps after the server has used more CPU time than allowed."""
         self._rests.clear()
         saved, at = CPU_SECONDS, time.monotonic()
         try:
@@ -112,8 +112,8 @@ class OpenServer:
             self._rests.set()
 
     def shutdown(self) -> None:
-        """Ends `serve_forever`, and waits for its end. Any thread may call this method. The end of the `with` block
-        also calls this method.
+        """Ends `serve_forever`, and waits for its end. Any thread may call this method. The end of the server's `with`
+        block also calls this method.
         """
         self._stopping.set()
         self._rests.wait(STEP_SECONDS)
@@ -122,7 +122,7 @@ class OpenServer:
         for key, _ in self._selector.select(seconds):
             if key.data is None:
                 self._accept()
-            elif key.data in self._connections:  # a new connection may have replaced this one
+            elif key.data in self._connections:  # a new connection may have replaced this connection
                 self._advance(key.data)
         now = time.monotonic()
         while (oldest := next(iter(self._connections), None)) and oldest.due < now:
@@ -134,8 +134,8 @@ class OpenServer:
                 client, address = self._listener.accept()
             except OSError as error:
                 if error.errno in EXHAUSTED:
-                    # File descriptors are exhausted, so clients wait in the kernel's queue. Closing a connection frees
-                    # a descriptor.
+                    # If no file descriptor is free, new clients wait in the kernel's queue. A closed connection frees a
+                    # file descriptor.
                     if oldest := next(iter(self._connections), None):
                         self._close(oldest)
                     time.sleep(EXHAUSTED_SECONDS)
@@ -143,8 +143,8 @@ class OpenServer:
             self._admit(client, address[0])
 
     def _admit(self, client: socket.socket, source: str) -> None:
-        """Adds a client's connection. Closes the oldest connection if there are too many, in total or from this
-        address.
+        """Adds the connection of a client. If too many connections are open, in total or from one address, closes the
+        oldest connection.
         """
         same = [each for each in self._connections if each.source == source]
         if len(same) >= CONNECTIONS_A_SOURCE:
@@ -159,7 +159,7 @@ class OpenServer:
         self._advance(connection)  # the request may have arrived already
 
     def _advance(self, connection: _Connection) -> None:
-        """Reads or sends once without waiting. Closes the connection after the response."""
+        """Reads or sends once without waiting, and closes the connection after the response."""
         try:
             if not connection.to_send:
                 received = connection.socket.recv(HEAD_BYTES)
@@ -176,11 +176,10 @@ class OpenServer:
                 self._close(connection)
         except BlockingIOError:
             pass
-        except OSError:  # the client closed the connection
+        except OSError:  # the client has closed the connection
             self._close(connection)
 
     def _response(self, received: bytes) -> HttpResponse | None:
-        """Returns the response to the request, or None until the whole request has arrived."""
         text, end, _ = received.partition(HEAD_END)
         try:
             if len(text) > HEAD_BYTES:
@@ -193,9 +192,10 @@ class OpenServer:
         return self._page(HttpRequest(head.method, head.path))
 
     def _page(self, request: HttpRequest) -> HttpResponse:
-        """Returns the response to the request. Repeats a response within AGAIN_SECONDS.
+        """Returns the response to the request. For AGAIN_SECONDS, returns the stored response to an equal request.
 
-        Stores only responses with status 200 or 503, because a client may request any path.
+        Stores only responses with status 200 or 503, so that requests for many unknown paths do not fill the host
+        memory.
         """
         now = time.monotonic()
         if now - self._pages_at > AGAIN_SECONDS:
@@ -225,7 +225,7 @@ class OpenServer:
 
 
 class MetricsSource(Protocol):
-    """An agent with metrics and health. Both methods return an HTTP status and a body."""
+    """An agent that serves metrics and health. Both methods return an HTTP status and a body."""
 
     def metrics(self) -> tuple[int, str]: ...
 

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class SettingsError(AgentError):
-    """Environment variables are missing or invalid. Each of `problems` contains a variable's name and its error."""
+    """Environment variables are missing or invalid. Each of `problems` has the name of a variable and its error."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -19,7 +19,7 @@ class SettingsError(AgentError):
 
 
 def variable(parse: Callable[[str], T]) -> T:
-    """Declares a field. The name of the environment variable is the field's name in upper case.
+    """Declares a field. The name of the environment variable is the name of the field in upper case.
 
     `parse` may raise ValueError.
     """
@@ -48,14 +48,14 @@ def read(kind: type[T], environ: Mapping[str, str]) -> T:
 
 
 def text(value: str) -> str:
-    """Returns the text. Raises ValueError for an empty text."""
+    """Returns the text. Raises ValueError if the text is empty."""
     if not value.strip():
         raise ValueError("must not be empty")
     return value
 
 
 def comma_separated(value: str) -> tuple[str, ...]:
-    """Returns the names in a comma-separated list, which may be empty."""
+    """Returns the names in a comma-separated list. The list may be empty."""
     return tuple(name for name in value.split(",") if name)
 
 
@@ -69,7 +69,7 @@ def flag(value: str) -> bool:
 
 
 def whole(at_least: int, at_most: int) -> Callable[[str], int]:
-    """Returns a parser of whole numbers from `at_least` to `at_most`."""
+    """Returns a parser for whole numbers from `at_least` to `at_most`."""
 
     def parse(value: str) -> int:
         if not (value.isascii() and value.isdigit()) or not at_least <= int(value) <= at_most:

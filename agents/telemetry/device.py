@@ -1,6 +1,6 @@
-"""Types for devices, their memory and their processes.
+"""The types for devices, their memory and their processes.
 
-The exporter measures the devices, and the other agents read the measurements.
+The exporter measures the devices, and the other agents read these measurements.
 """
 
 from collections.abc import Mapping
@@ -9,29 +9,32 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """A fault of a device, which then takes no new pod. The value is used in a taint and in a metric's label."""
+    """A fault of a device. A device with a fault takes no new pod. A taint and the label of a metric contain this
+    value.
+    """
 
     UNREADABLE = "unreadable"  # NVML cannot read the device.
-    PAGES_TO_RETIRE = "pages-to-retire"  # Faulty memory stays in use until a reset.
-    ROW_REMAPPING_FAILED = "row-remapping-failed"  # No spare memory remains for faulty rows.
+    PAGES_TO_RETIRE = "pages-to-retire"  # Faulty memory of the device stays in use until a reset.
+    ROW_REMAPPING_FAILED = "row-remapping-failed"  # The device has no spare rows of memory left to replace faulty rows.
 
 
 class Uncapped(StrEnum):
-    """The reason why a container does not count as capped at its budget. The value is used in a metric's label.
+    """The reason why the driver does not cap a container at its budget, or why the exporter cannot read the cap. The
+    label of a metric contains this value.
 
     The first three reasons apply to every container of the node.
     """
 
-    DRIVER = "driver-too-old"  # the driver is older than R615, so NVML has no limits
+    DRIVER = "driver-too-old"  # the driver is older than R615, so NVML does not know limits
     CGROUP = "cgroup-v1"
     MIG = "mig"
-    UNSTAMPED = "not-stamped"  # The pod was created before the pool got `enforce: driver`.
+    UNSTAMPED = "not-stamped"  # The pod was created before its pool got `enforce: driver`.
     UNLIMITED = "no-limit"  # The container toolkit is older than 1.20.1 and sets no limit.
-    INHERITED = "inherited-limit"  # The limit is that of a parent group with several containers.
+    INHERITED = "inherited-limit"  # The limit belongs to a parent control group with several containers.
     OTHER = "other-limit"
     UNREADABLE = "unreadable"
     GROUPLESS = "no-cgroup"
-    BUDGETLESS = "no-budget"  # The container has no gpumem, although other containers of its pod have gpumem.
+    BUDGETLESS = "no-budget"  # The container requests no gpumem, but another container of its pod does.
     UNKNOWN = "unknown-container"  # The API server has not reported the container yet.
 
     @property
@@ -41,7 +44,8 @@ class Uncapped(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """The memory of one device. `gpu` is the device's index on the node. `used_bytes` includes the driver's memory.
+    """The memory of one device. `gpu` is the index of the device on its node. `used_bytes` includes the memory that the
+    driver uses.
 
     Only the exporter sets `fault` and `cannot_cap`.
     """
@@ -57,7 +61,7 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """The devices that NVML read, and the indices of the devices that NVML could not read."""
+    """The devices that NVML could read, and the indices of the devices that NVML could not read."""
 
     devices: tuple[Device, ...]
     unreadable: tuple[int, ...] = ()
@@ -65,7 +69,7 @@ class Survey:
 
 @dataclass(frozen=True)
 class Process:
-    """A process with memory on a device. `used_bytes` is None if NVML does not report the use."""
+    """A process that uses memory of a device. `used_bytes` is None if NVML does not report the process's use."""
 
     pid: int
     used_bytes: int | None
@@ -73,7 +77,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """A device and its processes. The PIDs are those in the exporter's PID namespace."""
+    """A device, and the processes that use its memory. The PIDs are valid in the PID namespace of the exporter."""
 
     device: Device
     processes: tuple[Process, ...] = ()
@@ -81,7 +85,9 @@ class Occupancy:
 
 @dataclass(frozen=True)
 class Scan:
-    """The devices that NVML read. `unreadable` maps the index of each device that NVML could not read to the reason."""
+    """The devices of a node that NVML could read. `unreadable` maps the index of each device that NVML could not read
+    to the reason.
+    """
 
     occupancies: tuple[Occupancy, ...]
     unreadable: Mapping[int, str] = field(default_factory=dict)

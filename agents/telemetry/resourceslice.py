@@ -1,11 +1,12 @@
-"""Makes the ResourceSlice of a node's devices, which the exporter publishes.
+"""Makes the ResourceSlice with a node's devices. The exporter publishes this ResourceSlice.
 
-Each node has one ResourceSlice of the driver `Names.device_driver`. Its devices are named gpu-<index>. The attributes
-are `uuid` and `index`. In a pool with `enforce: driver`, the attribute `memoryCap` is `able`, or the reason why the
-driver cannot cap containers on the device. The capacity is `memory` in whole MiB, as NVML reports it. A device with a
-fault has the taint `Names.unhealthy_taint`.
+Each node has one ResourceSlice of the driver `Names.device_driver`. The devices in the ResourceSlice are named
+gpu-<index>. Each device has the attributes `uuid` and `index`. In a pool with `enforce: driver`, the attribute
+`memoryCap` of a device is `able`, or the reason why the driver cannot cap containers on the device. The capacity
+`memory` has the device's memory in whole MiB, as NVML reports it. A device with a fault has the taint
+`Names.unhealthy_taint`.
 
-Sources: k8s.io/api resource/v1, KEP-4381 for ResourceSlices, and KEP-5055 for taints.
+The sources are k8s.io/api resource/v1, KEP-4381 for ResourceSlices, and KEP-5055 for taints.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ from tenancy.units import MIB
 
 @dataclass(frozen=True, kw_only=True)
 class PublishingNode:
-    """The node of the devices. `caps` is True if the node's pool has `enforce: driver`."""
+    """The node of the published devices. `caps` is True if the pool of the node has `enforce: driver`."""
 
     name: str
     uid: str
@@ -41,10 +42,11 @@ def name_of(node: str, names: Names) -> str:
 
 
 def slice_of(survey: Survey, host: PublishingNode, names: Names, before: Object | None) -> Object:
-    """Returns the node's ResourceSlice. Each change except a change of a taint increases the pool's generation.
+    """Returns the node's ResourceSlice. Each change of the ResourceSlice increases the generation of its pool, except
+    if only a taint changes.
 
-    If NVML cannot read a device, the device stays as in `before`, with a taint. A device that NVML has never read is
-    not in the ResourceSlice.
+    If NVML cannot read a device, the device is copied from the old ResourceSlice `before` and gets a taint. The
+    ResourceSlice leaves out a device that NVML has never read.
     """
     spec = (before or {}).get("spec") or {}
     known = {device["name"]: device for device in spec.get("devices") or ()}
@@ -105,7 +107,7 @@ def _without_taints(devices: Sequence[Object]) -> list[Object]:
 
 
 def _undated(spec: Object) -> list[object]:
-    """Returns the spec without the times that the API server adds to the taints."""
+    """Returns the spec without the times that the API server adds to its taints."""
     devices = spec.get("devices") or ()
     taints = [
         [{key: value for key, value in taint.items() if key != "timeAdded"} for taint in device.get("taints") or ()]

@@ -1,1 +1,1 @@
-"""watchdog: recycles the smallest set of pods over their budgets on a device below its floor."""
+"""watchdog: recycles as few pods over their budgets as possible on a device below its floor."""

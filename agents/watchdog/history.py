@@ -1,6 +1,6 @@
 """Keeps the recycles in a journal between runs, for the cool-down and the recycle limits.
 
-The journal also has the API server's recent refusals.
+The watchdog's journal also has the API server's recent refusals.
 """
 
 import json
@@ -18,17 +18,18 @@ from agents.watchdog.types import Recycled, RefusedRecycle
 from tenancy.decode import decode
 
 _RECYCLED, _REFUSED = "recycled", "refused"
-# The largest sizes of the recycles and the refusals in the journal. A ConfigMap has at most 1 MiB.
+# The largest sizes of the recycles and of the refusals in the journal. A ConfigMap has at most 1 MiB.
 _RECYCLED_BYTES, _REFUSED_BYTES = 700 * 2**10, 200 * 2**10
-_LONGEST_WHY = 200  # the longest text of a refusal in the journal, in characters
-_TRIES = 3  # the maximum number of attempts to write the journal while other runs write the journal
+_LONGEST_WHY = 200  # The maximum length of a refusal's text in the journal, in characters.
+_TRIES = 3  # The maximum number of attempts to write the journal while other runs write it too.
 
 Entry = TypeVar("Entry", Recycled, RefusedRecycle)
 
 
 @dataclass
 class RecycleJournal:
-    """Reads and writes the journal. Recycles are written before the evictions, so that only one of two runs evicts.
+    """Reads and writes the watchdog's journal. A pass writes its recycles before it evicts the pods. If two runs
+    overlap, only one of them can write the journal, and only this run evicts.
 
     If the journal becomes too large, the oldest entries are left out.
     """
@@ -41,7 +42,7 @@ class RecycleJournal:
     refused: tuple[RefusedRecycle, ...] = ()
 
     def read(self) -> None:
-        """Reads the recycles and refusals, the oldest first.
+        """Reads the recycles and refusals, with the oldest first.
 
         Raises ApiError. Raises JournalError if the journal is invalid.
         """
@@ -50,8 +51,8 @@ class RecycleJournal:
         self.refused = self._entries(RefusedRecycle, _REFUSED)
 
     def reserve(self, new: Collection[Recycled], now: datetime) -> bool:
-        """Adds the new recycles to the journal, before the evictions. Returns False if another run wrote the journal
-        after `read`.
+        """Adds the new recycles to the journal, before the evictions. Returns False if another run has written the
+        journal since `read`.
 
         Raises ApiError. Raises JournalError if the journal cannot hold all new recycles.
         """
@@ -62,10 +63,10 @@ class RecycleJournal:
         return self._write((*kept, *new), tuple(spared))
 
     def settle(self, undone: Collection[Recycled], refused: Iterable[RefusedRecycle]) -> None:
-        """Removes the recycles that were not carried out, and adds the refusals. Does not raise.
+        """Removes the recycles that were not carried out from the journal, and adds the refusals. Does not raise.
 
-        If a removal fails, these pods are recycled at the earliest after 30 s. A queued Job is recycled at the earliest
-        after its cool-down.
+        If a recycle cannot be removed from the journal, its pods are recycled at the earliest after 30 s. The watchdog
+        recycles a queued Job again at the earliest after the Job's cool-down.
         """
         refusals = tuple(replace(each, why=each.why[:_LONGEST_WHY]) for each in refused)
         try:
@@ -78,7 +79,7 @@ class RecycleJournal:
             self.log.warning(f"the journal lists acts that were not done: {error}")
 
     def _entries(self, kind: type[Entry], key: str) -> tuple[Entry, ...]:
-        """Returns the journal's entries of this kind. Raises JournalError."""
+        """Returns the entries of this kind in the journal. Raises JournalError."""
         try:
             found = (decode(kind, each, key, ignored=[]) for each in self.record.content.get(key, []))
             return tuple(sorted(found, key=lambda each: each.at))
@@ -97,7 +98,6 @@ class RecycleJournal:
 
 
 def _newest(entries: Collection[Entry], most_bytes: int) -> tuple[Entry, ...]:
-    """Returns the last entries that together have at most this size as JSON."""
     sizes = (len(json.dumps(each)) for each in reversed(_data(entries)))
     fitting = takewhile(lambda total: total <= most_bytes, accumulate(sizes))
     number = sum(1 for _ in fitting)

@@ -16,16 +16,16 @@ from tenancy.units import MIB
 
 SAMPLES = 2  # recycles need this number of samples in a row, each with a new reading
 HOUR = timedelta(hours=1)
-_MOST_PODS = 20  # the largest number of a Job's pods in the journal
+_MOST_PODS = 20  # the largest number of pods of a queued Job in the journal
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """The limits on recycles.
 
-    `tenants` are the namespaces where pods may be recycled, at most `evictions_per_hour` times an hour in each.
-    `grace_seconds` is the longest grace period of a recycled pod. If recycles cannot restore the floor, they should
-    leave at least `least_free_mib` free.
+    `tenants` are the namespaces in which pods may be recycled, at most `evictions_per_hour` times an hour in each.
+    `grace_seconds` is the longest grace period of a recycled pod. If recycles cannot bring a device above its floor,
+    the watchdog tries to reach `least_free_mib` of free memory.
     """
 
     tenants: tuple[str, ...] = variable(comma_separated)
@@ -40,7 +40,7 @@ class Limits:
 class Recycled:
     """A recycle in the journal: a workload, the UIDs of its recycled pods, and their node.
 
-    `pods` has at most 20 pods of a queued Job. The Job's other pods are known by the workload.
+    `pods` has at most 20 pods of a queued Job. The workload identifies all other pods of the queued Job.
     """
 
     at: datetime
@@ -50,7 +50,7 @@ class Recycled:
 
     @property
     def tenant(self) -> str:
-        """Returns the tenant's namespace, the first part of namespace/kind/name."""
+        """Returns the namespace of the tenant, the first part of namespace/kind/name."""
         return self.workload.partition("/")[0]
 
 
@@ -65,10 +65,12 @@ class RefusedRecycle:
 
 @dataclass(frozen=True, kw_only=True)
 class PassState:
-    """The state that one pass leaves for the next pass. The keys are nodes, UIDs of pods, or a device's node and UUID.
+    """The state that one pass leaves for the next pass. Each key is a node, the UID of a pod, or the pair of a device's
+    node and UUID.
 
-    `samples` has, for each device, the number of samples in a row below its floor. `ended_since` has the time since
-    which an ended pod still uses a device. `still_since` has the time when a node's reading last changed.
+    `samples` has, for each device, the number of samples in a row below its floor. `ended_since` has, for each ended
+    pod that still uses a device, the time when the watchdog first saw this use. `still_since` has, for each node, the
+    time when its reading last changed.
     """
 
     moment: Moment | None = None
@@ -80,11 +82,11 @@ class PassState:
 
 @dataclass(frozen=True, kw_only=True)
 class PassInput:
-    """The input of one pass.
+    """The input of one pass of the watchdog.
 
     `at` is the time of the pass in monotonic seconds, and `local_now` is this node's time of day. `pods` has the pods
-    of nodes where a device is below its floor or a seat may be placed. `on_record` has the namespaces of unbudgeted
-    workloads.
+    of nodes with a device below its floor, and of nodes on which a waiting seat could be placed. `on_record` has the
+    namespaces of unbudgeted workloads.
     """
 
     at: float
@@ -124,7 +126,7 @@ class RecycleTarget:
 
     @property
     def name(self) -> str:
-        """Returns the target's name, which is unique among the targets of a device."""
+        """Returns the name of the target, which is unique among the targets of a device."""
         return self.first.recycled_as
 
     def recycled(self, at: datetime) -> Recycled:
@@ -134,7 +136,7 @@ class RecycleTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class Spared:
-    """An offender that must not be recycled. `lasting` is True if the reason does not end by itself."""
+    """An offender that must not be recycled. `lasting` is True if the reason does not pass with time."""
 
     target: RecycleTarget
     why: str
@@ -143,14 +145,15 @@ class Spared:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceVerdict:
-    """The decision on one device.
+    """The watchdog's decision on one device.
 
-    `seats_mib` is the memory to free for the waiting `seats` and the floor. `fewer_seats_mib` has the amounts for fewer
-    seats. Terminating pods will free `going_mib`. `ended` has the UIDs of pods that have ended and still use the
-    device. `restores` is True if the pods in `recycle` free all of the missing memory. `too_little` has the offenders
-    that are not recycled, because all of them together free too little. `limited` is the recycle limit that protects
-    offenders on this device. `undeclared` has the pods that use the device without a budget. `assumed_pool` is the
-    device's pool if its numbers are assumed. Pods in such a pool are not recycled.
+    `seats_mib` is the memory that must become free for the waiting `seats` and the floor. `fewer_seats_mib` has the
+    missing memory for fewer waiting seats. `going_mib` is the memory that terminating pods will release. `ended` has
+    the UIDs of pods that have ended but still use the device. `restores` is True if the recycles in `recycle` free
+    enough memory. `too_little` has the offenders that are not recycled, because all their recycles together would free
+    too little memory. `limited` is the recycle limit that prevents the recycle of offenders on this device.
+    `undeclared` has the pods that use the device without a budget. `assumed_pool` is the device's pool if the memory
+    figures of the pool are assumed. The watchdog recycles no pod in a pool with assumed memory figures.
     """
 
     node: str
@@ -184,18 +187,18 @@ class DeviceVerdict:
 
     @property
     def short_mib(self) -> int:
-        """Returns the MiB to free on the device for its floor and for waiting seats."""
+        """Returns the MiB that must become free on the device for its floor and for waiting seats."""
         return max(self.floor_mib - self.free_mib, self.seats_mib, 0)
 
     @property
     def missing_mib(self) -> int:
-        """Returns the MiB still missing after all terminating pods have ended."""
+        """Returns the MiB that the device still lacks after all terminating pods have ended."""
         return max(self.short_mib - self.going_mib, 0)
 
     def aims_mib(self, least_free_mib: int) -> Sequence[int]:
-        """Returns the amounts of MiB that recycles may free, the largest first.
+        """Returns the amounts of MiB that recycles may free, with the largest first.
 
-        There is an amount for all waiting seats, for each smaller number of seats, for the floor, and for
+        The result has an amount for each number of waiting seats, one for the floor alone, and one for
         `least_free_mib`.
         """
         level_mib = min(least_free_mib, self.floor_mib)
@@ -205,7 +208,9 @@ class DeviceVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class DoubtfulTelemetry:
-    """A node, or its device `gpu`, with doubtful telemetry. Pods on this node or device are not recycled."""
+    """Telemetry of a node, or of the node's device `gpu`, that contradicts itself or has a gap. The watchdog recycles
+    no pod on a node or device with doubtful telemetry.
+    """
 
     node: str
     trouble: Trouble
@@ -225,7 +230,9 @@ class UncappedPod:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """The decision of one pass. `problem` is the reason if the whole pass failed: a wrong clock or a slow API."""
+    """The decision of one pass of the watchdog. `problem` is the reason if the whole pass failed: a wrong clock or a
+    slow API.
+    """
 
     state: PassState
     verdicts: tuple[DeviceVerdict, ...] = ()
@@ -235,5 +242,5 @@ class Decision:
 
     @property
     def unsettled(self) -> bool:
-        """Returns True if the watchdog may recycle after one more sample."""
+        """Returns True if one more sample could cause a recycle."""
         return any(0 < verdict.samples < SAMPLES for verdict in self.verdicts)

@@ -1,4 +1,4 @@
-"""The answers of the scheduler cache to a filter and to a bind."""
+"""The answers of the scheduler cache to a filter request and to a bind."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,10 +8,11 @@ from agents.extender.cache.node_info import Shortage
 
 @dataclass(frozen=True)
 class FilterAnswer:
-    """The answer to a filter request: the best node, or the reasons why no node fits.
+    """The result of a filter request: the best node, or the reasons why no node fits.
 
-    `refused` has the nodes that lack memory now. `hopeless` has the nodes that would lack memory even without any pods.
-    `short` lists the devices that a seat could have if other pods did not use the memory of these devices.
+    `refused` has the nodes that now have too little free memory. `hopeless` has the nodes that would have too little
+    memory even without any pods. `short` has the devices on which the seat fits by the ledger, but other pods use the
+    seat's memory.
     """
 
     nodes: tuple[str, ...]

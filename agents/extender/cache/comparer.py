@@ -1,4 +1,4 @@
-"""Compares the cache with a new list from the API and with the readings."""
+"""Compares the cache with a new list from the API, and with the exporters' readings."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -13,16 +13,16 @@ from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog, keep_running
 
 INTERVAL_SECONDS = 120.0
-# A relist corrects these kinds of differences.
+# The kinds of differences that a relist corrects.
 _CURED_BY_LISTS = ("missing", "stale", "moved")
 
 
 @dataclass(kw_only=True)
 class Comparer:
-    """Compares the cache every INTERVAL_SECONDS. One thread runs `keep`; any thread may read the result.
+    """Compares the cache every INTERVAL_SECONDS. One thread runs `keep`. Any thread may read the result.
 
-    `bound` lists the bound pods; it may raise AgentError. `renew` relists all objects. `lost` reports a pod that lost
-    its device.
+    `bound` lists the bound pods, and may raise AgentError. `renew` relists all objects of the cache. `lost` reports a
+    pod with a lost device.
     """
 
     bound: Callable[[], Iterable[PodInfo]]
@@ -34,7 +34,9 @@ class Comparer:
     last: Drift | None = None
 
     def pass_once(self) -> None:
-        """Makes one comparison. Logs the differences that the previous comparison found too. Raises AgentError."""
+        """Makes one comparison. Logs each difference that both this comparison and the one before have found. Raises
+        AgentError.
+        """
         since = self.clock.monotonic()
         pods = {pod.uid: pod for pod in self.bound()}
         found = self.cache.compare(pods.values(), since)
@@ -51,7 +53,9 @@ class Comparer:
         self.last = found
 
     def keep(self) -> NoReturn:
-        """Compares every INTERVAL_SECONDS until the process ends. The first comparison is after one interval."""
+        """Compares the cache every INTERVAL_SECONDS until the process ends. The first comparison is INTERVAL_SECONDS
+        after the start.
+        """
         pause = partial(self.clock.sleep, INTERVAL_SECONDS)
         pause()
         keep_running(
@@ -63,7 +67,7 @@ class Comparer:
         )
 
     def counts(self) -> Mapping[str, int]:
-        """Returns the number of differences that the last comparison found, by kind."""
+        """Returns the number of differences of each kind in the last comparison."""
         return {kind: len(each) for kind, each in _kinds(self.last).items()}
 
 

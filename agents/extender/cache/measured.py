@@ -1,4 +1,6 @@
-"""Copies the exporters' readings to the cache, so that no new pod gets memory that another pod uses."""
+"""Copies the exporters' readings into the cache. The readings show how much memory pods use. Only a seat's pod may be
+placed on memory that other pods use.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -13,15 +15,15 @@ from agents.telemetry.client import NodeTelemetry
 from tenancy.units import MIB
 
 INTERVAL_SECONDS = 5.0
-_SOON_SECONDS = 0.2  # the interval while the exporters are not known
+_SOON_SECONDS = 0.2  # the seconds between two attempts while the exporters are not known
 
 
 @dataclass(kw_only=True)
 class ReadingRefresher:
-    """Refreshes the readings. One thread runs `keep`; any thread may read the fields.
+    """Refreshes the readings. One thread runs `keep`. Any thread may read the fields.
 
     `read` scrapes the exporters. `read` returns None while the exporters are not known, and may raise AgentError.
-    `tried` is True after the first scrape.
+    `tried` is True after the first attempt to scrape.
     """
 
     read: Callable[[], Iterable[NodeTelemetry] | None]
@@ -61,7 +63,9 @@ class ReadingRefresher:
         self.grown()
 
     def keep(self) -> NoReturn:
-        """Refreshes the readings until the process ends. A reading that cannot be renewed expires."""
+        """Refreshes the readings in the cache until the process ends. A reading expires if no new reading
+        replaces it.
+        """
         problem = ProblemLog(
             log=self.log, failing="the devices are not measured", recovered="the devices are measured again"
         )

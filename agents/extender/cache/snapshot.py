@@ -1,4 +1,4 @@
-"""A snapshot of the cache with the pods on each device, and the cache's differences from the API and the readings."""
+"""A copy of the cache with the pods on each device, and the differences between the cache, the API and the readings."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ class DeviceUsage:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeUsage:
-    """One node. `adrift` are the node's pods without a known device. `cpu_milli` is the free CPU in millicores, or None
-    if unknown.
+    """One node. `adrift` lists the node's pods that have no known device of the node. `cpu_milli` is the free CPU in
+    millicores, or None if the free CPU is not known.
     """
 
     node: str
@@ -53,21 +53,21 @@ class DeviceDrift:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """The differences between the cache, the API and the devices. Each pod is named by its UID."""
+    """The differences between the cache, the API and the devices. The lists name pods by their UIDs."""
 
-    # Pods that are bound in the API and not in the cache.
+    # The pods that are bound in the API, but not in the cache.
     missing: tuple[str, ...] = ()
-    # Pods that are bound in the cache and not in the API.
+    # The pods that are bound in the cache, but not in the API.
     stale: tuple[str, ...] = ()
-    # Pods with a different node or different devices in the API.
+    # The pods for which the API shows a different node or different devices.
     moved: tuple[str, ...] = ()
-    # Bound pods without a device in their annotations.
+    # The bound pods without a device in their annotations.
     unplaced: tuple[str, ...] = ()
-    # Pods with a device that is no longer on the node.
+    # The pods with a device that the node no longer has.
     adrift: tuple[str, ...] = ()
-    # Devices with pods that hold more than the device offers.
+    # The devices on which pods hold more memory than the device offers.
     over: tuple[DeviceDrift, ...] = ()
-    # Devices with more memory in use than the pods' requests and the reserve.
+    # The devices with more memory in use than the sum of the reserve and the pods' requests.
     outside: tuple[DeviceDrift, ...] = ()
 
 
@@ -104,7 +104,9 @@ def usage_of(node: NodeInfo) -> NodeUsage:
 
 
 def drift_of(nodes: Iterable[NodeInfo], listed: Mapping[str, PodInfo]) -> Drift:
-    """Compares the nodes' pods with `listed`, the bound pods of a list by UID."""
+    """Compares the pods of the nodes with `listed`. `listed` maps the UID of each bound pod in a list from the API to
+    the pod.
+    """
     nodes = sorted(nodes, key=lambda node: node.node)
     bound = {pod.uid: pod for node in nodes for pod in node.pods.values() if pod.is_bound}
     both = listed.keys() & bound.keys()
@@ -138,7 +140,7 @@ def _outside(nodes: Iterable[NodeInfo]) -> Iterator[DeviceDrift]:
 
 
 def _devices(nodes: Iterable[NodeInfo]) -> Iterator[tuple[NodeInfo, NodeDevice, int]]:
-    """Yields each device with its node and the MiB that pods hold of the device."""
+    """Yields each device with its node, and with the MiB that pods hold on the device."""
     for node in nodes:
         for device in node.inventory.devices if node.inventory else ():
             yield node, device, device.offered_mib - node.unheld[device.index]
