@@ -1,2 +1,1 @@
-"""The components. Each module has one noun as its name, and holds the noun's Spec, pure manifests and
-ComponentResource."""
+"""The components. Each module is named after one thing, and has the thing's Spec, pure manifests and component."""

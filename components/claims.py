@@ -1,13 +1,12 @@
-"""Seats as claims on devices of NVIDIA's DRA driver. kube-scheduler allocates these claims, and our extender is not
-needed.
+"""Seats as claims for devices of NVIDIA's DRA driver. The scheduler allocates the claims without our extender.
 
-A ResourceQuota counts the devices that claims ask for by DeviceClass, but it counts no capacity such as MiB. So each
-seat has its own DeviceClass. The tenant's quota limits the number of claims to the seat's replicas. A policy limits
-each claim to the seat's tenant and MiB. Quota and policy together enforce the budget.
+For each DeviceClass, a ResourceQuota counts the devices that claims ask for. A ResourceQuota cannot count a capacity
+such as MiB. Therefore each seat has its own DeviceClass. The tenant's quota limits the number of claims to the seat's
+replicas. A policy limits each claim to the seat's tenant and MiB. Quota and policy together enforce the budget.
 
-The device of a ResourceSlice does not show its pool and its reserve. So a claim also asks for a part of the reserve in
-proportion to its seat (Ledger.claim_mib). Only the resident's template may create the claim, and the pod must select
-the pool's nodes (docs/adr/0027).
+A ResourceSlice does not show the pool and the reserve of a device. Therefore a claim also asks for a part of the
+reserve, in proportion to the seat (Ledger.claim_mib). Only the resident's template may create the claim. The pod must
+select the pool's nodes (docs/adr/0027).
 
 Sources: KEP-4381 (claims), KEP-5075 (consumable capacity), pkg/quota/v1/evaluator/core/resource_claims.go.
 """
@@ -34,7 +33,7 @@ _COMPONENT = "claims"
 @dataclass(frozen=True, kw_only=True)
 class ClaimsArgs:
     """Holds the arguments. Each seat of `ledger` becomes a DeviceClass and a ResourceClaimTemplate. The tenants'
-    namespaces must exist."""
+    namespaces must exist before the claims."""
 
     ledger: Ledger
 
@@ -42,8 +41,9 @@ class ClaimsArgs:
 def device_class(seat: Seat, ledger: Ledger) -> Manifest:
     """Returns the seat's DeviceClass, which selects whole GPUs with at least the memory that the pool declares.
 
-    A device with less memory would have a smaller reserve. The class has no extendedResourceName. Otherwise, a pod that
-    requests 8192 of the resource would get 8192 devices (KEP-5004).
+    On a device with less memory than declared, seats would leave a smaller reserve. The DeviceClass of a seat has no
+    extendedResourceName. With an extendedResourceName, a pod that requests 8192 of the resource would get 8192 devices
+    (KEP-5004).
     """
     driver, pool = cel.quoted(names.NVIDIA_DEVICE_DRIVER), ledger.pool(seat.pool)
     memory = f"device.capacity[{driver}].{names.DEVICE_MEMORY}"
@@ -79,16 +79,16 @@ def claim_template(seat: Seat, ledger: Ledger) -> Manifest:
 
 
 def quota(tenant: str, seats: Iterable[Seat], resources: Names) -> Manifest:
-    """Returns a quota for the tenant with one device for each replica of each seat."""
+    """Returns the tenant's quota, with one device for each replica of each seat."""
     hard = {names.devices_quota(resources.device_class(seat.name)): canonical(seat.replicas) for seat in seats}
     return manifest("v1", "ResourceQuota", names.SEAT_CLAIM_QUOTA, _COMPONENT, tenant, spec={"hard": hard})
 
 
 def claim_policies(ledger: Ledger) -> list[Manifest]:
-    """Returns the policies that allow only a seat's tenant to claim the seat, with at most the MiB of the seat.
+    """Returns the policies for claims of a seat. Only the seat's tenant may claim the seat, and at most the seat's MiB.
 
-    The policies judge templates as well. So the author of a template sees the denial, and not only the controller that
-    creates the claim.
+    The policies also judge templates, so that the template's author sees the denial. Without a policy for templates,
+    only the controller that creates the claim would get the denial.
     """
     return [
         _policy(policy_names.SEAT_CLAIMS, "resourceclaims", "object.spec", ledger, _BY_TEMPLATE),
@@ -153,8 +153,9 @@ def _policy(name: str, resource: str, spec: str, ledger: Ledger, more: Mapping[s
 
 
 def _pods(ledger: Ledger) -> Manifest:
-    """Denies a pod that claims a seat and does not select the nodes of the seat's pool. A device does not show its
-    pool, so the pod's nodeSelector must name the pool."""
+    """Denies a pod that claims a seat and does not select the nodes of the seat's pool. A device in a ResourceSlice
+    does not name its pool, so the pod's nodeSelector must select the pool's nodes.
+    """
     pools = {pool.name: pool for pool in ledger.pools}
     selectors = {
         f"{seat.tenant}/{names.seat_claim_template(seat.name)}": dict(pools[seat.pool].node_selector)
@@ -200,7 +201,9 @@ def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
 
 
 class Claims(pulumi.ComponentResource):
-    """Declares the DeviceClass and template of each seat, after the quotas and policies that limit the claims."""
+    """Declares first the quotas and policies that limit the claims, and then the DeviceClass and the template of each
+    seat.
+    """
 
     templates: pulumi.Output[list[str]]
 
@@ -223,7 +226,7 @@ class Claims(pulumi.ComponentResource):
                     f"{name}-{seat.name}-template",
                     parent=self,
                     depends_on=[declared],
-                    replace_on_changes=["spec"],  # The API server refuses changes of this field.
+                    replace_on_changes=["spec"],  # The API server refuses changes of the resources of a template.
                 )
             )
         written = [names.seat_claim_template(seat.name) for seat in ledger.seats]

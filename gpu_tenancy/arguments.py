@@ -1,5 +1,6 @@
-"""Checks the arguments of a component, which are given as one mapping or as keywords. All problems are reported
-together and without a traceback, before the program declares a resource."""
+"""Checks a component's arguments. The caller gives a component's arguments as one mapping or as keywords. The program
+gets all problems with the arguments together and without a traceback, before it declares a resource.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,8 +9,8 @@ import pulumi
 
 from stacks.problems import nearest
 
-# The default of the parameter `args`. With this default, the annotation of `args` can be the TypedDict from which
-# Pulumi reads the component's inputs.
+# The default of a component's parameter `args`. With UNGIVEN as default, `args` can be annotated with the TypedDict
+# from which Pulumi reads the component's inputs.
 UNGIVEN: Any = None
 
 
@@ -21,8 +22,8 @@ class ArgumentError(pulumi.RunError):
 
 
 def override_with_keywords(kind: Any, args: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of `args` and `keywords` together. A keyword overrides the argument of the same name. An
-    argument with the value None counts as missing. `kind` is the TypedDict of the arguments."""
+    """Returns the arguments of `args` and `keywords` in one mapping. A keyword overrides the argument of the same name.
+    An argument with the value None counts as missing. `kind` is the TypedDict of the component's arguments."""
     together = {**(args or {}), **keywords}
     return {name: value for name, value in together.items() if value is not None or name not in kind.__annotations__}
 
@@ -37,15 +38,15 @@ def name_problems(kind: Any, arguments: Mapping[str, Any]) -> list[str]:
 
 
 def choice_problems(arguments: Mapping[str, Any], first: str, second: str) -> list[str]:
-    """Returns one line if none or both of the two arguments are given."""
+    """Returns one line unless exactly one of the two arguments is given."""
     if first in arguments and second in arguments:
         return [f"{first}, {second}: are both given; remove one"]
     return [] if first in arguments or second in arguments else [f"{first}: is missing; give {first} or {second}"]
 
 
 def type_problems(arguments: Mapping[str, Any], **kinds: type) -> list[str]:
-    """Returns one line for each argument of the wrong type. An Output is refused, because its value is known only
-    during an update."""
+    """Returns one line for each argument of the wrong type. An Output as argument is refused, because its value is
+    known only during an update."""
     return [
         f"{name}: must be a {_WORDS[kind]}, known before the program runs (got {_shown(arguments[name])})"
         for name, kind in kinds.items()

@@ -1,8 +1,8 @@
 """Caps: in a pool with `enforce: driver`, each container with a budget has environment variables with its cap.
 
-NVIDIA's container toolkit reads these variables and sets the cap before the container's process starts. On a node
-without support for caps, a container with these variables does not start. So the pods of pools without `enforce:
-driver` must not have the variables.
+NVIDIA's container toolkit reads the variables with the cap, and sets the cap before the container's process starts. On
+a node without support for caps, a container with the variables for caps does not start. In a pool without `enforce:
+driver`, pods must not have the variables for caps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _LISTS = ("containers", "initContainers")
 @dataclass(frozen=True, kw_only=True)
 class CapArgs:
     """`placed` maps each tenant to the node labels that another policy adds to the tenant's pods. The policy that adds
-    these labels may run after the policies for caps."""
+    a tenant's node labels can run after the policies for caps."""
 
     resources: Names
     pools: Sequence[Pool]
@@ -50,8 +50,8 @@ def _stamp(args: CapArgs) -> Manifest:
 
 
 def _as_stamped(args: CapArgs) -> Manifest:
-    """Denies a container with a budget in a pool with `enforce: driver` if its cap does not equal the budget. Denies a
-    cap in every other container."""
+    """Denies a container with a budget in a pool with `enforce: driver` if its cap does not equal the budget. Denies
+    the cap of a container without a budget, and every cap in a pool that lacks `enforce: driver`."""
     limit, gpumem = names.MEMORY_LIMIT, args.resources.gpumem
     message = (
         f"the variables {' and '.join(VARIABLES)} are ours: remove them; a container that asks for {gpumem} gets its "
@@ -83,9 +83,10 @@ def _as_stamped(args: CapArgs) -> Manifest:
 
 
 def _debuggers(args: CapArgs) -> Manifest:
-    """Denies a new debugger that sees the pod's device or has a cap, because the pod's budget would not limit it.
+    """Denies a new debug container that sees the pod's device or has a cap. The pod's budget would not limit the debug
+    container.
 
-    A debugger without a device remains allowed.
+    A debug container without a device and without a cap is allowed.
     """
     conditions = {"is-of-a-capped-pool": _goes_to_capped(args)}
     new = (
@@ -106,12 +107,10 @@ def _debuggers(args: CapArgs) -> Manifest:
 
 
 def _goes_to_capped(args: CapArgs) -> str:
-    """Returns CEL: every pool in which the pod may be placed has `enforce: driver`."""
     return _goes_to(args.capped, args.placed) if args.others else "true"
 
 
 def _goes_to(pools: Sequence[Pool], placed: Mapping[str, Mapping[str, str]]) -> str:
-    """Returns CEL: after all policies, the pod's nodeSelector has every label of at least one of the pools."""
     chosen = (
         " && ".join(
             f"{_label(key, placed)} == {cel.quoted(value)}" for key, value in sorted(pool.node_selector.items())
@@ -122,7 +121,6 @@ def _goes_to(pools: Sequence[Pool], placed: Mapping[str, Mapping[str, str]]) -> 
 
 
 def _label(key: str, placed: Mapping[str, Mapping[str, str]]) -> str:
-    """Returns CEL: the value of the label `key` in the pod's nodeSelector, or ''."""
     own = f"object.spec.?nodeSelector[?{cel.quoted(key)}].orValue('')"
     given = {tenant: labels[key] for tenant, labels in sorted(placed.items()) if key in labels}
     literal = ", ".join(f"{cel.quoted(tenant)}: {cel.quoted(value)}" for tenant, value in given.items())
@@ -142,7 +140,6 @@ def _mib(container: str, resources: Names, devices: str = "variables.devices") -
 
 
 def _add_missing(field: str, resources: Names) -> str:
-    """Adds both variables to each container of the list if the container asks for gpumem and has neither variable."""
     containers, path = f"object.spec.{field}", f"'/spec/{field}/' + string(i)"
     lacks = f"({_asks('c', resources)}) && !(has(c.env) && c.env.exists(e, e.name in {cel.quoted_list(VARIABLES)}))"
     value = f"string({_mib('c', resources, cel.devices_of(resources))})"

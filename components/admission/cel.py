@@ -1,8 +1,8 @@
 """Functions that return CEL expressions about a pod, for admission policies.
 
 https://kubernetes.io/docs/reference/using-api/cel/ describes the language and its libraries. Reading an absent optional
-field is an error in CEL, so each expression first tests such a field with has(). The expressions read limits only,
-because the API server refuses a request for an extended resource without a limit.
+field is an error in CEL, so each expression first tests such a field with has(). The CEL expressions read only the
+limits of extended resources. The API server refuses a request for an extended resource that differs from the limit.
 """
 
 import json
@@ -46,7 +46,7 @@ def reaches_gpu(names: Names) -> str:
 
 
 def on_old_object(expression: str) -> str:
-    """Returns the expression for the old object, which is the pod before the update."""
+    """Returns the CEL expression for the pod before the update (the old object)."""
     return expression.replace("object.spec.", "oldObject.spec.")
 
 
@@ -75,8 +75,8 @@ def most_at_once(amount: Callable[[str], str]) -> str:
     """Returns CEL: the pod's largest total request at any time, as the scheduler counts it
     (tenancy.workload.largest_at_once).
 
-    The total is the sum of all containers and sidecars, or the sum of one init container and the sidecars before it.
-    `amount` is the CEL for one container.
+    The total is the largest of several sums: all containers with all sidecars, and each init container with the
+    sidecars before it. `amount` is the CEL for the request of one container.
     """
     running = f"object.spec.containers.map(c, {amount('c')}).sum()"
     sidecars = f"{INIT_CONTAINERS}.filter(s, {_is_sidecar('s')}).map(s, {amount('s')}).sum()"
@@ -101,26 +101,26 @@ def whole_devices_of(container: str) -> str:
 
 
 def devices_of(names: Names) -> str:
-    """Returns the number of devices that share the pod's gpumem: the pod's gpu-count, or 1."""
+    """Returns the number of devices on which the pod's gpumem is spread: the pod's gpu-count, or 1."""
     counts = amounts_of("object.spec.containers", names.gpu_count)
     return f"[1, {counts}.sum()].max()"
 
 
 def claim_requests(claim: str) -> str:
-    """Returns the list of requests in a ResourceClaim's spec. The list is null in a claim that asks for nothing."""
+    """Returns the list of requests in a ResourceClaim's spec. The list of requests is null in a claim that asks for
+    nothing."""
     requests = f"{claim}.devices.requests"
     return f"has({claim}.devices) && has({requests}) && {requests} != null ? {requests} : []"
 
 
 def chooses_device(container: str, names: Names) -> str:
-    """Returns CEL: the container's environment variables choose devices, and not by a reference to the scheduler's
-    annotation."""
+    """Returns CEL: a variable of the container chooses devices without a reference to the scheduler's annotation."""
     scheduled = quoted(f"metadata.annotations['{names.device_annotation_prefix}")
     reference = (
         f"has(e.valueFrom) && has(e.valueFrom.fieldRef) && e.valueFrom.fieldRef.fieldPath.startsWith({scheduled})"
     )
-    # envFrom adds its prefix before each key of the ConfigMap or Secret. Prefix and key together may be the variable's
-    # name.
+    # envFrom adds its prefix before each key of the ConfigMap or Secret. The prefix and a key together can be the name
+    # NVIDIA_VISIBLE_DEVICES.
     prefix = f"has(f.prefix) && f.prefix != '' && {quoted(VISIBLE_DEVICES)}.startsWith(f.prefix)"
     return (
         f"has({container}.env) && {container}.env.exists(e, {names_devices('e')} && !({reference})) || "
@@ -129,8 +129,9 @@ def chooses_device(container: str, names: Names) -> str:
 
 
 def sees_its_device(container: str, names: Names) -> str:
-    """Returns CEL: the container has the variable exactly once, and its value is the device that the scheduler chose,
-    or no device."""
+    """Returns CEL: the container has the variable NVIDIA_VISIBLE_DEVICES exactly once. The variable names the device
+    that the scheduler chose, or has a value for no device.
+    """
     nothing = quoted_list(reach.NO_DEVICES)
     device = (
         "has(e.valueFrom) && has(e.valueFrom.fieldRef) && "
@@ -142,7 +143,7 @@ def sees_its_device(container: str, names: Names) -> str:
 
 
 def add(path: str, value: str) -> str:
-    """JSON Patch: adds a value at the path. The value is a CEL expression."""
+    """JSON Patch: adds a value at the path. The value of the JSON Patch is a CEL expression."""
     return f"[JSONPatch{{op: 'add', path: {quoted(path)}, value: {value}}}]"
 
 
@@ -185,7 +186,7 @@ def hide_devices_from_new(field: str) -> str:
 def override_node_selector(node_selector: Mapping[str, str]) -> str:
     """JSON Patch: adds labels to the pod's nodeSelector and overrides equal keys.
 
-    An ApplyConfiguration would replace the whole nodeSelector, because that field is atomic.
+    An ApplyConfiguration would replace the whole nodeSelector, because the nodeSelector is an atomic field.
     """
     start = f"(has(object.spec.nodeSelector) ? [] : {add('/spec/nodeSelector', '{}')})"
     escaped = ((key.replace("~", "~0").replace("/", "~1"), value) for key, value in sorted(node_selector.items()))
@@ -193,8 +194,6 @@ def override_node_selector(node_selector: Mapping[str, str]) -> str:
 
 
 def _add_variable(field: str, variable: str, condition: str) -> str:
-    """Adds the environment variable to each container `c` of a list if `c` meets the condition and lacks the
-    variable."""
     containers, path = f"object.spec.{field}", f"'/spec/{field}/' + string(i)"
     lacks = f"({condition}) && !(has(c.env) && c.env.exists(e, e.name == {quoted(VISIBLE_DEVICES)}))"
     start = f"transformList(i, c, {lacks} && !has(c.env), JSONPatch{{op: 'add', path: {path} + '/env', value: []}})"
@@ -209,8 +208,8 @@ def _device_path(names: Names) -> str:
 def _asks_for_device(container: str, names: Names) -> str:
     """Returns CEL: the container asks for gpumem or for a device of the device plugin.
 
-    NVIDIA's other resources, such as a network card, set no variable for GPUs. For a container with only such a
-    resource, the variable in its image would decide which GPUs it sees.
+    Other resources of NVIDIA, for example network cards, do not set the variable for GPUs. If a container has only such
+    a resource, the variable NVIDIA_VISIBLE_DEVICES in the container's image would choose the GPUs.
     """
     return _has_limit(container, f"k == {quoted(names.gpumem)} || {of_device_plugin('k')}")
 

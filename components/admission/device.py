@@ -1,4 +1,4 @@
-"""Devices: no user chooses a device. A pod with a budget gets the device that its scheduler chose."""
+"""Devices: no user may choose a device. A pod with a budget gets the device that its scheduler chose."""
 
 from components.admission import cel
 from components.admission.policy import ResourceRule, Scope, mutating, outside_namespaces, validating
@@ -14,10 +14,11 @@ def device_stamps(resources: Names, *, by_device: bool) -> list[Manifest]:
     """Hides all devices from containers that ask for no device, and makes the chosen device visible to containers with
     a budget.
 
-    Many images set NVIDIA_VISIBLE_DEVICES=all. The runtime treats an image that sets only CUDA_VERSION in the same way.
-    So each container needs the variable, also a debug container and a container that a webhook adds later. A value in a
-    container's `env` overrides the values of `envFrom` and of the device plugin. So the policies change no container
-    that asks only for a device of the device plugin.
+    Many images set NVIDIA_VISIBLE_DEVICES=all. The container runtime treats an image that sets only CUDA_VERSION like
+    NVIDIA_VISIBLE_DEVICES=all. Therefore admission sets NVIDIA_VISIBLE_DEVICES in each container. Debug containers and
+    containers that a webhook adds later also need NVIDIA_VISIBLE_DEVICES. A value in a container's `env` overrides the
+    values of `envFrom` and of the device plugin. Therefore the policies do not change a container that asks only for a
+    device of the device plugin.
     """
     hide = [cel.hide_devices(field, resources) for field in _FIELDS]
     debugger = [cel.hide_devices_from_new("ephemeralContainers")]
@@ -40,8 +41,9 @@ def _device_shown(resources: Names) -> Manifest:
 
 
 def device_placed(resources: Names, devices: int) -> Manifest:
-    """Denies a pod with a budget without the fields of `device_stamps`, or with more devices than a node has. Also
-    denies a pod without a budget that names our scheduler.
+    """Denies a pod that has a budget and lacks a field of `device_stamps`, or asks for more devices than a node has.
+
+    The policy also denies a pod that names our scheduler and has no budget.
 
     `devices` is the largest number of devices on a node.
     """
@@ -95,8 +97,8 @@ def device_choice(resources: Names) -> Manifest:
     """Denies a pod that chooses a device by an environment variable, or by an annotation that a container runtime
     obeys.
 
-    For an update, the policy judges only the changes. So a pod that is older than the policy can still report its
-    status and end.
+    For an update of a pod, the policy judges only the changes. Therefore a pod that is older than the policy can still
+    report its status and end.
     """
     no_choice = f"!variables.started.exists(c, {cel.chooses_device('c', resources)})"
     not_injected = f"variables.after.all(k, !k.matches({cel.quoted(reach.DEVICE_ANNOTATIONS)}) || {_AS_BEFORE})"
@@ -116,7 +118,9 @@ def device_choice(resources: Names) -> Manifest:
 
 
 def device_annotations(resources: Names) -> Manifest:
-    """Denies changes to the scheduler's annotations on a pod. The extender counts devices by these annotations."""
+    """Denies changes to the scheduler's annotations on a pod. The extender computes the memory that pods hold on each
+    device from the scheduler's annotations.
+    """
     ours = _is_the_schedulers(resources)
     unchanged = (
         f"variables.after.all(k, !{ours} || {_AS_BEFORE}) && variables.before.all(k, !{ours} || k in variables.after)"
@@ -129,8 +133,8 @@ def device_annotations(resources: Names) -> Manifest:
 def device_binding(resources: Names, account: str) -> Manifest:
     """Allows only the scheduler's account to write a Binding that names the pod's device.
 
-    A Binding does not show the pod's requests, so the policy cannot deny every Binding of other accounts. A pod that
-    another account bound lacks the annotations, and its containers get no device.
+    A Binding does not contain the pod's requests. Therefore no policy can know which Bindings of other accounts to
+    deny. A pod that another account bound has no device annotations, so its containers get no device.
     """
     stranger = {"is-not-the-scheduler": f"request.userInfo.username != {cel.quoted(account)}"}
     scope = Scope({}, stranger, (ResourceRule("CREATE", ("pods/binding", "bindings")),))

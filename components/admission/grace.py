@@ -2,7 +2,7 @@
 
 While a GPU pod without a seat terminates, its memory is already promised to another pod. Kueue gives the pod's quota to
 another Job, and the demand gate expects that the pod's memory becomes free soon. A pod with a seat may have a longer
-grace period, because the seat stays its tenant's until the pod has ended.
+grace period, because no other tenant gets the memory of the seat.
 """
 
 from collections.abc import Iterable
@@ -34,12 +34,11 @@ def _asked(seats: TenantSeatSizes, tenants: Iterable[str]) -> Manifest:
 
 
 def _deletion(seats: TenantSeatSizes, tenants: Iterable[str]) -> Manifest:
-    """Denies a deletion or an eviction with a grace period that is too long, even if the pod's spec has a short grace
-    period.
+    """Denies a deletion or an eviction with a grace period that is too long.
 
     For a deletion without a grace period, the API server uses the grace period of the pod's spec (CheckGracefulDelete
-    in pkg/registry/core/pod/strategy.go). A pod that is older than the policies may keep the long grace period of its
-    spec. An eviction does not show the requests of its pod.
+    in pkg/registry/core/pod/strategy.go). A pod that is older than the grace policies may keep the long grace period of
+    its spec. An Eviction object does not contain the requests of its pod.
     """
     asked = "options.?gracePeriodSeconds.orValue(0)"
     is_long = (

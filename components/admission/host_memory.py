@@ -1,6 +1,6 @@
-"""Memory pools: policies that deny each pod because of which the kernel could kill another pod before a disposable pod.
+"""Memory pools: policies against pods that could make the kernel kill a protected pod before a disposable pod.
 
-components/admission/pods.py decides which tenants may use the pools' classes.
+components/admission/pods.py decides which tenants may use the PriorityClasses of memory pools.
 """
 
 import json
@@ -20,7 +20,7 @@ _BEST_EFFORT = ("cpu", "memory")
 
 
 def policies(pools: HostMemoryPools) -> list[Manifest]:
-    """Returns the policy that changes disposable pods, and for each namespace a policy that judges the pods."""
+    """Returns a policy that changes disposable pods, and for each namespace a policy that judges pods."""
     workloads = [w for pool in pools.pools for w in pool.workloads]
     disposable = [d for pool in pools.pools for d in pool.disposable]
     tenants = sorted({w.tenant for w in workloads} | {d.tenant for d in disposable})
@@ -34,7 +34,6 @@ def policies(pools: HostMemoryPools) -> list[Manifest]:
 
 
 def _freed_with_its_processes(disposable: Sequence[Disposable]) -> Manifest:
-    """Sets the sysctl that makes the kernel free a System V shared memory segment when its last process ends."""
     named, classes = "object.spec.priorityClassName", cel.quoted_list(_classes(disposable))
     is_disposable = f"has({named}) && {named} in {classes}"
     context, path = "object.spec.securityContext", "/spec/securityContext"
@@ -68,7 +67,6 @@ def _policy(tenant: str, workloads: Sequence[Workload], disposable: Sequence[Dis
 
 
 def _bursts(allowed: Sequence[str]) -> dict[str, str]:
-    """Allows only pods of the memory pools to use more host memory than they request."""
     limit, request = "r.limits['memory']", "r.requests['memory']"
     bursts = (
         f"{_states('r', 'requests')} && "
@@ -82,19 +80,19 @@ def _bursts(allowed: Sequence[str]) -> dict[str, str]:
 
 
 def _protected(classes: Sequence[str]) -> dict[str, str]:
-    """Requires a limit for host memory on each container of a protected pod. The preview's proof and the guard
-    calculate with this limit."""
+    """Requires a limit for host memory on each container of a protected pod. The policy pack's proof and the guard use
+    the memory limit in their calculations."""
     limited = f"{cel.CONTAINERS}.all(c, has(c.resources) && {_states('c.resources', 'limits')})"
     message = f"a pod of class {', '.join(classes)} needs a memory limit on each container"
     return {f"!(variables.priority in {cel.quoted_list(classes)}) || {limited}": message}
 
 
 def _killed_first(disposable: Sequence[Disposable]) -> dict[str, str]:
-    """Denies a disposable pod that requests more than declared. Also denies one with memory that would stay in use
-    after the pod's processes have ended.
+    """Denies a disposable pod that requests more host memory than its declaration. The policy also denies a disposable
+    pod if its memory could stay in use after its processes have ended.
 
-    The pages of a tmpfs and of remaining shared memory belong to no process. If these pages filled the host memory, the
-    kernel would kill protected pods next.
+    The pages of a tmpfs and of shared memory can remain without a process. If pages without a process filled the host
+    memory, the kernel would kill protected pods next.
     """
     classes = _classes(disposable)
     volumes, sysctls = "object.spec.volumes", "object.spec.securityContext.sysctls"

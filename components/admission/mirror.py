@@ -1,8 +1,8 @@
 """Mirrors of static pods: only a node's kubelet creates mirror pods.
 
-NodeRestriction allows a node to create mirror pods only of its own static pods. NodeRestriction does not judge other
-accounts. Each account that may create pods could write the annotation, an owner and any hash. The agents derive the
-name of the pod's control group from this hash.
+NodeRestriction allows a node to create mirror pods only of its own static pods. NodeRestriction judges only the
+accounts of nodes. Without a policy, each account that may create pods could write the mirror annotation, an owner and
+any hash. The agents derive the name of the pod's control group from the hash in the mirror annotation.
 """
 
 from components.admission import cel
@@ -14,9 +14,9 @@ from tenancy.policy_names import MIRROR_PODS
 
 def mirror_pods() -> Manifest:
     """Denies a new pod with the mirror annotation unless a node creates the pod. The API server lets nobody add the
-    annotation later.
+    mirror annotation to an existing pod.
 
-    The policy allows system:masters, because on some clusters the kubelets are in that group.
+    The policy allows system:masters, because the kubelets of some clusters are in this group.
     """
     annotation = cel.quoted(MIRROR_ANNOTATION)
     groups = "request.userInfo.?groups.orValue([])"

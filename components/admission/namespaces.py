@@ -1,8 +1,9 @@
 """Namespaces: exempt namespaces, namespaces that may ask for GPUs, and the Pod Security level of each tenant's
 namespace.
 
-A label exempts a namespace from admission, and only the operator's account may set this label. A name alone would not
-be safe: any account that may create namespaces could create an exempt namespace before the operator does.
+A label exempts a namespace from admission, and only the operator's account may set the label. An exemption by the
+namespace's name would not be safe. An account that may create namespaces could create an exempt namespace before the
+operator does.
 """
 
 from collections.abc import Collection, Iterable
@@ -41,8 +42,9 @@ def exemption(namespace: str) -> Manifest:
 def exemptions() -> Manifest:
     """Allows only accounts that may update this policy to set or remove the label of an exempt namespace.
 
-    An account with this right could delete the policies anyway. A list of account names in the policy would not work,
-    because the stack sets the label of a new exempt namespace before it updates the policies.
+    An account that may update the policy can also delete it, so the right to set the label adds no power. A list of
+    account names in the policy would not work, because the stack labels a new exempt namespace before it updates the
+    policies.
     """
     label = cel.quoted(names.EXEMPT)
     may = (
@@ -84,11 +86,11 @@ def counted_gpus(tenants: Collection[str]) -> list[Manifest]:
 
 
 def pod_security(tenants: Iterable[Tenant]) -> list[Manifest]:
-    """Returns a policy for each Pod Security level that a tenant has. Privileged tenants and tenants in the mode
-    observe get no policy.
+    """Returns a policy for each Pod Security level that a tenant has. No policy exists for privileged tenants and for
+    tenants in the mode observe.
 
-    The stack labels the namespaces of its tenants. In a tenant's namespace without the label, the policy denies every
-    pod. A privileged pod could change every budget on its node.
+    The stack labels the namespaces of its tenants. In a tenant's namespace without the Pod Security label, the policy
+    denies every pod. A privileged pod could change every budget on its node.
     """
     by_level: dict[PodSecurity, list[str]] = {}
     for tenant in tenants:
@@ -99,8 +101,8 @@ def pod_security(tenants: Iterable[Tenant]) -> list[Manifest]:
 
 
 def _held_to(level: PodSecurity, tenants: Iterable[str]) -> Manifest:
-    """Denies all pods of a namespace without the label of its Pod Security level. In a namespace with the label,
-    Kubernetes' own Pod Security admission judges the pods."""
+    """Denies all pods of a namespace without the label of its Pod Security level. In a namespace with the Pod Security
+    label, Kubernetes' own Pod Security admission judges the pods."""
     lax = narrowed_by_label(
         in_namespaces(tenants), names.POD_SECURITY_ENFORCE, "NotIn", [str(each) for each in level.at_least]
     )

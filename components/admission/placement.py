@@ -20,8 +20,9 @@ class PoolPlacement:
 
 
 def queue_tenant_placements(ledger: Ledger) -> list[PoolPlacement]:
-    """Groups the queue tenants by the pools from which their queues hand out whole devices. If a queue has several
-    pools, Kueue adds the node labels of the flavor that it chose."""
+    """Groups the queue tenants by the pools of the whole devices in their queues' quotas. If a queue has several pools,
+    Kueue adds the node labels of the chosen flavor to the pod.
+    """
     selectors = {pool.name: pool.node_selector for pool in ledger.pools if pool.sharing is Sharing.WHOLE}
     reached: dict[str, set[str]] = {}
     for quota in ledger.quotas:
@@ -33,8 +34,8 @@ def queue_tenant_placements(ledger: Ledger) -> list[PoolPlacement]:
 
 
 def other_tenant_placements(ledger: Ledger) -> list[PoolPlacement]:
-    """Groups the tenants without a queue by the pools of their workloads. Queue tenants are left out, because their
-    pods may run in another pool."""
+    """Groups the tenants without a queue by the pools of their workloads. Queue tenants have no group, because their
+    pods can run in another pool."""
     pools: dict[str, set[str]] = {}
     users: Iterable[Seat | OnDemand | Unbudgeted] = (*ledger.seats, *ledger.on_demand, *ledger.unbudgeted)
     for user in users:
@@ -55,8 +56,8 @@ def _grouped(pools: Mapping[str, Collection[str]], selectors: Mapping[str, Mappi
 
 
 def _joined(pools: Sequence[str]) -> str:
-    """Returns a unique name for several pools. Dots separate the pools, because no pool's name has a dot. A long name
-    is shortened, because a policy's name has at most 253 characters."""
+    """Returns a unique name for a group of pools. Dots separate the pools, because no pool's name has a dot. A long
+    name is shortened, because a policy's name has at most 253 characters."""
     joined = ".".join(pools)
     if len(joined) <= _LONGEST_JOINED:
         return joined
@@ -65,6 +66,5 @@ def _joined(pools: Sequence[str]) -> str:
 
 
 def _in_common(selectors: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Returns the labels that every selector has with the same value."""
     first, *rest = selectors or [{}]
     return {key: value for key, value in first.items() if all(other.get(key) == value for other in rest)}

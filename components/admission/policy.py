@@ -43,7 +43,9 @@ _POD_CREATION = (ResourceRule("CREATE", ("pods",)),)
 
 @dataclass(frozen=True)
 class Scope:
-    """Selects the requests that a policy judges. `conditions` maps names to CEL, and every condition must be true."""
+    """Selects the requests that a policy judges. `conditions` maps the name of each condition to CEL. A policy judges a
+    request only if all conditions are true.
+    """
 
     namespaces: Mapping[str, Any]
     conditions: Mapping[str, str]
@@ -67,13 +69,14 @@ class Scope:
 
 
 def in_namespaces(namespaces: Iterable[str]) -> dict[str, Any]:
-    """Selects these namespaces by the label that Kubernetes itself sets on each namespace. At least one namespace is
-    needed."""
+    """Selects the given namespaces by the label that Kubernetes itself sets on each namespace. The caller must give at
+    least one of the namespaces."""
     return {"matchExpressions": [{"key": LABEL_NAMESPACE, "operator": "In", "values": sorted(set(namespaces))}]}
 
 
 def outside_namespaces(namespaces: Iterable[str] = ()) -> dict[str, Any]:
-    """Selects all namespaces except these, kube-system, and namespaces with the label of an exempt namespace."""
+    """Selects all namespaces except the given ones, kube-system, and namespaces with the label of an exempt
+    namespace."""
     values = sorted({EXEMPT_BY_NAME, *namespaces})
     by_name = [{"key": LABEL_NAMESPACE, "operator": "NotIn", "values": values}]
     return narrowed_by_label({"matchExpressions": by_name}, EXEMPT, "NotIn", [EXEMPT_VALUE])
@@ -91,9 +94,9 @@ def mutating(
 ) -> Manifest:
     """Returns a policy that changes the object by JSON Patch. Each of `operations` is CEL for a list of patches.
 
-    With `again`, the policy runs once more if another policy or a webhook changed the object later. For example, a
-    service mesh adds a container. The API server runs policies in any order, and evaluates their conditions only once.
-    So a condition must never depend on another policy's change.
+    With `again`, the policy runs a second time if another policy or a webhook has changed the object after the first
+    run. For example, a service mesh may add a container. The API server runs policies in any order, and evaluates their
+    conditions only once. Therefore a condition must never depend on another policy's change.
     """
     expression = " + ".join(operations)
     spec = {
@@ -117,8 +120,8 @@ def validating(
     """Returns a policy that allows an object only if every expression is true. `validations` maps each expression to
     its message.
 
-    `params` names a kind of parameter objects. The policy judges an object once for each parameter object, which is the
-    CEL variable `params`. If the messages are CEL, `message_key` is messageExpression.
+    `params` names a kind of parameter objects. A policy with `params` judges an object once for each parameter object.
+    In CEL, the variable `params` is the parameter object. If the messages are CEL, `message_key` is messageExpression.
     """
     spec = {
         **({"paramKind": dict(params)} if params else {}),
@@ -130,16 +133,17 @@ def validating(
 
 
 def served_as(version: MutatingApi, policies: Iterable[Manifest]) -> list[Manifest]:
-    """Returns the policies, with each MutatingAdmissionPolicy in this API version. Both API versions have the same
-    fields."""
+    """Returns the policies, with each MutatingAdmissionPolicy in the given API version. Both API versions of
+    MutatingAdmissionPolicy have the same fields."""
     api = {"apiVersion": f"{_GROUP}/{version}"}
     return [{**policy, **api} if policy["kind"] == _MUTATING else policy for policy in policies]
 
 
 def binding(policy: Manifest, mode: Mode = Mode.ENFORCE) -> Manifest:
-    """Returns the binding that puts a policy into force. In the mode observe, a policy only warns and writes to the
-    audit log
-    (https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/#validation-actions)."""
+    """Returns the policy's binding. The API server applies only a policy with a binding. In the mode
+    observe, a policy only warns and writes to the audit log
+    (https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/#validation-actions).
+    """
     spec: dict[str, Any] = {"policyName": policy["metadata"]["name"]}
     if policy["kind"] == "ValidatingAdmissionPolicy":
         spec["validationActions"] = ["Deny"] if mode is Mode.ENFORCE else ["Warn", "Audit"]
@@ -157,10 +161,11 @@ def put_into_force(
     mode: Mode = Mode.ENFORCE,
     stamped: bool = False,
 ) -> pulumi.Resource:
-    """Registers the policy and its binding. Returns the object registered last.
+    """Registers the policy and its binding. Returns the object that was registered last.
 
     In the mode observe, the binding of a policy that changes pods is left out, so pods stay unchanged. A policy with
-    `stamped` judges fields that other policies of ours add. In the mode observe, its binding is left out too.
+    `stamped` judges fields that our mutating policies add. In the mode observe, the stack also leaves out the binding
+    of a policy with `stamped`.
     """
     group, _, version = policy["apiVersion"].partition("/")
     others = [f"{group}/{each}" for each in MutatingApi if each != version] if policy["kind"] == _MUTATING else ()
@@ -172,7 +177,7 @@ def put_into_force(
 
 
 def _policy(kind: str, component: str, name: str, spec: dict[str, Any]) -> Manifest:
-    """Leaves empty lists out, because the API server does not store them."""
+    """Leaves out empty lists, because the API server does not store them."""
     given = {key: value for key, value in spec.items() if value != []}
     return {
         "apiVersion": f"{_GROUP}/v1",

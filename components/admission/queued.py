@@ -1,14 +1,15 @@
 """Queue tenants: a queue tenant's pod reaches a GPU only after Kueue has admitted it.
 
-In these namespaces, Kueue suspends each Job and similar object, and adds a scheduling gate to each pod. Kueue also does
-this for an object that names no queue (manageJobsWithoutQueueName). The policies here prevent that anybody bypasses
-Kueue. Anybody can write a pod's labels and owners, but nobody can fake the account that sends a request. So a GPU pod
-must have Kueue's scheduling gate, or a controller of a kind that Kueue suspends must create the pod. Only Kueue may
-remove the gate and end the suspension.
+In the namespaces of queue tenants, Kueue suspends each Job and similar object, and adds a scheduling gate to each pod.
+Kueue also suspends an object that names no queue (manageJobsWithoutQueueName). The policies for queue tenants prevent a
+tenant from bypassing Kueue. A tenant can write any labels and owners into a pod, but cannot fake the account of a
+request. Therefore the policies admit a queue tenant's GPU pod if the pod has Kueue's scheduling gate. Without the gate,
+the GPU pod's controller must belong to an object that Kueue can suspend. Only Kueue may remove the scheduling gate and
+end the suspension.
 
-Kueue frees the quota of a Job as soon as Kueue counts none of the Job's pods. So a tenant must not change a running
-pod's owners, or the labels by which Kueue counts the pod. A tenant must also delete the owner only together with its
-pods.
+Kueue frees a Job's quota as soon as Kueue finds no pod of the Job any more. Therefore a tenant must not change a
+running pod's owners, or the labels by which Kueue finds the pod. A tenant may delete the owner of a running pod only
+together with the pod.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,9 +23,9 @@ from tenancy.frameworks import GATES, Framework, FrameworkName, kinds_of
 from tenancy.names import GARBAGE_COLLECTOR, JOB_CONTROLLERS, KUEUE_QUEUE_LABEL
 from tenancy.policy_names import QUEUED_OWNERS, QUEUED_PODS, QUEUED_PODS_KEPT
 
-_ORPHAN = "orphan"  # FinalizerOrphanDependents
+_ORPHAN = "orphan"  # Source: FinalizerOrphanDependents.
 # The API groups of the labels by which Kueue and the controllers find their pods. Older versions of Kubernetes set the
-# two labels below.
+# labels `controller-uid` and `job-name`.
 _LABEL_GROUPS = (
     *("kueue.x-k8s.io", "batch.kubernetes.io", "jobset.sigs.k8s.io", "leaderworkerset.sigs.k8s.io"),
     *("ray.io", "trainer.kubeflow.org", "training.kubeflow.org"),
@@ -34,8 +35,8 @@ _OLD_JOB_LABELS = ("controller-uid", "job-name")
 
 @dataclass(frozen=True, kw_only=True)
 class QueueTenants:
-    """Names the queue tenants. Pods on the `seats` of these `tenants` need no queue. `account` is the user name of
-    Kueue's account.
+    """Names the queue tenants. Pods on the `seats` of `tenants` need no queue. `account` is the user name of Kueue's
+    account.
 
     `frameworks` are the kinds of objects that Kueue queues.
     """
@@ -98,9 +99,10 @@ def _has_gate(pod: str, gate: str = GATES[0]) -> str:
 
 
 def _kept_pods(args: QueueTenants) -> Manifest:
-    """Denies changes to a GPU pod's owners, to the labels by which Kueue counts the pod, and the removal of Kueue's
-    scheduling gates. Controllers may make these changes: the garbage collector removes owners, and the Job controller
-    releases pods."""
+    """Denies a change of a GPU pod's owners or of the labels by which Kueue finds the pod. Denies the removal of
+    Kueue's scheduling gates. Controllers may change a pod's owners and labels. For example, the garbage collector and
+    the Job controller remove owners.
+    """
     controllers = {account for each in args.frameworks for account in each.accounts}
     accounts = cel.quoted_list(sorted({*JOB_CONTROLLERS, GARBAGE_COLLECTOR, args.account, *controllers}))
     groups = [f"{group}/" for group in _LABEL_GROUPS]
@@ -181,7 +183,6 @@ _LEAVES_ITS_PODS = (
 
 
 def _belongs_to(frameworks: Iterable[Framework]) -> str:
-    """Returns CEL: the object's controller is of one of these kinds."""
     kinds = " || ".join(
         f"o.kind == {cel.quoted(each.kind)} && o.apiVersion.startsWith({cel.quoted(f'{each.group}/')})"
         for each in frameworks
@@ -192,7 +193,7 @@ def _belongs_to(frameworks: Iterable[Framework]) -> str:
 
 
 def _is_suspended(owner: str) -> str:
-    """Returns CEL: the object is suspended. An MPIJob has the field suspend in its runPolicy."""
+    """Returns CEL: the object is suspended. In an MPIJob, the field suspend is in the runPolicy."""
     spec = f"dyn({owner}).spec"
     return f"{spec}.?suspend.orValue({spec}.?runPolicy.?suspend.orValue(false))"
 

@@ -1,7 +1,8 @@
 """ResourceSlices: an exporter may write only the ResourceSlices of its own node and of our driver.
 
-An account that may write ResourceSlices can invent devices on any node and for any driver. RBAC cannot limit this
-right. Kubernetes' own example limits DRA drivers in the same way (kubernetes-sigs/dra-example-driver, deployments/helm,
+An account that may write ResourceSlices can publish devices that do not exist, on any node and for any driver. RBAC
+cannot limit the right to write ResourceSlices to one node and one driver. An example of Kubernetes limits DRA drivers
+to their own ResourceSlices in the same way (kubernetes-sigs/dra-example-driver, deployments/helm,
 validatingadmissionpolicy.yaml).
 """
 

@@ -1,7 +1,8 @@
-"""Other ways to a GPU than a resource: a runtime, a claim on another driver's devices, a ConfigMap (tenancy/reach.py).
+"""Ways to get a GPU without an extended resource: a runtime, a claim for another driver's devices, a ConfigMap
+(tenancy/reach.py).
 
-A pod that uses one of these ways needs a budget; otherwise it is denied. Pod Security judges host paths
-(namespaces.py).
+Admission denies a pod without a budget that gets a GPU in one of these ways. The policies in namespaces.py cover host
+paths by Pod Security.
 """
 
 from collections.abc import Sequence
@@ -17,9 +18,10 @@ _ENVIRONMENTS = tuple(ResourceRule(operation, ("configmaps", "secrets")) for ope
 
 
 def runtimes(resources: Names, budgetless: Sequence[str]) -> Manifest:
-    """Allows NVIDIA's runtime only to a pod that asks for a device, under any name of the RuntimeClass.
+    """Allows NVIDIA's runtime only to a pod that asks for a device. The name of a RuntimeClass does not matter.
 
-    The policy judges the handler of the RuntimeClass. `gpu_budget` judges the classes that have NVIDIA's name.
+    The policy judges the handler of the RuntimeClass. The policy `gpu_budget` judges the RuntimeClasses that have
+    NVIDIA's name.
     """
     named = f"object.spec.runtimeClassName.contains({cel.quoted(reach.RUNTIME)})"
     conditions = {
@@ -39,11 +41,11 @@ def runtimes(resources: Names, budgetless: Sequence[str]) -> Manifest:
 
 
 def environments(without_budget: Sequence[str], *, by_device: bool) -> list[Manifest]:
-    """Denies a ConfigMap or Secret with the variable NVIDIA_VISIBLE_DEVICES. By envFrom, this variable would override
-    the device plugin's choice.
+    """Denies a ConfigMap or Secret with the variable NVIDIA_VISIBLE_DEVICES. If a container reads
+    NVIDIA_VISIBLE_DEVICES by envFrom, its value overrides the device plugin's choice.
 
-    The policy covers only namespaces in which the device plugin chooses devices. An object that already has the
-    variable may keep the variable.
+    The policy for ConfigMaps and Secrets covers only namespaces in which the device plugin chooses devices. An object
+    that already has the variable NVIDIA_VISIBLE_DEVICES may keep it.
     """
     if by_device and not without_budget:
         return []
@@ -59,7 +61,7 @@ def environments(without_budget: Sequence[str], *, by_device: bool) -> list[Mani
 
 
 def claims(resources: Names, device_classes: Sequence[str]) -> Manifest:
-    """Allows a claim only on a seat or on one of `device_classes`, which give no GPU.
+    """Allows a claim only for a seat's DeviceClass, or for a class in `device_classes`, which give no GPU.
 
     The policy also judges the claims that kube-scheduler makes if a pod requests a DeviceClass as an extended resource.
     """

@@ -1,7 +1,7 @@
-"""Seats: a pod with gpumem is as large as one of its tenant's seats.
+"""Seats: a pod's gpumem must equal a seat size of its tenant.
 
-A quota limits only the sum. With one pod of 1 MiB on each device, no device would have enough memory for a seat. A pod
-with gpu-count and no gpumem would keep other pods off devices that it does not use.
+A quota limits only the sum of the pods' gpumem. If a tenant ran one pod of 1 MiB on each device, no device would have
+enough memory for a seat. A pod with gpu-count and without gpumem would block devices that the pod does not use.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ class TenantSeatSizes:
 
     @property
     def message(self) -> str:
-        """Returns CEL for the message of a denial, with the seat sizes of the namespace."""
+        """Returns CEL for the message of a denial, which names the seat sizes of the namespace."""
         literal = ", ".join(map(self._listed, sorted(self.sizes)))
         ask = f"a pod with {self.names.gpumem} is as large as a seat: ask for "
         by_device = (
@@ -61,7 +61,7 @@ class TenantSeatSizes:
         )
 
     def length(self, tenant: str) -> int:
-        """Returns the number of characters that the tenant adds to an expression, 0 for a tenant without a seat."""
+        """Returns the number of characters that the tenant adds to an expression, or 0 for a tenant without a seat."""
         if tenant not in self.sizes:
             return 0
         literals = (self._sizes_of(tenant), self._several_of(tenant), self._listed(tenant))
@@ -69,7 +69,6 @@ class TenantSeatSizes:
 
     @property
     def _several(self) -> bool:
-        """Returns True if at least one seat has several devices."""
         return any(sizes.several for sizes in self.sizes.values())
 
     def _by_tenant(self, literal_of: Callable[[str], str]) -> str:
@@ -89,17 +88,17 @@ class TenantSeatSizes:
 
 
 def seat_sizes(seats: TenantSeatSizes, queued: Iterable[str]) -> list[Manifest]:
-    """Returns the policy for tenants with seats. Other policies judge the queue tenants (`queued`)."""
+    """Returns the admission policy for tenants with seats. Other policies judge queue tenants (`queued`)."""
     return split_by_length(seats, sorted(seats.sizes.keys() - set(queued)), lambda part, _: [_sizes(part)])
 
 
 def split_by_length(
     seats: TenantSeatSizes, tenants: Iterable[str], policies: Callable[[TenantSeatSizes, Sequence[str]], list[Manifest]]
 ) -> list[Manifest]:
-    """Returns the policies for all tenants, several times if the seat sizes exceed the length limit of one CEL
-    expression.
+    """Returns the policies for all tenants. If the seat sizes are too long for one CEL expression, the function splits
+    each policy into several policies.
 
-    Each further policy has the first policy's name with a number at the end.
+    Each further policy has the name of the first policy, with a number at the end.
     """
     found = []
     for number, part in enumerate(_parts(seats, tenants), 1):
@@ -131,7 +130,7 @@ def _sizes(seats: TenantSeatSizes) -> Manifest:
 
 
 def gpu_count_use(names: Names) -> Manifest:
-    """Denies a pod with gpu-count and without gpumem, because it would block devices that it does not use."""
+    """Denies a pod with gpu-count and without gpumem, because the pod would block devices that it does not use."""
     counts = cel.asks_for(f"k == {cel.quoted(names.gpu_count)}")
     alone = f"{counts} && !({cel.asks_for_gpumem(names)})"
     message = f"{names.gpu_count} spreads a pod's {names.gpumem} over devices: add {names.gpumem}, or remove it"
@@ -139,8 +138,9 @@ def gpu_count_use(names: Names) -> Manifest:
 
 
 def whole_devices(names: Names) -> Manifest:
-    """Denies a pod with a budget that asks for more whole devices than the number of devices for its gpumem. The device
-    plugin would give these devices to no other pod."""
+    """Denies a pod with gpumem if the pod asks for more whole devices than the number of devices that share its gpumem.
+    The device plugin would give the pod's unused whole devices to no other pod.
+    """
     asked, spread = cel.most_at_once(cel.whole_devices_of), cel.devices_of(names)
     message = (
         f"a pod with {names.gpumem} is on one device, or on as many as its {names.gpu_count} says: it asks for more "

@@ -1,5 +1,5 @@
-"""The exporter: measures GPU memory on each node, and publishes the node's devices for the scheduler that chooses a
-device."""
+"""The exporter: measures the GPU memory of each pod on each node. The exporter also publishes the node's devices for
+the scheduler."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from tenancy.ledger import Ledger
 
 _PUBLISHING = PolicyRule(names.RESOURCE_GROUP, ("resourceslices",), ("list", "watch", "create", "patch"))
 # NVIDIA's GPU operator sets these labels and values on a node while it replaces the driver or changes MIG partitions.
-# Programs that use the driver must end then, so that the operator can unload the kernel module. The operator sets the
-# first label, for programs such as ours, from version 26.7 on. Older versions set only the second label, which is the
-# device plugin's. Sources: cmd/driver-manager/main.go of k8s-driver-manager (maybeSetPaused), mig-manager's
-# paused-for-mig-change.
+# While a label has one of these values, programs that use the driver must end, so that the GPU operator can unload the
+# kernel module. Since version 26.7, the GPU operator sets the first of the two labels for programs such as our
+# exporter. Older versions of the GPU operator set only the second label, which is meant for the device plugin. Sources:
+# cmd/driver-manager/main.go of k8s-driver-manager (maybeSetPaused), mig-manager's paused-for-mig-change.
 _OPERATOR_LABELS = ("nvidia.com/gpu.deploy.client", "nvidia.com/gpu.deploy.device-plugin")
 _PAUSED = ("paused-for-driver-upgrade", "paused-for-mig-change")
-# Mounts the node's control groups at the path that NVML uses. Without this mount, a container sees only its own control
-# group.
+# Mounts the node's control groups at the path that NVML uses. Without a mount of the node's control groups, a container
+# sees only its own control group.
 _GROUPS = Volume(name="cgroups", path=names.CGROUPS, source={"hostPath": {"path": names.CGROUPS, "type": "Directory"}})
 _CLAIM = "devices"
 _BY_CLAIM = {"resourceClaims": [{"name": _CLAIM, "resourceClaimTemplateName": names.EXPORTER_CLAIM}]}
@@ -115,10 +115,10 @@ def telemetry_rules(system_namespace: str) -> tuple[PolicyRule, ...]:
 
 
 def device_claim(namespace: str) -> Manifest:
-    """Returns the template of a claim that makes all devices of the node visible, including unhealthy devices, and
-    allocates no device.
+    """Returns the template of a claim with admin access. The claim gives access to all devices of the node, including
+    unhealthy devices, and allocates no device.
 
-    NVIDIA's operator makes the same claim for its own exporter if it installs no runtime class
+    NVIDIA's GPU operator makes the same claim for its own exporter if it installs no RuntimeClass
     (manifests/state-dcgm-exporter).
     """
     request = {
@@ -144,13 +144,13 @@ def daemon_set(
     reads_caps: bool = False,
     claims_devices: bool = False,
 ) -> Manifest:
-    """Returns the DaemonSet that runs the exporter on every node that one of the selectors matches. No exporter runs on
-    a node while NVIDIA's operator replaces the driver there.
+    """Returns the DaemonSet that runs the exporter on every node that at least one node selector matches. No exporter
+    runs on a node while NVIDIA's GPU operator replaces the driver of the node.
 
     The exporter asks for no nvidia.com/gpu, so that it also runs when all devices are in use. The exporter sees the
-    devices through the runtime class, or by a claim (`claims_devices`). The exporter's pods share the host's process
-    IDs, because NVML reports these IDs. With `reads_caps`, the exporter also sees the node's control groups, for which
-    NVML reports caps.
+    devices through the runtime class, or by a claim (`claims_devices`). The exporter's pods run in the host's PID
+    namespace, because NVML reports the process IDs of this namespace. With `reads_caps`, the exporter's container can
+    read the node's control groups. NVML reports the cap of a control group.
     """
     template = pod_template(
         agent,
@@ -179,8 +179,8 @@ def network_policy(args: ExporterArgs) -> Manifest:
 
 
 def _any_of(node_selectors: list[Mapping[str, str]]) -> Manifest:
-    """Returns the node selector terms, one for each pool. NotIn also matches a node without the label, such as in a
-    cluster without NVIDIA's operator."""
+    """Returns the node selector terms of a node affinity, one term for each pool. The operator NotIn also matches a
+    node without the label, such as a node without NVIDIA's GPU operator."""
     not_paused = [{"key": key, "operator": "NotIn", "values": list(_PAUSED)} for key in _OPERATOR_LABELS]
     terms = [
         {
@@ -195,8 +195,8 @@ def _any_of(node_selectors: list[Mapping[str, str]]) -> Manifest:
 
 
 class Exporter(pulumi.ComponentResource):
-    """The exporter's DaemonSet. The exporter has no Service, because a Service would choose any node's exporter.
-    Clients connect to the pod of the node that they need."""
+    """The exporter's DaemonSet. The exporter has no Service, because a Service would choose the exporter of any node.
+    Each client connects to the exporter's pod on the node that it asks about."""
 
     def __init__(self, name: str, args: ExporterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         pools = args.ledger.shared_pools

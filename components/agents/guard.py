@@ -14,8 +14,8 @@ from tenancy import names
 from tenancy.host_memory.pool import HostMemoryPool
 
 PORT = 9402
-# With SYS_RESOURCE the guard may lower an oom_score_adj below the runtime's value. With DAC_OVERRIDE it may do so for
-# other users' processes.
+# With SYS_RESOURCE the guard can lower an oom_score_adj below the runtime's value. With DAC_OVERRIDE, the guard can
+# change the oom_score_adj of other users' processes.
 CAPABILITIES = ("SYS_RESOURCE", "DAC_OVERRIDE")
 
 
@@ -29,7 +29,8 @@ class GuardArgs:
 
 
 def guard_agent(args: GuardArgs, pool: HostMemoryPool) -> Agent:
-    """Returns the guard for the pool's nodes, with the same numbers as in the preview's proof of the pool.
+    """Returns the guard for the pool's nodes. The guard calculates with the same numbers as the policy pack's proof of
+    the pool.
 
     RBAC has no field selectors, so the role covers the pods of all nodes.
     """

@@ -10,12 +10,12 @@ from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
 
-# A run repeats its passes for RUN_SECONDS, and its completion is the heartbeat. So it must end before the Job's
-# deadline. A pod starts 2 to 10 s after the full minute, and the last pass needs time as well.
+# A run repeats its passes for RUN_SECONDS. The time of the last completed run is the heartbeat, so a run must end
+# before the Job's deadline. A pod starts 2 to 10 s after the full minute, and the last pass needs time as well.
 RUN_SECONDS = 45
 DEADLINE_SECONDS = 58
 
-# Prometheus scrapes the container port with this name.
+# Prometheus scrapes the container port with the name `metrics`.
 METRICS_PORT = "metrics"
 
 _USER = 65532  # user ID of "nonroot" in the distroless images; the agents' image gives this user no files and no shell
@@ -24,8 +24,8 @@ _CODE_VOLUME = "code"
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """Describes a volume of the pod and its path in a container. `source` holds the volume's API fields without the
-    name."""
+    """Describes a volume of the pod and the volume's path in a container. `source` holds the volume's API fields
+    without the name."""
 
     name: str
     path: str
@@ -43,8 +43,8 @@ class Volume:
 class Agent(Account):
     """Describes a program in the zipapp, with its ServiceAccount and its environment variables.
 
-    With `capabilities`, the program runs as root with only these capabilities, because Kubernetes gives capabilities
-    only to root (KEP-2763).
+    With `capabilities`, the program runs as root, because Kubernetes gives capabilities only to root (KEP-2763). A
+    program with `capabilities` has no other capabilities.
     """
 
     cluster: ClusterSpec
@@ -69,7 +69,7 @@ def probe(path: str, port: int | str = METRICS_PORT, **request: str) -> Manifest
 
 
 def ports_and_probes(port: int) -> Manifest:
-    """Returns the ports and probes of a node agent's container, which serves /metrics and /healthz on this port."""
+    """Returns the ports and probes of a node agent's container, which serves /metrics and /healthz on the port."""
     return {
         "ports": [{"name": METRICS_PORT, "containerPort": port}],
         "livenessProbe": probe("/healthz"),
@@ -87,9 +87,10 @@ def pod_template(
 ) -> Manifest:
     """Returns the agent's hardened pod template.
 
-    `container` and `pod` add fields, and do not override the fields of the template. `beside` are further containers.
-    The agent's container mounts `volumes` read-only. The pod passes Pod Security `restricted`, unless `pod` adds a
-    privilege. The agent's container has no CPU limit, because throttling would only delay a run.
+    `container` and `pod` add fields, and do not override the fields of the template. `beside` has the further
+    containers of the pod. The agent's container mounts the `volumes` read-only. The pod passes Pod Security
+    `restricted`, unless `pod` adds a privilege. The agent's container has no CPU limit, because throttling would only
+    delay a run.
     """
     given = pod or {}
     tolerations = [*given.get("tolerations", ()), *(each.declared for each in agent.cluster.agent_tolerations)]
@@ -177,7 +178,8 @@ def cron_job(agent: Agent, *, deadline_seconds: int = DEADLINE_SECONDS) -> Manif
     """Returns the CronJob that runs the agent each minute. A failed run is not retried, because the next run starts
     within a minute.
 
-    Runs may overlap. If a node dies, the run's Job and pod stay for a while, and must not delay the next run.
+    Runs may overlap. If a node dies, the Job and the pod of its run still exist for some time. The Job on a dead node
+    must not delay the next run.
     """
     job = job_spec(agent, deadline_seconds=deadline_seconds, retries=0)
     spec = {

@@ -15,8 +15,9 @@ RBAC_GROUP = "rbac.authorization.k8s.io"
 class PolicyRule:
     """One rule of a Role, or of a ClusterRole if `namespace` is None.
 
-    Each agent's rights are written twice on purpose: in the agent's module here, and in policy/rules/rbac.py, which
-    compares both lists. If one list were derived from the other, the rule would accept every excessive right.
+    Each agent's rights are written twice: in the agent's module, and in policy/rules/rbac.py. The policy rule `rbac`
+    compares the two lists of rights. If one of the two lists were derived from the other, the rule `rbac` would accept
+    every additional right.
     """
 
     group: str
@@ -43,7 +44,7 @@ def events_rule(namespace: str | None = None) -> PolicyRule:
 
 @dataclass(frozen=True)
 class RoleRef:
-    """Names a role. The role is a ClusterRole if `namespace` is None."""
+    """Names a role. If `namespace` is None, the role is a ClusterRole."""
 
     name: str
     namespace: str | None = None
@@ -134,7 +135,7 @@ def _binding(account: Account, name: str, role: RoleRef) -> Manifest:
 
 
 class Identity(pulumi.ComponentResource):
-    """A ServiceAccount with its roles and bindings."""
+    """A program's ServiceAccount with its roles and bindings."""
 
     def __init__(self, name: str, args: Account, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Identity"), name, {"account": args.name, "namespace": args.namespace}, opts)

@@ -12,5 +12,5 @@ def journal_config_map(agent: Agent) -> Manifest:
 
 
 def journal_rule(name: str, namespace: str) -> PolicyRule:
-    """Returns the right of the agent with this name to read and write its journal."""
+    """Returns the right of an agent to read and write its own journal."""
     return PolicyRule("", ("configmaps",), ("get", "patch"), resource_names=(names.journal(name),), namespace=namespace)

@@ -11,7 +11,7 @@ from tenancy.names import STACK, labels
 
 Manifest = dict[str, Any]
 
-# These fields are immutable in Kubernetes, but the provider would try to update them in place.
+# Kubernetes refuses changes of immutable fields, but the provider would try to update such fields in place.
 _IMMUTABLE: dict[str, list[str]] = {
     "PriorityClass": ["value", "preemptionPolicy"],
     "LocalQueue": ["spec.clusterQueue"],
@@ -55,9 +55,9 @@ def register(
 
     A change of a field in `replace_on_changes`, or of an immutable field, replaces the object: Pulumi deletes the old
     object first. With `patch`, another program owns the object: Pulumi applies only the fields of the manifest, and
-    removes them on destroy. With `retain`, the object stays in the cluster after it was removed from the stack.
+    removes these fields on destroy. With `retain`, the object stays in the cluster after the stack has dropped it.
     `other_versions` are API versions under which an older stack registered the same object. Without `other_versions`,
-    Pulumi would try to create the existing object, and fail.
+    Pulumi would try to create an object that already exists, and would fail.
     """
     api_version, kind = manifest["apiVersion"], manifest["kind"]
     immutable = [] if patch else [*_IMMUTABLE.get(kind, ()), *replace_on_changes]
@@ -87,10 +87,10 @@ def _marked(manifest: Manifest) -> Manifest:
 def client_side_provider(
     name: str, config: Mapping[str, pulumi.Input[str]], *, parent: pulumi.Resource
 ) -> pulumi.ProviderResource | None:
-    """Returns a provider that previews objects as declared, without a dry run (docs/adr/0009).
+    """Returns a provider that makes no dry run in a preview, and shows objects as declared (docs/adr/0009).
 
-    `config` is the configuration of the stack's default provider. Returns None if `parent` has an explicit provider.
-    The configuration of that provider cannot be read, so a new provider could write to another cluster.
+    `config` is the configuration of the stack's default provider. If `parent` has an explicit provider, returns None.
+    The configuration of an explicit provider cannot be read, so a new provider might write to another cluster.
     """
     if parent.get_provider("kubernetes::") is not None:
         return None
@@ -107,6 +107,6 @@ def _type_token(api_version: str, kind: str) -> str:
 
 @cache
 def _provider_version() -> str:
-    """Returns the version of the installed package pulumi-kubernetes. If a resource has no version, the engine takes
+    """Returns the version of the installed package pulumi-kubernetes. If a resource names no version, the engine takes
     any installed plugin."""
     return version("pulumi-kubernetes")

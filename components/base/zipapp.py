@@ -19,12 +19,12 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 # limit of a ConfigMap, 1 MiB (MaxSecretSize, pkg/apis/core/types.go), minus 16 KiB for its keys
 LIMIT_BYTES = MIB - 2**14
 
-# The exporter needs this Python package, which consists of one module.
+# The exporter needs the Python package nvidia-ml-py, which consists of one module.
 _NVML, _NVML_MODULE = "nvidia-ml-py", "pynvml.py"
 _PACKAGES = ("agents", "tenancy")
-# The prefix of our packages' imports in the wheel (toolchain/wheel.py). The prefix is empty in a checkout.
+# The prefix of our packages' imports in the wheel (toolchain/wheel.py). In a checkout, the prefix of imports is empty.
 _WITHIN = __name__.removesuffix("components.base.zipapp").encode()
-# The packages of the agents that run in privileged pods. No other agent's code is in these pods.
+# The packages of the agents that run in privileged pods. The pods of privileged agents contain no other agent's code.
 _ON_NODES = {"exporter", "guard"}
 _LOCK = "requirements.lock"
 _MAIN = """import runpy
@@ -35,15 +35,15 @@ runpy.run_module("agents", run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True)
 class Zipapp:
-    """A zip archive that `python` can run. `digest` is the SHA-256 of its files, in hex."""
+    """A zip archive that `python` can run. `digest` is the SHA-256 of the archive's files, in hex."""
 
     content: bytes
     digest: str
 
     @property
     def config_map(self) -> str:
-        """Returns the ConfigMap's name. The name changes with the code, so that no pod runs old and new code
-        together."""
+        """Returns the name of the ConfigMap with the agents' code. The name changes with the code, so that no pod runs
+        old and new code together."""
         return f"{names.AGENTS}-{self.digest[:10]}"
 
 
@@ -56,7 +56,8 @@ def build(root: Path = CHECKOUT) -> Zipapp:
 def build_for_nodes(root: Path = CHECKOUT) -> Zipapp:
     """Builds the zipapp of the agents in privileged pods, with NVML's bindings.
 
-    Raises pulumi.RunError like `build`, and also if the installed bindings are not those in requirements.lock.
+    Like `build`, raises pulumi.RunError if a ConfigMap cannot hold the zipapp, and also if the installed bindings are
+    not those in requirements.lock.
     """
     others = {each.parent.name for each in (root / "agents").glob("*/main.py")} - _ON_NODES
     return _zipapp({**_sources(root, without=others), _NVML_MODULE: _bindings(root)})
@@ -79,8 +80,9 @@ def _zipapp(sources: Mapping[str, bytes]) -> Zipapp:
 
 
 def digest(members: Mapping[str, bytes]) -> str:
-    """Returns the SHA-256, in hex, of an archive of these files. The archive is uncompressed, because forks of zlib
-    compress differently."""
+    """Returns the SHA-256, in hex, of an archive of these files. The archive is not compressed, because different
+    builds of zlib give different bytes.
+    """
     return hashlib.sha256(_archive(members, zipfile.ZIP_STORED)).hexdigest()
 
 
@@ -104,7 +106,7 @@ def _archive(members: Mapping[str, bytes], compression: int) -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in members.items():
             member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-            member.create_system = 3  # Marks the entries as created on Unix, even on Windows.
+            member.create_system = 3  # The entries of the archive are marked as created on Unix, even on Windows.
             member.external_attr = 0o644 << 16
             archive.writestr(member, content, compression)
     return buffer.getvalue()

@@ -20,7 +20,7 @@ class SlackWebhook(Spec):
 
 class DigestSpec(Spec):
     """The AlertmanagerConfig of the digest. Alerts are grouped. Critical alerts are repeated each hour, and other
-    alerts every 12 hours. A recycle is reported once."""
+    alerts every 12 hours. The digest reports a recycle once."""
 
     slack_webhook: SlackWebhook = Field(description="The Secret with the webhook's URL.")
     channel: Annotated[str, Field(pattern=r"^#[^\s#]+$")] = Field(
@@ -29,10 +29,9 @@ class DigestSpec(Spec):
 
 
 def alertmanager_config(spec: DigestSpec, metadata: Manifest) -> Manifest:
-    """Returns the AlertmanagerConfig with a route for all alerts with our label, from any namespace.
+    """Returns the AlertmanagerConfig with a route for alerts with our label, from any namespace.
 
-    For this, Alertmanager's alertmanagerConfigMatcherStrategy must not limit the route to alerts from the
-    AlertmanagerConfig's namespace.
+    The setting alertmanagerConfigMatcherStrategy of Alertmanager must allow a route for alerts from other namespaces.
     """
     return {
         "apiVersion": "monitoring.coreos.com/v1alpha1",

@@ -10,8 +10,8 @@ from components.monitoring.pod_monitors import kueue_monitor, pod_monitor, sched
 from components.monitoring.rules import alerts
 from tenancy import names
 
-# With this interval, an alert reports a failed agent within three minutes of the fault. The alert fires in this time
-# even if one more run succeeds a few seconds after the fault.
+# With this interval, an alert reports a failed agent within three minutes of the fault. An alert fires within three
+# minutes even if one more run succeeds a few seconds after the fault.
 EVALUATION_SECONDS = 5
 
 

@@ -1,7 +1,7 @@
 """The Grafana dashboard, as a ConfigMap for Grafana's sidecar.
 
 To change the dashboard, edit it in Grafana, and save its JSON model as dashboard.json. Remove `id`, `version` and the
-run book's links from the file.
+run book's links from dashboard.json.
 """
 
 import json
@@ -36,8 +36,8 @@ def read() -> Manifest:
 
 
 def _links(run_book: str) -> list[Manifest]:
-    """Returns the link to the run book, or no link if `run_book` is only a path. Grafana would open a path on its own
-    server."""
+    """Returns the link to the run book, or no link if `run_book` is only a path. Grafana would open a run book's path
+    on its own server."""
     if not run_book.startswith(("http://", "https://")):
         return []
     link = {"title": "Run book", "type": "link", "icon": "doc", "tooltip": "", "url": run_book, "targetBlank": True}

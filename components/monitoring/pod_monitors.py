@@ -17,12 +17,13 @@ _NODE_AGENTS = (names.EXPORTER, names.GUARD)
 
 
 def pod_monitor(args: AlertsArgs) -> Manifest:
-    """Returns the PodMonitor of the node agents. The PodMonitor adds the node's name to every sample."""
+    """Returns the PodMonitor of the node agents. The PodMonitor of the node agents adds the node's name to every
+    sample."""
     agents = {"key": names.LABEL_NAME, "operator": "In", "values": [*_NODE_AGENTS]}
     relabelings = [
         {"sourceLabels": [f"{_META}pod_node_name"], "targetLabel": "node"},
-        # Prometheus would set these labels to the agent's pod. The exporter sets them to the measured pod, so they stay
-        # as they are.
+        # Prometheus would write the agent's pod into the labels of the measured pod. The exporter has written the
+        # measured pod into its labels, so the labels stay unchanged.
         {"action": "labeldrop", "regex": "namespace|pod|container|endpoint"},
     ]
     namespace = names.node_agent_namespace(args.cluster.system_namespace)
@@ -30,8 +31,8 @@ def pod_monitor(args: AlertsArgs) -> Manifest:
 
 
 def scheduler_monitor(args: AlertsArgs) -> Manifest:
-    """Returns the PodMonitor of the extenders. Each series keeps its pod's name, because only one of the pods is the
-    leader."""
+    """Returns the PodMonitor of the extenders. Each series of an extender keeps its pod's name, because only one of the
+    pods is the leader."""
     selector = {"matchLabels": {names.LABEL_NAME: names.SCHEDULER}}
     return _monitor(args.metadata(names.SCHEDULER), args.cluster.system_namespace, selector)
 
@@ -45,7 +46,8 @@ def kueue_monitor(args: AlertsArgs, namespace: str) -> Manifest:
         "interval": f"{SCRAPE_SECONDS}s",
         "bearerTokenFile": _TOKEN,
         "tlsConfig": {"insecureSkipVerify": True},
-        # Prometheus would set this label to Kueue's own namespace. Kueue sets it to the namespace of the LocalQueue.
+        # Prometheus would write Kueue's own namespace into the label `namespace`. Kueue has written the LocalQueue's
+        # namespace into this label.
         "relabelings": [{"action": "labeldrop", "regex": "namespace"}],
     }
     return {
@@ -61,7 +63,7 @@ def kueue_monitor(args: AlertsArgs, namespace: str) -> Manifest:
 
 
 def scrape_configs(args: AlertsArgs) -> Manifest:
-    """Returns the scrapes of all monitors in the format of a file that Prometheus reads by `scrape_config_files`."""
+    """Returns the scrape configurations of all monitors, as a file for Prometheus' setting `scrape_config_files`."""
     system = args.cluster.system_namespace
     node_agents = _scrape(
         names.ALERTS, names.node_agent_namespace(system), _NODE_AGENTS, {"node": f"{_META}pod_node_name"}
@@ -86,8 +88,11 @@ def _kueue_scrape(namespace: str) -> Manifest:
 
 
 def _scrape(job: str, namespace: str, agents: Sequence[str], labels: Manifest) -> Manifest:
-    """Returns a scrape of the agents' metrics ports. `labels` maps each added label of the samples to the label of
-    service discovery with its value."""
+    """Returns a scrape of the agents' metrics ports.
+
+    Each key of `labels` is a label that the samples get. The value of a label is the service discovery label with the
+    text.
+    """
     name = re.sub(r"[^a-zA-Z0-9_]", "_", names.LABEL_NAME)
     keep = {f"{_META}pod_label_{name}": "|".join(agents), f"{_META}pod_container_port_name": METRICS_PORT}
     kept = [{"source_labels": [label], "regex": regex, "action": "keep"} for label, regex in keep.items()]

@@ -1,5 +1,5 @@
-"""Recording rules for each tenant's promises and use in each minute. `kubectl gpumem bill` reads these recordings for a
-month."""
+"""Recording rules that record the promises and the use of each tenant every minute. `kubectl gpumem bill` reads the
+recordings of a month."""
 
 from collections.abc import Iterator, Mapping
 

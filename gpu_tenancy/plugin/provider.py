@@ -18,7 +18,7 @@ from pulumi.provider.server import ComponentInitError
 
 from gpu_tenancy import Platform, Queue, Seat, SeatedDeployment
 
-PACKAGE = "gputenancy"  # the same package name as in the components' type tokens
+PACKAGE = "gputenancy"  # The components' type tokens have the same package name.
 
 
 class Host(ComponentProvider):
@@ -40,6 +40,6 @@ class Host(ComponentProvider):
 
 
 def main() -> None:
-    # The engine ends a plugin with SIGINT. Without this handler, asyncio would print a traceback.
+    # The engine ends a plugin with the signal SIGINT. Without a handler for SIGINT, asyncio would print a traceback.
     signal.signal(signal.SIGINT, lambda *_: os._exit(0))
     serve(Host([Platform, Seat, SeatedDeployment, Queue], PACKAGE, version=version("gpu-tenancy")), sys.argv[1:])

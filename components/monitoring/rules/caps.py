@@ -13,8 +13,9 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
     yield Alert(
         "GpuCapMissing",
         f"max by (node, namespace, pod, container, reason) ({names.METRIC_CAPPED} == bool 0) > 0",
-        # The alert fires within a minute of the reading. The alert stays silent for the two scrapes after a container's
-        # restart, when the new control group still has the old container's ID.
+        # The alert on a missing cap fires within a minute of the reading. The alert on a missing cap does not fire in
+        # the two scrapes after a container's restart. In the two scrapes after a restart, the new control group still
+        # has the old container's ID.
         hold="20s",
         severity="critical",
         summary=(

@@ -1,8 +1,8 @@
-"""Alerts on nodes of memory pools. Either a node runs a pod that the preview's proof did not count, or the node lacks
-the disposable pod that the proof needs.
+"""Alerts on nodes of memory pools. An alert fires if a node runs a pod that the policy pack's proof did not count. An
+alert also fires if a disposable pod that the proof needs is missing.
 
-The rules find a pool's nodes by the pool's running workloads, because kube-state-metrics exports no node labels by
-default.
+The rules find a memory pool's nodes by the pool's running workloads. By default, kube-state-metrics exports no node
+labels.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,8 @@ from components.monitoring.args import AlertsArgs
 from tenancy.host_memory.pool import Disposable, Workload
 
 _RUNNING = 'on (namespace, pod) (max by (namespace, pod) (kube_pod_status_phase{phase="Running"}) == 1)'
-# Pods of DaemonSets and static pods. These pods run on every node, and use host memory outside of allocatable.
+# Pods of DaemonSets and static pods. Pods of DaemonSets and static pods run on every node. The host memory of
+# DaemonSets and static pods is not a part of the node's allocatable memory.
 _OF_THE_NODE = 'max by (namespace, pod) (kube_pod_info{created_by_kind=~"DaemonSet|Node"})'
 
 
@@ -67,8 +68,9 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
 
 
 def _bursting() -> str:
-    """Returns PromQL: the host memory requests of pods that may use more than their request. Pods without a request do
-    not count, because the kernel kills them first."""
+    """Returns PromQL: the host memory requests of pods with a limit above their request or without a limit. Pods
+    without a request are left out, because the kernel kills them first.
+    """
     on = "on (namespace, pod, container)"
     asked, limited = (
         f'max by (namespace, pod, container, node) (kube_pod_container_resource_{part}{{resource="memory"}})'
@@ -78,7 +80,6 @@ def _bursting() -> str:
 
 
 def _runs(member: Workload | Disposable) -> Example:
-    """Returns series for an example: a pod of this workload runs on node n."""
     pod = f'namespace="{member.tenant}", pod="{member.name}"'
     return {
         f'kube_pod_info{{{pod}, node="n", priority_class="{member.priority}"}}': "1x30",
@@ -87,7 +88,6 @@ def _runs(member: Workload | Disposable) -> Example:
 
 
 def _nodes_of(members: Iterable[Workload | Disposable]) -> str:
-    """Returns PromQL: the number of running pods of these workloads, by node."""
     pods = sorted({(member.tenant, member.priority) for member in members})
     of = " or ".join(
         f'max by (node, namespace, pod) (kube_pod_info{{namespace="{tenant}", priority_class="{priority}", node!=""}})'

@@ -30,17 +30,17 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
 
 
 def _advertising(args: AlertsArgs) -> str | None:
-    """Returns PromQL: the nodes that advertise gpumem. Returns None if seats are claims."""
+    """Returns PromQL: the nodes that advertise gpumem. Returns None if pods get seats by claims."""
     return f"({allocatable(args.ledger.names.gpumem)} > 0)" if args.advertised else None
 
 
 def _missing(pools: Sequence[Pool], namespace: str, advertising: str | None) -> Alert:
-    """Fires for devices without a reading. If the exporter cannot read a node's devices, its scrape fails, so these
-    devices are missing too.
+    """Fires for devices without a reading. If the exporter cannot read the devices of a node, its scrape fails, and the
+    readings of these devices are missing too.
 
-    The expression judges each node, so that an additional node cannot hide a missing one. The sum covers nodes that
-    Prometheus does not know. A node that lost its labels still advertises its capacity for some minutes, but the
-    watchdog recycles no pod on this node.
+    The expression compares each node, so that an additional node cannot hide a missing node. The expression also has a
+    sum, so that the alert fires for nodes that Prometheus does not know. A node without its labels still advertises its
+    capacity for some minutes. While a node lacks its labels, the watchdog does not recycle pods of the node.
     """
     devices, free = sum(pool.gpus for pool in pools), names.METRIC_DEVICE_FREE
     exporters = f'kube_pod_info{{namespace="{namespace}", created_by_name="{names.EXPORTER}", node!=""}}'
@@ -115,7 +115,6 @@ _PARTIAL = Alert(
 
 
 def _implausible() -> Alert:
-    """Fires if the figures of a device contradict each other, or contradict the sum of its pods."""
     total, used, free, unattributed, attributed = (
         f"sum by (node, gpu, uuid) ({name})"
         for name in (
@@ -225,7 +224,6 @@ _OVER_BUDGET = Alert(
 
 
 def _undeclared(ledger: Ledger) -> Alert:
-    """Skips tenants with declared workloads without a budget."""
     on_record = "|".join(sorted(ledger.tenants_without_budget))
     tenants = f', namespace!~"{on_record}"' if on_record else ""
     users = f'sum by (namespace, pod) ({names.METRIC_POD_USED}{{pod!=""{tenants}}})'
@@ -248,11 +246,10 @@ def _undeclared(ledger: Ledger) -> Alert:
 
 
 def _unbudgeted_grown(ledger: Ledger) -> Alert:
-    """Fires for a tenant with unbudgeted workloads that use more than measured_mib, which is the part that the reserve
-    covers.
+    """Fires for a tenant if its unbudgeted workloads use more than the reserve covers (measured_mib).
 
-    The metrics have labels for pods but not for workloads, so all workloads of a tenant count together. The limit
-    includes need_mib of the tenant's on-demand workloads.
+    The metrics of the exporter have no labels for workloads. Therefore the alert compares the total use of all
+    workloads of a tenant. The alert's limit includes need_mib of the tenant's on-demand workloads.
     """
     declared = f"max by (namespace, pod) ({names.METRIC_POD_DECLARED})"
     covered = (*((each.tenant, each.measured_mib) for each in ledger.unbudgeted),)
@@ -288,8 +285,9 @@ def _used_by(pod: str, mib: int = 100) -> Example:
 
 
 def _capped(of_tenant: int) -> Alert:
-    """Uses the exporter's metric of the watchdog's journal, because Prometheus cannot scrape a short run of a
-    CronJob."""
+    """Uses the metric in which the exporter reports the watchdog's journal. Prometheus cannot scrape the watchdog,
+    because its runs are too short.
+    """
     return Alert(
         "GpuRecycleCapReached",
         f"max by (tenant) ({names.METRIC_TENANT_RECYCLES}) >= {of_tenant}",
@@ -312,8 +310,9 @@ def _capped(of_tenant: int) -> Alert:
 def _recycled() -> Alert:
     """Fires for five minutes after the number of a tenant's recycles within the last hour has increased.
 
-    Each exporter reports this number. When a recycle is an hour old, the exporters lower the number a scrape apart.
-    The expression therefore compares only the largest number of all exporters with its own past.
+    Each exporter reports the number of recycles within the last hour. When a recycle is an hour old, the exporters
+    lower the number of recycles in different scrapes. Therefore the expression takes the largest number of all
+    exporters, and compares it with earlier largest numbers.
     """
     recent, moment = names.METRIC_TENANT_RECYCLES, "5m"
     now = f"max by (tenant) ({recent})"
