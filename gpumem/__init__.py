@@ -1,4 +1,4 @@
 """Implements `kubectl gpumem`.
 
-The subcommands show the pods on each device, the free memory, and the reason why a pod waits.
+The subcommands of kubectl gpumem show the pods on each device, the free memory, and the reason why a pod waits.
 """

@@ -31,8 +31,8 @@ class SeatAdvice(Advice):
 class Advised:
     """The report. `first` and `last` are the times of the first and the last sample in the history, in UTC.
 
-    `patch` is None if nothing changes. If the change is refused, `patch` is None too, and `refused` has the reasons.
-    `judged` names the checks that judged the change.
+    `patch` is None if nothing changes. If the policy pack refuses the change, `patch` is None, and `refused` has the
+    reasons. `judged` names the checks that judged the change.
     """
 
     first: str | None
@@ -52,7 +52,7 @@ class Advised:
 def advised(uses: SeatUses, ledger: Ledger, *, stack: AcceptedStack | None, namespace: str | None = None) -> Advised:
     """Returns the report on the seats of a stack file.
 
-    Without a stack file, the report is on the seats of the cluster's ledger. Raises CheckoutError.
+    Without a stack file, the report covers the seats of the cluster's ledger. Raises CheckoutError.
     """
     shown = [seat for seat in ledger.seats if namespace in (None, seat.tenant)]
     found = advise({seat.name: seat.gpumem_mib for seat in shown}, uses.samples)
@@ -74,9 +74,6 @@ def advised(uses: SeatUses, ledger: Ledger, *, stack: AcceptedStack | None, name
 
 
 def _judged(ledger: Ledger, stack: AcceptedStack | None, budgets: dict[str, int]) -> tuple[str, Sequence[str], str]:
-    """Returns the name of the checks that judged the change, the refusals of these checks, and the patch of the stack
-    file.
-    """
     if stack is None:
         lines = "".join(f"    {name}: {{gpumem_mib: {mib}}}\n" for name, mib in budgets.items())
         refused = [f"{rule}: {line}" for rule, line in sums.contradictions(ledger.with_budgets(budgets))]
@@ -122,7 +119,6 @@ def _cells(row: SeatAdvice) -> tuple[str, ...]:
 
 
 def _sentence(row: SeatAdvice) -> str:
-    """Returns the advice on a seat as a sentence with the reason."""
     most = max(row.used_max_mib, row.cold_max_mib or 0)
     match row.verdict:
         case Verdict.UNKNOWN:
@@ -176,7 +172,6 @@ def _verdict(report: Advised, paper: Paper) -> Iterator[str]:
 
 
 def _together(seats: Sequence[SeatAdvice], paper: Paper) -> Iterator[str]:
-    """Returns the changed seats of each pool, with the largest seat first."""
     for pool in dict.fromkeys(seat.pool for seat in seats if seat.verdict in _CHANGES):
         asked = [(_budget_mib(seat), seat.seat) for seat in seats if seat.pool == pool]
         parts = ", ".join(f"{name} {mib}" for mib, name in sorted(asked, key=lambda each: (-each[0], each[1])))

@@ -14,7 +14,7 @@ from tenancy.names import PROJECT
 def bill_csv(report: Bill) -> str:
     """Returns the bill as CSV, with one row for each charge.
 
-    An empty cell stands for null. The columns are sorted by their names.
+    An empty cell of the CSV file stands for null. The CSV file has its columns in the order of their names.
     """
     file = io.StringIO()
     nothing = Charge(day=f"{report.month}-01", tenant="", pool="", seat_mib_hours=0, used_mib_hours=0)

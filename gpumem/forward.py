@@ -1,7 +1,7 @@
 """Reads pods through their kubelets, by `kubectl port-forward`.
 
-This module is used if the API server cannot reach pods because of a NetworkPolicy or a separate network. Each pod needs
-its own process, so port forwarding suits only a few pods.
+The plugin uses port forwarding if the API server cannot reach pods because of a NetworkPolicy or a separate network.
+Each pod needs its own process, so port forwarding suits only a few pods.
 """
 
 import re

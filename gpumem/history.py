@@ -14,17 +14,17 @@ from tenancy.pod_history import workload_of_pod
 from tenancy.units import MIB
 
 MINUTE = 60
-_MOST_REQUESTS = 5  # The maximum number of requests for one series. A query over more days uses a longer step.
-MOST_MIB = 2**31  # The largest number of MiB that is accepted, as in a stack file.
+_MOST_REQUESTS = 5  # The maximum number of requests for one series. A query over more days has a longer step.
+MOST_MIB = 2**31  # The largest number of MiB that a history or a stack file may have.
 COLUMNS = ("time", "seat", "mib")
 Row = Mapping[str, str | None]
 
 
 @dataclass(frozen=True)
 class SeatUses:
-    """The samples of the seats, and the facts that are not known.
+    """The samples of the seats, and a list of the facts that could not be read.
 
-    A sample without a seat only shows that Prometheus measured something at this time.
+    A sample without a seat only shows that Prometheus measured something at that time.
     """
 
     samples: tuple[UseSample, ...]
@@ -45,22 +45,23 @@ def read(source: str, ledger: Ledger, *, days: int, now: float) -> SeatUses:
 def step_seconds(days: int) -> int:
     """Returns the seconds between two samples of a query.
 
-    The result is one minute, unless the query would then need more than _MOST_REQUESTS requests.
+    The time between two samples is one minute, unless the query would need more than _MOST_REQUESTS requests.
     """
     return max(math.ceil(days * DAY_SECONDS / (MOST_POINTS * _MOST_REQUESTS) / MINUTE), 1) * MINUTE
 
 
 def use_query(tenant: str, step: int) -> str:
-    """Returns the PromQL for the bytes by pod and device, as the maximum within each step."""
+    """Returns a PromQL query for the use in bytes by pod and device. Each value of the query is the maximum within one
+    step."""
     chosen = f'{METRIC_POD_USED}{{namespace="{tenant}",pod!=""}}'
     containers = f"max by (pod, pod_uid, container, node, uuid) (max_over_time({chosen}[{step}s]))"
     return f"sum by (pod, pod_uid, node, uuid) ({containers})"
 
 
 def below_floor_query(tenant: str, step: int, floor_mib: int) -> str:
-    """Returns the PromQL for the bytes by pod and device.
+    """Returns a PromQL query for the use in bytes by pod and device.
 
-    The result has only devices that were below their floor within the step.
+    The result of the query has only devices that were below their floor within the step.
     """
     free = f"min by (node, uuid) (min_over_time({METRIC_DEVICE_FREE}[{step}s]))"
     return f"{use_query(tenant, step)} and on (node, uuid) {free} < {floor_mib * MIB}"
@@ -69,8 +70,8 @@ def below_floor_query(tenant: str, step: int, floor_mib: int) -> str:
 def seat_of(seats: Sequence[Seat], pod: str, declared_mib: float) -> Seat | None:
     """Returns the seat of a pod.
 
-    The first choice is a seat with a name with which the pod's name begins. Otherwise the seat is the tenant's only
-    seat, or the smallest seat that is large enough for the pod's budget.
+    Prefers a seat if the pod's name begins with the seat's name. If no name matches, returns the tenant's only seat, or
+    the smallest seat that is large enough for the pod's budget.
     """
     named = workload_of_pod(pod, seats)
     if named is not None:
@@ -133,7 +134,7 @@ def _floor_mib(ledger: Ledger, seat: Seat) -> int:
 
 
 def csv_rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Row]]:
-    """Yields the rows of a CSV file with these columns.
+    """Yields the rows of a CSV file that has the given columns.
 
     Yields the name of the file and the line number with each row. Raises HistoryError.
     """

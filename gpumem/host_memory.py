@@ -1,7 +1,7 @@
 """Implements advise --host-memory.
 
 Compares the declarations of memory pools with a history of use, and proposes a patch. The patch only raises numbers,
-because a higher peak may still come.
+because the future use can have a higher peak.
 """
 
 import math
@@ -48,7 +48,7 @@ class WorkloadUse:
 class PoolUse:
     """The measured use of a pool.
 
-    The fields have the same meaning as in tenancy.host_memory.history. `text` is the report.
+    The fields of a pool have the same meaning as in tenancy.host_memory.history. `text` is the report.
     """
 
     pool: str
@@ -64,8 +64,8 @@ class PoolUse:
 class HostMemoryAdvised:
     """The report of advise --host-memory.
 
-    `patch` is None if every declaration holds. If the change is refused, `patch` is None too, and `refused` has the
-    reasons.
+    If no declaration must change, `patch` is None. If the policy pack refuses the change, `patch` is None too, and
+    `refused` has the reasons.
     """
 
     pools: tuple[PoolUse, ...]
@@ -143,7 +143,7 @@ def advised_text(report: HostMemoryAdvised, paper: Paper) -> Iterator[str]:
 def read(source: str, pools: Sequence[HostMemoryPool], *, days: int) -> dict[str, list[UsageSample]]:
     """Returns the measured use of the workloads of each pool.
 
-    The source is a Prometheus (an http(s) URL) or a CSV file with all pools. Raises HistoryError.
+    The history is a Prometheus (an http(s) URL) or a CSV file with all pools. Raises HistoryError.
     """
     if source.startswith(SCHEMES):
         server = Prometheus(source)
@@ -154,7 +154,7 @@ def read(source: str, pools: Sequence[HostMemoryPool], *, days: int) -> dict[str
 
 
 def query(workload: Workload) -> str:
-    """Returns the PromQL for the MiB of all pods of a workload.
+    """Returns a PromQL query for the MiB that all pods of a workload use.
 
     The name of each pod begins with the name of its workload.
     """

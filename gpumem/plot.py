@@ -13,11 +13,11 @@ _INCHES = (10.0, 4.0)
 
 
 class PlotError(AgentError):
-    """Raised when the plot cannot be drawn. The message has the reason."""
+    """Raised if the plot cannot be drawn."""
 
 
 def write(samples: Iterable[UseSample], seats: Sequence[Advice], folder: Path, kind: str) -> list[Path]:
-    """Writes a file for each seat with measured use. The file has the seat's name. Raises PlotError."""
+    """Writes a file for each seat with measured use. The plot's file has the seat's name. Raises PlotError."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 (the plugin has none)
     except ImportError as error:
@@ -44,7 +44,8 @@ def write(samples: Iterable[UseSample], seats: Sequence[Advice], folder: Path, k
 def peaks(samples: Iterable[UseSample], most: int = _MOST_POINTS) -> list[tuple[float, float]]:
     """Returns the highest use of a replica at each time.
 
-    If there are more than `most` times, neighbouring times are joined, and each group has its highest use.
+    If there are more than `most` times, the function divides the times into groups. Each group of times becomes one
+    point with its highest use.
     """
     by_time: dict[float, float] = {}
     for sample in samples:

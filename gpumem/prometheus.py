@@ -15,11 +15,11 @@ from agents.runtime.errors import AgentError
 TIMEOUT_SECONDS = 60
 MOST_POINTS = 11_000  # The maximum number of values of one series in one response (web/api/v1/api.go).
 SCHEMES = ("http://", "https://")
-LAST_SECONDS = 253_402_300_799  # The end of the year 9999, which is the latest time that datetime supports.
+LAST_SECONDS = 253_402_300_799  # The end of the year 9999 is the latest time of a Python datetime.
 
 
 class HistoryError(AgentError):
-    """Raised when the history cannot be read. The message has the reason."""
+    """Raised if the history cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Prometheus:
-    """A client for the Prometheus at an http(s) URL. Every method may raise HistoryError."""
+    """A client for the Prometheus at an http(s) URL. Every method of the client can raise HistoryError."""
 
     address: str
 
@@ -43,7 +43,7 @@ class Prometheus:
     def over(self, query: str, start: float, end: float, step: float) -> Iterator[Series]:
         """Yields the series of a query over a span of time, in steps of `step` seconds.
 
-        A long span of time needs several requests, and then a series has several parts.
+        A long span of time needs several requests, so a series can have several parts.
         """
         span = step * (MOST_POINTS - 1)
         for part in range(max(math.ceil((end - start + step) / (span + step)), 1)):
@@ -82,7 +82,7 @@ def _labels(series: Any) -> Mapping[str, str]:
 
 
 def _values(values: Any) -> tuple[tuple[float, float], ...]:
-    """Returns the values of a series with their times. Raises ValueError and TypeError."""
+    """Returns the values of a series with their times. The function raises ValueError and TypeError."""
     found = tuple((float(time), float(value)) for time, value in values)
     for time, value in found:
         if not 0 <= time <= LAST_SECONDS:
@@ -95,7 +95,7 @@ def _values(values: Any) -> tuple[tuple[float, float], ...]:
 def _reason(error: urllib.error.HTTPError) -> str:
     """Returns Prometheus' message about a refused request.
 
-    If another server sent the response, returns the first line of its body.
+    If another server sent the response, returns the first line of the response's body.
     """
     body = error.read(1000).decode(errors="replace")
     try:

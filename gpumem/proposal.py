@@ -1,9 +1,10 @@
 """Proposes a budget for a seat from a history of use, and computes an upper bound of the risk. Pure.
 
-The bound assumes no distribution of the use. If days are exchangeable, the next day's peak exceeds the peaks of n days
-with a probability of at most 1 / (n + 1). Days with a trend are not exchangeable. The code therefore removes growth
-from the history, and adds the growth of the next week at the end. Starts of pods are counted separately from days,
-because a pod starts less often than once a day.
+The upper bound of the risk assumes no distribution of the use. The module assumes that every order of the days is
+equally likely. With this assumption, the next day's peak exceeds the peaks of n days with a probability of at most 1 /
+(n + 1). If the use grows, later days have higher peaks. Therefore the code removes growth from the history, and adds
+the growth of the next week at the end. The code counts starts of pods separately from days, because a pod starts less
+often than once a day.
 """
 
 import math
@@ -17,15 +18,15 @@ from statistics import median
 DAY_SECONDS = 86_400
 # Each proposed budget is a multiple of this many MiB.
 GRID_MIB = 100
-# A lower budget is proposed only after this many days, so that the history has each day of the week.
+# `advise` proposes a lower budget only after this many days, so that the history has each day of the week.
 LEAST_DAYS = 7
-# The number of days for which growth is added.
+# The number of days for which `advise` adds growth.
 AHEAD_DAYS = 7
 # The use within this many seconds after the start of a pod counts as a cold load.
 COLD_SECONDS = 300
 _GAP_SECONDS = 180.0
 _GAP_STEPS = 2.5
-_COVERED = 0.5  # A day counts as whole if at least this fraction of it has measurements.
+_COVERED = 0.5  # A day counts as whole if at least this fraction of the day has measurements.
 _SURE = 1.645  # The one-sided 95% quantile of the normal distribution.
 _QUANTILES = (0.5, 0.95, 0.99)
 
@@ -51,7 +52,7 @@ class Verdict(StrEnum):
     RAISE = "raise"
     LOWER = "lower"
     KEEP = "keep"
-    SHORT = "short"  # The budget may be too large, but the history is too short to lower it.
+    SHORT = "short"  # The budget may be too large, but the history is too short for a lower budget.
     UNUSED = "unused"
     UNKNOWN = "unknown"
 
@@ -61,7 +62,7 @@ class Day:
     """The highest use of a day, separately for the first minutes of pods (`cold_mib`) and for all later use
     (`warm_mib`).
 
-    A value is None if the day has no such use. Only days that are `whole` count for the risk.
+    A peak is None if the day has no such use. Only days that are `whole` count for the risk.
     """
 
     day: int
@@ -79,9 +80,9 @@ class Advice:
     """The advice on one seat, in MiB of one replica on one device. `proposed_mib` is None if the seat was never used.
 
     `risk_day` is an upper bound of the probability that the peak of a day exceeds the proposal. `risk_start` is an
-    upper bound of the probability that a start of a pod exceeds the proposal. `risk_day` is None without a whole day,
-    and `risk_start` is None without a start. `growth_mib_per_day` is 0 if the growth is not significant. `pressed` is
-    true if the device was below its floor at the time of the highest peak.
+    upper bound of the probability that the use at a pod's start exceeds the proposal. `risk_day` is None without a
+    whole day, and `risk_start` is None without a start. `growth_mib_per_day` is 0 if the growth is not significant.
+    `pressed` is true if the device was below its floor at the time of the highest peak.
     """
 
     seat: str
@@ -145,7 +146,6 @@ class _Clock:
         return max(_GAP_SECONDS, _GAP_STEPS * self.step)
 
     def before(self) -> Mapping[float, float]:
-        """Returns the time of the previous measurement for each time."""
         return {later: earlier for earlier, later in pairwise(self.times)}
 
 
@@ -232,7 +232,7 @@ def _days(warm: _Moments, starts: Sequence[_Moments], clock: _Clock) -> list[Day
 
 
 def _growth(days: Sequence[Day]) -> tuple[float, float]:
-    """Returns the growth in MiB a day, and the highest use to expect within AHEAD_DAYS.
+    """Returns the growth in MiB a day, and the highest use that is expected within AHEAD_DAYS.
 
     The growth and the highest use are 0 if the growth is not significant. Source: Mann's test of a trend (Econometrica
     13, 1945), Sen's slope and its upper bound (JASA 63, 1968).
@@ -253,5 +253,4 @@ def _growth(days: Sequence[Day]) -> tuple[float, float]:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Returns the quantile: the smallest value that is at least as large as the fraction `share` of all values."""
     return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else 0.0

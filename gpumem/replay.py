@@ -1,6 +1,6 @@
 """Implements `kubectl gpumem replay`.
 
-Plays a history of use under a stack file, and again under a changed stack file.
+Simulates a cluster with a recorded history of use, first with one stack file, and then with a changed stack file.
 """
 
 from collections import defaultdict
@@ -23,14 +23,14 @@ from tenancy.units import MIB
 if TYPE_CHECKING:
     from simulation.replay import Played
 
-STEP_SECONDS = 15  # Prometheus scrapes the exporters at this interval.
+STEP_SECONDS = 15  # The interval at which Prometheus scrapes the exporters.
 COLUMNS = ("time", "namespace", "pod", "gpu", "mib")
-# The PromQL for the bytes by pod and device. If a node is scraped twice, its use counts once.
+# The PromQL query for the used bytes by pod and device. If Prometheus scrapes a node twice, the use counts only once.
 USED = (
     "sum by (namespace, pod, pod_uid, uuid) (max by (namespace, pod, pod_uid, container, node, uuid) "
     f'({METRIC_POD_USED}{{pod!=""}}))'
 )
-_MOST_EVENTS = 40  # The maximum number of events in the text. The flag -o json shows all events.
+_MOST_EVENTS = 40  # The maximum number of events in the text. With the flag -o json, the report has all events.
 _GAP_STEPS = 3
 _LEAST_GAP_SECONDS = 60.0
 RECYCLED, LET_IN, PUT_OUT = "recycled", "let in", "put out"
@@ -41,8 +41,7 @@ _FLOOR, _SHORT = "under its floor", "short within its budget"
 class ReplayEvent:
     """An event of the replay.
 
-    The values of `what` are recycled, let in, put out, pending and refused. Only a pending or refused event has
-    `seconds`.
+    `what` is "recycled", "let in", "put out", "pending" or "refused". Only a pending or refused event has `seconds`.
     """
 
     at: str
@@ -56,9 +55,7 @@ class ReplayEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class Total:
-    """A sum over events of one kind for one workload or device: their number, their total seconds, and the seconds of
-    the longest event.
-    """
+    """A sum over events of one kind for one workload or device: the number, the total seconds, and the longest time."""
 
     of: str
     what: str
@@ -79,10 +76,10 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """The report of replay.
+    """The report of `kubectl gpumem replay`.
 
     `first` and `last` are the times of the first and the last sample in the history, in UTC. `sides` has the results
-    under the current stack file, and after these the results under the changed stack file.
+    under the current stack file, and then the results under the changed stack file.
     """
 
     first: str
@@ -142,7 +139,8 @@ def _time(where: str, value: str | None) -> float:
 
 
 def _seconds(text: str) -> float:
-    """Returns a time of ISO 8601, or a number, as seconds since 1970. Raises ValueError and OverflowError."""
+    """Returns a time of ISO 8601, or a number, as seconds since 1970. The function raises ValueError and
+    OverflowError."""
     if text.replace(".", "", 1).isdecimal():
         found = float(text)
     else:
@@ -171,7 +169,7 @@ def _use(key: _Key, samples: Iterable[_Sample]) -> PodHistory:
 
 
 def replay(pods: Sequence[PodHistory], played: Sequence[tuple[str, "Played"]]) -> Replay:
-    """Returns the report on a history that was played under these stack files."""
+    """Returns the report on the simulations of a history with these stack files."""
     first = played[0][1]
     return Replay(
         first=rfc3339(first.begin),
@@ -203,7 +201,6 @@ def _side(name: str, played: "Played") -> Side:
 
 
 def _device(uuid: str) -> str:
-    """Returns the name of a simulated device, which consists of its pool, the number of its node, and its index."""
     return uuid.removeprefix("GPU-")
 
 
@@ -246,7 +243,6 @@ def _span(seconds: int) -> str:
 
 
 def _verdict(report: Replay, paper: Paper) -> Iterator[str]:
-    """Yields text lines about the harm that the change adds and removes."""
     if len(report.sides) < 2:
         return
     before, after = (_hurts(side) for side in report.sides)
@@ -262,9 +258,9 @@ def _verdict(report: Replay, paper: Paper) -> Iterator[str]:
 
 
 def _hurts(side: Side) -> dict[tuple[str, str], float]:
-    """Returns the harm for each workload or device.
+    """Returns the harm by workload or device, and by kind of event.
 
-    For recycles, the harm is their number. For every other kind of event, the harm is the duration in seconds.
+    The harm of recycles is their number. The harm of all other kinds of event is their total duration in seconds.
     """
     return {
         (total.of, total.what): total.times if total.what == RECYCLED else total.seconds

@@ -1,4 +1,5 @@
-"""Makes a change of a stack file with which new pods fit. The settings and the policy pack check the change."""
+"""Makes a change of a stack file after which new pods fit. The checks of the settings and the rules of the policy pack
+judge the change."""
 
 import copy
 from collections.abc import Mapping
@@ -38,7 +39,6 @@ class StackFile:
         return replace(found, stack=self.name, refusals=refusals)
 
     def _patch(self, found: Fit, pool: FitPool) -> dict[str, dict[str, Any]] | None:
-        """Returns the change of each part of the stack file: the new seat, and lower budgets or more nodes."""
         if pool.never or pool.promises is None:
             return None
         tenant = found.tenant or NEW_TENANT
@@ -66,7 +66,8 @@ class StackFile:
     def _text(self, patch: Mapping[str, Mapping[str, Any]]) -> str:
         """Returns the change as YAML.
 
-        If the stack has several files, the text has one document for each file, which begins with the file's name.
+        If the stack has several files, the YAML text has one document for each file. Each document of the YAML text
+        begins with the file's name.
         """
         files: dict[Path, dict[str, dict[str, Any]]] = {}
         for part, entries in patch.items():
@@ -83,8 +84,8 @@ class StackFile:
     def _file(self, part: str, name: str, entry: Mapping[str, Any]) -> Path:
         """Returns the path of the file to which the entry belongs.
 
-        A new entry belongs to a file with other entries of its tenant. If no file has such entries, the new entry
-        belongs to the file of its part.
+        A new entry belongs to a file with other entries of its tenant. If no file has entries of the tenant, the new
+        entry belongs to the file of its part.
         """
         if name in self._raw.get(part, {}):
             return self._stack.home((part, name))
@@ -94,7 +95,6 @@ class StackFile:
         return self._stack.home((part, neighbour) if neighbour else (part,))
 
     def _name(self, tenant: str) -> str:
-        """Returns a name that no workload has yet."""
         taken = {name for part in ("residents", "on_demand", "unbudgeted") for name in self._raw.get(part, {})}
         numbered = (f"{tenant}-{number}" for number in range(2, len(taken) + 3))
         return next(name for name in (tenant, *numbered) if name not in taken)

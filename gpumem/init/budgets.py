@@ -27,8 +27,8 @@ _STEPS = 2000  # The maximum number of steps of one search for a placement of po
 class SeatProposal:
     """The proposed seat of a workload.
 
-    `replicas` is the number of the workload's pods on nodes. If no pod is on a node, `replicas` is the number of all
-    pods of the workload.
+    `replicas` is the number of the workload's pods on nodes. If no pod of the workload is on a node, `replicas` is the
+    number of all its pods.
     """
 
     name: str
@@ -40,7 +40,7 @@ class SeatProposal:
 
     @property
     def total_mib(self) -> int:
-        """Returns the MiB of the seat on all devices of all its replicas."""
+        """Returns the sum of the MiB for all replicas on all their devices."""
         return self.gpumem_mib.value * self.replicas * self.devices_per_pod
 
 
@@ -48,7 +48,7 @@ class SeatProposal:
 class Claimant:
     """A workload that needs a seat in a pool.
 
-    `known` is None if its budget is not known.
+    `known` is None if the workload's budget is not known.
     """
 
     user: GpuUser
@@ -68,9 +68,10 @@ def seat_proposals(
 ) -> tuple[SeatProposal, ...]:
     """Returns a seat for each workload in these pools, which all share memory.
 
-    A budget is the larger of the workload's request and its measured peak. If both are unknown and the pod has a whole
-    device, the budget is this device. All other workloads of a pool get equal parts of the memory that is left. A
-    waiting workload with a known budget gets a seat only if the pool has enough memory for the budget.
+    A budget is the larger of the workload's request and its measured peak. If the request and the peak are unknown, the
+    budget of a pod with a whole device is the device's memory. All other workloads of a pool get equal parts of the
+    memory that is left. A waiting workload with a known budget gets a seat only if its pool has enough memory for the
+    budget.
     """
     found = [_claimant(user, pool, peaks.get(user.workload), names) for user, pool in placed]
     claimants = [each for each in found if each.is_running]
@@ -124,7 +125,8 @@ def _declared(user: GpuUser, names: Names) -> SourcedNumber | None:
 def _devices_per_pod(user: GpuUser, pool: PoolProposal, names: Names) -> int:
     """Returns the number of devices that each pod needs.
 
-    A pod that requests several time slices counts with one device, because all its slices may be on one device.
+    A pod that requests several time slices counts as a pod with one device, because all its slices can be on one
+    device.
     """
     whole = _gpus(user) if pool.division is Division.WHOLE else 1
     return max(whole, _request(user, names.gpu_count), 1)
@@ -142,9 +144,6 @@ def _request(user: GpuUser, resource: str) -> int:
 
 
 def _fits(waiting: Claimant, others: Sequence[Claimant]) -> bool:
-    """Returns True if the workload's budget is unknown, or fits in the pool together with the known budgets of other
-    workloads.
-    """
     if waiting.known is None:
         return True
     return _all_fit(_known([*others, waiting], waiting.pool), waiting.pool)
@@ -161,7 +160,6 @@ def _all_fit(requests: Counter[tuple[int, int]], pool: PoolProposal) -> bool:
 
 
 def _known(claimants: Sequence[Claimant], pool: PoolProposal) -> Counter[tuple[int, int]]:
-    """Returns the number of pods for each known budget and number of devices."""
     requests: Counter[tuple[int, int]] = Counter()
     for each in claimants:
         if each.pool.name == pool.name and each.known:
@@ -172,10 +170,12 @@ def _known(claimants: Sequence[Claimant], pool: PoolProposal) -> Counter[tuple[i
 def _equal_part(pool: PoolProposal, claimants: Sequence[Claimant]) -> SourcedNumber:
     """Returns the equal budget for all workloads without a known budget.
 
-    This budget is the largest with which all workloads fit.
+    The equal budget is the largest with which all workloads fit.
     """
     requests = _known(claimants, pool)
-    unknown: Counter[int] = Counter()  # the number of pods by their number of devices
+    # The keys of `unknown` are numbers of devices. The value of a key is the number of pods that need this number of
+    # devices.
+    unknown: Counter[int] = Counter()
     for each in claimants:
         if each.pool.name == pool.name and not each.known:
             unknown[each.devices_per_pod] += each.pods

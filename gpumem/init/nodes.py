@@ -1,7 +1,8 @@
 """Finds the GPUs of each node from the best source that the cluster has. Pure.
 
-The first source is the labels of GPU feature discovery, and the second is the ResourceSlices of NVIDIA's DRA driver.
-The last source is the number of nvidia.com/gpu that the node offers. This number does not show the memory of a device.
+The first source of GPUs is the labels of GPU feature discovery, and the second is the ResourceSlices of NVIDIA's DRA
+driver. The last source of GPUs is the number of nvidia.com/gpu that the node offers. The number of nvidia.com/gpu does
+not show the memory of a device.
 """
 
 import enum
@@ -90,7 +91,7 @@ BY_RESOURCE = f"allocatable {GPU}"
 
 
 def domain_of(survey: Survey) -> str | None:
-    """Returns the resource domain of the gpumem that a node already advertises, or None if no node does."""
+    """Returns the resource domain of the gpumem that a node already advertises, or None if no node has gpumem."""
     resources = (name for node in survey.nodes for name in map_at(node, "status", "allocatable"))
     found = {name.removesuffix(GPUMEM_SUFFIX) for name in resources if name.endswith(GPUMEM_SUFFIX)}
     return min(filter(_DOMAIN.fullmatch, found), default=None)
@@ -164,7 +165,7 @@ def _division(labels: Mapping[str, str], offered: Mapping[str, int]) -> Division
 def _evidence(
     labels: Mapping[str, str], shown: PublishedDevices, units: int
 ) -> tuple[int, int | None, str, tuple[int, ...]]:
-    """Returns the number of devices of a node, the MiB of the smallest device, and the name of the source.
+    """Returns the number of a node's devices, the MiB of its smallest device, and the name of the source.
 
     Also returns the MiB of each device if the source shows each device.
     """
@@ -185,7 +186,7 @@ def _number(labels: Mapping[str, str], label: str) -> int | None:
 def _taints(node: Object) -> tuple[Taint, ...]:
     """Returns the taints that people have set on the node.
 
-    The taints that Kubernetes sets are ignored, because they change with the state of the node.
+    The function ignores taints that Kubernetes sets, because they change with the state of the node.
     """
     found = [(text_at(taint, "key"), text_at(taint, "effect")) for taint in maps_at(node, "spec", "taints")]
     return tuple(

@@ -1,6 +1,6 @@
 """Reads the highest use of each GPU workload from Prometheus.
 
-The series of our exporter are preferred to the series of NVIDIA's DCGM exporter.
+The module prefers the series of our exporter to the series of NVIDIA's DCGM exporter.
 """
 
 import math
@@ -50,7 +50,7 @@ class History(Protocol):
 
 
 def exporter_query(days: int) -> str:
-    """Returns the PromQL for the highest bytes by pod and device.
+    """Returns a PromQL query for the highest use in bytes by pod and device.
 
     After a restart of the exporter, a container has several series, and only the highest counts.
     """
@@ -60,7 +60,7 @@ def exporter_query(days: int) -> str:
 
 
 def dcgm_query(days: int) -> str:
-    """Returns the PromQL for the highest MiB by pod and device."""
+    """Returns a PromQL query for the highest use in MiB by pod and device."""
     return f"max by ({', '.join((*_POD_LABELS, 'UUID'))}) (max_over_time({DCGM_USED}[{days}d]))"
 
 

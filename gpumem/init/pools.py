@@ -11,15 +11,15 @@ from tenancy.ledger import DRIVER_RESERVED_MIB
 from tenancy.names import GPU, LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LABEL_GPU_REPLICAS, LABEL_HOSTNAME
 from tenancy.workload import map_at
 
-# The memory of a device is divided by this number to get the reserve, unless the cluster shows another reserve. For
-# example, a device of 15360 MiB has a reserve of 1280 MiB.
+# If the cluster shows no reserve, the reserve is a device's memory divided by this number. For example, a device of
+# 15360 MiB has a reserve of 1280 MiB.
 RESERVE_PART = 12
-# The assumed MiB of a device if nothing shows its memory. A Tesla T4 has 15360 MiB.
+# The assumed MiB of a device if no source shows its memory. A Tesla T4 has 15360 MiB.
 UNKNOWN_MIB = 15360
 _GRID_MIB = 100
 _PRESENT = f"{GPU}.present"
-# Labels for node selectors, with the best label first. Cloud providers set the last labels, which help on nodes without
-# feature discovery.
+# Labels for node selectors, in the order of preference. Cloud providers set the last labels of the list. On nodes
+# without GPU feature discovery, only the labels of cloud providers select a pool.
 _CHOOSING = (
     LABEL_PRODUCT,
     LABEL_GPU_MEMORY,
@@ -80,7 +80,7 @@ class PoolProposal:
 def pool_proposals(nodes: Sequence[GpuNode], others: Iterable[Object], domain: str) -> tuple[PoolProposal, ...]:
     """Returns the proposed pools for these nodes.
 
-    `others` are the cluster's nodes without GPUs. No pool may match one of the `others`.
+    `others` has the cluster's nodes without GPUs. No pool may match one of the nodes in `others`.
     """
     groups: dict[tuple[object, ...], list[GpuNode]] = {}
     for node in nodes:
@@ -105,7 +105,7 @@ def _selectors(groups: Sequence[Sequence[GpuNode]], others: Sequence[Mapping[str
     """Returns a node selector for each group.
 
     The selectors of two groups differ in at least one label. No node outside of a group matches the group's selector.
-    Returns None if the labels of these nodes cannot distinguish the groups.
+    If the labels cannot distinguish the groups, returns None.
     """
     every = [node for group in groups for node in group]
     usable = [key for key in _CHOOSING if all(_common(group, key) for group in groups)]
@@ -132,7 +132,8 @@ def _separate(groups: Sequence[Sequence[GpuNode]], others: Sequence[Mapping[str,
 
 
 def _separations(groups: Sequence[Sequence[GpuNode]], others: Sequence[Mapping[str, str]], keys: Sequence[str]) -> int:
-    """Returns the number of pairs that these labels distinguish. A pair is two groups, or a group and another node."""
+    """Returns the number of pairs that the labels distinguish. A pair consists of two groups, or of a group and another
+    node."""
     values = [tuple(group[0].labels.get(key) for key in keys) for group in groups]
     strangers = [tuple(labels.get(key) for key in keys) for labels in others]
     apart = sum(value != later for index, value in enumerate(values) for later in values[index + 1 :])
@@ -171,8 +172,8 @@ def _memory(node: GpuNode) -> SourcedNumber:
 def _reserve(group: Sequence[GpuNode], memory: SourcedNumber, domain: str) -> SourcedNumber:
     """Returns the reserve of a device.
 
-    If the nodes already advertise gpumem, the reserve is the rest of the device's memory. Without advertised gpumem,
-    the reserve is a fixed part of the device's memory.
+    If the nodes already advertise gpumem, the reserve is the device's memory minus its advertised gpumem. Without
+    advertised gpumem, the reserve is a fixed part of the device's memory.
     """
     resource = f"{domain}/gpumem"
     shown = {(node.advertised or {}).get(resource, 0) // node.device_count for node in group}

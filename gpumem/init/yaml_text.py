@@ -1,8 +1,9 @@
-"""Formats YAML with a comment next to each value. The kubectl plugin has no YAML library.
+"""Formats YAML with a comment next to each value. The kubectl plugin has no YAML library, so the module writes YAML
+itself.
 
-Labels, names and paths come from the cluster, so tenants can choose some of the text. A string is written without
-quotes only if every YAML reader reads the string unchanged. Every other string has double quotes and the escapes of
-JSON. A comment has only printable ASCII characters, so a tenant's text cannot end the comment.
+Labels, names and paths come from the cluster, so tenants can choose some of the text. A string has no quotes only if
+every YAML reader reads it unchanged. All other strings have double quotes and the escapes of JSON. A comment has only
+printable ASCII characters, so a tenant's text cannot end the comment.
 """
 
 import json
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 _INDENT = "  "
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9./_-]*(?::[A-Za-z0-9./_-]+)*")
-# YAML 1.1 does not read these words as strings.
+# YAML 1.1 reads these words as values, and not as strings.
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"})
 
 Scalar = str | int | bool
@@ -52,7 +53,7 @@ def map_of(*entries: Entry | None) -> Map:
 
 
 def rendered(root: Map, head: Sequence[str] = ()) -> str:
-    """Returns the document as text. The lines of `head` come first, as comments."""
+    """Returns the document as text. The document begins with the lines of `head`, as comments."""
     return "".join(f"{line}\n" for line in [*map(commented, head), *_map(root, "")])
 
 
@@ -97,7 +98,8 @@ def _pair(start: str, value: "Scalar | Map | tuple[Item, ...]", comment: str, in
 
 
 def _item(item: Item, indent: str) -> Iterator[str]:
-    """Yields the text lines of a list item. The first key of a map is printed after the dash, below the comment."""
+    """Yields the text lines of a list item. The first key of a map in a list is printed after the dash, below the
+    comment."""
     if isinstance(item.value, Map) and item.value.entries:
         if item.comment:
             yield indent + commented(item.comment)

@@ -12,7 +12,8 @@ _PULUMI = "pulumi-kubernetes"
 
 
 def taken_over(survey: Survey, declared: Declared) -> tuple[str, ...]:
-    """Returns the findings on existing objects of other owners. The texts are those that `make up` prints."""
+    """Returns the findings on existing objects of other owners. The texts of the findings are those that `make up`
+    prints."""
     return tuple(declared.taken_over(_there(survey)))
 
 
@@ -37,7 +38,7 @@ def _labels(survey: Survey, declared: Declared) -> Iterator[str]:
 def _without_patches(metadata: Object) -> Object:
     """Returns the namespace without the labels that an earlier rollout added.
 
-    A later rollout may change these labels.
+    A later rollout may change the labels of an earlier rollout.
     """
     patched: set[str] = set()
     for manager in maps_at(metadata, "managedFields"):
@@ -49,7 +50,6 @@ def _without_patches(metadata: Object) -> Object:
 
 
 def _there(survey: Survey) -> Mapping[Named, Object]:
-    """Returns the existing objects of all kinds that a stack may declare, by name."""
     lists = {
         "ResourceQuota": survey.quotas,
         "ClusterQueue": survey.cluster_queues,

@@ -1,4 +1,6 @@
-"""Runs `kubectl gpumem preflight`: reads the cluster once, and judges the cluster. It writes nothing."""
+"""Runs `kubectl gpumem preflight`: reads the cluster once, and compares a stack with the cluster.
+
+`preflight` writes nothing to the cluster."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 class State(enum.StrEnum):
-    """The problem of a part."""
+    """The problem of a part of the cluster, such as Kueue."""
 
     MISSING = "missing"
     OTHER = "another version"
@@ -16,7 +16,7 @@ class State(enum.StrEnum):
 class Part:
     """A part of the cluster that does not meet the needs of the stack.
 
-    With `blocks`, the rollout would fail or would have no effect.
+    If `blocks` is True, the rollout would fail or would have no effect.
     """
 
     name: str
