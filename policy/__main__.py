@@ -1,12 +1,12 @@
-"""Starts the policy pack for Pulumi (`--policy-pack <this folder>`). The other modules of the pack do not need Pulumi's
-engine."""
+"""Starts the policy pack for Pulumi (`--policy-pack <this folder>`). The other modules of the policy pack do not need
+Pulumi's engine."""
 
 import io
 import sys
 from pathlib import Path
 
-# Pulumi puts the pack's folder on sys.path. The repository's folder replaces this entry, so that no module has two
-# names. A pack without the repository (toolchain/pack.py) contains all packages in its folder.
+# Pulumi puts the pack's folder on sys.path. The repository's folder replaces the pack's folder on sys.path, so that no
+# module has two names. A pack without the repository (toolchain/pack.py) contains all packages in its folder.
 _HERE = Path(__file__).resolve().parent
 sys.path[0] = str(_HERE if (_HERE / "policy").is_dir() else _HERE.parent)
 

@@ -1,8 +1,8 @@
-"""The level of each rule. Every rule is mandatory, unless the pack's configuration sets a lower level and gives a
-reason.
+"""The enforcement level of each rule. Every rule is mandatory, unless the pack's configuration sets a lower level and
+gives a reason.
 
 `--policy-pack-config`: {"gpu-tenancy": {"rules": {"images": {"level": "advisory", "reason": "..."}}}}. If any entry of
-this configuration is wrong, every rule stays mandatory.
+the levels is wrong, every rule stays mandatory.
 """
 
 from collections.abc import Collection, Mapping
@@ -51,7 +51,7 @@ class _Configured:
 
 def enforcement(configured: Mapping[str, object], ids: Collection[str]) -> dict[str, Enforcement]:
     """Returns the enforcement of each rule that is not mandatory, by its id. `configured` is the pack's configuration,
-    and `ids` are the IDs of all rules. Raises DecodeError with all problems."""
+    and `ids` are the IDs of all rules. The function raises DecodeError with all problems."""
     if configured.get(RULES) is None:
         return {}
     given = decode(_Configured, {RULES: configured[RULES]}, "configuration").rules

@@ -1,4 +1,4 @@
-"""The findings of a rule. If a rule cannot judge an object, it reports this object in a finding, and still judges the
+"""The findings of a rule. A rule that cannot judge an object reports the object in a finding, and still judges the
 other objects."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,14 +12,14 @@ from tenancy.workload import ShapeError, UnboundedError
 
 @dataclass(frozen=True)
 class Finding:
-    """Reports a mistake, its size and the key to change. `urn` names the Pulumi resource to edit."""
+    """A finding reports a mistake, its size and the key to change. `urn` names the Pulumi resource to edit."""
 
     message: str
     urn: str | None = None
 
 
 class FindingSubject(Protocol):
-    """The object that a finding is about. The finding's message starts with `str(subject)`."""
+    """The object that a finding is about. The message of a finding starts with `str(subject)`."""
 
     @property
     def urn(self) -> str | None: ...
@@ -32,7 +32,7 @@ UNREADABLE = (UnprovenError, QuantityError, ShapeError, UnboundedError)
 
 
 def judge_each(subjects: Iterable[S], judge: Callable[[S], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yields the findings of a rule for each subject, with a finding for each subject that the rule cannot judge."""
+    """Yields the findings of a rule on each subject. A subject that the rule cannot judge also gives a finding."""
     for subject in subjects:
         try:
             yield from judge(subject)
@@ -41,7 +41,7 @@ def judge_each(subjects: Iterable[S], judge: Callable[[S], Iterable[Finding]]) -
 
 
 def unproven(subject: FindingSubject, error: Exception | str) -> Finding:
-    """Returns the finding that the rule cannot prove its statement about the subject."""
+    """Returns the finding that the rule could not judge the subject."""
     return Finding(f"{subject}: cannot be proven: {error}", subject.urn)
 
 

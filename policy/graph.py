@@ -36,7 +36,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class PodRequest:
     """The MiB of `resource` that each pod of a workload requests. `seat` is the workload's seat, or None for a workload
-    without a seat. A pod with a claim on a seat requests the seat's whole budget."""
+    without a seat. A pod with a claim for a seat requests the seat's whole budget."""
 
     workload: Object
     pod_spec: Mapping[str, Any]
@@ -55,7 +55,8 @@ class PodRequest:
 @dataclass(frozen=True)
 class Graph:
     """Holds the objects that a program declares. `configured` is the pack's configuration. A ledger or memory pools in
-    `configured` replace those of the objects. No rule judges `elsewhere`, the objects of other clusters."""
+    `configured` replace those that the program declares. No rule judges the objects in `elsewhere`, because they belong
+    to other clusters."""
 
     objects: tuple[Object, ...]
     configured: Mapping[str, object] = field(default_factory=dict)
@@ -79,8 +80,8 @@ class Graph:
         return next((o for o in called if namespace is None or o.namespace == namespace), None)
 
     def beside(self, found: Object, *kinds: str) -> list[Object]:
-        """Returns the objects of these kinds in the namespace of `found`. Objects with an unknown or unreadable
-        namespace are included."""
+        """Returns the objects of these kinds in the namespace of `found`. The result includes objects with an unknown
+        or unreadable namespace."""
         namespace = _namespace(found)
         indexes = [self._in_namespaces(kind) for kind in kinds]
         there = [each for index in indexes for each in index.get(namespace, ())] if namespace is not None else []
@@ -127,7 +128,7 @@ class Graph:
 
     @property
     def ledger_source(self) -> str:
-        """Describes where the ledger comes from, for the pack's output."""
+        """Returns the source of the ledger for the pack's output."""
         if self.configured.get("ledger") is not None:
             stack = self.configured.get("stack")
             return f"the pack's configuration{f' (output of {stack})' if stack else ''}"
@@ -135,8 +136,8 @@ class Graph:
 
     @property
     def is_beside(self) -> bool:
-        """Returns True if the program declares no ledger. The pack then judges the program by the configured ledger of
-        the platform."""
+        """Returns True if the program declares no ledger. Without a ledger in the program, the pack judges the program
+        by the configured ledger of the platform."""
         return self.ledger is not None and not self._config_maps(names.LEDGER)
 
     def _config_maps(self, name: str) -> list[Object]:
@@ -159,7 +160,7 @@ class Graph:
 
     @property
     def ledger_problems(self) -> list[Finding]:
-        """Explains why there is no ledger, or which of several ledgers to remove."""
+        """Returns the findings about a missing ledger, or about ledgers to remove."""
         return self._read[1]
 
     @property
@@ -169,7 +170,7 @@ class Graph:
 
     @property
     def host_memory_problems(self) -> list[Finding]:
-        """Explains why there are no memory pools, or which of several objects to remove."""
+        """Returns the findings about missing memory pools, or about objects to remove."""
         return self._read_host_memory[1]
 
     @cached_property
@@ -218,7 +219,6 @@ class Graph:
         ]
 
     def _seat_of(self, workload: Object, template: Mapping[str, Any]) -> Seat | None:
-        """Returns the seat in the namespace with the workload's name, or with its app.kubernetes.io/name label."""
         if self.ledger is None:
             return None
         seats = {seat.name: seat for seat in self.ledger.seats_of(workload.namespace)}
@@ -236,7 +236,6 @@ class Graph:
 
 
 def _namespace(found: Object) -> str | None:
-    """Returns the object's namespace, or None if the namespace is unknown or unreadable."""
     try:
         return None if is_unknown(found.namespace) else str(found.namespace)
     except ShapeError:
@@ -296,7 +295,6 @@ def _another(found: Object, key: str, difference: str) -> Finding:
 
 
 def _difference(configured: Any, declared: Any, path: str = "") -> str:
-    """Returns the path of the first difference between two pieces of plain data."""
     if isinstance(configured, Mapping) and isinstance(declared, Mapping):
         pairs = ((key, configured.get(key), declared.get(key)) for key in {**configured, **declared})
     elif isinstance(configured, list) and isinstance(declared, list) and len(configured) == len(declared):
@@ -311,12 +309,12 @@ def _difference(configured: Any, declared: Any, path: str = "") -> str:
 
 def runs_pods(found: Object) -> bool:
     """Returns True if the object is a built-in workload of Kubernetes. A kind with the same name in another API group
-    does not count."""
+    is not built-in."""
     return found.kind in TEMPLATES and found.group in _BUILT_IN
 
 
 def is_gpumem(resource: str) -> bool:
-    """Returns True if the resource is gpumem of any domain. Only a ledger names the domain."""
+    """Returns True if the resource is gpumem of any domain. Only a ledger names the resource domain."""
     return resource.endswith(names.GPUMEM_SUFFIX)
 
 
@@ -341,9 +339,9 @@ def is_queued(ledger: Ledger, found: Object) -> bool:
 
 
 def queue_of(ledger: Ledger | None, work: Object) -> str | None:
-    """Returns the name of the LocalQueue that the work uses, or None. A CronJob names the queue on its Jobs.
+    """Returns the name of the LocalQueue that the work uses, or None. In a CronJob, its Jobs name the LocalQueue.
 
-    Work without a name uses the LocalQueue `default`.
+    Work that names no queue uses the LocalQueue `default`.
     """
     named = text_at(map_at(job_of(work), "metadata", "labels"), names.KUEUE_QUEUE_LABEL)
     queues = ledger.local_queues if ledger else ()
@@ -352,7 +350,7 @@ def queue_of(ledger: Ledger | None, work: Object) -> str | None:
 
 
 def job_of(found: Object) -> Mapping[str, Any]:
-    """Returns the manifest of the Job. For a CronJob, returns the manifest of each Job that the CronJob makes."""
+    """Returns the manifest of the Job. For a CronJob, returns the manifest of each Job that the CronJob creates."""
     if found.kind != "CronJob":
         return found.manifest
     return {**map_at(found.manifest, "spec", "jobTemplate"), "kind": "Job"}

@@ -15,8 +15,8 @@ PREFIX = "gpu-tenancy"
 
 
 def notes(graph: Graph) -> Iterator[str]:
-    """Yields the lines to print. A program without Kubernetes objects gets no notes. An object that the pack cannot
-    read causes no note, because the rules report this object."""
+    """Yields the lines to print. A program without Kubernetes objects gets no notes. The rules report an object that
+    the pack cannot read, so no note reports this object."""
     if not graph.objects:
         return
     try:
@@ -41,8 +41,9 @@ def notes(graph: Graph) -> Iterator[str]:
 
 
 def _gated(ledger: Ledger | None, found: Object) -> Iterator[str]:
-    """Yields a warning for an on-demand workload that is declared as running. The rules accept it, because the engine
-    shows the gate's number of replicas if the program ignores changes of this field."""
+    """Yields a warning for an on-demand workload that the program declares with replicas. The rules accept an on-demand
+    workload with replicas. If the program ignores changes of `replicas`, the engine shows the number that the gate has
+    set."""
     gated = {workload.name for workload in ledger.on_demand if workload.tenant == found.namespace} if ledger else ()
     replicas = whole(value_or(map_at(found.manifest, "spec"), "replicas", 0))
     if replicas and not {found.name, found.labels.get(names.LABEL_NAME)}.isdisjoint(gated):

@@ -21,7 +21,8 @@ def from_json(written: str) -> Any:
 
 
 def _text_or_unknown(metadata: Mapping[str, Any], field: str, default: str) -> Any:
-    """Returns the field if it is a string or an unknown value. Raises ShapeError for any other value."""
+    """Returns the field of an object if the field is a string or an unknown value. For any other value of the field,
+    raises ShapeError."""
     value = value_or(metadata, field, default)
     if not is_unknown(value) and not isinstance(value, str):
         raise ShapeError(f"metadata.{field} must be a string (got {value!r})")
@@ -49,7 +50,7 @@ class Object:
 
     @property
     def namespace(self) -> Any:
-        """Returns the object's namespace, or `default` if the object names none."""
+        """Returns the object's namespace, or `default` if the object names no namespace."""
         return _text_or_unknown(map_at(self.manifest, "metadata"), "namespace", "default")
 
     @property

@@ -1,7 +1,7 @@
 """The policy pack for Pulumi: one mandatory stack policy that runs all rules.
 
-The pack has only one stack policy, because the SDK reads the whole graph again for each stack policy. Reading the graph
-takes longer than all rules together.
+The pack has only one stack policy, because the SDK reads the whole graph again for each stack policy. The SDK needs
+more time to read the graph than all rules together.
 """
 
 from collections.abc import Callable, Mapping
@@ -58,7 +58,7 @@ def _validate(args: StackValidationArgs, report_violation: ReportViolation) -> N
 
 
 def _print(line: str) -> None:
-    print(line, flush=True)  # The engine shows these lines under Diagnostics.
+    print(line, flush=True)  # The engine shows the notes and the advisory findings under Diagnostics.
 
 
 def judge(graph: Graph, configured: Mapping[str, object], say: Callable[[str], None], refuse: ReportViolation) -> None:

@@ -10,32 +10,33 @@ from typing import Any
 from policy.finding import Finding
 from policy.graph import Graph
 
-# Most examples change this resident's container in a small test program.
+# Most examples change the container of this resident in a small test program.
 A_RESIDENT = "Deployment llama-swap/llama-swap"
 MAIN = "spec.template.spec.containers.0"
 
 
 @dataclass(frozen=True)
 class Example:
-    """Describes a mistake that breaks one rule and no other, and the correction.
+    """Describes a mistake and its correction. The mistake of an example breaks exactly one rule.
 
-    If `of` is None, `key` is a key of prod's stack file. If `of` is a string, it names an object of a small test
-    program by kind and name, or a ConfigMap's JSON (`ConfigMap NAMESPACE/NAME: FILE`). If `of` is a map, it is an
-    additional object of that program.
+    If `of` is None, `key` is a key of prod's stack file. If `of` is a string, it names an object of a test program by
+    kind and name, or the JSON in a ConfigMap (`ConfigMap NAMESPACE/NAME: FILE`). If `of` is a map, it is an additional
+    object of the test program.
     """
 
-    key: str = ""  # the path with dots; a number is a position in a list; empty if the whole object is the mistake
+    key: str = ""  # the path, such as `spec.rules.0`; empty if the whole object is the mistake
     wrong: Any = None
     right: Any = None
     of: str | Mapping[str, Any] | None = None
-    given: Mapping[str, Any] = field(default_factory=dict)  # other keys of the stack file that the example sets
-    instead: str = ""  # text that the page shows instead of `right`
-    is_beside: bool = False  # True for another program, which the pack judges by the platform's ledger
+    given: Mapping[str, Any] = field(default_factory=dict)  # The example also sets further keys of the stack file.
+    instead: str = ""  # The page of rules shows this sentence in place of `right`.
+    is_beside: bool = False  # True if the program is not the platform's program
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: a pure function from the graph to findings. The messages of its findings start with `id`."""
+    """A rule: a pure function from the graph to findings. The messages of a rule's findings start with the rule's
+    `id`."""
 
     id: str
     examples: tuple[Example, ...]
@@ -43,8 +44,8 @@ class Rule:
 
     @property
     def description(self) -> str:
-        """Returns the first paragraph of the function's docstring. The paragraph describes every graph that passes the
-        rule."""
+        """Returns the first paragraph of the function's docstring. The first paragraph describes every graph that
+        passes the rule."""
         return " ".join((self.check.__doc__ or "").partition("\n\n")[0].split())
 
 

@@ -1,5 +1,4 @@
-"""Values that a preview cannot know. Unknown values have a type of their own, so that no rule overlooks an unknown
-value."""
+"""Values that a preview cannot know. Unknown values have their own type, so that no rule overlooks an unknown value."""
 
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -10,14 +9,14 @@ class UnprovenError(Exception):
 
 
 def unknown(key: str) -> str:
-    """Returns the message for an unknown value. Usually, the program uses another resource's output although it knows
-    the value."""
+    """Returns the message for an unknown value. The usual cause is that the program uses another resource's output
+    where it could write the value itself."""
     return f"{key} is unknown until the update; write its value in the program, not another resource's output"
 
 
 class Unknown:
-    """An unknown value at `path`. Code may store it and pass it on. Every use that needs the value raises
-    UnprovenError, for example a comparison, a truth test, a loop, a lookup or isinstance."""
+    """An unknown value at `path`. Code may store an unknown value and pass it on. Every use that needs the value raises
+    UnprovenError: a comparison, a truth test, a loop, a lookup or isinstance."""
 
     __slots__ = ("path",)
 

@@ -12,8 +12,8 @@ from policy.graph import Graph
 from policy.rule import Rule
 
 _FIRST = "ledger"
-_LONGEST = 2000  # the most characters of a message
-_MOST = 50  # the most findings of a rule that are printed
+_LONGEST = 2000  # The maximum number of characters of a message.
+_MOST = 50  # The maximum number of printed findings of a rule.
 
 
 def _rules() -> Iterator[Rule]:
@@ -33,7 +33,7 @@ class Violation:
     finding: Finding
 
     def __str__(self) -> str:
-        """Returns the message. A very long message is cut in the middle."""
+        """Returns the message. If a message is very long, the function cuts its middle."""
         text = self.finding.message
         if len(text) > _LONGEST:
             text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 4 :]}"
@@ -41,7 +41,8 @@ class Violation:
 
 
 def violations(graph: Graph, without: Collection[str] = ()) -> Iterator[Violation]:
-    """Yields the first findings of each rule, and the number of its further findings. Rules in `without` do not run."""
+    """Yields the first findings of each rule, and the number of the rule's other findings. The rules in `without` do
+    not run."""
     for rule in (rule for rule in RULES if rule.id not in without):
         found = _found(rule, graph)
         yield from islice(found, _MOST)

@@ -12,10 +12,10 @@ from tenancy.choices import Enforce
 from tenancy.ledger import Ledger, Pool
 from tenancy.workload import containers_of, map_at, maps_at, pod_template
 
-# The first driver with limits in NVML, and the first container toolkit with a CDI hook that sets them.
+# The first driver with memory limits in NVML, and the first container toolkit with a CDI hook that sets such limits.
 _DRIVER, _TOOLKIT = "615", "1.20.1"
-_LONGEST = 10  # more digits than any part of a version has
-# GPU feature discovery and NVIDIA's MIG manager set these labels.
+_LONGEST = 10  # No part of a version has more digits than this limit.
+# GPU feature discovery and NVIDIA's MIG manager set the labels of MIG.
 _MIG_LABEL, _MIG_OFF = "nvidia.com/mig.config", "all-disabled"
 _PRODUCT_LABEL, _MIG_PRODUCT = "nvidia.com/gpu.product", "-MIG-"
 
@@ -44,8 +44,8 @@ def caps(graph: Graph) -> Iterator[Finding]:
 
 
 def _uncapped(ledger: Ledger, pool: Pool) -> Iterator[str]:
-    """Reports enforce: driver while admission observes. Admission sets the caps of containers, but changes no pod while
-    it observes."""
+    """Reports a pool with enforce: driver, if admission only observes. Admission sets the caps of containers, but
+    changes no pod while admission observes."""
     if pool.caps and "admission" in ledger.observes:
         yield "enforce: driver while admission observes, so that no pod gets its cap; write admission.mode: enforce"
 
@@ -79,7 +79,7 @@ def _parts(version: str) -> tuple[int, ...]:
 
 
 def _own_caps(workload: Object) -> Iterator[Finding]:
-    """Reports each container that sets its own cap, with or without a budget, like the admission policy."""
+    """Like the admission policy, reports each container that sets its own cap, with or without a budget."""
     for container in containers_of(map_at(pod_template(workload.manifest) or {}, "spec")):
         own = sorted({text_at(variable, "name") for variable in maps_at(container, "env")} & set(VARIABLES))
         if own:

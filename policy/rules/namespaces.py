@@ -33,7 +33,7 @@ def _judge(ledger: Ledger, tenant: Tenant | None, found: Object) -> Iterator[Fin
             "or add it to admission.exempt_namespaces",
             found.urn,
         )
-    # A patch shows only some labels. The namespace keeps all other labels.
+    # A patch of a namespace shows only some of its labels. The patched namespace keeps all other labels.
     if tenant is None or (found.kind != "Namespace" and POD_SECURITY_ENFORCE not in found.labels):
         return
     level = text_at(found.labels, POD_SECURITY_ENFORCE)

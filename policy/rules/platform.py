@@ -41,7 +41,7 @@ def platform(graph: Graph) -> Iterator[Finding]:
 
 def is_taken(graph: Graph, found: Object) -> bool:
     """Returns True if a quota or queue has the name of one of the platform's quotas or queues. Only the rule `platform`
-    reports this object."""
+    reports a quota or queue with the name of one of the platform's quotas or queues."""
     ledger = graph.ledger
     if ledger is None or not graph.is_beside:
         return False
@@ -65,7 +65,7 @@ def _priority_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Fin
         yield _own(found)
         return
     if is_unknown(value_or(found.manifest, "value", 0)):
-        return  # The rule `priorities` reports this class.
+        return  # The rule `priorities` reports a class with an unknown value.
     value, most = whole(value_or(found.manifest, "value", 0)), terms.gpu_priority_value
     preempts = value_or(found.manifest, "preemptionPolicy", "PreemptLowerPriority") != "Never"
     if most is not None and value > most and preempts:
@@ -78,7 +78,6 @@ def _priority_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Fin
 
 
 def _workload_priority_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Reports a WorkloadPriorityClass that would change the order of Jobs in the platform's queues."""
     ours = ledger.workload_priorities
     if found.name in ours:
         yield _own(found)
@@ -96,8 +95,8 @@ def _taken(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
 
 
 def _limit_range(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Reports a LimitRange with a GPU resource, because it would give a GPU request to every container or require one
-    (docs/adr/0006)."""
+    """Reports a LimitRange with a GPU resource, which would add a GPU request to every container, or deny
+    containers without a GPU request (docs/adr/0006)."""
     limits = [map_at(limit, part) for limit in maps_at(found.manifest, "spec", "limits") for part in _OF_A_LIMIT]
     limited = sorted({resource for limit in limits for resource in limit})
     ours = (ledger.names.gpumem, ledger.names.gpu_count)
@@ -169,7 +168,7 @@ def _local_queue(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
         return
     spec = map_at(found.manifest, "spec")
     if is_unknown(spec.get("clusterQueue")):
-        return  # The rule `queue-coverage` reports this queue.
+        return  # The rule `queue-coverage` reports a queue with an unknown ClusterQueue.
     queue = text_at(spec, "clusterQueue")
     given_to = sorted({each.tenant for each in ledger.local_queues if each.queue == queue})
     is_ours = queue in {quota.holder for quota in ledger.quotas}
@@ -213,7 +212,6 @@ def _taint(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
 
 
 def _is_judged(graph: Graph, queue: str) -> bool:
-    """Returns True if the rule gpu-quota judges the ClusterQueue."""
     return graph.named(f"ClusterQueue.{KUEUE}", queue) is not None
 
 
@@ -227,7 +225,7 @@ def _is_a_tenants(ledger: Ledger, found: Object) -> bool:
 
 
 _JUDGES: Mapping[str, Callable[[Graph, Ledger, Object], Iterator[Finding]]] = {
-    # If this map lacks the Patch of a kind, a rule in foreign.py refuses each such Patch.
+    # If this map has no entry for the Patch resource of a kind, a rule in foreign.py refuses each Patch of the kind.
     CLASS: _priority_class,
     FOUND_CLASS: _priority_class,
     "LimitRange": _limit_range,

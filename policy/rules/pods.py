@@ -20,7 +20,7 @@ class _Need:
     """Lists the privileges that one agent needs. An agent with capabilities runs as root."""
 
     host_pid: bool = False
-    host_paths: frozenset[str] = frozenset()  # The agent may read the path if a pool's driver enforces budgets.
+    host_paths: frozenset[str] = frozenset()  # The agent may read the path if a pool has `enforce: driver`.
     capabilities: frozenset[str] = frozenset()
 
 
@@ -82,7 +82,6 @@ def _pod_problems(pod_spec: Mapping[str, Any], need: _Need) -> Iterator[str]:
 
 
 def _is_read(pod_spec: Mapping[str, Any], volume: Mapping[str, Any]) -> bool:
-    """Returns True if every container mounts the volume read-only."""
     mounts = (mount for container in containers_of(pod_spec) for mount in maps_at(container, "volumeMounts"))
     return all(mount.get("readOnly") is True for mount in mounts if mount.get("name") == volume.get("name"))
 
@@ -122,8 +121,8 @@ def _run_problems(workload: Object) -> Iterator[str]:
 
 @rule("images", Example(f"{MAIN}.image", "ghcr.io/a/b:latest", "ghcr.io/a/b:1.2.3", of=A_RESIDENT))
 def images(graph: Graph) -> Iterator[Finding]:
-    """Every image is pinned by a digest or a full version. So the cluster runs the same image that the policy pack has
-    judged. The rule skips programs without the ledger and without a workload that reaches a GPU."""
+    """Every image is pinned by a digest or a full version. Therefore the cluster runs the same image that the
+    policy pack has judged. The rule judges only programs that declare the ledger or a workload that reaches a GPU."""
     if not judges_images(graph):
         return
     unpinned: dict[str, list[Object]] = {}
@@ -146,7 +145,7 @@ def _may_reach(workload: Object, domain: names.Names) -> bool:
 
 
 def _images(unpinned: dict[str, list[Object]], workload: Object) -> Iterator[Finding]:
-    """Maps each unpinned image to the objects that use it. Each image becomes one finding."""
+    """Maps each unpinned image to the objects that use it. Each unpinned image becomes one finding."""
     is_fixed = is_pinned if _is_ours(workload) else is_pinned_of_others
     for container in containers_of(map_at(pod_template(workload.manifest) or {}, "spec")):
         image = text_at(container, "image")

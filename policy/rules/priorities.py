@@ -12,13 +12,15 @@ from tenancy.quantity import whole
 from tenancy.workload import map_at, maps_at, pod_template, value_or
 
 CLASS = "PriorityClass.scheduling.k8s.io"
-# With `create: false`, the class existed before the stack, and keeps its values.
+# With `create: false`, the PriorityClass existed before the stack, and keeps its values.
 FOUND_CLASS = CLASS.replace(".", "Patch.", 1)
 _POLICY = "MutatingAdmissionPolicy.admissionregistration.k8s.io"
-_HIGHEST = 1_000_000_000  # Kubernetes reserves all higher values for its own classes (pkg/apis/scheduling/types.go).
+# The largest value that a PriorityClass of ours may have. Kubernetes reserves all larger values for its own classes
+# (pkg/apis/scheduling/types.go).
+_HIGHEST = 1_000_000_000
 _SYSTEM = "system-"
-# The name of a PriorityClass in CEL, in either form: JSON Patch (path, then value) or an apply configuration
-# (priorityClassName: "...").
+# Matches the name of a PriorityClass in CEL. The name is in a JSON Patch (path, then value) or in an apply
+# configuration (priorityClassName: "...").
 _STAMPED = re.compile(r"""priorityClassName['"]?\s*[:,]\s*(?:value\s*:\s*)?(?:"([^"]+)"|'([^']+)')""")
 
 
@@ -28,8 +30,8 @@ _STAMPED = re.compile(r"""priorityClassName['"]?\s*[:,]\s*(?:value\s*:\s*)?(?:"(
     Example("priorities.homelab-disposable.preemption_policy", "PreemptLowerPriority", "Never"),
 )
 def priorities(graph: Graph) -> Iterator[Finding]:
-    """The PriorityClasses do not contradict each other. The program declares each class that its pods and its admission
-    policies name."""
+    """Each PriorityClass has a permitted value, and at most one class is the default. The program declares each class
+    that its pods and its admission policies name."""
     yield from judge_each((*graph.of(CLASS), *graph.of(FOUND_CLASS)), _values)
     yield from judge_each(graph.of(CLASS)[1:], lambda later: _one_default(graph, later))
     yield from judge_each(graph.of(_POLICY), lambda policy: _stamps(graph, policy))
@@ -65,8 +67,8 @@ def stamped_class(policy: Object) -> str | None:
 
 
 def _stamps(graph: Graph, policy: Object) -> Iterator[Finding]:
-    """Reports a policy that sets a tenant's PriorityClass which is not below gpu_priority. Pods with a tenant's
-    PriorityClass must be evicted before pods with gpu_priority."""
+    """Reports a policy that sets a tenant's PriorityClass with a value that is not below gpu_priority. Pods with a
+    tenant's PriorityClass must be evicted before pods with gpu_priority."""
     stamped = stamped_class(policy)
     if stamped is None:
         return
@@ -86,7 +88,7 @@ def _stamps(graph: Graph, policy: Object) -> Iterator[Finding]:
 
 def _names_a_class(graph: Graph, workload: Object) -> Iterator[Finding]:
     """Reports a workload with an undeclared PriorityClass, if the program declares the ledger. Other programs may use
-    the platform's classes without declaring them."""
+    the platform's classes without a declaration."""
     named = text_at(map_at(pod_template(workload.manifest) or {}, "spec"), "priorityClassName")
     if graph.ledger_objects and named and not named.startswith(_SYSTEM) and value_of(graph, named) is None:
         yield _undeclared(workload, named)

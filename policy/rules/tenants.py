@@ -1,4 +1,4 @@
-"""The rule on ResourceQuotas: Kubernetes enforces their keys, and their values are the tenant's promises."""
+"""The rule on ResourceQuotas: Kubernetes enforces each key, and each value is the sum of the tenant's promises."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -27,13 +27,12 @@ _ENFORCED = "requests."
 )
 def resource_quota(graph: Graph) -> Iterator[Finding]:
     """A ResourceQuota limits gpumem by requests.<domain>/gpumem, the only key that Kubernetes enforces. The value of
-    this key is the sum of the tenant's seats and of the quota of the tenant's queues."""
+    requests.<domain>/gpumem is the sum of the tenant's seats and of the quota of the tenant's queues."""
     queues = _queues(graph)
     yield from judge_each(graph.of("ResourceQuota"), lambda quota: _quota(graph, queues, quota))
 
 
 def _queues(graph: Graph) -> Mapping[str, set[str]]:
-    """Maps each namespace to the ClusterQueues of its LocalQueues."""
     queues: dict[str, set[str]] = defaultdict(set)
     for door in graph.of(f"LocalQueue.{KUEUE}"):
         if not is_unknown(map_at(door.manifest, "spec").get("clusterQueue")):
@@ -43,9 +42,9 @@ def _queues(graph: Graph) -> Mapping[str, set[str]]:
 
 def _quota(graph: Graph, queues: Mapping[str, set[str]], quota: Object) -> Iterator[Finding]:
     """Judges one ResourceQuota. Kubernetes enforces only the keys in pkg/quota/v1/evaluator/core/pods.go. The API
-    server accepts other keys, but they have no effect."""
+    server accepts a quota with other keys, but such keys have no effect."""
     if is_taken(graph, quota):
-        return  # The rule `platform` reports this quota.
+        return  # The rule `platform` reports a quota of the platform in another program.
     ledger = graph.ledger
     hard = map_at(quota.manifest, "spec", "hard")
     for key in hard:
@@ -65,7 +64,6 @@ def _quota(graph: Graph, queues: Mapping[str, set[str]], quota: Object) -> Itera
 
 
 def _value(ledger: Ledger, queues: set[str], quota: Object, amount: int) -> Iterator[Finding]:
-    """Compares the quota's value with the tenant's seats and the quota of the tenant's queues."""
     tenant = quota.namespace
     seats = ledger.budget_mib(tenant)
     queued = sum(q.most for q in ledger.quotas if q.holder in queues and q.resource == ledger.names.gpumem)
@@ -79,7 +77,6 @@ def _value(ledger: Ledger, queues: set[str], quota: Object, amount: int) -> Iter
 
 
 def _devices(ledger: Ledger, queues: set[str], quota: Object, amount: int) -> Iterator[Finding]:
-    """Compares the quota's gpu-count with the devices of the tenant's seats and queues."""
     tenant, resource = quota.namespace, ledger.names.gpu_count
     most = ledger.devices_of(tenant) + sum(
         q.most for q in ledger.quotas if q.holder in queues and q.resource == resource
