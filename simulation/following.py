@@ -34,7 +34,7 @@ class SimInformer:
         return self.lost or self.informer.relist_wanted.is_set()
 
     def look(self) -> None:
-        """Lists again if this is necessary. Raises AgentError and KilledError."""
+        """Lists the objects again if a watch has ended or failed. The method raises AgentError and KilledError."""
         self.informer.alive_at = self.world.now
         broken = any(follow.ended for follow in self.follows)
         if self.ended or self.listing or not self.informer.ready() or not (self.stale or broken):
@@ -62,7 +62,7 @@ class SimInformer:
         self._unfollow()
 
     def heard(self) -> None:
-        """Records the time of a bookmark event. A real API server sends such an event each minute."""
+        """Records the time of a bookmark event. A real API server sends a bookmark each minute."""
         if self.follows and not self.stale and not self.server.down:
             self.informer.heard_at = self.world.now
 
@@ -80,7 +80,7 @@ class SimInformer:
                 except (AgentError, KilledError):
                     self.lost = True
 
-        # Each event has a random delay. Events keep their order.
+        # Each event of a watch has a random delay. The events of a watch keep their order.
         self.told_at = max(self.told_at, self.world.now + 0.02 + 0.2 * self.world.dice.random())
         self.world.at(self.told_at, deliver)
 
@@ -94,7 +94,7 @@ class SimInformer:
 class TakenWatches:
     """Replaces agents.kube.informer.Watches for an agent that takes the events at its passes.
 
-    Each event has a delay that depends on its resourceVersion, and events keep their order.
+    Each watch event has a delay that depends on its resourceVersion, and events keep their order.
     """
 
     world: World
@@ -117,7 +117,7 @@ class TakenWatches:
         return bool(self.follows)
 
     def take(self, seconds: float) -> list[Object]:
-        """Returns the events until now, and does not wait. Raises AgentError after a watch has ended."""
+        """Returns the watch events until now, and does not wait. Raises AgentError after a watch has ended."""
         ended = next((follow.path for follow in self.follows if follow.ended), None)
         if ended is not None:
             raise AgentError(f"the watch of {ended} ended")

@@ -1,6 +1,7 @@
 """Prepares recorded samples of use for a replay: finds each pod's owner, and its use during its life.
 
-A pod's life is the time from its first sample to its last sample. Times are seconds since 1970. Units of memory: MiB.
+A pod's life is the time from its first sample to its last sample. All times of the history are seconds since 1970.
+Units of memory: MiB.
 """
 
 from collections import defaultdict
@@ -12,16 +13,16 @@ from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool
 from tenancy.pod_history import PodHistory, workload_of_pod
 
-# Changes of use below this are ignored, which makes a replay faster.
+# The replay ignores changes of use by less than this number of MiB, so that it takes less time.
 GRAIN_MIB = 16
 
 
 @dataclass(frozen=True)
 class PodLife:
-    """The life of a pod.
+    """The life of a recorded pod.
 
-    Each step has the seconds since the beginning of the life, and the MiB that the pod uses from this second on. `over`
-    is True if the pod was over its budget when it ended. In this case, the watchdog probably evicted the pod.
+    Each step has the seconds since the beginning of the life, and the MiB that the pod uses from then on. `over` is
+    True if the pod was over its budget when it ended. If `over` is True, the watchdog probably evicted the pod.
     """
 
     begin: float
@@ -36,7 +37,7 @@ class PodLife:
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """A resident or an on-demand workload. `name` is the owner's key in the stack file.
+    """A resident or an on-demand workload. `name` is the workload's key in the stack file.
 
     For an on-demand workload, `declared_mib` is 0.
     """
@@ -51,9 +52,9 @@ class Owner:
 class RecordedPods:
     """The recorded pods, assigned to the owners of one stack.
 
-    `lives` maps an owner to a sorted list of lives for each replica. `outside` has, by pool and device, the memory of
-    pods without an owner as pairs of time and MiB. `refused` has the lives of owners that only the stack of the
-    recording declares.
+    `lives` maps an owner to a sorted list of lives for each replica. `outside` has the memory of pods without an owner,
+    by pool and device. The memory is a list of pairs of time and MiB. `refused` has the lives of owners that only the
+    stack of the recording declares.
     """
 
     lives: dict[str, list[list[PodLife]]] = field(default_factory=dict)
@@ -72,9 +73,9 @@ def owners(ledger: Ledger, gates: Iterable[GateConfig]) -> list[Owner]:
 
 
 def owner_of(pod: PodHistory, known: Sequence[Owner]) -> Owner | None:
-    """Returns the owner that the pod's name shows.
+    """Returns the workload to which the pod's name belongs.
 
-    If the name shows no owner, returns the namespace's only owner, or None.
+    If the pod's name belongs to no workload, returns the namespace's only workload, or None.
     """
     here = _in(pod.namespace, known)
     return workload_of_pod(pod.pod, here) or (here[0] if len(here) == 1 else None)
@@ -89,7 +90,7 @@ def recorded_pods(
 ) -> RecordedPods:
     """Returns the recorded pods for one stack. `others` are the owners in the stack of the recording.
 
-    Pods of owners that only this other stack declares are refused.
+    Pods of owners that the new stack does not declare count as refused.
     """
     known = owners(ledger, gates)
     mine: dict[str, list[PodHistory]] = defaultdict(list)
@@ -126,8 +127,8 @@ def recorded_pods(
 
 
 def lives_by_replica(lives: Iterable[PodLife]) -> list[list[PodLife]]:
-    """Returns the lives of each replica. Two lives belong to the same replica if one begins after the other has
-    ended.
+    """Returns the lives of each replica of a workload. Two lives belong to the same replica if one begins after the
+    other has ended.
     """
     rows: list[list[PodLife]] = []
     for life in sorted(lives, key=lambda each: (each.begin, each.end)):
@@ -163,7 +164,7 @@ def _devices(
 ) -> dict[str, tuple[str, int]]:
     """Returns the pool of each device, and the device's number in the pool.
 
-    The seats of a device's pods show the device's pool.
+    The seats of a device's pods determine the device's pool.
     """
     found: dict[str, set[str]] = defaultdict(set)
     for name, histories in mine.items():

@@ -2,7 +2,8 @@
 
 The recording gives the use of each pod. The replay shows which pods the agents recycle, start and stop, and which pods
 wait. A recycled pod starts its life again, until the recording has the replica's next pod. If a recorded pod was over
-its budget when it ended, the replay assumes a recycle. In the replay, this pod continues until it is recycled.
+its budget when it ended, the replay assumes that the watchdog had recycled the pod. In the replay, such a pod runs on
+until the simulated watchdog recycles the pod.
 """
 
 import json
@@ -44,8 +45,8 @@ def owners_of(stack: Stack) -> list[Owner]:
 
 
 def play(pods: Sequence[PodHistory], stack: Stack, *, before: Stack | None = None) -> Played:
-    """Replays the recording of at least one pod with the stack. `before` is the stack of the recording, if it is a
-    different one.
+    """Replays the recording of at least one pod with the stack. `before` is the stack of the recording, if the
+    recording has a different stack.
 
     A workload without a recording uses no memory. A workload that `before` does not declare is new, and uses its whole
     budget.
@@ -84,7 +85,6 @@ def play(pods: Sequence[PodHistory], stack: Stack, *, before: Stack | None = Non
 
 
 def _with_gates(stack: Stack, names: Collection[str]) -> Stack:
-    """Returns the stack with only these on-demand workloads."""
     if GATE not in stack.environ:
         return stack
     variables = stack.environ[GATE]

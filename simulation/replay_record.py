@@ -12,16 +12,16 @@ from typing import Any
 from simulation.kubelet import RunningPod
 from simulation.world import World
 
-# The time before the recording begins, in which the pods are placed. Each pod uses the first recorded amount, but at
-# most its budget.
+# The time before the recording, in which the simulation places the pods. Before the recording begins, each pod uses the
+# first recorded amount, but at most its budget.
 WARM_SECONDS = 600.0
-DRAINS_SECONDS = 10.0  # The time that a process needs to end.
-# A wait of less than this time is not recorded. The time is longer for on-demand workloads, because the gate starts a
-# workload only after several samples.
+DRAINS_SECONDS = 10.0  # The time that each process of a pod needs to end.
+# The record leaves out waits that are shorter than this time. For on-demand workloads, the shortest recorded wait is
+# longer, because the gate starts a workload only after several samples.
 PENDING_SECONDS = 10.0
 LET_IN_SECONDS = 60.0
-# A refusal of less than this time is not recorded. A quota counts a terminating pod, and so refuses its replacement
-# until the old pod has ended.
+# The record leaves out refusals that are shorter than this time. A quota counts a terminating pod, and therefore
+# refuses its replacement until the old pod has ended.
 _REPLACED_SECONDS = 30.0
 
 
@@ -60,7 +60,7 @@ class ReplayRecord:
         self.short_seconds = Counter[str]()
         self.waiting: dict[str, tuple[float, str]] = {}  # Maps a pod's UID to the start of its wait and its workload.
         self._refused: dict[str, float] = {}  # Maps a workload to the start of its refusal.
-        self._below: dict[str, float] = {}  # Maps a device to the time since which it is below its floor.
+        self._below: dict[str, float] = {}  # Maps a device to the time when it fell below its floor.
 
     @property
     def is_open(self) -> bool:
@@ -72,7 +72,7 @@ class ReplayRecord:
             self.happened.append(RecordedEvent(at=at, what=what, workload=workload, **given))
 
     def lasted(self, what: str, workload: str, since: float, least: float) -> None:
-        """Records an event that began at `since` and ends now, if it lasted at least `least` seconds."""
+        """Records an event that began at `since` and ends now, if the event lasted at least `least` seconds."""
         seconds = self.world.now - max(since, WARM_SECONDS)
         if seconds >= least:
             self.add(what, workload, seconds=round(seconds))
@@ -99,7 +99,7 @@ class ReplayRecord:
             self.lasted("pending", workload, since, PENDING_SECONDS)
 
     def refused(self, workload: str) -> None:
-        """Records that a quota refused a pod of the workload. The refusal ends when a pod is created."""
+        """Records that a quota refused a pod of the workload. The refusal of pods ends when a pod is created."""
         self._refused.setdefault(workload, self.world.now)
 
     def _end_refusal(self, workload: str) -> None:
@@ -124,7 +124,7 @@ class ReplayRecord:
         self.floors.append(TimeBelowFloor(at=at, device=uuid, seconds=round(self.world.now - since)))
 
     def close(self, residents: Iterable[str]) -> None:
-        """Ends all events that still last."""
+        """Ends all events that are still going on."""
         for uid, (_, workload) in [*self.waiting.items()]:
             self.placed(uid, is_resident=workload in residents)
         for workload in [*self._refused]:

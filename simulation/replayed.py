@@ -67,7 +67,7 @@ class ReplayedCluster(Cluster):
         self.scene = found
         self.new = new
         self.origin = origin
-        self._lives: dict[str, object] = {}  # by the pod's UID, a token for its current life
+        self._lives: dict[str, object] = {}  # a token for the current life of each pod, by the pod's UID
         dice = Random(1)  # noqa: S311 (a simulation)
         super().__init__(stack, dice, begin=datetime.fromtimestamp(origin, UTC))
         self.replicas = {
@@ -157,7 +157,6 @@ class ReplayedCluster(Cluster):
         return self.origin + self.world.now
 
     def _began(self, running: RunningPod) -> None:
-        """Begins a life for a pod that has started."""
         running.asks_mib = 0
         name = running.workload.name
         if name in self.queues:
@@ -179,7 +178,6 @@ class ReplayedCluster(Cluster):
             self._set(running, self._first_mib(name, replica, running.workload.declared_mib))
 
     def _first_mib(self, name: str, replica: Replica, declared_mib: int) -> int:
-        """Returns the MiB that a pod uses before its recording begins."""
         life = replica.life
         if name in self.new:
             return declared_mib
@@ -188,9 +186,6 @@ class ReplayedCluster(Cluster):
         return min(life.steps[0][1], declared_mib)
 
     def _replace(self, name: str, replica: Replica, number: int) -> None:
-        """Deletes the pod before the next recorded pod begins, unless the watchdog ended the pod in the recording or in
-        the replay.
-        """
         if number == 0 or replica.own or replica.recycled or replica.lives[number - 1].over:
             return
         running = replica.running
@@ -209,9 +204,9 @@ class ReplayedCluster(Cluster):
         self._live(running, replica.lives[number], replica.lives[number].begin)
 
     def _live(self, running: RunningPod, life: PodLife, since: float) -> None:
-        """Makes the pod use the memory that the history recorded for one life: the time from a start to the next end.
+        """Makes the pod use the memory of one recorded life: from the start of a recorded pod to its end.
 
-        The life begins at `since`.
+        The recorded life begins at `since`.
         """
         this = self._lives[running.uid] = object()
 
@@ -249,7 +244,9 @@ class ReplayedCluster(Cluster):
                 self._serve(running, self.queues[name])
 
     def _serve(self, running: RunningPod, queue: OnDemandWork) -> None:
-        """Starts the first piece of work. Without work, the pod uses the memory that its gate declares as need."""
+        """Starts the first piece of work. Without work, the pod uses the memory that the on-demand workload declares as
+        its need.
+        """
         if not queue.asked:
             self._set(running, running.workload.declared_mib or self.gates[running.workload.name].need_mib)
             return
@@ -288,7 +285,6 @@ class ReplayedCluster(Cluster):
         return super().fetch(url)
 
     def _probe(self, gate: GateConfig, url: str) -> Any:
-        """Returns the response to the gate's probe at this URL, or None if the URL belongs to a different gate."""
         demand = gate.demand
         if isinstance(demand, HttpJson) and url == demand.url:
             value: Any = 1 if self._wanted(gate) else 0

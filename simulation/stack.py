@@ -40,7 +40,7 @@ class Stack:
 def stack_of(settings: StackSettings) -> Stack:
     """Returns the stack of these settings.
 
-    If a stack uses other software in place of reconcile, the extender or the exporter, the simulation uses our agents
+    If a stack uses other software in place of reconcile, the extender or the exporter, the simulation runs our agents
     with default settings.
     """
     ledger = settings.ledger()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-# A printed timeline covers these seconds before and after a moment, and at most this number of lines.
+# A printed timeline has this many seconds before and after a moment, and at most this number of lines.
 _BEFORE, _AFTER, _MOST = 900.0, 60.0, 80
 
 
@@ -30,8 +30,8 @@ class Timeline:
         self.lines.append(Line(at, who, what))
 
     def around(self, at: float) -> Iterator[str]:
-        """Yields the lines near a moment. Also yields all earlier faults and violations, because one of them may be the
-        cause.
+        """Yields the lines near a moment. Also yields all earlier faults and violations, because an earlier one may be
+        the cause.
         """
         near = [line for line in self.lines if line.at <= at + _AFTER]
         recent = {id(line) for line in near[-_MOST:] if line.at >= at - _BEFORE}
