@@ -1,4 +1,4 @@
 """Reads the settings of a stack, and declares the platform with these settings.
 
-No other package reads the stack's configuration.
+No package except stacks reads the stack's configuration.
 """

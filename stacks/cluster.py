@@ -18,13 +18,13 @@ from stacks import stackfile
 from stacks.engine import Engine, EngineError
 
 _KUBECONFIG = "kubernetes:kubeconfig"
-# The kubectl flag for each of the provider's keys.
+# Maps each key of the provider to kubectl's flag.
 _FLAGS = {"kubernetes:context": "--context", "kubernetes:cluster": "--cluster"}
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Sends requests to the API server. Raises ApiError."""
+    """Sends requests to the API server through kubectl. Raises ApiError."""
 
     kubectl: Kubectl
 
@@ -38,7 +38,7 @@ class Cluster:
             raise
 
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
-        """Yields the objects of a list. A kind that the cluster does not know has an empty list."""
+        """Yields the objects of a list. The list of a kind that the cluster does not know is empty."""
         try:
             yield from self.kubectl.items(path, **parameters)
         except ApiError as error:
@@ -50,7 +50,7 @@ class Cluster:
 def connect(engine: Engine) -> Iterator[Cluster]:
     """Opens a connection to the cluster that Pulumi would write to.
 
-    Raises EngineError if the cluster cannot be read, even within the `with` block.
+    Raises EngineError if the cluster cannot be read, also within the `with` block.
     """
     with _kubectls_flags(engine) as flags, Kubectl(flags) as kubectl:
         yield Cluster(kubectl)
@@ -64,7 +64,6 @@ def preflight(engine: Engine, width: int) -> str:
 
 @contextmanager
 def _kubectls_flags(engine: Engine) -> Iterator[list[str]]:
-    """Yields the flags with which kubectl reaches the cluster. The flags can be used within the `with` block."""
     with tempfile.TemporaryDirectory(prefix="gpu-tenancy-") as folder:  # of mode 0700
         try:
             yield _flags(engine, Path(folder))

@@ -1,6 +1,6 @@
 """Runs the pinned Pulumi on one stack.
 
-Defines the environment of Pulumi, the flags that are refused, and the creation of a stack.
+Defines Pulumi's environment variables, the flags that are refused, and the creation of a stack.
 """
 
 import os
@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# The project's policy pack is loaded, together with other policy packs of the operator. The outputs of a stack are
-# long, and `pulumi stack output` prints them.
+# The project's policy pack is loaded, together with other policy packs of the operator. Pulumi does not print the
+# outputs, because they are long. `pulumi stack output` prints them.
 GATED = ("--policy-pack", "policy", "--suppress-outputs")
 
 _STATE = ".state"
@@ -35,12 +35,12 @@ _GATED = {
     "-f": _PREVIEW,
     "--plan": _PREVIEW,
 }
-# The prefix of environment variables for Pulumi's flags, because Pulumi takes every flag from the environment too.
+# Pulumi reads its flags also from environment variables with the prefix PULUMI_OPTION_.
 _OPTION = "PULUMI_OPTION_"
 
 
 class EngineError(Exception):
-    """Raised when a command cannot start. The message has one line for each reason."""
+    """Raised if a command cannot start. The message of the error has one line for each reason."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +74,16 @@ class Engine:
         return self.root / f"Pulumi.{self.stack}.yaml"
 
     def existing_stack_file(self) -> Path:
-        """The same. Raises EngineError if there is no stack file."""
+        """The same. Raises EngineError if the stack has no stack file."""
         if not self.stack_file.exists():
             raise EngineError(f"{self.stack_file} is not there; begin with make new-stack STACK={self.stack}")
         return self.stack_file
 
     def select(self) -> None:
-        """Creates the stack in the backend if it is missing there. Raises EngineError.
+        """Creates the stack if the backend does not have it yet. Raises EngineError.
 
-        When Pulumi adds the salt of a new stack to the stack file, Pulumi also removes blank lines. So Pulumi gets a
-        copy of the project, and this method appends the salt to the real stack file.
+        When Pulumi adds the salt of a new stack to the stack file, Pulumi also removes blank lines. Therefore Pulumi
+        gets a copy of the project, and this method appends the salt to the real stack file.
         """
         file = self.existing_stack_file()
         (self.root / _STATE).mkdir(exist_ok=True)
@@ -95,7 +95,7 @@ class Engine:
             if done.returncode:
                 raise EngineError((done.stderr + done.stdout).strip())
             salt, text = _salt(copy.read_text(encoding="utf-8")), file.read_text(encoding="utf-8")
-        if salt and not _salt(text):  # with some secrets providers, a stack has no salt
+        if salt and not _salt(text):  # a stack with some secrets providers has no salt
             file.write_text(f"{text.removesuffix(chr(10))}\n{salt}\n", encoding="utf-8")
 
 
@@ -105,7 +105,7 @@ def _salt(text: str) -> str:
 
 
 def environment(root: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment variables `given`, with PATH for the project's own tools.
+    """Returns the environment variables `given`, with the project's own tools first in PATH.
 
     The state is the project's local state, unless `given` names another state.
     """
@@ -116,7 +116,7 @@ def environment(root: Path, given: Mapping[str, str]) -> dict[str, str]:
         "PULUMI_HOME": str(root / ".toolchain" / "pulumi-home"),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_ERROR_OUTPUT_STRING": "1",
-        "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",  # only the pinned provider is used, even if PATH has another one
+        "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",  # Pulumi uses only the pinned provider, even if PATH has another
         **given,
         "PATH": os.pathsep.join(
             [str(root / ".toolchain" / "bin"), str(root / ".venv" / "bin"), given.get("PATH", os.defpath)]
@@ -125,10 +125,10 @@ def environment(root: Path, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def refuse_flags(flags: Sequence[str], environ: Mapping[str, str], *, gated: bool) -> None:
-    """Raises EngineError with one line for each refused flag.
+    """Raises EngineError with one line for each flag that is refused.
 
-    A flag that selects another stack is refused. With `gated`, a flag that hides a part of the stack from the policy
-    pack is refused too.
+    Refuses flags that select another stack. With `gated`, also refuses flags that hide a part of the stack from the
+    policy pack.
     """
     refused = _ANY | (_GATED if gated else {})
     lines = [f"{flag}: {refused[flag]}" for word in flags for flag in _named(word) if flag in refused]
@@ -141,7 +141,7 @@ def refuse_flags(flags: Sequence[str], environ: Mapping[str, str], *, gated: boo
 
 
 def _named(word: str) -> Iterator[str]:
-    """Yields the flags in an argument. For example, the argument -dt has the two flags -d and -t."""
+    """Yields the flags in an argument. For example, the argument -dt contains the flags -d and -t."""
     name = word.partition("=")[0]
     if name.startswith("-") and not name.startswith("--"):
         yield from (f"-{letter}" for letter in name[1:])

@@ -1,8 +1,8 @@
 """Finds the cluster that a command would reach, by the same rules as kubectl.
 
-The module reads the files itself, because a preview must work on a machine that lacks kubectl. Source: k8s.io/client-go
-tools/clientcmd/loader.go (ClientConfigLoadingRules.Load). If several files have the same entry, the first file wins.
-Missing files are skipped.
+The module reads kubeconfigs without kubectl, because a preview must work on a machine without kubectl. Source:
+k8s.io/client-go tools/clientcmd/loader.go (ClientConfigLoadingRules.Load). If several files have the same entry, the
+first file wins. A kubeconfig that does not exist is ignored.
 """
 
 import os
@@ -17,7 +17,7 @@ import yaml
 
 
 class KubeconfigError(ValueError):
-    """Raised when there is no current cluster. The message is a whole sentence."""
+    """Raised if there is no current cluster. The message of the error is a whole sentence."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def sources(environment: Mapping[str, str], given: str = "") -> tuple[Path | str
 
 
 def current(configs: Sequence[Path | str], context: str = "") -> CurrentCluster:
-    """Returns the cluster of a context. The default is the current context. Raises KubeconfigError."""
+    """Returns the cluster of a context. The default is the kubeconfig's current context. Raises KubeconfigError."""
     where = ", ".join(_name(config) for config in configs)
     if not any(isinstance(config, str) or config.exists() for config in configs):
         raise KubeconfigError(f"no cluster: {where} is not there; set KUBECONFIG, or start a throw-away: make cluster")
@@ -82,7 +82,7 @@ def _text(config: Path | str) -> str:
 def check_reachable(cluster: CurrentCluster, environment: Mapping[str, str], timeout_seconds: float = 3.0) -> None:
     """Raises KubeconfigError if nothing listens at the server's address.
 
-    Tries no connection if the server is behind a proxy.
+    If the API server is behind a proxy, tries no connection.
     """
     if cluster.proxy or environment.get("HTTPS_PROXY") or environment.get("https_proxy"):
         return

@@ -1,7 +1,7 @@
-"""Reads the files with parts of a stack. The key `files` in the stack file names these files.
+"""Reads the files with parts of a stack. The key `files` in the stack file names the files with parts.
 
-Pulumi's engine does not pass these files on to the program, so they may be of any size. Each entry of the configuration
-is in exactly one file. A path may not lead out of the project's directory.
+Pulumi's engine does not pass the files with parts to the program, so these files may have any size. Each entry of the
+configuration must be in exactly one file. A path may not lead out of the project's directory.
 """
 
 import os
@@ -22,8 +22,8 @@ INSIDE = StringForm(
     "a path within the project's folder, without .., such as stacks.d/prod",
     r"(?!/)(?!(?:[^\n]*/)?\.\.(?:/|$))[^\\\x00-\x1f\x7f]+",
 )
-# The parts that are maps, with the depth of their entries. The entries of these parts may be in several files. Any
-# other part must be in one file.
+# The parts of a stack file that are maps. The number of a part is the number of keys in the path of its entries.
+# Several files may contain entries of these parts. Every other part must be in one file.
 ENTRIES = {
     "pools": 2,
     "tenants": 2,
@@ -40,8 +40,8 @@ ENTRIES = {
 class Parts:
     """`values` has the values of the stack file and of the files that it names.
 
-    `problems` has an error message for each error in the files. `homes` has the file of each entry that is outside of
-    the stack file. The keys of `homes` are the dotted paths of the entries.
+    `problems` has an error message for each error in the files. `homes` maps each entry outside of the stack file to
+    its file. The keys of `homes` are the dotted paths of the entries.
     """
 
     stack_file: Path
@@ -50,7 +50,7 @@ class Parts:
     homes: dict[str, Path] = field(default_factory=dict)
 
     def home(self, path: KeyPath) -> Path | None:
-        """Returns the file that contains the entry at this path, or an entry above or below this path.
+        """Returns the file that contains the entry at the path, an entry above it, or an entry below it.
 
         Returns None if the entry is in the stack file.
         """
@@ -61,15 +61,15 @@ class Parts:
     def shown(self, path: KeyPath) -> str:
         """Returns the path of the file with the entry, relative to the project's directory.
 
-        Returns "" for the stack file.
+        For an entry in the stack file, returns "".
         """
         file = self.home(path)
         return file.relative_to(self.stack_file.parent).as_posix() if file else ""
 
     def placed(self, line: str) -> str:
-        """Returns the error message of a key.
+        """Returns the error message about a key.
 
-        If the key is not in the stack file, the message begins with the name of the file.
+        For a key outside of the stack file, the message begins with the name of the file.
         """
         named, colon, text = line.removeprefix(f"{PROJECT}:").partition(": ")
         home = self._home(named) if line.startswith(f"{PROJECT}:") else None
@@ -84,15 +84,15 @@ class Parts:
 def gather(values: Mapping[str, Any], stack_file: Path) -> Parts:
     """Returns the parts of a stack.
 
-    `values` has the parts in the stack file. The other parts are in the files that the stack file names. The paths of
-    these files are relative to the directory of the stack file.
+    `values` has the parts in the stack file. The other parts of the stack are in the files that the stack file names.
+    The path of each file with parts is relative to the directory of the stack file.
     """
     parts = Parts(stack_file, dict(values))
     read: dict[str, str] = {}
     listed = values.get(FILES)
     for name in listed if isinstance(listed, list) else ():
         if not isinstance(name, str) or not re.fullmatch(INSIDE.pattern, name):
-            continue  # the check of the settings refuses this value
+            continue  # the check of the settings refuses the path
         try:
             for path in _files(stack_file.parent, name):
                 real = os.path.realpath(path)
@@ -108,7 +108,7 @@ def gather(values: Mapping[str, Any], stack_file: Path) -> Parts:
 def _files(folder: Path, name: str) -> Iterator[Path]:
     """Yields the file at a path, or the .yaml files of a directory in the order of their names.
 
-    Raises StackFileError for any other file in the directory, so that no file is ignored by mistake.
+    For any other file in the directory, raises StackFileError, so that the operator notices an ignored file.
     """
     path = folder / name
     found = [path]
@@ -129,7 +129,7 @@ def _files(folder: Path, name: str) -> Iterator[Path]:
 def _add(parts: Parts, home: Contents) -> None:
     for name in home.foreign:
         _refuse(parts, home.file, (name,), f"is not read here; write it into {parts.stack_file.name}")
-    secret = set(stackfile.encrypted(home.values))  # an error message would show an encrypted value
+    secret = set(stackfile.encrypted(home.values))  # the usual error message would show an encrypted value
     for name, value in home.values.items():
         if name in secret:
             _refuse(parts, home.file, (name,), "is encrypted, but nothing here is secret; write it plainly")
@@ -140,8 +140,8 @@ def _add(parts: Parts, home: Contents) -> None:
 
 
 def _merge(parts: Parts, into: dict[str, Any], path: tuple[str, ...], value: Any, file: Path) -> None:
-    """Adds the entries of a part in `file` to the values of the stack. Skips an empty part, because Pulumi's engine
-    fills in empty parts by default."""
+    """Adds the entries of a part in `file` to the values of the stack. An empty part counts as missing, because
+    Pulumi's engine gives a missing part the default {}."""
     name, named = path[-1], dotted(*path)
     there = into.get(name, {})
     if len(path) < ENTRIES.get(path[0], 1) and isinstance(value, Mapping) and isinstance(there, Mapping):

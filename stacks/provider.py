@@ -2,9 +2,9 @@
 
 import pulumi
 
-# With this key, the provider changes a ConfigMap in place and does not replace it.
+# With this key, the Kubernetes provider changes a ConfigMap in place and does not replace it.
 CHANGE_CONFIG_MAPS = "kubernetes:enableConfigMapMutable"
-# The keys of the provider that select the cluster and its address.
+# The keys of the Kubernetes provider that select the cluster and its address.
 REACHES = (
     "alwaysRender",
     "cluster",

@@ -1,6 +1,6 @@
 """Lists the keys that only earlier versions read, and the replacement for each key.
 
-A key is written as its part and the last name of its path.
+Each key consists of the part of the stack file and the last name in the key's path.
 """
 
 VERSION = "0.2.0"
@@ -31,6 +31,6 @@ REMOVED = {
 
 
 def removal_note(part: str, name: str) -> str | None:
-    """Returns the end of the error message about a removed key, or None for a key that never existed."""
+    """Returns the end of the error message about a removed key, or None for a key that no version had."""
     reason = REMOVED.get(f"{part}.{name}")
     return f"was removed in {VERSION}: {reason}; remove the key" if reason else None

@@ -1,8 +1,8 @@
-"""Reads `Pulumi.<stack>.yaml` and the files of parts that it names, without Pulumi's engine.
+"""Reads `Pulumi.<stack>.yaml` and the files with parts that the stack file names, without Pulumi's engine.
 
-Different YAML readers read some values differently: octal numbers, dates, or a key that is present twice. Values that
-YAML readers read differently are refused. The chart and the reviewers of a change read this file, but the program gets
-the values that the engine has read.
+Different YAML readers read some values differently: octal numbers, dates, or a key that is present twice. The reader
+refuses values that YAML readers read differently. People review the stack file, and the seating chart shows it. The
+program, however, gets the values that Pulumi's engine has read.
 """
 
 import json
@@ -24,8 +24,8 @@ PULUMI_KEYS = {
     "environment": "A key of Pulumi: environments of Pulumi ESC, for keys of other projects.",
 }
 # The engine passes the configuration in the environment variable PULUMI_CONFIG. Linux allows 128 KiB for one variable
-# (MAX_ARG_STRLEN in include/uapi/linux/binfmts.h). Pulumi.yaml adds further keys, so the limit for the stack file is
-# below 128 KiB.
+# (MAX_ARG_STRLEN in include/uapi/linux/binfmts.h). Pulumi.yaml adds more keys to the variable, so the limit for the
+# stack file is below 128 KiB.
 MOST_BYTES = 126 * 1024
 _CONFIG = "config"
 _NULL, _BOOL, _INT, _FLOAT, _STR, _MERGE, _MAP, _SEQ = (
@@ -42,9 +42,9 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 
 
 class StackFileError(ValueError):
-    """Raised when the file cannot be read as a stack file.
+    """Raised if a file cannot be read as a stack file.
 
-    The message is one line with the file and the position.
+    The message of the error is one line with the file and the position.
     """
 
 
@@ -52,8 +52,8 @@ class StackFileError(ValueError):
 class Contents:
     """The contents of a file, as JSON-like data.
 
-    `values` has the values of the project's keys. The keys are without the project's name. `foreign` has the keys of
-    other programs. Values that are not text are left out.
+    `values` has the values of the project's keys. The keys in `values` are without the project's name. `foreign` has
+    the keys of other programs. `foreign` leaves out values that are not text.
     """
 
     file: Path
@@ -75,7 +75,7 @@ class _Loader(yaml.SafeLoader):
         names: set[str] = set()
         for key, _ in node.value:
             if key.tag == _INT:
-                key.tag = _STR  # Pulumi's engine reads this key as text
+                key.tag = _STR  # Pulumi's engine reads the value of this key as text
             name = key.value if isinstance(key, yaml.ScalarNode) else "a map or a list"
             if key.tag not in (_STR, _MERGE):
                 raise _refused(key, f"{name or 'nothing'} is not a text in YAML; quote it")
@@ -111,7 +111,7 @@ def _refused(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
 
 
 def read(path: Path) -> Contents:
-    """Returns the contents of a stack file. Raises StackFileError if the file is no stack file."""
+    """Returns the contents of a stack file. Raises StackFileError if the file is not a stack file."""
     return _contents(path, _config(path, _root(path)))
 
 
@@ -133,7 +133,7 @@ def read_either(path: Path) -> Contents:
 def project_key(key: str) -> str | None:
     """Returns the name of one of the project's keys, as Pulumi's engine reads it.
 
-    A key without a namespace belongs to the project. Returns None for a key that belongs to another program.
+    A key without a namespace belongs to the project. For a key that belongs to another program, returns None.
     """
     namespace, _, name = key.rpartition(":")
     return name if namespace in ("", PROJECT) and key != f":{name}" else None
@@ -185,7 +185,6 @@ def _root(path: Path) -> Any:
 
 
 def _config(path: Path, root: Any) -> dict[str, Any]:
-    """Returns the map under `config` in a stack file."""
     for name in root if isinstance(root, dict) else ():
         if name != _CONFIG and name not in PULUMI_KEYS:
             raise StackFileError(f"{path}: {name}: stands beside config, where nothing reads it; move it or remove it")

@@ -14,7 +14,7 @@ _KUEUES_DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cl
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes of a preview that may affect existing objects of the cluster."""
+    """The changes of a preview. The check compares the changes of a preview with the objects in the cluster."""
 
     planned: Sequence[Planned]
     releases: Sequence[Release]
@@ -44,7 +44,7 @@ class Verdict:
 
 
 def check(changes: Changes, reader: Reader) -> Verdict:
-    """Reads the cluster, and judges the changes. Raises the errors of the reader."""
+    """Reads the cluster, and judges the changes of the preview. The method raises the errors of the reader."""
     there = lookup(reader, [each.identity for each in changes.planned])
     problems = findings.findings(changes.planned, there, changes.deleted)
     for release in changes.releases:

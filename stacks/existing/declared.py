@@ -24,7 +24,6 @@ def declared(settings: StackSettings, stack: str) -> list[Planned]:
 
 
 def _marked(manifest: Mapping[str, Any], stack: str) -> dict[str, Any]:
-    """Returns the manifest with the annotation that names its stack."""
     metadata = manifest["metadata"]
     mark = {names.STACK: f"{names.PROJECT}/{stack}"}
     return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **mark}}}

@@ -1,4 +1,4 @@
-"""Judges the existing objects of the cluster before a rollout changes anything. Pure."""
+"""Judges existing objects of the cluster before a rollout changes anything. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ Object = Mapping[str, Any]
 
 _OF_A_CLASS = ("value", "preemptionPolicy")
 _INSTALLED = "deployed"  # The status of a release that Helm has installed.
-# For each kind of object that the operator names: the keys under which the names are written.
+# In the stack file, the operator names the objects of these kinds, as keys of these maps.
 _NAMED_BY = {
     "ClusterQueue": ("queues", "cluster_queues"),
     "LocalQueue": ("queues", "local_queues"),
@@ -22,10 +22,10 @@ _OF_A_NAMESPACE = {"system": ("cluster", "system_namespace"), "kueue": ("kueue",
 
 
 def findings(planned: Iterable[Planned], there: Mapping[Identity, Object], going: Iterable[Identity] = ()) -> list[str]:
-    """Returns one message for each object that the rollout would take over, and for each patch that contradicts its
+    """Returns one message for each object that the rollout would take over, and for each patch that does not match its
     object.
 
-    `going` are objects that the same rollout deletes.
+    `going` has the objects that the same rollout deletes.
     """
     deleted = set(going)
     lines = []
@@ -39,7 +39,7 @@ def findings(planned: Iterable[Planned], there: Mapping[Identity, Object], going
 
 
 def reused_objects(planned: Iterable[Planned], there: Mapping[Identity, Object]) -> list[Identity]:
-    """Returns the objects that this stack created earlier and that the rollout would use again."""
+    """Returns the objects that the same stack created earlier and that the rollout would use again."""
     return sorted(
         each.identity
         for each in planned
@@ -67,12 +67,13 @@ def of_a_release(release: Release, secrets: Iterable[Object], definition: Object
 
 
 def _of_a_creation(planned: Planned, found: Object) -> str | None:
-    """Returns the finding on an existing object. Returns None if this stack created the object and may use it again."""
+    """Returns the finding on an existing object. Returns None if the same stack created the object and may use it
+    again."""
     wanted, metadata = _stack(planned.manifest), found["metadata"]
     owner = _stack(found)
     if "deletionTimestamp" in metadata and owner is not None and owner == wanted:
         return "is being deleted; wait until it is gone, and run this again"
-    # the provider creates this object without server-side apply (docs/adr/0009)
+    # the provider creates the annotated object without server-side apply (docs/adr/0009)
     if planned.identity.kind == "PriorityClass":
         return _of_a_class(planned, found)
     if owner is not None:
@@ -110,7 +111,6 @@ def _way_out(planned: Planned, found: Object) -> str:
 
 
 def _of_a_patch(planned: Planned, found: Object | None, going: set[Identity]) -> Iterator[str]:
-    """Yields the findings on a patch of an object that another owner created."""
     identity, labels = planned.identity, planned.manifest["metadata"].get("labels") or {}
     if identity.kind == "PriorityClass":
         where = key("priorities", identity.name)
@@ -127,7 +127,6 @@ def _of_a_patch(planned: Planned, found: Object | None, going: set[Identity]) ->
 
 
 def _of_labels(planned: Planned, found: Object, labels: Mapping[str, str]) -> Iterator[str]:
-    """Yields a finding for each label that has another value in the cluster."""
     have = found["metadata"].get("labels") or {}
     patched = ((planned.before or {}).get("metadata") or {}).get("labels") or {}
     for label, wanted in sorted(labels.items()):
@@ -141,14 +140,12 @@ def _of_labels(planned: Planned, found: Object, labels: Mapping[str, str]) -> It
 
 
 def _different(wanted: Object, found: Object) -> str:
-    """Returns the differing fields of a PriorityClass, with the values in the cluster."""
     defaults = {"value": 0, "preemptionPolicy": "PreemptLowerPriority"}
     there = {field: found.get(field, defaults[field]) for field in _OF_A_CLASS}
     return " and ".join(f"{field} {value}" for field, value in there.items() if value != wanted.get(field))
 
 
 def _stack(manifest: Object) -> str | None:
-    """Returns the name of the stack that created the object."""
     return (manifest["metadata"].get("annotations") or {}).get(names.STACK)
 
 

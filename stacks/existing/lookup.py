@@ -9,20 +9,20 @@ Object = Mapping[str, Any]
 
 
 class Reader(Protocol):
-    """The methods with which objects of a cluster are read.
+    """The methods that read objects of a cluster.
 
-    Both methods raise an error if the API server refuses the request.
+    The methods raise an error if the API server refuses the request.
     """
 
     def find(self, path: str) -> Object | None:
         """Returns the object at the path, or None if there is no such object."""
 
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
-        """Yields the objects of a list, page by page. A kind that the cluster does not know has an empty list."""
+        """Yields the objects of a list, page by page. The list of a kind that the cluster does not know is empty."""
 
 
 def lookup(reader: Reader, wanted: Iterable[Identity]) -> dict[Identity, Object]:
-    """Returns the wanted objects that exist. Sends requests only for objects in existing namespaces."""
+    """Returns the wanted objects that exist. Sends requests only for objects in namespaces that exist."""
     kinds: dict[tuple[str, str], set[Identity]] = {}
     for each in wanted:
         kinds.setdefault((each.api_version, each.kind), set()).add(each)
@@ -43,9 +43,9 @@ def lookup(reader: Reader, wanted: Iterable[Identity]) -> dict[Identity, Object]
 
 
 def _of_a_kind(reader: Reader, wanted: set[Identity], group: str, plural: str) -> dict[Identity, Object]:
-    """Returns the wanted objects that exist.
+    """Returns the wanted objects of one kind that exist.
 
-    All wanted objects are of one kind. If all objects are in one namespace, only this namespace is listed.
+    If all wanted objects are in one namespace, lists only this namespace.
     """
     names = {(each.namespace, each.name): each for each in wanted}
     homes = {each.namespace for each in wanted}
@@ -56,7 +56,8 @@ def _of_a_kind(reader: Reader, wanted: set[Identity], group: str, plural: str) -
 
 
 def _resources(reader: Reader, api_version: str) -> dict[str, str]:
-    """Returns the plural name of each kind in an API group. The result is empty if the cluster lacks the group."""
+    """Returns the plural name of each kind in an API group. The result is empty if the cluster does not serve the API
+    group."""
     served = reader.find(_group(api_version)) or {}
     return {each["kind"]: each["name"] for each in served.get("resources", ()) if "/" not in each["name"]}
 

@@ -1,5 +1,5 @@
-"""Lists the contents of the namespaces that a rollout or a removal deletes. Refuses both if volumes would be lost
-without the operator's explicit consent.
+"""Lists the contents of the namespaces that a rollout or a removal deletes. Refuses a rollout or a removal that would
+delete volumes without the operator's explicit consent.
 """
 
 import json
@@ -22,8 +22,8 @@ _SHOWN = 5
 class StackNamespace:
     """A namespace of the stack.
 
-    `is_explicit` is True if the stack file has `delete: true` for the tenant. `is_old` is True if an earlier release
-    wrote the state. Pulumi then does not protect the namespace from deletion.
+    `is_explicit` is True if the stack file has `delete: true` for the tenant. If an earlier version of this project
+    wrote the state, `is_old` is True, and Pulumi does not protect the namespace from deletion.
     """
 
     name: str
@@ -46,9 +46,9 @@ class Contents:
 class Removal:
     """The namespaces that a rollout or a removal deletes, with their contents.
 
-    `kept` are namespaces that stay. `patched` are namespaces of other owners, which lose the stack's labels. `waiting`
-    are the Workloads (as namespace/name) of the deleted queues. `asking` are pods that request `resource`. After the
-    removal, no node offers this resource.
+    `kept` has the namespaces that stay in the cluster. `patched` has the namespaces that other owners created. A
+    rollout removes the stack's labels from the `patched` namespaces. `waiting` has the Workloads (as namespace/name) of
+    the deleted queues. `asking` has the pods that request `resource`. After the removal, no node offers `resource`.
     """
 
     gone: Mapping[StackNamespace, Contents]
@@ -59,7 +59,7 @@ class Removal:
     resource: str = ""
 
     def lines(self) -> Iterator[str]:
-        """Yields one message for each deleted namespace, and messages about the namespaces that stay."""
+        """Yields one message for each deleted namespace, and messages about the namespaces that stay in the cluster."""
         for home, contents in self.gone.items():
             yield f"deletes namespace {home.name} with {contents}"
         if self.kept:
@@ -103,7 +103,7 @@ def home(manifest: Mapping[str, Any]) -> StackNamespace:
 def of_state(deployment: Mapping[str, Any], reader: Reader) -> Removal:
     """Returns the removal of a whole stack.
 
-    `deployment` is the data that `pulumi stack export` prints. Raises the errors of the reader.
+    `deployment` is the data that `pulumi stack export` prints. The function raises the errors of the reader.
     """
     resources = deployment["deployment"].get("resources") or []
     declared = [each for each in resources if each["type"] == NAMESPACE_TYPE and not each.get("delete")]
@@ -132,7 +132,6 @@ def contents(reader: Reader, namespace: str) -> Contents:
 
 
 def _waiting(reader: Reader, queues: Iterable[Mapping[str, Any]], gone: set[str]) -> Iterator[str]:
-    """Yields the unfinished Workloads of the stack's queues in namespaces that stay."""
     ours = {(each["metadata"]["namespace"], each["metadata"]["name"]): each["apiVersion"] for each in queues}
     for api_version in sorted(set(ours.values())):
         for workload in reader.items(f"/apis/{api_version}/workloads"):
@@ -143,7 +142,6 @@ def _waiting(reader: Reader, queues: Iterable[Mapping[str, Any]], gone: set[str]
 
 
 def _gpumem(resources: Iterable[Mapping[str, Any]]) -> str:
-    """Returns the name of gpumem from the ledger in the state, or "" if the state has no ledger."""
     for each in resources:
         inputs = each.get("inputs") or {}
         if each["type"] == _CONFIG_MAP_TYPE and inputs["metadata"].get("name") == names.LEDGER:

@@ -14,7 +14,7 @@ _STACK_TYPE = "pulumi:pulumi:Stack"
 
 
 class Op(StrEnum):
-    """The kinds of change of a resource, the most serious first."""
+    """The kinds of change of a resource, with the most serious kind first."""
 
     REPLACE = "replace"
     DELETE = "delete"
@@ -43,7 +43,7 @@ class Resource:
     """A resource of the preview.
 
     `parent` is a URN, or "" for the stack itself. `properties` are the changed properties. `inputs` are the inputs that
-    the program declares, and `before` are the inputs of the last run. A resource that is `retained` stays in the
+    the program declares, and `before` are the inputs in Pulumi's state. A resource that is `retained` stays in the
     cluster when Pulumi deletes it.
     """
 
@@ -93,10 +93,10 @@ class PolicyEvent:
 
 @dataclass
 class Events:
-    """The events that were read so far.
+    """The events that the reader has read so far.
 
-    `judged` has the enforced stack policies that saw the whole graph, each with its pack. `strays` are lines without an
-    event.
+    `judged` has the mandatory stack policies that have judged the whole graph, each with its pack. `strays` has the
+    lines that are no event.
     """
 
     resources: dict[str, Resource] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class Events:
     cancelled: bool = False
 
     def add(self, line: str) -> None:
-        """Reads one line of the stream."""
+        """Reads one line of the event stream."""
         if not line.strip():
             return
         try:
@@ -117,7 +117,7 @@ class Events:
             self.strays.append(line.rstrip("\n"))
 
     def _add(self, event: Mapping[str, Any]) -> None:
-        event["sequence"]  # raises KeyError for a line without this key, which every event has
+        event["sequence"]  # Every event of the engine has this key. A line without the key `sequence` raises KeyError.
         match event:
             case {"resourcePreEvent": {"metadata": step}}:
                 self._step(step)
@@ -168,7 +168,6 @@ class Events:
 
 
 def _label(urn: str) -> str:
-    """urn:pulumi:stack::project::parent type$type::name"""
     *_, types, name = urn.split("::", 3)
     return f"{types.rpartition('$')[2].rpartition(':')[2]} {name}"
 
@@ -178,9 +177,9 @@ def _is_stack(urn: str) -> bool:
 
 
 def _properties(step: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the paths that force a replacement, if the engine names them.
+    """Returns the paths that force a replacement, if the engine names such paths.
 
-    If the engine names none, returns the paths of all changed properties.
+    If the engine names no path that forces a replacement, returns the paths of all changed properties.
     """
     detailed: Mapping[str, Mapping[str, Any]] = step.get("detailedDiff") or {}
     forcing = [path for path, diff in detailed.items() if str(diff.get("diffKind")).endswith("-replace")]
@@ -188,7 +187,7 @@ def _properties(step: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def read(lines: Iterable[str]) -> Events:
-    """Returns the events in the lines of a stream."""
+    """Reads a stream, and returns the events in its lines."""
     events = Events()
     for line in lines:
         events.add(line)

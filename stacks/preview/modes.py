@@ -1,4 +1,4 @@
-"""Finds the changes of a preview by which a part of the stack begins to enforce, or only to observe."""
+"""Finds the changes of a preview that make a part of the stack enforce, or make a part only observe."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ _ALONE = ("MutatingAdmissionPolicyBinding", "ResourceQuota", "DaemonSet")  # the
 def changed_modes(resources: Iterable[Resource]) -> list[str]:
     """Returns one message for each kind of change, with the names of the objects.
 
-    Returns an empty list for a new stack, in which every part begins to act.
+    For a new stack, returns an empty list, because every part begins to act.
     """
     known = [*resources]
     if not any(each.op in (Op.SAME, Op.UPDATE) and not each.is_stack for each in known):
@@ -54,7 +54,6 @@ def _acts(kind: str, inputs: Mapping[str, Any]) -> bool:
 
 
 def _variables(inputs: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Returns the environment variables of a CronJob's containers."""
     found: Any = inputs
     for key in ("spec", "jobTemplate", "spec", "template", "spec"):
         found = found.get(key) or {}

@@ -16,7 +16,7 @@ _INTERRUPTED = 128 + signal.SIGINT  # The exit code that a shell reports after C
 _SIGNS = {Op.CREATE: "+", Op.UPDATE: "~", Op.REPLACE: "+-", Op.DELETE: "-", Op.IMPORT: "="}
 _ORDER = (Op.CREATE, Op.IMPORT, Op.UPDATE, Op.REPLACE, Op.DELETE)
 _ALWAYS_LISTED = (Op.REPLACE, Op.DELETE)
-# The report gives the number of resources with these changes, but not their names.
+# For these kinds of change, the report only counts the resources.
 _COUNTED = (Op.SAME, Op.CREATE, Op.IMPORT)
 _MOST_UPDATES = 8  # The maximum number of updates that the report lists for one component.
 _MOST_PROPERTIES = 3
@@ -66,8 +66,8 @@ class PreviewOutcome:
     def exit_code(self) -> int:
         """Returns Pulumi's exit code.
 
-        If Pulumi ended with 0 and the preview was interrupted, returns 130. If Pulumi ended with 0 and the preview is
-        incomplete, refused, not judged or has an error, returns 1.
+        If Pulumi ended with 0 after an interruption, returns 130. If Pulumi ended with 0 and the preview is not
+        accepted, returns 1.
         """
         if self.code:
             return self.code
@@ -80,9 +80,9 @@ class PreviewOutcome:
 def report(run: PreviewOutcome, chart: str, *, colour: bool, remedies: Iterable[str] = (), observed: str = "") -> str:
     """Returns the report.
 
-    The last block of the report has the verdict and its reasons. After Ctrl-C, the report has no other block than the
-    verdict. After a refusal, the report lists the remedies. `observed` is the message about the parts that only
-    observe, and is printed next to the verdict.
+    The last block of the report has the verdict and its reasons. After Ctrl-C, the report has only the verdict. After a
+    refusal, the report lists changes with which the pack would accept the stack. `observed` is the message about the
+    parts that only observe, which the report prints next to the verdict.
     """
     paint = _Paint(colour)
     below = remedies if run.refusals and not run.interrupted else ()
@@ -106,7 +106,8 @@ class _Paint:
 
 @dataclass(frozen=True)
 class _Row:
-    """Components of one type with the same changes. `listed` are the resources that the report names below this row."""
+    """Components of one type with the same changes. `listed` has the resources that the report names below the row of
+    the component."""
 
     type: str
     names: tuple[str, ...]
@@ -145,7 +146,6 @@ def _changes(run: PreviewOutcome, paint: _Paint) -> Iterator[str]:
 
 
 def _rows(resources: Mapping[str, Resource]) -> Iterator[_Row]:
-    """Yields the components that change, sorted by their labels."""
     components: dict[str, list[Resource]] = {}
     for resource in resources.values():
         components.setdefault(_component(resource, resources), []).append(resource)
@@ -164,7 +164,8 @@ def _rows(resources: Mapping[str, Resource]) -> Iterator[_Row]:
 
 
 def _component(resource: Resource, resources: Mapping[str, Resource]) -> str:
-    """Returns the URN of the resource's ancestor directly below the stack. For the stack, returns its own URN."""
+    """Returns the URN of the resource's ancestor directly below the stack. If the resource is the stack itself,
+    returns the stack's URN."""
     while (parent := resources.get(resource.parent)) is not None and not parent.is_stack:
         resource = parent
     return resource.urn
@@ -197,7 +198,6 @@ def _remarks(run: PreviewOutcome, paint: _Paint) -> Iterator[str]:
 
 
 def _modes(run: PreviewOutcome, note: Sequence[str]) -> Iterator[str]:
-    """Yields messages about the parts that begin to enforce, or only to observe."""
     if not run.interrupted:
         yield from changed_modes(run.events.resources.values())
     yield from note
@@ -209,7 +209,7 @@ def _verdict(run: PreviewOutcome, paint: _Paint) -> Iterator[str]:
     if not run.exit_code:
         yield paint(f"✅ {POLICY_PACK} accepts {run.stack} {time}", _BOLD_GREEN)
         return
-    if run.interrupted:  # after an interruption, errors only report that the program and its plugins were ended
+    if run.interrupted:  # after an interruption, errors only report that the engine ended the program and its plugins
         yield paint(f"❌ the preview of {run.stack} was interrupted {time}", _BOLD_RED)
         return
     reasons = list(_reasons(run))
@@ -221,7 +221,6 @@ def _verdict(run: PreviewOutcome, paint: _Paint) -> Iterator[str]:
 
 
 def _reasons(run: PreviewOutcome) -> Iterator[str]:
-    """Yields the reasons why a preview failed, except refusals by a policy."""
     for message in run.events.diagnostics:
         if message.severity in _REASONS and message.text != _HOLLOW:
             yield message.text
@@ -240,7 +239,7 @@ def _unexplained(run: PreviewOutcome) -> str:
 def _findings(violations: Iterable[PolicyEvent], headline: Callable[[str], str]) -> Iterator[str]:
     """Yields the findings, grouped by policy pack.
 
-    The first line of a message is the policy's description, which is the same in all messages of the policy.
+    The first line of a finding's message is the policy's description, which is the same in all messages of the policy.
     """
     packs: dict[str, dict[str, list[str]]] = {}
     for violation in violations:

@@ -16,7 +16,7 @@ from stacks.preview import debug
 from stacks.preview.events import Events, read
 from stacks.preview.report import PreviewOutcome
 
-# With one of these flags in ARGS, the operator asks for Pulumi's own display.
+# Flags in ARGS with which the operator asks for Pulumi's own display.
 _DISPLAYS = frozenset({"--diff", "--json", "-j", "--debug", "-d", "--urns", "--help", "-h"})
 
 
@@ -44,7 +44,7 @@ def preview_quietly(engine: Engine, flags: Sequence[str]) -> PreviewOutcome:
 def preview_displayed(engine: Engine, flags: Sequence[str]) -> PreviewOutcome:
     """Runs a preview under Pulumi's own display.
 
-    Pulumi writes the events to a file, by the same flag that Pulumi's automation API uses.
+    Pulumi writes the events to a file with the same flag that Pulumi's automation API uses.
     """
     with tempfile.TemporaryDirectory(prefix="gpu-tenancy-preview-") as folder:
         log = Path(folder) / "events"
@@ -56,7 +56,7 @@ def preview_displayed(engine: Engine, flags: Sequence[str]) -> PreviewOutcome:
 
 
 def run_attended(engine: Engine, command: str, *flags: str) -> int:
-    """Runs a Pulumi command on the terminal. Returns the exit code of the command."""
+    """Runs a Pulumi command on the terminal. Returns the exit code of the Pulumi command."""
     sys.stdout.flush()
     return _run(engine, _command(engine, command, flags), {}).code
 
@@ -74,10 +74,10 @@ def _run(
 ) -> PreviewOutcome:
     """Runs a command until it ends.
 
-    With `follow`, the command has no input, and `follow` reads its output. Without `follow`, the command reads and
-    writes the terminal. A signal does not end this process. On the first signal, Pulumi cancels the command and cleans
-    up. On the second signal, Pulumi stops at once. Ctrl-C on the terminal reaches this process and Pulumi. SIGTERM
-    reaches only this process, which then sends SIGTERM to Pulumi.
+    With `follow`, the command has no input, and the function `follow` reads the command's output. Without `follow`, the
+    command reads and writes the terminal. A signal does not end the process of `make`. On the first signal, Pulumi
+    cancels the command and cleans up. On the second signal, Pulumi ends the command at once. Ctrl-C on the terminal
+    reaches this process and Pulumi. SIGTERM reaches only this process, which then sends SIGTERM to Pulumi.
     """
     began = time.monotonic()
     received: list[int] = []
@@ -100,7 +100,7 @@ def _run(
             encoding="utf-8",
             errors="replace",
         ) as process:
-            if signal.SIGTERM in received:  # the signal came while the process was starting
+            if signal.SIGTERM in received:  # the signal came while the command was starting
                 process.send_signal(signal.SIGTERM)
             if follow is not None:
                 follow(process.stdout)
