@@ -1,8 +1,8 @@
 """Decodes JSON-like data strictly into frozen dataclasses. Reports all errors at once, each with the path of its key.
 
-The agents and the policy pack read the ledger with this module. The agents use only the standard library, so they
-cannot use pydantic. Agents of two versions may read the same stored data. Data that agents of two versions read is
-decoded with `ignored` (docs/adr/0022).
+The agents and the policy pack use this module to read the ledger. The agents cannot use pydantic, because they import
+only the standard library. Agents of two versions can read the same stored data. Code that decodes data for agents of
+two versions passes `ignored` (docs/adr/0022).
 """
 
 import enum
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 class DecodeError(ValueError):
-    """Raised when the data does not have the declared shape.
+    """The data does not have the declared form.
 
-    `problems` has the path and the error of each key with an error.
+    `problems` has the path and the error of each wrong key.
     """
 
     def __init__(self, problems: list[str]) -> None:
@@ -29,9 +29,9 @@ class DecodeError(ValueError):
 
 
 def decode(kind: type[T], data: object, path: str = "", ignored: list[str] | None = None) -> T:
-    """Returns an instance of the dataclass `kind` from JSON-like data. Raises DecodeError with all errors.
+    """Makes an instance of the dataclass `kind` from JSON-like data. Raises DecodeError with all errors in the data.
 
-    By default, an unknown key is an error. If `ignored` is given, an unknown key is skipped, and its path is added to
+    By default, an unknown key is an error. With `ignored`, an unknown key is skipped, and its path is added to
     `ignored`.
     """
     notes = _Notes([], ignored)
@@ -43,7 +43,7 @@ def decode(kind: type[T], data: object, path: str = "", ignored: list[str] | Non
 
 @dataclass(frozen=True)
 class _Notes:
-    """Collects the errors in the data, and the ignored keys. If `ignored` is None, an unknown key is an error."""
+    """Collects the errors in the data and the ignored keys. If `ignored` is None, an unknown key is an error."""
 
     problems: list[str]
     ignored: list[str] | None
@@ -66,7 +66,6 @@ def _value(kind: Any, data: object, path: str, notes: _Notes) -> Any:
 
 
 def _tagged(kinds: tuple[Any, ...], data: object, path: str, notes: _Notes) -> Any:
-    """Decodes the data into the dataclass with the `kind` that the data names."""
     by_kind = {each.kind: each for each in kinds}
     given = data.get("kind") if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping) or str(given) not in by_kind:
@@ -101,9 +100,9 @@ def _scalar(kind: Any, data: object, path: str, notes: _Notes) -> Any:
     if kind is datetime:
         return _time(data, path, notes)
     if kind is int and isinstance(data, float) and data.is_integer():
-        data = int(data)  # protobuf converts whole numbers to floats
+        data = int(data)  # protobuf converts a whole number to a float
     if kind is float and type(data) is int:
-        data = float(data)  # JSON may omit the .0 of a float
+        data = float(data)  # JSON can leave out the .0 of a float
     if isinstance(data, bool) is not (kind is bool) or not isinstance(data, kind):
         notes.problems.append(f"{path}: must be {_NOUNS.get(kind, kind.__name__)} (got {data!r})")
         return kind()
@@ -123,9 +122,9 @@ _NOUNS = {int: "a whole number", str: "a string", bool: "true or false", float: 
 
 @functools.cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    """Returns the types of a class's fields.
+    """Returns the types of a dataclass' fields.
 
-    The types are cached, because evaluating the annotations takes most of the time of decoding.
+    Caches the types, because the evaluation of annotations takes most of the decoding time.
     """
     return typing.get_type_hints(kind)
 

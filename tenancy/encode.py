@@ -1,4 +1,4 @@
-"""Encodes frozen dataclasses as JSON-like data, which tenancy/decode.py decodes."""
+"""Encodes frozen dataclasses as JSON-like data. tenancy/decode.py decodes this data."""
 
 import enum
 from collections.abc import Iterator, Mapping
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def encode(value: Any) -> dict[str, object]:
-    """Returns a dataclass as JSON-like data. Omits every field that has its default value.
+    """Returns a dataclass as JSON-like data. Leaves out each field that has its default value.
 
-    Agents of an older version can then read the data, although they do not know newer fields (docs/adr/0022).
+    Agents of an older version can therefore read data without fields that they do not know (docs/adr/0022).
     """
     return {key: _data(each) for key, each in _given(value)}
 

@@ -1,4 +1,4 @@
-"""Decides whether an image reference is pinned, so that the judged image is the image that runs."""
+"""Decides whether an image reference is pinned. With a pinned reference, the judged image is the image that runs."""
 
 import re
 
@@ -10,16 +10,17 @@ _VERSION_OF_OTHERS = re.compile(r":v?\d+\.\d+[-+._A-Za-z0-9]*$")
 
 
 def is_pinned(image: str) -> bool:
-    """Returns True for an image with a digest.
+    """Returns True if the image has a digest.
 
-    An image with a full version counts as pinned, because nobody moves a tag with a full version.
+    An image with a full version counts as pinned too, because nobody moves the tag of a full version.
     """
     return bool(_DIGEST.search(image) or _FULL_VERSION.search(image))
 
 
 def is_pinned_of_others(image: str) -> bool:
-    """Returns True like `is_pinned`, and also for a version of two numbers.
+    """Returns True for a pinned image, and for an image with a version of two numbers.
 
-    Some projects have two numbers in a full version, such as PostgreSQL. Nothing shows the number of a project.
+    Some projects, such as PostgreSQL, have two numbers in a full version. The name of an image does not show whether
+    its project writes full versions with two or three numbers.
     """
     return is_pinned(image) or bool(_VERSION_OF_OTHERS.search(image))

@@ -1,4 +1,4 @@
-"""Decides which versions of Kueue enforce their quotas reliably (docs/adr/0002)."""
+"""Decides which versions of Kueue reliably enforce quotas (docs/adr/0002)."""
 
 QUOTAS_HOLD_SINCE = "0.18.6, 0.19.2 or later"
 

@@ -1,4 +1,4 @@
-"""Defines the recorded use of a pod, and finds the workload of a pod by the pod's name."""
+"""Defines the recorded use of a pod, and finds a pod's workload by the pod's name."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Protocol, TypeVar
 
 @dataclass(frozen=True)
 class PodHistory:
-    """A pod's use of one device over time.
+    """The use of one device by a pod over time.
 
-    Each sample is a time in seconds since 1970 and a number of MiB. The samples are sorted by time.
+    Each sample is a time in seconds since 1970 and a number of MiB. The samples are sorted by their times.
     """
 
     namespace: str
@@ -27,6 +27,8 @@ _Named = TypeVar("_Named", bound=HasName)
 
 
 def workload_of_pod(pod: str, workloads: Iterable[_Named]) -> _Named | None:
-    """Returns the workload with the longest name that the pod's name begins with, or None."""
+    """Finds the workload by the beginning of the pod's name. Returns None if no workload matches. If several workloads
+    match, returns the workload with the longest name.
+    """
     found = [each for each in workloads if pod == each.name or pod.startswith(f"{each.name}-")]
     return max(found, key=lambda each: len(each.name), default=None)

@@ -1,7 +1,7 @@
-"""Finds the pods that Kueue admits together. The module handles each kind of work that Kueue queues.
+"""Finds the pods that Kueue admits together, for each kind of work that Kueue queues.
 
-Manifests are JSON-like data with the fields of the Kubernetes API, as in tenancy.workload. Source: PodSets in
-pkg/controller/jobs of sigs.k8s.io/kueue.
+A manifest is JSON-like data with the fields of the Kubernetes API, as in tenancy.workload. Source: The source is each
+PodSets method in pkg/controller/jobs of sigs.k8s.io/kueue.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +14,7 @@ from tenancy.workload import Manifest, ShapeError, map_at, maps_at, max_pods, po
 
 @dataclass(frozen=True)
 class PodSet:
-    """A number of pods with the same template. `template` has the metadata and spec of the pods."""
+    """A number of pods that have the same template. `template` has the metadata and the spec of the pods."""
 
     name: str
     count: int
@@ -26,10 +26,10 @@ class PodSet:
 
 
 def pod_sets(manifest: Manifest, framework: FrameworkName) -> list[PodSet]:
-    """Returns the pod sets of one Workload object of Kueue. Kueue makes a Workload for each pod of a Deployment.
+    """Returns the pod sets of one Workload of Kueue. Kueue makes a Workload for each pod of a Deployment.
 
-    Raises ShapeError for a manifest that the API would reject or that does not define its pods. Raises QuantityError
-    and UnboundedError.
+    Raises ShapeError for a manifest that the API server would reject or that does not define its pods. Raises
+    QuantityError and UnboundedError.
     """
     if framework in _SETS:
         return list(_SETS[framework](map_at(manifest, "spec")))
@@ -38,7 +38,8 @@ def pod_sets(manifest: Manifest, framework: FrameworkName) -> list[PodSet]:
     return [PodSet("main", 1 if single else max_pods(manifest, nodes=0), template)]
 
 
-# KubeRay submits a RayJob by a Kubernetes Job by default. This is the default template of that Job's pod.
+# By default, KubeRay submits a RayJob by a Kubernetes Job. The default template for the pod of the Job that submits a
+# RayJob.
 _BY_A_JOB = "K8sJobMode"
 _SUBMITTER = {"spec": {"containers": [{"resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}}]}}
 
@@ -51,7 +52,7 @@ def _jobset(spec: Manifest) -> Iterator[PodSet]:
 
 
 def _leader_worker_set(spec: Manifest) -> Iterator[PodSet]:
-    """Yields the pods of one group of a LeaderWorkerSet. Kueue admits each group separately."""
+    """Yields the pods of one group of a LeaderWorkerSet. Kueue admits each group of a LeaderWorkerSet separately."""
     group = map_at(spec, "leaderWorkerTemplate")
     size, leader, workers = (
         whole(value_or(group, "size", 1)),
@@ -89,9 +90,9 @@ def _mpi_job(spec: Manifest) -> Iterator[PodSet]:
 
 
 def _train_job(spec: Manifest) -> Iterator[PodSet]:
-    """Yields the pods of the trainer of a TrainJob.
+    """Yields the pods of a TrainJob's trainer.
 
-    The training runtime defines the requests, unless the TrainJob overrides them.
+    The training runtime defines the pods' requests, unless the TrainJob overrides them.
     """
     trainer = map_at(spec, "trainer")
     resources = map_at(trainer, "resourcesPerNode")

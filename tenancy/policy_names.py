@@ -1,6 +1,6 @@
 """Defines the names of the ValidatingAdmissionPolicies and MutatingAdmissionPolicies.
 
-A policy's binding has the same name as the policy.
+The binding of a policy has the same name as the policy.
 """
 
 STAMP_PRIORITY = "gpu-tenancy-stamp-priority"
@@ -45,8 +45,8 @@ RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
 LEDGER_WRITES = "gpu-tenancy-ledger-writes"
 
-# These policies protect the agents' data and the nodes' status. A cluster without the stack makes no request that these
-# policies deny. So the policies deny requests even while the stack observes.
+# These policies protect the agents' data and the status of nodes. Without the stack, nobody sends a request that these
+# policies deny. The policies therefore deny requests in the mode observe too.
 GUARDS = frozenset(
     {
         CAPACITY_WRITERS,

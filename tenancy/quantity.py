@@ -1,7 +1,8 @@
 """Reads Kubernetes quantities in every spelling, and writes them in the canonical spelling.
 
-Source: k8s.io/apimachinery pkg/api/resource/quantity.go. The API server changes 5000 to "5k". Code that reads only
-digits would therefore miss tenants. Code that writes 5000 would show a difference on every refresh.
+Source: k8s.io/apimachinery pkg/api/resource/quantity.go. The API server changes the quantity 5000 to "5k". Code that
+reads only digits would not understand "5k". If the stack wrote 5000 instead of "5k", Pulumi would show a difference
+after every refresh.
 """
 
 import math
@@ -14,18 +15,19 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SCALES = {suffix: Fraction(f"1e{exponent}") for suffix, exponent in _DECIMAL.items()} | {
     suffix: Fraction(2**exponent) for suffix, exponent in _BINARY.items()
 }
-# The code rejects an exponent of four digits.
+# The code refuses an exponent of four digits, because Python reads at most 4300 digits.
 _FORM = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)(?:[eE]([+-]?0*[0-9]{1,3})|([A-Za-z]{0,2}))")
-_MOST_DIGITS = 1000  # Python reads at most 4300 digits.
-# The smallest unit. An amount below the smallest unit is rounded up, away from 0.
+_MOST_DIGITS = 1000
+# The smallest unit. An amount below one nano is rounded up, away from 0.
 _NANO = 10**9
 _MOST_BINARY = Fraction(2**63 - 1)
-# Kubernetes reads a suffix without digits as 0. The exceptions are these suffixes, and suffixes below nano.
+# Kubernetes reads a text with a suffix and without digits as 0. Kubernetes needs digits before the suffixes below, and
+# before suffixes smaller than nano.
 _NEED_DIGITS = ("Pi", "Ei")
 
 
 class QuantityError(ValueError):
-    """Raised when the text is not a Kubernetes quantity, or is a fraction where a whole number is needed."""
+    """The text is not a Kubernetes quantity, or is a fraction where a whole number is necessary."""
 
 
 def parse(value: object) -> Fraction:
@@ -35,13 +37,13 @@ def parse(value: object) -> Fraction:
     Raises QuantityError for all other values, such as a bool, NaN, an empty string or an unknown suffix.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        value = repr(value)  # keeps the digits of a float, so that 0.1 is exactly a tenth
+        value = repr(value)  # the text has the digits of the float, so that 0.1 is exactly one tenth
     if not isinstance(value, str) or not value:
         raise QuantityError(f"{value!r} is not a quantity")
     return _exact(value)
 
 
-@lru_cache(maxsize=4096)  # a pod's quantities are read many times
+@lru_cache(maxsize=4096)  # caches the result, because the same quantities are read many times
 def _exact(text: str) -> Fraction:
     match = _FORM.fullmatch(text)
     if match is None:
@@ -62,7 +64,7 @@ def _representable(amount: Fraction) -> Fraction:
 
 
 def whole(value: object) -> int:
-    """Parses a quantity that must be a whole number, such as MiB of an extended resource.
+    """Reads a quantity that must be a whole number, such as the MiB of an extended resource.
 
     Raises QuantityError for a fraction too.
     """
@@ -73,7 +75,7 @@ def whole(value: object) -> int:
 
 
 def canonical(amount: int) -> str:
-    """Returns the decimal form that the API server uses for a whole amount: 14000 is "14k", 13300 is "13300"."""
+    """Returns the decimal form that the API server uses for a whole amount: "14k" for 14000, and "13300" for 13300."""
     if amount == 0:
         return "0"
     for suffix in ("E", "P", "T", "G", "M", "k"):
@@ -86,7 +88,7 @@ def canonical(amount: int) -> str:
 def canonical_text(value: object) -> str:
     """Returns the canonical form of any amount of at least 0: "0.5" is "500m", "1024Mi" is "1Gi".
 
-    Raises QuantityError for amounts finer than a thousandth too.
+    Raises QuantityError for an amount with digits below a thousandth too.
     """
     exact = parse(value)
     if exact < 0:
@@ -104,7 +106,7 @@ def canonical_text(value: object) -> str:
 
 
 def canonical_mib(mib: int) -> str:
-    """Returns host memory in the binary form that the API server uses: 8192 MiB is "8Gi", 5000 MiB is "5000Mi"."""
+    """Returns host memory in the binary form of the API server: "8Gi" for 8192 MiB, and "5000Mi" for 5000 MiB."""
     for suffix in ("Ei", "Pi", "Ti", "Gi"):
         size = 2 ** (_BINARY[suffix] - 20)
         if mib and mib % size == 0:

@@ -1,10 +1,11 @@
 """Finds every route by which a container can reach a GPU.
 
-The admission policies check the same routes in CEL, and the policy pack finds them in a manifest.
-tests/e2e/api/test_one_judgement.py compares both checks. The regular expressions use only the syntax that RE2 and
-Python share. Source: nvidia-container-toolkit. internal/config/image has the environment variable, the default of old
-CUDA images, and device lists as mounts. internal/modifier has CDI. Further sources are the Container Device Interface
-(annotations), containerd's NRI plugins, and KEP-5004 (a DeviceClass as an extended resource).
+The policy pack checks these routes in a manifest, and the admission policies check them in CEL.
+tests/e2e/api/test_one_judgement.py compares both checks. The regular expressions use only syntax that both RE2 and
+Python understand. Source: nvidia-container-toolkit. The routes come from internal/config/image of NVIDIA's toolkit: the
+environment variable, the default of old CUDA images, and device lists as mounts. The route by CDI comes from
+internal/modifier of NVIDIA's toolkit. Further sources are the Container Device Interface (annotations), containerd's
+NRI plugins, and KEP-5004 (a DeviceClass as an extended resource).
 """
 
 import re
@@ -19,24 +20,24 @@ from tenancy.workload import Manifest, containers_of, map_at, maps_at, text_at, 
 GPU_RESOURCES = f"{GPU.partition('/')[0]}/"
 # The device plugin chooses the devices for resources with these prefixes.
 PLUGIN_RESOURCES = (f"{GPU}.", f"{GPU_RESOURCES}mig-")
-# A ResourceQuota counts these resources by their full name. Pods without a budget may ask for no other GPU resources.
+# A ResourceQuota counts these resources by their full names. A pod without a budget may ask for no other GPU resources.
 COUNTED_RESOURCES = (GPU, GPU_SHARED)
-# The prefix of an extended resource that requests a device of a DeviceClass. The name of the DeviceClass follows the
-# prefix.
+# The prefix of an extended resource that requests a device of a DeviceClass. The name of the DeviceClass comes after
+# this prefix.
 CLAIMED_RESOURCES = "deviceclass.resource.kubernetes.io/"
 
-# Matches the DeviceClasses of NVIDIA's DRA driver that give access to a GPU or to a part of one (gpu, mig, vfio.gpu).
-# NVIDIA's classes for compute domains give access to no GPU.
+# Matches the DeviceClasses of NVIDIA's DRA driver that give access to a whole GPU or a part of it (gpu, mig, vfio.gpu).
+# NVIDIA's DeviceClasses for compute domains give access to no GPU.
 GPU_CLASSES = r"(?:.*\.)?(?:gpu|mig|vgpu)\.nvidia\.com"
 
-# The longest grace period, in seconds, of a GPU pod without a seat. This period is long enough to write a checkpoint.
-# Kueue lets the next Job wait for its pods three times as long (components/kueue.py).
+# The longest grace period of a GPU pod without a seat, in seconds. This grace period is long enough to write a
+# checkpoint. For the pods of the next Job, Kueue waits three times this grace period (components/kueue.py).
 MOST_GRACE_SECONDS = 600
 
 # A container with one of these values of NVIDIA_VISIBLE_DEVICES gets no device.
 NO_DEVICES = ("", "none", "void")
-# All RuntimeClasses and handlers that NVIDIA's toolkit and operator install have this text in their names. Examples are
-# nvidia, nvidia-cdi, nvidia-legacy, nvidia-experimental and kata-qemu-nvidia-gpu.
+# This text is in the names of all RuntimeClasses and handlers of NVIDIA's toolkit and operator. Examples of such
+# RuntimeClasses are nvidia, nvidia-cdi, nvidia-legacy, nvidia-experimental and kata-qemu-nvidia-gpu.
 RUNTIME = "nvidia"
 # A mount below a directory with this name gives the container a device. NVIDIA's toolkit reads the device from the name
 # of the mount.
@@ -47,8 +48,8 @@ DEVICE_ANNOTATIONS = (
     "io[.]kubernetes[.]cri-o[.]Devices)(/.*)?$"
 )
 
-# Matches /dev and /dev/nvidia* in every spelling. The API server rejects a path with "..". Pod Security baseline
-# forbids tenants to mount any path of their node.
+# Matches /dev and /dev/nvidia* in every spelling. The API server rejects a path with "..". The Pod Security level
+# baseline forbids tenants to mount paths of their node.
 DEVICE_PATHS = "^(/+[.]?)*dev(/+[.]?)*(nvidia.*)?$"
 
 
@@ -58,9 +59,9 @@ def is_gpu_resource(resource: str, names: Names) -> bool:
 
 
 def hands_out_gpus(device_class: str, names: Names) -> bool:
-    """Returns True if the DeviceClass gives access to a GPU by its name.
+    """Returns True if the name of the DeviceClass shows that the class gives access to a GPU.
 
-    The names of NVIDIA's classes and of the classes of seats show this access.
+    The names of NVIDIA's DeviceClasses and of seats' DeviceClasses show that the classes give access to a GPU.
     """
     ours = f".{device_class}".endswith(names.device_class(""))
     return ours or re.fullmatch(GPU_CLASSES, device_class) is not None
@@ -68,14 +69,16 @@ def hands_out_gpus(device_class: str, names: Names) -> bool:
 
 def of_device_plugin(resource: str) -> bool:
     """Returns True if the device plugin gives a device, or a part of a device, to a container that requests this
-    resource."""
+    resource.
+    """
     return resource == GPU or resource.startswith(PLUGIN_RESOURCES)
 
 
 def resource_gives_device(resource: str, names: Names) -> bool:
     """Returns True if a container with this resource in its limits gets access to a device.
 
-    For gpumem, our annotation gives this access. For other resources, the device plugin gives the access.
+    A container with gpumem gets its device by our annotation. A container with any other resource gets its device from
+    the device plugin.
     """
     return resource == names.gpumem or of_device_plugin(resource)
 
@@ -117,14 +120,14 @@ def routes(pod_spec: Manifest, names: Names) -> Iterator[str]:
 
 
 def choice_by_environment(container: Manifest) -> str:
-    """Returns the description of a container's choice of devices by an environment variable."""
+    """Returns a description of a container that chooses devices by an environment variable."""
     return f"container {container.get('name')} sets {VISIBLE_DEVICES}"
 
 
 def chooses_device(container: Manifest, names: Names) -> bool:
     """Returns True if the container chooses devices by its environment variables.
 
-    The scheduler's annotation is the permitted way.
+    A reference to the scheduler's annotation is not a choice of the container.
     """
     scheduled = f"metadata.annotations['{names.device_annotation_prefix}"
     prefixes = [text_at(source, "prefix") for source in maps_at(container, "envFrom")]
@@ -135,9 +138,7 @@ def chooses_device(container: Manifest, names: Names) -> bool:
 
 
 def sees_its_device(container: Manifest, names: Names) -> bool:
-    """Returns True if the container leaves NVIDIA_VISIBLE_DEVICES unset, or has the value that our mutating policy
-    sets.
-    """
+    """Returns True if the container does not set NVIDIA_VISIBLE_DEVICES, or sets it like our mutating policy."""
     variables = [v for v in maps_at(container, "env") if text_at(v, "name") == VISIBLE_DEVICES]
     device = f"metadata.annotations['{names.device_uuid}']"
     return len(variables) <= 1 and all(not _names_devices(v) or _field_of(v) == device for v in variables)

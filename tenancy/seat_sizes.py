@@ -1,4 +1,4 @@
-"""Computes the sizes of a tenant's seats, with which admission compares the tenant's pods.
+"""Computes the sizes of a tenant's seats. Admission compares the tenant's pods with these sizes.
 
 Units: whole MiB of one device.
 """
@@ -13,9 +13,9 @@ from tenancy.ledger import Seat
 class SeatSizes:
     """The sizes that a tenant's pods may have.
 
-    `spreads` has, for each size, the number of devices that a pod may use with seats of one device. `several` has, for
-    each size, the numbers of devices of the seats with several devices. `spreads` also has each size of `several`. The
-    value of this size is 0 if no seat of one device has this size.
+    For seats of one device, `spreads` maps each size to the number of devices that a pod may use. For seats of several
+    devices, `several` maps each size to the numbers of devices. `spreads` also contains each size in `several`. The
+    value in `spreads` is 0 if no seat of one device has the size.
     """
 
     spreads: Mapping[int, int] = field(default_factory=dict)
@@ -23,7 +23,7 @@ class SeatSizes:
 
     @staticmethod
     def of(seats: Iterable[Seat]) -> "SeatSizes":
-        """Returns the sizes of these seats, which belong to one tenant."""
+        """Returns the sizes of these seats, which all belong to one tenant."""
         spreads: dict[int, int] = {}
         several: dict[int, set[int]] = {}
         for seat in seats:
@@ -34,12 +34,14 @@ class SeatSizes:
         return SeatSizes(spreads=spreads, several={mib: tuple(sorted(found)) for mib, found in several.items()})
 
     def have(self, mib: int, devices: int) -> bool:
-        """Returns True if a pod with `mib` on each device matches one seat, or several seats of one device."""
+        """Returns True if a pod with `mib` on each device is as large as one seat, or as several seats of one device
+        each.
+        """
         return devices in self.several.get(mib, ()) or devices <= self.spreads.get(mib, 0)
 
     @property
     def texts(self) -> list[str]:
-        """Returns the sizes for messages, for instance `1536` and `20000 (2 devices)`."""
+        """Returns the sizes for messages, such as `1536` and `20000 (2 devices)`."""
         found = []
         for mib, spread in sorted(self.spreads.items()):
             found += [str(mib)] if spread or mib not in self.several else []

@@ -10,10 +10,10 @@ from tenancy.workload import Manifest, pod_request
 
 
 class Scoring(StrEnum):
-    """The rule by which one of several devices with enough free memory is chosen."""
+    """The rule that chooses one of several devices with enough free memory."""
 
-    BEST_FIT = "best_fit"  # Chooses the device that has the least memory left over.
-    # Chooses the device where the usual pods lose the least usable memory (fragmentation.py).
+    BEST_FIT = "best_fit"  # Chooses the device that has the least free memory after the placement.
+    # Chooses the device that leaves the most free memory for the usual pods (fragmentation.py).
     FRAGMENTATION = "fragmentation"
 
 
@@ -31,9 +31,9 @@ class MemoryRequest:
 
     @staticmethod
     def of(total_mib: int, count: int = 1, cpu_milli: int = 0) -> "MemoryRequest":
-        """Divides a pod's total request equally between its devices.
+        """Divides the total request of a pod equally between its devices.
 
-        Raises ValueError if an equal part is not a whole number of MiB.
+        Raises ValueError if an equal part would not be a whole number of MiB.
         """
         if count < 1 or total_mib % count:
             raise ValueError(f"{total_mib} MiB cannot be shared out in equal parts to {count} devices")
@@ -41,9 +41,9 @@ class MemoryRequest:
 
     @staticmethod
     def of_pod(spec: Manifest, names: Names) -> "MemoryRequest | None":
-        """Returns the request of a pod as kube-scheduler counts it, or None if the pod requests no GPU memory.
+        """Returns the pod's request as kube-scheduler counts it, or None if the pod requests no GPU memory.
 
-        Raises ValueError like `of`, QuantityError and ShapeError.
+        Raises QuantityError and ShapeError, and the ValueError of `of`.
         """
         total, count = pod_request(spec, names.gpumem), pod_request(spec, names.gpu_count)
         return MemoryRequest.of(total, count or 1, pod_request(spec, "cpu", per_unit=1000)) if total else None
@@ -55,24 +55,23 @@ class MemoryRequest:
 
 @dataclass(frozen=True)
 class DeviceChoice:
-    """The indexes of the chosen devices, and the cost of this choice.
-
-    The node with the lowest cost is the best.
-    """
+    """The indexes of the chosen devices, and the cost of the choice. The node with the lowest cost is the best node."""
 
     indices: tuple[int, ...]
     cost: float
 
 
 # A Chooser takes a request, the free MiB by device index, and the node's free CPU (None if unknown). A Chooser returns
-# None if too few devices fit. The CPU is checked by kube-scheduler.
+# None if the request fits on too few devices. The Chooser ignores the CPU request, because kube-scheduler checks the
+# CPU.
 Chooser = Callable[[MemoryRequest, Mapping[int, int], int | None], DeviceChoice | None]
 
 
 def best_fit(request: MemoryRequest, free: Mapping[int, int], cpu_milli: int | None = None) -> DeviceChoice | None:
-    """Returns the fullest devices that fit the request. Among equally full devices, the lowest index comes first.
+    """Returns the fullest devices that have enough free memory for the request. Among equally full devices, the lowest
+    index comes first.
 
-    The cost of the choice is the number of MiB that stay free on these devices.
+    The cost of a choice is the number of MiB that stay free on the chosen devices.
     """
     del cpu_milli
     fitting = [(mib, index) for index, mib in free.items() if mib >= request.mib]

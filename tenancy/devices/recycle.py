@@ -1,6 +1,6 @@
 """Chooses which offenders the watchdog recycles on a device below its floor (docs/records/0000). Units: whole MiB.
 
-After its restart, a recycled pod takes its budget again. A recycle therefore frees only the overshoot.
+The successor of a recycled pod can allocate its whole budget. A recycle therefore frees only the overshoot of a pod.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ class Offender:
 class RecycleChoice:
     """The chosen offenders.
 
-    `restores` is True if the missing memory is free again after the chosen pods are back within their budgets.
+    `restores` is True if the missing memory is free again when the chosen pods are back within their budgets.
     """
 
     chosen: tuple[Offender, ...]
@@ -39,11 +39,11 @@ class RecycleChoice:
 def overshoot_mib(
     *, used: Mapping[str, int], device: str, declared_mib: int, placed_on: Collection[str] | None = None
 ) -> int:
-    """Returns the MiB by which a pod exceeds its budget on one device. `used` has the pod's MiB on each device.
+    """Returns the MiB by which a pod exceeds its budget on one device. `used` has the pod's use on each device in MiB.
 
-    If a pod was placed on several devices, each of these devices has an equal part of its budget, and other devices
-    have none. For any other pod, the budget limits the sum over all devices. The overshoot on a device is never more
-    than the pod's use of that device.
+    If a pod was placed on several devices, its budget is divided equally between these devices. The pod has no budget
+    on any other device. For all other pods, the budget limits the sum over all devices. The overshoot on a device is at
+    most the pod's use of the device.
     """
     if placed_on and len(placed_on) > 1:
         return _beyond_share(used, device, declared_mib, placed_on)
@@ -53,7 +53,7 @@ def overshoot_mib(
 def total_overshoot(*, used: Mapping[str, int], declared: int, placed_on: Collection[str] | None = None) -> int:
     """Returns the amount by which a pod exceeds its budget on all devices together.
 
-    The unit is that of `used` and `declared`.
+    The result has the same unit as `used` and `declared`.
     """
     if placed_on and len(placed_on) > 1:
         return sum(_beyond_share(used, device, declared, placed_on) for device in used)
@@ -66,12 +66,12 @@ def _beyond_share(used: Mapping[str, int], device: str, declared: int, placed_on
 
 
 def choose_offenders(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoice:
-    """Chooses the smallest set of offenders with enough overshoot to cover the missing memory.
+    """Chooses as few offenders as possible. The total overshoot of the chosen offenders is at least the missing memory.
 
-    The result is exact and takes O(n log n) time. Of several smallest sets, chooses the set with the lowest priorities.
-    To compare two sets, the code compares their highest priorities first, then the next ones. Among sets with equal
-    priorities, prefers the largest overshoots, and then the youngest offenders. Chooses none if even all offenders
-    together have too little overshoot.
+    The result is exact and takes O(n log n) time. Of several smallest sets, the set with the lowest priorities is
+    chosen. The comparison of two sets starts with their highest priorities. Among sets with equal priorities, the
+    largest overshoots win, and then the youngest offenders. If all offenders together have too little overshoot,
+    chooses none.
     """
     ranked = sorted(offenders, key=_worst_first)
     if shortfall_mib <= 0 or not ranked:
@@ -83,18 +83,14 @@ def choose_offenders(offenders: Iterable[Offender], *, shortfall_mib: int) -> Re
 
 
 def _worst_first(offender: Offender) -> tuple[int, int, float, str]:
-    """Returns a key for sorting, by which the highest priority comes first.
+    """Returns a key for sorting. The highest priority comes first.
 
-    Offenders of equal priority are sorted by the order in which they are chosen.
+    Among offenders of equal priority, the largest overshoot comes first, and then the youngest offender.
     """
     return -offender.priority, -offender.overshoot_mib, offender.age_seconds, offender.name
 
 
 def _fewest(offenders: Sequence[Offender], shortfall_mib: int) -> int | None:
-    """Returns the smallest number of offenders that covers the missing memory.
-
-    Returns None if all offenders together are too few.
-    """
     left_mib = shortfall_mib
     for count, overshoot in enumerate(sorted((o.overshoot_mib for o in offenders), reverse=True), 1):
         left_mib -= overshoot
@@ -104,12 +100,12 @@ def _fewest(offenders: Sequence[Offender], shortfall_mib: int) -> int | None:
 
 
 def _lowest_priorities(ranked: Sequence[Offender], size: int, shortfall_mib: int) -> list[Offender]:
-    """Chooses offenders of the highest priority first, then of the next priority.
+    """Decides for one priority after the other how many offenders are chosen, starting with the highest priority.
 
     Takes as few offenders of each priority as possible, with the largest overshoot first.
 
-    Among offenders of one priority, the largest overshoot frees the most memory and comes first. So the only question
-    is how many of them to take.
+    Among offenders of one priority, the largest overshoot frees the most memory, so it comes first. Only the number of
+    offenders to take is still open.
     """
     chosen: list[Offender] = []
     levels = [list(level) for _, level in groupby(ranked, key=lambda offender: offender.priority)]
@@ -122,7 +118,7 @@ def _lowest_priorities(ranked: Sequence[Offender], size: int, shortfall_mib: int
 
 
 def _needed(level: Sequence[int], below: Sequence[int], open_: int, left_mib: int) -> int:
-    """Returns the smallest number of offenders of this priority that suffices.
+    """Returns the smallest number of offenders of this priority that is enough.
 
     All `open_` offenders together must free `left_mib`. `below` has the overshoots of the offenders with a lower
     priority.

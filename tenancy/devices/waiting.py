@@ -1,8 +1,8 @@
-"""Defines a waiting seat: a pod of a resident or a queue that is not placed yet, although its memory is promised.
+"""Defines a waiting seat: the pod of a resident or of a queue that is not placed yet, although its memory is promised.
 
-The extender, the gate and the watchdog use this definition. The ledger decides whether a waiting pod may be placed. The
-measured free memory decides whether a waiting pod could load its data now. Agents act only on the measured free memory.
-Units: whole MiB.
+The extender, the gate and the watchdog use the same definition of a waiting seat. A waiting pod can be placed if enough
+memory is free by the ledger. A placed pod can load its data if enough measured memory is free. Agents stop or recycle
+other pods only if too little measured memory is free. Units: whole MiB.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -18,9 +18,9 @@ Device = TypeVar("Device", bound=Hashable)  # the caller's key of a device, such
 
 @dataclass(frozen=True, kw_only=True)
 class WaitingSeat:
-    """A pod that waits to be placed, and the seats that are large enough for the pod.
+    """A pod that waits for its placement, and the seats that are large enough for the pod.
 
-    `created` is the time at which the pod was created.
+    `created` is the time when the pod was created.
     """
 
     uid: str
@@ -42,7 +42,7 @@ class WaitingSeat:
 def seats_for(
     ledger: Ledger, tenant: str, request: MemoryRequest, node_selector: Mapping[str, str] | None = None
 ) -> tuple[Seat, ...]:
-    """Returns the tenant's seats that cover the request and are in a pool that the pod's nodeSelector allows."""
+    """Returns the tenant's seats that are large enough for the request, in pools that the pod's nodeSelector allows."""
     wanted = node_selector or {}
     contrary = {
         pool.name
@@ -57,8 +57,8 @@ def seats_for(
 class DeviceMemory:
     """The memory of one device.
 
-    `room_mib` is the memory free by the ledger. `free_mib` is the measured free memory, or None without a measurement.
-    `going_mib` is held by pods that are already terminating.
+    `room_mib` is the memory that is free by the ledger. `free_mib` is the measured free memory, or None without a
+    measurement. `going_mib` is the memory that terminating pods hold.
     """
 
     room_mib: int
@@ -67,15 +67,15 @@ class DeviceMemory:
     going_mib: int = 0
 
     def lack_mib(self, mib: int) -> int:
-        """Returns the MiB to free so that a pod can load `mib` and the floor stays free."""
+        """Returns the MiB that must become free so that a pod can load `mib` and the device stays above its floor."""
         return 0 if self.free_mib is None else max(mib + self.floor_mib - self.free_mib, 0)
 
     def missing_mib(self, mib: int) -> int:
-        """Returns the MiB still missing after all terminating pods have ended."""
+        """Returns the MiB that are still missing after all terminating pods have ended."""
         return max(self.lack_mib(mib) - self.going_mib, 0)
 
     def less(self, mib: int) -> "DeviceMemory":
-        """Returns the device's memory after a pod with `mib` has been placed and has loaded its data."""
+        """Returns the device's memory after a pod with `mib` is placed and has loaded its data."""
         free_mib = None if self.free_mib is None else self.free_mib - mib
         return replace(self, room_mib=self.room_mib - mib, free_mib=free_mib)
 
@@ -84,8 +84,8 @@ class DeviceMemory:
 class Lack(Generic[Device]):
     """The memory that a request lacks on a node. `room` is True if the request fits the node by the ledger.
 
-    `mib` has the missing MiB of each device where the request fits by the ledger but the pod cannot load its data now.
-    `mib` is empty if the pod can load its data on enough other devices now.
+    `mib` has the missing MiB of each device that has enough memory by the ledger, but too little measured free memory.
+    If the pod can load its data on enough other devices now, `mib` is empty.
     """
 
     room: bool
@@ -106,11 +106,12 @@ def lack_of(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> L
 def to_free_mib(
     asks: Iterable[MemoryRequest], nodes: Mapping[str, Mapping[Device, DeviceMemory]]
 ) -> dict[tuple[str, Device], int]:
-    """Returns the MiB to free on each device, so that the pods of all waiting seats can load their data together.
+    """Returns the MiB that must become free on each device so that the pods of all waiting seats can load their data
+    together.
 
-    For each seat in turn, chooses the devices that fit by the ledger and lack the least memory. The memory of one seat
-    counts as used before the next seat is judged. A seat that does not fit by the ledger is skipped, because free
-    memory would not help this seat.
+    Chooses devices for one seat after the other. The chosen devices have enough memory by the ledger, and the smallest
+    shortage. Before the devices for the next seat are chosen, the memory of the last seat is subtracted. Skips a seat
+    without enough memory by the ledger, because measured free memory would not help this seat.
     """
     left = {node: {**devices} for node, devices in nodes.items()}
     taken: set[tuple[str, Device]] = set()
@@ -127,10 +128,10 @@ def to_free_mib(
 
 
 def _least(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> Sequence[Device]:
-    """Returns the devices that fit by the ledger and lack the least memory.
+    """Returns the devices that have enough memory by the ledger, and the smallest shortage of measured free memory.
 
-    Of equal devices, the fullest by the ledger comes first. The result has fewer devices than requested if too few
-    devices fit.
+    If two devices have equal shortages, the device with less memory free by the ledger comes first. If too few devices
+    fit, the result has fewer devices than requested.
     """
     fitting = [device for device, memory in devices.items() if memory.room_mib >= request.mib]
     return sorted(fitting, key=lambda device: (*_lack(devices[device], request), devices[device].room_mib))[
@@ -139,7 +140,7 @@ def _least(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> Se
 
 
 def _lack(memory: DeviceMemory, request: MemoryRequest) -> tuple[int, int]:
-    """Returns the missing MiB after all terminating pods have ended, and the missing MiB now."""
+    """Returns the shortage in MiB after all terminating pods have ended, and then the shortage now."""
     return memory.missing_mib(request.mib), memory.lack_mib(request.mib)
 
 

@@ -1,4 +1,4 @@
-"""Computes by how many MiB to lower each of several budgets so that the pods fit on every device.
+"""Computes by how many MiB several budgets must be lowered so that the pods fit on every device.
 
 The result is the exact minimum in whole MiB.
 """
@@ -11,9 +11,9 @@ from tenancy.devices.placement import StepsLeft
 
 @dataclass(frozen=True, kw_only=True)
 class Lowerable:
-    """A seat with a budget that may be lowered by up to `most_mib`.
+    """A seat. The budget of the seat may be lowered by at most `most_mib`.
 
-    `price` is the cost of each MiB, and `pods` has the number of the seat's pods on each device.
+    `price` is the cost of lowering the budget by one MiB. `pods` has the number of the seat's pods on each device.
     """
 
     most_mib: int
@@ -24,12 +24,13 @@ class Lowerable:
 def cheapest_reductions(
     needs: Mapping[int, int], seats: Mapping[str, Lowerable], work: StepsLeft, below: int | None
 ) -> dict[str, int]:
-    """Returns the MiB to take from each seat so that every device gets the MiB that it needs.
+    """Returns by how many MiB each seat's budget is lowered. Every device then gets the MiB that it needs.
 
-    Returns an empty result if no solution costs less than `below`. The method is branch and bound. For a lower bound,
-    the cost of each device is computed with fractions of a MiB, and the highest cost is taken. Each step branches on
-    the cheapest seat with pods on that device. In one branch, the seat gives up all MiB that the device still needs. In
-    the other branch, the seat gives up fewer MiB. Raises OutOfStepsError.
+    Returns an empty result if no solution costs less than `below`. The method is branch and bound. The lower bound is
+    the highest cost of a single device. The cost of a device is computed as if fractions of a MiB were allowed. Each
+    step makes two branches for the cheapest seat with pods on the device with the highest cost. In the first branch,
+    the seat gives up all MiB that the device still needs. In the second branch, the seat gives up fewer MiB. Raises
+    OutOfStepsError.
     """
     best: dict[str, int] = {}
     stack = [(dict.fromkeys(seats, 0), {name: seat.most_mib for name, seat in seats.items()})]
@@ -63,9 +64,7 @@ def _given(device: int, mib: Mapping[str, int], seats: Mapping[str, Lowerable]) 
 def _bound(
     device: int, need: int, low: Mapping[str, int], high: Mapping[str, int], seats: Mapping[str, Lowerable]
 ) -> int | None:
-    """Returns the lowest cost of the MiB that this device needs, or None if all seats together cannot give up
-    enough.
-    """
+    """Returns the lowest cost of the MiB that this device needs, or None if lowering all seats is not enough."""
     offers = [(seat.price, seat.pods[device], high[n] - low[n]) for n, seat in seats.items() if seat.pods.get(device)]
     cost = 0
     for price, pods, most in sorted(offers, key=lambda offer: offer[0] / offer[1]):

@@ -1,3 +1,3 @@
-"""Computes with host memory that is oversubscribed on purpose: memory pools, the order of kills and evictions, and
-histories of use.
+"""Computes with host memory. Memory pools promise more host memory than their nodes have. The modules contain memory
+pools, the order in which pods are killed or evicted, and histories of use.
 """

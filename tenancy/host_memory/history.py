@@ -1,6 +1,6 @@
-"""Compares measured use over time with the declarations of a memory pool.
+"""Compares the measured use over time with the declarations of a memory pool.
 
-The module also counts how often several workloads peak at the same time.
+The module also counts how often several workloads are at their peaks at the same time.
 """
 
 import math
@@ -14,7 +14,7 @@ from tenancy.host_memory.pool import HostMemoryPool, Workload
 
 MINUTE, HOUR = 60, 3600
 CONFIDENCE = 0.95
-# The largest fraction of the time in which a workload may use more than its request.
+# The largest permitted fraction of time in which a workload uses more than its request.
 RARELY = 0.05
 
 
@@ -29,9 +29,9 @@ class UsageSample:
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """The measured use of a workload in MiB.
+    """The measured use of one workload in MiB.
 
-    `above_request` is the fraction of the minutes in which the use was above the request.
+    `above_request` is the fraction of minutes in which the use was above the request.
     """
 
     workload: Workload
@@ -45,7 +45,7 @@ class Use:
     def contradictions(self) -> dict[str, str]:
         """Returns a message for each declared key that the measurements contradict.
 
-        The message has the measured and the declared value.
+        Each message has the measured value and the declared value.
         """
         declared, found = self.workload, {}
         if self.usual_mib > declared.steady_mib:
@@ -63,7 +63,9 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class Probability:
-    """The estimated probability of an event in an hour. `low` and `high` are the bounds of its 95% interval."""
+    """The estimated probability that an event happens in an hour. `low` and `high` are the bounds of the 95% confidence
+    interval of the probability.
+    """
 
     hits: int
     hours: int
@@ -73,11 +75,12 @@ class Probability:
 
 @dataclass(frozen=True, kw_only=True)
 class JointUse:
-    """The MiB of all workloads of a pool for each minute. The workloads are in the same order as in the pool.
+    """The MiB of all workloads of a memory pool for each minute. The workloads are in the same order as in the memory
+    pool.
 
-    `together` is the fraction of the minutes in which two or more workloads were in the upper half of their burst. A
-    workload without a declared burst counts while its use is above both its declared peak and its request. `by_chance`
-    is the value of `together` that independent workloads would have.
+    `together` is the fraction of minutes in which at least two workloads used more than half of their burst. A workload
+    without a declared burst counts in a minute if its use is above its declared peak and above its request. `by_chance`
+    is the value that `together` would have for independent workloads.
     """
 
     uses: tuple[Use, ...]
@@ -89,15 +92,15 @@ class JointUse:
 
     @property
     def highest(self) -> tuple[int, tuple[float, ...]]:
-        """Returns the minute in which the sum of all workloads was largest, with the MiB of each workload."""
+        """Returns the minute with the largest sum of all workloads, and the MiB of each workload in this minute."""
         return max(self.minutes.items(), key=lambda minute: sum(minute[1]))
 
 
 def joint_use(pool: HostMemoryPool, samples: Iterable[UsageSample]) -> JointUse:
     """Joins the samples of all workloads by minute.
 
-    Only minutes with a sample of every workload count, and the largest sample of each minute is used. Raises ValueError
-    if no minute has a sample of every workload.
+    Only minutes with samples of every workload count. The largest sample of each minute is used. Raises ValueError if
+    no minute has a sample of every workload.
     """
     by_name: dict[str, dict[int, float]] = defaultdict(dict)
     for sample in samples:
@@ -122,9 +125,9 @@ def joint_use(pool: HostMemoryPool, samples: Iterable[UsageSample]) -> JointUse:
 
 
 def interval(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Returns the bounds of the probability of an event that happened in `hits` of `trials` cases.
+    """Returns the bounds for the probability of an event that happened in `hits` of `trials` cases.
 
-    Source: Clopper and Pearson, Biometrika 26 (1934).
+    Source: The source is Clopper and Pearson, Biometrika 26 (1934).
     """
     tail = (1 - confidence) / 2
     low = 0.0 if hits == 0 else _crossing(lambda p: 1 - _at_most(hits - 1, trials, p), tail)
@@ -147,9 +150,9 @@ def _use(workload: Workload, minutes: Mapping[int, float]) -> Use:
 
 
 def _coincidence(pool: HostMemoryPool, minutes: Mapping[int, tuple[float, ...]]) -> tuple[float, float]:
-    """Returns the fraction of the minutes in which two or more workloads peaked.
+    """Returns the fraction of minutes in which at least two workloads were at their peaks.
 
-    Also returns the fraction for independent workloads.
+    Also returns the same fraction for workloads that are independent of each other.
     """
     upper = [w.steady_mib + w.burst_mib / 2 if w.burst_mib else max(w.peak_mib, w.request_mib) for w in pool.workloads]
     peaking = [[mib > level for mib, level in zip(held, upper, strict=True)] for held in minutes.values()]
@@ -164,7 +167,7 @@ def _coincidence(pool: HostMemoryPool, minutes: Mapping[int, tuple[float, ...]])
 def _hours_above(minutes: Mapping[int, tuple[float, ...]], level_mib: float) -> Probability:
     """Counts the hours in which the sum of all workloads was above a value.
 
-    Hours are counted, because minutes are not independent: memory stays in use.
+    The unit is an hour, because successive minutes are not independent: memory stays in use.
     """
     hours: dict[int, bool] = {}
     for minute, held in minutes.items():
@@ -176,9 +179,9 @@ def _hours_above(minutes: Mapping[int, tuple[float, ...]], level_mib: float) -> 
 
 
 def _at_most(hits: int, trials: int, p: float) -> float:
-    """Returns the probability that at most `hits` of `trials` cases have the event.
+    """Returns the probability that the event happens in at most `hits` of `trials` cases.
 
-    Uses logarithms, because a term may be too small for a float.
+    The code uses logarithms, because a term may be too small for a float.
     """
     if p <= 0 or p >= 1:
         return float(p <= 0 or hits >= trials)
@@ -190,7 +193,6 @@ def _at_most(hits: int, trials: int, p: float) -> float:
 
 
 def _crossing(rising: Callable[[float], float], level: float) -> float:
-    """Returns the probability for which a rising function has the value `level`."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2

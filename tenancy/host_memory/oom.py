@@ -1,6 +1,6 @@
-"""Computes which pod the kernel or the kubelet ends first when a node runs out of host memory.
+"""Computes which pod the kernel or the kubelet ends first if a node runs out of host memory.
 
-Amounts are whole MiB or exact fractions of a MiB. This module does not concern GPU memory.
+Amounts are whole MiB, or exact fractions of a MiB. This module computes with host memory, not with GPU memory.
 """
 
 from collections.abc import Iterable
@@ -15,8 +15,8 @@ Mib = int | Fraction
 BEST_EFFORT_ADJ = 1000
 # The lowest and the highest oom_score_adj that the kubelet gives a Burstable container.
 _BURSTABLE_LEAST, _BURSTABLE_MOST = 3, 999
-# The lowest oom_score_adj with which the kernel can still choose a process. A process with an oom_score_adj of -1000 is
-# never chosen.
+# The lowest oom_score_adj with which the kernel can still choose a process. The kernel never chooses a process with the
+# oom_score_adj -1000.
 _LOWEST_ADJ = -999
 
 
@@ -24,7 +24,7 @@ _LOWEST_ADJ = -999
 class PodState:
     """The state of a running pod at one moment.
 
-    `resident_mib` is None if the kubelet has no statistics for this pod.
+    `resident_mib` is None if the kubelet has no statistics of the pod.
     """
 
     name: str
@@ -35,12 +35,12 @@ class PodState:
 
 
 def badness_pages(resident_mib: Mib, oom_score_adj: int, total_mib: int) -> int:
-    """Returns the score of a process in the kernel's ranking, in pages of 4 KiB.
+    """Returns the score that the kernel gives a process, in pages of 4 KiB.
 
-    `total_mib` is the memory of the machine, or the limit of the control group that has run out.
+    `total_mib` is the node's host memory, or the limit of the control group that has run out of memory.
 
-    Source: oom_badness in mm/oom_kill.c. `resident_mib` includes the process's resident memory, its swapped memory and
-    its page tables. The kernel divides `total_mib` by 1000 before it multiplies the result.
+    The source is oom_badness in mm/oom_kill.c. `resident_mib` is the sum of the process's resident memory, swapped
+    memory and page tables. The kernel divides `total_mib` by 1000 before it multiplies.
     """
     return int(resident_mib * PAGES_PER_MIB) + oom_score_adj * _pages_per_adj(total_mib)
 
@@ -48,8 +48,8 @@ def badness_pages(resident_mib: Mib, oom_score_adj: int, total_mib: int) -> int:
 def guarded_oom_score_adj(limit_mib: int, total_mib: int, victim_adj: int = BEST_EFFORT_ADJ) -> int:
     """Returns the highest oom_score_adj that protects a process.
 
-    A process at its limit then still scores below a victim that uses no memory and has `victim_adj`. The result is at
-    least -999, because the kernel never chooses a process with -1000.
+    With the result, a process at its limit has a lower score than a victim with `victim_adj` and no memory. The result
+    is at least -999, because the kernel never chooses a process with -1000.
     """
     limit_adj = limit_mib * PAGES_PER_MIB // _pages_per_adj(total_mib)
     return max(victim_adj - limit_adj - 1, _LOWEST_ADJ)
@@ -58,11 +58,12 @@ def guarded_oom_score_adj(limit_mib: int, total_mib: int, victim_adj: int = BEST
 def eviction_order(states: Iterable[PodState]) -> list[list[PodState]]:
     """Returns the pods in the order in which the kubelet evicts them under memory pressure.
 
-    The kubelet evicts one pod at a time. The pods of one group have the same rank.
+    The kubelet evicts one pod at a time. All pods of a group have the same rank.
 
-    Source: rankMemoryPressure in pkg/kubelet/eviction/helpers.go. Pods without statistics come first, then pods above
-    their request. The pod with the lower priority comes next, then the pod with the larger excess. The kubelet ranks
-    critical pods too, but does not evict them.
+    The source is rankMemoryPressure in pkg/kubelet/eviction/helpers.go. Pods without statistics come first, and pods
+    above their requests come next. Among pods of the same kind, the pod with the lower priority comes first. If two
+    priorities are equal, the pod with the larger excess over its request comes first. The kubelet ranks critical pods
+    too, but does not evict them.
     """
     ranked = sorted(states, key=_eviction_key)
     return [list(group) for _, group in groupby(ranked, key=_eviction_key)]

@@ -1,7 +1,8 @@
-"""Checks the promises of a memory pool in every state that the pool declares, and measures each violation.
+"""Checks the promises of a memory pool in every state that the memory pool declares, and measures each violation.
 
-Both the kernel and the kubelet rank a pod higher if it holds more memory. So each check uses the worst case: the victim
-holds its least memory, and the workload holds its most. A result for the worst case also holds for all other cases.
+The kernel and the kubelet choose a pod more often if it uses more memory. Each check uses the worst case: the victim
+uses its least memory, and the workload uses its most memory. A result for the worst case is also true for all other
+cases.
 """
 
 import math
@@ -15,15 +16,15 @@ from tenancy.host_memory.oom import PodState, badness_pages, eviction_order
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
 from tenancy.units import PAGES_PER_MIB
 
-# The seconds between the kubelet's choice of a pod and the kill: immediateEvictionGracePeriodSeconds in
-# pkg/kubelet/eviction/eviction_manager.go.
+# The seconds between the kubelet's choice of a pod and the kill (immediateEvictionGracePeriodSeconds in
+# pkg/kubelet/eviction/eviction_manager.go).
 KILL_SECONDS = 1
-# The interval in seconds at which the kubelet checks memory (monitoringPeriod in pkg/kubelet/eviction).
+# The seconds between two checks of memory by the kubelet (monitoringPeriod in pkg/kubelet/eviction).
 EVICTION_INTERVAL_SECONDS = 10
 
 
 class UseLevel(StrEnum):
-    """The amount of memory that a workload holds: one of three declared levels."""
+    """The amount of memory that a workload uses: one of three declared levels."""
 
     STEADY = "steady state"
     PEAK = "peak"
@@ -32,10 +33,10 @@ class UseLevel(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Exposure:
-    """A protected workload that the kernel kills before it kills any disposable pod.
+    """A protected workload that the kernel kills before all disposable pods have ended.
 
-    `held_mib` is the memory of the workload at that moment. `excess_mib` is the memory by which the workload ranks
-    above the victims.
+    `held_mib` is the memory that the workload uses at this moment. `excess_mib` is the workload's score minus the
+    highest score of a victim, in MiB.
     """
 
     workload: Workload
@@ -46,13 +47,14 @@ class Exposure:
 
 @dataclass(frozen=True, kw_only=True)
 class Remedies:
-    """Three remedies for a workload that the kernel would kill first.
+    """Three possible changes for a workload that the kernel would kill first.
 
-    Each remedy alone prevents the kernel from choosing the workload at its peak. A remedy is None if no value of this
-    remedy prevents the kill.
+    Each change alone prevents that the kernel chooses the workload at its peak. A change is None if no value of its key
+    prevents the kill.
 
-    The remedies are a higher `request_mib` of the workload, a higher `resident_least_mib` of a victim, or a higher
-    eviction threshold. With an eviction threshold of `threshold_mib`, the kubelet evicts before the kernel kills.
+    The changes are a higher `request_mib` of the workload, a higher `resident_least_mib` of a victim, or a higher
+    eviction threshold. With the eviction threshold `threshold_mib`, the kubelet evicts a pod before the kernel kills
+    one.
     """
 
     request_mib: int | None
@@ -62,7 +64,7 @@ class Remedies:
 
 @dataclass(frozen=True, kw_only=True)
 class Outranked:
-    """A protected workload that the kubelet may evict before it evicts any disposable pod."""
+    """A protected workload that the kubelet may evict before all disposable pods have ended."""
 
     workload: Workload
     moment: UseLevel
@@ -70,7 +72,7 @@ class Outranked:
 
 @dataclass(frozen=True, kw_only=True)
 class Burst:
-    """A group of workloads that peak at the same time.
+    """A group of workloads that are at their peaks at the same time.
 
     `short_mib` is the memory that is still missing after all victims have ended.
     """
@@ -82,24 +84,26 @@ class Burst:
 
 
 def requested_mib(pool: HostMemoryPool) -> int:
-    """Returns the MiB that all pods of the pool request together. The largest declared number of victims counts."""
+    """Returns the MiB that all pods of the memory pool request together. The sum includes the largest declared number
+    of disposable pods.
+    """
     victims = sum(disposable.request_mib * disposable.pods_most for disposable in pool.disposable)
     return victims + sum(workload.request_mib for workload in pool.workloads)
 
 
 def victims(pool: HostMemoryPool) -> list[Disposable]:
-    """Returns the disposable workloads that always run and that always use more than they request."""
+    """Returns the disposable workloads that always run and always use more than they request."""
     return [d for d in pool.disposable if d.pods_least and d.request_mib < d.resident_least_mib]
 
 
 def exposures(pool: HostMemoryPool) -> list[Exposure]:
-    """Returns the workloads that the kernel may kill before it kills any disposable pod.
+    """Returns the workloads that the kernel may kill before all disposable pods have ended.
 
-    For each workload, names the lowest level of use at which the kernel may do this. Returns an empty list if the pool
-    has no victims.
+    For each workload, names the lowest level of use at which the kernel may kill the workload first. Returns an empty
+    list if the memory pool has no disposable pods.
 
-    Without the guard, no workload is protected above its peak. So the code checks the level "limit" only in a pool with
-    a guard.
+    Without the guard, a workload that uses more than its declared peak is not protected. The code therefore checks the
+    level "limit" only in a memory pool with the guard.
     """
     moments = tuple(UseLevel) if pool.guard else (UseLevel.STEADY, UseLevel.PEAK)
     found = []
@@ -114,9 +118,9 @@ def exposures(pool: HostMemoryPool) -> list[Exposure]:
 
 
 def remedies(pool: HostMemoryPool, workload: Workload) -> Remedies:
-    """Returns the remedies that make the workload safe at its peak without the guard.
+    """Returns the changes that make the workload safe at its peak without the guard.
 
-    `request_mib` is None if the higher request does not fit the pool.
+    `request_mib` is None if the memory pool has too little memory for the higher request.
     """
     room_mib = pool.allocatable_mib - requested_mib(pool)
 
@@ -140,9 +144,9 @@ def remedies(pool: HostMemoryPool, workload: Workload) -> Remedies:
 
 
 def outranked(pool: HostMemoryPool, priorities: Mapping[str, int]) -> list[Outranked]:
-    """Returns the workloads that the kubelet may evict before it evicts any disposable pod.
+    """Returns the workloads that the kubelet may evict before all disposable pods have ended.
 
-    Raises KeyError if a PriorityClass is missing in `priorities`.
+    Raises KeyError if `priorities` lacks a PriorityClass.
     """
     found = []
     for workload in pool.workloads if victims(pool) else ():
@@ -164,9 +168,9 @@ def bursts(pool: HostMemoryPool) -> list[Burst]:
 
 
 def all_at_peak(pool: HostMemoryPool) -> Burst:
-    """Returns the case in which all workloads peak at the same time.
+    """Returns the case in which all workloads are at their peaks at the same time.
 
-    A memory pool assumes that this case does not happen.
+    A memory pool assumes that the workloads are never all at their peaks at the same time.
     """
     return _burst(pool, pool.workloads)
 
@@ -174,11 +178,11 @@ def all_at_peak(pool: HostMemoryPool) -> Burst:
 def needed_threshold_mib(pool: HostMemoryPool) -> int:
     """Returns the eviction threshold with which the kubelet frees memory before the memory runs out.
 
-    The threshold suffices if at most two workloads grow at a time, at their declared rates.
+    The threshold is enough if at most two workloads grow at the same time, at most as fast as declared.
 
-    The kubelet kills one pod in each interval. The growth before each kill must fit in the threshold and in the memory
-    that earlier kills freed. A threshold as large as the growth always suffices, because that memory is free from the
-    start.
+    The kubelet kills one pod in each interval. The growth before each kill must be at most the threshold plus the
+    memory that earlier kills have freed. A threshold as large as the whole growth is always enough, because this memory
+    is free at the start.
     """
     return max((_threshold_mib(pool, burst.workloads) for burst in bursts(pool)), default=0)
 
@@ -208,8 +212,8 @@ def _burst(pool: HostMemoryPool, workloads: Sequence[Workload]) -> Burst:
 def _killed(pool: HostMemoryPool, freed_mib: int) -> int:
     """Returns the number of victims that must end to free `freed_mib`.
 
-    The computation assumes that the smallest victims end first. Each victim is assumed to hold the most memory that it
-    may hold.
+    The computation assumes that the smallest victims end first. The computation assumes that each victim uses the most
+    memory that it may use.
     """
     killed = 0
     for disposable in sorted(pool.disposable, key=lambda d: d.resident_most_mib):
@@ -222,9 +226,9 @@ def _killed(pool: HostMemoryPool, freed_mib: int) -> int:
 
 
 def _excess_mib(pool: HostMemoryPool, workload: Workload, moment: UseLevel, total_mib: int) -> int:
-    """Returns the lead of the workload over the victims in the kernel's ranking, in MiB and rounded up.
+    """Returns how far the OOM score of the workload is above the highest OOM score of a victim, in MiB and rounded up.
 
-    The result is negative if a victim ranks above the workload.
+    The result is negative if a victim has a higher OOM score than the workload.
     """
     own = badness_pages(_held_mib(workload, moment), pool.oom_score_adj(workload), total_mib)
     best = max(badness_pages(d.resident_least_mib, pool.victim_adj(d), total_mib) for d in victims(pool))
@@ -242,7 +246,7 @@ def _with(pool: HostMemoryPool, workload: Workload, changed: Workload) -> HostMe
 def _least(holds: Callable[[int], bool], most: int) -> int | None:
     """Returns the smallest number from 1 to `most` for which `holds` is true.
 
-    If `holds` is true for a number, `holds` must be true for all larger numbers.
+    If `holds` is true for a number, it must be true for all larger numbers.
     """
     if most < 1 or not holds(most):
         return None
@@ -262,7 +266,7 @@ def _held_mib(workload: Workload, moment: UseLevel) -> int:
 def _goes_first(victim: Disposable, workload: Workload, moment: UseLevel, priorities: Mapping[str, int]) -> bool:
     """Returns True if the kubelet evicts the victim before the workload.
 
-    The comparison assumes that the victim holds the least memory that its declaration allows.
+    The comparison assumes that the victim uses the least memory that its declaration allows.
     """
     states = [
         PodState(

@@ -1,4 +1,4 @@
-"""Formats the measured use of a memory pool as text, with a drawing."""
+"""Writes the measured use of a memory pool as text, with a drawing."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -12,9 +12,9 @@ _GUTTER = 9  # the width of the scale: " 61.0Gi "
 
 
 def host_memory_report(pool: HostMemoryPool, joint: JointUse, *, width: int = 100) -> str:
-    """Returns the report as text of `width` columns.
+    """Returns the report as text with `width` columns.
 
-    A text line that begins with `!` shows a measurement that contradicts a declaration.
+    A line that begins with `!` has a measurement that contradicts a declaration.
     """
     return "\n".join(_lines(pool, joint, width)) + "\n"
 
@@ -48,9 +48,10 @@ def _probability(found: Probability) -> str:
 
 
 def _drawing(pool: HostMemoryPool, joint: JointUse, width: int) -> Iterator[str]:
-    """Draws the use over time. Each column shows the minute with the largest sum in its span of time.
+    """Draws the use over time. Each column of the drawing stands for a span of time, and shows the minute with the
+    largest sum.
 
-    A horizontal line shows the memory that the pods may use together.
+    A horizontal line of the drawing shows the memory that the pods can use together.
     """
     columns = _columns(joint, width - _GUTTER)
     top = max(pool.pods_mib, *(sum(column) for column in columns))
