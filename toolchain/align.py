@@ -1,8 +1,8 @@
 """Writes the `replace` lines of kube/go.mod: python3 toolchain/align.py
 
-Kubernetes, Kueue, kwok and etcd share kube/go.mod. Kueue, kwok and etcd require newer modules than Kubernetes was
-released with. The `replace` lines keep the versions of the Kubernetes release. Run this program after `go get` has
-changed a version in kube/go.mod.
+Kubernetes, Kueue, kwok and etcd share kube/go.mod. The Kubernetes release requires older modules than Kueue, kwok and
+etcd. The `replace` lines keep the module versions of the Kubernetes release. Run `toolchain/align.py` after `go get`
+has changed a version in kube/go.mod.
 """
 
 import json

@@ -8,7 +8,9 @@ OLDEST_PYTHON = (3, 11)
 
 
 def main() -> int:
-    if sys.version_info < OLDEST_PYTHON:  # an older Python cannot parse the modules that are imported below
+    # The installer checks the version of Python before its imports, because an older Python cannot parse the imported
+    # modules.
+    if sys.version_info < OLDEST_PYTHON:
         found = ".".join(map(str, sys.version_info[:3]))
         print(f"toolchain: Python 3.11 or newer is needed, {sys.executable} is {found}", file=sys.stderr)
         return 1

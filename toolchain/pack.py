@@ -1,7 +1,7 @@
 """Writes the policy pack as a standalone folder and as an archive (`python -m toolchain.pack FOLDER`).
 
-The folder contains the packages of the rules and the requirements for `pulumi install`. The names of the folder and of
-the archive contain the project's version. Two builds give the same archive.
+The folder contains the packages of the rules, and the requirements file that `pulumi install` needs. The names of the
+folder and of the archive contain the project's version. Two builds of the same code give the same archive.
 """
 
 import gzip
@@ -39,7 +39,7 @@ The levels are mandatory, advisory (findings are only printed) and disabled (the
 
 
 def build(folder: Path, root: Path = ROOT) -> Path:
-    """Writes the pack's folder below `folder` and returns it."""
+    """Writes the folder of the policy pack below `folder`, and returns the folder's path."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     declared = yaml.safe_load((root / "policy" / "PulumiPolicy.yaml").read_text())
     made = folder / f"{declared['name']}-policy-{project['version']}"

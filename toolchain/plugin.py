@@ -1,10 +1,10 @@
 """Builds the plugin kubectl-gpumem (`python -m toolchain.plugin FOLDER`).
 
-The result is one file for any Python 3.11, and a link for the shell's completion.
+The result of the build is one file for any Python 3.11, and a link for the shell's completion.
 
-The file contains the source of each module, and bytecode for the Python that builds the file. With the bytecode, this
-Python starts the plugin faster. A different Python ignores the bytecode. Two builds by the same Python give the same
-file.
+The plugin's file contains each module's source. The plugin's file also contains bytecode for the Python version of the
+build. With the bytecode, the Python of the build starts the plugin faster. Another Python version ignores the bytecode.
+Two builds with the same Python give the same file.
 """
 
 import importlib.util
@@ -32,7 +32,7 @@ def build(root: Path = ROOT) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in _members(root):
             member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-            member.create_system = 3  # the value for Unix, so that a build on Windows gives the same file
+            member.create_system = 3  # The number 3 means Unix, also on Windows, so that each build is the same.
             member.external_attr = 0o644 << 16
             archive.writestr(member, content, zipfile.ZIP_DEFLATED)
     return _SHEBANG + buffer.getvalue()
@@ -50,7 +50,7 @@ def _members(root: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _compiled(source: bytes, name: str) -> bytes:
-    """Returns the module's bytecode. importlib loads the bytecode without comparing the source (PEP 552)."""
+    """Returns the module's bytecode. importlib loads the bytecode without a comparison with the source (PEP 552)."""
     code = compile(source, name, "exec", dont_inherit=True, optimize=0)
     unchecked = (0b01).to_bytes(4, "little")
     return importlib.util.MAGIC_NUMBER + unchecked + importlib.util.source_hash(source) + marshal.dumps(code)

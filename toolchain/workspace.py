@@ -1,4 +1,7 @@
-"""Runs Pulumi's real engine and provider, as an operator does, on a copy of prod's stack file and a temporary state."""
+"""Runs Pulumi's real engine and provider as an operator does.
+
+The workspace has a copy of prod's stack file and a temporary state.
+"""
 
 import json
 import os
@@ -13,7 +16,7 @@ import yaml
 
 from toolchain.cluster.paths import CHECKOUT, TOOLCHAIN
 
-_PASSED_ON = {"GOGC"}  # A higher value saves CPU time of Go's programs, and costs host memory.
+_PASSED_ON = {"GOGC"}  # A higher value of GOGC saves CPU time of Go programs, and costs host memory.
 COMMAND_SECONDS = 900  # The time limit is far longer than any command takes, even on a busy machine.
 PROGRAM = (
     "Pulumi.yaml",
@@ -69,7 +72,10 @@ class Workspace:
         return (str(TOOLCHAIN / "bin" / "pulumi"), command, *given)
 
     def state(self, stack: str) -> Mapping[str, Any]:
-        """Returns the state that the engine has saved until now, with the keys `resources` and `pending_operations`."""
+        """Returns the state that the engine has saved up to now.
+
+        The state has the keys `resources` and `pending_operations`.
+        """
         path = self.folder / "state" / ".pulumi" / "stacks" / "gpu-tenancy" / f"{stack}.json"
         saved = json.loads(path.read_text())["checkpoint"].get("latest") if path.exists() else None
         return saved or {}
@@ -121,7 +127,7 @@ class Workspace:
         shutil.copy(CHECKOUT / "Pulumi.prod.yaml", self.project)
 
     def change(self, change: Callable[[dict[str, Any]], object]) -> None:
-        """Calls `change` with the settings of the stack file, and writes the result.
+        """Calls the function `change` with the stack file's settings, and writes the changed settings to the file.
 
         The keys of the settings lack the prefix `gpu-tenancy:`.
         """
@@ -135,7 +141,8 @@ class Workspace:
 def workspace(folder: Path) -> Workspace:
     """Creates a workspace in `folder` with the project's tools and no cluster.
 
-    Symbolic links lead to the program in this checkout. The stack file is a copy, because tests change it.
+    The workspace contains symbolic links to the program in this checkout. The stack file is a copy, because tests
+    change the stack file.
     """
     project, state = folder / "project", folder / "state"
     for made in (project, state):

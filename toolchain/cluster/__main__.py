@@ -17,7 +17,7 @@ FOLDER = TOOLCHAIN / "clusters" / "default"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns the exit code. After an error, prints the reason on stderr and returns 1."""
+    """Returns the exit code of the command. After an error, prints the reason on stderr and returns 1."""
     parser = argparse.ArgumentParser(prog="python -m toolchain.cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("start", help="start a cluster, and print how to use it")

@@ -1,4 +1,4 @@
-"""Sends requests to the API server over TLS, as the administrator or impersonating another user."""
+"""Sends requests to the API server over TLS, as the administrator or as an impersonated user."""
 
 import json
 import select
@@ -82,14 +82,15 @@ class ClusterApi:
             warnings = tuple(answer.headers.get_all("Warning") or ())
             return ApiAnswer(answer.status, _decoded(answer.read()), warnings)
         except BaseException:
-            connection.close()  # otherwise the next request would read the rest of this response
+            # After an incomplete read, the next request on the connection would read the rest of the response.
+            connection.close()
             raise
 
     def _connection(self) -> "_Connection":
         """Returns the connection of the current thread.
 
         Requests of a thread share a connection, because a TLS handshake takes longer than most requests. If the server
-        has closed the connection, the next request opens a new connection.
+        has closed a thread's connection, the thread's next request opens a new connection.
         """
         kept: _Connection | None = getattr(self._kept, "connection", None)
         if kept is None:
@@ -122,7 +123,7 @@ class ClusterApi:
 
 class _Connection(HTTPSConnection):
     def __del__(self) -> None:
-        self.close()  # happens when the connection's thread ends
+        self.close()  # A thread's connection is closed when the thread ends.
 
 
 def wait_until(
@@ -133,9 +134,10 @@ def wait_until(
     *,
     pause_seconds: float = PAUSE_SECONDS,
 ) -> Any:
-    """Calls `holds` until its result is true, and returns this result. An OSError counts as a false result.
+    """Calls `holds` repeatedly until it returns a true value, and returns this value.
 
-    After `seconds` without a true result, raises ClusterError with a message that contains the result of `state`.
+    If `holds` raises an OSError, the result counts as false. If `seconds` pass without a true value, raises
+    ClusterError with a message that contains the result of `state`.
     """
     deadline = time.monotonic() + seconds
     last: object = None
@@ -163,7 +165,10 @@ def _accepted(answer: ApiAnswer) -> Mapping[str, Any]:
 
 
 def _decoded(content: bytes) -> Mapping[str, Any]:
-    """Returns the response's JSON object. A plain text such as "ok" or "Forbidden" becomes the key `message`."""
+    """Returns the response's JSON object.
+
+    If the response is a plain text such as "ok" or "Forbidden", returns the text under the key `message`.
+    """
     try:
         decoded = json.loads(content or b"{}")
     except ValueError:

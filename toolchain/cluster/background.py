@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def call_repeatedly(call: Callable[[], object], every_seconds: float) -> Iterator[None]:
-    """Calls `call` in a new thread, with a pause of `every_seconds` before each call, until the block ends."""
+    """Calls `call` in a new thread until the `with` block ends. The thread waits `every_seconds` seconds before each
+    call."""
     ended = threading.Event()
 
     def keep_calling() -> None:

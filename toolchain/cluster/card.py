@@ -1,9 +1,9 @@
 """Simulates a Tesla T4 on the real node.
 
-The processes of the pods allocate no GPU memory. `Card.turn` finds each process by its command line and counts the
-memory that its app should use. Then `Card.turn` writes the figures that the fake NVML returns. `Card.turn` kills a
-process that should use more memory than is free, because most CUDA programs end when an allocation fails. All figures
-are whole MiB of GPU memory.
+The pods' processes allocate no real GPU memory. `Card.turn` finds each process by its command line, and counts the
+memory that the process's app uses in the simulation. Then `Card.turn` writes the figures that the fake NVML returns.
+`Card.turn` kills a process that would use more memory than is free, because most CUDA programs end when an allocation
+fails. All figures are whole MiB of GPU memory.
 """
 
 import os
@@ -21,9 +21,10 @@ from toolchain.cluster.image import agent_image
 UUID = "GPU-real"
 TOTAL_MIB = 15360
 MIB = 2**20
-# The memory of the driver, and the memory of android-emulator, which is no pod here.
+# The memory of the driver, plus the memory of android-emulator. In the local cluster, android-emulator does not run as
+# a pod.
 REST_MIB = 450 + 154
-LEFT_MIB = 700  # a leaking process stops growing when only this much is free
+LEFT_MIB = 700  # A leaking process stops growing when only LEFT_MIB are free.
 TURN_SECONDS = 0.5
 # The node's labels as NVIDIA's feature discovery would set them.
 LABELS = {
@@ -32,7 +33,7 @@ LABELS = {
     "nvidia.com/gpu.memory": str(TOTAL_MIB),
     "nvidia.com/gpu.count": "1",
 }
-# Another cluster may run on the same machine. Only the processes of this cluster have this mark.
+# Another cluster can run on the same machine. Each cluster has its own mark on its processes.
 MARK = f"day-{os.getpid()}:"
 UNLOAD_SECONDS = 3  # the time from SIGTERM to the end of a process, because a model needs time to unload
 _MODEL = (
@@ -43,7 +44,10 @@ _MODEL = (
 
 
 def nvml_figures(free_mib: int) -> str:
-    """Returns the input file of the fake NVML for a device with this much free memory and without processes."""
+    """Returns the input file of the fake NVML for a device.
+
+    The device has `free_mib` MiB of free memory and no processes.
+    """
     return f"0\ndevice {UUID} {TOTAL_MIB * MIB} {free_mib * MIB} {(TOTAL_MIB - free_mib) * MIB}\n"
 
 
@@ -82,14 +86,14 @@ def deployment(app: str, gpumem: Mapping[str, str], replicas: int) -> dict[str, 
 def processes() -> Iterator[tuple[int, tuple[str, int]]]:
     """Yields each process as its PID on the node, its app and its PID on this machine.
 
-    NVML shows the PID on the node.
+    NVML reports the PID on the node.
     """
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):
             *_, last = (folder / "cmdline").read_text().rstrip("\0").split("\0")
             if last.startswith(MARK):
                 (line,) = (x for x in (folder / "status").read_text().splitlines() if x.startswith("NSpid:"))
-                if len(line.split()) < 4:  # a process of runc that has not entered the container yet
+                if len(line.split()) < 4:  # The process belongs to runc and has not entered the container yet.
                     continue
                 *_, on_the_node, _ = line.split()
                 yield int(on_the_node), (last.removeprefix(MARK), int(folder.name))
@@ -117,7 +121,7 @@ class Card:
     def turn(self) -> None:
         """Updates the memory of all processes and the input file of the fake NVML.
 
-        During the update, other threads may read `held`.
+        During the update, other threads can read `held`.
         """
         found = dict(processes())
         held = {pid: mib for pid, mib in self.held.items() if pid in found}

@@ -26,7 +26,8 @@ SUPERVISOR = "supervisor"
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that its folder identifies. The cluster may be running or stopped."""
+    """Describes a cluster. The path of a cluster's folder identifies the cluster. A cluster is either running or
+    stopped."""
 
     folder: Folder
 
@@ -46,14 +47,15 @@ class Cluster:
         return pid if pid is not None and _lives(pid) else None
 
     def pid_of(self, process: str) -> int:
-        """Returns the PID of one of the cluster's processes: etcd, kube-apiserver, ..., node."""
+        """Returns the PID of the cluster's process with this name, such as etcd, kube-apiserver or node."""
         pid: int = self.folder.read_state()["processes"][process]
         return pid
 
     def pid_on_node(self, *words: str) -> int:
-        """Returns the PID, on this machine, of the real node's process with these words in its command line.
+        """Returns the PID on this machine of a process of the real node.
 
-        Raises ProcessLookupError if there is no such process.
+        The command line of the process must contain the given words. If the process does not exist, raises
+        ProcessLookupError.
         """
         return node.find_process(self.pid_of("node"), words)
 
@@ -88,7 +90,10 @@ def start(path: Path, *, extent: Extent) -> Cluster:
 
 @contextmanager
 def running(path: Path, *, extent: Extent) -> Iterator["HeldCluster"]:
-    """Runs a cluster during the block. The cluster also stops if this process is killed. Raises ClusterError."""
+    """Runs a cluster while the `with` block runs. The cluster also stops if this process is killed.
+
+    Raises ClusterError.
+    """
     cluster = Cluster(Folder(path))
     supervisor = _spawn(cluster.folder, extent=extent, held=True)
     try:

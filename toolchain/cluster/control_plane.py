@@ -9,7 +9,7 @@ from toolchain.cluster.paths import Folder, program
 from toolchain.cluster.process import Command, free_ports
 
 SERVICE_RANGE = "10.0.0.0/24"
-SERVICE_IP = "10.0.0.1"  # the Service `kubernetes` has the first address of the range
+SERVICE_IP = "10.0.0.1"  # The Service `kubernetes` has the first address of the Service IP range.
 
 # The API server reaches the kubelet by the node's name. "localhost" resolves to this machine without DNS.
 NODE = "localhost"
@@ -26,8 +26,9 @@ SERVERS = {
     "kubelet-server": ("127.0.0.1", NODE),
     "kubelet-client": (),
 }
-# The audit log has a JSON object for each request. The API server writes this object before it sends the response. A
-# watch has two entries: one when the watch begins (stage ResponseStarted) and one when the watch ends.
+# The audit log has a JSON object for each request. The API server writes the audit log's object before it sends the
+# response. A watch has two objects in the audit log: one when the watch begins (stage ResponseStarted) and one when the
+# watch ends.
 AUDIT = "audit"
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -84,8 +85,8 @@ def etcd(folder: Folder, ports: Ports) -> Command:
 def api_server(folder: Folder, ports: Ports, *, alone: bool) -> Command:
     """Returns the command of the API server.
 
-    With `alone`, the cluster lacks a controller manager and therefore ServiceAccounts. The API server then admits pods
-    without a ServiceAccount.
+    If `alone` is set, the cluster has no controller manager. Without a controller manager, the cluster has no
+    ServiceAccounts. With `alone`, the API server admits pods without a ServiceAccount.
     """
     pki = folder.pki
     audit = folder.path / "audit.yaml"
@@ -98,9 +99,11 @@ def api_server(folder: Folder, ports: Ports, *, alone: bool) -> Command:
         "--audit-log-maxbackup=1",
         f"--etcd-servers=http://127.0.0.1:{ports.etcd}",
         "--bind-address=127.0.0.1",
-        "--advertise-address=127.0.0.1",  # the default would be the address of the default route, which may not exist
+        # Without --advertise-address, the API server would use the address of the default route, which does not exist
+        # on every machine.
+        "--advertise-address=127.0.0.1",
         f"--secure-port={ports.api_server}",
-        "--endpoint-reconciler-type=none",  # an endpoint may not have a loopback address
+        "--endpoint-reconciler-type=none",  # An Endpoints object must not contain a loopback address.
         *_tls(folder, "kube-apiserver"),
         f"--client-ca-file={folder.ca}",
         f"--kubelet-certificate-authority={folder.ca}",
@@ -109,7 +112,7 @@ def api_server(folder: Folder, ports: Ports, *, alone: bool) -> Command:
         "--kubelet-preferred-address-types=Hostname",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
-        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",  # Kubernetes before 1.36 has only v1beta1
+        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",  # Kubernetes before 1.36 serves only v1beta1
         *(["--disable-admission-plugins=ServiceAccount"] if alone else []),
         "--allow-privileged",
         f"--service-cluster-ip-range={SERVICE_RANGE}",

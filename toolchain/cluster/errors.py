@@ -1,5 +1,5 @@
-"""The error of the local cluster."""
+"""The error class of the local cluster."""
 
 
 class ClusterError(Exception):
-    """A part of the cluster did not start or has ended, a request was refused, or a wait took too long."""
+    """A part of the cluster did not start or has ended, the API server refused a request, or a wait took too long."""

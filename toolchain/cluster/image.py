@@ -26,8 +26,7 @@ from toolchain.cluster.paths import program
 
 PAUSE = "docker.io/library/gpu-tenancy-pause:1"
 _WITHOUT = {"site-packages", "test", "tests", "idlelib", "ensurepip", "turtledemo", "lib2to3", "tkinter"}
-# The image contains the bytecode of the standard library, because compiling the library would take about half of an
-# agent's run.
+# Without the bytecode in the image, Python would need about half of an agent's run to compile the standard library.
 _MODULES = (".py", ".so", f".{sys.implementation.cache_tag}.pyc")
 _TIME_ZONES = Path("/usr/share/zoneinfo")
 _PREFIX = Path("usr/local")
@@ -51,7 +50,7 @@ def scheduler_image() -> str:
 
 @dataclass(frozen=True)
 class _Image:
-    """An image with a single layer. The layer is a tar archive."""
+    """An image with a single layer. The layer of an image is a tar archive."""
 
     name: str
     layer: bytes
@@ -59,7 +58,7 @@ class _Image:
 
 
 def write(archive: Path) -> None:
-    """Writes an OCI archive with three images: of the agents, of the scheduler, and of the pods' sandboxes."""
+    """Writes an OCI archive with three images: for the agents, for the scheduler, and for the pods' sandboxes."""
     python = _python_layer()
     images = (
         _Image(agent_image(), python, ["python"]),
@@ -76,7 +75,7 @@ def write(archive: Path) -> None:
 
 
 def _manifest(image: _Image, blobs: dict[str, bytes]) -> dict[str, Any]:
-    """Returns the image's entry in the archive's index, and adds its content to `blobs`."""
+    """Returns the image's entry for the archive's index. Adds the image's content to `blobs`."""
 
     def put(kind: str, content: bytes) -> dict[str, Any]:
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
@@ -101,7 +100,6 @@ def _manifest(image: _Image, blobs: dict[str, bytes]) -> dict[str, Any]:
 
 
 def _scheduler_layer() -> bytes:
-    """Returns a layer with the scheduler's binary, which is statically linked."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as tar:
         _add(tar, f"usr/local/bin/{_SCHEDULER}", Path(program(_SCHEDULER)).read_bytes(), executable=True)
@@ -109,7 +107,6 @@ def _scheduler_layer() -> bytes:
 
 
 def _python_layer() -> bytes:
-    """Returns a reproducible layer: interpreter, standard library, openssl, and their shared libraries."""
     content = io.BytesIO()
     python = Path(os.path.realpath(sys.executable))
     library = Path(sysconfig.get_path("stdlib"))
@@ -123,7 +120,7 @@ def _python_layer() -> bytes:
         modules = sorted(_modules(library))
         for file in modules:
             name = str(_PREFIX / "lib" / library.name / file.relative_to(library))
-            # Python compares the source's modification time with the time in the bytecode.
+            # Python uses the bytecode only if the source's modification time equals the time in the bytecode.
             _add(tar, name, file.read_bytes(), modified=int(file.stat().st_mtime))
         for file in sorted(path for path in _TIME_ZONES.rglob("*") if path.is_file()):
             _add(tar, str(file).removeprefix("/"), file.read_bytes())
@@ -138,7 +135,6 @@ def _python_layer() -> bytes:
 
 
 def _openssl_folder(openssl: Path) -> Path:
-    """Returns the folder in which openssl finds openssl.cnf."""
     said = subprocess.run([openssl, "version", "-d"], capture_output=True, text=True, check=True).stdout
     return Path(said.split('"')[1])
 
@@ -151,10 +147,10 @@ def _modules(library: Path) -> Iterator[Path]:
 
 
 def _shared_libraries(binaries: list[Path]) -> set[Path]:
-    """Returns the shared libraries of the binaries, and the dynamic loader."""
     said = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout  # noqa: S607
     found = {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", said, flags=re.MULTILINE)}
-    # glibc loads libgcc_s when a thread ends by pthread_exit. Python's official images contain this library.
+    # glibc loads libgcc_s when a thread ends by pthread_exit. Therefore the image needs the library libgcc_s. Python's
+    # official images contain the library libgcc_s.
     unwinders = {path.with_name("libgcc_s.so.1") for path in found if path.name == "libc.so.6"}
     return found | {path for path in unwinders if path.exists()}
 

@@ -10,7 +10,7 @@ CONTEXT = "gpu-tenancy-local"
 def write(path: Path, server: str, ca: Path, user: dict[str, Any]) -> None:
     """Writes a kubeconfig with one context. `user` has the user's credentials.
 
-    The file is JSON, which is also valid YAML.
+    The kubeconfig is JSON, which is also valid YAML.
     """
     name = path.name.removesuffix(".kubeconfig")
     path.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""Declares the objects that GPU operators and the Prometheus Operator would have created in a cluster."""
+"""Declares objects that GPU operators and the Prometheus Operator create in a real cluster."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -63,10 +63,10 @@ _of_a_daemon_set = "object.metadata.?ownerReferences.orValue([]).exists(o, o.kin
 
 
 def real_pod_policy(*images: str) -> Iterator[tuple[str, Manifest]]:
-    """Yields an admission policy and its binding, which send pods with these images to the real node.
+    """Yields an admission policy and its binding.
 
-    The taint of the real node keeps all other pods away. The policy does not change pods with a runtime class or pods
-    of a DaemonSet.
+    The admission policy changes pods with these images so that they run on the real node. The taint of the real node
+    keeps all other pods away. The admission policy does not change pods with a RuntimeClass or pods of a DaemonSet.
     """
     api = "admissionregistration.k8s.io/v1"
     metadata = {"name": "gpu-tenancy-real-pods"}

@@ -9,7 +9,7 @@ from toolchain.cluster.paths import CHECKOUT
 
 # The steady use of each resident of t4, in MiB: 2.1, 4.35, 1.9, 1.2 and 1.5 GiB (record 0000).
 STEADY_MIB = {"immich-ml": 2150, "llama-swap": 4454, "frigate": 1946, "immich-server": 1229, "portal-stt": 1536}
-# The assumed use of immich-ml at night, when its models are unloaded.
+# The use of immich-ml at night is assumed, because its models are unloaded at night.
 NIGHT_MIB = 600
 TTS_MIB = 2048
 

@@ -38,7 +38,7 @@ End = Tcp | Unix
 
 
 async def serve(ways: Iterable[tuple[End, End]]) -> None:
-    """Forwards connections from the first end of each pair to the second end, until the task is cancelled."""
+    """Forwards connections from the first address of each pair to the second address, until the task is cancelled."""
     for near, far in ways:
         await near.listen(_passing_to(far))
     await asyncio.Event().wait()

@@ -11,14 +11,15 @@ from toolchain.cluster.process import Command
 
 Manifest = dict[str, Any]
 
-# The simulated nodes in those pools of prod that are shared by GPU memory.
+# The simulated nodes in those pools of prod that share devices by GPU memory.
 SHARED = ("k8s-node1", "node-4")
-# The taint of node-4 keeps the exporter away, so that the agents report missing telemetry at once.
+# The exporter does not tolerate the taint of node-4. Therefore the agents report missing readings of node-4 at once.
 UNMEASURED = "gpu-tenancy/unmeasured"
 MANAGED = {"kwok.x-k8s.io/node": "fake"}
 # A Job's pod completes when a test adds the annotation gpu-tenancy/complete=true.
 COMPLETE = "gpu-tenancy/complete"
-# A deleted pod with this annotation stays until a test removes the annotation, like a pod with a long grace period.
+# A deleted pod with this annotation stays until a test removes the annotation. A lingering pod acts like a pod with a
+# long grace period.
 LINGERS = "gpu-tenancy/lingers"
 # The pods of Kueue become Ready when they get this annotation.
 READY = "gpu-tenancy/ready"
@@ -166,7 +167,7 @@ def kwok_rights() -> Iterable[tuple[str, Manifest]]:
 def _stages() -> list[Manifest]:
     """Returns kwok's Stage objects, with two variants of `pod-ready`.
 
-    One variant is for pods of Kueue, which become Ready only with the annotation READY.
+    One variant is for Kueue's pods, which become Ready only when they have the annotation READY.
     """
     (label, name), is_ready = next(iter(KUEUE.items())), f'.metadata.annotations["{READY}"]'
     is_kueue = f'.metadata.labels["{label}"]'

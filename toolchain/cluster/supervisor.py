@@ -1,9 +1,9 @@
 """Supervises the processes of a cluster: starts them in order, watches them, and stops them in reverse order.
 
-The supervisor ends on SIGTERM, or when one of these processes ends. With `--held`, the supervisor reads standard input,
-and ends when standard input is closed. So the supervisor ends together with the process that started it. The line
-`restart NAME` on standard input restarts a process. If the supervisor is killed on Linux, the kernel kills the other
-processes too.
+The supervisor ends on SIGTERM, or when one of its processes ends. With `--held`, the supervisor reads standard input,
+and ends when standard input is closed. Therefore the supervisor ends when its parent process ends. The line `restart
+NAME` on standard input restarts a process. If the supervisor is killed on Linux, the kernel kills the other processes
+too.
 """
 
 import asyncio
@@ -53,7 +53,8 @@ class Supervisor:
             self._watch(kueue)
             return 0
         except ClusterError as error:
-            print(f"cluster: {error}", file=sys.stderr, flush=True)  # printed at once, because stopping takes seconds
+            # The supervisor prints the message at once, because the stop takes some seconds.
+            print(f"cluster: {error}", file=sys.stderr, flush=True)
             return 1
         finally:
             kueue.stop()
@@ -118,7 +119,7 @@ class Supervisor:
             part.check()
 
     def _report(self) -> None:
-        """Writes the state file. Other processes poll this file, so the file is replaced in one step."""
+        """Writes the state file. Other processes poll the state file, so the supervisor replaces it in one step."""
         pids = {name: part.pid for name, part in self._parts.items()}
         fresh = self._folder.state.with_suffix(".new")
         fresh.write_text(json.dumps({"pid": os.getpid(), "server": self._api.server, "processes": pids}))

@@ -1,1 +1,1 @@
-"""Plays a day of five residents within minutes, on a temporary cluster (`make demo`)."""
+"""Shows a day of five residents in a few minutes, on a temporary cluster (`make demo`)."""

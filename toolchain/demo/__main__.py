@@ -1,4 +1,4 @@
-"""Plays a day of five residents within minutes, on a temporary cluster with a simulated GPU.
+"""Shows a day of five residents in a few minutes, on a temporary cluster with a simulated GPU.
 
 The demo does not change your kubeconfig or your stacks. The demo puts its cluster, kubeconfig, Pulumi state and kubectl
 plugin into a temporary folder, and deletes the folder at the end.
@@ -42,7 +42,7 @@ _PREFIX = "gpu-tenancy-demo-"
 _LOADING = (("watchdog", "minimum_age_seconds", 10), ("gate", "starting_seconds", 20))
 _FAST = " and ".join(f"{agent}.{key} {seconds}" for agent, key, seconds in _LOADING)
 _READY_SECONDS = 120
-_DRAW_SECONDS = 2.0  # The shortest time between two drawings.
+_DRAW_SECONDS = 2.0  # The shortest time between two updates of the drawing.
 _READ_SECONDS = 4.0  # The time for which the demo shows each report.
 _READING_SECONDS = 12  # The exporter reads the device every 5 s, and less often on a busy machine.
 _END_SECONDS = 15
@@ -50,7 +50,8 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Returns the exit code: 0, or 1 after an error, or 130 after an interruption. Prints the error on stderr."""
+    """Returns the exit code of the demo: 0, or 1 after an error, or 130 after an interruption. If an error ends the
+    demo, prints the error on stderr."""
     parser = argparse.ArgumentParser(prog="python -m toolchain.demo", description="Plays the residents' day.")
     parser.add_argument("--record", type=Path, metavar="FILE", help="write the numbers of the run there, as JSON")
     record: Path | None = parser.parse_args(arguments).record
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def why_not() -> str | None:
-    """Returns the reason why the demo cannot run on this machine, or None if it can."""
+    """Returns the reason why the demo cannot run on this machine, or None if the demo can."""
     if reason := node.why_not():
         return reason
     if lacking := paths.missing(paths.CONTROL_PLANE):
@@ -107,7 +108,7 @@ class _Demo:
         self._recording = Recording(lambda: time.monotonic() - began)
 
     def run(self) -> Recording:
-        """Starts the cluster, plays all steps and stops the cluster. Raises ClusterError."""
+        """Starts the cluster, runs all steps of the demo, and stops the cluster. Raises ClusterError."""
         kubeconfig = self._folder / "cluster" / "admin.kubeconfig"
         self._install_plugin()
         print(f"""A day of five residents of one simulated Tesla T4, in fast steps. In another terminal, meanwhile:
@@ -159,7 +160,6 @@ class _Demo:
         return redraw
 
     def _show(self, step: Step, above: str, stage: Stage, kubectl: Kubectl) -> None:
-        """Prints the outcome of the step, the Events about the step, and the plugin's reports."""
         _, seconds = self._rows[-1]
         self._await_reading(stage, kubectl)
         outcome = self._page.outcome(step, seconds, [said for told in step.told for said in stage.said(told)])
@@ -175,7 +175,8 @@ class _Demo:
             print("\n".join((outcome, *below)), flush=True)
 
     def _await_reading(self, stage: Stage, kubectl: Kubectl) -> None:
-        """Waits until the plugin reports the current free memory. The exporter reads the device only every 5 s."""
+        """Waits until the plugin reports the current free memory. The plugin can report old figures, because the
+        exporter reads the device only every 5 s."""
         ends = time.monotonic() + _READING_SECONDS
         while time.monotonic() < ends and f", {stage.card.free_mib} free" not in self._asked("who", kubectl):
             time.sleep(1)
@@ -187,7 +188,8 @@ class _Demo:
     def _asked(self, verb: str, kubectl: Kubectl) -> str:
         try:
             return cli.text_of(_typed(verb).split(), kubectl, self._paper)
-        except AgentError as error:  # the demo continues and shows the error in place of the report
+        # After an error of the plugin, the demo shows the error in place of the report, and continues.
+        except AgentError as error:
             return f"gpumem: {error}\n"
 
 
@@ -200,7 +202,10 @@ def _kubectl(kubeconfig: Path) -> Kubectl:
 
 
 def _give_gpu(held: HeldCluster) -> Path:
-    """Replaces the simulated node of pool t4 by the real node. Returns the path of the fake NVML's input file."""
+    """Removes the simulated node of pool t4, and puts the real node into this pool.
+
+    Returns the path of the fake NVML's input file.
+    """
     libraries = node.gpu_libraries(held.folder)
     fake_nvml.build(libraries)
     script = libraries / "card"
@@ -225,15 +230,15 @@ def _open_node(api: ClusterApi) -> None:
 def shorten_waits(config: dict[str, Any]) -> None:
     """Shortens two settings of prod that give a new pod time to load its model.
 
-    With the first setting, the watchdog may evict the pod earlier. With the second setting, the gate may lend the pod's
-    unused budget earlier.
+    With a shorter minimum age, the watchdog may evict the pod earlier. With a shorter starting time, the gate may give
+    the pod's unused budget to on-demand workloads earlier.
     """
     for agent, key, seconds in _LOADING:
         config[agent][key] = seconds
 
 
 def _roll_out(folder: Path, held: HeldCluster) -> None:
-    """Rolls prod out with the changed settings. Raises ClusterError with Pulumi's output."""
+    """Rolls prod out with the changed settings. If Pulumi fails, raises ClusterError with Pulumi's output."""
     home = folder / "prod"
     home.mkdir()
     made = workspace(home)
@@ -245,10 +250,10 @@ def _roll_out(folder: Path, held: HeldCluster) -> None:
 def _pulumi(made: Workspace, held: HeldCluster, *arguments: str) -> None:
     """Runs Pulumi in a new session, then kills all processes of the session.
 
-    Otherwise Pulumi's plugins would continue after the CLI is killed.
+    If the demo killed only the CLI, Pulumi's plugins would continue to run.
     """
     log = made.folder / "pulumi.log"
-    # Pulumi need not save the state after each step, because the state is deleted together with the cluster.
+    # Pulumi does not save the state after each step, because the demo deletes the state together with the cluster.
     quick = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true", "KUBECONFIG": str(held.kubeconfig)}
     with log.open("wb") as output:
         child = subprocess.Popen(
@@ -269,7 +274,6 @@ def _pulumi(made: Workspace, held: HeldCluster, *arguments: str) -> None:
 
 
 def _end_session(leader: "subprocess.Popen[bytes]") -> None:
-    """Kills every process of the session, including plugins that have created their own process groups."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             session = int(stat.read_text().rpartition(") ")[2].split()[3])

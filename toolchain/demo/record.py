@@ -11,7 +11,11 @@ from toolchain.cluster.card import Card
 
 @dataclass(frozen=True)
 class Sample:
-    """The use of each app, `seconds` after the start of the demo. The use stays the same until the next sample."""
+    """The use of each app at a time of the demo.
+
+    `seconds` is the time of the sample in seconds since the start of the demo. The use of an app stays the same until
+    the next sample.
+    """
 
     seconds: float
     used_mib: dict[str, int]
@@ -39,7 +43,7 @@ class Recording:
         self.steps[key] = round(self.clock(), 1)
 
     def sample(self, found: Card) -> None:
-        """Adds a sample of the use of each app if the use differs from the last sample."""
+        """Adds a sample with the use of each app. If the use is unchanged, adds no sample."""
         used_mib: dict[str, int] = {}
         for pid, (app, _) in card.processes():
             used_mib[app] = used_mib.get(app, 0) + found.held.get(pid, 0)

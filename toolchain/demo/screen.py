@@ -1,4 +1,4 @@
-"""Formats the text that the demo prints. The functions have no side effects."""
+"""Formats the text that the demo prints. The functions of this module have no side effects."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,10 @@ class Page:
     colour: bool = False
 
     def line(self, seconds: float, what: str) -> str:
-        """Returns the text about an action that begins now, `seconds` after the start of the demo."""
+        """Returns the text about an action that begins now.
+
+        `seconds` is the time in seconds since the start of the demo.
+        """
         text = f"[{seconds:3.0f} s] {what}"
         return "\n".join(textwrap.wrap(text, self.width, subsequent_indent=" " * 8, break_on_hyphens=False))
 

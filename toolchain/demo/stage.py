@@ -1,4 +1,4 @@
-"""Plays the steps of the demo on the cluster: makes each cause happen, and waits for its effect."""
+"""Runs the steps of the demo on the cluster. Each step of the demo triggers a cause, and waits for the effect."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -16,21 +16,21 @@ from toolchain.demo.story import LEAK_MIB, EventToShow
 Object = Mapping[str, Any]
 
 STEP_SECONDS = 240  # The time limit is far longer than any step takes, even on a busy machine.
-_READING_SECONDS = 8  # After this time the agents have a new reading, because the exporter reads every 5 s.
+_READING_SECONDS = 8  # After this time, the agents have a new reading, because the exporter reads every 5 s.
 
 Meanwhile = Callable[[], None]
 
 
 @dataclass
 class Stage:
-    """Plays steps on a cluster with a simulated device. Calls `meanwhile` repeatedly while a step waits."""
+    """Runs steps of the demo on a cluster with a simulated device. Calls `meanwhile` repeatedly while a step waits."""
 
     api: ClusterApi
     card: Card
     meanwhile: Meanwhile = lambda: None
 
     def play(self, key: str) -> None:
-        """Makes the cause of the step happen and waits for its effect.
+        """Triggers the cause of the step, and waits for the step's effect.
 
         Raises ClusterError if the effect takes too long.
         """
@@ -45,7 +45,10 @@ class Stage:
         steps[key]()
 
     def said(self, told: EventToShow) -> list[ReportedEvent]:
-        """Returns the latest Event with this reason in this namespace, or an empty list if there is none."""
+        """Returns a list with the latest Event that has this reason and namespace.
+
+        The list is empty if there is no such Event.
+        """
         path = f"/apis/events.k8s.io/v1/namespaces/{told.namespace}/events?fieldSelector=reason%3D{told.reason}"
         found = (self.api.get(path) or {"items": []})["items"]
         latest = sorted(found, key=lambda event: event["metadata"]["creationTimestamp"])[-1:]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tenancy import names
 from toolchain.cluster.prod import NIGHT_MIB, STEADY_MIB, TTS_MIB, budgets
 
-LEAK_MIB = 150  # a leaking process grows by this at each call of `Card.turn`, every 0.5 s
+LEAK_MIB = 150  # A leaking process grows by this many MiB at each call of `Card.turn`, every 0.5 s.
 FLOOR_MIB = 1536
 
 
@@ -21,7 +21,8 @@ class EventToShow:
 class Step:
     """A step of the demo: a cause and its effect.
 
-    `key` names the method of `Stage`. `type` is a command with which the viewer can see the effect.
+    `key` is the name of the method of `Stage` that runs the step. `type` is a command with which the viewer can see
+    the effect.
     """
 
     key: str

@@ -16,11 +16,11 @@ from toolchain.installer.tool import Release
 
 CONNECT_SECONDS = 3
 STALLED_SECONDS = 30
-_OPENER = urllib.request.build_opener()  # uses the proxy that http_proxy and https_proxy name
+_OPENER = urllib.request.build_opener()  # The opener uses the proxy that http_proxy and https_proxy name.
 
 
 class Internet:
-    """Reports whether this machine can download releases. Tests the connection only once."""
+    """Reports whether this machine can download releases. The installer tests the connection only once."""
 
     def __init__(self, url: str = "https://github.com/") -> None:
         self._url = url
@@ -36,7 +36,10 @@ class Internet:
 
 
 def fetch(url: str, file: Path, console: Console) -> None:
-    """Downloads a URL into a file. Raises UnavailableError if the server cannot be reached or lacks the file."""
+    """Downloads a URL into a file.
+
+    Raises UnavailableError if the server cannot be reached or does not have the file.
+    """
     console.line(f"    download {url}")
     try:
         with _OPENER.open(url, timeout=STALLED_SECONDS) as response, file.open("wb") as target:
@@ -84,7 +87,7 @@ def _verify(release: Release, archive: Path, checksums: str) -> None:
 def _published_digest(text: str, name: str) -> str | None:
     """Returns the digest of the named file from a list of checksums, or None if the list lacks the file.
 
-    The list has lines of sha256sum (`digest  [*]name`), or only one digest.
+    The list contains lines as sha256sum writes them (`digest  [*]name`), or only one digest.
     """
     for words in map(str.split, text.splitlines()):
         if len(words) == 1 or (len(words) == 2 and words[1].lstrip("*./") == name):
@@ -93,5 +96,5 @@ def _published_digest(text: str, name: str) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    cause = getattr(error, "reason", error)  # an error of urllib contains the system's error
+    cause = getattr(error, "reason", error)  # An error of urllib contains the system's error, which is more precise.
     return str(getattr(cause, "strerror", None) or cause)

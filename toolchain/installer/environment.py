@@ -24,7 +24,7 @@ DOCS = Environment(lock="requirements-docs.lock", folder=".toolchain/docs")
 def bring_up_to_date(checkout: Path, environment: Environment, console: Console) -> None:
     """Makes the environment if it does not exist, and installs exactly the packages of the lock file.
 
-    Does nothing if the environment is up to date.
+    If the environment is up to date, changes nothing.
     """
     lock, folder, shelf = checkout / environment.lock, checkout / environment.folder, checkout / ".toolchain"
     python, stamp, uv = folder / "bin" / "python", folder / f"{lock.name}.sha256", str(shelf / "bin" / "uv")

@@ -2,8 +2,9 @@
 
 
 class ToolchainError(Exception):
-    """Ends the run with this message, exit code 1 and no traceback."""
+    """An error that ends the installer with a message, with exit code 1 and without a traceback."""
 
 
 class UnavailableError(Exception):
-    """A source does not have the tool. The message is the reason. The installer tries the next source."""
+    """A source does not have the tool. The message of the error is the reason. The installer then tries the next
+    source."""

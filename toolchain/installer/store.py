@@ -1,8 +1,8 @@
 """Manages the cache, which all checkouts of a user share, and the links from a checkout's .toolchain into the cache.
 
-A cache entry is a folder named <tool>-<version>-<key>. The folder gets this name by a rename when all its files exist,
-and never changes afterwards. So an interrupted run leaves no incomplete entry. Each entry has a lock, so that two runs
-do not build it at the same time.
+A cache entry is a folder named <tool>-<version>-<key>. The installer gives the folder this name when all its files
+exist. A complete folder in the cache never changes. Therefore an interrupted run leaves no incomplete entry. Each cache
+entry has a lock. Therefore two runs cannot build the same cache entry at the same time.
 """
 
 import fcntl
@@ -39,19 +39,21 @@ class Store:
 
     @contextmanager
     def filling(self, tool: Tool) -> Iterator[Path]:
-        """Yields an empty folder, which becomes the tool's cache entry when the block succeeds.
+        """Yields an empty folder. If the `with` block succeeds, the folder becomes the tool's cache entry.
 
         The caller holds the tool's lock.
         """
         entry = self.entry(tool)
         for leftover in self.cache.glob(f"{entry.name}.partial-*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        # Each run uses a new folder name. A compiler that still runs after a killed run cannot write into this folder.
+        # Each run of the installer uses a new folder name. The compiler of a killed run may still be running. The
+        # compiler of a killed run cannot write into the new folder.
         partial = Path(tempfile.mkdtemp(prefix=f"{entry.name}.partial-", dir=self.cache))
         try:
             yield partial
             partial.chmod(0o755)
-            shutil.rmtree(entry, ignore_errors=True)  # the entry exists only if somebody deleted some of its files
+            # The entry exists already only if some of its files were deleted.
+            shutil.rmtree(entry, ignore_errors=True)
             partial.rename(entry)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -71,9 +73,10 @@ class Store:
 
 @contextmanager
 def locked(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Holds an exclusive lock during the block. Calls `waiting` first if another process holds the lock.
+    """Holds an exclusive lock while the `with` block runs.
 
-    The system releases the lock even if the process is killed.
+    If another process has the lock, calls `waiting` before the wait. The system releases the lock even if the process
+    is killed.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as handle:
@@ -86,20 +89,20 @@ def locked(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
 
 
 def _keep_no_logs(pulumi_home: Path) -> None:
-    """Creates a file with the name of Pulumi's log folder, so that Pulumi writes no logs (pkg/logging/encrypted.go).
+    """Creates a file in place of Pulumi's log folder. Therefore Pulumi cannot write logs (pkg/logging/encrypted.go).
 
     Pulumi's logs took a quarter of a preview's CPU time, and Pulumi has no setting that disables the logs. Pulumi works
-    without the folder.
+    without its log folder.
     """
     logs = pulumi_home / "logs"
     if logs.is_dir():
         shutil.rmtree(logs, ignore_errors=True)
-    with suppress(OSError):  # a Pulumi process that still runs has created the folder again
+    with suppress(OSError):  # A Pulumi process that still runs may have created the folder again.
         logs.touch()
 
 
 def _replace_link(link: Path, target: Path) -> None:
-    """Makes or replaces a symbolic link in one step, so that other programs always find the link."""
+    """Makes or replaces a symbolic link in one step. Therefore the link exists at any time."""
     link.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".link-", dir=link.parent) as folder:
         fresh = Path(folder) / "link"

@@ -1,4 +1,7 @@
-"""Writes the generated pages of docs/reference (`python -m toolchain.pages`). With --check, only compares the pages."""
+"""Writes the generated pages of docs/reference (`python -m toolchain.pages`).
+
+With --check, the program only compares the pages with the code.
+"""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +30,8 @@ def pages(root: Path = ROOT) -> Mapping[Path, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes the pages. With --check, only lists the pages that differ from the code. Returns the exit code."""
+    """Writes the pages. With --check, the function only lists the pages that differ from the code. Returns the exit
+    code."""
     if arguments == ["--check"]:
         found = [*problems()]
         print("".join(f"{line}\n" for line in found), end="", file=sys.stderr)
@@ -40,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 def problems(root: Path = ROOT) -> Iterator[str]:
     """Yields a line for each page that differs from the code, and for each policy rule that policy-rules.md lacks.
 
-    A test compares the rest of policy-rules.md, because the tests generate that page.
+    A test compares the rest of policy-rules.md, which tests/golden generates.
     """
     for path, text in {**schema.generated_files(root), **pages(root)}.items():
         if not path.exists() or path.read_text() != text:

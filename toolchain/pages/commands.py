@@ -37,7 +37,7 @@ class _Recorded(argparse.ArgumentParser):
 
 
 def page() -> str:
-    """Returns the text of the page."""
+    """Returns the text of the page of commands."""
     parts = [_HEAD]
     for parser in (stacks.parser(_Recorded), arguments.parser(_Recorded)):
         if not isinstance(parser, _Recorded):
@@ -74,6 +74,5 @@ def _option(action: argparse.Action) -> str:
 
 
 def _sentence(text: str | None) -> str:
-    """Returns the text as a sentence that begins with a capital letter and ends with a full stop."""
     words = " ".join((text or "").split())
     return f"{words[:1].upper()}{words[1:]}{'' if words.endswith('.') else '.'}"

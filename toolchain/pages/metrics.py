@@ -1,4 +1,4 @@
-"""Generates docs/reference/metrics.md: the series that the agents serve, and the series that Prometheus records."""
+"""Generates docs/reference/metrics.md: the series that the agents serve, and the series of recording rules."""
 
 from collections.abc import Mapping
 
@@ -24,7 +24,7 @@ may read the metrics pages. [Architecture](../architecture.md#telemetry) explain
 
 
 def page() -> str:
-    """Returns the text of the page."""
+    """Returns the text of the page of metrics."""
     parts = [_HEAD]
     for agent, (where, metrics) in AGENTS.items():
         rows = [_row(name, metric) for name, metric in metrics.items()]

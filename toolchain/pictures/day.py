@@ -12,7 +12,7 @@ from toolchain.pictures.svg import element, picture
 
 WIDTH, HEIGHT = 960, 520
 LEFT, RIGHT, TOP, BOTTOM = 70, 150, 50, 60
-_LEGEND = TOP + 80  # leaves space for the labels of the two dashed lines
+_LEGEND = TOP + 80  # This margin leaves space for the labels of the two dashed lines.
 _COLOURS = ("#1565c0", "#2e7d32", "#e65100", "#6a1b9a", "#00838f", "#ad1457", "#5d4037")
 _REST = "driver and android-emulator"
 
@@ -50,7 +50,7 @@ class _Chart:
         return float(REST_MIB if app == _REST else sample["used_mib"].get(app, 0))
 
     def _area(self, below: Sequence[float], above: Sequence[float]) -> str:
-        """Returns the outline of the area that shows an app's use. A sample is valid until the next sample."""
+        """Returns the outline of the area that shows an app's use. A sample of use is valid until the next sample."""
         times = [max(float(sample["seconds"]), self._begin) for sample in self._samples]
         spans = list(zip(times, [*times[1:], self._end], strict=True))
         upper = [point for span, mib in zip(spans, above, strict=True) for point in self._points(span, mib)]

@@ -1,4 +1,4 @@
-"""Draws the output of a terminal, with its colours. Each character keeps its column."""
+"""Draws the output of a terminal, with its colours. Each character stays in its column of the terminal."""
 
 import re
 import unicodedata
@@ -20,7 +20,7 @@ class _Style:
     bold: bool = False
 
     def after(self, codes: str) -> "_Style":
-        """Returns the style after these codes of ECMA-48. Unknown codes do not change the style."""
+        """Returns the text style that results from these ECMA-48 codes. The function ignores unknown codes."""
         style = self
         for code in map(int, (codes or "0").split(";")):
             if code == 0:

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class CliError(Exception):
-    """A command of the CLI failed. The message contains the command's output."""
+    """A command of Pulumi's CLI failed. The message of the error contains the command's output."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,16 @@ class Stack:
 
 @contextmanager
 def scratch_copy(stack: Stack, deployment: Mapping[str, Any]) -> Iterator[Stack]:
-    """Yields a copy of the stack with this state, in a temporary folder and backend."""
+    """Yields a copy of the stack with this state.
+
+    The copy of the stack is in a temporary folder, and has a temporary backend.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file in ("Pulumi.yaml", f"Pulumi.{stack.name}.yaml"):
             shutil.copy(stack.folder / file, folder)
-        (folder / ".venv").symlink_to(stack.folder / ".venv")  # otherwise Pulumi would create an environment
+        # Without the link to `.venv`, Pulumi would create a Python environment.
+        (folder / ".venv").symlink_to(stack.folder / ".venv")
         state = folder / "state"
         state.mkdir()
         copy = Stack(stack.name, folder, {**stack.environment, "PULUMI_BACKEND_URL": f"file://{state}"}, stack.program)

@@ -1,8 +1,8 @@
 """Reads the locks of a stack, and repairs the attribute files that a killed run leaves in a `file://` backend.
 
 The backend stores a state file and an attribute file for each stack. The backend replaces the state file in one step.
-But the backend truncates the attribute file before the write of the new attributes, so a killed run may leave an
-incomplete file.
+The backend empties the attribute file before it writes the new attributes. Therefore a killed run can leave an
+incomplete attribute file.
 
 Source: github.com/pulumi/pulumi/pkg/v3/backend/diy/lock.go (lockContent, stackLockDir); gocloud.dev/blob/fileblob
 (attrs.go).
@@ -29,9 +29,10 @@ class Lock:
 
     @property
     def is_stale(self) -> bool:
-        """True if a process of this user on this host took the lock, and has ended.
+        """True if a process of the same user on the same host took the lock, and has ended.
 
-        Nobody can check processes of other users or hosts from here, so their locks are not stale.
+        This function cannot check processes of other users or hosts. Therefore locks of other users or hosts do not
+        count as stale.
         """
         return (self.username, self.hostname) == (_user(), socket.gethostname()) and not _lives(self.pid)
 
@@ -55,7 +56,8 @@ def locks(backend: str, project: str, stack: str) -> list[Lock]:
 def remove_torn_attributes(backend: str, project: str, stack: str) -> None:
     """Deletes incomplete attribute files.
 
-    Pulumi can read a state without its attribute file, but not with an incomplete attribute file.
+    Pulumi can read a state if its attribute file is missing. Pulumi cannot read a state if its attribute file is
+    incomplete.
     """
     root = _root(backend)
     for file in (root / "stacks" / project).glob(f"{stack}.json*.attrs") if root else ():
@@ -72,7 +74,7 @@ def _root(backend: str) -> Path | None:
 
 
 def _user() -> str:
-    """Returns the name of the user, as Go's os/user finds it. In a container, the user id may have no name."""
+    """Returns the name of the user, as Go's os/user finds it. In a container, the user id sometimes has no name."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -80,7 +82,7 @@ def _user() -> str:
 
 
 def _lives(pid: int) -> bool:
-    """Returns True if the process runs. A zombie has ended, so the result is False."""
+    """Returns True if the process runs. For a zombie, the function returns False, because a zombie has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -93,6 +95,6 @@ def _lives(pid: int) -> bool:
 def _is_zombie(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:1]
-    except OSError:  # the system is not Linux, or the process is gone
+    except OSError:  # The system is not Linux, or the process has ended.
         return False
     return state == ["Z"]

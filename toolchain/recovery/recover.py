@@ -1,7 +1,8 @@
-"""Repairs the state of a stack after a Pulumi run was killed. If the state is clean, changes and prints nothing.
+"""Repairs the state of a stack after a Pulumi run was killed. If the state is clean, the recovery changes and prints
+nothing.
 
-The repair works on a copy of the state. At the end, the copy replaces the state in one step. So if the recovery is
-killed too, the operator can run the recovery again.
+The recovery works on a copy of the state. At the end, the copy replaces the state in one step. Therefore the operator
+can run the recovery again if it is killed.
 """
 
 import sys
@@ -20,17 +21,18 @@ PAUSE_SECONDS = 2
 
 
 class RecoveryError(Exception):
-    """The recovery needs an action of the operator, which the message describes. The state is unchanged."""
+    """Raised if the operator must act before the recovery. The message describes the
+    action. Before this error, the recovery changes nothing."""
 
 
 def recover(stack: Stack, confirm: Callable[[], None]) -> None:
     """Repairs the state of the stack and removes its stale lock.
 
-    Calls `confirm` before it reads or deletes objects of the cluster. Raises RecoveryError and CliError.
+    Calls `confirm` before it reads or deletes objects of the cluster. The function raises RecoveryError and CliError.
     """
     locked, before = is_locked_by_the_dead(stack), stack.export()
     after = None if state.is_clean(before) else _put_right(stack, before, confirm)
-    if locked:  # until here, the stale lock has kept other runs away from the stack
+    if locked:  # Until this line, the stale lock has prevented other runs on the stack.
         stack.unlock()
         print(f"{stack.name}: unlocked")
     if after is not None:
@@ -38,9 +40,10 @@ def recover(stack: Stack, confirm: Callable[[], None]) -> None:
 
 
 def is_locked_by_the_dead(stack: Stack) -> bool:
-    """Returns True if the stack has locks of processes that have ended, and then deletes incomplete attribute files.
+    """Returns True if the stack has locks of processes that have ended.
 
-    Raises RecoveryError if such a process still runs or may still run.
+    If the stack has stale locks, deletes incomplete attribute files. If the process of a lock still runs or is unknown,
+    raises RecoveryError.
     """
     project = yaml.safe_load((stack.folder / "Pulumi.yaml").read_text(encoding="utf-8"))["name"]
     held = locks(stack.backend, project, stack.name)
@@ -82,9 +85,9 @@ def _put_right(stack: Stack, before: Deployment, confirm: Callable[[], None]) ->
 
 
 def _refreshed(copy: Stack, entered: Deployment, operations: Sequence[Operation]) -> Deployment:
-    """Refreshes the objects of the operations until none of them is terminating. Returns the refreshed state.
+    """Refreshes the objects of the interrupted operations until none of these objects is terminating.
 
-    Raises RecoveryError if an object still terminates after DELETION_SECONDS.
+    Returns the state after the refresh. Raises RecoveryError if an object still terminates after DELETION_SECONDS.
     """
     deadline, deployment = time.monotonic() + DELETION_SECONDS, entered
     asked = [operation for operation, _ in state.with_resources(deployment, operations)]
@@ -101,9 +104,10 @@ def _refreshed(copy: Stack, entered: Deployment, operations: Sequence[Operation]
 
 
 def _outcome(operation: Operation, refreshed: Deployment, settled: Deployment, after: Deployment) -> str:
-    """Describes the result of the recovery for the object of an operation.
+    """Describes the result of the recovery for the object of one operation.
 
-    The states follow one another during the recovery. The result depends on the first state that lacks the object.
+    The recovery computes the three states one after the other. The result depends on the first state in which the
+    object is missing.
     """
     for _, resource in state.with_resources(refreshed, [operation]):
         if state.is_half_upgraded(resource):

@@ -1,8 +1,9 @@
-"""Computes the state of a stack after a Pulumi run was killed. States have the form of `pulumi stack export`.
+"""Computes the state of a stack after a Pulumi run was killed.
 
-Pulumi adds an operation to `pending_operations` before the operation begins, and removes the entry when the operation
-has ended. So an operation in this list was interrupted. If the operation was a creation, its object is not among the
-resources, and the object may or may not exist.
+States have the same structure as the output of `pulumi stack export`. Pulumi adds an operation to `pending_operations`
+before the operation begins, and removes the entry when the operation has ended. Therefore an operation in
+`pending_operations` was interrupted. If the interrupted operation was a creation, its object is not among the
+resources. The object of an interrupted creation may exist or not.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ class Operation:
 
     @property
     def is_of_kubernetes(self) -> bool:
-        """True for an object of the cluster. Components and providers exist only in the state."""
+        """True if the resource is an object of the cluster. Components and providers exist only in the state."""
         return bool(self.resource.get("custom")) and str(self.resource["type"]).startswith(_KUBERNETES)
 
     @property
@@ -70,7 +71,8 @@ def is_clean(deployment: Deployment) -> bool:
 
 
 def with_creations(deployment: Deployment, operations: Sequence[Operation]) -> Deployment:
-    """Adds the objects of interrupted creations to the resources, so that a refresh reads them from the cluster."""
+    """Adds the objects of interrupted creations to the resources. Therefore a refresh reads the objects of interrupted
+    creations from the cluster."""
     resources = list(deployment["deployment"].get("resources") or [])
     for operation in operations:
         if operation.is_create:
@@ -79,11 +81,12 @@ def with_creations(deployment: Deployment, operations: Sequence[Operation]) -> D
 
 
 def without_foreign(refreshed: Deployment, entered: Deployment, operations: Sequence[Operation]) -> Deployment:
-    """Returns the refreshed state without objects that somebody else created with the same name.
+    """Returns the refreshed state.
 
-    Each created object gets the field manager that wrote the object, because a different field manager would conflict
-    at the next change. A chart with an interrupted upgrade keeps its old values, because with the refreshed values the
-    next run would not upgrade the chart.
+    The returned state leaves out objects that another program created with the same name. Each created object keeps the
+    field manager that wrote it. With another field manager, the next change of the object would cause a conflict. A
+    chart with an interrupted upgrade keeps its old values. With the refreshed values, the next run would not upgrade a
+    chart again after an interrupted upgrade.
     """
     created = {operation.urn: operation for operation in operations if operation.is_create}
     upgraded = {operation.urn: old for operation, old in with_resources(entered, operations) if operation.is_upgrade}
@@ -98,10 +101,10 @@ def without_foreign(refreshed: Deployment, entered: Deployment, operations: Sequ
 
 
 def is_ours(found: Resource, operation: Operation) -> bool:
-    """Returns True if the interrupted creation made this object.
+    """Returns True if the interrupted creation made the object.
 
-    A chart must have the values of the creation. Any other object must have its labels, and Pulumi must have written
-    the object.
+    If the object is a chart, the chart's values must be those of the interrupted creation. Any other object must have
+    the labels of the interrupted creation, and Pulumi must have written the object.
     """
     wanted = operation.resource["inputs"]
     if found["type"] == RELEASE:
@@ -111,25 +114,27 @@ def is_ours(found: Resource, operation: Operation) -> bool:
 
 
 def with_resources(deployment: Deployment, operations: Sequence[Operation]) -> Iterator[tuple[Operation, Resource]]:
-    """Yields each operation that has a resource in the state, together with the resource."""
+    """Yields each operation that has a resource in the state, together with this resource."""
     resources = deployment["deployment"].get("resources") or []
     by_urn = {resource["urn"]: resource for resource in resources if not resource.get("delete")}
     return ((operation, by_urn[operation.urn]) for operation in operations if operation.urn in by_urn)
 
 
 def is_terminating(resource: Resource) -> bool:
-    """Returns True if the object has a deletionTimestamp, so it waits for its finalizers."""
+    """Returns True if the object has a deletionTimestamp and therefore waits for its finalizers."""
     return "deletionTimestamp" in resource.get("outputs", {}).get("metadata", {})
 
 
 def is_half_installed(resource: Resource, operation: Operation) -> bool:
-    """Returns True for a chart with an interrupted installation or removal. Helm cannot upgrade such a chart."""
+    """Returns True for a chart with an interrupted installation or removal. Helm cannot upgrade a chart with an
+    interrupted installation or removal."""
     status = _status(resource)
     return status in _HALF_INSTALLED or (status == _FAILED and operation.is_create)
 
 
 def is_half_upgraded(resource: Resource) -> bool:
-    """Returns True for a chart with an interrupted upgrade. The chart's programs may still work."""
+    """Returns True for a chart with an interrupted upgrade. The programs of a chart with an interrupted upgrade can
+    still run correctly."""
     return _status(resource) in _HALF_UPGRADED
 
 
@@ -151,8 +156,8 @@ def _status(resource: Resource) -> str | None:
 def _enter(resources: list[Resource], fresh: Resource) -> None:
     """Adds a resource to the state.
 
-    Replaces an old resource with the same URN if that object is gone or has the same name. Otherwise marks the old
-    resource for deletion.
+    Replaces an old resource with the same URN if the old object is gone or has the same name as the new object. In all
+    other cases, marks the old resource for deletion.
     """
     for index, old in enumerate(resources):
         if old["urn"] == fresh["urn"] and not old.get("delete"):
@@ -164,7 +169,6 @@ def _enter(resources: list[Resource], fresh: Resource) -> None:
 
 
 def _field_manager(resource: Resource) -> dict[str, str]:
-    """Returns the field manager with which Pulumi wrote the object, or an empty dict without such a manager."""
     fields = resource.get("outputs", {}).get("metadata", {}).get("managedFields", [])
     written = [entry for entry in fields if entry.get("manager", "").startswith(_MANAGERS)]
     latest = max(written, key=lambda entry: str(entry.get("time", "")), default=None)

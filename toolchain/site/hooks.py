@@ -1,4 +1,4 @@
-"""Makes mkdocs build pages from the whole repository, so that a link works both in a checkout and on the site."""
+"""mkdocs builds pages from the whole repository. Therefore the same link works in a checkout and on the site."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("*.md", "docs/**/*.md", "examples/*/README.md", "toolchain/README.md", "tests/simulation/README.md")
-# Pages show these files or link to these files. The site serves the files unchanged.
+# Pages of the site show these files or link to these files. The site serves the files of the repository unchanged.
 SERVED = (
     "docs/**/*.svg",
     "docs/**/*.json",
@@ -21,7 +21,8 @@ SERVED = (
 
 
 def on_config(config: Any) -> Any:
-    """Replaces each folder in the navigation, such as `docs/adr/`, by the folder's pages. The README comes first."""
+    """Replaces each folder in the navigation, such as `docs/adr/`, by the folder's pages. The README is the first page
+    of a folder."""
     config.nav = [_expanded(entry) for entry in config.nav]
     return config
 
