@@ -1,12 +1,8 @@
-"""Measures what a run of the demand gate costs on a large cluster (`python -m tests.benchmarks.gate [--nodes 200]`).
+"""Measures the cost of the demand gate on a large cluster (`python -m tests.benchmarks.gate [--nodes 200]`).
 
-A run begins each minute, so the cost of one run is the cost of a minute. The gate is a real process. A fake API server
-serves the nodes, ten pods on each node, and the exporters' pods. Each pod has 6 KiB. One pod changes each second.
-
-Both rows of the table measure the same code. In the first row, the API server refuses all watches, so that the gate
-lists at each sample. The benchmark fails if the second row has more than 10 % of the bytes, or more than 2/3 of the CPU
-seconds. Most of the remaining CPU seconds are those of the scrapes of all exporters. docs/choosing/benchmarks.md has
-the table.
+The gate is a real process, and a fake API server serves nodes, pods and exporters. The benchmark compares the gate with
+watches to the gate without watches. It fails if the gate with watches needs more than 10 % of the bytes or 2/3 of the
+CPU seconds. The table is in docs/choosing/benchmarks.md.
 """
 
 import argparse
@@ -44,8 +40,6 @@ _CHUNK = 2**16
 
 @dataclass
 class Meter:
-    """Forwards connections to the API server, and counts the bytes that the server sends, with TLS."""
-
     server_port: int
     received_bytes: int = 0
     listening: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
@@ -57,7 +51,7 @@ class Meter:
         self.listening.close()
 
     def _accept(self) -> None:
-        with suppress(OSError):  # `serving` has closed the socket
+        with suppress(OSError):  # the function `serving` has closed the socket
             while True:
                 near, _ = self.listening.accept()
                 far = socket.create_connection(("127.0.0.1", self.server_port))
@@ -67,7 +61,7 @@ class Meter:
                 threading.Thread(target=self._copy, args=(far, near, True), daemon=True).start()
 
     def _copy(self, source: socket.socket, sink: socket.socket, counted: bool = False) -> None:
-        with sink, suppress(OSError):  # the other direction has closed both sockets
+        with sink, suppress(OSError):  # the thread for the other direction has closed both sockets
             while chunk := source.recv(_CHUNK):
                 self.received_bytes += len(chunk) if counted else 0
                 sink.sendall(chunk)
@@ -82,11 +76,6 @@ class Cost:
 
 
 class Exporter(BaseHTTPRequestHandler):
-    """Serves the metrics of a node, on the node's own loopback address.
-
-    Each response has a different age of the reading.
-    """
-
     scrapes = 0
 
     def do_GET(self) -> None:
@@ -128,7 +117,6 @@ def main() -> None:
 
 
 def measured(nodes: int, *, watches: bool) -> Cost:
-    """Returns the cost of one run."""
     cluster = filled(nodes)
     cluster.watches_last = True
     if not watches:
@@ -148,7 +136,6 @@ def measured(nodes: int, *, watches: bool) -> Cost:
 
 
 def run(served: ServedOverTls, api_port: int, exporter_port: int) -> tuple[float, float]:
-    """Runs the gate as a process. Returns its CPU seconds and its peak of host memory in MiB."""
     on_demand = {"tts": OnDemandSpec(tenant=TTS.namespace, pool=T4.name, need_mib=10_000)}
     environ = {
         **os.environ,
@@ -180,7 +167,6 @@ def run(served: ServedOverTls, api_port: int, exporter_port: int) -> tuple[float
 
 
 def filled(nodes: int) -> FakeCluster:
-    """Returns a cluster in which each node has an exporter and ten pods of one tenant."""
     cluster = FakeCluster()
     seats = tuple(
         Seat(name=f"seat-{number}", tenant=f"tenant-{number}", pool=T4.name, gpumem_mib=SEAT_MIB, replicas=PODS_A_NODE)
@@ -206,7 +192,6 @@ def filled(nodes: int) -> FakeCluster:
 
 @contextmanager
 def changing(cluster: FakeCluster) -> Iterator[None]:
-    """Changes one pod each second."""
     ended = threading.Event()
 
     def change() -> None:
@@ -224,7 +209,6 @@ def changing(cluster: FakeCluster) -> Iterator[None]:
 
 @contextmanager
 def scraped(nodes: int) -> Iterator[int]:
-    """Serves the exporters' metrics on one port of all nodes' addresses, and yields the port."""
     servers: list[QuietServer] = []
     for node in range(nodes):
         port = servers[0].server_address[1] if servers else 0

@@ -1,10 +1,7 @@
-"""Measures how long our code takes to judge a large stack (`python -m tests.benchmarks.judged [--nodes 200]`).
+"""Measures the CPU time that our code needs for a large stack (`python -m tests.benchmarks.judged [--nodes 200]`).
 
-The stack is prod with a large pool. Each node of the pool has eight devices. Each tenant has ten residents with four
-replicas each, and there are ten sizes of seats. A second file declares these tenants and residents.
-
-One process reads the settings, draws the seating chart and runs the policy pack's rules on every object of the program.
-The time of Pulumi's engine, provider and SDK is not included. docs/choosing/benchmarks.md has the table.
+One process reads the settings, draws the seating chart and runs all policy rules. Pulumi's own time is not measured.
+The table is in docs/choosing/benchmarks.md.
 """
 
 import argparse
@@ -61,7 +58,6 @@ def main() -> None:
 
 
 def write(folder: Path, nodes: int, seats: int) -> Path:
-    """Writes a stack file and a second file, which the stack file names. Returns the path of the stack file."""
     config = raw()
     pool = config["pools"]["t4"]
     pool |= {"nodes": nodes, "device_count": DEVICES, "floor_mib": pool["reserve_mib"]}
@@ -83,12 +79,10 @@ def write(folder: Path, nodes: int, seats: int) -> Path:
 
 
 def chart(declared: settings.StackSettings) -> str:
-    """Returns the seating chart in the form that `make chart` prints."""
     return seating_chart(declared.ledger()) + host_memory_chart(host_memory_pools(declared.memory_pools))
 
 
 def objects(declared: settings.StackSettings) -> list[Object]:
-    """Returns the objects of the program in the form that the policy pack receives."""
     found = []
     for resource in build(lambda: platform.build(declared, ROOT)).resources:
         if resource.type.startswith("kubernetes:"):
@@ -100,10 +94,6 @@ def objects(declared: settings.StackSettings) -> list[Object]:
 
 
 def slowest(graph: Graph) -> list[tuple[str, float]]:
-    """Measures each rule alone, and returns the slowest rules with their seconds.
-
-    The graph caches its values before the measurement, so that this work does not count for the first rule.
-    """
     seconds = {rule.id: timed(lambda rule=rule: [*rule.check(graph)])[1] for rule in RULES}
     return sorted(seconds.items(), key=lambda each: -each[1])[:_SLOWEST]
 

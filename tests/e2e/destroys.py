@@ -1,7 +1,6 @@
-"""Destroys a stack many times after random interruptions, and reports lost objects (`python -m tests.e2e.destroys`).
+"""Destroys a stack many times, and reports lost objects (`python -m tests.e2e.destroys`).
 
-The cluster is the cluster of record 0000, on the local cluster's real node (tests/support/e2e/records_world.py). Each
-round kills one to three runs of `up`. Half of the rounds also kill a `destroy`. Then a `destroy` runs to its end.
+Each round kills one to three runs of `up`. Half of the rounds also kill a run of `destroy`.
 """
 
 import argparse
@@ -32,7 +31,6 @@ def main() -> None:
 
 
 def rounds(folder: Path, count: int, seed: int) -> int:
-    """Runs the rounds, and returns the number of objects, namespaces, files and pods that are lost or changed."""
     for made in ("files", "project"):
         (folder / made).mkdir()
     with (

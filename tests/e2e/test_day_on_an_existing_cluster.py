@@ -1,7 +1,7 @@
-"""Tests an operator's way on the cluster of record 0000: from a kubeconfig to a stack that enforces, and back.
+"""Follows the steps of an operator on the cluster of record 0000, from the first command to the removal.
 
-No pod is restarted without the operator, and every earlier object still exists at the end. No object is lost if `up` is
-killed at random times. docs/howto/from-the-records-cluster.md shows the operator's commands with their output.
+Pods restart only if the operator restarts them. No object is lost, even if `up` is killed. The steps are in
+docs/howto/from-the-records-cluster.md.
 """
 
 import json
@@ -34,8 +34,6 @@ def world(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def lab(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Makes a workspace with the stack file that `init` proposes from the cluster and from measured peaks. Removes the
-    stack if a failed test left it."""
     found = Lab(world.cluster, workspace(tmp_path_factory.mktemp("mine")), "mine")
     with history(world) as address:
         done = found.gpumem("init", "--stack", "mine", "--from", address)
@@ -53,7 +51,6 @@ def edit(lab: Lab, old: str, new: str) -> None:
 
 
 def denied(lab: Lab) -> set[tuple[str, str]]:
-    """Returns namespace and name of each workload that the mode enforce would deny, from the report of `preflight`."""
     done = lab.gpumem("preflight", "--stack", "mine", "-o", "json")
     assert done.code in (0, 1), done.text
     return {(row["namespace"], row["name"]) for row in json.loads(done.text)["denies"]}
@@ -121,7 +118,7 @@ def test_nothing_is_lost_if_up_is_killed_at_random_moments_before_destroy(world:
 
 
 def test_the_files_of_a_claim_are_deleted_with_the_claim(world: World) -> None:
-    """Shows that the earlier tests can fail. This test is the last, because it deletes a PersistentVolumeClaim."""
+    """This test runs last, because it deletes a PersistentVolumeClaim."""
     world.api.request("DELETE", CLAIM)
-    world.api.request("PATCH", CLAIM, {"metadata": {"finalizers": None}}, content_type=MERGE)  # a pod still uses CLAIM
+    world.api.request("PATCH", CLAIM, {"metadata": {"finalizers": None}}, content_type=MERGE)
     eventually(lambda: not (world.files / "photos").exists(), "the files are gone")

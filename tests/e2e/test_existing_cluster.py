@@ -1,4 +1,4 @@
-"""Rolls a stack out, with an operator's commands, on a cluster that already has objects. No existing object is lost."""
+"""Rolls out a stack on a cluster that already has objects. The rollout loses no object."""
 
 import secrets
 import time
@@ -35,7 +35,6 @@ def lab(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
 
 
 def put_there(lab: Lab, value: int) -> None:
-    """Creates a namespace with a ConfigMap, and a PriorityClass."""
     lab.cluster.api.create(NAMESPACES, {"metadata": {"name": "immich", "labels": {"owner": "me"}}})
     lab.cluster.api.create(f"{IMMICH}/configmaps", {"metadata": {"name": "photos"}, "data": {"a": "b"}})
     lab.cluster.api.create(CLASSES, {"metadata": {"name": "gpu-workload"}, "value": value, "description": "mine"})
@@ -80,10 +79,7 @@ def test_existing_objects_are_refused_or_used_by_name_and_stay_unchanged(lab: La
 
 
 def test_an_up_that_was_killed_goes_on_and_a_namespace_that_stayed_is_used_again(lab: Lab) -> None:
-    """Rolls the stack out twice. The second rollout changes the Pod Security level of a namespace.
-
-    The field manager of the first rollout still owns the namespace's labels.
-    """
+    """The second rollout changes the Pod Security level of a namespace."""
     lab.write()
     delay_seconds = secrets.randbelow(2000) / 1000
     kill_after_the_first_object(lab, delay_seconds)
@@ -115,7 +111,6 @@ def test_an_up_that_was_killed_goes_on_and_a_namespace_that_stayed_is_used_again
 
 
 def test_a_second_stack_is_refused_and_its_engine_alone_changes_no_object_but_namespaces_of_tenants(lab: Lab) -> None:
-    """The second stack conflicts with the annotation of the first stack, even if the engine runs without our checks."""
     for name in ("other", "lab"):
         lab.write(name=name)
     lab.succeed("up")
@@ -130,14 +125,12 @@ def test_a_second_stack_is_refused_and_its_engine_alone_changes_no_object_but_na
 
 
 def remove_claim(lab: Lab, path: str) -> None:
-    """Deletes a PersistentVolumeClaim that no pod uses, by removing its finalizer."""
     lab.cluster.api.request("DELETE", path)
     lab.cluster.api.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
     eventually(lambda: lab.cluster.api.get(path) is None, "the claim is gone")
 
 
 def kill_after_the_first_object(lab: Lab, delay_seconds: float) -> None:
-    """Runs an `up`, and kills all its processes this many seconds after its first namespace exists."""
     seen: list[float] = []
 
     def is_due() -> bool:

@@ -1,7 +1,5 @@
-"""Tests the exporter as a container of its DaemonSet on the real node.
-
-The exporter finds the processes of real pods by their control groups. The fake NVML provides the devices. The fake
-library is at the path at which NVIDIA's runtime would mount the driver's libraries.
+"""Tests the exporter in the container of its DaemonSet on a real node. The devices are a simulation
+by the fake NVML.
 """
 
 import json
@@ -41,11 +39,11 @@ LEDGER = Ledger(
     domain="viktorbarzin.me", pools=(POOL,), seats=(Seat(name="chat", tenant=TENANT, pool="t4", gpumem_mib=3000),)
 )
 MIB = 2**20
-LIFE_SECONDS = 600_613  # An unusual number, by which the test finds the process.
+LIFE_SECONDS = 600_613  # The test recognizes the process by this unusual duration.
 CARD = f"0\ndevice GPU-real 16106127360 {5360 * MIB} {10000 * MIB}\n"
 SLICE = f"{SLICES}/{LEDGER.names.device_driver}-{node.NODE}"
 READ = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9401/metrics', timeout=5).read().decode())"
-# A script for the exporter's pod: creates a ResourceSlice with the pod's token, and prints the response.
+# A script that creates a ResourceSlice with the token of the exporter's pod.
 WRITE = """
 import os, pathlib, ssl, sys, urllib.error, urllib.request as r
 mount = pathlib.Path('/var/run/secrets/kubernetes.io/serviceaccount')
@@ -68,7 +66,6 @@ _STATUS = f"/api/v1/nodes/{node.NODE}/status"
 
 @pytest.fixture(scope="module")
 def card(real_cluster: HeldCluster) -> Path:
-    """Returns the input file of the node's fake NVML."""
     libraries = node.gpu_libraries(real_cluster.folder)
     if not fake_nvml.can_build():
         pytest.skip("NO C COMPILER: the exporter is not tested on the real node")
@@ -79,7 +76,6 @@ def card(real_cluster: HeldCluster) -> Path:
 
 @pytest.fixture(scope="module")
 def exporter(real_cluster: HeldCluster, card: Path) -> Iterator[str]:
-    """Runs the exporter's DaemonSet, and yields the name of its pod when the pod is ready."""
     code = build_for_nodes()
     agent = exporter_agent(
         ExporterArgs(
@@ -121,7 +117,8 @@ def exporter(real_cluster: HeldCluster, card: Path) -> Iterator[str]:
             api.request("DELETE", path)
         api.patch(_STATUS, {"status": {"capacity": {GPUMEM: None}, "allocatable": {GPUMEM: None}}})
         eventually(lambda: not any(map(api.get, made)), "all is gone")
-        api.request("DELETE", SLICE)  # The slice is deleted last, because a running exporter would publish it again.
+        # A running exporter would create the ResourceSlice again.
+        api.request("DELETE", SLICE)
 
 
 def ready_pod(cluster: HeldCluster) -> str | None:
@@ -133,7 +130,6 @@ def ready_pod(cluster: HeldCluster) -> str | None:
 
 @pytest.fixture
 def tenant(real_cluster: HeldCluster, exporter: str) -> Iterator[tuple[str, int]]:
-    """Yields the UID of a tenant's pod with a budget of 3000 MiB, and the PID of the pod's process on the node."""
     path = f"/api/v1/namespaces/{TENANT}/pods"
     uid = real_cluster.api.create(path, tenant_pod())["metadata"]["uid"]
     yield uid, eventually(lambda: process_of(uid), "the tenant's process runs")
@@ -160,7 +156,6 @@ def tenant_pod() -> dict[str, object]:
 
 
 def process_of(pod_uid: str) -> int | None:
-    """Returns the PID that the pod's process has in the node's PID namespace."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if (
@@ -176,16 +171,11 @@ def process_of(pod_uid: str) -> int | None:
 
 
 def scraped(cluster: HeldCluster, pod: str) -> list[exposition.Sample]:
-    """Returns the exporter's samples, or an empty list if the exporter responds with an error."""
     told = output(cluster, pod, READ)
     return list(exposition.parse(told.rstrip("\n") + "\n")) if told else []
 
 
 def output(cluster: HeldCluster, pod: str, code: str, *arguments: str) -> str:
-    """Runs Python code in the exporter's container and returns its output.
-
-    Returns "" if the code fails or the kubelet does not respond.
-    """
     kubectl = [program("kubectl"), f"--kubeconfig={cluster.kubeconfig}", f"--namespace={NODES}"]
     command = [*kubectl, "exec", pod, "--", "python", "-c", code, *arguments]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -245,7 +235,6 @@ def test_a_faulty_device_is_tainted_until_it_recovers(real_cluster: HeldCluster,
 
 
 def test_an_unchanged_slice_is_not_written_again(real_cluster: HeldCluster, exporter: str) -> None:
-    """The exporter recognizes its ResourceSlice in the form in which the API server returns it."""
     before = eventually(lambda: published(real_cluster), "the slice is there")
     began = time.monotonic()
     eventually(lambda: time.monotonic() > began + LOOKS, "the exporter has compared it a few times, each second")
@@ -255,10 +244,7 @@ def test_an_unchanged_slice_is_not_written_again(real_cluster: HeldCluster, expo
 def test_a_kubelet_that_restarts_takes_the_slice_away_and_it_comes_back(
     real_cluster: HeldCluster, exporter: str
 ) -> None:
-    """A restarted kubelet does not know the running drivers.
-
-    So the kubelet deletes the drivers' ResourceSlices (pkg/kubelet/cm/dra/plugin).
-    """
+    """A restarted kubelet deletes the ResourceSlices of DRA drivers (pkg/kubelet/cm/dra/plugin)."""
     before = eventually(lambda: published(real_cluster), "the slice is there")
     kubelet = program("kubelet")
     old = real_cluster.pid_on_node(kubelet)
@@ -273,7 +259,6 @@ def test_a_kubelet_that_restarts_takes_the_slice_away_and_it_comes_back(
 
 
 def refused(cluster: HeldCluster, **changes: object) -> str:
-    """Creates a slice as the exporter, with these changes of the spec, and returns the API server's message."""
     live = eventually(lambda: published(cluster), "the slice is there")
     spec = {**live["spec"], **changes}
     body = {"apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": {"name": "other"}, "spec": spec}

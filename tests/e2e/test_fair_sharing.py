@@ -1,6 +1,6 @@
-"""Tests how two teams share the idle GPUs of a cohort by weight, with the real Kueue. Nodes and pods are simulated.
+"""Two teams share the idle GPUs of a cohort by weight, with a real Kueue. The nodes and pods are simulated.
 
-The cohort owns all GPUs, so both teams only borrow. team-b has twice the weight of team-a.
+The weight of team-b is twice the weight of team-a.
 """
 
 import time
@@ -80,7 +80,6 @@ def running(stack: Rollout, team: str) -> list[Object]:
 
 
 def reserved(stack: Rollout, team: str) -> int:
-    """Returns the GPUs that Kueue has handed out to the team's ClusterQueue."""
     (flavor,) = stack.get(f"{WORKLOADS}/clusterqueues/{team}")["status"]["flavorsReservation"]
     return int(flavor["resources"][0]["total"])
 
@@ -98,11 +97,6 @@ def test_borrowed_gpus_are_returned_on_demand(stack: Rollout) -> None:
 
 @dataclass
 class Shares:
-    """Completes the pods that have run the longest, and measures the GPU seconds that Kueue hands out to each team.
-
-    At most OPEN pods are missing at a time, because Kueue admits a workload of each team at once if both have room.
-    """
-
     stack: Rollout
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(WEIGHTS, 0.0))
     jobs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(WEIGHTS, 0))
@@ -124,7 +118,6 @@ class Shares:
             self._complete(pod)
 
     def _complete(self, pod: tuple[str, str]) -> None:
-        """Completes the pod, unless Kueue has preempted it since this test read the pods."""
         patch = {"metadata": {"annotations": {simulated.COMPLETE: "true"}}}
         answer = self.stack.cluster.api.request("PATCH", pods(*pod), patch, content_type=MERGE)
         self._completed.add(pod)

@@ -1,4 +1,4 @@
-"""Runs the gate in its CronJob's container, with its real token, on real Deployments. The test sets the metrics."""
+"""Runs the gate in the container of its CronJob, on real Deployments. The test writes the exporter's metrics."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ POOL = Pool(
 NEEDS = {"books": 2048, "radio": 1, "stream": 1, "tts": 2048, "video": 1}
 APPS = f"/apis/apps/v1/namespaces/{TENANT}/deployments"
 SCALED_OBJECTS = f"/apis/keda.sh/v1alpha1/namespaces/{TENANT}/scaledobjects"
-# KEDA's kind without a schema. KEDA does not run, because the gate only reads the ScaledObject.
+# KEDA's kind ScaledObject, without a schema. The gate only reads it.
 KEDA = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -62,15 +62,12 @@ Manifest = Mapping[str, Any]
 
 @dataclass
 class Gated:
-    """Operates the gate for one tenant's Deployments. `script` serves the exporter's metrics and the queues."""
-
     cluster: HeldCluster
     script: Scripted
     cron_job: Manifest
     runs: list[str] = field(default_factory=list)
 
     def eventually(self, holds: Any, what: str) -> Any:
-        """Creates Jobs from the gate's CronJob, one after the other, until `holds` returns a true result."""
         return eventually(lambda: self._runs() and holds(), what)
 
     def _runs(self) -> bool:
@@ -97,12 +94,10 @@ class Gated:
         self.cluster.api.patch(f"{APPS}/{name}/scale?fieldManager=kubectl", {"spec": {"replicas": replicas}})
 
     def pod(self, name: str) -> str | None:
-        """Returns the UID of the Deployment's only pod, or None if it has no pod."""
         return next((pod["metadata"]["uid"] for pod in self._pods(name)), None)
 
     @contextmanager
     def lingering(self, name: str) -> Iterator[None]:
-        """Adds a finalizer to the Deployment's pods during the block, so that deleted pods stay terminating."""
         self._finalize(name, ["example.com/unloads"])
         try:
             yield
@@ -119,25 +114,16 @@ class Gated:
         return list((found or {"items": []})["items"])
 
     def told(self, name: str, reason: str) -> list[str]:
-        """Returns the notes of the Events with this reason about a Deployment."""
         path = f"/apis/events.k8s.io/v1/namespaces/{TENANT}/events?fieldSelector=reason%3D{reason}"
         found = self.cluster.api.get(path) or {"items": []}
         return [event["note"] for event in found["items"] if event["regarding"]["name"] == name]
 
     def measure(self, free_mib: int, **used_mib: int) -> None:
-        """Sets the exporter's metrics: the free memory, and the use of each Deployment's pod.
-
-        The remaining memory belongs to no pod.
-        """
         uses = [Use(TENANT, name, self.pod(name) or "none", mib) for name, mib in used_mib.items()]
         rest_mib = POOL.memory_mib - free_mib - sum(used_mib.values())
         self.script.change(metrics=answer(uses, age_seconds=1, driver_mib=rest_mib))
 
     def seat_waits(self, mib: int) -> None:
-        """Adds a seat of this size to the ledger, and a pod of the seat.
-
-        No scheduler places this pod, so the pod waits.
-        """
         seat = Seat(name="seat", tenant=TENANT, pool=POOL.name, gpumem_mib=mib)
         ledger = json.dumps(Ledger(domain=DOMAIN, pools=(POOL,), seats=(seat,)).to_data())
         path = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
@@ -151,7 +137,6 @@ class Gated:
 
 
 def deployment(name: str) -> Manifest:
-    """Returns a Deployment with 0 replicas and with the agents' image."""
     labels = {"app": name}
     sleeps = ["python", "-I", "-c", "import time; time.sleep(1e6)"]
     container = {"name": "main", "image": agent_image(), "command": sleeps}
@@ -160,7 +145,6 @@ def deployment(name: str) -> Manifest:
 
 
 def gate_objects(cluster: ClusterSpec, queues: str) -> list[Manifest]:
-    """Returns the objects that a stack declares for the gate."""
     on_demand = {
         name: OnDemandSpec(
             tenant=TENANT,
@@ -233,8 +217,7 @@ def test_the_gate_starts_and_stops_workloads_by_free_memory_and_queues(gated: Ga
         "KEDA's kind is served",
     )
 
-    # At first the exporter fails, so the gate starts no workload. Then 4 GiB are free. Two of the workloads need 2 GiB
-    # each.
+    # At first, the exporter fails, so the gate starts no workload.
     gated.eventually(lambda: gated.told("video", names.EVENT_GATE_LEFT_ALONE), "the autoscaler is told of")
     gated.eventually(lambda: gated.told("stream", names.EVENT_GATE_LEFT_ALONE), "KEDA's is told of")
     assert [gated.replicas(name) for name in NEEDS] == [0, 0, 0, 0, 0]
@@ -243,19 +226,18 @@ def test_the_gate_starts_and_stops_workloads_by_free_memory_and_queues(gated: Ga
     gated.eventually(lambda: gated.told("tts", names.EVENT_GATE_WAITS), "the second waits while the first loads")
     assert gated.replicas("tts") == 0
 
-    # The first workload has loaded its model, and another 2 GiB have become free.
     gated.eventually(lambda: gated.pod("books") and gated.pod("radio"), "their pods are there")
     gated.measure(4096, books=2048, radio=1)
     gated.eventually(lambda: gated.replicas("tts"), "there is room for the second")
 
-    # A Deployment that a person scales to 0 stays at 0. The API server does not record the user of the change.
+    # If a person scales a Deployment to 0, the Deployment stays at 0.
     gated.scale("radio", 0)
     gated.eventually(lambda: gated.told("radio", names.EVENT_GATE_LEFT_ALONE), "it is told of")
     assert gated.told("radio", names.EVENT_GATE_LEFT_ALONE) == [
         "the gate leaves it alone: somebody scaled it to 0 after the gate left it at 1"
     ]
 
-    # The device is below its floor. The gate stops the workload that it started last. The first workload keeps running.
+    # The device is below its floor, so the gate stops the workload that it started last.
     gated.eventually(lambda: gated.pod("tts"), "its pod is there")
     with gated.lingering("tts"):
         gated.measure(1000, books=2048, tts=2048)
@@ -263,7 +245,7 @@ def test_the_gate_starts_and_stops_workloads_by_free_memory_and_queues(gated: Ga
         assert gated.replicas("books") == 1
         gated.measure(4096, books=2048)
 
-    # The probe of the queue fails, and the gate does nothing. Then the queue is empty.
+    # The probe of the work queue fails, so the gate does nothing.
     gated.script.change(books=None)
     gated.script.change(books=pending(0))
     gated.eventually(lambda: gated.replicas("books") == 0, "the idle one has gone")
@@ -275,13 +257,13 @@ def test_the_gate_starts_and_stops_workloads_by_free_memory_and_queues(gated: Ga
         "the gate leaves it alone: ScaledObject by-queue scales it"
     ]
 
-    # After its autoscaler is deleted, the gate controls the Deployment. Memory is free, and there is demand.
+    # Without its autoscaler, the Deployment is under the gate's control.
     api = gated.cluster.api
     assert api.request("DELETE", f"{SCALED_OBJECTS}/by-queue").refusal is None
     gated.eventually(lambda: gated.replicas("stream"), "it is in")
     assert gated.replicas("video") == 0
 
-    # A resident's pod waits for memory that the gate has lent. The device is never below its floor.
+    # A resident's pod waits for memory that the gate has given to on-demand workloads.
     gated.eventually(lambda: gated.pod("stream"), "its pod is there")
     gated.measure(2000, stream=1)
     gated.seat_waits(500)
@@ -292,5 +274,4 @@ def test_the_gate_starts_and_stops_workloads_by_free_memory_and_queues(gated: Ga
 
 
 def test_its_runs_end_by_themselves_and_succeed(gated: Gated) -> None:
-    """The time of the last completed run is the gate's heartbeat."""
     eventually(lambda: all(gated.status(run).get("succeeded") for run in gated.runs), "every run has succeeded")

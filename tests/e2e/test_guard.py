@@ -1,8 +1,4 @@
-"""Runs the pods of record 0001 on the real node until the node's pods have used up their host memory.
-
-If root lacks CAP_SYS_RESOURCE on this machine, the guard runs without this capability. All other fields of the guard
-are as in prod.
-"""
+"""Runs the pods of record 0001 on a real node, until they have used all host memory for pods."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +37,7 @@ ROUNDS = 5
 KILLED = 137
 SYS_RESOURCE = 24
 REQUEST_MIB, LIMIT_MIB, STEADY_MIB, VICTIM_MIB, SPARE_MIB = 96, 640, 64, 64, 40
-# The host memory of a third pod next to inference and the microVM. The third pod uses less than it requests.
+# The host memory of a third pod, which uses less than it requests.
 NEIGHBOUR_MIB = 160
 GUARDED = guarded_oom_score_adj(LIMIT_MIB, POD_MIB)
 THRESHOLD_MIB = 128
@@ -81,7 +77,6 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @pytest.fixture(scope="module")
 def tenant(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
-    """Creates a namespace and two PriorityClasses, one for critical pods and one for disposable pods."""
     api = real_cluster.api
     never = PreemptionPolicy.NEVER
     api.create("/api/v1/namespaces", namespace(TENANT, "baseline"))
@@ -96,7 +91,6 @@ def tenant(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
 
 @pytest.fixture(scope="module")
 def short(tenant: HeldCluster) -> Iterator[Squeezed]:
-    """Limits the host memory of the node's pods. The kubelet does not evict pods, so that only the kernel acts."""
     with squeezed(tenant, TENANT) as found:
         neighbour = found.run(
             "neighbour",
@@ -111,7 +105,6 @@ def short(tenant: HeldCluster) -> Iterator[Squeezed]:
 
 @pytest.fixture(scope="module")
 def guard(short: Squeezed) -> Iterator[Squeezed]:
-    """Creates the guard's DaemonSet, and waits until its pod is Ready."""
     code, api = build(), short.cluster.api
     agent = guard_agent(GuardArgs(cluster=CLUSTER, code=code, pools=(POOL,)), POOL)
     workload = allowed_here(daemon_set(agent, POOL))
@@ -138,7 +131,6 @@ def guard(short: Squeezed) -> Iterator[Squeezed]:
 
 
 def allowed_here(workload: dict[str, Any]) -> dict[str, Any]:
-    """Removes CAP_SYS_RESOURCE from the workload if root lacks this capability on this machine."""
     status = Path("/proc/self/status").read_text()
     bounding = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapBnd:"))
     if not bounding >> SYS_RESOURCE & 1:
@@ -169,7 +161,7 @@ def micro_vm(on: Squeezed, name: str, holds_mib: int = VICTIM_MIB) -> Running:
 
 
 def test_without_the_guard_inference_dies_at_its_peak(short: Squeezed) -> None:
-    """Without the guard, the kernel kills the pod that exceeds its request most. The PriorityClass does not matter."""
+    """The kernel kills the pod with the largest use above its request. The kernel ignores PriorityClasses."""
     llm, vm = inference(short, "unguarded"), micro_vm(short, "vm-unguarded")
     try:
         llm.take_until_gone(llm)
@@ -180,10 +172,7 @@ def test_without_the_guard_inference_dies_at_its_peak(short: Squeezed) -> None:
 
 
 def test_with_the_guard_the_microvm_dies_and_inference_lives_on(guard: Squeezed) -> None:
-    """Uses two disposable pods, because the kernel sometimes kills a second process too early.
-
-    At this time, the memory of the first victim is not free yet.
-    """
+    """The kernel sometimes kills a second process, so the test has two disposable pods."""
     llm, spare = inference(guard, "guarded"), micro_vm(guard, "spare", SPARE_MIB)
     pid = llm.process()
     assert pid is not None
@@ -206,10 +195,6 @@ def test_with_the_guard_the_microvm_dies_and_inference_lives_on(guard: Squeezed)
 
 
 def test_under_pressure_the_microvm_is_evicted_and_inference_is_not(guard: Squeezed) -> None:
-    """The kubelet evicts the microVM before the kernel has to kill a process.
-
-    At the kubelet's next check, more host memory than its threshold is available again.
-    """
     reconfigure(guard.cluster, evictionHard={"memory.available": f"{THRESHOLD_MIB}Mi"})
     llm, vm = inference(guard, "pressing"), micro_vm(guard, "vm-evicted")
     pid = llm.process()

@@ -1,7 +1,4 @@
-"""Rolls a stack out on a cluster where somebody else has installed Kueue.
-
-The installed Kueue has a different namespace, different frameworks and different settings than ours.
-"""
+"""Rolls out a stack on a cluster with a Kueue that somebody else has installed."""
 
 import sys
 from collections.abc import Iterator
@@ -34,7 +31,6 @@ k8s.helm.v3.Release("kueue", name="kueue", namespace={HOME!r}, chart={str(CHART)
 
 
 def others_values() -> dict[str, Any]:
-    """Returns chart values with the chart's default frameworks. Kueue manages only namespaces with a label."""
     chart = yaml.safe_load((CHART / "values.yaml").read_text())
     configuration = yaml.safe_load(chart["managerConfig"]["controllerManagerConfigYaml"])
     assert {"batch/job", "pod", "deployment"} <= set(configuration["integrations"]["frameworks"])
@@ -45,10 +41,6 @@ def others_values() -> dict[str, Any]:
 
 
 def settings(installed: dict[str, Any]) -> dict[str, Any]:
-    """Returns a configuration with prod's queues.
-
-    The installed Kueue counts CPU and host memory, so the quotas include both resources.
-    """
     prod = raw()
     queues = prod["queues"]
     (quota,) = (queue["quotas"]["gpu-any"] for queue in queues["cluster_queues"].values())
@@ -66,7 +58,6 @@ def settings(installed: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def others(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
-    """Runs a cluster with an installed Kueue, and makes a workspace for the stack `lab`."""
     with cluster.running(tmp_path_factory.mktemp("others"), extent=Extent.SIMULATED) as running:
         space = workspace(tmp_path_factory.mktemp("lab"))
         project = tmp_path_factory.mktemp("kueue")
@@ -82,7 +73,6 @@ def others(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def run(others: Rollout, *arguments: str) -> str:
-    """Runs an operator's command and returns its output."""
     command = [sys.executable, "-m", *arguments]
     environment = {"KUBECONFIG": str(others.cluster.kubeconfig)}
     outcome = others.workspace.run(*command, cwd=others.workspace.project, **environment)
@@ -116,7 +106,6 @@ def test_a_job_of_a_queue_tenant_is_admitted_and_nothing_bypasses_the_queue(othe
     def refusal() -> str:
         return str(others.cluster.api.request("POST", f"{rollout.pods(TEAM)}?dryRun=All", bare).refusal)
 
-    # The API server loads each policy after a different delay.
     denied = "GPUs of this namespace are handed out by its queue"
     rollout.eventually(lambda: denied in refusal(), "a pod past the queue is denied", refusal)
     rollout.submit(others, TEAM, train)

@@ -1,4 +1,4 @@
-"""Tests that the local cluster ends together with the process that started it, and reports why a part ended."""
+"""Tests that the local cluster ends with its parent process, and reports why a program has ended."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Tests both API versions of MutatingAdmissionPolicy (v1beta1 and v1), and the change from v1beta1 to v1."""
+"""Tests MutatingAdmissionPolicy in the versions v1beta1 and v1, and the change from v1beta1 to v1."""
 
 import sys
 from collections.abc import Iterator
@@ -26,7 +26,6 @@ def server(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def stack(version: str) -> dict[str, Any]:
-    """Returns a configuration with one pool of prod and one tenant, but without agents."""
     prod = raw()
     return {
         "cluster": prod["cluster"],
@@ -53,7 +52,6 @@ def stamped(server: ApiServer) -> bool:
 
 
 def policies(server: ApiServer, version: str) -> dict[str, str]:
-    """Maps the name of each policy to its UID."""
     found = server.api.get(POLICIES.format(version=version)) or {"items": []}
     return {item["metadata"]["name"]: item["metadata"]["uid"] for item in found["items"]}
 

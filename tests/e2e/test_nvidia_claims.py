@@ -1,7 +1,7 @@
-"""Tests seats that are claims on devices of NVIDIA's DRA driver, with the real scheduler.
+"""Tests seats that are ResourceClaims for devices of NVIDIA's DRA driver, with a real kube-scheduler. The nodes are
+simulated.
 
-The nodes are simulated, and the test creates their slices as NVIDIA's driver would. No test here shows that NVIDIA's
-kubelet plugin prepares a device for two claims (validateNoOverlappingPreparedDevices in its device_state.go).
+The tests do not show that NVIDIA's kubelet plugin can prepare one device for two claims.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ LEDGER = Ledger(
     ),
     claimed=ConsumableShares.MEMORY,
 )
-# With the driver's default, each claim takes a whole device.
+# By default, the driver gives each claim a whole device.
 ALONE = replace(LEDGER, claimed=ConsumableShares.DISABLED)
 # deployments/helm/dra-driver-nvidia-gpu/templates/deviceclass-gpu.yaml
 WHOLE_GPUS = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
@@ -58,7 +58,6 @@ def of_namespace(tenant: str, plural: str) -> str:
 
 @pytest.fixture(scope="module")
 def cluster(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
-    """Creates a node in the pool, a node with GPUs outside the pool, and all objects that the component declares."""
     api = real_cluster.api
     real_cluster.add_node(NODE, labels=LABELS, resources={})
     real_cluster.add_node(STRANGE, labels={}, resources={})
@@ -91,7 +90,6 @@ def cluster(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
 
 @pytest.fixture
 def devices(cluster: HeldCluster) -> Iterator[HeldCluster]:
-    """Deletes all pods and slices after the test."""
     yield cluster
     for tenant in (CHAT, VISION, WHOLE, AGENTS):
         for found in items(cluster, pods(tenant)):
@@ -112,7 +110,6 @@ def items(cluster: HeldCluster, path: str) -> list[Object]:
 
 
 def pod_of(resident: str, name: str) -> dict[str, Any]:
-    """Returns a pod with the fields that the stack's output has for the resident."""
     stanza = STANZAS[resident]
     spec = {
         "nodeSelector": stanza["nodeSelector"],
@@ -127,7 +124,6 @@ def start(cluster: HeldCluster, resident: str, name: str) -> None:
 
 
 def given(cluster: HeldCluster, resident: str, name: str) -> tuple[str, dict[str, str]]:
-    """Waits until the pod is bound. Returns the device of the pod's claim, and the capacity that the claim uses."""
     tenant = STANZAS[resident]["namespace"]
 
     def pod() -> Object:
@@ -152,10 +148,7 @@ def waits(cluster: HeldCluster, resident: str, name: str) -> None:
 
 
 def test_seats_share_a_device_and_leave_its_reserve_although_the_slice_has_all_memory(devices: HeldCluster) -> None:
-    """Two seats of 7000 MiB fill a device that offers 14,000 MiB.
-
-    A third seat of 1000 MiB waits, although the device has memory left.
-    """
+    """Two seats of 7000 MiB fill the 14,000 MiB that a device offers to claims."""
     publish(devices, Gpu(shares="memory"))
     for name in ("chat-0", "chat-1"):
         start(devices, "chat", name)
@@ -195,10 +188,7 @@ def test_a_seat_of_a_whole_device_does_not_share_it(devices: HeldCluster) -> Non
 
 
 def test_the_exporter_sees_every_device_although_one_is_full_and_one_is_lost(devices: HeldCluster) -> None:
-    """The exporter has a claim with admin access, which takes no capacity (KEP-5018).
-
-    The exporter's namespace needs a label for such claims.
-    """
+    """A claim with admin access takes no capacity (KEP-5018). The exporter has such a claim."""
     lost = ({"key": "gpu.nvidia.com/gpu-lost", "effect": "NoSchedule"},)
     publish(devices, Gpu(), Gpu(minor=1, taints=lost))
     start(devices, "whole", "whole-0")
@@ -218,10 +208,7 @@ def test_the_exporter_sees_every_device_although_one_is_full_and_one_is_lost(dev
 
 
 def test_a_pod_that_requests_0_gpus_may_run_on_a_node_without_gpus(devices: HeldCluster) -> None:
-    """Tests a pod that requests 0 of nvidia.com/gpu. NVIDIA's operator recognizes a GPU pod by this resource.
-
-    docs/operations.md explains why pods with gpumem have this request.
-    """
+    """docs/operations.md explains why pods with gpumem request 0 of nvidia.com/gpu."""
     container = {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": {"nvidia.com/gpu": "0"}}}
     spec = {"nodeSelector": LABELS, "containers": [container]}
     devices.api.create(pods(CHAT), {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "none"}, "spec": spec})
@@ -243,7 +230,6 @@ def claim(**exactly: Any) -> dict[str, Any]:
 
 
 def write(cluster: HeldCluster, tenant: str, manifest: Mapping[str, Any]) -> str:
-    """Tries to create the object. Returns the reason of the refusal, or "" if the API server accepts the object."""
     plural = f"{manifest['kind'].lower()}s"
     path = pods(tenant) if plural == "pods" else of_namespace(tenant, plural)
     return cluster.api.request("POST", f"{path}?dryRun=All&fieldValidation=Strict", dict(manifest)).refusal or ""
@@ -298,7 +284,7 @@ def test_the_seats_own_pod_and_claims_on_other_device_classes_are_admitted(clust
 
 
 def test_a_tenant_claims_no_more_seats_than_it_has(devices: HeldCluster) -> None:
-    """The third pod gets no claim, because the quota also limits the controller that creates claims."""
+    """The quota also counts claims that a controller creates."""
     publish(devices, Gpu(shares="memory"), Gpu(minor=1, shares="memory"))
     for name in ("chat-0", "chat-1", "chat-2"):
         start(devices, "chat", name)

@@ -1,4 +1,4 @@
-"""Tests which devices containers on the real node see. The test itself binds the pods."""
+"""Tests which devices the containers on the real node see. The test binds the pods itself."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +23,6 @@ TELL = "import os, time; print(repr(os.environ.get('NVIDIA_VISIBLE_DEVICES')), f
 
 @pytest.fixture(scope="module")
 def tenant(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
-    """Creates a tenant with a ConfigMap that sets NVIDIA_VISIBLE_DEVICES to all, as a CUDA image does."""
     api = real_cluster.api
     everything = {"metadata": {"name": "environment"}, "data": {"NVIDIA_VISIBLE_DEVICES": "all"}}
     stamps = device_stamps(NAMES, by_device=True)
@@ -47,20 +46,17 @@ def tenant(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
 
 
 def _is_stamped(answer: ApiAnswer) -> bool:
-    """Returns True if both policies for new pods are in force."""
     assert answer.refusal is None, answer.refusal
     spec = answer.body["spec"]
     return spec.get("runtimeClassName") == "nvidia" and all("env" in each for each in spec["containers"])
 
 
 def container(name: str, **fields: Any) -> dict[str, Any]:
-    """Returns a container that prints the variable with its devices, and ends."""
     environment = {"envFrom": [{"configMapRef": {"name": "environment"}}]}
     return {"name": name, "image": agent_image(), "command": ["python", "-IS", "-c", TELL], **environment, **fields}
 
 
 def pod(name: str, *, budget: bool = True) -> dict[str, Any]:
-    """Returns a pod with two containers. With `budget`, the first container has a budget."""
     limits = {NAMES.gpumem: "3000"} if budget else {}
     spec = {
         "containers": [container("model", resources={"limits": limits}), container("sidecar")],
@@ -71,7 +67,6 @@ def pod(name: str, *, budget: bool = True) -> dict[str, Any]:
 
 
 def bind(cluster: HeldCluster, name: str, annotations: dict[str, str]) -> None:
-    """Creates and binds a pod. The binding also writes the device's annotations, as our extender does."""
     cluster.api.create(PODS, pod(name))
     target = {"apiVersion": "v1", "kind": "Node", "name": node.NODE}
     metadata = {"name": name, "annotations": annotations}
@@ -81,22 +76,16 @@ def bind(cluster: HeldCluster, name: str, annotations: dict[str, str]) -> None:
 
 
 def restarts(cluster: HeldCluster, name: str) -> dict[str, int]:
-    """Maps each container of the pod to its number of restarts."""
     found: Object = cluster.api.get(f"{PODS}/{name}") or {}
     return {each["name"]: each["restartCount"] for each in found["status"].get("containerStatuses", [])}
 
 
 def told(cluster: HeldCluster, name: str, container: str, *, previous: bool) -> str | None:
-    """Returns the container's log, or None if there is no log yet.
-
-    With `previous`, returns the log of the container before its last restart.
-    """
     path = f"{PODS}/{name}/log?container={container}&previous={str(previous).lower()}"
     return logged(cluster.api.request("GET", path))
 
 
 def seen(cluster: HeldCluster, name: str) -> dict[str, set[str]]:
-    """Maps each container to the devices that it saw in its last two starts."""
     eventually(lambda: min(restarts(cluster, name).values(), default=0) >= 1, "both containers were started again")
 
     def saw(container: str, *, previous: bool) -> str:
@@ -113,7 +102,6 @@ def test_the_container_with_the_budget_sees_the_device_that_was_chosen_also_afte
 
 
 def test_without_a_chosen_device_a_container_sees_no_device(tenant: HeldCluster) -> None:
-    """A different program has bound the pod, so the variable is empty. NVIDIA's runtime then shows no device."""
     bind(tenant, "unplaced", {})
     assert seen(tenant, "unplaced") == {"model": {"''"}, "sidecar": {"'void'"}}
 

@@ -1,4 +1,4 @@
-"""Rewrites the golden files and the rules in docs/reference/policy-rules.md: python -m tests.golden"""
+"""Rewrites the golden files and docs/reference/policy-rules.md: python -m tests.golden"""
 
 from tests.golden import gate, render
 

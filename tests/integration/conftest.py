@@ -1,4 +1,4 @@
-"""Serves a fake cluster over TLS, so that clients in any process can use the cluster."""
+"""Serves a fake cluster over TLS for clients in any process."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""Replays the examples of docs/concepts/watchdog.md with prod's stack file.
-
-The replays recycle the same pods as in the examples, and as often.
-"""
+"""Replays the examples of docs/concepts/watchdog.md with prod's stack file."""
 
 from collections import Counter
 
@@ -11,8 +8,6 @@ from simulation.replay import Played, play
 from tests.support import histories
 from tests.support.replay import BURST, CRASH_LOOP, DRIFT, Replay
 
-# The last pass of a run may be the first pass with the offender. The second pass of the next run is at most 20 s later.
-# The other terms are for the pod's end and for one more pass.
 LONGEST_SECONDS = 20 + 10 + 10
 # The default recycle limit of each tenant (components/agents/watchdog.py).
 RECYCLE_LIMIT = 4

@@ -54,11 +54,11 @@ def test_a_day_without_faults_keeps_every_promise_and_recycles_nobody() -> None:
     result = simulate(Plan(shape=Shape(), entries=(), days=1.0))
     assert result.found == (), report(result)
     assert result.timeline.seen["action: evicted"] == 0
-    assert result.timeline.seen["action: bound"] == 7  # six seats, and tts, which runs while memory is free
+    assert result.timeline.seen["action: bound"] == 7
 
 
 def test_what_is_left_out_changes_nothing() -> None:
-    """Simulates a plan with and without jumps of time. The acts on workloads must be the same."""
+    """Simulates a plan with and without jumps of time."""
     entries = (
         Entry(700.0, "burst", {"name": "immich-ml", "mib": 3000, "seconds": 3000.0, "lies": True}),
         Entry(2000.0, "restart", {"name": "frigate"}),

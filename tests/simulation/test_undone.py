@@ -1,4 +1,4 @@
-"""Tests that each plan of cases.py breaks its promise without its fix."""
+"""Tests that each plan of cases.py breaks its promise if the fix is taken out of the code."""
 
 import pytest
 

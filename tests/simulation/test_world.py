@@ -1,4 +1,4 @@
-"""Tests that each sleeping event wakes at its time, and that no event is left at the end of the simulation."""
+"""Tests that each sleeping thread of the simulation wakes at its time."""
 
 from random import Random
 
@@ -70,7 +70,7 @@ def test_the_end_ends_every_thread_in_its_sleep() -> None:
             world.pass_time(100.0)
         finally:
             ended.append(world.now)
-            world.pass_time(1.0)  # simulates a cleanup in an agent
+            world.pass_time(1.0)  # stands for a cleanup in an agent
 
     for at in (1.0, 2.0, 3.0):
         world.at(at, sleeps)

@@ -1,4 +1,4 @@
-"""Serves a FakeCluster over HTTPS on loopback. A CA of the tests signs the certificate."""
+"""Serves a FakeCluster over HTTPS on loopback, with a certificate of the tests' own CA."""
 
 import json
 import shutil
@@ -64,8 +64,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class QuietServer(ThreadingHTTPServer):
-    """Prints no traceback if a client refuses our certificate, because some tests cause this on purpose."""
-
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -73,7 +71,6 @@ class QuietServer(ThreadingHTTPServer):
 
 
 def make_certificates(folder: Path) -> None:
-    """Makes a CA, a certificate for 127.0.0.1 that this CA signs, and a second CA that signs no certificate."""
     for name in ("ca", "stranger"):
         openssl(
             folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
@@ -92,8 +89,6 @@ def openssl(folder: Path, *arguments: str) -> None:
 
 @dataclass(kw_only=True)
 class ServedOverTls(Served):
-    """Holds a served cluster, and the address and environment variables for its clients in any process."""
-
     port: int
 
     def endpoint(self) -> Endpoint:
@@ -114,7 +109,6 @@ class ServedOverTls(Served):
 
 @contextmanager
 def served_over_tls(cluster: FakeCluster, certificates: Path, mount: Path) -> Iterator[ServedOverTls]:
-    """Serves the cluster over TLS. Writes the ServiceAccount's token and CA certificate into `mount`."""
     mount.mkdir(exist_ok=True)
     if mount != certificates:
         shutil.copy(certificates / "ca.crt", mount / "ca.crt")

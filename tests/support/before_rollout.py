@@ -1,4 +1,4 @@
-"""Builds a stack for the cluster of record 0000, and this cluster after its residents got budgets."""
+"""Builds a stack for the cluster of record 0000, and the objects of this cluster."""
 
 from gpumem.preflight.declared import Declared
 from tenancy.choices import PodSecurity
@@ -31,7 +31,6 @@ DECLARED = Declared(ledger=LEDGER, stack="mine")
 
 
 def budgeted() -> Cluster:
-    """Returns the cluster of record 0000 after each resident's pods were given a gpumem limit."""
     cluster = record_0000()
     kept = [each for each in cluster.pods if each["metadata"]["namespace"] not in (*NAMESPACES, "android-emulator")]
     cluster.pods = [*kept, *residents({GPUMEM: "3k"})]

@@ -1,4 +1,4 @@
-"""Builds a device and the pods that use it. A fake cluster serves the pods, and a fake exporter serves their use."""
+"""Builds a device, and pods that use it, with a fake cluster and a fake exporter."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -17,18 +17,15 @@ JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.WATCHDOG
 
 @dataclass
 class Card:
-    """Holds a T4 on a node of a fake cluster, and the MiB that each pod uses."""
-
     served: Served
     mib: dict[str, int] = field(default_factory=dict)
-    ahead: timedelta = timedelta()  # the API server's clock is ahead of the watchdog's clock by this time
+    ahead: timedelta = timedelta()  # The API server's clock is ahead of the watchdog's clock by this time.
 
     def __post_init__(self) -> None:
         self.script = Script(uses=self.uses)
         self.served.cluster.objects[JOURNAL] = {"metadata": {"name": "journal", "resourceVersion": "1"}}
 
     def add(self, name: str, mib: int, *, declared: str = "3000", namespace: str = "immich", **metadata: Any) -> None:
-        """Adds a Deployment's pod that has run for hours and uses `mib`. `declared` is the pod's budget in MiB."""
         resources = {"limits": {NAMES.gpumem: declared}} if declared else {}
         self.served.cluster.pods.append(
             {
@@ -56,8 +53,6 @@ class Card:
         ]
 
     def clock(self) -> Clock:
-        """Returns a clock that advances when the watchdog sleeps, and that also sets the clock of the API server."""
-
         def now() -> datetime:
             return BEGIN + timedelta(seconds=self.served.time.seconds)
 

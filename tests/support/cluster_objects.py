@@ -1,4 +1,4 @@
-"""Holds the objects of a cluster in memory, in place of the cluster that the commands of `stacks` read."""
+"""Holds objects in memory. The commands of `stacks` read them instead of a cluster."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,8 +15,6 @@ PLURALS = {
 
 @dataclass
 class Objects:
-    """Maps the path of each list to its objects. `asked` records the paths of all requests."""
-
     lists: dict[str, list[Object]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Builds Pulumi programs that use the platform: a ledger like prod's, and workloads without a budget."""
+"""Builds Pulumi programs that use the platform."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,7 +9,7 @@ from tenancy.ledger import AdmissionTerms, LocalQueue
 from tests.support.graphs import LEDGER, Manifest
 from tests.support.memory_pools import NODE_4
 
-# The ledger with the features that prod uses: placement by device, queues, and a PriorityClass for GPU pods.
+# The ledger has the features of prod.
 FULL = replace(
     LEDGER,
     local_queues=(LocalQueue(name="team-a-gpu", tenant="team-a", queue="gpu-cq"),),
@@ -28,7 +28,6 @@ WITH_MEMORY_POOLS = CONFIG | {"memory_pools": HostMemoryPools(pools=(NODE_4,)).t
 
 
 def workload(namespace: str = "llama-swap", kind: str = "Deployment", **spec: Any) -> Manifest:
-    """Returns a workload without a budget. The keyword `main` has fields of the workload's container."""
     main = {"name": "main", "image": "ghcr.io/a/b:1.2.3", **spec.pop("main", {})}
     template = {"metadata": {"annotations": spec.pop("annotations", {})}, "spec": {"containers": [main], **spec}}
     api_version = "batch/v1" if kind == "Job" else "apps/v1"
@@ -36,10 +35,8 @@ def workload(namespace: str = "llama-swap", kind: str = "Deployment", **spec: An
 
 
 def gpu(resource: str = "nvidia.com/gpu", amount: object = "1") -> dict[str, Any]:
-    """Returns the fields of a container that requests whole devices."""
     return {"resources": {"limits": {resource: amount}}}
 
 
 def visible(value: str = "all") -> dict[str, Any]:
-    """Returns the fields of a container that chooses its devices with the variable NVIDIA_VISIBLE_DEVICES."""
     return {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": value}]}

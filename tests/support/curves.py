@@ -1,4 +1,4 @@
-"""Provides a fake exporter. The test chooses the GPU memory that each pod uses."""
+"""A fake exporter. The test chooses the GPU memory of each pod."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,8 +22,6 @@ T4_MIB = 15360
 
 @dataclass(frozen=True)
 class Use:
-    """Holds a pod and the MiB of the device that the pod uses. `declares` is True if the pod has a budget."""
-
     namespace: str
     pod: str
     uid: str
@@ -32,7 +30,6 @@ class Use:
 
 
 def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, uuid: str = "GPU-0") -> str:
-    """Returns the metrics of an exporter for one T4 with these pods."""
     used_mib = driver_mib + sum(use.mib for use in uses)
     card = {"gpu": "0", "uuid": uuid}
     amounts = {
@@ -50,7 +47,7 @@ def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, uuid
         )
         for use in uses
     ]
-    if not all(use.declares for use in uses):  # the series that an exporter serves only after it has read the ledger
+    if not all(use.declares for use in uses):
         samples.append(Sample(name=METRIC_POOL_FLOOR, labels={"pool": "t4"}, value=1536 * MIB))
         samples += [
             Sample(name=METRIC_POD_DECLARED, labels={"pod_uid": use.uid}, value=MIB) for use in uses if use.declares
@@ -61,8 +58,6 @@ def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, uuid
 
 @dataclass
 class Script:
-    """Replaces the exporter's DeviceReader. Each scrape calls `uses` and returns a reading with a different age."""
-
     uses: Callable[[], Sequence[Use]]
     driver_mib: int = 0
     status: int = 200

@@ -1,4 +1,4 @@
-"""Gives a test the stack of the platform in the state after `pulumi up`."""
+"""Gives a test the platform's stack in the state after `pulumi up`."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,6 @@ _URN = "urn:pulumi:prod::gpu-tenancy::pulumi:pulumi:Stack::gpu-tenancy-prod"
 
 
 def import_platform(space: Workspace, outputs: Mapping[str, Any]) -> None:
-    """Creates the stack organization/gpu-tenancy/prod in the workspace, with these outputs."""
     stack = {"urn": _URN, "custom": False, "type": "pulumi:pulumi:Stack", "outputs": outputs}
     manifest = {"time": "2026-01-01T00:00:00Z", "magic": "", "version": ""}
     state = space.folder / "platform.json"

@@ -1,4 +1,4 @@
-"""Builds devices, Nodes, ResourceSlices and Pods, and a scheduler extender's cache that contains these objects."""
+"""Builds devices, Nodes, ResourceSlices and Pods, and an extender's cache with them."""
 
 from typing import Any
 
@@ -12,13 +12,11 @@ from tests.support.fake_cluster import NAMES
 
 
 def inventory(node: str, *sizes: int, floor_mib: int = 0) -> NodeDevices:
-    """Returns a node with devices of these sizes in MiB. Each UUID contains the node's name and the device's index."""
     devices = tuple(NodeDevice(index, f"GPU-{node}-{index}", mib) for index, mib in enumerate(sizes))
     return NodeDevices(node=node, pool="t4", devices=devices, floor_mib=floor_mib)
 
 
 def bound(uid: str, node: str, mib: int, *indices: int, **fields: Any) -> PodInfo:
-    """Returns a bound pod that holds `mib` on each of its devices. Without `indices`, its devices are unknown."""
     return PodInfo(
         uid=uid,
         namespace="tenant",
@@ -75,6 +73,5 @@ def pod_object(
 
 
 def card(gpu: int = 0, mib: int = 15360, fault: Fault | None = None) -> Device:
-    """Returns a device as NVML reports devices. The total memory is no whole number of MiB."""
     total = mib * MIB + 17
     return Device(gpu=gpu, uuid=f"GPU-{gpu}", total_bytes=total, used_bytes=0, free_bytes=total, fault=fault)

@@ -1,7 +1,7 @@
-"""Records the resource graph of a program as plain data, so that tests assert without callbacks.
+"""Records the resource graph of a Pulumi program as plain data.
 
-`pulumi.runtime.Mocks` does not receive parents, dependencies, options or a component's outputs. The recorder reads this
-data from the registration requests that the SDK sends to the engine's resource monitor.
+`pulumi.runtime.Mocks` does not receive parents, dependencies or options. The recorder therefore reads the registration
+requests of the SDK.
 """
 
 import asyncio
@@ -21,8 +21,6 @@ PROJECT, STACK = "gpu-tenancy", "test"
 
 @dataclass(frozen=True)
 class Recorded:
-    """Holds one registered resource. `request` is the SDK's RegisterResourceRequest with all options."""
-
     urn: str
     type: str
     name: str
@@ -34,27 +32,21 @@ class Recorded:
 
     @property
     def kind(self) -> str:
-        """The last part of the type token: the Kubernetes kind, or the component's class name."""
         return self.type.rpartition(":")[2]
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Holds all resources that a program registered, in order of registration. `exports` are the stack's outputs."""
-
     resources: tuple[Recorded, ...]
     outputs: Mapping[str, Mapping[str, Any]]
     exports: Mapping[str, Any]
 
     def all(self, kind: str) -> list[Recorded]:
-        """Returns the resources of a kind, sorted by name. The order of registration is not deterministic."""
+        """The order of registration is not deterministic."""
         return sorted((r for r in self.resources if r.kind == kind), key=lambda r: r.name)
 
     def one(self, kind: str, name: str | None = None) -> Recorded:
-        """Returns the only resource with this kind. If `name` is given, the resource also has this Pulumi name.
-
-        Raises LookupError if there is no such resource or more than one.
-        """
+        """Raises LookupError unless exactly one resource has the kind and the name."""
         found = [r for r in self.all(kind) if name in (None, r.name)]
         if len(found) != 1:
             there = ", ".join(sorted(f"{r.kind} {r.name}" for r in self.resources))
@@ -62,27 +54,16 @@ class Graph:
         return found[0]
 
     def objects(self) -> list[Mapping[str, Any]]:
-        """Returns the Kubernetes objects as plain manifests, without components and Helm releases.
-
-        Protobuf has only doubles, so `inputs` has floats. The method turns whole numbers into ints, as the provider
-        does.
-        """
         return [_whole(r.inputs) for r in self.resources if r.custom and {"apiVersion", "kind"} <= r.inputs.keys()]
 
     def parent(self, resource: Recorded) -> Recorded | None:
-        """Returns the resource's parent, or None if the parent is the stack."""
         return self._by_urn.get(resource.parent_urn)
 
     def children(self, resource: Recorded) -> list[Recorded]:
-        """Returns the children of a resource."""
         return [r for r in self.resources if r.parent_urn == resource.urn]
 
     def depends_on(self, later: Recorded, earlier: Recorded) -> bool:
-        """Returns True if `later` depends on `earlier`, directly or through other resources.
-
-        The engine then creates `later` after `earlier`, and deletes `later` first. A child depends on its parent
-        (Pulumi's pkg/resource/graph/dependency_graph.go, DependenciesOf).
-        """
+        """Source: DependenciesOf in Pulumi's pkg/resource/graph/dependency_graph.go."""
         seen: set[str] = set()
         front = {later.urn}
         while front:
@@ -92,7 +73,7 @@ class Graph:
         return earlier.urn in seen
 
     def outputs_of(self, component: Recorded) -> Mapping[str, Any]:
-        """Returns the outputs that a component registered. Raises KeyError if the component registered no outputs."""
+        """Raises KeyError if the component has registered no outputs."""
         return self.outputs[component.urn]
 
     @cached_property
@@ -117,11 +98,6 @@ class _NoProvider(mocks.Mocks):
 
 
 class Recorder(mocks.MockMonitor):
-    """Replaces the engine's resource monitor and records every request.
-
-    Refuses a resource that is already registered, as the engine does. Returns a resource's inputs as its outputs.
-    """
-
     def __init__(self) -> None:
         super().__init__(_NoProvider())
         self.recorded: list[Recorded] = []
@@ -145,7 +121,6 @@ class Recorder(mocks.MockMonitor):
                 request=request,
             )
         )
-        # The response of the base class would convert the inputs twice.
         custom_id, outputs = (f"{request.name}-id", request.object) if request.custom else ("", None)
         return resource_pb2.RegisterResourceResponse(urn=urn, id=custom_id, object=outputs)
 
@@ -157,7 +132,6 @@ class Recorder(mocks.MockMonitor):
 
 
 def build(program: Callable[[], object]) -> Graph:
-    """Runs a program with a recorder to its end, and returns the recorded graph. Raises the program's exceptions."""
     settings.reset_options()
     recorder = Recorder()
     exports: dict[str, Any] = {}
@@ -165,7 +139,7 @@ def build(program: Callable[[], object]) -> Graph:
 
     @pulumi.runtime.test
     def run() -> pulumi.Output[None]:
-        # `build` raises a task's exception. asyncio must not log it too when the garbage collector finds the task.
+        # `build` raises the task's exception itself.
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
         program()
         root = settings.get_root_resource()
@@ -173,7 +147,7 @@ def build(program: Callable[[], object]) -> Graph:
         return pulumi.Output.from_input(root.outputs).apply(exports.update)
 
     try:
-        # For each resource, the SDK records the call stack. Under pytest, this would take a quarter of the time.
+        # The SDK records a call stack for each resource, which takes a quarter of the time.
         with mock.patch("pulumi.runtime.resource._get_stack_trace", source_pb2.StackTrace):
             run()
     finally:
@@ -182,5 +156,4 @@ def build(program: Callable[[], object]) -> Graph:
 
 
 def names(resources: Iterable[Recorded]) -> set[str]:
-    """Returns the Pulumi names of resources as a set."""
     return {resource.name for resource in resources}

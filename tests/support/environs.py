@@ -1,4 +1,4 @@
-"""Declares the environment variables of each agent, as the agent's manifest sets them."""
+"""The environment variables of each agent, from the agent's manifest."""
 
 import json
 

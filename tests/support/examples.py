@@ -1,7 +1,4 @@
-"""Turns the examples of the policy rules into programs.
-
-A program is prod with one changed key or object, or a small program.
-"""
+"""Turns each example of a policy rule into a program."""
 
 import copy
 import json
@@ -18,8 +15,6 @@ from toolchain.workspace import Outcome
 
 @dataclass(frozen=True)
 class Case:
-    """Identifies an example by its rule and its number among the examples of that rule."""
-
     rule: str
     number: int
 
@@ -33,21 +28,16 @@ class Case:
 
     @cache  # noqa: B019 (rendering prod takes half a second)
     def said(self) -> list[str]:
-        """Returns the policy pack's messages about the program with the mistake."""
         return judged(self.example, self.example.wrong)
 
     def said_of_the_right_one(self) -> list[str]:
-        """Returns the policy pack's messages about the program with the right value.
-
-        For an example without a key, the program lacks the example's object instead.
-        """
         example = self.example
         if example.of is None and changed(prod.raw(), example, example.right) == prod.raw():
             return _said_of_prod()
         return judged(example, example.right) if example.key else graphs.judge(graphs.platform())
 
 
-# One real preview has the first mistake of each of these rules. Each message is the same as with a single mistake.
+# One real preview shows the first mistake of every rule.
 SHOWN = ("budgets", "gpu-quota", "preemption", "priorities", "on-demand", "full-seats", "memory-oom")
 CASES = [Case(rule.id, number) for rule in RULES for number in range(len(rule.examples))]
 
@@ -58,14 +48,12 @@ def _said_of_prod() -> list[str]:
 
 
 def with_mistakes(config: dict[str, Any]) -> None:
-    """Changes the settings so that they have the first mistake of each rule in SHOWN."""
     for rule in RULES:
         if rule.id in SHOWN:
             changed(config, rule.examples[0], rule.examples[0].wrong)
 
 
 def assert_refused(outcome: Outcome) -> None:
-    """Checks that the preview was refused, and that its output has each message of the rules in SHOWN."""
     config = prod.raw()
     with_mistakes(config)
     expected = graphs.judge(prod.declared(config))
@@ -77,7 +65,6 @@ def assert_refused(outcome: Outcome) -> None:
 
 
 def judged(example: Example, value: Any) -> list[str]:
-    """Returns the policy pack's messages about the program with this value at the example's key."""
     if example.of is None:
         return graphs.judge(prod.declared(changed(prod.raw(), example, value)))
     config = {"ledger": graphs.LEDGER.to_data()} if example.is_beside else None
@@ -85,7 +72,6 @@ def judged(example: Example, value: Any) -> list[str]:
 
 
 def changed(config: dict[str, Any], example: Example, value: Any) -> dict[str, Any]:
-    """Sets the example's keys in the settings, and returns the settings."""
     for key, given in {**example.given, example.key: value}.items():
         graphs.put(config, key, copy.deepcopy(given))
     return config

@@ -1,4 +1,4 @@
-"""Serves fake exporters in memory for the agents that scrape exporters. Tests choose the devices."""
+"""Serves fake exporters in memory. Tests choose their devices."""
 
 import io
 from collections.abc import Iterator
@@ -17,7 +17,6 @@ from tests.support.in_memory_http import serving
 
 
 def card(free_mib: int, gpu: int = 0) -> Device:
-    """Returns a T4 with `free_mib` MiB of free memory."""
     free, total = free_mib * MIB, 15360 * MIB
     return Device(gpu=gpu, uuid=f"GPU-{gpu}", total_bytes=total, used_bytes=total - free, free_bytes=free)
 
@@ -25,10 +24,6 @@ def card(free_mib: int, gpu: int = 0) -> Device:
 def device_reader(
     *cards: Device | DeviceUse, age_seconds: float = 0, registry: Registry | None = None, frozen: bool = False
 ) -> DeviceReader:
-    """Returns an exporter's DeviceReader with a last reading that has these devices and this age.
-
-    No process uses a plain Device. The age grows by a millisecond at each scrape, unless `frozen` is True.
-    """
     now = FakeTime()
 
     def later() -> float:
@@ -66,7 +61,6 @@ def add_exporter(served: Served, node: str = "k8s-node1", ip: str = "10.0.0.9", 
 
 @contextmanager
 def measured(served: Served, *cards: Device | DeviceUse, frozen: bool = False) -> Iterator[None]:
-    """Adds a ledger, a node and an exporter. The exporter serves these devices on `served.exporter_port`."""
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
     add_exporter(served, ip="127.0.0.1")

@@ -1,4 +1,4 @@
-"""Provides a fake cluster in memory for each test, and builds the zipapps once for all tests."""
+"""Provides a fake cluster in memory for each test, and builds the zipapps once."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.support.fake_cluster import TOKEN, FakeCluster, Served
 from toolchain.cluster import fake_nvml
 from toolchain.cluster.fake_nvml import FakeNvml
 
-# The time limit for events that need about 2 s. The limit is long, because other tests slow the machine down.
+# A time limit in seconds for events that need about 2 s. Other tests slow the machine down.
 LOADED_SECONDS = 60
 
 
@@ -25,7 +25,6 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the path of the agents' shipped zipapp."""
     path = tmp_path_factory.mktemp("zipapp") / "agents.pyz"
     from components.base.zipapp import build  # noqa: PLC0415 (it imports Pulumi, which most tests do not need)
 
@@ -35,7 +34,6 @@ def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def node_zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the path of the shipped zipapp of the agents that run on nodes. The zipapp contains NVML's bindings."""
     path = tmp_path_factory.mktemp("node-zipapp") / "agents.pyz"
     from components.base.zipapp import build_for_nodes  # noqa: PLC0415
 
@@ -45,7 +43,6 @@ def node_zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def nvml_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the folder with the fake NVML library."""
     folder = tmp_path_factory.mktemp("nvml")
     if not fake_nvml.can_build():
         pytest.skip("NO C COMPILER: the exporter's way to NVML is not tested here")

@@ -1,4 +1,4 @@
-"""Makes random samples of on-demand workloads in two pools, and checks that the gate makes no forbidden decision."""
+"""Makes random samples of on-demand workloads in two pools, and checks each decision of the gate."""
 
 import random
 from collections.abc import Iterable
@@ -15,8 +15,6 @@ from tenancy.units import MIB
 from tests.support.fake_cluster import T4
 from tests.support.gating import NIGHTLY, NO, NOW, TTS, YES, entry, reading, state
 
-# A sample has on-demand workloads in any state in these two pools, and devices with any free memory or without
-# readings.
 POOLS = (T4, replace(T4, name="l4", floor_mib=0))
 
 
@@ -98,17 +96,12 @@ def _check_pool(intents: list[Intent], readings: list[NodeTelemetry]) -> None:
 
 
 def _may_be_on(found: GateState, uuid: str, devices: Iterable[str]) -> bool:
-    """Returns True if the workload's pods use the device.
-
-    For pods that use no device yet, returns True if the pods are on the device's node or have no node.
-    """
     if any(used in devices for used in found.used_mib):
         return uuid in found.used_mib
     return not found.nodes or uuid.partition("/")[0] in found.nodes
 
 
 def _may_still_take(found: GateState, uuid: str, devices: Iterable[str]) -> int:
-    """Returns the additional MiB of the device that the workload may still use, in the worst case."""
     replicas = found.deployment.replicas
     if found.ownership.under_way:
         replicas = 1

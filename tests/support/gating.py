@@ -1,4 +1,4 @@
-"""Builds the demand gate's settings and state for tests, and the devices on which the gate decides."""
+"""Builds settings, state and devices of the demand gate for tests."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -59,7 +59,6 @@ def device(free_mib: int, gpu: int = 0, total_mib: int = 15360) -> Device:
 
 
 def reading(*free_mib: int, pool: Pool = T4, node: str = "n", problem: str | None = None) -> NodeTelemetry:
-    """Returns a node's readings. `free_mib` has the free MiB of each device."""
     devices = tuple(device(free, gpu) for gpu, free in enumerate(free_mib))
     return NodeTelemetry(pool=pool, node=node, devices=devices, problem=problem)
 
@@ -74,10 +73,6 @@ def entry(gate: GateConfig = TTS, replicas: int = 0, **fields: Any) -> JournalEn
 
 
 def state(gate: GateConfig = TTS, replicas: int = 0, **fields: Any) -> GateState:
-    """Returns the gate's state of an on-demand workload.
-
-    The fields changed_at and idle_since become fields of the workload's journal entry.
-    """
     times = {name: fields.pop(name) for name in ("changed_at", "idle_since") if name in fields}
     ownership = Ownership(entry=entry(gate, replicas, **times))
     found = deployment(gate, replicas=replicas)
@@ -85,14 +80,12 @@ def state(gate: GateConfig = TTS, replicas: int = 0, **fields: Any) -> GateState
 
 
 def seat_pod(name: str, mib: int, *, node: str = "n", since: int | None = NOW - 3600, **fields: Any) -> BoundPod:
-    """Returns a resident's pod that allocated its memory long ago."""
     return BoundPod(
         **{"uid": name, "namespace": name, "node": node, "declared_mib": mib, "running_since": since, **fields}
     )
 
 
 def waiting(name: str, mib: int, pool: str = "t4", **fields: Any) -> WaitingSeat:
-    """Returns a resident's pod that waits for a node."""
     seat = Seat(name=name, tenant=name, pool=pool, gpumem_mib=mib)
     at = datetime.fromtimestamp(NOW, UTC)
     given = {
@@ -107,12 +100,10 @@ def waiting(name: str, mib: int, pool: str = "t4", **fields: Any) -> WaitingSeat
 
 
 def seat(name: str, mib: int, pool: str = "t4") -> Seat:
-    """Returns a seat. The seat's tenant has the same name as the seat."""
     return Seat(name=name, tenant=name, pool=pool, gpumem_mib=mib)
 
 
 def used(found: NodeTelemetry, **mib: int) -> NodeTelemetry:
-    """Returns the readings, changed so that pods use the first device. `mib` maps each pod's UID to the pod's use."""
     uuid = found.devices[0].uuid
     uses = (PodUse(uid=uid, namespace="", pod="", uuid=uuid, used_bytes=each * MIB) for uid, each in mib.items())
     return replace(found, uses=tuple(uses))
@@ -126,7 +117,6 @@ def path_of(gate: GateConfig = TTS) -> str:
 
 
 def add_deployment(cluster: FakeCluster, gate: GateConfig = TTS, *, owners: Any = (), **spec: Any) -> None:
-    """Adds the Deployment of the on-demand workload, by default with 0 replicas."""
     template = {"spec": {"containers": [{"name": "main", "resources": spec.pop("resources", {})}]}}
     cluster.objects[path_of(gate)] = {
         "kind": "Deployment",
@@ -143,12 +133,10 @@ def add_deployment(cluster: FakeCluster, gate: GateConfig = TTS, *, owners: Any 
 
 
 def owner(manager: str, field: str = "f:replicas") -> dict[str, Any]:
-    """Returns an entry of managedFields, which records that this manager has set the field."""
     return {"manager": manager, "operation": "Update", "fieldsV1": {"f:spec": {field: {}}}}
 
 
 def scale_by(cluster: FakeCluster, manager: str, replicas: int) -> None:
-    """Scales the Deployment as the field manager `manager`."""
     found = cluster.objects[path_of(TTS)]
     found["spec"]["replicas"] = replicas
     found["metadata"]["generation"] += 1
@@ -158,7 +146,6 @@ def scale_by(cluster: FakeCluster, manager: str, replicas: int) -> None:
 def add_running_pod(
     cluster: FakeCluster, gate: GateConfig = TTS, *, node: str = "k8s-node1", **metadata: Any
 ) -> dict[str, Any]:
-    """Adds a running pod of the on-demand workload's Deployment."""
     name = gate.deployment
     given = {"name": name, "namespace": gate.namespace, "uid": f"uid-{name}-pod", "labels": {"app": name}, **metadata}
     cluster.pods.append({"metadata": given, "spec": {"nodeName": node}, "status": {"phase": "Running"}})

@@ -1,4 +1,4 @@
-"""Builds a small platform for the tests of several components."""
+"""Builds a small platform for tests of components."""
 
 from typing import Any
 
@@ -32,32 +32,24 @@ LEDGER = Ledger(domain=DOMAIN, pools=(T4, BATCH), seats=(Seat(name="chat", tenan
 
 
 def declared(component: type[pulumi.ComponentResource], name: str, args: object) -> Graph:
-    """Returns the graph of one component alone."""
     return build(lambda: component(name, args))  # type: ignore[call-arg, arg-type]
 
 
 def environment(workload: dict[str, Any]) -> dict[str, str]:
-    """Returns the variables with literal values of a workload's only container."""
     return {e["name"]: e["value"] for e in container(workload)["env"] if "value" in e}
 
 
 def container(workload: dict[str, Any]) -> dict[str, Any]:
-    """Returns the only container of a workload."""
     (only,) = pod(workload)["containers"]
     return only
 
 
 def pod(workload: dict[str, Any]) -> dict[str, Any]:
-    """Returns the pod spec of a Job, a CronJob or a DaemonSet."""
     spec = workload["spec"]
     return (spec["jobTemplate"]["spec"] if workload["kind"] == "CronJob" else spec)["template"]["spec"]
 
 
 def rights(graph: Graph) -> set[tuple[str, str, str, tuple[str, ...]]]:
-    """Returns the rights of all roles in a graph.
-
-    Each right has the role's namespace (or *), group/resource, verb and resourceNames.
-    """
     return {
         (r.inputs["metadata"].get("namespace", "*"), f"{group}/{resource}", verb, tuple(rule.get("resourceNames", ())))
         for kind in ("Role", "ClusterRole")

@@ -1,4 +1,4 @@
-"""Builds programs in the form that the policy pack receives, and runs the real pack on these programs."""
+"""Builds programs in the form that the policy pack receives, and judges them with the real policy pack."""
 
 import io
 import json
@@ -70,12 +70,10 @@ CLAIMED = replace(LEDGER, claimed=ConsumableShares.MEMORY)
 
 
 def seat(name: str, **changes: Any) -> Ledger:
-    """Returns the ledger with one seat changed."""
     return replace(LEDGER, seats=tuple(replace(s, **changes) if s.name == name else s for s in LEDGER.seats))
 
 
 def pool(name: str, **changes: Any) -> Ledger:
-    """Returns the ledger with one pool changed."""
     return replace(LEDGER, pools=tuple(replace(p, **changes) if p.name == name else p for p in LEDGER.pools))
 
 
@@ -85,7 +83,6 @@ def ledger_object(ledger: Ledger = LEDGER) -> Manifest:
 
 
 def deployment(name: str, namespace: str, mib: object, *, replicas: int = 1) -> Manifest:
-    """Returns a resident's Deployment without mistakes."""
     return an_object(
         "apps/v1",
         "Deployment",
@@ -129,7 +126,6 @@ def cron_job(account: str) -> Manifest:
 
 
 def role(account: str, rules: Iterable[Manifest], namespace: str | None = None, *, home: str = SYSTEM) -> Program:
-    """Returns a role and its binding to an agent's account. The role and the binding have the account's name."""
     kind = "ClusterRole" if namespace is None else "Role"
     subject = {"kind": "ServiceAccount", "name": account, "namespace": home}
     ref = {"apiGroup": RBAC, "kind": kind, "name": account}
@@ -149,7 +145,6 @@ def rule(resource: str, *verbs: str, group: str = "", only: str | None = None) -
 def claim_template(
     namespace: str, seat: str, memory: str | None, *, first_available: bool = False, **fields: Any
 ) -> Manifest:
-    """Returns a ResourceClaimTemplate that requests `memory` of a device of the seat."""
     capacity = {} if memory is None else {"capacity": {"requests": {"memory": memory}}}
     asked = {"deviceClassName": f"{seat}.gpumem.viktorbarzin.me", **capacity, **fields}
     request = {"name": "gpumem", **({"firstAvailable": [asked]} if first_available else {"exactly": asked})}
@@ -158,7 +153,6 @@ def claim_template(
 
 
 def limit(key: str, policy: str, resource: str, account: str) -> Program:
-    """Returns an admission policy that limits how the account may write the resource, and the policy's binding."""
     user = f"system:serviceaccount:{account}"
     spec = {
         "failurePolicy": "Fail",
@@ -194,7 +188,6 @@ def cluster_queue(*flavors: str, nominal: object = 1) -> Manifest:
 
 
 def platform(ledger: Ledger = LEDGER, memory: HostMemoryPool = NODE_4) -> Program:
-    """Returns a program like prod with its residents. The program has no mistakes, and its quotas follow the ledger."""
     program: Program = {"ledger": ledger_object(ledger)}
     for tenant in sorted({s.tenant for s in ledger.seats}):
         hard = {ledger.names.requests_gpumem: str(ledger.budget_mib(tenant))}
@@ -260,18 +253,13 @@ def _agents() -> Program:
 
 
 def consumer(mib: object = 5000) -> Program:
-    """Returns a program that uses the platform, with a workload, but without the platform's objects."""
     return {"llama-swap": deployment("llama-swap", "llama-swap", mib)}
 
 
 def resources(
     program: Mapping[str, Manifest], providers: Mapping[str, Manifest | None] | None = None
 ) -> list[PolicyResource]:
-    """Returns the resources in the form in which AnalyzeStack builds them (pulumi_policy/policy.py).
-
-    Proxies detect unknown values, and all numbers are floats. `providers` maps a resource to the properties of its
-    provider.
-    """
+    """Source: AnalyzeStack in pulumi_policy/policy.py. All numbers become floats."""
     return [
         PolicyResource(
             _type_token(manifest),
@@ -313,10 +301,6 @@ def _floats(value: Any) -> Any:
 
 
 def judge(program: Mapping[str, Manifest], config: Mapping[str, Any] | None = None) -> list[str]:
-    """Returns the messages of the policy pack about the program.
-
-    Checks that a message with a URN names a resource of the program.
-    """
     with redirect_stdout(io.StringIO()):
         return judged(program, config)
 
@@ -326,7 +310,6 @@ def judged(
     config: Mapping[str, Any] | None = None,
     providers: Mapping[str, Manifest | None] | None = None,
 ) -> list[str]:
-    """Returns the messages like `judge`, and prints the notes of the pack."""
     messages = []
 
     def report(message: str, urn: str | None = None) -> None:
@@ -338,12 +321,10 @@ def judged(
 
 
 def rules_of(messages: Iterable[str]) -> set[str]:
-    """Returns the rule ids with which the messages start."""
     return {message.partition(":")[0] for message in messages}
 
 
 def put(manifest: Manifest, path: str, value: object) -> None:
-    """Sets the field at a dotted path. A number in the path is a position in a list."""
     *parents, last = path.split(".")
     target: Any = manifest
     for part in parents:

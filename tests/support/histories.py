@@ -1,7 +1,4 @@
-"""Makes histories of GPU memory use, which a replay reads.
-
-`python -m tests.support.histories` prints such a history as CSV.
-"""
+"""Makes random histories of GPU memory use for replays. `python -m tests.support.histories` prints one as CSV."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -20,18 +17,16 @@ from tests.support.replay import CRASH_LOOP, Replay
 BEGIN = 1_780_000_020.0  # a whole minute
 STEP_SECONDS = 5
 DAY, NOON, LEAKS = 86400, 43200, 900  # in seconds.
-# The namespaces of those workloads of support/replay.py that have a different name than their namespace.
+# Maps a workload to its namespace if the names differ.
 _NAMESPACES = {"immich-server": "immich", "immich-ml": "immich"}
 
 
 @cache
 def today() -> Stack:
-    """Returns prod's stack."""
     return stack.stack_of(settings.parse(prod.raw()))
 
 
 def changed(*changes: Change) -> Stack:
-    """Returns prod's stack with changed settings."""
     config = prod.raw()
     for change in changes:
         change(config)
@@ -48,10 +43,6 @@ def pod(
     gpu: str = "GPU-0",
     number: int = 1,
 ) -> PodHistory:
-    """Returns the history of a workload's pod, which starts `after` seconds after BEGIN.
-
-    `mib` is the pod's use, or a function from the seconds since the pod's start to its use.
-    """
     wants = mib if callable(mib) else lambda _: mib
     samples = ((BEGIN + after + age, wants(age)) for age in range(0, seconds + 1, STEP_SECONDS))
     space = namespace or _NAMESPACES.get(workload, workload)
@@ -59,17 +50,10 @@ def pod(
 
 
 def of(replay: Replay, phase: int = 0) -> list[PodHistory]:
-    """Returns the use of the replay's tenants, as an exporter would have reported it on a device with enough memory."""
     return [pod(each.name, each.wants, seconds=replay.seconds, after=phase) for each in replay.tenants]
 
 
 def days(count: int) -> tuple[list[PodHistory], Counter[str]]:
-    """Returns a history of `count` days of prod's residents, and the acts that a replay of the history must have.
-
-    In every second hour, each resident uses more memory, but not more than its budget. At noon, immich-ml leaks for 15
-    minutes, and a new pod replaces its pod. At 3:00, ytdlp has work for ten minutes. Every third night at 1:00,
-    llama-swap gets a new pod.
-    """
     made, end = [], count * DAY
     restarts = {"immich-ml": range(NOON + LEAKS, end, DAY), "llama-swap": range(3600, end, 3 * DAY)}
     for name, mib in {**STEADY, "frigate": 1900}.items():
@@ -86,7 +70,6 @@ def days(count: int) -> tuple[list[PodHistory], Counter[str]]:
 
 
 def lines(pods: Iterable[PodHistory]) -> Iterator[str]:
-    """Yields the lines of a CSV file."""
     yield "time,namespace,pod,gpu,mib"
     for each in pods:
         yield from (f"{at:.0f},{each.namespace},{each.pod},{each.gpu},{mib}" for at, mib in each.samples)

@@ -13,10 +13,6 @@ def modules(package: str) -> list[Path]:
 
 
 def imported(path: Path, *, at_once: bool = False) -> set[str]:
-    """Returns the full names that a module imports.
-
-    With `at_once`, leaves out imports in functions and imports that only type checkers read.
-    """
     found: set[str] = set()
     pending: list[ast.AST] = [ast.parse(path.read_text())]
     while pending:
@@ -36,5 +32,4 @@ def _is_for_types(node: ast.AST) -> bool:
 
 
 def packages(path: Path, *, at_once: bool = False) -> set[str]:
-    """Returns the top-level packages that a module imports."""
     return {name.partition(".")[0] for name in imported(path, at_once=at_once)}

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 
 class InMemory:
-    """A Transport that calls the fake cluster with JSON text, so that cluster and client share no objects."""
-
     def __init__(self, cluster: "FakeCluster") -> None:
         self._cluster = cluster
 
@@ -26,7 +24,7 @@ class InMemory:
         body = json.loads(request.body) if request.body is not None else None
         try:
             code, answer, headers = self._cluster.answer(request.method, request.path, body)
-        except ConnectionAbortedError:  # a real client gets the following error
+        except ConnectionAbortedError:  # A real client gets this error when it reads the next line.
             raise http.client.RemoteDisconnected("Remote end closed connection without response") from None
         shown = {name.lower(): value for name, value in headers.items()}
         date = format_datetime(self._cluster.time_of_day(), usegmt=True)
@@ -49,8 +47,6 @@ class InMemory:
 
 
 class InMemoryStream:
-    """A watch of the fake cluster's collection at `path`."""
-
     def __init__(self, cluster: "FakeCluster", path: str, query: dict[str, str]) -> None:
         self._cluster = cluster
         self._stopped = False

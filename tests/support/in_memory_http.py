@@ -1,4 +1,4 @@
-"""Serves a node agent's metrics and health on a port that exists only in this process, without a socket."""
+"""Serves an agent's metrics and health without a socket."""
 
 import errno
 import http.client
@@ -23,7 +23,6 @@ _WIRE = urllib.request.HTTPHandler.http_open
 
 @contextmanager
 def serving(source: MetricsSource) -> Iterator[int]:
-    """Serves the source on a port of 127.0.0.1 during the block, and yields the port. Refuses other ports."""
     port = next(_PORTS)
     elsewhere = urllib.request.HTTPHandler.http_open
 

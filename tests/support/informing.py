@@ -1,4 +1,4 @@
-"""Runs an informer or a single watch with a real clock, but with short pauses."""
+"""Runs an informer or a single watch in real time, with short pauses."""
 
 import threading
 import time
@@ -19,8 +19,6 @@ PATIENCE_SECONDS = 60
 
 @dataclass
 class HurriedTime:
-    """A real clock that tests may move ahead. Every sleep is shortened."""
-
     ahead_seconds: float = 0.0
     slept: list[float] = field(default_factory=list)
 
@@ -40,13 +38,11 @@ def eventually(holds: Callable[[], object], state: Callable[[], object] = lambda
 
 
 def wakeful() -> AbstractContextManager[object]:
-    """Makes informers check for a stop and for events every 20 ms during the block."""
     return mock.patch.object(informers, "_TAKE_SECONDS", 0.02)
 
 
 @contextmanager
 def running(informer: Informer, cluster: FakeCluster, *, watches: int = 1) -> Iterator[None]:
-    """Runs an informer during the block, which begins when the informer watches. Ends the informer afterwards."""
     cluster.watches_last = True
     thread = threading.Thread(target=informer.run, daemon=True)
     with wakeful():
@@ -61,7 +57,6 @@ def running(informer: Informer, cluster: FakeCluster, *, watches: int = 1) -> It
 
 
 def watched(served: Served, *, seconds: float = 20, **parameters: str) -> Watch:
-    """Returns a watch of the nodes that lasts until the server ends it."""
     served.cluster.watches_last = True
     api = served.api(clock=Clock())
     return Watch(api, NODES, clock=Clock(), resource_version="100", seconds=seconds, **parameters)

@@ -1,4 +1,4 @@
-"""Makes random ledgers for property tests, with all shapes that the settings accept."""
+"""Makes random ledgers for property tests."""
 
 from hypothesis import strategies as st
 
@@ -8,7 +8,7 @@ from tenancy.names import GPU
 
 DOMAIN = "example.com"
 GPUMEM = f"{DOMAIN}/gpumem"
-# Names of every length that the seating chart has to print.
+# Names of every length that the seating chart must print.
 NAMES = st.sampled_from(["abcdefghijklmnopqrstuv"[:length] for length in range(1, 23)])
 TENANTS = st.sampled_from(["team-a", "team-b", "team-c"])
 
@@ -60,10 +60,6 @@ def quotas(draw: st.DrawFn, name: str, among: list[Pool]) -> QueueQuota:
 
 @st.composite
 def ledgers(draw: st.DrawFn) -> Ledger:
-    """Makes ledgers for tests of the seating chart.
-
-    Some ledgers promise more than the pools have. The policy pack refuses such a ledger, but the chart must draw it.
-    """
     every = [draw(pools(name)) for name in draw(st.lists(NAMES, min_size=1, max_size=3, unique=True))]
     shared = [pool for pool in every if pool.sharing is Sharing.MEMORY]
     sitting = draw(st.lists(NAMES, max_size=8, unique=True)) if shared else []

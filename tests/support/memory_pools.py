@@ -1,4 +1,4 @@
-"""Builds the memory pool of the node in record 0001, and the ConfigMap that contains the pool."""
+"""Builds the memory pool of record 0001."""
 
 import json
 from typing import Any

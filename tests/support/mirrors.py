@@ -1,4 +1,4 @@
-"""Builds the mirror pod of a static pod, as a kubelet writes it or as a tenant may forge it."""
+"""Builds the mirror pod of a static pod, real or forged."""
 
 from typing import Any
 
@@ -8,6 +8,6 @@ def owner(kind: str, name: str, uid: str = "owner-1", *, controller: bool = True
 
 
 def mirror(group_uid: str, node: str, node_uid: str = "owner-1") -> dict[str, Any]:
-    """Returns the metadata of a mirror pod, as the kubelet writes it (pkg/kubelet/pod/mirror_client.go)."""
+    """Source: pkg/kubelet/pod/mirror_client.go."""
     annotations = {f"kubernetes.io/config.{key}": group_uid for key in ("hash", "mirror")}
     return {"annotations": annotations, "ownerReferences": owner("Node", node, node_uid)}

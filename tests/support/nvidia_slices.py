@@ -1,8 +1,6 @@
-"""Builds ResourceSlices with exactly the fields that NVIDIA's DRA driver publishes.
+"""Builds ResourceSlices with the fields of NVIDIA's DRA driver.
 
-The source is cmd/gpu-kubelet-plugin of kubernetes-sigs/dra-driver-nvidia-gpu at 9593204 (v0.5.0), in its functions
-GpuInfo.Attributes, fullGpuCapacity, applyConsumableShares and publishResources. Each node has a pool of ResourceSlices
-with the node's name.
+Source: cmd/gpu-kubelet-plugin of kubernetes-sigs/dra-driver-nvidia-gpu at 9593204 (v0.5.0).
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,11 +15,6 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """Describes a GPU. `shares` is the value of the driver's flag --consumable-shares.
-
-    The values are disabled (the default), memory and unlimited.
-    """
-
     minor: int = 0
     mib: int = 15360
     product: str = "Tesla T4"
@@ -77,7 +70,6 @@ MIG: Object = {
 def nvidia_slice(
     node: str, devices: Iterable[Gpu | Object], *, part: str = "abcde", generation: int = 1, count: int = 1
 ) -> Object:
-    """Returns one of the `count` slices of a node's pool. `part` is the generated end of the slice's name."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",

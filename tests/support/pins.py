@@ -1,4 +1,4 @@
-"""Reads pinned versions. Each version is pinned in only one file."""
+"""Reads each pinned version from the only file that pins it."""
 
 import re
 import tomllib
@@ -7,10 +7,6 @@ from tests.support.paths import ROOT
 
 
 def pins(group: str = "dev") -> dict[str, str]:
-    """Maps each Python package that a group in pyproject.toml pins to its version.
-
-    The group `dev` includes the project's own dependencies.
-    """
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
     own = document["project"]["dependencies"] if group == "dev" else []
     requirements = [*own, *document["dependency-groups"][group]]
@@ -18,7 +14,6 @@ def pins(group: str = "dev") -> dict[str, str]:
 
 
 def module_version(module: str, required: str) -> str:
-    """Returns the version of the Go module `required` in toolchain/<module>/go.mod."""
     text = (ROOT / "toolchain" / module / "go.mod").read_text()
     match = re.search(rf"^\s*(?:require )?{re.escape(required)} v(\S+)", text, re.MULTILINE)
     assert match, f"{required} is not in toolchain/{module}/go.mod"

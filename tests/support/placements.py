@@ -1,18 +1,14 @@
-"""Decides by trying all placements whether pods with several devices fit."""
+"""Tries all placements to decide whether pods with several devices fit."""
 
 from functools import cache
 from itertools import combinations
 
 Nodes = tuple[tuple[int, ...], ...]
-Requests = tuple[tuple[int, int], ...]  # for each pod: its MiB on each device, and its number of devices
+Requests = tuple[tuple[int, int], ...]
 
 
 @cache
 def by_trying_everything(requests: Requests, nodes: Nodes) -> bool:
-    """Returns True if all pods fit, with the devices of each pod on one node.
-
-    The order of the nodes, and of the devices of a node, does not matter.
-    """
     if not requests:
         return True
     mib, count = requests[0]

@@ -1,4 +1,4 @@
-"""Declares the same objects as examples/consumer, but without our package. Tests add mistakes to this program."""
+"""Declares the same objects as examples/consumer, without our package. Tests add mistakes to this program."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ import pulumi_kubernetes as k8s
 
 
 def seat(config: pulumi.Config) -> pulumi.Output[dict[str, Any]]:
-    """Returns the seat's fields for the pods, from the platform's stack or from the setting `stanza`."""
     platform, resident = config.get("platform"), config.require("resident")
     if not platform:
         return pulumi.Output.from_input(config.require_object("stanza"))
@@ -15,7 +14,7 @@ def seat(config: pulumi.Config) -> pulumi.Output[dict[str, Any]]:
 
 
 def pod_spec(image: str, seat: pulumi.Output[dict[str, Any]]) -> dict[str, Any]:
-    # On a shared device, one nvidia.com/gpu is one time slice. The seat's resources request the memory.
+    # On a shared device, a request for one nvidia.com/gpu asks for one time slice.
     resources = seat.apply(
         lambda seat: {name: {**amounts, "nvidia.com/gpu": "1"} for name, amounts in seat["resources"].items()}
     )
@@ -27,7 +26,7 @@ def pod_spec(image: str, seat: pulumi.Output[dict[str, Any]]) -> dict[str, Any]:
             {
                 "name": "main",
                 "image": image,
-                "command": ["sleep", "infinity"],  # replace this image by your application's
+                "command": ["sleep", "infinity"],  # Replace this image by the image of your application.
                 "resources": resources,
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
@@ -49,7 +48,7 @@ def main() -> None:
         spec={
             "replicas": 1,
             "selector": {"matchLabels": labels},
-            # A rolling update would create an additional pod, which would wait forever for a second seat.
+            # A rolling update would create another pod, which gets no seat.
             "strategy": {"type": "Recreate"},
             "template": {"metadata": {"labels": labels}, "spec": pod_spec(config.require("image"), ours)},
         },

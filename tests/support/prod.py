@@ -1,4 +1,4 @@
-"""Returns prod's configuration as plain data, for tests that change it."""
+"""Returns prod's configuration as plain data, which tests can change."""
 
 import json
 import pickle
@@ -22,7 +22,6 @@ Change = Callable[[Raw], object]
 
 
 def raw() -> Raw:
-    """Returns a copy of prod's configuration, which a test may change."""
     config: Raw = pickle.loads(_pickled())  # noqa: S301 (our own)
     return config
 
@@ -33,8 +32,6 @@ def _pickled() -> bytes:
 
 
 def put(path: str, value: object) -> Change:
-    """Returns a change that sets a key. `path` has the parent keys and the key, separated by spaces."""
-
     def change(config: Raw) -> None:
         *parents, last = path.split()
         for part in parents:
@@ -45,15 +42,10 @@ def put(path: str, value: object) -> Change:
 
 
 def as_the_engine(values: Raw) -> dict[str, str]:
-    """Returns the configuration in the form in which the engine passes it to the program.
-
-    Each key has the project's name as its prefix, and each value is JSON text.
-    """
     return {f"{PROJECT}:{name}": json.dumps(value) for name, value in values.items()}
 
 
 def of_the_engine(monkeypatch: pytest.MonkeyPatch, config: dict[str, str], folder: Path) -> settings.StackSettings:
-    """Returns the settings that a program reads in this folder from this configuration. The stack's name is `x`."""
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps(config))
     monkeypatch.setattr("pulumi.get_stack", lambda: "x")
     monkeypatch.chdir(folder)
@@ -61,8 +53,6 @@ def of_the_engine(monkeypatch: pytest.MonkeyPatch, config: dict[str, str], folde
 
 
 def drop(path: str) -> Change:
-    """Returns a change that removes a key. `path` has the parent keys and the key, separated by spaces."""
-
     def change(config: Raw) -> None:
         *parents, last = path.split()
         for part in parents:
@@ -73,10 +63,6 @@ def drop(path: str) -> Change:
 
 
 def refusal(*changes: Change) -> list[str]:
-    """Returns the error lines for prod's configuration after the changes.
-
-    If the settings accept the configuration, returns an empty list.
-    """
     config = raw()
     for change in changes:
         change(config)
@@ -88,7 +74,6 @@ def refusal(*changes: Change) -> list[str]:
 
 
 def declared(config: Raw) -> Program:
-    """Returns the Kubernetes objects that the program declares with this configuration, by their Pulumi names."""
     graph = engine.build(lambda: platform.build(settings.parse(config)))
     objects: Program = {}
     for resource in graph.resources:

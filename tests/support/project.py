@@ -1,4 +1,4 @@
-"""Makes a project folder for tests of the commands of `python -m stacks`."""
+"""Makes a project folder for tests of `python -m stacks`."""
 
 from pathlib import Path
 
@@ -10,7 +10,6 @@ from tests.support.prod import PROD
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Returns a project folder with prod's stack file and an example stack file."""
     monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
     (tmp_path / EXAMPLE).parent.mkdir(parents=True)
     (tmp_path / EXAMPLE).write_text(PROD.read_text())

@@ -1,4 +1,4 @@
-"""Builds Pulumi states as a killed run leaves them, and the lock files of runs."""
+"""Builds the Pulumi state and the lock files that a killed command leaves."""
 
 import os
 import platform
@@ -38,7 +38,6 @@ def release(**more: Any) -> dict[str, Any]:
 
 
 def applied(manager: str, time: str | None = "2026-11-21T01:00:00Z", **metadata: Any) -> dict[str, Any]:
-    """Returns the outputs of an object that the field manager `manager` has applied."""
     entry = {"manager": manager, "operation": "Apply"} | ({"time": time} if time else {})
     status = {"manager": "kube-controller-manager", "operation": "Update", "time": "2026-11-21T02:00:00Z"}
     return {

@@ -1,4 +1,4 @@
-"""Makes random pods that the API server would admit, random nodes, and random texts that may be quantities."""
+"""Makes random nodes, random texts, and random pods that the API server would admit."""
 
 from fractions import Fraction
 from random import Random
@@ -16,7 +16,6 @@ _CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_
 
 
 def case(random: Random, number: int) -> dict[str, Any]:
-    """Returns a random case: a node's host memory, one or two pods, and three texts that may be quantities."""
     memory_bytes = random.choice([random.randrange(2**24, 2**42), 1024 * random.randrange(2**20, 2**28)])
     pods = [_pod(random, memory_bytes) for _ in range(random.choice([1, 1, 1, 2]))]
     return {"memory_bytes": memory_bytes, "pods": pods, "quantities": [quantity(random), str(number), f"{number}Mi"]}
@@ -59,7 +58,6 @@ def _container(random: Random, name: str) -> Spec:
 
 
 def _pod_level(random: Random, containers: list[Spec]) -> Spec:
-    """Returns pod-level resources of at least the sum of the containers' resources, as the API server requires."""
     resources: Spec = {}
     for resource in ("memory", "cpu"):
         together = sum((_asked(c, resource) for c in containers), Fraction(0)).__ceil__()
@@ -98,7 +96,6 @@ def _cpu(random: Random) -> str:
 
 
 def quantity(random: Random) -> str:
-    """Returns a random text. Most of these texts are valid quantities."""
     sign = random.choice(["", "", "", "", "-", "+"])
     digits = "".join(random.choice("00123456789") for _ in range(random.choice([0, 1, 2, 3, 6, 12, 19, 25])))
     if random.random() < 0.4:

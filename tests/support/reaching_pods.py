@@ -1,4 +1,4 @@
-"""Makes random pods that try to get a GPU in any combination of ways, with amounts near the limits."""
+"""Makes random pods that use several tricks at once to get a GPU."""
 
 from random import Random
 from typing import Any
@@ -7,7 +7,7 @@ from tenancy.names import GPU, SCHEDULER_NAME, VISIBLE_DEVICES, Names
 
 Pod = dict[str, Any]
 
-EXEMPT_CLASS = "longhorn-critical"  # only pods in exempt namespaces may have this class
+EXEMPT_CLASS = "longhorn-critical"  # Only pods in exempt namespaces may have the PriorityClass EXEMPT_CLASS.
 _PLUGIN = [GPU, "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb", "nvidia.com/nic"]
 _CLAIMED = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
 _PATHS = ["/dev/nvidia0", "/dev", "//dev/./nvidiactl", "/dev/fuse", "/", "/devices", "/var/lib/x"]
@@ -16,7 +16,6 @@ _HARMLESS = ["example.com/team", "cdi.k8s.io.example.com/x", "prometheus.io/scra
 
 
 def pod(random: Random, names: Names, mib: list[int]) -> Pod:
-    """Returns a random pod with budgets that equal sizes in `mib`, or are slightly larger or smaller."""
     count = random.choice([0, 0, 0, 0, 0, 1, 2, 3])
     containers = [_container(random, names, mib, f"c{n}", count if not n else 0) for n in range(_few(random, 1))]
     starting = [_container(random, names, mib, f"i{n}", 0) for n in range(_few(random, 0))]
@@ -43,7 +42,7 @@ def _few(random: Random, least: int) -> int:
 
 def _container(random: Random, names: Names, mib: list[int], name: str, count: int) -> dict[str, Any]:
     container: dict[str, Any] = {"name": name, "image": "busybox:1.37.0"}
-    container["resources"] = {"limits": {"memory": "64Mi"}}  # a memory pool's PriorityClass requires a memory limit
+    container["resources"] = {"limits": {"memory": "64Mi"}}
     if random.random() < 0.45:
         size = random.choice(mib) * max(count, 1) + random.choice([0, 0, 0, 0, 0, 0, -1, 1])
         size //= random.choice([1, 1, 1, 2])

@@ -1,4 +1,4 @@
-"""Runs reconcile on the fake cluster, and returns the writes and findings of its decisions."""
+"""Runs reconcile on the fake cluster."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -8,7 +8,7 @@ from agents.reconcile.decide import Action, NodeFinding, NodePatch
 from agents.reconcile.main import Reconciler, Settings
 from tests.support.fake_cluster import SYSTEM, Served
 
-# The gpumem and gpu-count of a node in capacity and allocatable: fully advertised, or not advertised.
+# NOTHING is the state of a node before it advertises gpumem.
 FULL = ("14k", "1", "14k", "1")
 NOTHING = (None, None, None, None)
 
@@ -23,10 +23,8 @@ def reconciler(
 
 
 def written(actions: Iterable[Action]) -> list[tuple[int | None, int | None]]:
-    """Returns the gpumem in MiB and the number of devices that each write advertises."""
     return [(action.gpumem_mib, action.gpu_count) for action in actions if isinstance(action, NodePatch)]
 
 
 def findings(actions: Iterable[Action]) -> dict[str, str]:
-    """Maps the reason of each finding to the finding's note."""
     return {action.reason: action.note for action in actions if isinstance(action, NodeFinding)}

@@ -1,4 +1,4 @@
-"""Writes scripts for tests, and makes a PATH that hides most programs of this machine."""
+"""Writes scripts for tests, and makes a PATH with only a few programs."""
 
 import os
 import shutil
@@ -13,10 +13,6 @@ def script(file: Path, body: str) -> Path:
 
 
 def system_programs(folder: Path, *more: str) -> Path:
-    """Returns a folder for PATH with the few system programs that scripts need.
-
-    With this PATH, tests find no other program of this machine.
-    """
     folder.mkdir()
     for program in ("sh", "env", "chmod", "cat", "mkdir", "touch", *more):
         found = shutil.which(program, path=os.defpath)

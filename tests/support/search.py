@@ -1,7 +1,6 @@
-"""Controls tests with random cases.
+"""Controls tests with random cases. `make unit` tries a few hundred cases, and `make soak` many more.
 
-`make unit` tries a few hundred cases of a new seed, and `make soak` tries many more cases. The report of a failed test
-contains the seed. GPU_TENANCY_SEED=<seed> repeats the run.
+A failed test prints its seed. GPU_TENANCY_SEED=<seed> repeats the test.
 """
 
 import os
@@ -20,7 +19,6 @@ SOAK = "GPU_TENANCY_SOAK"
 
 
 def choose_seed() -> None:
-    """Chooses a seed for this process and its child processes, unless the environment sets one."""
     os.environ.setdefault(SEED, str(secrets.randbelow(10**9)))
 
 
@@ -29,18 +27,14 @@ def seed() -> int:
 
 
 def dice(name: object) -> Random:
-    """Returns a generator of random numbers that depends only on the seed and the name."""
     return Random(f"{seed()} {name}")  # noqa: S311 (no secret)
 
 
 def cases(quick: int, *, soak: int) -> int:
-    """Returns the number of cases that a test tries, which is larger in `make soak`."""
     return soak if os.environ.get(SOAK) else quick
 
 
 def examples(quick: int, *, soak: int) -> Callable[[Test], Test]:
-    """Decorates a test with @given: the test runs this number of examples, and none that an earlier run has saved."""
-
     def decorate(test: Test) -> Test:
         settings = hypothesis.settings(
             max_examples=cases(quick, soak=soak),

@@ -1,4 +1,4 @@
-"""Runs the shipped exporter as a process that connects to a fake cluster over TLS."""
+"""Runs the exporter as a process that connects to a fake cluster over TLS."""
 
 import socket
 import subprocess
@@ -15,15 +15,12 @@ from toolchain.cluster.fake_nvml import FakeNvml
 
 @dataclass(frozen=True)
 class Shipped:
-    """Holds the process and the port of a running exporter."""
-
     process: "subprocess.Popen[str]"
     port: int
 
 
 @contextmanager
 def shipped_exporter(served: ServedOverTls, zipapp: Path, nvml: FakeNvml) -> Iterator[Shipped]:
-    """Runs the exporter from its zipapp during the block, on a free port."""
     with socket.create_server(("", 0)) as probe:
         port = probe.getsockname()[1]
     environ = {

@@ -1,4 +1,4 @@
-"""Makes random stack files: a small correct stack, in which some keys and values have typical mistakes."""
+"""Makes random stack files. Many of them contain typical mistakes."""
 
 from hypothesis import strategies as st
 
@@ -19,8 +19,6 @@ _ODD_NAMES = st.sampled_from(NAMES) | st.text(_LETTERS, min_size=1, max_size=4)
 
 @st.composite
 def stack_texts(draw: st.DrawFn) -> str:
-    """Makes the text of a stack file. About one text in three has no mistake, and only a few are invalid YAML."""
-
     def mostly(right: str, wrong: st.SearchStrategy[str]) -> str:
         return right if draw(st.sampled_from(range(12))) else draw(wrong)
 

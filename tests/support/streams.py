@@ -20,7 +20,6 @@ def component(kind: str, name: str) -> str:
 
 
 def step(op: str, at: str, parent: str = STACK, **given: Any) -> Event:
-    """Returns the event of a step on the resource with the URN `at`. A deletion has only the old state."""
     state = {"urn": at, "parent": parent}
     states = {"old": state, "new": None} if op.startswith("delete") else {"old": None, "new": state}
     return {"resourcePreEvent": {"metadata": {"op": op, "urn": at, "type": "any", **states, **given}}}

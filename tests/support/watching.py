@@ -1,4 +1,4 @@
-"""Runs a watchdog pass by pass on one or two devices and the pods that use these devices."""
+"""Runs passes of a watchdog on one or two devices with pods."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -67,8 +67,6 @@ Use = tuple[GpuPod, int]
 
 @dataclass
 class Watch:
-    """Runs passes of a watchdog on one T4, one every 5 s. The first pass is at second 105."""
-
     limits: Limits = LIMITS
     recycled: tuple[Recycled, ...] = ()
     refused: tuple[RefusedRecycle, ...] = ()
@@ -79,10 +77,6 @@ class Watch:
     state: PassState = field(default_factory=PassState)
 
     def sample(self, *uses: Use, pods: Iterable[GpuPod] | None = None, **reading: Any) -> Decision:
-        """Runs one pass. `uses` has the pods that use memory, with their MiB.
-
-        `pods` are the pods that the API server returns, by default the pods in `uses`.
-        """
         self.seconds += 5
         found = NodeTelemetry(
             **{
@@ -129,7 +123,6 @@ def recycled(decision: Decision) -> list[str]:
 
 
 def second(watch: Watch, *uses: Use, **reading: Any) -> Decision:
-    """Runs two passes with equal samples, and returns the decision of the second pass."""
     watch.sample(*uses, **reading)
     return watch.sample(*uses, **reading)
 
@@ -141,10 +134,6 @@ def entry(at: float, pod: GpuPod, *uids: str) -> Recycled:
 def two_cards(
     watch: Watch, *uses: tuple[GpuPod, int, int], shown: tuple[int, ...] = (0, 1), **reading: Any
 ) -> Decision:
-    """Runs two passes with equal samples of a node with two devices, and returns the decision of the second pass.
-
-    `shown` has the indices of the devices that still have readings.
-    """
     devices = tuple(card(15360 - sum(mib for _, mib, at in uses if at == gpu), gpu) for gpu in shown)
     found = tuple(
         PodUse(uid=pod.uid, namespace="", pod="", uuid=f"GPU-{gpu}", used_bytes=mib * MIB) for pod, mib, gpu in uses

@@ -1,7 +1,4 @@
-"""Makes random weeks of a seat's use, with one sample for each hour.
-
-For these kinds of use, a later peak is most likely to exceed the budget that `advise` proposes.
-"""
+"""Makes random weeks of a seat's use, with a sample for each hour. Budgets for these weeks are hard to predict."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,18 +10,16 @@ from gpumem.proposal import DAY_SECONDS, GRID_MIB, UseSample, advise
 HOUR = 3600
 HOURS = 24
 SEAT = "seat"
-_Hours = Iterator[tuple[str, float]]  # for each hour: the pod and its MiB, or 0 MiB if no pod runs
+_Hours = Iterator[tuple[str, float]]  # The pod and its use in MiB in each hour. The use is 0 if no pod runs.
 
 
 def bursts(rng: random.Random) -> _Hours:
-    """Makes steady use with rare large peaks."""
     level = rng.uniform(500, 3000)
     while True:
         yield "a", level + (rng.expovariate(1 / level) if rng.random() < 0.02 else 0)
 
 
 def cold_loads(rng: random.Random) -> _Hours:
-    """Makes the use of pods that run for some hours. Each pod uses more memory in its first hour."""
     level, pod, left = rng.uniform(500, 4000), 0, 0
     while True:
         if left == 0 and rng.random() < 0.1:
@@ -38,21 +33,18 @@ def cold_loads(rng: random.Random) -> _Hours:
 
 
 def step_after_an_upgrade(rng: random.Random) -> _Hours:
-    """Makes steady use that increases once, as after an upgrade. The increase may come after the proposal."""
     level, at, more = rng.uniform(500, 4000), rng.randrange(35 * HOURS), rng.uniform(1.1, 1.6)
     for hour in count():
         yield "a", level * (more if hour >= at else 1) + rng.gauss(0, 15)
 
 
 def heavy_tail(rng: random.Random) -> _Hours:
-    """Makes use with peaks from a Pareto distribution, which has a heavy tail."""
     level = rng.uniform(300, 1000)
     while True:
         yield "a", level * rng.paretovariate(4)
 
 
 def restarts(rng: random.Random) -> _Hours:
-    """Makes the use of a program with a leak, which is restarted every few days."""
     level, leak = rng.uniform(500, 3000), rng.uniform(20, 200) / HOURS
     for pod in count():
         for hour in range(rng.randrange(HOURS, 6 * HOURS)):
@@ -65,7 +57,6 @@ KINDS: Mapping[str, Callable[[random.Random], _Hours]] = {
 
 
 def history(kind: str, seed: int, days: int) -> list[UseSample]:
-    """Returns the samples of `days` days of a kind. A second seat has a sample in each hour, even if no pod runs."""
     hours = zip(range(days * HOURS), KINDS[kind](random.Random(f"{kind} {seed}")), strict=False)  # noqa: S311 (a test)
     return [
         UseSample(hour * HOUR, seat, mib if seat == SEAT else 1.0, pod)
@@ -76,27 +67,17 @@ def history(kind: str, seed: int, days: int) -> list[UseSample]:
 
 @dataclass(frozen=True)
 class Violations:
-    """Counts the days after the proposals, and those with a peak above the proposal.
-
-    `promised` is the fraction of days that may have such a peak.
-    """
-
     days: int
     above: int
     promised: float
 
 
 def backtest(kind: str, *, seeds: int, days: int) -> Violations:
-    """Makes a proposal from `days` days for each seed, and compares it with the seven days that follow."""
     above = sum(days_above(history(kind, seed, days + 7), days) for seed in range(seeds))
     return Violations(7 * seeds, above, 1 / (days + 1))
 
 
 def days_above(samples: Sequence[UseSample], days: int) -> int:
-    """Makes a proposal from the first `days` days.
-
-    Returns how many of the next seven days have a peak above the proposal.
-    """
     begin = days * DAY_SECONDS
     (found,) = advise({SEAT: GRID_MIB}, (each for each in samples if each.time < begin))
     proposed = found.proposed_mib or 0

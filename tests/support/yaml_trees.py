@@ -1,4 +1,4 @@
-"""Converts a YAML tree of `init` into the data that a YAML reader would return."""
+"""Converts a YAML tree of `init` into plain data."""
 
 from typing import Any
 
@@ -6,7 +6,6 @@ from gpumem.init.yaml_text import Item, Map, Scalar
 
 
 def plain(value: Scalar | Map | tuple[Item, ...]) -> Any:
-    """Returns the data that a YAML reader would return for this tree."""
     if isinstance(value, Map):
         return {entry.key: plain(entry.value) for entry in value.entries}
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Forbids unit tests to open network connections or to start processes."""
+"""Prevents network connections and new processes in unit tests."""
 
 import gc
 import os
@@ -13,7 +13,8 @@ import pytest
 REFUSED = (
     (socket.socket, "connect", "connection"),
     (socket.socket, "connect_ex", "connection"),
-    (socket.socket, "listen", "server"),  # `bind` is allowed, because urllib3 binds a socket to detect IPv6
+    # urllib3 binds a socket to find out whether IPv6 works
+    (socket.socket, "listen", "server"),
     (subprocess.Popen, "__init__", "program"),
     (os, "fork", "process"),
     (os, "posix_spawn", "program"),
@@ -23,20 +24,13 @@ REFUSED = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Stops the first of two coverage measurements that pytest-cov (7.1) starts in a worker.
-
-    pytest-cov never stops or reads the first measurement. The first measurement would trace code while the second
-    measurement pauses.
-    """
+    """pytest-cov 7.1 starts two coverage measurements in each worker, and never stops the first one."""
     if hasattr(session.config, "workerinput") and (first := coverage.Coverage.current()) is not None:
         first.stop()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Excludes tests with random cases from the coverage.
-
-    Coverage of such tests would double the time, and would include different code in each run.
-    """
+    """Coverage of random tests would double the time."""
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False) or item.get_closest_marker("search"):
             item.add_marker(pytest.mark.no_cover)
@@ -52,11 +46,7 @@ def _one_process() -> Iterator[None]:
 
 @pytest.fixture(scope="package", autouse=True)
 def _seldom_collected() -> None:
-    """Makes the garbage collector run less often.
-
-    With the default, the collector would scan the objects of the SDK and of Hypothesis hundreds of times. Such scans
-    would take a tenth of the total time.
-    """
+    """By default, the garbage collector would take a tenth of the total time."""
     gc.set_threshold(100_000, 50, 50)
 
 

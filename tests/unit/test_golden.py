@@ -1,4 +1,4 @@
-"""Tests that the objects of the golden stacks equal the files in tests/golden, which a reviewer has approved."""
+"""Tests that the objects of the golden stacks equal the files in tests/golden."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Declares the objects in the file that the variable BENCH_OBJECTS names. Without the variable, declares no objects."""
+"""Declares the objects in the file that the variable BENCH_OBJECTS names."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Declares the objects of a different program with the classes of pulumi_kubernetes, without components."""
+"""Declares the objects of another program with pulumi_kubernetes' classes and without components."""
 
 import json
 import re
@@ -9,13 +9,11 @@ import pulumi_kubernetes as k8s
 
 
 def declare_all(path: str) -> None:
-    """Declares all objects. The file has a JSON list of pairs of type token and inputs."""
     for number, (token, inputs) in enumerate(json.loads(Path(path).read_text())):
         declare(f"object-{number}", token, inputs)
 
 
 def declare(name: str, token: str, inputs: dict[str, Any]) -> None:
-    """Declares one object. `token` is the resource's type, for instance kubernetes:core/v1:Namespace."""
     group, version, kind = token.removeprefix("kubernetes:").replace("/", ":").split(":")
     body = {re.sub("[A-Z]", lambda letter: f"_{letter.group().lower()}", key): inputs[key] for key in inputs}
     api_version = body.pop("api_version", None)

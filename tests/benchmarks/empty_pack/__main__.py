@@ -1,4 +1,4 @@
-"""Runs a policy pack with a single policy that does nothing. Every pack needs at least this pack's time."""
+"""Runs a policy pack with one policy that does nothing."""
 
 from pulumi_policy import EnforcementLevel, PolicyPack, StackValidationPolicy
 

@@ -1,4 +1,6 @@
-"""Starts one API server for all tests of this folder. Each module begins without objects of other modules."""
+"""Starts one API server for all tests of this folder. Each test module starts without the objects of earlier test
+modules.
+"""
 
 from collections.abc import Iterator
 

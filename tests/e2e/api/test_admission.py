@@ -1,4 +1,4 @@
-"""Tests prod's admission policies in a real API server. The policies compile, and change or refuse pods as declared."""
+"""Tests on a real API server how prod's admission policies change and refuse pods."""
 
 from typing import Any
 
@@ -38,7 +38,6 @@ NODE_4 = {**WHOLE, "kubernetes.io/hostname": "node-4"}
 
 
 def inference(*, memory: bool = True, **spec: Any) -> Pod:
-    """Returns the inference pod of record 0001, with the fields that the stack's outputs have for this workload."""
     prod = settings.load_file(PROD)
     seat = platform.resident_stanzas(prod.ledger())["inference"]
     host = pod_fragments(prod.memory_pools["node-4"])["inference"]
@@ -52,14 +51,12 @@ def inference(*, memory: bool = True, **spec: Any) -> Pod:
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Puts prod's policies into force, but without our scheduler. NVIDIA's device plugin then chooses the device."""
     put_into_force(server, drop("scheduler"))
     eventually(lambda: in_force(server), "the API server has taken up every policy")
     return server
 
 
 def in_force(server: ApiServer) -> bool:
-    """Returns True if all policies are in force. The API server loads policies one after the other."""
     stamped = {"immich": "gpu-workload", "tts": "tier-2-gpu", "inference": "homelab-critical"}
     made = dict.fromkeys(stamped, gpu_pod()) | {"inference": inference()}
     admitted = {namespace: create(server, namespace, made[namespace]).body.get("spec", {}) for namespace in stamped}
@@ -199,7 +196,6 @@ def test_pods_that_ask_for_a_device_are_stamped_and_others_are_not(
 
 @pytest.mark.parametrize("named", ["homelab-critical", "gpu-workload", None])
 def test_a_gpu_pod_of_a_memory_pool_has_its_seat_its_class_and_its_node(cluster: ApiServer, named: str | None) -> None:
-    """A pod gets the PriorityClass of its memory pool, even if the pod itself names a different class."""
     answer = create(cluster, "inference", inference(priorityClassName=named))
     assert answer.refusal is None
     spec = answer.body["spec"]
@@ -215,7 +211,6 @@ def test_another_gpu_pod_of_that_tenant_needs_a_memory_limit_as_well(cluster: Ap
 
 
 def test_a_gpu_pod_stays_in_the_pool_of_its_tenants_seats(cluster: ApiServer) -> None:
-    """The policy adds the pool's node selector to each GPU pod of the tenant, and keeps the pod's own selector."""
     for manifest in (gpu_pod(), gpu_pod(nodeSelector=NODE_4), gpu_pod(nodeSelector={"zone": "a"})):
         selected = create(cluster, "immich", manifest).body["spec"]["nodeSelector"]
         assert selected == {**manifest["spec"].get("nodeSelector", {}), **T4}

@@ -1,7 +1,4 @@
-"""Tests the admission of caps in a real API server: the variables that containers get, and the refusals.
-
-Containers get the variables in a pool with `enforce: driver`.
-"""
+"""Tests how a real API server admits pods in a pool with `enforce: driver`."""
 
 from typing import Any
 
@@ -33,7 +30,6 @@ OTHER_POOL = {"node_selector": OTHER_NODES, "nodes": 1, "memory_mib": 16384, "re
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Puts prod's policies into force, with one pool that has enforce: driver and one pool that does not."""
     put_into_force(
         server,
         put("scheduler", {"placement": "extender"}),
@@ -41,7 +37,7 @@ def cluster(server: ApiServer) -> ApiServer:
         put("pools t4 enforce", "driver"),
         put("pools other", OTHER_POOL),
     )
-    # Until all policies are in force, the API server may refuse a pod. The response then contains no containers.
+    # Until the API server enforces all policies, it can refuse a pod.
     eventually(
         lambda: said(create_in(server, "immich", pod(asking()))) == [held(3000)],
         "containers say what they are held to",
@@ -66,7 +62,6 @@ def own(value: str, name: str = LIMIT) -> list[dict[str, str]]:
 
 
 def said(spec: dict[str, Any], containers: str = "containers") -> list[dict[str, str]]:
-    """Returns the variables of the cap that each container has, with their values."""
     return [
         {each["name"]: each["value"] for each in found.get("env", []) if each["name"] in (LIMIT, REQUEST)}
         for found in spec.get(containers, [])
@@ -91,7 +86,7 @@ def test_each_container_gets_its_own_gpumem_in_whole_mib(cluster: ApiServer) -> 
 
 
 def test_containers_get_the_variables_in_any_order_of_the_policies(cluster: ApiServer) -> None:
-    """One policy adds the cap, and another adds a node selector. The API server may apply the policies in any order."""
+    """The API server applies the two policies in any order."""
     for number in range(6):
         reorder(cluster, number)
         answer = create(cluster, "immich", pod(asking()))
@@ -130,10 +125,6 @@ def test_a_tenants_own_values_are_refused(cluster: ApiServer, manifest: Pod) -> 
 
 
 def test_containers_in_a_pool_without_caps_have_no_variables(cluster: ApiServer) -> None:
-    """Tests a pool in which the driver does not enforce caps.
-
-    In this pool, a container with the variables would not start.
-    """
     elsewhere = {"nodeSelector": OTHER_NODES}
     answer = create(cluster, SEATLESS, pod(asking(), **elsewhere))
     assert answer.refusal is None
@@ -151,7 +142,6 @@ def test_a_pod_that_may_run_with_or_without_caps_must_choose_a_pool(cluster: Api
 
 
 def test_a_debugger_gets_neither_the_pods_device_nor_a_cap_of_its_own(cluster: ApiServer) -> None:
-    """No limit of the driver would hold a debugger to the pod's budget."""
     device = {"name": "NVIDIA_VISIBLE_DEVICES", **field(f"metadata.annotations['{DEVICE}']")}
     for namespace, name, spec in (("immich", "capped", {}), (SEATLESS, "uncapped", {"nodeSelector": OTHER_NODES})):
         manifest = pod(asking(), **spec)

@@ -1,7 +1,4 @@
-"""Tests the admission for placement by device in a real API server.
-
-The policies change pods with a budget. Only the scheduler may write a pod's device.
-"""
+"""Tests on a real API server the admission policies for pods that our scheduler places by device."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +37,6 @@ ASKED = {GPUMEM: "3k"}
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Puts prod's policies into force, with placement by device and with two devices on each node."""
     scheduler = {"placement": "extender"}
     put_into_force(server, put("scheduler", scheduler), put("pools t4 device_count", 2))
     other = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "other"}, "handler": "other"}
@@ -57,12 +53,10 @@ def cluster(server: ApiServer) -> ApiServer:
 
 
 def variables(spec: dict[str, Any], containers: str = "containers") -> list[list[dict[str, Any]]]:
-    """Returns the environment variables of each container."""
     return [each.get("env", []) for each in spec.get(containers, [])]
 
 
 def described(variable: dict[str, Any]) -> dict[str, Any]:
-    """Returns a variable with a field reference, in the form in which the API server returns it."""
     if "valueFrom" not in variable:
         return variable
     reference = {"apiVersion": "v1", **variable["valueFrom"]["fieldRef"]}
@@ -73,19 +67,14 @@ SEEN, UNSEEN = [described(ITS_DEVICE)], [NO_DEVICE]
 
 
 def is_seen_by_a_driver_upgrade(spec: dict[str, Any]) -> bool:
-    """Returns True if NVIDIA's operator counts the pod as a GPU pod, even if the pod requests 0 GPUs.
-
-    Source: gpuPodSpecFilter in cmd/gpu-operator/main.go and podUsesGPU of k8s-driver-manager. These functions ignore
-    init containers.
-    """
+    """Source: gpuPodSpecFilter in cmd/gpu-operator/main.go, and podUsesGPU of k8s-driver-manager."""
     asked = [name for each in spec["containers"] for part in each["resources"].values() for name in part]
     return any(name.startswith(("nvidia.com/gpu", "nvidia.com/mig-")) for name in asked)
 
 
 def test_a_pod_with_a_budget_that_asks_for_no_gpu_by_name_is_seen_by_a_driver_upgrade(cluster: ApiServer) -> None:
-    """NVIDIA's operator evicts only pods that it recognizes as GPU pods.
-
-    If another pod still uses the GPU, the operator cannot unload the driver (docs/operations.md).
+    """Before a driver upgrade, NVIDIA's operator evicts the pods that it recognizes as GPU pods
+    (docs/operations.md).
     """
     alone, named = (
         spec_of(create(cluster, "immich", pod(container(limits=limits)))) for limits in (ASKED, {**ASKED, GPU: "0"})
@@ -107,7 +96,7 @@ def test_a_pod_with_a_budget_goes_to_the_scheduler_and_sees_the_device_that_it_w
 def test_every_container_of_such_a_pod_has_the_variable_so_that_no_image_shows_it_all_devices(
     cluster: ApiServer,
 ) -> None:
-    """CUDA's images set NVIDIA_VISIBLE_DEVICES to all. A RuntimeClass applies to every container of a pod."""
+    """CUDA images set NVIDIA_VISIBLE_DEVICES to all."""
     own = {"name": "A", "value": "b"}
     manifest = pod(
         container("budget", limits=ASKED, env=[own]),
@@ -158,7 +147,7 @@ def test_a_container_may_keep_its_device_out_of_sight(cluster: ApiServer, value:
 
 
 SETS = "this pod sets NVIDIA_VISIBLE_DEVICES: remove it"
-CHOOSES = "NVIDIA_VISIBLE_DEVICES: remove"  # Two policies refuse this pod. The API server reports only one refusal.
+CHOOSES = "NVIDIA_VISIBLE_DEVICES: remove"
 EVENLY = "is shared evenly by the pod's"
 
 REFUSED: dict[str, tuple[Pod, str]] = {
@@ -248,7 +237,6 @@ def test_only_the_schedulers_own_account_writes_the_device_and_nobody_changes_it
 
 
 def cluster_role_binding(server: ApiServer) -> None:
-    """Binds the role system:kube-scheduler to the scheduler's account, as the stack does."""
     group = "rbac.authorization.k8s.io"
     subject = {"kind": "ServiceAccount", "namespace": "gpu-tenancy-system", "name": names.SCHEDULER}
     server.apply(
@@ -275,10 +263,6 @@ def test_another_scheduler_by_its_name_gets_no_pod_with_a_budget(cluster: ApiSer
     "resources", [{"requests": ASKED}, {"requests": {GPUMEM: "1"}, "limits": ASKED}], ids=["alone", "below its limit"]
 )
 def test_a_request_is_its_limit(cluster: ApiServer, resources: dict[str, Any]) -> None:
-    """The request of an extended resource must equal its limit.
-
-    So our policies read only limits (components/admission/cel.py).
-    """
     asking = {**container(), "resources": resources}
     refusal = create(cluster, "immich", pod(asking)).refusal or ""
     assert "must be equal to" in refusal or "Limit must be set" in refusal

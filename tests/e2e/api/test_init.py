@@ -1,4 +1,6 @@
-"""Tests `init` on a real API server with the cluster of record 0000. The policy pack accepts the proposed stack."""
+"""Tests `init` with the cluster of record 0000 on a real API server. The policy pack accepts the stack that init
+proposes.
+"""
 
 import json
 import subprocess
@@ -16,7 +18,7 @@ from tests.support.given_clusters import GPU, NAMESPACE_OF, STEADY, Cluster, of_
 from tests.support.paths import ROOT
 from toolchain.workspace import workspace
 
-# With this number of workloads, `init` and the policy pack together must need less than this time.
+# For a cluster with this many workloads, `init` and the policy pack together may need MOST_SECONDS.
 MOST_SECONDS, WORKLOADS = 120, 50
 LISTED = [
     "nodes",
@@ -32,7 +34,6 @@ LISTED = [
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> Cluster:
-    """Creates the cluster of record 0000 with additional workloads that use no GPU."""
     found = record_0000()
     found.runtime_classes = [{"metadata": {"name": "nvidia"}, "handler": "nvidia"}]
     found.priorities.append({"metadata": {"name": "tier-2-gpu"}, "value": 600000})

@@ -1,4 +1,6 @@
-"""Tests the admission policies of memory pools in a real API server, with all combinations of classes and requests."""
+"""Tests the admission policies of memory pools in a real API server, with all combinations of PriorityClasses and
+requests.
+"""
 
 from typing import Any
 
@@ -67,7 +69,6 @@ def create(server: ApiServer, namespace: str, manifest: dict[str, Any]) -> ApiAn
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Creates a memory pool's namespaces, PriorityClasses and policies, and waits until the policies are in force."""
     for tenant in TENANTS:
         server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant}}, "namespaces")
     for name, spec in (
@@ -81,7 +82,6 @@ def cluster(server: ApiServer) -> ApiServer:
     burst = pod(None, memory("1Gi", "2Gi"))
 
     def in_force() -> bool:
-        """Returns True if the API server has loaded all policies."""
         return all(create(server, tenant, burst).refusal for tenant in TENANTS)
 
     eventually(in_force, "the policies are in force for every tenant")

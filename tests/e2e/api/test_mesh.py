@@ -1,4 +1,4 @@
-"""Tests a service mesh that adds sidecars after our policies. The pod is admitted, and the sidecars see no device."""
+"""Tests a service mesh that adds sidecars to a pod. The sidecars see no device."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -42,7 +42,6 @@ def cluster(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def seen(server: ApiServer, namespace: str, manifest: Pod) -> dict[str, Any]:
-    """Maps each container with the variable NVIDIA_VISIBLE_DEVICES to the source of the variable's value."""
     answer = (create_queued if namespace == QUEUE_TENANT else create)(server, namespace, manifest)
     if answer.refusal is not None:
         return {"refused": answer.refusal}

@@ -1,7 +1,4 @@
-"""Tests that a tenant cannot forge the mirror pod of a static pod.
-
-Agents find the control group of a static pod by the annotation of its mirror pod.
-"""
+"""Tests that a tenant cannot forge the mirror pod of a static pod."""
 
 from typing import Any
 
@@ -29,7 +26,6 @@ def cluster(server: ApiServer) -> ApiServer:
 
 
 def forged(server: ApiServer) -> dict[str, Any]:
-    """Returns a pod with all metadata that a kubelet writes into a mirror pod."""
     node = server.request("GET", "/api/v1/nodes/node").body["metadata"]["uid"]
     made = pod(nodeName="node")
     made["metadata"] |= mirror(VICTIM, "node", node)
@@ -48,7 +44,7 @@ def test_a_tenant_makes_no_mirror_of_a_static_pod(cluster: ApiServer) -> None:
 
 
 def test_a_hash_annotation_and_an_owner_are_admitted_but_make_no_mirror_pod(cluster: ApiServer) -> None:
-    """A pod from a restored backup may have this annotation and this owner. The policy admits such a pod."""
+    """A pod from a restored backup can have the annotation and the owner of a mirror pod."""
     manifest = forged(cluster)
     del manifest["metadata"]["annotations"]["kubernetes.io/config.mirror"]
     answer = posted(cluster, manifest)
@@ -75,7 +71,7 @@ def test_a_kubelet_mirrors_its_static_pod_and_agents_know_it(cluster: ApiServer)
 
 
 def test_a_tenant_writes_no_status_and_so_no_containers_id(cluster: ApiServer) -> None:
-    """The exporter identifies containers by the ids in the pod's status. Nobody can create a pod with a status."""
+    """The exporter identifies containers by the ids in the pod's status."""
     manifest = pod()
     manifest["metadata"]["name"] = "stated"
     stated = {"phase": "Running", "containerStatuses": [{"name": "main", "containerID": "containerd://aaa"}]}
@@ -87,7 +83,6 @@ def test_a_tenant_writes_no_status_and_so_no_containers_id(cluster: ApiServer) -
 
 
 def test_a_pods_uid_is_the_api_servers_and_not_its_authors(cluster: ApiServer) -> None:
-    """A tenant cannot choose the UID of a pod. Agents identify pods by their UID."""
     manifest = pod()
     manifest["metadata"] |= {"uid": VICTIM, "ownerReferences": owner("ReplicaSet", "somebody")}
     assert posted(cluster, manifest).body["metadata"]["uid"] != VICTIM

@@ -1,4 +1,4 @@
-"""Tests prod's two policies that limit writes to nodes/status, in a real API server."""
+"""Tests the two policies of prod that limit writes to nodes/status, in a real API server."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,16 +13,12 @@ from tests.support.e2e.server import ADMIN, RECONCILE, WATCHDOG, ApiAnswer, ApiS
 
 SYSTEM = "gpu-tenancy-system"
 NAMES = Names("example.org")
-# The node's resources. The stack's domain has changed from example.com to example.org.
+# The stack's domain has changed from example.com to example.org.
 HELD = {"cpu": "8", "example.com/gpumem": "14k", "example.com/gpu-count": "1", "nvidia.com/gpu": "1"}
 
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Creates a node with capacity under the old domain, and puts both policies into force.
-
-    Reconcile's account and the watchdog's account get the right to patch the node.
-    """
     server.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}, "nodes")
     assert patch(server, {"capacity": HELD, "allocatable": HELD}, user=ADMIN, dry_run=False).refusal is None
     rbac = "rbac.authorization.k8s.io"

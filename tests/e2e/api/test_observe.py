@@ -1,6 +1,5 @@
-"""Tests a stack in the mode observe, in a real API server.
-
-The stack changes no pod. If the mode enforce would refuse a pod, the API server admits the pod with a warning.
+"""Tests a stack in the mode observe on a real API server. The stack changes no pod. The API server warns about pods
+that the mode enforce would refuse.
 """
 
 import pytest
@@ -91,7 +90,7 @@ def test_the_data_of_the_agents_is_protected_in_the_mode_observe(cluster: ApiSer
 
 
 def test_in_the_mode_enforce_all_of_these_pods_are_denied(cluster: ApiServer) -> None:
-    """This test is the last test of the module, because the test changes the policies."""
+    """This test runs last in its module, because it changes the policies."""
     cluster.clear()
     put_into_force(cluster)
     eventually(lambda: not any(warned(cluster, case) for case in DENIED), "the API server has taken up every policy")

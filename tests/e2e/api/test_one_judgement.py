@@ -1,16 +1,7 @@
-"""Tests that the policy pack (tenancy/admitted.py) and an API server with prod's policies judge each pod alike.
+"""Tests that the policy pack and an API server with prod's policies judge random pods alike.
 
-The policy pack and the API server judge the same generated pods and must reach the same verdict. The generated pods
-avoid these known differences:
-
-- The account that creates a pod. Only the API server knows this account. In this test, the Job controller's account
-  creates the GPU pods of queue tenants.
-- The PriorityClass of a pod that asks for a device. The API server replaces the class before it judges the pod. So
-  these generated pods name no class. The policy pack refuses such a pod with a system class.
-- Objects outside the policy pack's program. Examples are labels of namespaces without a tenant, and ConfigMaps that a
-  pod names. The test gives the handlers of RuntimeClasses to the policy pack.
-- Fields that only Pod Security judges, such as ports and sysctls. The generated pods lack these fields and the
-  PriorityClass of a memory pool.
+Some differences are known, and the random pods avoid them. For example, only the API server knows the account that
+creates a pod.
 """
 
 import json
@@ -31,9 +22,7 @@ from tests.support.e2e.server import ApiServer
 from tests.support.prod import Change, Raw, drop, put
 
 HANDLERS = {"nvidia-cdi": "nvidia-cdi", "fast": "nvidia-experimental", "gvisor": "runsc"}
-# Namespaces of each kind. Some tenants have seats, and one of these has a queue. Other tenants have on-demand
-# workloads, unbudgeted workloads, a queue, or no workloads. The last namespaces are a privileged namespace, a namespace
-# without a tenant, and an exempt namespace.
+# One namespace for each kind of tenant, and three other namespaces: privileged, without a tenant, and exempt.
 NAMESPACES = (
     "immich",
     "llama-swap",
@@ -49,7 +38,6 @@ NAMESPACES = (
 
 
 def changes(config: Raw) -> None:
-    """Changes prod: two devices on each node, a seat on both devices, a resident with two seats, and a queue tenant."""
     put("pools t4 device_count", 2)(config)
     put("residents immich-server replicas", 2)(config)
     put("residents llama-swap devices_per_pod", 2)(config)
@@ -60,12 +48,11 @@ def changes(config: Raw) -> None:
 
 
 def by_plugin(config: Raw) -> None:
-    """Changes prod further: NVIDIA's device plugin chooses the devices, not our scheduler."""
     changes(config)
     drop("scheduler")(config)
 
 
-# Only `make soak` uses the second stack, because changing the stack takes as long as judging all pods.
+# A change of the stack takes as long as judging all pods, so only `make soak` uses a second stack.
 @pytest.fixture(scope="module", params=[changes, by_plugin][: search.cases(1, soak=2)], ids=lambda p: p.__name__)
 def stack(request: pytest.FixtureRequest) -> Change:
     chosen: Change = request.param
@@ -93,7 +80,6 @@ def ledger(stack: Change) -> Ledger:
 
 
 def policies(server: ApiServer) -> set[str]:
-    """Returns the names of the validating policies in the API server."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
     return {policy["metadata"]["name"] for policy in (server.api.get(path) or {})["items"]}
 

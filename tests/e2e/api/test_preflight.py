@@ -1,8 +1,4 @@
-"""Tests that `preflight` and the API server judge the same pods alike.
-
-The tests use the stack that `init` proposes for the cluster of record 0000. After the stack's policies are in force,
-the test creates each workload's pod again, and compares the API server's verdict with the report of `preflight`.
-"""
+"""Tests that `preflight` and the API server reach the same verdict on each pod of record 0000."""
 
 import json
 import subprocess
@@ -28,7 +24,6 @@ GPUMEM = "example.com/gpumem"
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> Cluster:
-    """Creates the cluster of record 0000 with additional pods, for which the policies reach different verdicts."""
     found = record_0000(
         *of_deployment("budgeted", "frigate", limits={GPU: "1", GPUMEM: "1"}),
         *of_deployment("host", "frigate", hostNetwork=True),
@@ -44,7 +39,6 @@ def cluster(server: ApiServer) -> Cluster:
 
 @pytest.fixture(scope="module")
 def folder(server: ApiServer, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder with the stack file that `init` proposes, changed to the mode enforce."""
     assert cluster.pods
     made = tmp_path_factory.mktemp("stack")
     done = gpumem(server, made, "init", "--stack", "mine")
@@ -56,7 +50,6 @@ def folder(server: ApiServer, cluster: Cluster, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="module")
 def report(server: ApiServer, folder: Path) -> Mapping[str, Any]:
-    """Returns the report that `preflight` prints before the policies are in force."""
     done = gpumem(server, folder, "preflight", "--stack", "mine", "-o", "json")
     assert done.returncode == 1, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -66,7 +59,6 @@ def report(server: ApiServer, folder: Path) -> Mapping[str, Any]:
 
 @pytest.fixture(scope="module")
 def enforced(server: ApiServer, folder: Path, report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Creates the stack's PriorityClasses, namespace labels and policies. Returns the earlier report."""
     declared = settings.load_file(folder / "Pulumi.mine.yaml")
     for manifest in build(lambda: platform.build(declared)).objects():
         metadata, namespace = manifest["metadata"], f"{NAMESPACES}/{manifest['metadata']['name']}"
@@ -92,7 +84,6 @@ def gpumem(server: ApiServer, folder: Path, *arguments: str) -> "subprocess.Comp
 
 
 def again(server: ApiServer, found: Mapping[str, Any]) -> ApiAnswer:
-    """Creates the pod again as its controller would, without persisting it. Returns the API server's response."""
     metadata = {key: found["metadata"][key] for key in ("namespace", "labels", "annotations", "ownerReferences")}
     spec = {key: value for key, value in found["spec"].items() if key != "nodeName"}
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "again", **metadata}, "spec": spec}
@@ -112,7 +103,6 @@ def test_preflight_denies_the_pods_that_the_api_server_denies(
                 found[each["metadata"]["namespace"], name] = refusal
         return found
 
-    # The API server loads each policy after a different delay.
     eventually(lambda: denied <= refusals().keys(), "the policies are in force", lambda: str(refusals()))
     refused = refusals().keys()
     assert refused == denied

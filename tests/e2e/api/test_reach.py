@@ -1,6 +1,5 @@
-"""Tests a tenant's attempts to use the GPU of another tenant, with prod's policies in a real API server.
-
-The numbers of the attempts, such as T2, are those in docs/choosing/security.md.
+"""Tests with prod's policies that a tenant cannot use the GPU of another tenant. A number such as T2 is the number of
+the attack in docs/choosing/security.md.
 """
 
 from typing import Any
@@ -43,7 +42,7 @@ def _volumes(path: str) -> dict[str, Any]:
     return {"volumes": host_path(path)["spec"]["volumes"]}
 
 
-# T2: a tenant chooses a runtime class.
+# T2: a tenant chooses a RuntimeClass.
 
 
 @pytest.mark.parametrize("runtime", ["nvidia", "nvidia-cdi", "fast"])
@@ -62,7 +61,7 @@ def test_other_runtimes_and_whole_devices_are_left_alone(cluster: ApiServer) -> 
     assert create(cluster, "nvidia", pod(runtimeClassName="nvidia-cdi")).refusal is None
 
 
-# T3: a tenant changes the variable that the device plugin sets.
+# T3: a tenant changes the environment variable that the device plugin sets.
 
 
 @pytest.mark.parametrize("kind", ["configmaps", "secrets"])
@@ -110,7 +109,6 @@ def test_who_asks_for_no_device_sees_none_whatever_the_image_says(cluster: ApiSe
 
 
 def test_a_network_card_of_nvidias_shows_no_gpu(cluster: ApiServer) -> None:
-    """The device plugin of a network card does not set NVIDIA_VISIBLE_DEVICES, so the image's variable would count."""
     assert environments(create_queued(cluster, "team-a", pod(container(limits={"nvidia.com/hostdev": "1"})))) == [
         [HIDDEN]
     ]
@@ -121,7 +119,7 @@ def test_an_exempt_namespace_is_left_alone(cluster: ApiServer) -> None:
     assert environments(create(cluster, "nvidia", pod())) == [[]]
 
 
-# A tenant asks for devices by an annotation or a mount.
+# A tenant asks for devices by an annotation or by a mount.
 
 
 ANNOTATIONS = [
@@ -183,7 +181,7 @@ def test_a_class_of_devices_that_is_asked_for_as_a_resource_needs_a_budget(clust
     assert "without a budget" in (create(cluster, "immich", pod(container(limits=asked))).refusal or "")
 
 
-# T7: a tenant uses one of Kubernetes' PriorityClasses.
+# T7: a tenant uses a PriorityClass of Kubernetes itself.
 
 
 @pytest.mark.parametrize("priority", ["system-node-critical", "system-cluster-critical"])

@@ -1,4 +1,4 @@
-"""Tests what a tenant can read with `kubectl gpumem` and the role gpumem-viewer, from a real API server."""
+"""Tests the rights of the role gpumem-viewer on a real API server, with `kubectl gpumem`."""
 
 import json
 from subprocess import CompletedProcess
@@ -19,7 +19,6 @@ VIEWERS = "team-immich"
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Creates a node with one device and two pods of two tenants, and the role gpumem-viewer."""
     for name in ("immich", "llama-swap", SYSTEM):
         server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, "namespaces")
     data = {names.LEDGER_KEY: json.dumps(LEDGER_OF_PROD.to_data())}

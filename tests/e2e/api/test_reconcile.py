@@ -1,4 +1,4 @@
-"""Runs reconcile as a process with its own account. A proxy between reconcile and a real API server causes faults."""
+"""Tests reconcile as a process. A proxy between reconcile and a real API server causes faults."""
 
 import json
 import signal
@@ -43,7 +43,6 @@ ENDS_SECONDS = 120
 
 
 def reconcile_identity(ledger: Ledger) -> Account:
-    """Returns reconcile's account, with the rights that reconcile needs for this ledger."""
     cluster = ClusterSpec(resource_domain=NAMES.domain, system_namespace=SYSTEM, agent_image="python:3.13.9")
     args = CapacityArgs(cluster=cluster, code=zipapp.build(), ledger=ledger, reconcile=ReconcileSpec())
     return reconcile_agent(args, ReconcileSpec(), run_seconds=0)
@@ -51,10 +50,6 @@ def reconcile_identity(ledger: Ledger) -> Account:
 
 @pytest.fixture(scope="module")
 def account(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Makes the folder that a pod of reconcile mounts, with code, token and CA certificate.
-
-    Also creates reconcile's account, roles and admission policies.
-    """
     ledger, code = Ledger(domain=NAMES.domain, pools=(POOL,)), zipapp.build()
     agent = reconcile_identity(ledger)
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}, "namespaces")
@@ -79,7 +74,6 @@ def account(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def node(server: ApiServer, account: Path) -> Iterator[ApiServer]:
-    """Creates a node of the pool. The node does not advertise gpumem yet."""
     manifest = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "k8s-node1", "labels": LABELS}}
     server.api.create("/api/v1/nodes", manifest)
     server.api.patch(f"{NODE}/status", {"status": {"capacity": HARDWARE, "allocatable": HARDWARE}})
@@ -95,7 +89,6 @@ def proxy(node: ApiServer) -> Iterator[Proxy]:
 
 @pytest.fixture
 def by_slices(node: ApiServer) -> Iterator[ApiServer]:
-    """Changes the pool so that reconcile reads ResourceSlices, and removes feature discovery's labels from the node."""
     ledger = Ledger(domain=NAMES.domain, pools=(replace(POOL, source=Source.SLICES),))
     path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{names.RECONCILE}"
     role = node.request("GET", path).body
@@ -109,7 +102,6 @@ def by_slices(node: ApiServer) -> Iterator[ApiServer]:
 
 
 def start(proxy: Proxy, account: Path, *, run_seconds: int = 0, interval_seconds: int = 1) -> "subprocess.Popen[str]":
-    """Starts reconcile behind the proxy. If `run_seconds` is 0, reconcile ends as soon as all nodes are up to date."""
     environment = {
         "KUBERNETES_SERVICE_HOST": "127.0.0.1",
         "KUBERNETES_SERVICE_PORT": str(proxy.port),
@@ -124,7 +116,6 @@ def start(proxy: Proxy, account: Path, *, run_seconds: int = 0, interval_seconds
 
 
 def end(agent: "subprocess.Popen[str]") -> tuple[int, list[dict[str, Any]]]:
-    """Waits until the agent ends. Returns the agent's exit code and log entries."""
     try:
         said, _ = agent.communicate(timeout=ENDS_SECONDS)
     finally:
@@ -133,11 +124,10 @@ def end(agent: "subprocess.Popen[str]") -> tuple[int, list[dict[str, Any]]]:
 
 
 def stop(agent: "subprocess.Popen[str]") -> None:
-    """Ends the agent with SIGTERM, as the kubelet does."""
     agent.send_signal(signal.SIGTERM)
     code, log = end(agent)
     assert code == 143
-    assert log[-1]["message"].startswith("stopped by SIGTERM")  # On a busy machine, a request may be in progress.
+    assert log[-1]["message"].startswith("stopped by SIGTERM")  # On a busy machine, a request may still be in progress.
 
 
 def shown(server: ApiServer) -> tuple[dict[str, str], dict[str, str]]:
@@ -145,7 +135,6 @@ def shown(server: ApiServer) -> tuple[dict[str, str], dict[str, str]]:
     return status["capacity"], status["allocatable"]
 
 
-# Each case has a fault of one request, and the expected statuses of all attempts of this request.
 FAULTS: dict[str, tuple[Fault, list[int | None]]] = {
     "too many requests": (
         Fault(method="PATCH", path=NODE, times=2, status=429, headers={"Retry-After": "1"}),
@@ -214,7 +203,6 @@ def test_a_run_that_is_stopped_while_it_waits_ends_at_once(node: ApiServer, prox
     stop(agent)
 
 
-# Each case has the seconds between two polls, and a fault of the watch of nodes.
 WATCHES: dict[str, tuple[int, Fault]] = {
     "answered": (3600, Fault(method="GET", path=WATCH, times=0)),
     "refused": (1, Fault(method="GET", path=WATCH, times=1000, status=500)),
@@ -242,7 +230,6 @@ def test_a_node_that_loses_its_keys_gets_them_back_where_the_watch_is(
 def test_a_node_without_labels_is_advertised_by_nvidias_slices_for_as_long_as_they_show_it(
     by_slices: ApiServer, proxy: Proxy, account: Path
 ) -> None:
-    """Reconcile reads slices from a real API server, with the rights that reconcile gets for this ledger."""
     agent = start(proxy, account, run_seconds=3600, interval_seconds=3600)
     eventually(lambda: proxy.statuses("GET", f"{SLICES}?watch=1"), "it watches")
     assert shown(by_slices) == (HARDWARE, HARDWARE)

@@ -1,6 +1,5 @@
-"""Tests all limits of tenants except budgets, on a real API server.
-
-Policies refuse the attacks of a tenant, and admit similar pods that are allowed.
+"""Tests on a real API server all limits for tenants except budgets. The policies refuse the pods of an attacker, and
+admit similar pods that are permitted.
 """
 
 from typing import Any
@@ -33,7 +32,7 @@ from tests.support.e2e.tenant import may_write
 from tests.support.prod import declared, drop, put, raw
 from toolchain.cluster.api import MERGE
 
-EVE = "eve"  # A user with all rights on namespaces.
+EVE = "eve"
 REPLICA_SETS = "system:serviceaccount:kube-system:replicaset-controller"
 NAMESPACES = "/api/v1/namespaces"
 BASELINE = {names.POD_SECURITY_ENFORCE: "baseline"}
@@ -41,10 +40,6 @@ BASELINE = {names.POD_SECURITY_ENFORCE: "baseline"}
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Puts prod's policies into force.
-
-    The stack also has an existing namespace as a tenant, a seat on two devices, and a queue tenant with a seat.
-    """
     for name, labels in (("found", {}), ("nobodys", {})):
         server.apply(namespace(name, labels), "namespaces")
     put_into_force(
@@ -231,7 +226,6 @@ def test_it_is_refused(cluster: ApiServer, attack: str) -> None:
     where, manifest = ATTACKS[attack]
     answer = create(cluster, where, manifest)
     assert answer.code == 422
-    # Several policies may refuse this pod. The API server reports only one refusal.
     assert any(said in (answer.refusal or "") for said in (SAID[where], COUNT, BUDGET, DEVICES))
 
 
@@ -250,7 +244,6 @@ def test_a_queue_tenants_pods_are_the_job_controllers(cluster: ApiServer) -> Non
 
 
 def counted(server: ApiServer, tenant: str) -> None:
-    """Creates the tenant's ResourceQuota, with the status that the quota controller would write."""
     (quota,) = (
         each
         for each in declared(raw()).values()
@@ -308,7 +301,6 @@ def test_finalizing_a_namespace_sets_no_exemption(cluster: ApiServer) -> None:
 
 @pytest.mark.parametrize("name", ["nvidia", "nobodys"])
 def test_an_administrator_exempts_a_namespace_while_the_policies_are_in_force(cluster: ApiServer, name: str) -> None:
-    """Changes the label of a namespace, as the stack does when an operator exempts the namespace later."""
     for labels, is_exempt in ((NOT_EXEMPT, False), (exemption(name)["metadata"]["labels"], True)):
         assert label(cluster, name, labels) is None
         eventually(

@@ -1,4 +1,6 @@
-"""Tests the limits of queue tenants' Jobs and the Jobs' pods, on a real API server with prod's policies."""
+"""Tests the limits on Jobs of queue tenants and on the pods of these Jobs, on a real API server with prod's
+policies.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +36,6 @@ JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Puts prod's policies into force, with a queue tenant that has a seat."""
     put_into_force(
         server, drop("scheduler"), put("residents train", {"tenant": "team-b", "pool": "t4", "gpumem_mib": 500})
     )
@@ -84,7 +85,6 @@ def test_every_job_of_a_queue_tenant_waits_for_its_queue(
 
 @pytest.fixture
 def waiting(cluster: ApiServer) -> Iterator[ApiServer]:
-    """Creates a suspended Job, which waits in the queue."""
     with made(cluster, job(GPUS, suspend=True, parallelism=2)):
         yield cluster
 
@@ -114,7 +114,6 @@ def test_a_job_that_runs_takes_no_more_than_its_queue_gave_it(waiting: ApiServer
 
 
 def running(server: ApiServer, name: str, manifest: Pod, where: str = "team-a") -> str:
-    """Creates a pod that belongs to a Job and is bound to a node. Returns the pod's path."""
     counted = {"batch.kubernetes.io/controller-uid": "1", names.KUEUE_POD_SET_LABEL: "main"}
     bound = queued({**manifest, "spec": {**manifest["spec"], "nodeName": "node"}})
     bound["metadata"] |= {"name": name, "labels": counted}
@@ -190,7 +189,6 @@ def orphaning(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def selecting(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Returns the Job with a selector that a tenant has written. A tenant could then remove the label from its pods."""
     selected = {"manualSelector": True, "selector": {"matchLabels": {"known": "as"}}}
     template = {**manifest["spec"]["template"], "metadata": {"labels": {"known": "as"}}}
     return {**manifest, "spec": {**manifest["spec"], **selected, "template": template}}

@@ -1,6 +1,4 @@
-"""Tests the kinds of workloads, except Jobs, that a queue tenant may create, on a real API server with prod's policies.
-
-The CustomResourceDefinitions of these kinds have no schema, because this test is only about our policies.
+"""Tests which kinds of work a queue tenant may create, on a real API server with prod's policies.
 tests/e2e/test_frameworks.py tests the real kinds with their controllers.
 """
 
@@ -31,7 +29,6 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> Iterator[ApiServer]:
-    """Puts prod's policies into force, with all of Kueue's frameworks enabled."""
     for each in CUSTOM:
         server.api.create(DEFINITIONS, definition(each))
     put_into_force(server, drop("scheduler"), put("queues frameworks", [str(name) for name in FrameworkName]))
@@ -50,7 +47,6 @@ def is_refused(server: ApiServer, framework: Framework) -> bool:
 
 
 def definition(framework: Framework) -> dict[str, Any]:
-    """Returns a CustomResourceDefinition of the framework's kind, which accepts any fields."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -90,7 +86,6 @@ def change(server: ApiServer, framework: Framework, spec: dict[str, Any], *, use
 
 
 def part_of(framework: Framework, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Returns the object with an owner of the framework's kind, as that kind's controller would create it."""
     api = f"{framework.group}/v1"
     owner = {"apiVersion": api, "kind": framework.kind, "name": "work", "uid": "1", "controller": True}
     return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner]}}

@@ -1,4 +1,4 @@
-"""The API server accepts the examples of queued work, with the real kinds of their projects."""
+"""The API server accepts the examples of queued work, with the real kinds of other projects."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +18,6 @@ PLURALS = {"JobSet": "jobsets", "RayJob": "rayjobs", "RayCluster": "rayclusters"
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> Iterator[ApiServer]:
-    """Returns an API server without policies.
-
-    The server has the kinds of JobSet, LeaderWorkerSet, Ray, Trainer and MPI Operator.
-    """
     if not KINDS.is_dir():
         pytest.skip("the kinds of other projects are not there: `make e2e` takes them out of Go modules where Go is")
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}, "namespaces")
@@ -43,6 +39,6 @@ def test_the_api_server_knows_every_field_of_the_example(cluster: ApiServer, fil
         base = f"/apis/{group}" if group else "/api/v1"
         assert manifest["metadata"]["namespace"] == "team-a"
         path = f"{base}{NAMESPACES.removeprefix('/api/v1')}/team-a/{plural}?dryRun=All&fieldValidation=Strict"
-        # A new kind is served a moment after its definition exists.
+        # The API server serves a new kind only some moments after the CustomResourceDefinition exists.
         eventually(lambda path=path: cluster.request("GET", path.partition("?")[0]).code == 200, f"{plural} are served")
         assert cluster.request("POST", path, manifest).refusal is None

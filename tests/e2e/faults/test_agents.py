@@ -1,4 +1,4 @@
-"""Kills the agents' pods at random times. No work is left incomplete, and the next run completes."""
+"""Kills the agents' pods at random times. The next run must complete all work."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ WHOLE, NOTHING = ("14k", "1"), (None, None)
 DEAD = "dead"  # A node without a kubelet. kwok does not simulate this node.
 KILLS = 4
 STOPPED = 143
-LONGEST_RUN_SECONDS = 4.0  # The time from the Job's creation to the end of its only pass.
+LONGEST_RUN_SECONDS = 4.0  # The seconds from the creation of the Job to its end.
 
 
 @pytest.fixture
@@ -35,13 +35,11 @@ def nobody_else_reconciles(prod: Rollout) -> Iterator[Rollout]:
 
 
 def shown(prod: Rollout) -> set[tuple[str | None, str | None]]:
-    """Returns the pairs of gpumem and gpu-count in the node's capacity and allocatable."""
     status = prod.get(NODE)["status"]
     return {(status[field].get(GPUMEM), status[field].get(GPU_COUNT)) for field in ("capacity", "allocatable")}
 
 
 def kill_reconcile(prod: Rollout) -> None:
-    """Kills reconcile's process if it runs. Otherwise deletes reconcile's pods without a grace period."""
     with suppress(ProcessLookupError):
         os.kill(prod.cluster.pid_on_node("reconcile"), signal.SIGKILL)
         return
@@ -84,7 +82,6 @@ def test_an_up_whose_reconcile_job_loses_its_pod_waits_for_the_next_pod(prod: Ro
 
 
 def rollout_jobs(prod: Rollout) -> list[str]:
-    """Returns the names of reconcile's Jobs that the rollout has created. Jobs of the CronJob are not included."""
     return [
         found["metadata"]["name"]
         for found in prod.items(f"{jobs(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{names.RECONCILE}")
@@ -102,7 +99,6 @@ def test_the_run_after_a_killed_one_completes(prod: Rollout, agent: str) -> None
 
 @pytest.mark.parametrize("program", ["reconcile", "watchdog", "gate"])
 def test_sigterm_ends_a_run_in_its_container_within_two_seconds(prod: Rollout, program: str) -> None:
-    """The test stops a run of the CronJob at a random time. If the run has ended by itself, the test tries again."""
     codes = {0}
     while codes == {0}:
         before = exit_codes(prod, program)
@@ -113,10 +109,6 @@ def test_sigterm_ends_a_run_in_its_container_within_two_seconds(prod: Rollout, p
 
 
 def listening(prod: Rollout, program: str) -> int | None:
-    """Returns the agent's PID if the agent handles SIGTERM already, or None otherwise.
-
-    A container's first process receives only signals for which it has a handler.
-    """
     pid = prod.cluster.pid_on_node(program, "-I")
     status = Path(f"/proc/{pid}/status").read_text()
     (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
@@ -128,7 +120,6 @@ def fresh_codes(prod: Rollout, program: str, before: Mapping[str, int]) -> set[i
 
 
 def exit_codes(prod: Rollout, program: str) -> dict[str, int]:
-    """Maps each pod with an ended container of the program to the container's exit code."""
     return {
         pod["metadata"]["name"]: status["state"]["terminated"]["exitCode"]
         for pod in prod.items(pods(SYSTEM))
@@ -139,7 +130,6 @@ def exit_codes(prod: Rollout, program: str) -> dict[str, int]:
 
 @contextmanager
 def runs_on_a_dead_node(prod: Rollout, agents: Collection[str]) -> Iterator[list[str]]:
-    """Binds the next run of each CronJob to a node without a kubelet. Later runs are normal, with one pass each."""
     declared = {agent: prod.get(cron_job(agent))["spec"]["jobTemplate"]["spec"] for agent in agents}
 
     def have(agent: str, change: Callable[[dict[str, Any]], object]) -> None:
@@ -177,10 +167,7 @@ def runs_on_a_dead_node(prod: Rollout, agents: Collection[str]) -> Iterator[list
 
 
 def test_a_run_on_a_dead_node_delays_no_other_run(prod: Rollout) -> None:
-    """The pod on the dead node stays Terminating, so its Job never ends.
-
-    Source: delayTerminalCondition in the Job controller.
-    """
+    """A pod on a dead node stays Terminating. Source: delayTerminalCondition in Kubernetes' Job controller."""
     agents = (names.RECONCILE, names.WATCHDOG)
 
     def last(agent: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Stops the API server, etcd and Kueue during an `up` and during the agents' runs, and starts them again."""
+"""Stops the API server, etcd and Kueue during an `up` and during runs of the agents, and starts them again."""
 
 import os
 import signal
@@ -30,20 +30,16 @@ KUEUE = "/apis/apps/v1/namespaces/kueue-system/deployments/kueue-controller-mana
 CLUSTER_QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/gpu-cq"
 AGENTS = (names.RECONCILE, names.WATCHDOG, names.GATE)
 GUESTS = [f"guest-{number}" for number in range(10)]
-ETCD_PAUSE_SECONDS = 12  # An agent waits less long for a response.
+ETCD_PAUSE_SECONDS = 12  # The pause is longer than an agent waits for a response.
 
 
 def seats(prod: Rollout, tenant: str) -> str:
-    """Returns the MiB of the tenant's quota."""
     hard = prod.get(f"/api/v1/namespaces/{tenant}/resourcequotas/{names.SEATS}")["spec"]["hard"]
     return str(hard[f"requests.{GPUMEM}"])
 
 
 def test_an_up_whose_api_server_restarts_fails_with_its_address_and_the_next_one_goes_on(prod: Rollout) -> None:
-    """Pulumi's Kubernetes provider does not retry requests. The next `up` still completes the stack.
-
-    All objects exist afterwards, and each was created only once.
-    """
+    """Pulumi's Kubernetes provider does not retry its requests."""
 
     def change(config: Any) -> None:
         config["tenants"].update({name: {} for name in GUESTS})
@@ -92,8 +88,6 @@ def test_an_up_and_the_agents_outlast_an_etcd_that_stalls(prod: Rollout) -> None
 
 @contextmanager
 def without_kueue(prod: Rollout) -> Iterator[None]:
-    """Stops Kueue's controller and its webhooks during the block. Waits afterwards until Kueue responds again."""
-
     def refused() -> bool:
         return prod.create(f"{jobs('team-a')}?dryRun=All", job("asks", "team-a-gpu")).refusal is not None
 

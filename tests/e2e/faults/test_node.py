@@ -25,8 +25,7 @@ from toolchain.cluster.image import agent_image
 from toolchain.cluster.node import TAINT
 from toolchain.cluster.paths import program
 
-# A namespace that belongs to no tenant. A tenant's pod would get a nodeSelector, and the kubelet would refuse the pod
-# when the node returns without its labels.
+# A namespace without a tenant. The kubelet would refuse a tenant's pod after the node has lost its labels.
 NAMESPACE = "kube-system"
 REAL = "/api/v1/nodes/localhost"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -40,10 +39,6 @@ T4 = {
 
 @pytest.fixture(scope="module")
 def real_gpu_node(prod: Rollout) -> Iterator[Rollout]:
-    """Puts the real node into the pool t4, and creates a pod of 5000 MiB on this node.
-
-    The fixture publishes the node's device, because the node's taint keeps the exporter away.
-    """
     devices = simulated.devices(NODE, "viktorbarzin.me")
     prod.cluster.api.create(SLICES, devices)
     label(prod, T4)
@@ -70,7 +65,6 @@ def advertised(prod: Rollout) -> tuple[str | None, str | None]:
 
 
 def run(prod: Rollout, name: str, limits: Mapping[str, str]) -> None:
-    """Creates a pod on the real node, and waits until the pod's container runs."""
     command = ["python", "-IS", "-c", "import signal; signal.pause()"]
     spec = {
         "nodeSelector": {"kubernetes.io/hostname": NODE},
@@ -84,17 +78,12 @@ def run(prod: Rollout, name: str, limits: Mapping[str, str]) -> None:
 
 
 def started(prod: Rollout, name: str) -> Object:
-    """Returns the state of the pod's container, or an empty dict if the kubelet has not reported the state yet."""
     statuses = prod.get(pods(NAMESPACE, name))["status"].get("containerStatuses", [{"state": {}}])
     state: Object = statuses[0]["state"]
     return state
 
 
 def restart_kubelet(prod: Rollout, *, probe: str) -> None:
-    """Kills the kubelet, and waits until the new kubelet has started the new pod `probe`.
-
-    The kubelet processes its oldest pods first. So the new kubelet has processed all other pods when `probe` runs.
-    """
     kubelet = program("kubelet")
     old = prod.cluster.pid_on_node(kubelet)
     os.kill(old, signal.SIGKILL)
@@ -104,11 +93,7 @@ def restart_kubelet(prod: Rollout, *, probe: str) -> None:
 
 @pytest.mark.parametrize("registrations", ["kept", "wiped"])
 def test_a_pod_with_gpu_memory_outlives_its_kubelet(real_gpu_node: Rollout, registrations: str) -> None:
-    """If a kubelet finds its device-plugins folder empty, it sets all extended resources to 0 and refuses running pods.
-
-    The folder is empty after the machine was installed again. The kubelet of 1.36 creates a socket in this folder
-    before it registers its node, so the folder is not empty then.
-    """
+    """A kubelet with an empty folder device-plugins sets all extended resources to 0, and rejects running pods."""
     prod = real_gpu_node
     folder = prod.cluster.folder.path / "node" / "kubelet" / "device-plugins"
     for file in folder.iterdir():
@@ -125,7 +110,7 @@ def test_a_pod_with_gpu_memory_outlives_its_kubelet(real_gpu_node: Rollout, regi
 
 
 def test_a_pod_with_gpu_memory_outlives_its_nodes_object(real_gpu_node: Rollout) -> None:
-    """The kubelet creates its Node again when it starts. The new Node lacks our labels and gpumem."""
+    """When the kubelet starts, it creates its Node object again, without our labels and gpumem."""
     prod = real_gpu_node
     before = prod.get(pods(NAMESPACE, "resident"))
     node = prod.get(REAL)
@@ -140,7 +125,7 @@ def test_a_pod_with_gpu_memory_outlives_its_nodes_object(real_gpu_node: Rollout)
 
 
 def test_capacity_that_a_kubelet_sets_to_0_is_advertised_again_and_pods_keep_running(real_gpu_node: Rollout) -> None:
-    """The test sets the resources to 0, as a kubelet with an empty folder does (pkg/kubelet/kubelet_node_status.go)."""
+    """Source: pkg/kubelet/kubelet_node_status.go."""
     prod = real_gpu_node
     before = prod.get(pods(NAMESPACE, "resident"))
     nothing = {GPUMEM: "0", GPU_COUNT: "0"}

@@ -1,8 +1,7 @@
-"""Causes faults around agents that run in real containers. With each fault, no agent acts wrongly, and an alert fires.
+"""Causes faults around agents in real containers. During a fault, no agent acts wrongly, and an alert fires.
 
-A device is below its floor, because a pod exceeds its budget. Without a fault, the watchdog would evict the pod, and
-the gate would scale a Deployment to 0. With each fault, no agent evicts the pod or scales the Deployment. The last
-tests run without a fault, and the watchdog and the gate act.
+The device is below its floor, because one pod is over its budget. Without a fault, the watchdog would evict the pod,
+and the gate would stop a workload.
 """
 
 import json
@@ -36,7 +35,7 @@ from tests.support.e2e.rollout import (
 )
 
 NODE, ASIDE = "k8s-node1", "node-4"
-RUNAWAY, NEIGHBOUR = ("immich", "immich-ml"), ("frigate", "frigate")  # The namespace and the app of two pods.
+RUNAWAY, NEIGHBOUR = ("immich", "immich-ml"), ("frigate", "frigate")
 OPEN, CLOSED = "ytdlp", "ebook2audiobook"
 APPS = "/apis/apps/v1/namespaces"
 MONITORING = "/apis/monitoring.coreos.com/v1/namespaces"
@@ -48,12 +47,6 @@ QUICK = {"MINIMUM_AGE_SECONDS": "1", "COOL_DOWN_SECONDS": "1"}
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """Describes a fault and its expected effects.
-
-    `words` maps each agent to words in the agent's log. `completes` has the agents that still complete. `alert` is the
-    alert that fires. `answer` returns the exporter's metrics, or is None if the exporter does not run.
-    """
-
     words: Mapping[str, str]
     alert: str | None
     answer: Callable[["Card"], Answer] | None = lambda card: Answer(text=card.pressed)
@@ -63,12 +56,10 @@ class Fault:
     demand_by_name: bool = False
 
     def start(self, card: "Card", agent: str, port: int) -> str:
-        """Starts a run of the agent with this fault, and returns the name of the run's Job."""
         given = {"GATES": json.dumps(gates(card.prod))} if self.demand_by_name else {}
         return card.run(agent, port, change=self.change, seconds=self.run_seconds, **given)
 
     def met(self, card: "Card", agent: str, job: str) -> bool:
-        """Returns True if the run's log has the expected words, and the run succeeded or failed as expected."""
         return self.words[agent] in said(card, job) and succeeded(card.prod, job) is (agent in self.completes)
 
 
@@ -85,7 +76,7 @@ FAULTS = {
         alert=FROZEN,
         completes=(names.GATE, names.WATCHDOG),
         answer=lambda card: Answer(text=card.pressed, frozen=True),
-        run_seconds=80,  # A reading counts as fresh for 30 s, and after one late response for 30 s more.
+        run_seconds=80,
     ),
     "exporter lying about the device": Fault(
         words=dict.fromkeys((names.WATCHDOG, names.GATE), "used and free are far less than the device has"),
@@ -104,7 +95,8 @@ FAULTS = {
     ),
     "no DNS": Fault(
         words={names.GATE: "name resolution"},
-        alert=None,  # Only the gate's probe fails, for which there is no alert.
+        # No alert exists for a failed probe.
+        alert=None,
         answer=lambda card: Answer(text=card.shows(3000, free_mib=9000)),
         completes=(names.GATE,),
         demand_by_name=True,
@@ -116,8 +108,6 @@ PORTS = {fault: 9510 + number if FAULTS[fault].answer else REFUSED for number, f
 
 @dataclass(frozen=True)
 class Card:
-    """Operates the T4 of prod, which is below its floor."""
-
     prod: Rollout
     ledger: Ledger
     runaway: NodePod
@@ -132,7 +122,6 @@ class Card:
         return self.shows(RUNAWAY_MIB)
 
     def state(self) -> Object:
-        """Returns the state that no agent may change while there is a fault."""
         api = f"/api/v1/namespaces/{SYSTEM}/configmaps"
         return {
             "pods": {found["metadata"]["uid"] for found in self.prod.items(pods(RUNAWAY[0]))},
@@ -151,7 +140,6 @@ class Card:
 
 
 def wanted(prod: Rollout) -> list[Object]:
-    """Returns the demand gate's settings, changed so that each workload has demand now."""
     now = datetime.now(UTC)
     between = "-".join(f"{now + timedelta(hours=hours):%H:00}" for hours in (-1, 3))
     demand = {"kind": "window", "between": between, "time_zone": "Etc/UTC"}
@@ -159,7 +147,6 @@ def wanted(prod: Rollout) -> list[Object]:
 
 
 def gates(prod: Rollout) -> list[Object]:
-    """Returns prod's gate settings for the two Deployments of this module."""
     cron_job = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.GATE}")
     (container,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     (declared,) = (variable["value"] for variable in container["env"] if variable["name"] == "GATES")
@@ -171,7 +158,7 @@ def card(prod: Rollout) -> Iterator[Card]:
     apps = (RUNAWAY, NEIGHBOUR, (OPEN, OPEN), (CLOSED, CLOSED))
     for (namespace, app), mib, replicas in zip(apps, ("3000", "2000", None, None), (1, 1, 1, 0), strict=True):
         manifest = deployment(app, mib, replicas)
-        manifest["spec"]["template"]["spec"]["nodeSelector"] = SHARED  # The gate reads the device of this node.
+        manifest["spec"]["template"]["spec"]["nodeSelector"] = SHARED
         prod.cluster.api.create(f"{APPS}/{namespace}/deployments", manifest)
     runaway, neighbour = (
         pod_of(eventually(lambda a=app: running(prod, *a), f"{app[1]}'s pod runs")) for app in (RUNAWAY, NEIGHBOUR)
@@ -196,8 +183,6 @@ def running(prod: Rollout, namespace: str, app: str) -> Object | None:
 
 @dataclass(frozen=True)
 class Runs:
-    """Holds the name of the last Job for each fault and agent, and the state before and after all Jobs."""
-
     jobs: Mapping[str, Mapping[str, str]]
     before: Object
     after: Object
@@ -205,11 +190,6 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(card: Card) -> Runs:
-    """Runs a Job for each fault and agent, a few at a time, the longest first.
-
-    More Jobs at once would be too slow, because each Job must get its responses within seconds. A Job that a busy
-    machine has delayed is repeated.
-    """
     before, jobs = card.state(), {name: dict[str, str]() for name in FAULTS}
     by_length = sorted(FAULTS.items(), key=lambda named: -named[1].run_seconds)
     lacking = [(name, agent) for name, fault in by_length for agent in fault.words]
@@ -244,7 +224,6 @@ def test_the_agent_reports_what_is_wrong(card: Card, runs: Runs, fault: str, age
 
 
 def test_without_dns_it_is_reported_on_the_deployment(card: Card, runs: Runs) -> None:
-    """The real node has no DNS. So the gate's probe fails, which an Event on the Deployment reports."""
     assert card.prod.events(OPEN, names.EVENT_GATE_UNANSWERED)
 
 
@@ -254,7 +233,6 @@ Scrapes = Mapping[int, list[dict[str, float]]]
 
 @pytest.fixture(scope="module")
 def scrapes(card: Card, runs: Runs) -> Scrapes:
-    """Maps the port of each fake exporter to the samples of two responses."""
     ports = {ROOMY, HONEST, *PORTS.values()} - {REFUSED}
     answers = exporters.served(card.prod, sorted(ports))
     return {REFUSED: [{}, {}]} | {port: [by_series(text) for text in texts] for port, texts in answers.items()}
@@ -264,7 +242,6 @@ def scrapes(card: Card, runs: Runs) -> Scrapes:
 def test_an_alert_reports_it_within_three_minutes(
     card: Card, runs: Runs, scrapes: Scrapes, tmp_path: Path, fault: str
 ) -> None:
-    """Evaluates the cluster's alerting rules with the real responses of the exporters and the results of the runs."""
     after = HONEST if FAULTS[fault].change is not nothing else PORTS[fault]
     (rule,) = card.prod.items(f"{MONITORING}/{SYSTEM}/prometheusrules")
     series = time_line(scrapes[ROOMY], scrapes[after]) | others(card, runs.jobs[fault])
@@ -274,11 +251,6 @@ def test_an_alert_reports_it_within_three_minutes(
 
 
 def time_line(before: list[dict[str, float]], after: list[dict[str, float]]) -> dict[str, At]:
-    """Returns the series that Prometheus would have scraped.
-
-    Two responses alternate until the fault, and two different responses alternate after the fault.
-    """
-
     def of(series: str) -> At:
         def at(second: int) -> float | None:
             return (before if second <= FAULT else after)[second // SCRAPE_SECONDS % 2].get(series)
@@ -289,7 +261,6 @@ def time_line(before: list[dict[str, float]], after: list[dict[str, float]]) -> 
 
 
 def by_series(text: str) -> dict[str, float]:
-    """Maps each series of an exporter's metrics, with the labels that the PodMonitor adds, to its value."""
     found = {}
     for sample in exposition.parse(text):
         labels = {"node": NODE, **sample.labels}
@@ -300,10 +271,6 @@ def by_series(text: str) -> dict[str, float]:
 
 
 def others(card: Card, jobs: Mapping[str, str]) -> dict[str, At]:
-    """Returns the series of kube-state-metrics, and those of the healthy scheduler, guard and second exporter.
-
-    An agent with a failed run has no heartbeat after the fault.
-    """
     system = f'namespace="{SYSTEM}"'
     found: dict[str, At] = {
         f'kube_cronjob_status_last_successful_time{{{system},cronjob="{agent}"}}': beats(
@@ -332,16 +299,15 @@ def constant(value: float) -> At:
 
 
 def recycled(card: Card) -> set[str]:
-    """Returns the names of the pods with an Event about their recycle."""
     return {event["regarding"]["name"] for event in card.prod.events(RUNAWAY[0], names.EVENT_RECYCLED)}
 
 
 def test_without_a_fault_the_runaway_is_evicted_and_the_gate_closes_even_with_a_slow_api(
     card: Card, runs: Runs
 ) -> None:
-    """Runs the same agents on the same device without a fault. The test runs late, because the pod is evicted."""
-    slow, before = behind_an_api_that_takes(0.5), recycled(card)  # Earlier modules may have recycled pods.
-    # The gate runs before the watchdog, because the gate stops no workload while the evicted pod terminates.
+    """This test runs near the end, because it evicts the pod that other tests need."""
+    slow, before = behind_an_api_that_takes(0.5), recycled(card)
+    # The gate runs first, because it stops no workload while an evicted pod terminates.
     card.run(names.GATE, HONEST, seconds=30)
     becomes(card.replicas, {OPEN: 0, CLOSED: 0}, "the gate has closed")
     card.run(names.WATCHDOG, HONEST, change=slow, seconds=60)
@@ -353,7 +319,6 @@ def test_without_a_fault_the_runaway_is_evicted_and_the_gate_closes_even_with_a_
 
 
 def test_writes_of_the_agents_are_no_drift_but_changes_of_others_are(card: Card) -> None:
-    """Runs after the agents have written journals, Events and capacity, and have evicted pods."""
     prod = card.prod
     for agent in (names.WATCHDOG, names.GATE):
         assert prod.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(agent)}")["data"]

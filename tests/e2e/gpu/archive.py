@@ -1,7 +1,4 @@
-"""Writes the exporter's zipapp, for use on a machine without the toolchain.
-
-The command `python -m tests.e2e.gpu.archive exporter.pyz` runs this module.
-"""
+"""Writes the exporter as one file that runs without the toolchain (`python -m tests.e2e.gpu.archive exporter.pyz`)."""
 
 import sys
 from pathlib import Path

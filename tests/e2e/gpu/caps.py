@@ -1,9 +1,7 @@
-"""Tests as root whether a node's driver limits the GPU memory of a control group (`python -m tests.e2e.gpu.caps`).
+"""Tests whether a node's driver limits the GPU memory of a control group (`python -m tests.e2e.gpu.caps`).
 
-The script needs only Python 3.11 and NVIDIA's driver, so the file also runs alone on a GPU machine (`python3 -I caps.py
-[limit in MiB]`). The script creates a control group, sets the group's limit on the first device through NVML, and
-allocates GPU memory in the group through the CUDA driver API. The script prints a line for each check. The exit code is
-1 if a check fails on which a pool with `enforce: driver` depends.
+The script needs root, Python 3.11 and NVIDIA's driver. An operator can copy it to a GPU machine (`python3 -I caps.py
+[limit in MiB]`). The exit code is 1 if a check fails that `enforce: driver` needs.
 """
 
 import contextlib
@@ -17,13 +15,13 @@ from pathlib import Path
 MIB = 2**20
 LIMIT_MIB = 2048
 ROOT = Path("/sys/fs/cgroup")
-OUT_OF_MEMORY = 2  # The value of CUDA_ERROR_OUT_OF_MEMORY.
-NO_LIMIT = (3, 6)  # The values of NVML's NOT_SUPPORTED and NOT_FOUND.
+OUT_OF_MEMORY = 2  # The number of CUDA_ERROR_OUT_OF_MEMORY.
+NO_LIMIT = (3, 6)  # The numbers of NVML's NOT_SUPPORTED and NOT_FOUND.
 NOBODY = 65534
 
 
 class Limits(ctypes.Structure):
-    """NVML's struct nvmlGetMemoryLimits_v1_t, which begins with the fields of the struct nvmlSetMemoryLimits_v1_t."""
+    """NVML's struct nvmlGetMemoryLimits_v1_t."""
 
     _fields_ = (
         ("directory", ctypes.c_char_p),
@@ -34,8 +32,6 @@ class Limits(ctypes.Structure):
 
 
 class Verdicts:
-    """Prints the result of each check immediately, and records whether a check has failed."""
-
     def __init__(self) -> None:
         self.failed = False
 
@@ -79,7 +75,6 @@ def has_limits(nvml: ctypes.CDLL, verdicts: Verdicts) -> bool:
 
 
 def held(nvml: ctypes.CDLL, device: ctypes.c_void_p, directory: Path, limit_mib: int, verdicts: Verdicts) -> None:
-    """Checks a control group before and after its limit is set."""
     print(f"        the backend: {'dmem' if (directory / 'dmem.max').exists() else 'misc, or accounting is off'}")
     status, before = get(nvml, device, directory)
     total = unlimited(directory, verdicts)
@@ -106,7 +101,6 @@ def held(nvml: ctypes.CDLL, device: ctypes.c_void_p, directory: Path, limit_mib:
 
 
 def unlimited(directory: Path, verdicts: Verdicts) -> int:
-    """Returns the device's total memory in bytes that CUDA reports to a process in a control group without a limit."""
     total = run(directory, "total", 0)
     verdicts.say("CUDA works in a group without a limit", total > 0, f"{total} bytes")
     return total
@@ -118,7 +112,6 @@ def get(nvml: ctypes.CDLL, device: ctypes.c_void_p, directory: Path) -> tuple[in
 
 
 def as_nobody(device: ctypes.c_void_p, directory: Path) -> int:
-    """Returns the limit that an unprivileged child process reads, as the exporter does, or 0 after an error."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.setgid(NOBODY)
@@ -145,7 +138,6 @@ def group() -> Iterator[Path]:
 
 
 def run(directory: Path, way: str, mib: int) -> int:
-    """Runs a child process that joins the group before it opens the device, and returns the child's result."""
     command = [sys.executable, "-I", __file__, "--child", way, str(mib)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         (directory / "cgroup.procs").write_text(str(process.pid))
@@ -174,7 +166,6 @@ def child(way: str, mib: int) -> int:
         code = code or cuda.cuMemAllocManaged(ctypes.byref(pointer), size, 1)
         print(code or cuda.cuMemsetD8_v2(pointer, 1, size) or cuda.cuCtxSynchronize())
     else:
-        # The struct CUmemAllocationProp: pinned memory without handles, on this device. The other fields are 0.
         prop = (ctypes.c_uint32 * 8)(1, 0, 1, device.value)
         print(code or cuda.cuMemCreate(ctypes.byref(pointer), size, ctypes.byref(prop), ctypes.c_uint64(0)))
     return 0

@@ -1,9 +1,7 @@
-"""Compares the figures of the exporter and of nvidia-smi (`python3 -I tests/e2e/gpu/compare.py exporter.pyz`).
+"""Compares the exporter's figures with nvidia-smi's figures (`python3 -I tests/e2e/gpu/compare.py exporter.pyz`).
 
-The script needs only Python 3.11 and NVIDIA's driver, so it runs on any GPU machine. On a machine with the toolchain,
-`python -m tests.e2e.gpu.archive exporter.pyz` makes the archive. The script starts child processes that allocate GPU
-memory through the CUDA driver. If the script runs as root, each child gets a control group with a pod's name. The
-script prints a table. The exit code is 1 if the figures differ by more than nvidia-smi's rounding.
+The script needs only Python 3.11 and NVIDIA's driver. `python -m tests.e2e.gpu.archive exporter.pyz` makes the
+exporter's file. The exit code is 1 if figures differ by more than nvidia-smi rounds.
 """
 
 import contextlib
@@ -33,8 +31,6 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 @dataclass(frozen=True)
 class Child:
-    """A child process that holds GPU memory. `pod_uid` is the UID in its control group's name, or None."""
-
     process: "subprocess.Popen[str]"
     asked_mib: int
     pod_uid: str | None
@@ -42,8 +38,6 @@ class Child:
 
 @dataclass(frozen=True)
 class Row:
-    """A figure in MiB, as the exporter and as nvidia-smi report it."""
-
     what: str
     exporter_mib: float
     smi_mib: float
@@ -70,7 +64,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def allocate(mib: int) -> int:
-    """Allocates memory of device 0, and holds it until standard input ends."""
     cuda = ctypes.CDLL("libcuda.so.1")
     device, context, pointer = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
     for status in (
@@ -105,10 +98,6 @@ def child(mib: int) -> Iterator[Child]:
 
 @contextlib.contextmanager
 def pod_group(pid: int) -> Iterator[str | None]:
-    """Moves the process into a control group during the block, as a kubelet would, and yields the pod's UID.
-
-    Yields None if this account may not create control groups.
-    """
     root = Path("/sys/fs/cgroup")
     hierarchy = root if (root / "cgroup.controllers").exists() else root / "pids"
     pod, container = str(uuid.uuid4()), uuid.uuid4().hex * 2
@@ -124,13 +113,12 @@ def pod_group(pid: int) -> Iterator[str | None]:
         yield pod
     finally:
         for folder in (group, group.parent, group.parent.parent):
-            with contextlib.suppress(OSError):  # a process is still in the control group
+            with contextlib.suppress(OSError):
                 folder.rmdir()
 
 
 @contextlib.contextmanager
 def exporter(archive: Path, folder: Path) -> Iterator[int]:
-    """Runs the exporter during the block, and yields its port. There is no API server, so pods have only a UID."""
     certificates = ssl.get_default_verify_paths().cafile or "/etc/ssl/certs/ca-certificates.crt"
     (folder / "ca.crt").symlink_to(certificates)
     (folder / "token").write_text("none")
@@ -155,10 +143,6 @@ def exporter(archive: Path, folder: Path) -> Iterator[int]:
 
 
 def settled(port: int, children: Sequence[Child]) -> list[Row]:
-    """Reads both sources until their figures agree, because they cannot be read at the same time.
-
-    Returns the last figures, which may still differ after PATIENCE_SECONDS.
-    """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         served = scrape(port)
@@ -172,8 +156,8 @@ def compare(served: Sequence[tuple[str, dict[str, str], float]], children: Seque
     devices = [line.split(", ") for line in smi("--query-gpu=uuid,memory.total,memory.used,memory.free").splitlines()]
     rows = []
     for gpu, total, _, free in devices:
-        # The figure `used` is not compared, because NVML's first version includes the driver's memory in this figure,
-        # and nvidia-smi does not.
+        # The figure `used` is not compared. NVML's first version counts the driver's memory as used, but nvidia-smi
+        # does not.
         for name, told in (("total", total), ("free", free)):
             value = sum(
                 v for n, labels, v in served if n == f"gpu_device_memory_{name}_bytes" and labels["uuid"] == gpu
@@ -197,10 +181,6 @@ def compare(served: Sequence[tuple[str, dict[str, str], float]], children: Seque
 
 
 def scrape(port: int) -> list[tuple[str, dict[str, str], float]]:
-    """Returns the name, the labels and the value of each sample.
-
-    Returns an empty list if the exporter returns a status other than 200.
-    """
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             text = answer.read().decode()

@@ -1,4 +1,4 @@
-"""Tests that the exporter's figures equal nvidia-smi's, on a machine with an NVIDIA GPU."""
+"""On a machine with an NVIDIA GPU, the exporter's figures equal the figures of nvidia-smi."""
 
 import shutil
 import subprocess

@@ -1,11 +1,7 @@
-"""Tests caps with examples/enforced.yaml on a real node with NVIDIA's container toolkit 1.20.1.
+"""Tests caps with examples/enforced.yaml on a real node with NVIDIA's container toolkit 1.20.1 (`make caps`).
 
-The node has a kubelet, containerd, NVIDIA's runtime and hook, and cgroup v2. Only the driver's library is a fake. A
-real Prometheus evaluates the alerting rules.
-
-Each test continues from the state after the previous test. The tests take some minutes. `make caps` runs these tests.
-`make caps` prints one budget at each step from the stack file to the driver. For each fault, the command prints the
-reason, and the seconds until the exporter serves the reason.
+Only the library of NVIDIA's driver is a fake. Each test starts in the state that the last test has left. For each
+fault, the tests print the exporter's reason and the seconds until its report.
 """
 
 import json
@@ -104,13 +100,11 @@ def test_each_container_has_its_own_cap_on_each_device(caps: Caps) -> None:
 
 
 def alone(caps: Caps) -> tuple[str, str, str]:
-    """Returns pod, container and device of the only container with a cap in the pod `llm`."""
     (key,) = (key for key in caps.reasons() if key[0] == "llm")
     return key
 
 
 def restarted(caps: Caps, namespace: str, name: str, old: str) -> str:
-    """Waits until a new container has replaced the container `old`, and returns the id of the new container."""
     other = lambda: next((x for x in caps.started(namespace, name).values() if x != old), None)  # noqa: E731
     return str(eventually(other, "the container runs again"))
 
@@ -194,7 +188,6 @@ def test_a_limit_that_is_lost_on_one_of_several_devices_is_named_on_that_one(cap
 
 
 def test_a_container_of_which_the_api_knows_nothing_is_named(caps: Caps) -> None:
-    """The control group of the unknown container has a limit. The limit equals the budget of a different container."""
     directory = f"{caps.limits()[-1][1].partition('/kubepods/')[0]}/kubepods/pod{uuid4()}/{'f' * 64}"
     with (caps.libraries / "limits").open("a") as limits:
         limits.write(f"set GPU-1 {directory} {4096 * MIB} {4096 * MIB}\n")
@@ -214,7 +207,6 @@ def test_a_container_of_which_the_api_knows_nothing_is_named(caps: Caps) -> None
 
 
 def test_a_new_container_before_the_api_has_it_is_named(caps: Caps) -> None:
-    """During this test, the node has no connection to the API server."""
     caps.create("photos", pod("race", model("race", "4096")))
     old = caps.started("photos", "race")["race"]
     uuid = caps.stack.get(pods("photos", "race"))["metadata"]["annotations"][UUIDS]
@@ -258,11 +250,6 @@ def test_a_container_whose_group_is_gone_is_named_while_the_kubelet_says_that_it
 
 
 def refusal(caps: Caps, name: str) -> str:
-    """Waits for the kubelet's message about a container that cannot start, and returns the message.
-
-    The message must be in the pod's status and in an Event.
-    """
-
     def said() -> str:
         for each in caps.state("photos", name).get("containerStatuses", []):
             return str(each["state"].get("waiting", {}).get("message", ""))
@@ -285,7 +272,7 @@ REFUSALS: Mapping[str, tuple[Callable[[Caps], None], str]] = {
 def test_a_node_that_cannot_set_a_cap_refuses_the_pod_with_a_reason_and_starts_it_later(
     caps: Caps, fault: Callable[[Caps], None], words: str
 ) -> None:
-    """The scheduler cannot detect these faults before it binds the pod."""
+    """The scheduler cannot detect these faults."""
     fault(caps)
     try:
         caps.create("photos", pod("refused", model("refused", "4096")))
@@ -354,7 +341,7 @@ def test_an_older_driver_refuses_the_pod_in_words_and_its_node_takes_no_more(cap
     key = alone(caps)
     (caps.libraries / fake_nvml.LIBRARY).unlink()
     fake_nvml.build(caps.libraries, old_driver=True)
-    caps.create("photos", pod("refused", model("refused", "4096")))  # The exporter still uses the old library.
+    caps.create("photos", pod("refused", model("refused", "4096")))
     assert "undefined symbol: nvmlDeviceSetMemoryLimits_v1" in refusal(caps, "refused")
     caps.delete("photos", "refused")
     began = time.monotonic()

@@ -1,9 +1,7 @@
-"""Simulates the day of record 0000 on the real node, with prod's unchanged settings and a real Prometheus.
+"""Simulates the day of record 0000 on a real node, with prod's settings and a real Prometheus (`make day`).
 
-The fake NVML returns the GPU memory of the tenants' processes. A process that should use more memory than is free is
-killed.
-
-Each test continues from the state after the previous test. All tests (`make day`) take about 15 minutes.
+The fake NVML reports the GPU memory of the tenants' processes, and kills a process that allocates too much. Each test
+starts in the state that the last test has left. All tests take about 15 minutes.
 """
 
 import os
@@ -41,39 +39,31 @@ pytestmark = pytest.mark.day
 
 T4 = "/api/v1/nodes/k8s-node1"
 FLOOR_MIB = 1536
-# The MiB by which a leak grows at each call of `Card.turn`, and the MiB for a sudden leak.
+# LEAK_MIB is the growth of a leak at each call of `Card.turn`. BURST_MIB is the size of a sudden leak.
 LEAK_MIB, BURST_MIB = 50, TOTAL_MIB
-# After this many seconds, the agents have read the new use, because the exporter reads the device every 5 s.
+# The exporter reads the device every 5 s.
 READING_SECONDS = 8
-LENT_SECONDS = 30  # The time limit for the placement of a seat's pod if the gate has lent the memory of the seat.
+LENT_SECONDS = 30
 ALERT_SECONDS = 240
 
 
 @dataclass(kw_only=True)
 class Day(Card):
-    """Operates prod with the simulated device, and reads the alerts.
-
-    `table` has each cause, its effect, and the seconds from the cause to the effect.
-    """
-
     prod: Rollout
     alerts: Prometheus
     began: float = field(default_factory=time.monotonic)
     table: list[tuple[str, str, float]] = field(default_factory=list)
 
     def pod(self, app: str) -> Object | None:
-        """Returns the app's pod if the pod is not terminating, or None otherwise."""
         for found in self.prod.items(f"{pods(tenant_of(app))}?labelSelector=app%3D{app}"):
             if "deletionTimestamp" not in found["metadata"]:
                 return found
         return None
 
     def uids(self) -> dict[str, str]:
-        """Maps each resident to the UID of its pod. If the pod is terminating, the UID is ""."""
         return {app: found["metadata"]["uid"] if (found := self.pod(app)) else "" for app in STEADY_MIB}
 
     def all_hold(self) -> bool:
-        """Returns True if each resident uses its usual amount of memory."""
         return all(self.holds(app) == mib for app, mib in STEADY_MIB.items())
 
     def replicas(self, app: str) -> int:
@@ -85,14 +75,12 @@ class Day(Card):
     def took(
         self, cause: str, cure: str, cured: Callable[[], Any], *, since: float, seconds: float = ALERT_SECONDS
     ) -> Any:
-        """Waits for the effect of a cause, and returns the result of `cured`. Adds a row to the table."""
         found = wait_until(cured, seconds, f"{cause}: {cure}", lambda: (self.held, self.died, self.alerts.since))
         self.table.append((cause, cure, time.monotonic() - since))
         print(f"\n{cause} | {cure} | {self.table[-1][2]:.1f}", flush=True)
         return found
 
     def fires(self, cause: str, alert: str, *, since: float) -> None:
-        """Waits until the alert fires in Prometheus. Adds a row to the table."""
         wait_until(
             lambda: alert in self.alerts.since, ALERT_SECONDS, f"{cause}: {alert} fires", lambda: self.alerts.since
         )
@@ -102,7 +90,6 @@ class Day(Card):
 
 @pytest.fixture(scope="module")
 def day(prod: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
-    """Puts the real node into the pool t4 in place of the simulated node, because no exporter runs on that node."""
     played = prod.get(T4)
     with real_gpu(prod) as script:
         prod.delete(T4)
@@ -128,7 +115,6 @@ def day(prod: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day
 
 @contextmanager
 def residing(day: Day) -> Iterator[None]:
-    """Creates the Deployments of the five residents, and of tts, which has a gate."""
     api, made = day.prod.cluster.api, []
     try:
         for app, mib in (budgets() | {"tts": None}).items():
@@ -150,7 +136,6 @@ def test_the_five_residents_load_to_their_steady_use(day: Day) -> None:
 
 
 def test_the_gate_starts_tts_at_night(day: Day) -> None:
-    """The gate starts tts only after it has given the residents time to load their models."""
     left = GateSpec().starting_seconds - (time.monotonic() - day.began)
     assert day.replicas("tts") == 0
     time.sleep(max(left, 0))
@@ -163,7 +148,6 @@ def test_the_gate_starts_tts_at_night(day: Day) -> None:
 
 
 def test_llama_swap_comes_back_while_tts_is_in_and_all_others_are_at_their_budgets(day: Day) -> None:
-    """No pod exceeds its budget, so only the memory that the gate has lent can become free."""
     cause = "llama-swap comes back while tts is in and the others are at their budgets"
     day.scale("llama-swap", 0)
     eventually(lambda: day.holds("llama-swap") == 0, "its old process has ended")
@@ -235,7 +219,8 @@ def test_a_leak_that_may_not_be_evicted_is_reported_and_a_seat_is_placed_all_the
     day.prod.delete(f"{path}/always")
     day.took(cause, "immich-ml is recycled", lambda: day.uids()["immich-ml"] != before["immich-ml"], since=began)
     day.took(cause, "all hold their steady use", day.all_hold, since=began)
-    assert set(day.died) <= {"portal-stt"}  # The pod of portal-stt was placed on a device without enough free memory.
+    # The device of portal-stt has too little measured free memory.
+    assert set(day.died) <= {"portal-stt"}
     day.died.clear()
     kept = {"frigate", "llama-swap", "immich-server"}
     assert {app: day.uids()[app] for app in kept} == {app: before[app] for app in kept}
@@ -243,10 +228,6 @@ def test_a_leak_that_may_not_be_evicted_is_reported_and_a_seat_is_placed_all_the
 
 @contextmanager
 def frozen(day: Day) -> Iterator[None]:
-    """Stops every process of the node with SIGSTOP during the block.
-
-    A process that is stopped in this way keeps its GPU memory.
-    """
     stopped: set[int] = set()
     try:
         while more := set(below(day.prod.cluster.pid_of("node"))) - stopped:

@@ -1,4 +1,4 @@
-"""Tests `make demo` as a whole. The demo plays all steps and leaves no files or processes, even after Ctrl-C."""
+"""Tests that `make demo` runs all its steps, and leaves no files or processes behind, even after Ctrl-C."""
 
 import os
 import signal
@@ -17,13 +17,13 @@ from toolchain.demo.story import story
 
 pytestmark = pytest.mark.day
 
-MOST_SECONDS = 540  # The demo takes about 300 s, and longer on a busy machine.
+MOST_SECONDS = 540  # The demo takes about 300 s, or longer on a busy machine.
 COMMAND = [sys.executable, "-m", "toolchain.demo"]
 
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """Returns a folder with a short path, because the path of a Unix socket may have at most 107 characters."""
+    """A Unix socket's path may have at most 107 characters."""
     if reason := node.why_not():
         pytest.skip(reason)
     with tempfile.TemporaryDirectory() as folder:
@@ -31,7 +31,6 @@ def temporary() -> Iterator[Path]:
 
 
 def left_by(temporary: Path) -> list[str]:
-    """Returns the files in the demo's folder, and the command lines of processes that name this folder."""
     running = []
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -42,7 +41,6 @@ def left_by(temporary: Path) -> list[str]:
 
 
 def untracked() -> list[str]:
-    """Returns the untracked files of the checkout, except Python's bytecode."""
     command = ["git", "status", "--porcelain", "--ignored"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [line for line in said.splitlines() if "__pycache__" not in line]
@@ -73,7 +71,6 @@ def test_the_demo_plays_its_day_and_leaves_nothing(temporary: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [5, 40])
 def test_an_interrupted_demo_leaves_nothing(temporary: Path, seconds: int) -> None:
-    """The test interrupts the demo once while the cluster starts, and once during the rollout of prod."""
     running = subprocess.Popen(
         COMMAND, cwd=ROOT, env={**os.environ, "TMPDIR": str(temporary)}, stderr=subprocess.PIPE, text=True
     )

@@ -1,4 +1,4 @@
-"""Rolls the examples out next to prod, with the commands in their READMEs."""
+"""Rolls out the examples next to prod, with the commands of their READMEs."""
 
 import re
 import shutil
@@ -26,19 +26,16 @@ from tests.support.e2e.rollout import (
 from tests.support.paths import ROOT
 from toolchain.workspace import Outcome
 
-# A program that declares the consumer's Deployment without our component, so that a test can add a mistake.
+# A program that declares the same Deployment as examples/consumer, but without our component.
 PLAIN = ROOT / "tests" / "support" / "plain_consumer.py"
 
 
 @dataclass(frozen=True)
 class Example:
-    """Operates a copy of an example. The example's stack is in the same Pulumi backend as prod."""
-
     prod: Rollout
     folder: Path
 
     def follow_readme(self) -> str:
-        """Runs every line of the README that begins with `pulumi`, with --yes, and returns the output."""
         commands = re.findall(r"^pulumi [^\n#]*", (self.folder / "README.md").read_text(), flags=re.MULTILINE)
         said = []
         for command in commands:
@@ -49,7 +46,6 @@ class Example:
         return "\n".join(said)
 
     def type(self, command: str) -> Outcome:
-        """Runs a command in a shell. The shell has the variables that the README uses."""
         script = f"root={ROOT}\n{command.strip()}"
         return self.prod.workspace.run(
             "bash",
@@ -61,7 +57,6 @@ class Example:
         )
 
     def configure(self, key: str, value: Any) -> None:
-        """Sets a key in the configuration of the example's stack. The value None removes the key."""
         stack = self.folder / "Pulumi.dev.yaml"
         document = yaml.safe_load(stack.read_text())
         name = f"{yaml.safe_load((self.folder / 'Pulumi.yaml').read_text())['name']}:{key}"
@@ -100,7 +95,6 @@ def test_the_destroyed_consumer_leaves_nothing(consumer: Example) -> None:
 
 
 def test_a_budget_above_the_seat_and_a_rollout_that_the_server_defaults_are_refused(consumer: Example) -> None:
-    """The API server changes the amount 13000 to 13k, and adds the strategy RollingUpdate to a new Deployment."""
     budget = {"resources": {kind: {GPUMEM: "13000"} for kind in ("limits", "requests")}}
     selector = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
     consumer.configure("platform", None)
@@ -116,7 +110,6 @@ def test_a_budget_above_the_seat_and_a_rollout_that_the_server_defaults_are_refu
 
 @pytest.fixture
 def demo(prod: Rollout) -> Iterator[Example]:
-    """Yields a copy of the Kueue example. Destroys the example's stack afterwards, even if the test has failed."""
     demo = example(prod, "kueue-demo")
     yield demo
     destroyed = demo.type("pulumi destroy --yes --skip-preview")
@@ -129,10 +122,7 @@ def demo(prod: Rollout) -> Iterator[Example]:
 
 
 def test_two_teams_take_turns_at_one_gpu(prod: Rollout, demo: Example) -> None:
-    """If two equal Workloads were created in the same second, Kueue admits the Workload with the lower UID first.
-
-    On a busy machine, Kueue may receive all three Jobs at the same time. In this case, the urgent Job preempts no Job.
-    """
+    """On a busy machine, Kueue may receive all three Jobs at the same time."""
     assert "✅ gpu-tenancy" in demo.follow_readme()
     await_running(prod, "team-b", "high-priority")
     preempted = {job for job in EQUALS if "Preempted" in conditions(workload(prod, *job))}
@@ -161,7 +151,6 @@ EQUALS = {("team-a", "low-priority"), ("team-b", "second")}
 
 
 def conditions(found: Object) -> dict[str, tuple[str, str]]:
-    """Maps the type of each condition to its status and reason."""
     entries = found.get("status", {}).get("conditions", [])
     return {entry["type"]: (entry["status"], entry["reason"]) for entry in entries}
 

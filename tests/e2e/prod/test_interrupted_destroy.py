@@ -1,6 +1,6 @@
 """Kills a `destroy` of prod, and rolls prod out again. A second `destroy` keeps the namespaces of tenants.
 
-This module runs after all other modules that need prod on its cluster.
+This module runs after all other modules of its cluster.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ QUEUE_TENANTS = {"team-a", "team-b"}
 
 def test_up_creates_again_what_a_killed_destroy_was_deleting(prod: Rollout) -> None:
     before = prod.get(LEDGER)["metadata"]["uid"]
-    with without_runs(prod, names.RECONCILE):  # Otherwise the ledger might be deleted before the kill.
+    with without_runs(prod, names.RECONCILE):
         kill_amid(prod, "destroy", lambda: is_retiring(prod))
     run_once(prod, names.RECONCILE)
     assert f"\n  ConfigMap {SYSTEM}/{names.LEDGER}: not there\n" in prod.recover()
@@ -27,10 +27,7 @@ def test_up_creates_again_what_a_killed_destroy_was_deleting(prod: Rollout) -> N
 
 
 def test_destroy_leaves_the_namespaces_of_tenants_but_those_that_may_go_though_a_job_holds_quota(prod: Rollout) -> None:
-    """`destroy` deletes namespaces with `delete: true` and their Jobs, and deletes Kueue's queues after these Jobs.
-
-    A Job in a namespace that `destroy` keeps would block the deletion of its queue. So the command refuses.
-    """
+    """If `destroy` kept a Job's namespace, the Job would block the deletion of its queue."""
     await_running(prod, "team-a", submit(prod, "team-a", job("holds-quota", "team-a-gpu")))
     refused = prod.command("destroy")
     assert refused.code == 1

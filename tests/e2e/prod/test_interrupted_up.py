@@ -1,6 +1,6 @@
-"""Kills an `up` of prod at several moments. The next `up` completes the rollout.
+"""Kills an `up` of prod at several moments. Another `up` completes the rollout.
 
-This module is the first module on its cluster that rolls prod out.
+This module runs before all other modules of its cluster.
 """
 
 from typing import Any
@@ -27,10 +27,7 @@ def test_destroy_leaves_nothing_after_an_up_that_was_killed_amid_kueues_install(
 
 
 def test_up_goes_on_after_ups_that_were_killed_amid_the_quotas_and_while_the_reconcile_job_ran(stack: Rollout) -> None:
-    """The last `up` has other budgets than the killed runs.
-
-    If the recovery had recorded a wrong field manager, the API server would refuse these changes as conflicts.
-    """
+    """The last `up` declares other budgets than the killed runs of `up`."""
     stack.workspace.change(lambda config: give_each(config, 1000))
     kill_amid(stack, "up", lambda: is_creating(stack, "ResourceQuota"))
     assert "creating ResourceQuota" in stack.recover()

@@ -1,7 +1,4 @@
-"""Tests prod's placement by device with real pods on the real node. The fake NVML provides the GPU.
-
-Except for NVML, every component is real, from the exporter that publishes the device to the variable in the container.
-"""
+"""Tests prod's placement by device with real pods on a real node. Only the GPU is a simulation."""
 
 import math
 import subprocess
@@ -27,7 +24,6 @@ from toolchain.cluster.paths import program
 
 TENANT, DEVICE = "immich", f"{names.Names('viktorbarzin.me').device_uuid}"
 EXEMPT = names.EXEMPT_BY_NAME
-# The setting hold_seconds plus a tolerance, because timestamps are rounded to whole seconds.
 HELD_SECONDS = 55
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{names.SCHEDULER}"
 TELL = "import os, time; print(repr(os.environ.get('NVIDIA_VISIBLE_DEVICES')), flush=True); time.sleep(1)"
@@ -42,7 +38,6 @@ def gpu(prod: Rollout) -> Iterator[Path]:
 
 @pytest.fixture
 def tenant(prod: Rollout, gpu: Path) -> Iterator[Rollout]:
-    """Yields prod, and deletes the tenant's pods after the test."""
     yield prod
     for found in prod.items(pods(TENANT)):
         prod.cluster.api.request("DELETE", f"{pods(TENANT, found['metadata']['name'])}?gracePeriodSeconds=0")
@@ -50,7 +45,6 @@ def tenant(prod: Rollout, gpu: Path) -> Iterator[Rollout]:
 
 
 def pod(name: str, mib: int) -> dict[str, Any]:
-    """Returns a pod that prints its devices and ends. The kubelet restarts the pod's container each time."""
     container = {
         "name": "model",
         "image": agent_image(),
@@ -72,22 +66,16 @@ def submit(prod: Rollout, name: str, mib: int) -> None:
 
 
 def device(prod: Rollout, name: str) -> str | None:
-    """Returns the UUID of the pod's device, or None if the pod is not bound."""
     found = prod.get(pods(TENANT, name))
     return found["metadata"].get("annotations", {}).get(DEVICE) if "nodeName" in found["spec"] else None
 
 
 def told(prod: Rollout, name: str, *, previous: bool) -> str | None:
-    """Returns the container's log, or None if there is no log yet.
-
-    With `previous`, returns the log of the container before its last restart.
-    """
     path = f"{pods(TENANT, name)}/log?previous={str(previous).lower()}"
     return logged(prod.cluster.api.request("GET", path))
 
 
 def reasons(prod: Rollout, name: str, namespace: str) -> str:
-    """Returns the messages of all Events about the pod, one on each line."""
     path = f"/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.name%3D{name}"
     return "\n".join(str(event.get("message")) for event in prod.items(path))
 
@@ -111,7 +99,6 @@ def schedulers(prod: Rollout) -> list[Object]:
 
 
 def scraped(prod: Rollout) -> str:
-    """Returns the metrics of the extender that is the leader."""
     leader, _, _ = prod.get(LEASE)["spec"]["holderIdentity"].partition("_")
     kubectl = [program("kubectl"), f"--kubeconfig={prod.cluster.kubeconfig}", f"--namespace={SYSTEM}"]
     command = [*kubectl, "exec", leader, "--container=extender", "--", "python", "-c", READ]
@@ -133,7 +120,6 @@ def test_the_container_sees_the_device_that_its_scheduler_chose_also_after_a_res
 
 
 def value(prod: Rollout, name: str) -> float | None:
-    """Returns the value of the metric; for a metric with the label `node`, the value for the real node."""
     found = (each for each in exposition.parse(scraped(prod)) if each.name == name)
     return next((each.value for each in found if each.labels.get("node", node.NODE) == node.NODE), None)
 
@@ -147,7 +133,6 @@ def test_the_leader_counts_what_pods_hold_of_the_device(tenant: Rollout) -> None
 
 
 def shows(prod: Rollout, gpu: Path, free_mib: int) -> None:
-    """Sets the free memory of the device, and waits until the extender has read the new value."""
     fake_nvml.write(gpu, card.nvml_figures(free_mib))
     eventually(lambda: exported_free_mib(prod) == free_mib, "the exporter shows it")
     began = time.monotonic()
@@ -162,7 +147,6 @@ def exported_free_mib(prod: Rollout) -> int | None:
 
 
 def measured_for(prod: Rollout) -> float:
-    """Returns the age in seconds of the extender's last reading, or infinity if there was no reading yet."""
     age = value(prod, names.METRIC_EXTENDER_MEASURED_AGE)
     return math.inf if age is None else age
 
@@ -170,10 +154,6 @@ def measured_for(prod: Rollout) -> float:
 def test_a_device_that_somebody_uses_unasked_takes_no_pod_without_a_seat_until_it_is_free_again(
     prod: Rollout, gpu: Path
 ) -> None:
-    """The pod is in an exempt namespace, because a tenant's pod would have a seat.
-
-    The device has 4000 MiB of measured free memory. The floor is 1536 MiB.
-    """
     shows(prod, gpu, 4000)
     manifest = pod("late", 3001)
     manifest["spec"] |= {"schedulerName": names.SCHEDULER_NAME, "runtimeClassName": names.GPU_RUNTIME_CLASS}
@@ -191,7 +171,6 @@ def test_a_device_that_somebody_uses_unasked_takes_no_pod_without_a_seat_until_i
 
 
 def test_a_seat_that_could_load_is_placed_though_it_leaves_less_than_the_floor(tenant: Rollout, gpu: Path) -> None:
-    """No pod exceeds its budget, so the seat's pod does not wait for an eviction."""
     shows(tenant, gpu, 4000)
     submit(tenant, "seat", 3000)
     assert eventually(lambda: device(tenant, "seat"), "the seat is placed by the ledger") == "GPU-real"
@@ -216,7 +195,6 @@ def test_a_seat_that_could_not_load_is_held_back_and_then_placed_all_the_same(te
 
 @pytest.fixture
 def residents(prod: Rollout, gpu: Path) -> Iterator[Mapping[tuple[str, str], int]]:
-    """Creates a pod for each of prod's seats. Maps each pod's namespace and name to its budget in MiB."""
     declared = raw()["residents"].items()
     seats = {(seat["tenant"], name): seat["gpumem_mib"] for name, seat in declared if seat["pool"] == "t4"}
     shows(prod, gpu, 15000)
@@ -245,10 +223,7 @@ def remove(prod: Rollout, namespace: str, name: str) -> None:
 def test_the_smallest_and_the_largest_seat_come_back_while_the_others_are_at_their_budgets(
     prod: Rollout, gpu: Path, residents: Mapping[tuple[str, str], int]
 ) -> None:
-    """Unbudgeted processes use 600 MiB of the reserve of 1360 MiB.
-
-    An earlier version of the extender judged only by measured memory, and placed no pod in this case.
-    """
+    """An earlier version of the extender compared only the measured free memory, and did not place the pod."""
     by_size = sorted(residents.items(), key=lambda seat: seat[1])
     for (namespace, name), mib in (by_size[0], by_size[-1]):
         remove(prod, namespace, name)
@@ -260,7 +235,6 @@ def test_the_smallest_and_the_largest_seat_come_back_while_the_others_are_at_the
 
 
 def test_the_extender_needs_none_of_the_roles_of_kube_scheduler(gpu: Path, prod: Rollout) -> None:
-    """The extender and kube-scheduler have the same account, but different user agents in the audit log."""
     account = f"system:serviceaccount:{SYSTEM}:{names.SCHEDULER}"
     asked = {
         (entry["verb"], entry["objectRef"].get("apiGroup", ""), _resource(entry["objectRef"]))

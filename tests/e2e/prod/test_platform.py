@@ -1,7 +1,4 @@
-"""Rolls out a program that `pulumi new` has made from our template. In this program, the platform is one component.
-
-The current context of the kubeconfig is not the cluster. The stack's configuration names the cluster's context.
-"""
+"""Rolls out a program that `pulumi new` has made from our template."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +23,6 @@ LEDGER = "/api/v1/namespaces/gpu-tenancy-system/configmaps/gpu-tenancy-ledger"
 
 @pytest.fixture(scope="module")
 def cluster(stack: Rollout) -> Iterator[Rollout]:
-    """Checks that the cluster has no objects of prod, and adds a node with the labels of the template's pool."""
     assert left_behind(stack) == set(), "a module before has taken prod away"
     stack.cluster.add_node(NODE, labels={**LABEL, **SHOWN}, resources={})
     yield stack
@@ -36,7 +32,6 @@ def cluster(stack: Rollout) -> Iterator[Rollout]:
 
 @pytest.fixture(scope="module")
 def space(cluster: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """Makes a project by `pulumi new`, and sets the node selector and the context in its stack file."""
     space = workspace(tmp_path_factory.mktemp("template"))
     new = ("new", str(ROOT / "examples" / "template"), "--dir", str(made(space)), "--generate-only", "--yes")
     assert space.pulumi(*new, "--name", "my-gpus", "--description", "Ours", cwd=space.folder).code == 0
@@ -59,7 +54,6 @@ def edit(space: Workspace, old: str, new: str) -> None:
 
 
 def elsewhere(path: Path) -> dict[str, Any]:
-    """Returns the kubeconfig with an additional current context. No server listens at the address of this context."""
     document: dict[str, Any] = json.loads(path.read_text())
     document["clusters"].append({"name": "elsewhere", "cluster": {"server": "https://127.0.0.1:1"}})
     document["contexts"].append({"name": "elsewhere", "context": {**document["contexts"][0]["context"]}})
@@ -88,7 +82,7 @@ def test_it_is_rolled_out_and_advertises_where_the_configuration_says(cluster: R
 def test_a_changed_budget_changes_the_ledger_and_a_changed_priority_is_a_new_class(
     cluster: Rollout, space: Workspace
 ) -> None:
-    """The preview sends no dry run for the PriorityClass, because its value is immutable (docs/adr/0009)."""
+    """The value of a PriorityClass is immutable (docs/adr/0009)."""
     before = cluster.get(LEDGER)["metadata"]
     edit(space, "gpumem_mib: 4096", "gpumem_mib: 6144")
     edit(space, "value: 1000000", "value: 1000001")

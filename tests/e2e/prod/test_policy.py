@@ -1,4 +1,4 @@
-"""Runs the policy pack on prod after its rollout, when the API server has set defaults in all objects."""
+"""Runs the policy pack on the objects of prod after the rollout."""
 
 from pathlib import Path
 

@@ -1,7 +1,4 @@
-"""Reads the rights of each agent's account from the API server.
-
-No account has more rights than the policy pack allows.
-"""
+"""Tests on a real API server that no agent's account has more rights than the policy pack allows."""
 
 from collections.abc import Iterable
 
@@ -13,30 +10,25 @@ from tests.support.e2e.rollout import SYSTEM, Object, Rollout
 
 NODES = names.node_agent_namespace(SYSTEM)
 ELSEWHERE = "kube-system"
-Right = tuple[str, str, str, str]  # A right is a verb, an API group, a resource and a resource name.
+Right = tuple[str, str, str, str]  # A right has a verb, an API group, a resource and a resource name.
 
 GATED = {"tts", "ebook2audiobook", "ytdlp"}
-# For each agent, maps some resources to the only namespaces in which the agent has rights on the resource.
+# Maps an agent and a resource to the only namespaces in which the agent has rights on it.
 ONLY: dict[str, dict[str, set[str]]] = {
     names.WATCHDOG: {"pods/eviction": {"immich", "llama-swap", "frigate", "portal-stt"}},
     names.GATE: {"deployments/scale": GATED, "events": GATED},
 }
 OF_THE_SYSTEM = ("configmaps", "leases", "resourceclaims")
 
-# Maps an account to the Kubernetes user that has the same rights, for instance kube-scheduler's user.
+# Maps an account to a Kubernetes user with the same rights.
 LIKE = {names.SCHEDULER: "system:kube-scheduler"}
 
 
 def home(account: str) -> str:
-    """Returns the namespace of the agent's account."""
     return NODES if account in (names.EXPORTER, names.GUARD) else SYSTEM
 
 
 def rights(prod: Rollout, account: str, namespace: str, where: str) -> set[Right]:
-    """Returns the rights of an account in a namespace.
-
-    Leaves out the rights that every account has, and the rights of the account's user in LIKE.
-    """
     others = [_user(namespace, "nobody"), *([LIKE[account]] if account in LIKE else [])]
     held = set(_listed(prod, _user(namespace, account), where))
     return held.difference(*(_listed(prod, other, where) for other in others))
@@ -96,7 +88,7 @@ KUEUE = "kueue-system", "kueue-controller-manager"
 
 
 def test_the_gate_knows_every_account_that_the_stack_makes(prod: Rollout) -> None:
-    """Kueue's chart gives Kueue its rights. The next test checks that Kueue may not change certain objects of ours."""
+    """Kueue's rights come from its chart, and another test checks them."""
     accounts = {
         (item["metadata"]["namespace"], item["metadata"]["name"])
         for item in prod.items("/api/v1/serviceaccounts")
@@ -162,7 +154,6 @@ def test_the_people_of_a_tenant_edit_their_namespace_and_not_what_holds_it(
 
 
 def may(prod: Rollout, user: str, groups: list[str], what: tuple[str, str, str], where: str) -> bool:
-    """Returns True if the user has this right in the namespace. An empty `where` means the whole cluster."""
     verb, group, resource = what
     kind, _, subresource = resource.partition("/")
     attributes = {"verb": verb, "group": group, "resource": kind, "subresource": subresource, "namespace": where}

@@ -1,8 +1,4 @@
-"""Tests the capacity that nodes advertise after an `up`, and the changes that the next `up` makes.
-
-test_interrupted_up.py tests that an `up` without changed settings changes nothing. tests/e2e/faults/test_wrong_acts.py
-tests that a refresh finds no drift.
-"""
+"""Tests the capacity that nodes advertise after an `up`, and the changes of the next `up`."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -40,7 +36,6 @@ JOBS = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs"
 
 
 def advertise_job(prod: Rollout) -> str:
-    """Returns the name of reconcile's Job that the rollout has created. Jobs of the CronJob are ignored."""
     (job,) = (job for job in prod.items(JOBS) if "ownerReferences" not in job["metadata"])
     assert condition(job, "Complete")["status"] == "True"
     return str(job["metadata"]["name"])
@@ -50,26 +45,25 @@ def test_the_node_advertises_when_up_returns(prod: Rollout) -> None:
     assert is_whole(prod.get(T4_NODE))
     assert GPUMEM not in prod.capacity("k8s-node2")
     assert advertise_job(prod).startswith(names.RECONCILE)
-    began = prod.get(LEDGER)["metadata"]["creationTimestamp"]  # Earlier modules have rolled prod out too.
+    began = prod.get(LEDGER)["metadata"]["creationTimestamp"]
     told = prod.events("default", names.EVENT_ADVERTISED)
     advertised = {event["regarding"]["name"] for event in told if event["eventTime"][:19] >= began[:19]}
     assert advertised == {"k8s-node1", "node-4"}
 
 
 def test_a_changed_budget_is_an_update_and_the_capacity_stays(prod: Rollout) -> None:
-    """A stricter Pod Security level and a new exempt namespace are updates too. A changed PriorityClass is replaced."""
     answer = prod.create(pods("frigate"), PLAIN)
     assert answer.refusal is None, answer.refusal
     before, job = prod.get(LEDGER)["metadata"]["uid"], advertise_job(prod)
     priority = prod.get(TIER_2)["metadata"]["uid"]
-    removals = len(prod.events("default", names.EVENT_REMOVED))  # Rollouts of other modules have caused these Events.
+    removals = len(prod.events("default", names.EVENT_REMOVED))
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SOMEBODYS}}
     prod.cluster.api.create("/api/v1/namespaces", namespace)
     prod.workspace.change(changed_in_place)
     outcome = prod.gated_up()
     assert prod.get(LEDGER)["metadata"]["uid"] == before
     assert advertise_job(prod) != job
-    assert changes(outcome)["replaced"] == 2  # The two replaced objects are the Job and the PriorityClass.
+    assert changes(outcome)["replaced"] == 2  # Pulumi replaces two objects: the Job and the PriorityClass.
     after = prod.get(TIER_2)
     assert (after["value"], after["metadata"]["uid"] != priority) == (500000, True)
     assert len(prod.events("default", names.EVENT_REMOVED)) == removals
@@ -95,10 +89,7 @@ def labels(prod: Rollout, namespace: str) -> Object:
 
 
 def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten_seconds(prod: Rollout) -> None:
-    """The run is a Job with the CronJob's container and the agent's token.
-
-    The test uses the best time of several attempts, because a busy machine delays some attempts.
-    """
+    """The test takes the shortest time of several attempts, because other tests can delay an attempt."""
     with without_runs(prod, names.RECONCILE):
         run = start(prod, names.RECONCILE)
         pod = eventually(lambda: watching(prod, run), "the run watches the nodes")
@@ -109,12 +100,11 @@ def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten
             took.append(advertised_at(whole) - datetime.fromisoformat(whole["metadata"]["creationTimestamp"]))
         assert min(took) < WHOLE_WITHIN, took
         said = eventually(lambda: told_it_wrote(prod, pod), "the run says that it wrote")
-        assert "polls:" not in said  # The run received the node by a watch, not by polling.
+        assert "polls:" not in said  # Reconcile learned of the node by a watch.
         prod.delete(jobs(SYSTEM, run))
 
 
 def watching(prod: Rollout, run: str) -> str | None:
-    """Returns the name of the run's pod if the audit log shows that the pod watches nodes, or None otherwise."""
     asked = audit.entries(prod.cluster, f"system:serviceaccount:{SYSTEM}:{names.RECONCILE}")
     watches = [each for each in asked if (each["verb"], each["objectRef"]["resource"]) == ("watch", "nodes")]
     ours = [pod["metadata"]["name"] for pod in job_pods(prod, SYSTEM, run)]
@@ -122,13 +112,11 @@ def watching(prod: Rollout, run: str) -> str | None:
 
 
 def told_it_wrote(prod: Rollout, pod: str) -> str | None:
-    """Returns the run's log if the log reports the write, or None otherwise."""
     said = str(prod.get(f"{pods(SYSTEM, pod)}/log")["message"])
     return said if '"message": "wrote"' in said else None
 
 
 def _pod_of(entry: Object) -> Object:
-    """Returns a list with the name of the pod that sent the request, or an empty list if no pod sent the request."""
     found: Object = entry["user"].get("extra", {}).get("authentication.kubernetes.io/pod-name", [])
     return found
 
@@ -139,7 +127,6 @@ def whole_node(prod: Rollout) -> Object | None:
 
 
 def advertised_at(node: Object) -> datetime:
-    """Returns the time of the last write of our capacity keys, by the API server's clock."""
     (written,) = (
         datetime.fromisoformat(entry["time"])
         for entry in node["metadata"]["managedFields"]

@@ -1,4 +1,4 @@
-"""Tests the agents' pods, which run as declared, in real containers on the real node."""
+"""Tests that the agents' pods run as declared, in real containers on a real node."""
 
 import base64
 from datetime import datetime, timedelta
@@ -18,7 +18,6 @@ CREDENTIALS = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def completed_run(prod: Rollout, agent: str) -> Object | None:
-    """Returns the pod of a completed run of the agent's CronJob, or None if there is none."""
     runs = (
         job["metadata"]["name"]
         for job in prod.items(jobs(SYSTEM))
@@ -28,7 +27,6 @@ def completed_run(prod: Rollout, agent: str) -> Object | None:
 
 
 def mounts(pod: Object) -> dict[str, Object]:
-    """Maps each mount path in the container to its volume."""
     volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
     return {mount["mountPath"]: volumes[mount["name"]] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
 
@@ -53,10 +51,7 @@ def test_a_cron_jobs_run_completes_in_a_real_container_with_its_code_and_its_cre
 
 @pytest.mark.parametrize("agent", CRON_JOBS)
 def test_a_runs_pod_has_its_scheduled_minute_in_its_name(prod: Rollout, agent: str) -> None:
-    """The CronJob controller puts the scheduled minute into the Job's name.
-
-    A run that starts late computes from this name when it must end.
-    """
+    """A late run calculates its end from the minute in the name of its Job."""
     pod = eventually(lambda: completed_run(prod, agent), f"a run of {agent} has completed")["metadata"]
     job = prod.get(jobs(SYSTEM, pod["labels"]["batch.kubernetes.io/job-name"]))
     scheduled = datetime.fromisoformat(
@@ -67,7 +62,6 @@ def test_a_runs_pod_has_its_scheduled_minute_in_its_name(prod: Rollout, agent: s
 
 
 def test_the_same_pod_with_one_protection_less_is_refused(prod: Rollout) -> None:
-    """Pod Security admits the agent's pod, and refuses the same pod with one protection removed."""
     template = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.RECONCILE}")
     spec = template["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "looser"}}

@@ -1,4 +1,6 @@
-"""Tests residents and queue tenants with prod's quotas, policies and queues, the real scheduler and the real Kueue."""
+"""Tests residents and queue tenants with prod's quotas, policies and queues, and with a real scheduler and a real
+Kueue.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -43,7 +45,6 @@ def phase(prod: Rollout, namespace: str, name: str) -> str:
 
 @pytest.fixture(scope="module")
 def residents(prod: Rollout) -> Iterator[Rollout]:
-    """Creates the pods of prod's five residents, and waits until they run."""
     try:
         for name, (tenant, mib) in RESIDENTS.items():
             answer = prod.create(pods(tenant), pod(name, {GPUMEM: mib, "nvidia.com/gpu": "1"}))
@@ -58,7 +59,6 @@ def residents(prod: Rollout) -> Iterator[Rollout]:
 
 
 def used(prod: Rollout, tenant: str) -> str:
-    """Returns the gpumem that the tenant's ResourceQuota counts as used."""
     quota = prod.get(f"/api/v1/namespaces/{tenant}/resourcequotas/{names.SEATS}")
     return str(quota["status"]["used"][f"requests.{GPUMEM}"])
 
@@ -78,7 +78,6 @@ def test_a_quota_refuses_the_pod_over_its_tenants_budget(residents: Rollout) -> 
 
 
 def test_a_sixth_that_exceeds_the_card_stays_pending_and_the_scheduler_reports_why(residents: Rollout) -> None:
-    """The pod is in an exempt namespace, so that only the size of the device limits the pod's request."""
     sixth = pod("sixth", {GPUMEM: "701", "nvidia.com/gpu": "1"})
     assert residents.create(pods("kube-system"), sixth).refusal is None
 
@@ -104,7 +103,6 @@ def test_a_pod_that_has_nothing_to_do_with_a_gpu_is_left_as_it_is(prod: Rollout)
 
 @pytest.fixture
 def queue(prod: Rollout) -> Iterator[Rollout]:
-    """Yields prod with empty queues, and empties the queues again after the test."""
     empty_queues(prod)
     yield prod
     empty_queues(prod)

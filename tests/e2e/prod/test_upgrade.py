@@ -10,16 +10,16 @@ from tests.support.e2e.remains import kept
 from tests.support.e2e.rollout import Rollout, await_running, deployment, eventually, job, jobs, pods, submit
 from tests.support.paths import ROOT
 
-# For these objects, Pulumi creates the new object before it deletes the old object.
+# Pulumi creates the new version of these objects first.
 NAMED_BY_CONTENT = {
     "v1:ConfigMap scheduler-config",
     "v1:ConfigMap system-code",
     "v1:ConfigMap system-node-code",
     "v1:Job capacity-job",
 }
-# The upgrade deletes these rights, because the watchdog no longer acts in this pool.
+# The watchdog no longer acts in the pool.
 NO_LONGER_GIVEN = {"v1:Role watchdog-identity-inference-role", "v1:RoleBinding watchdog-identity-inference-binding"}
-# One policy on all queued work replaces these two, which judged Jobs (adr/0036). The upgrade creates it first.
+# One policy on queued work replaces the two policies on Jobs (adr/0036).
 REPLACED_POLICIES = {
     f"v1:{kind} admission-gpu-tenancy-{name}{end}"
     for kind, end in (("ValidatingAdmissionPolicy", ""), ("ValidatingAdmissionPolicyBinding", "-binding"))
@@ -30,7 +30,6 @@ RESIDENTS = {"llama-swap": "5000", "frigate": "2000"}
 
 @contextmanager
 def of_the_release(stack: Rollout) -> Iterator[None]:
-    """Replaces the program in the workspace by the program of the last release, during the block."""
     program = stack.workspace.project / "__main__.py"
     program.unlink()
     program.write_text(f"import sys\n\nsys.path.append({str(ROOT)!r})\nimport tests.support.released.program\n")
@@ -42,7 +41,6 @@ def of_the_release(stack: Rollout) -> Iterator[None]:
 
 
 def no_namespace_would_go(stack: Rollout) -> bool:
-    """Returns True if a `destroy` would keep the namespaces of all tenants."""
     tenants = kept(stack)
     said = stack.preview_destroy().text
     return bool(tenants) and all(f"{tenant}-namespace delete[retain]" in said for tenant in tenants)
@@ -54,13 +52,12 @@ def run(stack: Rollout, resident: str, mib: str) -> None:
 
 
 def running(stack: Rollout, namespace: str) -> set[str]:
-    """Returns the UIDs of the running pods in the namespace."""
     found = stack.items(pods(namespace))
     return {pod["metadata"]["uid"] for pod in found if pod["status"].get("phase") == "Running"}
 
 
 def test_an_upgrade_from_the_last_release_restarts_no_running_pod(stack: Rollout) -> None:
-    """The test first deletes the namespaces of this version, because the last release cannot change their labels."""
+    """The previous release cannot change the labels of this checkout's namespaces."""
     stack.workspace.reset()
     if stack.cluster.api.get("/api/v1/namespaces/gpu-tenancy-system") is not None:
         stack.destroy()

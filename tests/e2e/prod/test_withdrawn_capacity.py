@@ -1,4 +1,4 @@
-"""Replaces the ledger on a running cluster. Reconcile first removes the old capacity keys from the nodes."""
+"""Replaces the ledger of a running cluster. Reconcile first removes the old capacity from the nodes."""
 
 from tenancy import names
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, becomes, changes, container, pods
@@ -15,7 +15,6 @@ def ledger(prod: Rollout) -> Object:
 
 
 def keys(prod: Rollout) -> dict[str, str]:
-    """Returns the node's capacity keys gpumem and gpu-count, under any domain."""
     suffixes = (names.GPUMEM_SUFFIX, names.GPU_COUNT_SUFFIX)
     return {key: amount for key, amount in prod.capacity(NODE).items() if key.endswith(suffixes)}
 
@@ -31,8 +30,7 @@ def test_a_changed_domain_takes_the_old_keys_off_and_advertises_the_new_next_to_
     prod.workspace.change(lambda config: config["cluster"].update(resource_domain=DOMAIN))
     outcome = prod.up()
 
-    # The replaced objects are the ledger, the Job that advertises it, and the ConfigMap with kube-scheduler's
-    # configuration. The name of this ConfigMap has a hash of its content.
+    # Pulumi replaces three objects: the ledger, the Job of reconcile, and the configuration of kube-scheduler.
     assert changes(outcome)["replaced"] == 3, outcome.text
     after = ledger(prod)
     assert (after["uid"] != before["uid"], after["finalizers"]) == (True, [NEW.capacity_finalizer])

@@ -1,6 +1,5 @@
-"""Tests that the exporter reads the GPU memory limits of control groups through NVML's bindings.
-
-The driver accounts for memory with the cgroup controller misc or dmem. The test covers both controllers.
+"""Tests how the exporter reads the GPU memory limits of control groups through NVML's bindings. The driver counts GPU
+memory in the cgroup controller misc or dmem.
 """
 
 import os
@@ -16,7 +15,7 @@ from toolchain.cluster.fake_nvml import FakeNvml
 
 GIB = 2**30
 DEVICE = f"device GPU-0 {16 * GIB} {16 * GIB} 0"
-# Each case runs in a new process, because NVML's bindings never unload a library.
+# NVML's bindings never unload a library, so each case runs in a new process.
 _PROGRAM = """
 import ctypes, sys
 from agents.exporter.nvml import Nvml

@@ -1,4 +1,7 @@
-"""Tests the certificates of the scheduler's pod, which the real openssl makes, with a real TLS handshake."""
+"""Tests the certificates of the scheduler's pod in a real TLS handshake.
+
+The program openssl makes these certificates.
+"""
 
 import io
 import ssl
@@ -23,7 +26,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def handshake(folder: Path, client: str) -> None:
-    """Performs a TLS handshake between a client and a server in this process. Raises SSLError."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.verify_mode = ssl.CERT_REQUIRED
     caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

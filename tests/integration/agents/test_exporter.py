@@ -1,4 +1,4 @@
-"""Tests the exporter as a process. The exporter's NVML bindings call a real shared library, the fake NVML."""
+"""Tests the exporter as a process, with NVML's real bindings and the fake NVML."""
 
 import json
 import os
@@ -30,7 +30,7 @@ T4_LINE = f"device GPU-11111111-aaaa {15 * GIB} {4 * GIB} {11 * GIB}"
 T4_DEVICE = Device(gpu=0, uuid="GPU-11111111-aaaa", total_bytes=15 * GIB, used_bytes=11 * GIB, free_bytes=4 * GIB)
 SECOND_LINE = f"device GPU-2 {24 * GIB} {24 * GIB} 0"
 SECOND = Device(gpu=1, uuid="GPU-2", total_bytes=24 * GIB, used_bytes=0, free_bytes=24 * GIB)
-# The program runs in a new process, because the dynamic loader reads LD_LIBRARY_PATH only when a process starts.
+# The dynamic loader reads LD_LIBRARY_PATH only when a process starts.
 PROGRAM = """
 import sys
 from agents.exporter.nvml import Nvml, NvmlError
@@ -42,10 +42,6 @@ for _ in sys.stdin:
 
 
 def readings(nvml: FakeNvml, *shown: tuple[str, ...], statuses: tuple[int, ...] = ()) -> list[str]:
-    """Makes the library return one state after the other. Returns the reading or the error after each state.
-
-    One Nvml object makes all readings.
-    """
     found = []
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
@@ -137,7 +133,6 @@ def test_a_missing_library_says_what_the_pod_needs(tmp_path: Path) -> None:
 
 
 def get(port: int, path: str) -> tuple[int, str]:
-    """Sends a GET and returns the status and the body. The status is 0 if the server does not listen yet."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
             return answer.status, answer.read().decode()

@@ -1,4 +1,4 @@
-"""Tests the extender as a process of the shipped zipapp."""
+"""Tests the extender as a process that runs from the shipped zipapp."""
 
 import socket
 import ssl
@@ -24,7 +24,6 @@ MIB = 2**20
 def test_it_places_by_the_rule_of_its_environment(
     served: ServedOverTls, zipapp: Path, tmp_path: Path, scoring: str, best: str
 ) -> None:
-    """With the scoring `fragmentation`, 2000 MiB that remain free have no value, because most pods need 4000 MiB."""
     served.cluster.add_ledger(T4)
     for node, mib in (("tight", 6000), ("even", 8000), ("other", 8000)):
         served.cluster.add_node(node)
@@ -35,10 +34,6 @@ def test_it_places_by_the_rule_of_its_environment(
 
 
 def refusal(extender: Extender, mib: int) -> str | None:
-    """Asks the extender to filter the node for a pod. Returns the reason of a refusal, or None if the pod fits.
-
-    Each call uses the same pod, so the pod of an earlier call takes no memory.
-    """
     answer = extender.filter(mib)
     assert not answer["FailedAndUnresolvableNodes"]
     reasons: dict[str, str] = answer["FailedNodes"]
@@ -48,8 +43,6 @@ def refusal(extender: Extender, mib: int) -> str | None:
 def test_a_pod_gets_at_most_the_measured_free_memory_above_the_floor(
     served: ServedOverTls, zipapp: Path, node_zipapp: Path, nvml: FakeNvml, tmp_path: Path
 ) -> None:
-    """A process outside any pod uses the device. The extender reads this use from the exporter."""
-
     def use(mib: int) -> None:
         nvml.show(f"device GPU-11 {15360 * MIB} {(15360 - mib) * MIB} {mib * MIB}")
 
@@ -73,10 +66,7 @@ def test_a_pod_gets_at_most_the_measured_free_memory_above_the_floor(
 
 
 def test_if_a_thread_ends_the_process_ends(served: ServedOverTls, zipapp: Path, tmp_path: Path) -> None:
-    """If the process continued, the extender would refuse every pod but look healthy.
-
-    The response for the Lease has the wrong form, which ends the thread of the leader election.
-    """
+    """Without this thread, the extender would appear healthy but refuse every pod."""
     served.cluster.add_ledger(T4)
     served.cluster.objects[f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"] = {"kind": "LeaseList"}
     with running(served, zipapp, tmp_path, LEASE=f"{SYSTEM}/scheduler") as extender:
@@ -84,10 +74,6 @@ def test_if_a_thread_ends_the_process_ends(served: ServedOverTls, zipapp: Path, 
 
 
 def answer_to_a_bind(port: int, context: ssl.SSLContext | None) -> bytes:
-    """Sends a bind request and returns the first bytes of the response.
-
-    Returns no bytes if the server closes the connection without a response.
-    """
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS) as plain:
         client = plain if context is None else context.wrap_socket(plain, server_hostname="127.0.0.1")
         with client:
@@ -97,7 +83,7 @@ def answer_to_a_bind(port: int, context: ssl.SSLContext | None) -> bytes:
 
 
 def test_only_the_pods_own_scheduler_may_call_bind(served: ServedOverTls, zipapp: Path, tmp_path: Path) -> None:
-    """The extender refuses the certificate of a different scheduler. Other hosts cannot connect to the port."""
+    """Only the extender's own host can connect to its port for kube-scheduler."""
     served.cluster.add_ledger(T4)
     own_folder, other_folder = tmp_path / "own", tmp_path / "other"
     for folder in (own_folder, other_folder):

@@ -1,4 +1,4 @@
-"""Tests exporter, guard and extender under attack: 3,000 slow connections, oversized requests and a request flood."""
+"""Attacks the exporter, guard and extender with 3,000 slow connections, oversized requests and many requests."""
 
 import statistics
 import subprocess
@@ -24,16 +24,14 @@ from toolchain.cluster.fake_nvml import FakeNvml
 from toolchain.cluster.process import free_ports
 
 ROUNDS = 60
-SETTLED_SECONDS = 4.0  # After this time, the attacker has opened all its connections.
-# The host memory limits of the agents' containers in MiB (components/base/agent.py, components/agents/scheduler.py).
+SETTLED_SECONDS = 4.0  # After this many seconds, all connections of the attacker are open.
+# Sources: components/base/agent.py and components/agents/scheduler.py.
 NODE_AGENT_MIB, EXTENDER_MIB = 64, 256
-# A busy machine may delay work that takes a millisecond by this much.
 NOISE_SECONDS = 0.01
 PATIENCE_SECONDS = 60.0
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Runs the work ROUNDS times, and returns its median duration in seconds."""
     seconds = []
     for _ in range(ROUNDS):
         began = time.perf_counter()
@@ -44,11 +42,6 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def under_attack(pid: int, port: int, seconds: Callable[[], float], sources: int = 1) -> tuple[Cost, Cost]:
-    """Returns the cost of a process before and during an attack.
-
-    Checks that the process's work takes at most twice the usual time during the attack. One of three attempts must pass
-    this check, because a busy machine slows down some attempts.
-    """
     before, pairs = cost(pid), []
     for _ in range(3):
         usual = seconds()
@@ -108,7 +101,6 @@ def test_the_guard_works_on_under_an_attack() -> None:
         def passes() -> float:
             assert guard.stdout is not None
             assert serves(port)
-            # The first ROUNDS lines are from before the attack.
             lines = [guard.stdout.readline().split(maxsplit=1) for _ in range(2 * ROUNDS)][ROUNDS:]
             assert {problem for _, problem in lines} == {"None\n"}
             return statistics.median(float(seconds) for seconds, _ in lines)
@@ -133,4 +125,4 @@ def test_the_extender_places_on_under_an_attack(served: ServedOverTls, zipapp: P
 
         before, during = under_attack(extender.process.pid, extender.http_port, lambda: timed(place))
         assert during.peak_mib < min(EXTENDER_MIB, before.peak_mib + 24)
-        assert during.threads <= before.threads + 2  # two threads may still serve the last requests of the scheduler
+        assert during.threads <= before.threads + 2

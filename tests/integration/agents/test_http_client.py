@@ -16,7 +16,6 @@ from tests.support.exporters import card, device_reader
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """Runs an exporter's HTTP server, and yields its URL."""
     with MetricsServer(0, device_reader(card(1024))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
@@ -64,7 +63,6 @@ def test_an_answer_over_the_limit_is_refused(address: str, monkeypatch: pytest.M
 
 
 def answer_once(answer: bytes) -> tuple[int, threading.Thread]:
-    """Runs a server that sends these bytes to one client. Returns the server's port and thread."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -82,10 +80,7 @@ REDIRECT = b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n"
 
 @pytest.mark.parametrize("to", [b"http://[bad", b"/healthz", b"http://127.0.0.1:%d/healthz"])
 def test_no_redirect_is_followed(to: bytes, address: str) -> None:
-    """If the client followed redirects, a tenant's endpoint could make the gate send requests to any address.
-
-    In an earlier version, a malformed address in a redirect ended the gate's run.
-    """
+    """If the client followed redirects, a tenant's endpoint could send the gate's requests to any address."""
     target = to % int(address.rpartition(":")[2]) if b"%d" in to else to
     port, thread = answer_once(REDIRECT % target)
     with pytest.raises(FetchError, match="HTTP 302: Found"):

@@ -1,4 +1,4 @@
-"""Tests that both HTTP servers of the agents behave alike over real connections."""
+"""Tests over real connections that both HTTP servers of the agents behave alike."""
 
 import http.client
 import socket
@@ -44,7 +44,6 @@ def port(start: Callable[[int], Server | OpenServer]) -> Iterator[int]:
 
 
 def answered(port: int, text: bytes) -> bytes:
-    """Sends these bytes to the server, and returns all bytes that the server sends back."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
         client.sendall(text)
         client.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""Tests that the shipped agents run from the zipapp, isolated from the checkout, with a server over real TLS."""
+"""The agents run from the shipped zipapp without the checkout, and reach a server over real TLS."""
 
 import json
 import os
@@ -25,7 +25,6 @@ PATIENT = {**RECONCILE, "RUN_SECONDS": "600", "INTERVAL_SECONDS": "300"}
 
 @contextmanager
 def started(zipapp: Path, agent: str, environ: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """Starts the agent with only these environment variables, in a folder in which it may not write."""
     with subprocess.Popen(
         [sys.executable, "-I", str(zipapp), agent],
         env=dict(environ),
@@ -71,7 +70,6 @@ def test_the_shipped_reconcile_advertises(zipapp: Path, served: ServedOverTls) -
 def test_each_archive_has_all_that_its_agents_import_and_a_mistake_is_one_line(
     zipapp: Path, node_zipapp: Path, agent: str
 ) -> None:
-    """An agent first imports its modules. Without settings, the agent then reports the missing settings."""
     archive = node_zipapp if agent in ("exporter", "guard") else zipapp
     status, lines, errors = run(archive, agent, {})
     assert (status, errors) == (1, "")
@@ -81,7 +79,6 @@ def test_each_archive_has_all_that_its_agents_import_and_a_mistake_is_one_line(
 
 
 def stopped(process: subprocess.Popen[str]) -> list[dict[str, object]]:
-    """Ends the agent with SIGTERM, checks that its exit code is that of a signal, and returns its log."""
     assert process.stdout is not None
     assert process.stderr is not None
     process.send_signal(signal.SIGTERM)
@@ -100,7 +97,7 @@ def test_sigterm_ends_a_run_within_two_seconds(zipapp: Path, served: ServedOverT
             began = time.monotonic()
             stopped(process)
             took_seconds.append(time.monotonic() - began)
-    assert min(took_seconds) < 2  # a busy machine may delay some attempts
+    assert min(took_seconds) < 2  # A busy machine delays some attempts.
 
 
 @pytest.mark.parametrize(("agent", "environ"), [("reconcile", RECONCILE), ("watchdog", WATCHDOG), ("gate", gates(TTS))])
@@ -126,7 +123,7 @@ def test_sigterm_ends_a_run_that_watches(zipapp: Path, served: ServedOverTls) ->
 
 
 def test_sigterm_ends_a_call_that_no_signal_interrupts() -> None:
-    """The call blocks in C code for minutes, as getaddrinfo does if no name server responds."""
+    """The call stays in C code for minutes, like getaddrinfo without a name server."""
     program = """
 import hashlib, importlib.machinery, sys, types
 import agents.__main__

@@ -1,4 +1,4 @@
-"""Tests that an agent's host memory stays small if a tenant creates the largest pods that the API server accepts."""
+"""Tests that agents need little host memory even for the largest pods that the API server accepts."""
 
 import json
 import subprocess
@@ -9,8 +9,7 @@ import pytest
 from components.base.agent import Agent
 from tests.support.paths import ROOT
 
-# The MiB of host memory that the largest agent needs, for instance for its modules and its list of pods. The memory for
-# a page of a list and for one event comes on top.
+# The host memory of the largest agent, in MiB, without the memory for one page of a list and for one event.
 OWN_MIB = 32
 
 

@@ -1,4 +1,4 @@
-"""Tests over real connections that no client can block the HTTP server of open ports for long."""
+"""Tests over real connections that no client can block the agents' HTTP server for long."""
 
 import http.client
 import itertools
@@ -41,7 +41,6 @@ def connected(port: int, source: str = "127.0.0.1") -> socket.socket:
 
 
 def is_open(client: socket.socket) -> bool:
-    """Returns True if the server has not closed the connection."""
     client.settimeout(0.05)
     try:
         return client.recv(1) != b""
@@ -54,7 +53,6 @@ def is_open(client: socket.socket) -> bool:
 
 
 def answered(client: socket.socket) -> bytes:
-    """Returns all bytes that the server sends before it closes the connection."""
     found = b""
     while chunk := client.recv(2**16):
         found += chunk
@@ -72,7 +70,7 @@ def test_a_client_with_too_many_connections_loses_only_its_own() -> None:
         other = stack.enter_context(connected(port, "127.0.0.2"))
         other.sendall(BEGUN)
         held = [stack.enter_context(connected(port)) for _ in range(3 * CONNECTIONS_A_SOURCE)]
-        assert PAGE in asked(port)  # a harmless client may have an attacker's address because of NAT
+        assert PAGE in asked(port)  # because of NAT, a harmless client can have the attacker's address
         open_ones = [is_open(each) for each in held]
         assert open_ones == sorted(open_ones), "the oldest go first"
         assert sum(open_ones) == CONNECTIONS_A_SOURCE - 1
@@ -141,7 +139,6 @@ def test_a_page_that_cannot_be_made_leaves_the_others(capfd: pytest.CaptureFixtu
 
 
 def test_a_client_that_is_being_answered_when_the_server_ends_has_its_answer() -> None:
-    """If an extender stops during a flood, its threads end without a traceback."""
     asked_for = threading.Event()
 
     def slow(request: HttpRequest) -> HttpResponse:
@@ -157,7 +154,7 @@ def test_a_client_that_is_being_answered_when_the_server_ends_has_its_answer() -
         assert PAGE in answered(client)
 
 
-# A program with a server and so few free file descriptors that a few clients use all descriptors.
+# A program with an HTTP server and few free file descriptors.
 SHORT = """
 import resource, sys
 from agents.runtime.http_message import HttpResponse

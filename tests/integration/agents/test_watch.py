@@ -1,4 +1,4 @@
-"""Tests watches over real TLS, with chunked responses. tests/unit/agents/kube has the tests without connections."""
+"""Tests watches over real TLS with chunked responses. tests/unit/agents/kube tests watches without connections."""
 
 import threading
 import time
@@ -40,7 +40,7 @@ def test_requests_go_on_next_to_a_watch(served: ServedOverTls) -> None:
 def test_a_watch_ends_at_its_limit_though_the_server_goes_on(
     served: ServedOverTls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch.math, "ceil", lambda seconds: 60)  # the request asks the server for 60 s
+    monkeypatch.setattr(watch.math, "ceil", lambda seconds: 60)
     began = time.monotonic()
     with watched(served, seconds=0.3) as events:
         assert list(events) == []

@@ -1,4 +1,4 @@
-"""Tests that importing a module has no side effects."""
+"""Tests that the import of a module has no side effects."""
 
 import subprocess
 import sys

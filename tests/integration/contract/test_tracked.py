@@ -1,4 +1,4 @@
-"""Searches tracked files for paths of a developer's machine and for notes about unfinished work."""
+"""Searches the repository for paths of a developer's machine, and for notes about unfinished work."""
 
 import subprocess
 
@@ -15,7 +15,6 @@ TRACKED = subprocess.run(
 
 
 def test_no_file_contains_paths_of_a_developers_machine() -> None:
-    """Users cannot use such paths and notes."""
     words = ["/".join(("", "work", "")), "/".join(("", "root", "")), "TO" + "DO", "FIX" + "ME"]
     texts = {name: ROOT / name for name in TRACKED if (ROOT / name).is_file() and not name.endswith(GENERATED)}
     found = [(name, word) for name, path in texts.items() for word in words if word in path.read_text(errors="ignore")]

@@ -1,4 +1,4 @@
-"""Tests `advise` with a real Prometheus, which has some hours of the exporter's series, with a scrape each minute."""
+"""Tests `advise` with some hours of the exporter's series in a real Prometheus."""
 
 import json
 import time
@@ -33,11 +33,6 @@ def use(namespace: str, name: str, container: str) -> str:
 
 
 def at(minute: int) -> dict[str, int]:
-    """Maps each series to its value in MiB at a minute.
-
-    After ten hours, a second pod replaces immich-server's pod. While the second pod loads its model, the device is
-    full.
-    """
     second = minute >= RELOAD
     load = 6750 if RELOAD <= minute < RELOAD + 3 else 1200
     return {
@@ -45,7 +40,7 @@ def at(minute: int) -> dict[str, int]:
         use("immich", "immich-ml-1", "sidecar"): 100,
         use("immich", f"immich-server-{1 + second}", "main"): load,
         use("llama-swap", "qwen-0", "main"): 4350,
-        use("llama-swap", "toolbox", "main"): 9000,  # this pod has no budget
+        use("llama-swap", "toolbox", "main"): 9000,  # The pod toolbox has no declared budget.
         f"{DECLARED}{{{pod('immich', 'immich-ml-1')}}}": 3000,
         f"{DECLARED}{{{pod('immich', f'immich-server-{1 + second}')}}}": 1800,
         f"{DECLARED}{{{pod('llama-swap', 'qwen-0')}}}": 5000,

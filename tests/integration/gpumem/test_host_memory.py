@@ -23,13 +23,11 @@ MINUTES = 180
 
 
 def cadvisor(namespace: str, pod: str, container: str, mib: int) -> Iterator[tuple[str, int]]:
-    """Yields the series of a container and of its whole pod, with their values. A kubelet serves both series."""
     for name in (container, ""):
         yield f'{WORKING_SET}{{namespace="{namespace}",pod="{pod}",container="{name}"}}', mib * 2**20
 
 
-# The workload inference has two pods. The first pod has two containers, one of which is at its peak for five minutes.
-# Pods of different workloads have similar names.
+# The workload inference has two pods. One container is at its peak for five minutes.
 USUAL = dict(
     (
         *cadvisor("inference", "inference-7d9-x", "main", 3000),
@@ -46,7 +44,6 @@ PEAK = dict(cadvisor("inference", "inference-7d9-x", "main", 18_000))
 
 @pytest.fixture(scope="module")
 def remembering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Runs a real Prometheus with three hours of samples, and yields its URL."""
     first = (int(time.time()) - MINUTES * 60) // 60 * 60
     lines = [f"# TYPE {WORKING_SET} gauge"]
     for series, usual in USUAL.items():

@@ -1,4 +1,4 @@
-"""Tests that `init` reads measured peaks from a real Prometheus: from series of our exporter and of DCGM's exporter."""
+"""Tests that `init` reads measured peaks from a real Prometheus, from our exporter's series or from DCGM's."""
 
 import time
 from collections.abc import Iterator
@@ -27,7 +27,6 @@ ALONE_MIB = 9000
 
 
 def cluster() -> Cluster:
-    """Returns the cluster of record 0000 with one more workload, which alone uses an L4."""
     alone = of_deployment("llm", "chat", on="k8s-node5", limits={GPU: "1"})
     found = record_0000(*alone)
     found.nodes.append(labelled("k8s-node5", "NVIDIA-L4", 23034))
@@ -35,7 +34,6 @@ def cluster() -> Cluster:
 
 
 def series(pod: Object, exporter: str) -> str:
-    """Returns our exporter's series about a pod, with the renamed labels that a scrape without relabeling stores."""
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     renamed = f'exported_namespace="{namespace}",exported_pod="{name}"'
     return f'{OURS}{{namespace="nvidia",pod="{exporter}",{renamed},container="main",uuid="GPU-0"}}'
@@ -48,10 +46,6 @@ def dcgm(pod: Object) -> str:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Runs a real Prometheus with two days of samples, and yields its URL.
-
-    A new exporter pod replaced the old pod during a peak of immich-ml. So both exporter pods have series of this peak.
-    """
     lines: dict[str, list[str]] = {OURS: [], DCGM: []}
     pods = {
         pod["metadata"]["ownerReferences"][0]["name"]: pod
@@ -89,7 +83,7 @@ def test_budgets_are_the_measured_peaks(address: str, tmp_path: Path) -> None:
     }
     assert seats["immich-ml"].source == f"measured peak 10700 of 2 days, {OURS}"
     assert seats["llm"].source == f"measured peak {ALONE_MIB} of 2 days, {DCGM}"
-    # The device is shared, so DCGM's series includes the use of other pods.
+    # DCGM counts the use of all pods on the shared device.
     assert seats["android-emulator"].is_assumed
 
 

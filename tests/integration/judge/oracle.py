@@ -1,4 +1,4 @@
-"""Runs Kubernetes' own code on given cases. The program in toolchain/kube/oracle contains this code."""
+"""Runs Kubernetes' own code on given cases (toolchain/kube/oracle)."""
 
 import json
 import subprocess
@@ -14,13 +14,11 @@ PROGRAM = ROOT / ".toolchain" / "bin" / "kube-oracle"
 
 
 def require() -> None:
-    """Skips the test if the program does not exist. In CI, this skip is a failure."""
     if not PROGRAM.exists():
         pytest.skip("kube-oracle is not there: `make integration` builds it from Kubernetes' modules where Go is")
 
 
 def ask(cases: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yields each case with the program's result. One process computes all results."""
     asked = list(cases)
     with subprocess.Popen([PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as oracle:
         assert oracle.stdin is not None

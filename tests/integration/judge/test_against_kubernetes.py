@@ -1,4 +1,4 @@
-"""Tests that our quantities and sums of requests equal those of Kubernetes' code, for random nodes, pods and texts."""
+"""Compares our quantities and sums of requests with the results of Kubernetes' code, for random input."""
 
 import math
 from collections import defaultdict
@@ -25,8 +25,7 @@ from tests.integration.judge import oracle
 from tests.support import random_pods, search
 
 CASES = search.cases(3000, soak=100_000)
-# In an earlier version, our result for this case differed from Kubernetes' result. Kubernetes' PodRequests adds the
-# overhead to the requests in the pod itself. So the kubelet's ranking counted the overhead twice.
+# Before the fix, our result differed: Kubernetes' result counted the overhead twice.
 ALIASED = {
     "memory_bytes": 2**36,
     "pods": [
@@ -50,11 +49,6 @@ NANO = 10**9
 
 @dataclass
 class Comparison:
-    """Counts the compared pods and nodes, and collects the differences.
-
-    `differences` maps a subject to tuples of case, our result and Kubernetes' result.
-    """
-
     pods: int = 0
     nodes: set[int] = field(default_factory=set)
     differences: dict[str, list[tuple[Any, Any, Any]]] = field(default_factory=lambda: defaultdict(list))
@@ -95,7 +89,6 @@ def _compare_pods(made: Comparison, asked: dict[str, Any], answer: dict[str, Any
 
 
 def _state(position: int, running: dict[str, Any]) -> PodState:
-    """Returns the state of a pod, with bytes in the fields for MiB. The order of pods does not depend on the unit."""
     spec = running["pod"]["spec"]
     return PodState(
         name=str(position),
@@ -106,17 +99,11 @@ def _state(position: int, running: dict[str, Any]) -> PodState:
 
 
 def _is_critical(spec: dict[str, Any]) -> bool:
-    """Returns True for pods that are critical for the node. The kubelet gives these pods a fixed oom_score_adj."""
     return spec.get("priorityClassName") == NODE_CRITICAL
 
 
 def _eviction_request(spec: dict[str, Any]) -> Fraction:
-    """Returns the requested bytes with which the kubelet compares a pod's use.
-
-    If the pod requests no memory, the kubelet also ignores the overhead. If the pod has pod-level resources without a
-    memory request, the kubelet ignores the requests of its containers. The source is GetResourceRequestQuantity in
-    pkg/api/v1/resource/helpers.go.
-    """
+    """Source: GetResourceRequestQuantity in pkg/api/v1/resource/helpers.go."""
     if any(map_at(spec, "resources", part) for part in ("requests", "limits")):
         request = pod_level_request(spec, "memory") or Fraction(0)
     else:

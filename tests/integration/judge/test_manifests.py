@@ -1,4 +1,4 @@
-"""Tests that the schemas of Kubernetes and of Kueue's CRDs accept every manifest of prod, without unknown fields."""
+"""Tests that the schemas of Kubernetes and Kueue accept every manifest of prod."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,8 +17,7 @@ from tests.support.paths import ROOT
 
 KUBERNETES = "1.36"
 CRDS = ROOT / ".toolchain" / "charts" / "kueue" / "templates" / "crd"
-# The toolchain does not contain the CRDs of the Prometheus Operator. tests/integration/monitoring checks these objects
-# with promtool and amtool.
+# The toolchain does not contain the CRDs of the Prometheus Operator.
 JUDGED_ELSEWHERE = {"monitoring.coreos.com/v1", "monitoring.coreos.com/v1alpha1"}
 
 
@@ -30,10 +29,9 @@ def prod() -> Graph:
 
 @cache
 def kueue_schema(kind: str, version: str) -> dict[str, Any]:
-    """Returns a strict schema of a custom resource of Kueue, from the CRD in the chart."""
     for path in CRDS.glob("*.yaml"):
         text = path.read_text()
-        if f"    kind: {kind}\n" not in text:  # parsing all templates would take long
+        if f"    kind: {kind}\n" not in text:
             continue
         text = re.sub(r"{{-? ?/\*.*?\*/ ?-?}}", "", text, flags=re.DOTALL)
         crd = yaml.safe_load("\n".join(line for line in text.splitlines() if "{{" not in line))
@@ -47,7 +45,6 @@ def kueue_schema(kind: str, version: str) -> dict[str, Any]:
 
 
 def closed(schema: Any) -> Any:
-    """Returns a copy of the schema that refuses unknown fields, as the API server's strict validation does."""
     if isinstance(schema, list):
         return [closed(item) for item in schema]
     if not isinstance(schema, dict):
@@ -61,7 +58,6 @@ def closed(schema: Any) -> Any:
 
 
 def judge(manifest: Mapping[str, Any]) -> None:
-    """Validates a manifest. Raises an error if the schema refuses the manifest."""
     if manifest["apiVersion"].startswith("kueue.x-k8s.io/"):
         schema = kueue_schema(manifest["kind"], manifest["apiVersion"].partition("/")[2])
         jsonschema.Draft202012Validator(schema).validate(dict(manifest))

@@ -1,7 +1,4 @@
-"""Tests that Pulumi's engine and the JSON schema read a stack file in the same way as our settings.
-
-If our settings accept a file, `pulumi config` accepts the file too.
-"""
+"""Tests that Pulumi's engine, the JSON schema and our settings read a stack file in the same way."""
 
 import json
 import subprocess
@@ -42,7 +39,7 @@ def test_the_engine_and_an_editor_read_what_the_settings_accept(engine: Workspac
     ours = stackfile.read(path).values
     assert [error.message for error in VALIDATOR.iter_errors({"config": ours})] == []
     theirs = _theirs(engine, path)
-    said = {name for name, value in ours.items() if value != {}}  # the engine may add empty maps
+    said = {name for name, value in ours.items() if value != {}}  # Pulumi's engine sometimes adds empty maps.
     assert {name: theirs.get(name) for name in said} == {name: ours[name] for name in said}
     assert _in_a_file_of_its_own(path, text).model_copy(update={"files": []}) == declared
 
@@ -68,10 +65,6 @@ def _json(text: str) -> Any:
 
 
 def _in_a_file_of_its_own(path: Path, text: str) -> settings.StackSettings:
-    """Moves our keys into a second file, which the stack file names, and returns the settings.
-
-    Keys of providers stay in the stack file.
-    """
     lines = [line[2:] for line in text.splitlines() if line.startswith("  ")]
     stays = [line for line in lines if line.startswith("kubernetes:")]
     path.with_name("parts.yaml").write_text("\n".join(line for line in lines if line not in stays))

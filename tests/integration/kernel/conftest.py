@@ -1,4 +1,4 @@
-"""Makes memory cgroups for the tests. Without the necessary rights, the tests are skipped, which is a failure in CI."""
+"""Makes memory cgroups for the tests. Without cgroups, pytest skips the tests."""
 
 import os
 import sys
@@ -13,7 +13,6 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @pytest.fixture(scope="module")
 def group() -> Iterator[Path]:
-    """Makes a memory cgroup for the tests of a module. Removes the cgroup and its child cgroups afterwards."""
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("only root on Linux makes memory cgroups")
     unified = (CGROUPS / "cgroup.controllers").exists()
@@ -28,5 +27,5 @@ def group() -> Iterator[Path]:
         yield path
     finally:
         for folder, _, _ in os.walk(path, topdown=False):
-            with suppress(OSError):  # a process of the cgroup has not ended completely
+            with suppress(OSError):
                 Path(folder).rmdir()

@@ -1,8 +1,6 @@
-"""Exhausts the memory of a cgroup with several processes, and prints which processes the kernel has killed.
+"""Exhausts the memory of a cgroup, and prints which processes the kernel kills.
 
-Usage: `python -I -S squeeze.py <cgroup> <limit in MiB> <[[oom_score_adj, MiB], ...]>`. After these processes have their
-memory, one more process allocates the remaining memory and OVER_MIB more. The output has the KiB of each process before
-this last allocation, and the positions of the killed processes.
+Usage: `python -I -S squeeze.py <cgroup> <limit in MiB> <[[oom_score_adj, MiB], ...]>`.
 """
 
 import json
@@ -14,20 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MIB = 2**20
-# With this excess, the allocation exceeds the limit. The end of any process frees more than this excess.
+# OVER_MIB is how far the last allocation exceeds the cgroup's limit.
 OVER_MIB = 2
 
 
 def main(group: Path, limit_mib: int, sizes: list[tuple[int, int]]) -> None:
     _limit(group, limit_mib * MIB)
-    alive, held = os.pipe()  # the processes end when `held` is closed, so they also end if this process is killed
+    alive, held = os.pipe()
     members = [_member(group, alive, held, adj, mib) for adj, mib in sizes]
     states = [state(pid) for pid in members]
     left_kib = limit_mib * 1024 - _usage(group) // 1024
     members.append(_member(group, alive, held, 0, left_kib // 1024 + OVER_MIB))
     os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
     for pid in members:
-        os.kill(pid, signal.SIGTERM)  # has no effect on processes that the kernel has killed
+        os.kill(pid, signal.SIGTERM)
     killed = [position for position, pid in enumerate(members) if _was_killed(pid)]
     print(json.dumps({"states": states, "left_kib": left_kib, "killed": killed}))
 
@@ -47,7 +45,6 @@ def _usage(group: Path) -> int:
 
 
 def _member(group: Path, alive: int, held: int, adj: int, mib: int) -> int:
-    """Starts a process in the group, and waits until it has allocated its memory or was killed. Returns its PID."""
     ready, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -67,7 +64,6 @@ def _member(group: Path, alive: int, held: int, adj: int, mib: int) -> int:
 
 
 def state(pid: int) -> dict[str, int]:
-    """Returns a process's memory in KiB as mm/oom_kill.c counts it, the part in swap, and the kernel's score."""
     told = dict(_pairs(Path(f"/proc/{pid}/status").read_text()))
     counted = {name: int(told.get(name, "0 kB").split()[0]) for name in ("VmRSS", "VmSwap", "VmPTE")}
     return {

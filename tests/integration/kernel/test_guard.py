@@ -1,4 +1,4 @@
-"""Tests the shipped guard on real processes in real control groups. Only the API server is a fake."""
+"""Tests the guard on real processes in real control groups. Only the API server is a fake."""
 
 import socket
 import statistics
@@ -33,18 +33,12 @@ SYS_RESOURCE = 24
 
 @dataclass
 class Pod:
-    """Describes a pod that exists in the API server and on the node. The test starts and ends the pod's processes."""
-
     name: str
     group: Path
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     @contextmanager
     def process(self, adj: int, user: int = 0) -> Iterator[int]:
-        """Starts a process in a new container of the pod.
-
-        Moves the process into the container's group, and then sets its oom_score_adj, as a container runtime does.
-        """
         container = self.group / f"pod{self.uid}" / (uuid.uuid4().hex * 2)
         container.mkdir(parents=True)
         with subprocess.Popen(["sleep", "600"], user=user) as process:
@@ -71,8 +65,6 @@ class Pod:
 
 @dataclass
 class Scene:
-    """Holds a node with a protected pod, a disposable pod and a guard."""
-
     served: ServedOverTls
     protected: Pod
     disposable: Pod
@@ -80,7 +72,6 @@ class Scene:
     port: int
 
     def metric(self, name: str) -> float | None:
-        """Returns the guard's metric about the protected pod, or None if the guard does not serve this metric."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
                 samples = exposition.parse(answer.read().decode())
@@ -117,7 +108,6 @@ def scene(group: Path, served: ServedOverTls, zipapp: Path) -> Iterator[Scene]:
 
 
 def until(read: Callable[[], float | None], wanted: float) -> float:
-    """Waits until `read` returns the wanted value, and returns the duration of the wait in seconds."""
     began = time.monotonic()
     while (found := read()) != wanted:
         assert time.monotonic() - began < PATIENCE_SECONDS, f"{found}, not {wanted}"
@@ -126,7 +116,6 @@ def until(read: Callable[[], float | None], wanted: float) -> float:
 
 
 def until_held(pid: int) -> float:
-    """Waits until the guard has lowered the oom_score_adj of the process. Returns the duration in seconds."""
     return until(partial(adj, pid), GUARDED)
 
 
@@ -135,7 +124,7 @@ def adj(pid: int) -> int:
 
 
 def test_a_protected_pod_is_held_within_a_second_of_each_start(scene: Scene) -> None:
-    """The test uses the median delay, because a busy machine delays some starts."""
+    """The test takes the median delay, because other tests can delay a start."""
     delays = []
     for _ in range(RESTARTS):
         with scene.protected.process(BY_REQUEST) as pid:
@@ -195,7 +184,6 @@ lower_adj(Path("/proc"), pid, container_in(Path(f"/proc/{pid}/cgroup").read_text
     [("sys_resource dac_override", True), ("dac_override", False), ("sys_resource", False), ("", False)],
 )
 def test_the_guard_needs_its_two_capabilities_and_no_other(group: Path, capabilities: str, lowered: bool) -> None:
-    """The process belongs to a different user. The test sets its oom_score_adj with CAP_SYS_RESOURCE."""
     if not has(SYS_RESOURCE):
         pytest.skip("root lacks CAP_SYS_RESOURCE on this machine: what the guard needs of it is NOT tested")
     bounds = ",".join(["-all", *(f"+{name}" for name in capabilities.split())])
@@ -207,6 +195,5 @@ def test_the_guard_needs_its_two_capabilities_and_no_other(group: Path, capabili
 
 
 def has(capability: int) -> bool:
-    """Returns True if this process has the capability."""
     told = Path("/proc/self/status").read_text().splitlines()
     return bool(next(int(line.split()[1], 16) for line in told if line.startswith("CapEff:")) >> capability & 1)

@@ -1,9 +1,4 @@
-"""Tests that tenancy/host_memory/oom.py predicts the process that the kernel kills in a memory cgroup.
-
-All processes together use at most LIMIT_MIB, so that the machine never runs out of host memory. The size of a Python
-process varies by up to MARGIN_MIB. So the test skips cases in which the two highest scores differ by less than
-MARGIN_MIB.
-"""
+"""Tests that tenancy/host_memory/oom.py predicts which process the kernel kills in a memory cgroup."""
 
 import itertools
 import json
@@ -25,7 +20,7 @@ from tests.support.oom_killer import kernel_victim
 SQUEEZE = squeeze.__file__
 LIMIT_MIB = 256
 MARGIN_MIB = 6
-# The memory of a Python process, and the least memory that a case adds to the process. So one kill frees enough memory.
+# INTERPRETER_MIB is the host memory of an idle Python process.
 INTERPRETER_MIB, LEAST_MIB = 9, 4
 PAGES_PER_MIB = 256
 KIB_PER_MIB = 1024
@@ -33,27 +28,19 @@ CASES = 48
 SWAPPING_MIB = 128
 ATTEMPTS = 5
 
-# Record 0001: on a node of 61 GiB, inference requests 8 GiB, has a peak of 20 GiB, and has a limit of 32 GiB. The tests
-# use the same proportions within LIMIT_MIB.
+# The test scales the amounts of record 0001 down to LIMIT_MIB.
 NODE_GIB, REQUEST_GIB, SAFE_REQUEST_GIB, PEAK_GIB, MOST_GIB = 61, 8, 19.5, 20, 32
 GUARDED_ADJ = guarded_oom_score_adj(MOST_GIB * 1024, NODE_GIB * 1024)
 
 
 @dataclass(frozen=True)
 class Member:
-    """Describes a process by its oom_score_adj and its memory."""
-
     adj: int
     mib: int
 
 
 @dataclass(frozen=True)
 class Squeezed:
-    """Holds the result of a case: the states of all processes when memory ran out, and the position of the victim.
-
-    The last state is that of the process that allocated the remaining memory.
-    """
-
     states: list[PodState]
     killed: int
 
@@ -62,10 +49,8 @@ MICRO_VM = Member(1000, LEAST_MIB)
 
 
 def squeezed(group: Path, *members: Member) -> Squeezed:
-    """Runs the processes, and one more process with oom_score_adj 0 that allocates the remaining memory and 2 MiB more.
-
-    The kernel may choose a second victim shortly before the first victim's memory is free (MMF_OOM_SKIP, exit_mmap in
-    mm/mmap.c). If two processes were killed, their order is unknown, and the case is repeated.
+    """The kernel can choose a second victim before the memory of the first victim is free (MMF_OOM_SKIP, exit_mmap in
+    mm/mmap.c).
     """
     for _ in range(ATTEMPTS):
         told = run(group, *members)
@@ -88,10 +73,6 @@ def state(position: int, mib: Fraction, adj: int) -> PodState:
 
 
 def generated() -> Iterator[list[Member]]:
-    """Makes random cases of two to four processes that leave some memory free.
-
-    The values of oom_score_adj are values that the kubelet and the guard set.
-    """
     chance = random.Random(1)  # noqa: S311
     while True:
         count = chance.randint(2, 4)
@@ -103,10 +84,6 @@ def generated() -> Iterator[list[Member]]:
 
 
 def lead_mib(members: list[Member]) -> float:
-    """Returns the difference between the two highest scores, in MiB.
-
-    The scores include the process that allocates the remaining memory.
-    """
     last = Member(0, LIMIT_MIB - sum(member.mib for member in members))
     scores = sorted(badness_pages(m.mib + INTERPRETER_MIB, m.adj, LIMIT_MIB) for m in [*members, last])
     return (scores[-1] - scores[-2]) / PAGES_PER_MIB
@@ -133,10 +110,7 @@ def test_the_kernel_kills_the_predicted_process(group: Path, members: list[Membe
     ],
 )
 def test_inference_outlives_a_microvm(group: Path, adj: int, resident_gib: int, killed: int) -> None:
-    """The kernel kills inference (0) or the microVM (1).
-
-    With only the request of record 0001, the kernel kills inference.
-    """
+    """With the request of record 0001, the kernel would kill inference."""
     inference = Member(adj, resident_gib * LIMIT_MIB // NODE_GIB - INTERPRETER_MIB)
     assert squeezed(group, inference, MICRO_VM).killed == killed
 
@@ -176,7 +150,7 @@ def test_what_is_swapped_out_counts_as_held(group: Path) -> None:
 
 
 def shown(kib: int, adj: int) -> int:
-    """Returns the score in /proc. The formula is (1000 + 1000 x badness / memory of the machine) x 2/3."""
+    """The score in /proc is (1000 + 1000 x badness / memory of the machine) x 2/3."""
     total_mib = sum(kib for name, kib in memory_kib() if name in ("MemTotal", "SwapTotal")) // KIB_PER_MIB
     badness = badness_pages(Fraction(kib, KIB_PER_MIB), adj, total_mib)
     return (1000 + badness * 1000 // (total_mib * PAGES_PER_MIB)) * 2 // 3

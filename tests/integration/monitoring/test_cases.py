@@ -1,6 +1,5 @@
-"""Tests with Prometheus' rule tests that the right alerts fire if a cluster has several pools, nodes or causes.
-
-The simple cases are the examples of the alerts (test_alerts.py).
+"""Tests with promtool which alerts fire in a cluster with several pools, nodes or causes. The examples of each alert
+are simpler (test_alerts.py).
 """
 
 from dataclasses import replace
@@ -40,23 +39,21 @@ def of(*pools: Pool) -> AlertsArgs:
 
 
 TWO_POOLS, TWO_NODES = of(*LEDGER.pools, A10), of(replace(T4, nodes=2))
-TWINS = of(*LEDGER.pools, replace(T4, name="a10", floor_mib=2048))  # nodes of both pools advertise the same gpumem
+TWINS = of(*LEDGER.pools, replace(T4, name="a10", floor_mib=2048))  # The nodes of both pools advertise the same gpumem.
 IN_C = measured("c", 4000, pool=A10)
 TWO_HEALTHY = {**BEATING, **measured("a", 4000), **IN_C, **allocatable(14000, "a"), **allocatable(22000, "c")}
-# Both devices have 1600 MiB free, which is above the floor of t4 and below the floor of a10.
+# Both devices have 1600 MiB free. This is above the floor of t4 and below the floor of a10.
 EQUALS = {**BEATING, **measured("a", 1600), **measured("c", 1600, pool=A10)}
 A_AND_B = {**BEATING, **measured("a", 4000), **measured("b", 4000)}
 
 
 def runs_on(node: str, name: str, priority: str = "", *, kind: str = "ReplicaSet", phase: str = "Running") -> Series:
-    """Returns the series of kube-state-metrics about a pod on the node. `name` is <namespace>/<name>."""
     namespace, _, pod = name.partition("/")
     labels = {"namespace": namespace, "pod": pod, "node": node, "priority_class": priority, "created_by_kind": kind}
     return {named("kube_pod_info", **labels): "1x30", running(namespace, pod, phase): "1x30"}
 
 
 def memory_of(node: str, name: str, request_mib: int, limit_mib: int) -> Series:
-    """Returns the series of the host memory that the pod's container requests, and of its limit."""
     namespace, _, pod = name.partition("/")
     labels = {"namespace": namespace, "pod": pod, "container": "c", "node": node, "resource": "memory"}
     return {
@@ -66,7 +63,6 @@ def memory_of(node: str, name: str, request_mib: int, limit_mib: int) -> Series:
 
 
 def user(namespace: str) -> Series:
-    """Returns the series of one more pod that uses 100 MiB, which is within the tolerance of the plausibility alert."""
     labels = {"node": "a", "gpu": "0", "uuid": "GPU-a", "namespace": namespace, "pod": f"{namespace}-0"}
     return {
         named("gpu_pod_memory_used_bytes", **labels): f"{100 * MIB}x30",
@@ -85,7 +81,6 @@ POOLED = {
 }
 MINECRAFT = runs_on("node-4", "games/minecraft")
 
-# Each case has the alert settings, the series of a cluster, and all alerts that fire after 15 minutes.
 CASES: dict[str, tuple[AlertsArgs, Series, list[str]]] = {
     "kube-state-metrics runs twice": (ARGS, {**HEALTHY, **allocatable(14000, "a", instance="other")}, []),
     "all is well in two pools": (TWO_POOLS, TWO_HEALTHY, []),
@@ -249,7 +244,6 @@ CASES: dict[str, tuple[AlertsArgs, Series, list[str]]] = {
         ['alertname="GpuTelemetryMissing", node="a"'],
     ),
 }
-# The cases that expect a certain label `node`. In other cases, the label is not compared.
 BY_NODE = {case for case, (_, _, expected) in CASES.items() if any("node=" in each for each in expected)}
 
 

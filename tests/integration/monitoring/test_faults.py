@@ -1,4 +1,4 @@
-"""Tests with Prometheus' rule tests that each alert fires in time after its fault."""
+"""Tests with promtool that each alert fires soon enough after its fault."""
 
 import re
 from collections.abc import Callable
@@ -30,7 +30,6 @@ ABLE = 'gpu_device_memory_cap_able{node="a",gpu="0",uuid="GPU-a"}'
 
 
 def steady(series: dict[str, str]) -> dict[str, Values]:
-    """Returns the series with constant values, except that ages of readings differ slightly at each scrape."""
     line: dict[str, Values] = {}
     for name, values in series.items():
         value = float(re.split("[x+]", values)[0])
@@ -55,12 +54,10 @@ NORMAL = steady(changed(HEALTHY, {USER: f"{100 * MIB}x30", RUNNING: "1x30", HELD
 
 
 def before(value: float | None, after: float | None, *, seconds: int = 10**6) -> Values:
-    """Returns a series that has `value` before the fault and `after` for `seconds` after the fault."""
     return lambda second: after if FAULT < second <= FAULT + seconds else value
 
 
 def ends(series: str) -> Values:
-    """Returns a series that has its normal values before the fault, and no values after the fault."""
     return lambda second: NORMAL[series](second) if second <= FAULT else None
 
 
@@ -68,7 +65,6 @@ def because(series: str, reason: str) -> str:
     return series.replace("}", f',reason="{reason}"}}')
 
 
-# Each fault has the series that it changes, the alert, and the seconds within which the alert must fire.
 FAULTS: dict[str, tuple[dict[str, Values], str, int]] = {
     "a watchdog that stops completing runs": ({WATCHED: beats(until=FAULT + 3)}, "GpuAgentSilent", 175),
     "an API server whose clock is an hour ahead": (
@@ -106,7 +102,7 @@ FAULTS: dict[str, tuple[dict[str, Values], str, int]] = {
         "GpuMemoryBelowFloor",
         175,
     ),
-    # The reading is up to 5 s after the fault, and the scrape is up to 15 s after the reading.
+    # The exporter reads every 5 s, and Prometheus scrapes every 15 s.
     "a container that is no longer held": (
         {HELD: before(1, None), because(HELD, "no-limit"): before(None, 0)},
         "GpuCapMissing",
@@ -133,7 +129,6 @@ def test_the_alert_is_there_in_time_after(tmp_path: Path, fault: str) -> None:
 
 
 def test_an_idle_card_is_not_a_frozen_one(tmp_path: Path) -> None:
-    """The memory figures of an unused device never change, but the age of its readings changes."""
     idle = measured("a", 14910, unattributed_mib=450)
     alone = {name: values for name, values in idle.items() if not name.startswith("gpu_pod_")}
     found = line(steady({**BEATING, **alone, **allocatable(14000, "a")}), tmp_path)

@@ -37,14 +37,13 @@ def test_the_rule_file_has_the_rules_of_the_operators_object(
 
 
 def test_prometheus_accepts_the_scrapes(project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Debian's Prometheus lacks service discovery in Kubernetes, so the test replaces it by a static target."""
     scrapes = yaml.safe_load(printed("scrapes", project, capsys))
     namespaces = []
     for scrape in scrapes["scrape_configs"]:
         (discovery,) = scrape.pop("kubernetes_sd_configs")
         namespaces += discovery.pop("namespaces")["names"]
         assert discovery == {"role": "endpoints" if scrape["job_name"] == "kueue" else "pod"}
-        scrape.pop("authorization", None)  # promtool would require the token file, which exists only in pods
+        scrape.pop("authorization", None)  # The token file exists only inside pods.
         scrape["static_configs"] = [{"targets": ["127.0.0.1:1"]}]
     assert namespaces == ["gpu-tenancy-system-nodes", "gpu-tenancy-system", "kueue-system"]
     (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(scrapes))

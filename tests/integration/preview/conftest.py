@@ -18,7 +18,6 @@ def space(tmp_path: Path) -> Workspace:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
-    """Returns a file with the policy pack's configuration, as prod's `pulumi stack output --json ledger` prints it."""
     path = tmp_path / "ledger.json"
     path.write_text(json.dumps({POLICY: {"ledger": load_file(PROD).ledger().to_data()}}))
     return path

@@ -1,4 +1,4 @@
-"""Tests our policy pack on other programs than the platform: on the examples, and on consumers with a mistake."""
+"""Tests our policy pack on the examples, and on programs that use the platform with a mistake."""
 
 import json
 import shutil
@@ -15,9 +15,9 @@ from tests.support.paths import ROOT
 from toolchain import pack
 from toolchain.workspace import Outcome, Workspace
 
-# The consumer's program without our component, so that a test can add a mistake.
+# A program that uses the platform without our component.
 PLAIN = ROOT / "tests" / "support" / "plain_consumer.py"
-# A second Deployment, which is in a namespace without a seat and sets a variable of the driver's cap itself.
+# A second Deployment, in a namespace without a seat. It sets a variable of the driver's cap.
 SECOND = """
 def capped(spec):
     for container in spec["containers"]:
@@ -41,13 +41,11 @@ k8s.apps.v1.Deployment(
 
 
 def example(space: Workspace, name: str) -> Path:
-    """Returns a copy of an example, in which the relative path to the Python environment is valid."""
     (space.folder / ".venv").symlink_to(ROOT / ".venv")
     return Path(shutil.copytree(ROOT / "examples" / name, space.folder / "examples" / name))
 
 
 def consume(space: Workspace, ledger: Path, project: Path | None = None, **stanza: Any) -> Outcome:
-    """Previews the consumer after changes to its setting `stanza`, which it uses in place of the platform's outputs."""
     project = project or example(space, "consumer")
     stack = project / "Pulumi.dev.yaml"
     document = yaml.safe_load(stack.read_text())
@@ -61,7 +59,7 @@ def budget(amount: str) -> dict[str, dict[str, str]]:
 
 
 def test_a_consumer_within_its_seat_passes_the_pack_that_stands_alone(space: Workspace, ledger: Path) -> None:
-    """The standalone pack is outside the checkout. The configuration makes one rule advisory, with a reason."""
+    """The policy pack is outside the checkout."""
     alone = pack.build(space.folder / "elsewhere")
     (alone / "venv").symlink_to(ROOT / ".venv")
     project = example(space, "consumer")
@@ -81,7 +79,7 @@ def test_a_consumer_within_its_seat_passes_the_pack_that_stands_alone(space: Wor
 
 
 def test_a_rolling_consumer_above_its_seat_and_another_without_one_are_refused(space: Workspace, ledger: Path) -> None:
-    """Each mistake violates a different rule. One preview reports all mistakes. The pools have `enforce: driver`."""
+    """Each mistake violates another rule, and one preview reports all mistakes."""
     prod = load_file(ROOT / "Pulumi.prod.yaml").ledger()
     pools = tuple(replace(pool, enforce=Enforce.DRIVER) for pool in prod.pools)
     ledger.write_text(json.dumps({POLICY: {"ledger": replace(prod, pools=pools).to_data()}}))
@@ -102,7 +100,6 @@ def test_a_rolling_consumer_above_its_seat_and_another_without_one_are_refused(s
 
 
 def test_a_workload_of_another_cluster_is_not_judged_by_the_ledger(space: Workspace, ledger: Path) -> None:
-    """The engine gives the pack the settings of each provider."""
     project = example(space, "consumer")
     provider = 'opts=pulumi.ResourceOptions(provider=k8s.Provider("staging", context="staging")),\n    metadata={"name"'
     second = SECOND.replace('metadata={"name"', provider)
@@ -124,7 +121,6 @@ def test_the_consumer_passes_with_the_seat_that_it_has(space: Workspace, ledger:
 
 
 def test_an_unknown_budget_is_refused_and_not_skipped(space: Workspace, ledger: Path) -> None:
-    """If a value is unknown before the update, the SDK by itself would only warn, even for a mandatory policy."""
     project = example(space, "consumer")
     program = project / "__main__.py"
     unknown = '{"viktorbarzin.me/gpumem": k8s.core.v1.ConfigMap("other", data={}).id}'

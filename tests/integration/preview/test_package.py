@@ -1,4 +1,4 @@
-"""Tests the wheel in a separate Python environment, with programs outside the checkout."""
+"""Tests the wheel in a new Python environment, with programs outside the checkout."""
 
 import hashlib
 import json
@@ -39,8 +39,6 @@ Queue("team-a-gpu", platform="organization/gpu-tenancy/prod")
 
 @dataclass(frozen=True)
 class Environment:
-    """Holds a virtual environment that contains the wheel and can import the packages that the checkout uses."""
-
     folder: Path
 
     @property
@@ -48,7 +46,6 @@ class Environment:
         return self.folder / "bin" / "python"
 
     def project(self, folder: Path, program: str) -> Path:
-        """Makes a Pulumi project with this program, as a new user would."""
         folder.mkdir()
         (folder / "venv").symlink_to(self.folder)
         (folder / "__main__.py").write_text(program)
@@ -96,7 +93,7 @@ def test_it_has_one_import_name(installed: Environment) -> None:
 
 
 def test_an_empty_folder_previews_the_whole_platform_under_the_pack(installed: Environment, space: Workspace) -> None:
-    """The project has prod's settings. The preview works offline, because the wheel contains Kueue's chart."""
+    """The preview works offline, because the wheel contains Kueue's chart."""
     project = installed.project(space.folder / "mine", PLATFORM)
     (project / "stack.yaml").write_text(PROD.read_text())
     outcome = space.preview(project=project, stack="dev")

@@ -1,7 +1,4 @@
-"""Previews prod with mistakes, with the real engine, the real provider and the policy pack.
-
-test_make.py previews prod without mistakes.
-"""
+"""Tests that Pulumi's engine and the policy pack refuse prod with mistakes."""
 
 import json
 from dataclasses import replace
@@ -13,7 +10,6 @@ from toolchain.workspace import Workspace
 
 
 def into_files(config: dict[str, Any], space: Workspace) -> None:
-    """Moves each part of the configuration into a separate file."""
     folder = space.project / "stacks.d"
     folder.mkdir()
     for part in list(config):
@@ -22,10 +18,7 @@ def into_files(config: dict[str, Any], space: Workspace) -> None:
 
 
 def test_the_engine_refuses_mistakes_by_the_rules_that_name_them(space: Workspace) -> None:
-    """The configuration is divided into several files, and the provider cannot connect to a cluster.
-
-    The provider then assumes that every kind is namespaced.
-    """
+    """Without a connection to a cluster, Pulumi's provider treats every kind as namespaced."""
     space.change(with_mistakes)
     space.change(lambda config: into_files(config, space))
     outcome = space.preview(KUBECONFIG=str(space.unreachable()))

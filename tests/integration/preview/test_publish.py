@@ -1,4 +1,4 @@
-"""Tests that `pulumi policy publish` accepts the standalone policy pack and uploads it to a fake service."""
+"""Tests that `pulumi policy publish` accepts the policy pack and uploads it to a fake service."""
 
 import gzip
 import io
@@ -18,8 +18,6 @@ from toolchain.workspace import Workspace
 
 
 class Service(BaseHTTPRequestHandler):
-    """Simulates the endpoints of Pulumi Cloud that PublishPolicyPack calls, and stores each request."""
-
     sent: dict[str, bytes]
 
     def log_message(self, *_: object) -> None:
@@ -58,7 +56,6 @@ class Service(BaseHTTPRequestHandler):
 
 @contextmanager
 def service() -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Runs the fake service. Yields its URL, and a map from paths to the bodies of the requests."""
     sent: dict[str, bytes] = {}
     handler = type("Bound", (Service,), {"sent": sent})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

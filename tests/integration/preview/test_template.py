@@ -1,4 +1,4 @@
-"""Tests our template. Runs `pulumi new` with the template, and previews the new project."""
+"""Makes a project from our template with `pulumi new`, and previews the project."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tests how a preview runs Pulumi as a child process: its output, its exit code and signals."""
+"""Tests how a preview runs Pulumi: its output, its exit code and signals."""
 
 import os
 import signal
@@ -20,7 +20,6 @@ GATE = ("--policy-pack", "policy")
 
 
 def engine(folder: Path, script: str) -> Engine:
-    """Writes a script in place of the Pulumi CLI. In the script, `emit` prints the events of an accepted preview."""
     (folder / "events.json").write_text("".join(lines([root(), judged(), summary()])))
     path = folder / ".toolchain" / "bin" / "pulumi"
     path.parent.mkdir(parents=True)
@@ -78,7 +77,6 @@ def test_an_argument_about_the_display_asks_for_pulumis_own(argument: str, wante
 
 
 def test_ctrl_c_in_pulumis_own_display_is_an_interruption(tmp_path: Path) -> None:
-    """Pulumi's display reads the keyboard itself, so Ctrl-C is a character and sends no signal."""
     said = {"stdoutEvent": {"message": "<{%fg 9%}>^C received; cancelling.<{%reset%}>"}}
     cancelled = "".join(lines([root(), said, summary("failed")]))
     script = f"for last; do :; done; echo '{cancelled}' > \"$last\"; exit 1"
@@ -93,7 +91,6 @@ def wait_for(path: Path) -> None:
 
 
 def waiting_for(number: signal.Signals) -> str:
-    """Returns a script that waits up to 20 s for a signal, and prints the signal's name."""
     name = number.name.removeprefix("SIG")
     wait = "while [ $((tries += 1)) -lt 400 ] && [ ! $stop ]; do sleep 0.05; done"
     return f"trap 'echo {name} >&2; stop=1' {name}; tries=0; echo > $here/started; {wait}; emit"
@@ -129,7 +126,7 @@ print(ended.interrupted, ended.code, ended.exit_code, ended.stderr.split())
 def test_an_interrupted_preview_lets_pulumi_finish_and_fails(
     tmp_path: Path, number: signal.Signals, whole_group: bool
 ) -> None:
-    """Pulumi receives the signal once, and cleans up. The preview fails even if Pulumi's exit code is 0."""
+    """Pulumi gets the signal once, and cleans up. The preview fails even if Pulumi's exit code is 0."""
     command = [sys.executable, "-c", CHILD, str(engine(tmp_path, waiting_for(number)).root)]
     ours = {"start_new_session": True, "cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **ours) as child:  # type: ignore[call-overload]

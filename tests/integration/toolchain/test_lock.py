@@ -1,4 +1,4 @@
-"""Tests whether the lock of a stack counts as stale, depending on the process that took the lock."""
+"""Tests when the lock of a stack is stale."""
 
 import getpass
 import os
@@ -13,7 +13,6 @@ from toolchain.recovery.lock import Lock
 
 @pytest.mark.skipif(sys.platform != "linux", reason="NO LINUX: a process that waits for its parent is NOT recognised")
 def test_a_process_that_has_ended_holds_no_lock_though_its_parent_has_not_waited_for_it() -> None:
-    """In a container, there may be no process that reaps the zombies of a killed run."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         lock = Lock(process.pid, getpass.getuser(), socket.gethostname(), "2026-11-25T05:39:11Z")
         assert not lock.is_stale

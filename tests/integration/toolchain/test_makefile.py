@@ -1,4 +1,4 @@
-"""Tests that `make` passes the user's variables as arguments to the commands, and never executes their text."""
+"""Tests that `make` passes the user's variables as arguments, so that no shell evaluates them."""
 
 import os
 import subprocess
@@ -10,7 +10,6 @@ from tests.support.paths import ROOT
 
 
 def make(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
-    """Runs make, but without the target `toolchain` and so without the installer."""
     kept = {name: value for name, value in os.environ.items() if name not in ("STACK", "ARGS") and name[:4] != "MAKE"}
     command = ["make", "-o", "toolchain", *arguments]
     return subprocess.run(command, cwd=ROOT, env=kept | env, capture_output=True, text=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""Tests the recovery of stacks with locks of running and of ended processes. A script replaces the Pulumi CLI."""
+"""Tests the recovery of locked stacks. A script replaces the Pulumi CLI."""
 
 import json
 import os
@@ -17,7 +17,6 @@ from toolchain.recovery.recover import RecoveryError, recover
 
 @pytest.fixture
 def gone() -> int:
-    """Returns the PID of a process that has ended."""
     with subprocess.Popen(["true"]) as process:
         pass
     return process.pid
@@ -35,7 +34,6 @@ def test_a_lock_of_another_users_process_is_not_stale(gone: int, elsewhere: dict
 
 @pytest.fixture
 def prod(tmp_path: Path) -> Stack:
-    """Makes a stack with a clean state. A script replaces the Pulumi CLI, and records the arguments of each call."""
     (tmp_path / "Pulumi.yaml").write_text("name: gpu-tenancy\n")
     export = json.dumps(deployment(quota(id="tts/seats")))
     pulumi = script(
@@ -74,7 +72,6 @@ def test_a_stale_lock_is_removed(prod: Stack, gone: int, capsys: pytest.CaptureF
 def test_attributes_that_were_being_written_at_the_kill_are_removed(
     prod: Stack, gone: int, holder: str, kept: set[str] | None
 ) -> None:
-    """Pulumi cannot read a complete state with an incomplete attribute file."""
     folder = prod.folder / ".pulumi" / "stacks" / "gpu-tenancy"
     folder.mkdir(parents=True)
     whole = json.dumps({"user.content_type": "application/json"})

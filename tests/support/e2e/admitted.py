@@ -13,10 +13,10 @@ from tests.support.prod import Change, raw
 GPU, GPUMEM, GPU_COUNT = "nvidia.com/gpu", "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
 GPUS = {GPU: "1"}
 DEVICE = "device.viktorbarzin.me/uuid"
-QUEUES = "GPUs of this namespace are handed out by its queue"  # The text with which a policy refuses a pod or a Job.
-# LAX is a tenant with the Pod Security level `privileged`. SEATLESS is a tenant that has no seats and needs budgets.
+QUEUES = "GPUs of this namespace are handed out by its queue"  # Each refusal's message contains this text.
+# LAX is a tenant with the Pod Security level `privileged`. SEATLESS is a tenant without seats.
 LAX, SEATLESS = "lax", "signoz"
-# The API server reads its policies every second. POLICIES_READ_SECONDS includes a margin.
+# The API server reads its policies every second.
 POLICIES_READ_SECONDS = 1.2
 PLURALS = {
     "Namespace": "namespaces",
@@ -69,7 +69,6 @@ def create(server: ApiServer, namespace: str, manifest: Pod, *, dry_run: bool = 
 
 
 def queued(manifest: Pod) -> Pod:
-    """Returns the pod with a Job as its owner, as the Job controller would create it."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "1", "controller": True}
     return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner]}}
 
@@ -79,12 +78,10 @@ def create_queued(server: ApiServer, namespace: str, manifest: Pod) -> ApiAnswer
 
 
 def spec_of(answer: ApiAnswer) -> dict[str, Any]:
-    """Returns the spec of the admitted pod, or an empty dict if the API server refused the pod."""
     return dict(answer.body.get("spec", {}))
 
 
 def configuration(*changes: Change) -> settings.StackSettings:
-    """Returns prod's configuration with changes. The namespace of the device plugin is exempt."""
     config = raw()
     config["admission"]["exempt_namespaces"] = ["nvidia"]
     config["tenants"][LAX] = {"pod_security": "privileged", "pod_security_reason": "tests what budgets alone refuse"}
@@ -94,10 +91,6 @@ def configuration(*changes: Change) -> settings.StackSettings:
 
 
 def put_into_force(server: ApiServer, *changes: Change) -> None:
-    """Creates prod's namespaces, classes and policies from a changed configuration, and waits until they work.
-
-    Does not change existing namespaces.
-    """
     prod = configuration(*changes)
     there = {each["metadata"]["name"] for each in (server.api.get(NAMESPACES) or {})["items"]}
     for manifest in build(lambda: platform.build(prod)).objects():
@@ -107,7 +100,6 @@ def put_into_force(server: ApiServer, *changes: Change) -> None:
     runtime_class = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
     server.apply({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", **runtime_class}, "runtimeclasses")
     server.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}, "nodes")
-    # The API server loads new policies after a delay, and loads mutating and validating policies separately.
     eventually(
         lambda: spec_of(create(server, "immich", gpu_pod())).get("priorityClassName") == "gpu-workload",
         "pods with a GPU are stamped",
@@ -119,10 +111,6 @@ def put_into_force(server: ApiServer, *changes: Change) -> None:
 
 
 def reorder(server: ApiServer, number: int) -> None:
-    """Makes the API server read its policies again, in a new random order.
-
-    If a policy has changed, the API server reads all policies within a second, in a random order.
-    """
     path = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
     name = (server.api.get(path) or {})["items"][0]["metadata"]["name"]
     server.api.patch(f"{path}/{name}", {"metadata": {"annotations": {"tests/read-anew": str(number)}}})

@@ -1,6 +1,5 @@
-"""Runs a program in a new network namespace, in which the program reaches only the API server.
-
-A program with a fixed port, such as mpi-operator, then listens on no address of this machine.
+"""Runs a program in a new network namespace, in which the program reaches only the API server. A program with a fixed
+port then occupies no port of this machine.
 """
 
 import asyncio
@@ -21,15 +20,10 @@ READY_SECONDS = 30
 
 
 def why_not() -> str | None:
-    """Returns the reason why this machine cannot make a network namespace, or None if it can."""
     return None if sys.platform == "linux" and os.geteuid() == 0 else "a network namespace needs Linux and root"
 
 
 def apart(arguments: Sequence[str], socket: Path, port: int) -> tuple[str, ...]:
-    """Returns the command of the program. The program reaches `port` of 127.0.0.1 through the Unix socket.
-
-    SIGKILL is the right signal to stop the command.
-    """
     _in_background((Unix(socket), Tcp(LOCALHOST, port)))
     module = (sys.executable, "-m", __name__, str(socket), str(port))
     return ("unshare", "--net", "--pid", "--fork", "--kill-child", f"--wd={ROOT}", *module, *arguments)

@@ -9,7 +9,6 @@ from toolchain.cluster.control_plane import AUDIT
 
 
 def entries(cluster: HeldCluster, user: str) -> Iterator[dict[str, Any]]:
-    """Yields the audit log's entries that contain the user's name. Ignores an incomplete last line."""
     complete, _, _ = cluster.log(AUDIT).read_text().rpartition("\n")
     for line in complete.splitlines():
         if f'"{user}"' in line:

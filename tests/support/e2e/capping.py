@@ -1,4 +1,4 @@
-"""Simulates a node with NVIDIA's container toolkit and a model of the driver's memory limits."""
+"""Simulates a node with NVIDIA's container toolkit, and the memory limits of NVIDIA's driver."""
 
 import os
 import re
@@ -41,7 +41,6 @@ SERVED_SECONDS = 20
 MISSING, UNABLE = "GpuCapMissing", "GpuCapUnable"
 FIRES_SECONDS = {MISSING: 60, UNABLE: 100}
 MARK = f"caps-{os.getpid()}"
-# The container's process first prints the limits that existed when it began.
 MODEL = "import signal; print(open('/opt/nvidia/limits').read(), flush=True); signal.sigwait([signal.SIGTERM])"
 READ = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).read().decode())"
 
@@ -50,12 +49,6 @@ Reasons = Mapping[tuple[str, str, str], str]
 
 @dataclass
 class Caps:
-    """Operates the stack of the tests, and records each fault in `rows`.
-
-    A row has the fault, and the reason that the exporter serves. The row also has the seconds until the exporter serves
-    the reason, and the seconds until each alert fires.
-    """
-
     stack: Rollout
     alerts: Prometheus
     rows: list[tuple[str, ...]] = field(default_factory=list)
@@ -65,18 +58,15 @@ class Caps:
         return nvidia.libraries(self.stack.cluster.folder)
 
     def show(self, *lines: str, accounting: str = "accounting misc") -> None:
-        """Writes the input file of the fake NVML: two devices, and these lines for each device."""
         device = [(f"device {uuid} {TOTAL_MIB * MIB} {20000 * MIB} {4564 * MIB}", accounting) for uuid in GPUS]
         fake_nvml.write(self.libraries / "card", "\n".join(["0", *(x for d in device for x in (*d, *lines))]) + "\n")
 
     def show_on(self, uuid: str, line: str) -> None:
-        """Writes the input file of the fake NVML: two devices, and one more line for one of the devices."""
         self.show()
         text = (self.libraries / "card").read_text()
         fake_nvml.write(self.libraries / "card", re.sub(rf"(device {uuid} .*\n)", rf"\1{line}\n", text))
 
     def limits(self) -> list[tuple[str, str, int]]:
-        """Returns all limits that were set through NVML, as (device, directory of the control group, MiB)."""
         lines = [line.split() for line in (self.libraries / "limits").read_text().splitlines()]
         return [(uuid, directory, int(hard) // MIB) for _, uuid, directory, _, hard in lines]
 
@@ -92,8 +82,6 @@ class Caps:
         return self.stack.get(pods(namespace, name))["status"]
 
     def started(self, namespace: str, name: str) -> Mapping[str, str]:
-        """Waits until all containers of the pod run. Maps their names to their ids."""
-
         def ids() -> dict[str, str]:
             found = self.state(namespace, name).get("containerStatuses", [])
             running = {
@@ -111,7 +99,6 @@ class Caps:
         return ""
 
     def samples(self) -> list[exposition.Sample]:
-        """Returns the exporter's samples, or an empty list if the exporter does not respond."""
         enter = ["nsenter", f"--net=/proc/{self.stack.cluster.pid_of('node')}/ns/net"]
         url = f"http://{self.exporter()}:9401/metrics"
         done = subprocess.run(
@@ -120,7 +107,6 @@ class Caps:
         return list(exposition.parse(done.stdout.rstrip("\n") + "\n")) if done.returncode == 0 else []
 
     def reasons(self) -> Reasons:
-        """Maps pod, container and device to the reason why the container has no cap, or to "" if it has a cap."""
         return {
             (s.labels["pod"], s.labels["container"], s.labels["uuid"]): "" if s.value == 1 else s.labels["reason"]
             for s in self.samples()
@@ -128,7 +114,6 @@ class Caps:
         }
 
     def served(self, fault: str, reason: str, shown: Callable[[], bool], *alerts: str, since: float) -> None:
-        """Checks that the exporter serves the fault in time, and that the alerts about the fault fire in time."""
         wait_until(shown, SERVED_SECONDS * 3, f"{fault}: {reason}", self.reasons)
         served = time.monotonic() - since
         fires = dict.fromkeys(FIRES_SECONDS, "-")
@@ -143,11 +128,9 @@ class Caps:
         print("\n" + _row(self.rows[-1]), flush=True)
 
     def over(self, reason: str) -> None:
-        """Waits until no alert with this reason fires, so that the alert of the next fault is a new alert."""
         eventually(lambda: not self.firing(MISSING, reason), f"{MISSING} of {reason} is over", self.reasons)
 
     def firing(self, alert: str, reason: str) -> list[Mapping[str, str]]:
-        """Returns the labels of the firing alerts with this name and this reason."""
         found = [each["labels"] for each in self.alerts.alerts() or () if each["state"] == "firing"]
         return [labels for labels in found if labels["alertname"] == alert and labels.get("reason") == reason]
 
@@ -168,24 +151,21 @@ def pod(name: str, *containers: Object) -> dict[str, Any]:
 
 
 def processes(container: str) -> Iterator[tuple[int, int]]:
-    """Yields two PIDs of each process of the container: the PID on this machine, then the PID on the node."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):
             if (folder / "cmdline").read_text().rstrip("\0").endswith(f"\0{MARK}:{container}"):
                 (line,) = (x for x in (folder / "status").read_text().splitlines() if x.startswith("NSpid:"))
-                if len(line.split()) >= 4:  # skips a process of runc that has not entered the container yet
+                if len(line.split()) >= 4:
                     yield int(folder.name), int(line.split()[-2])
 
 
 def enforced(config: dict[str, Any]) -> None:
-    """Changes the example's settings for the real node, which has two devices, and for three pods of photo-search."""
     config["pools"]["gpu"] |= {"node_selector": {"kubernetes.io/hostname": node.NODE}, "device_count": len(GPUS)}
     config["residents"]["photo-search"] |= {"replicas": 3}
 
 
 @contextmanager
 def capped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caps]:
-    """Deploys the example on a new cluster with two devices during the block. Prints the table of faults at the end."""
     if reason := node.why_not() or nvidia.why_not():
         pytest.skip(f"NVIDIA'S RUNTIME IS NOT RUN: {reason}")
     with cluster.running(tmp_path_factory.mktemp("cluster"), extent=Extent.GPU_NODE) as held:

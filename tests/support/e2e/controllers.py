@@ -1,8 +1,6 @@
 """Runs the controllers of JobSet, LeaderWorkerSet, Trainer, MPI and Ray as processes of this machine.
 
-Each process has the name of the ServiceAccount in its project's own manifests, with the rights of an administrator. The
-API server calls the webhooks of JobSet, LeaderWorkerSet and Trainer at 127.0.0.1. KubeRay's webhook only validates, and
-does not run here.
+KubeRay's webhook does not run, because it only validates objects.
 """
 
 import base64
@@ -30,17 +28,12 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 TOKEN_SECONDS = 3600
-# controller-runtime reads a webhook's certificate from this folder below the folder for temporary files.
+# controller-runtime reads a webhook's certificate from this folder.
 CERTIFICATES = "k8s-webhook-server/serving-certs"
 
 
 @dataclass(frozen=True)
 class Controller:
-    """A controller. `kind` is one of the kinds that it reconciles, and `config` the API group of its configuration.
-
-    The webhooks for pods see only pods with the label `pods`, as in the kustomization of the controller's project.
-    """
-
     name: str
     kind: FrameworkName
     config: str | None = None
@@ -57,7 +50,7 @@ CONTROLLERS = (
         "mpi-operator",
         FrameworkName.MPI_JOB,
         arguments=("--kube-api-qps=100", "--kube-api-burst=100"),
-        has_a_fixed_port=True,  # the port of the health check
+        has_a_fixed_port=True,  # the port of the controller's health check
     ),
     Controller(
         "kuberay",
@@ -70,7 +63,6 @@ PROGRAMS = tuple(each.name for each in CONTROLLERS)
 
 @contextmanager
 def controllers(cluster: HeldCluster) -> Iterator[None]:
-    """Creates the kinds of all controllers, and runs the controllers during the block."""
     for each in CONTROLLERS:
         _define(cluster.api, each)
     with ExitStack() as running:
@@ -80,7 +72,6 @@ def controllers(cluster: HeldCluster) -> Iterator[None]:
 
 
 def _define(api: ClusterApi, controller: Controller) -> None:
-    """Creates the controller's kinds, and waits until the API server serves these kinds."""
     for manifest in _manifests(controller.name, "*.yaml"):
         if manifest.get("kind") == "CustomResourceDefinition":
             api.create(DEFINITIONS, manifest)
@@ -133,7 +124,6 @@ def _manifests(name: str, files: str) -> Iterator[dict[str, Any]]:
 
 
 def _configuration(group: str, port: int, folder: Path) -> Mapping[str, Any]:
-    """Returns the configuration of a single process. Trainer always reads its certificate from CERTIFICATES."""
     of_trainer = "trainer" in group
     return {
         "apiVersion": f"{group}/v1alpha1",
@@ -147,7 +137,6 @@ def _configuration(group: str, port: int, folder: Path) -> Mapping[str, Any]:
 
 
 def administrator(api: ClusterApi, account: str) -> str:
-    """Creates the ServiceAccount with an administrator's rights, and returns a token of this account."""
     *_, namespace, name = account.split(":")
     if api.get(f"/api/v1/namespaces/{namespace}") is None:
         api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
@@ -163,7 +152,6 @@ def administrator(api: ClusterApi, account: str) -> str:
 
 
 def _register(cluster: HeldCluster, controller: Controller, manifest: dict[str, Any], port: int) -> None:
-    """Creates a configuration of webhooks, with the process in place of the release's Service."""
     selected = {"matchExpressions": [{"key": controller.pods, "operator": "Exists"}]}
     authority = base64.b64encode(cluster.folder.ca.read_bytes()).decode()
     for webhook in manifest["webhooks"]:

@@ -1,4 +1,4 @@
-"""Writes the objects of a cluster without gpu-tenancy to a real API server. No kubelet or controller runs."""
+"""Writes the objects of a cluster without gpu-tenancy to a real API server."""
 
 from tests.support.e2e.server import NAMESPACES, ApiServer
 from tests.support.given_clusters import Cluster, Object
@@ -7,7 +7,6 @@ PODS = "/api/v1/namespaces/{}/pods"
 
 
 def write(server: ApiServer, cluster: Cluster) -> None:
-    """Creates the classes, nodes, namespaces and pods of the cluster, with the status of each pod."""
     for found in cluster.priorities:
         server.apply({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", **found}, "priorityclasses")
     for found in cluster.runtime_classes:
@@ -25,7 +24,6 @@ def write(server: ApiServer, cluster: Cluster) -> None:
 
 
 def create_pod(server: ApiServer, found: Object) -> None:
-    """Creates a pod, and writes its status."""
     path = PODS.format(found["metadata"]["namespace"])
     metadata = {key: value for key, value in found["metadata"].items() if key not in ("uid", "creationTimestamp")}
     server.create(path, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": found["spec"]})

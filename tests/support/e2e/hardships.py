@@ -1,4 +1,4 @@
-"""Causes faults in an agent's pod by changing its spec, for Jobs that tests create."""
+"""Causes faults in the Jobs of agents."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,8 +44,6 @@ Change = Callable[[dict[str, Any]], object]
 
 
 def behind_an_api_that_takes(seconds: float) -> Change:
-    """Adds a relay to the agent's pod, which delays each response of the API server."""
-
     def change(pod: dict[str, Any]) -> None:
         (agent,) = pod["containers"]
         relay = {
@@ -67,7 +65,6 @@ def behind_an_api_that_takes(seconds: float) -> Change:
 
 
 def an_hour_ahead(pod: dict[str, Any]) -> None:
-    """Starts the agent with a clock that is one hour ahead. The rest of the agent's code is unchanged."""
     (agent,) = pod["containers"]
     agent["command"] = ["python", "-I", "-c", _AHEAD, agent["command"][-1]]
 

@@ -1,4 +1,4 @@
-"""Serves the use of record 0000's workloads over HTTP, in the form of a response of Prometheus."""
+"""Serves the GPU memory use of record 0000's workloads, as Prometheus would."""
 
 import json
 import threading
@@ -17,7 +17,6 @@ from toolchain.cluster.card import UUID
 
 @contextmanager
 def history(world: World) -> Iterator[str]:
-    """Runs the server, and yields its URL. The server returns only series of the exporter."""
     series = list(_series(world))
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Kills runs of `up` and `destroy` at random times, after a random part of their work."""
+"""Kills runs of `up` and `destroy` at random times."""
 
 import random
 import signal
@@ -10,14 +10,12 @@ from tests.support.e2e.interrupting import kill_at
 from tests.support.e2e.lab import Lab
 from tests.support.engine import build
 
-# A run is killed after it has created or deleted a random fraction of the remaining resources, within this range.
+# A command is killed after a random fraction of its work, between _EARLIEST and _LATEST.
 _EARLIEST, _LATEST = 0.05, 0.9
 
 
 @dataclass(frozen=True)
 class InterruptedStack:
-    """Holds the stack of a lab, and the random numbers that decide when to kill a run."""
-
     lab: Lab
     moments: random.Random
 
@@ -26,7 +24,6 @@ class InterruptedStack:
         return cls(lab, random.Random(seed))  # noqa: S311 (moments, not secrets)
 
     def kill(self, command: str) -> str:
-        """Kills an `up` or a `destroy`, and recovers the stack. Returns a text that describes the time of the kill."""
         before, part = self.lab.resources(), self.moments.uniform(_EARLIEST, _LATEST)
         if command == "up":
             least = before + round(part * max(self._wanted() - before, 1))
@@ -40,7 +37,6 @@ class InterruptedStack:
         return f"{command} {how} between {before} and {after} resources"
 
     def destroyed_after_kills(self) -> list[str]:
-        """Kills some runs, and destroys the stack. Returns a text about each kill."""
         kills = [self.kill("up") for _ in range(self.moments.randint(1, 3))]
         if self.moments.random() < 1 / 2:
             kills.append(self.kill("destroy"))
@@ -48,7 +44,6 @@ class InterruptedStack:
         return kills
 
     def _wanted(self) -> int:
-        """Returns the number of resources that the stack file declares."""
         declared = settings.load_file(self.lab.stack_file())
         return len(build(lambda: platform.build(declared)).resources)
 

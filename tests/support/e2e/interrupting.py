@@ -1,4 +1,4 @@
-"""Kills runs of Pulumi's engine when the cluster or the state meets a condition."""
+"""Kills a run of Pulumi's engine as soon as a condition is true."""
 
 import os
 import signal
@@ -23,13 +23,11 @@ def is_retiring(stack: Rollout) -> bool:
 
 
 def is_creating(stack: Rollout, kind: str) -> bool:
-    """Returns True if Pulumi's state has a pending creation of a resource of this kind."""
     pending = stack.workspace.state("prod").get("pending_operations") or []
     return any(each["type"] == "creating" and each["resource"]["type"].endswith(f":{kind}") for each in pending)
 
 
 def kill_amid(stack: Rollout, command: str, moment: Callable[[], object]) -> None:
-    """Runs an `up` or `destroy` of prod, and kills all its processes as soon as `moment` returns True."""
     stack.rolled_out = None
     log = stack.workspace.folder / f"killed-{command}.log"
     engine = stack.workspace.engine(command, "prod")
@@ -41,11 +39,7 @@ def kill_amid(stack: Rollout, command: str, moment: Callable[[], object]) -> Non
 def kill_at(
     moment: Callable[[], object], command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path
 ) -> int:
-    """Runs a command, and kills all its processes as soon as `moment` returns True, as a loss of power does.
-
-    Stops the processes during each call of `moment`, so that the condition is still true when they are killed. Returns
-    the exit code. The exit code differs from -SIGKILL if the command ended earlier.
-    """
+    """Stops the processes with SIGSTOP while `moment` runs, so that the condition is still true at the kill."""
     with (
         log.open("wb") as output,
         subprocess.Popen(
@@ -79,20 +73,18 @@ def stands_still_at(session: int, moment: Callable[[], object]) -> bool:
 
 
 def signal_session(session: int, number: signal.Signals) -> None:
-    """Signals all processes of the session, because the CLI's plugins have their own process groups."""
+    """The plugins of the Pulumi CLI have their own process groups."""
     for pid in _living(session):
         with suppress(OSError):
             os.kill(pid, number)
 
 
 def kill_session(session: int) -> None:
-    """Kills all processes of the session, and waits until all of them have ended."""
     signal_session(session, signal.SIGKILL)
     eventually(lambda: not _living(session), "the killed processes have ended", pause_seconds=0.05)
 
 
 def _living(session: int) -> list[int]:
-    """Returns the PIDs of the session's processes, except zombies."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

@@ -14,10 +14,7 @@ ACCOUNT = "system:serviceaccount:default:prometheus"
 
 
 class KueueMetrics:
-    """A client of Kueue's metrics, with an account that may read the metrics.
-
-    The client does not verify Kueue's certificate, which Kueue has issued.
-    """
+    """Kueue signs its certificate itself, so the client does not verify the certificate."""
 
     def __init__(self, cluster: HeldCluster) -> None:
         config = yaml.safe_load((cluster.folder.path / "kueue.yaml").read_text())
@@ -27,7 +24,7 @@ class KueueMetrics:
         self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
 
     def samples(self) -> tuple[Sample, ...]:
-        """Returns all samples of the metrics. Raises OSError if Kueue does not respond."""
+        """Raises OSError if Kueue does not respond."""
         connection = HTTPSConnection(self._address, context=self._tls, timeout=10)
         connection.request("GET", "/metrics", headers=self._headers)
         answer = connection.getresponse()

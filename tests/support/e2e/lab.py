@@ -1,4 +1,4 @@
-"""Runs an operator's commands on a stack, and reads the objects of the stack's cluster."""
+"""Runs an operator's commands on a stack, and reads the objects of its cluster."""
 
 import sys
 import time
@@ -17,8 +17,6 @@ NAMESPACES, CLASSES = "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priority
 
 @dataclass(frozen=True)
 class Lab:
-    """Holds a stack in a workspace, and the stack's cluster. `config` is the YAML of the initial stack file."""
-
     cluster: HeldCluster
     space: Workspace
     stack: str = "lab"
@@ -45,7 +43,6 @@ class Lab:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The environment variables for commands of the stack that are started without `run`."""
         return {**self.space.env, **self.kubeconfig}
 
     def run(self, name: str, stack: str | None = None) -> Outcome:
@@ -57,7 +54,6 @@ class Lab:
         return outcome.text
 
     def gpumem(self, *arguments: str) -> Outcome:
-        """Runs a command of `kubectl gpumem` in the folder of the project."""
         return self._timed(sys.executable, "-m", "gpumem", *arguments)
 
     def _timed(self, *command: str) -> Outcome:
@@ -67,7 +63,6 @@ class Lab:
         return outcome
 
     def resources(self) -> int:
-        """Returns the number of resources in the stack's saved state."""
         return len(self.space.state(self.stack).get("resources") or ())
 
     def found(self, path: str) -> Mapping[str, Any]:
@@ -79,9 +74,5 @@ class Lab:
         return list(self.found(path)["items"])
 
     def versions(self) -> set[tuple[str, str]]:
-        """Returns the UID and the resourceVersion of each namespace and PriorityClass.
-
-        Any change of an object changes these values.
-        """
         lists = [self.items(path) for path in (NAMESPACES, CLASSES)]
         return {(each["metadata"]["uid"], each["metadata"]["resourceVersion"]) for found in lists for each in found}

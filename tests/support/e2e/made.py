@@ -1,4 +1,4 @@
-"""Creates objects that exist during a block."""
+"""Creates objects that exist only during a `with` block."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,10 +10,6 @@ from toolchain.cluster.api import ClusterApi
 
 @contextmanager
 def made(api: ClusterApi, objects: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[None]:
-    """Creates each object in its collection, with strict field validation.
-
-    After the block, deletes the objects in reverse order and waits until all objects are gone.
-    """
     paths: list[str] = []
     try:
         for collection, manifest in objects:

@@ -12,12 +12,10 @@ from toolchain.cluster.paths import program
 
 
 def environ() -> dict[str, str]:
-    """Returns the environment variables of this process, with the pinned kubectl first on PATH."""
     return {**os.environ, "PATH": os.pathsep.join((str(Path(program("kubectl")).parent), os.environ["PATH"]))}
 
 
 def gpumem(kubeconfig: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Runs the plugin with the pinned kubectl."""
     return subprocess.run(
         [sys.executable, "-m", "gpumem", *arguments, f"--kubeconfig={kubeconfig}"],
         cwd=ROOT,
@@ -30,7 +28,6 @@ def gpumem(kubeconfig: Path, *arguments: str) -> "subprocess.CompletedProcess[st
 
 
 def shown(kubeconfig: Path, *arguments: str) -> dict[str, Any]:
-    """Runs the plugin and returns its JSON output. If the plugin fails, raises AssertionError with its error output."""
     done = gpumem(kubeconfig, *arguments, "-o", "json")
     assert done.returncode in (0, 3), done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -38,5 +35,4 @@ def shown(kubeconfig: Path, *arguments: str) -> dict[str, Any]:
 
 
 def reasons(kubeconfig: Path, target: str, namespace: str) -> list[str]:
-    """Returns the key of each reason that `kubectl gpumem why` prints about the target."""
     return [each["reason"] for each in shown(kubeconfig, "why", target, "-n", namespace)["answers"]]

@@ -1,4 +1,4 @@
-"""Finds processes of this machine, including those in the real node's containers."""
+"""Finds processes of this machine and of containers on the real node."""
 
 import os
 import signal
@@ -12,7 +12,6 @@ LONGEST_END_SECONDS, TRIES = 2.0, 5
 
 
 def lives(pid: int) -> bool:
-    """Returns True if the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -20,10 +19,6 @@ def lives(pid: int) -> bool:
 
 
 def assert_ends_in_time_by_sigterm(find: Callable[[], int | None], what: str) -> None:
-    """Checks that SIGTERM ends the process in time. Tries a few times, because a busy machine delays some attempts.
-
-    `find` returns the PID of the process, or raises OSError if the process does not exist yet.
-    """
     seconds: list[float] = []
     while not seconds or (min(seconds) >= LONGEST_END_SECONDS and len(seconds) < TRIES):
         pid = eventually(find, f"{what} runs")

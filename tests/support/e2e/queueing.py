@@ -1,4 +1,4 @@
-"""Rolls out stacks with a pool of whole GPUs, queues and Kueue, on a cluster with simulated nodes."""
+"""Rolls out stacks with queues, Kueue and whole GPUs on a cluster with simulated nodes."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +21,6 @@ LOW, HIGH = "gpu-batch", "gpu-urgent"
 
 @contextmanager
 def rolled_out(cluster: HeldCluster, folder: Path, gpus: int, **settings: Mapping[str, Any]) -> Iterator[Rollout]:
-    """Adds a node with whole GPUs to the cluster, and rolls out a stack with the settings `settings` for these GPUs."""
     cluster.add_node(NODE, labels=simulated.gpu_labels(sharing="none", replicas=1), resources={GPU: str(gpus)})
     prod, space = raw(), workspace(folder)
     pool = {"node_selector": {"kubernetes.io/hostname": NODE}, "nodes": 1, "device_count": gpus, "sharing": "whole"}
@@ -42,7 +41,6 @@ def rolled_out(cluster: HeldCluster, folder: Path, gpus: int, **settings: Mappin
 
 
 def job(name: str, queue: str, gpus: int, priority: str = LOW) -> dict[str, Any]:
-    """Returns a Job with one pod."""
     resources = {"limits": {GPU: str(gpus)}}
     container = {"name": "main", "image": "busybox:1.37.0", "resources": resources}
     labels = {KUEUE_QUEUE_LABEL: queue, KUEUE_PRIORITY_LABEL: priority}
@@ -60,10 +58,8 @@ def workloads(stack: Rollout, namespace: str) -> list[Object]:
 
 
 def gpus_of(template: Mapping[str, Any]) -> int:
-    """Returns the GPUs that the containers of a pod or of a pod template request."""
     return sum(int(each.get("resources", {}).get("limits", {}).get(GPU, 0)) for each in template["spec"]["containers"])
 
 
 def gpu_pods(stack: Rollout, namespace: str) -> list[Object]:
-    """Returns the pods with GPUs that are bound to a node."""
     return [pod for pod in stack.items(pods(namespace)) if gpus_of(pod) and pod["spec"].get("nodeName")]

@@ -1,4 +1,4 @@
-"""Builds requests of tenants that try to get a GPU, and checks whether all policies against them are in force."""
+"""Builds requests by which a tenant tries to get a GPU."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from toolchain.cluster.api import ApiAnswer
 
 HIDDEN = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 RESOURCE_API = "/apis/resource.k8s.io/v1"
-# A namespace that belongs to no tenant, for instance that of a monitoring agent.
+# A namespace that belongs to no tenant.
 SOMEWHERE = "monitoring"
 
 
 def in_force(server: ApiServer) -> bool:
-    """Returns True if all policies are in force. The API server loads each policy after a different delay."""
+    """The API server loads different policies after different delays."""
     return (
         environments(create(server, "immich", pod())) == [[HIDDEN]]
         and create(server, SOMEWHERE, pod(priorityClassName="system-node-critical")).refusal is not None

@@ -1,4 +1,4 @@
-"""Puts the real node into the pool t4, with the fake NVML as its GPU."""
+"""Puts the real node into the pool t4. The GPU is a simulation by the fake NVML."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,10 +16,6 @@ SLICE = f"/apis/resource.k8s.io/v1/resourceslices/gpumem.viktorbarzin.me-{node.N
 
 @contextmanager
 def real_gpu(prod: Rollout) -> Iterator[Path]:
-    """Puts the real node into the pool t4 during the block, and yields the input file of its fake NVML.
-
-    At first, the file describes an unused device.
-    """
     api, libraries = prod.cluster.api, node.gpu_libraries(prod.cluster.folder)
     if not fake_nvml.can_build():
         pytest.skip("NO C COMPILER: placement is not tested on the real node")

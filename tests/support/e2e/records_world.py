@@ -1,8 +1,7 @@
-"""Creates the cluster of record 0000 before gpu-tenancy, with real containers on the local cluster's real node.
+"""Creates the cluster of record 0000 in its state before gpu-tenancy, with containers on the real node.
 
-The node has a fake Tesla T4 and seven workloads without budgets. Three workloads have PersistentVolumeClaims with
-files. A policy of the API server sets the PriorityClass of pods, in place of the record's Kyverno policy. In this
-module, the policy is called the stand-in.
+The real node has a fake Tesla T4 and seven workloads without budgets. An admission policy, "the stand-in", takes the
+place of record 0000's Kyverno policy.
 """
 
 import secrets
@@ -30,19 +29,19 @@ Object = Mapping[str, Any]
 USE_MIB = {**STEADY, "tts": TTS_MIB, "android-emulator": 154}
 NAMESPACES = sorted({NAMESPACE_OF.get(app, app) for app in USE_MIB})
 CLASSES = {"gpu-workload": 1200000, "tier-2-gpu": 600000}
-# Maps each app with a PersistentVolumeClaim to the name of its PersistentVolumeClaim.
+# Maps each app to its PersistentVolumeClaim.
 CLAIMS = {"immich-server": "photos", "frigate": "recordings", "llama-swap": "models"}
 STAND_IN = "inject-gpu-workload-priority"
 STAMPED = "stamped-by"
-# After `retire_the_stand_in`, the stand-in ignores namespaces with this label, which a stack in the mode enforce sets.
+# The stand-in policy can ignore namespaces with this label. A stack in the mode enforce sets the label.
 RETIRED_BY = "pod-security.kubernetes.io/enforce"
 _NODE = f"/api/v1/nodes/{node.NODE}"
 _LABELS = {**card.LABELS, "nvidia.com/gpu.product": "Tesla-T4-SHARED", "nvidia.com/gpu.replicas": "100"}
-_OF_OTHERS = ("k8s-node1", "k8s-node2", "node-4")  # The simulated nodes with GPUs.
+_OF_OTHERS = ("k8s-node1", "k8s-node2", "node-4")  # The names of the simulated nodes with GPUs.
 _POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
-# The program of a workload, which ends immediately on SIGTERM. The demo's programs need some seconds to end.
+# The programs end at once on SIGTERM.
 _MODEL = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"
-# Objects of these kinds are not compared, because controllers create and delete such objects at any time.
+# Controllers create and delete such objects at any time.
 _FLEETING = {"events", "leases", "endpoints", "endpointslices", "pods", "replicasets", "controllerrevisions"}
 
 
@@ -56,19 +55,12 @@ def deployment_path(app: str) -> str:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of the cluster at one time.
-
-    The state has the UID of each object, the labels and annotations of each namespace, and the content of each file.
-    The state also has the UID and the number of restarts of each workload's pod.
-    """
-
     objects: Mapping[str, str]
     namespaces: Mapping[str, tuple[Object, Object]]
     files: Mapping[str, str]
     pods: Mapping[str, tuple[str, int]]
 
     def changes(self, later: "Snapshot") -> list[str]:
-        """Returns a line for each object, namespace, file or pod that was lost, was changed or is new."""
         return [
             f"{what} {key}: {before.get(key)} became {after.get(key)}"
             for what, before, after in (
@@ -84,8 +76,6 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class World:
-    """Operates the cluster of record 0000. `files` is the folder with the PersistentVolumes."""
-
     cluster: HeldCluster
     files: Path
 
@@ -94,7 +84,6 @@ class World:
         return self.cluster.api
 
     def pods(self) -> dict[str, tuple[str, int]]:
-        """Maps each workload to the UID of its running pod and to the number of restarts of the pod's container."""
         found = {app: self._running(app) for app in USE_MIB}
         return {
             app: (pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"])
@@ -103,7 +92,6 @@ class World:
         }
 
     def pod(self, app: str) -> Object:
-        """Returns the workload's running pod. Raises AssertionError if no pod runs."""
         found = self._running(app)
         assert found is not None, app
         return found
@@ -117,14 +105,12 @@ class World:
         return None
 
     def snapshot(self, pods: Mapping[str, tuple[str, int]] | None = None) -> Snapshot:
-        """Returns the present state of the cluster. With `pods`, the state has these pods in place of the real pods."""
         return Snapshot(self._objects(), self._namespaces(), self._contents(), self.pods() if pods is None else pods)
 
     def all_run(self) -> bool:
         return self.pods().keys() == USE_MIB.keys()
 
     def limit(self, app: str, limits: Mapping[str, str | None]) -> None:
-        """Changes the limits of a workload, and waits until its new pod runs."""
         before = self.pods()[app]
         containers = [{"name": "model", "resources": {"limits": dict(limits)}}]
         patch = {"spec": {"template": {"spec": {"containers": containers}}}}
@@ -132,7 +118,6 @@ class World:
         self._await_another(app, before)
 
     def restart(self, app: str) -> None:
-        """Deletes the workload's pod, and waits until its new pod runs."""
         before, metadata = self.pods()[app], self.pod(app)["metadata"]
         self.api.request("DELETE", f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}")
         self._await_another(app, before)
@@ -142,7 +127,6 @@ class World:
         eventually(lambda: self.pods().get(app, before) != before, what, self.pods, pause_seconds=0.2)
 
     def _objects(self) -> dict[str, str]:
-        """Maps the list, the namespace and the name of each object in the cluster to the object's UID."""
         return {
             f"{path} {item['metadata'].get('namespace', '')}/{item['metadata']['name']}": item["metadata"]["uid"]
             for path in self._lists()
@@ -151,7 +135,6 @@ class World:
         }
 
     def _lists(self) -> Iterator[str]:
-        """Yields the path of each list that the API server serves, in the preferred version of the list's API group."""
         groups = (self.api.get("/apis") or {"groups": []})["groups"]
         for top in ("/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)):
             for resource in (self.api.get(top) or {"resources": []})["resources"]:
@@ -159,7 +142,6 @@ class World:
                     yield f"{top}/{resource['name']}"
 
     def _namespaces(self) -> dict[str, tuple[Object, Object]]:
-        """Maps each namespace to its labels and annotations."""
         found = (self.api.get("/api/v1/namespaces") or {"items": []})["items"]
         return {
             each["metadata"]["name"]: (each["metadata"]["labels"], each["metadata"].get("annotations") or {})
@@ -167,28 +149,23 @@ class World:
         }
 
     def _contents(self) -> dict[str, str]:
-        """Maps each file in the PersistentVolumes to the file's content."""
         return {str(path.relative_to(self.files)): path.read_text() for path in self.files.rglob("*") if path.is_file()}
 
     def created(self, namespace: str, limits: Mapping[str, str]) -> ApiAnswer:
-        """Creates a pod with these limits as a dry run, and returns the API server's response."""
         container = {"name": "main", "image": "app:1", "resources": {"limits": dict(limits)}}
         manifest = {"metadata": {"name": "tried"}, "spec": {"containers": [container]}}
         return self.api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", manifest)
 
     def stamp(self, namespace: str, limits: Mapping[str, str]) -> tuple[str | None, bool]:
-        """Returns the PriorityClass that a new pod gets, and True if the stand-in has changed the new pod."""
         body = self.created(namespace, limits).body
         metadata, spec = body.get("metadata", {}), body.get("spec", {})
         return spec.get("priorityClassName"), STAMPED in metadata.get("annotations", {})
 
     def stamped(self, app: str) -> tuple[str | None, bool]:
-        """Returns the PriorityClass of the workload's pod, and True if the stand-in has changed the pod."""
         pod = self.pod(app)
         return pod["spec"].get("priorityClassName"), STAMPED in pod["metadata"].get("annotations", {})
 
     def retire_the_stand_in(self) -> None:
-        """Makes the stand-in ignore namespaces with the label RETIRED_BY, as an `exclude` in a Kyverno policy does."""
         selector = {"matchExpressions": [{"key": RETIRED_BY, "operator": "DoesNotExist"}]}
         patch = {"spec": {"matchConstraints": {"namespaceSelector": selector}}}
         self.api.patch(f"{_POLICIES}/{STAND_IN}", patch, MERGE)
@@ -196,10 +173,6 @@ class World:
 
 @contextmanager
 def records_world(cluster: HeldCluster, files: Path) -> Iterator[World]:
-    """Creates the objects of record 0000's cluster, and deletes the objects after the block.
-
-    During the block, the real node is the only node with a GPU.
-    """
     world = World(cluster, files)
     workloads = [(deployment_path(app).rpartition("/")[0], _deployment(app)) for app in USE_MIB]
     with _gpu(cluster) as script, made(cluster.api, _objects(files)):
@@ -216,10 +189,6 @@ def await_the_stand_in(world: World) -> None:
 
 @contextmanager
 def _gpu(cluster: HeldCluster) -> Iterator[Path]:
-    """Gives the real node a time-sliced T4 during the block, and removes the simulated nodes with GPUs.
-
-    Yields the input file of the fake NVML.
-    """
     if not fake_nvml.can_build():
         pytest.skip("NO C COMPILER: the fake device cannot be built")
     api, libraries = cluster.api, node.gpu_libraries(cluster.folder)
@@ -243,7 +212,6 @@ def _all_ready(api: ClusterApi) -> bool:
 
 
 def _offer(api: ClusterApi, slices: str | None, labels: Mapping[str, str | None]) -> None:
-    """Sets the labels and the number of time slices on the real node, as NVIDIA's components do."""
     api.patch(_NODE, {"metadata": {"labels": dict(labels)}})
     api.patch(f"{_NODE}/status", {"status": {"capacity": {GPU: slices}, "allocatable": {GPU: slices}}})
 
@@ -268,10 +236,7 @@ def _objects(files: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _volume(claim: str, folder: Path) -> dict[str, Any]:
-    """Returns a PersistentVolume with the reclaim policy Delete, which most storage classes have.
-
-    The controller manager deletes a folder of hostPath only below /tmp (pkg/volume/hostpath in Kubernetes).
-    """
+    """Kubernetes deletes a hostPath only below /tmp (pkg/volume/hostpath)."""
     spec = {
         "capacity": {"storage": "1Gi"},
         "accessModes": ["ReadWriteOnce"],
@@ -288,14 +253,13 @@ def _claim(name: str) -> dict[str, Any]:
 
 
 def _deployment(app: str) -> dict[str, Any]:
-    """Returns a workload without a budget. The workload requests a time slice."""
     made = card.deployment(app, {GPU: "1"}, replicas=1)
     spec = made["spec"]["template"]["spec"]
     spec["containers"][0]["command"][-2] = _MODEL
     mounts = []
     if claim := CLAIMS.get(app):
         mounts.append(("data", {"persistentVolumeClaim": {"claimName": claim}}))
-    if app == "android-emulator":  # mounts /dev/null in place of /dev/kvm, because some machines lack /dev/kvm
+    if app == "android-emulator":  # Some machines have no /dev/kvm.
         mounts.append(("kvm", {"hostPath": {"path": "/dev/null"}}))
     spec["volumes"] = [{"name": name, **source} for name, source in mounts]
     spec["containers"][0]["volumeMounts"] = [{"name": name, "mountPath": f"/mnt/{name}"} for name, _ in mounts]
@@ -303,7 +267,6 @@ def _deployment(app: str) -> dict[str, Any]:
 
 
 def _device_plugin() -> dict[str, Any]:
-    """Returns a DaemonSet with the name and the fields of NVIDIA's device plugin, which runs an idle program."""
     labels = {"app": "nvidia-device-plugin-daemonset"}
     container = {
         "name": "nvidia-device-plugin",
@@ -324,7 +287,6 @@ def _device_plugin() -> dict[str, Any]:
 
 
 def _stand_in() -> dict[str, Any]:
-    """Returns record 0000's Kyverno policy as a MutatingAdmissionPolicy, which gives each GPU pod a PriorityClass."""
     reaches = f"c.?resources.limits.orValue({{}}).exists(k, k == '{GPU}')"
     priority = "request.namespace == 'tts' ? 'tier-2-gpu' : 'gpu-workload'"
     patches = f"""

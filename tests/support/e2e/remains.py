@@ -1,4 +1,4 @@
-"""Lists the objects that `destroy` must delete, and the namespaces that `destroy` keeps."""
+"""Lists the objects that `destroy` must delete, and the namespaces that it must keep."""
 
 from tenancy import names
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, Object, Rollout
@@ -18,9 +18,9 @@ _OF_NO_NAMESPACE = {
     "rbac.authorization.k8s.io/v1": ("clusterroles", "clusterrolebindings"),
     "scheduling.k8s.io/v1": ("priorityclasses",),
 }
-# A namespace that one test creates and deletes itself.
+# A namespace that a test creates and deletes itself.
 SOMEBODYS = "somebodys"
-# These objects belong to the local cluster, or exist in every cluster.
+# Objects that belong to the local cluster or exist in every cluster.
 _CLUSTERS_OWN = {
     "mutatingadmissionpolicies gpu-tenancy-real-pods",
     "mutatingadmissionpolicybindings gpu-tenancy-real-pods",
@@ -36,7 +36,6 @@ _OF_TENANTS = {
 
 
 def kept(rollout: Rollout) -> set[str]:
-    """Returns the names of existing namespaces that belong to tenants of a stack."""
     found = rollout.items("/api/v1/namespaces")
     return {each["metadata"]["name"] for each in found if _is_a_tenants(each)}
 
@@ -53,11 +52,6 @@ def _may_stay(namespace: Object) -> bool:
 
 
 def left_behind(rollout: Rollout) -> set[str]:
-    """Returns prod's objects, and prod's capacity keys on nodes, if they still exist after a `destroy`.
-
-    A tenant's namespace may still exist, but without objects of prod. An exempt namespace may still exist, but without
-    prod's label.
-    """
     objects = {
         f"{kind} {name}"
         for group, kinds in _OF_NO_NAMESPACE.items()

@@ -1,4 +1,4 @@
-"""Runs a replica of the scheduler's pod as two processes: kube-scheduler and the extender."""
+"""Runs kube-scheduler and the extender as two processes, like the scheduler's pod."""
 
 import signal
 import subprocess
@@ -15,8 +15,6 @@ from tenancy import names
 
 @dataclass
 class SchedulerPod:
-    """Holds the processes of one replica, and the extender's open port."""
-
     name: str
     folder: Path
     http_port: int
@@ -38,7 +36,6 @@ class SchedulerPod:
         self.processes[part].wait(30)
 
     def get(self, path: str) -> tuple[int, str]:
-        """Sends a GET to the open port. Returns status and body; the status is 0 if no response comes."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
@@ -52,7 +49,6 @@ class SchedulerPod:
         return exposition.parse(self.get("/metrics")[1])
 
     def value(self, name: str, **labels: str) -> float | None:
-        """Returns the value of the first sample with this name and these labels, or None if there is no such sample."""
         return next((s.value for s in self.samples() if s.name == name and labels.items() <= s.labels.items()), None)
 
     @property

@@ -1,7 +1,6 @@
-"""Serves HTTP endpoints on the real node. A test can change their responses at any time.
+"""Serves HTTP endpoints on the real node. Tests can change the responses at any time.
 
-Pods of the node cannot connect to this machine. So the server is a pod, which reads its responses from a ConfigMap at
-each request. A simulated exporter reports a different age of its reading at each scrape, as a real exporter does.
+The server is a pod, because pods cannot connect to this machine.
 """
 
 import json
@@ -45,17 +44,11 @@ http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_fo
 
 @dataclass(frozen=True)
 class Scripted:
-    """Runs a pod that serves the keys of a ConfigMap.
-
-    The path /<key> returns the text of the key. If the ConfigMap lacks the key, the status is 503.
-    """
-
     cluster: HeldCluster
     namespace: str
     name: str
 
     def start(self, labels: Mapping[str, str], script: Mapping[str, str]) -> str:
-        """Starts the pod, waits until it runs, and returns its IP address."""
         where, core = f"/namespaces/{self.namespace}", "/api/v1"
         rbac = "/apis/rbac.authorization.k8s.io/v1"
         metadata = {"name": self.name}
@@ -72,7 +65,6 @@ class Scripted:
         return address
 
     def change(self, **script: str | None) -> None:
-        """Changes the texts of these keys. The value None removes a key."""
         self.cluster.api.patch(f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}", {"data": script})
 
     def _pod(self) -> dict[str, Any]:
@@ -94,5 +86,4 @@ class Scripted:
 
 
 def pending(count: int) -> str:
-    """Returns the response of a queue's endpoint with `count` pending items."""
     return json.dumps({"pending": count})

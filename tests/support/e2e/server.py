@@ -1,6 +1,5 @@
-"""Starts only an API server with etcd, and sends requests as any user.
-
-Only a real API server can evaluate our admission policies and validate manifests exactly.
+"""Starts an API server with etcd, and sends requests as any user. Only a real API server evaluates
+admission policies.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,15 +16,13 @@ from toolchain.cluster.extent import Extent
 __all__ = ["ADMIN", "RECONCILE", "SCHEDULER", "WATCHDOG", "ApiAnswer", "ApiServer", "api_server"]
 
 ADMIN, SCHEDULER = "admin", "system:kube-scheduler"
-# Two accounts of prod's agents. Reconcile may write the capacity of nodes, and the watchdog may not.
+# Only the account of reconcile may write the capacity of nodes.
 RECONCILE, WATCHDOG = (f"system:serviceaccount:gpu-tenancy-system:{name}" for name in (names.RECONCILE, names.WATCHDOG))
 NAMESPACES = "/api/v1/namespaces"
 
 
 @dataclass(frozen=True)
 class ApiServer:
-    """Holds a running API server, and the paths of the objects that tests created."""
-
     api: ClusterApi
     kubeconfig: Path
     created: list[str] = field(default_factory=list)
@@ -39,30 +36,22 @@ class ApiServer:
         user: str = ADMIN,
         content_type: str = "application/json",
     ) -> ApiAnswer:
-        """Sends one request. Raises OSError if the server cannot be reached."""
+        """Raises OSError if the API server cannot be reached."""
         other = None if user == ADMIN else user
         return self.api.request(method, path, body, user=other, content_type=content_type)
 
     def apply(self, manifest: Mapping[str, Any], plural: str) -> None:
-        """Creates a cluster-scoped object with strict field validation.
-
-        Raises ClusterError if the API server refuses the object.
-        """
+        """Raises ClusterError if the API server refuses the object."""
         group = "/api/v1" if manifest["apiVersion"] == "v1" else f"/apis/{manifest['apiVersion']}"
         self.create(f"{group}/{plural}", manifest)
 
     def create(self, collection: str, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Creates an object with strict field validation. Raises ClusterError if the API server refuses the object."""
+        """Raises ClusterError if the API server refuses the object."""
         found = self.api.create(collection, manifest)
         self.created.append(f"{collection}/{found['metadata']['name']}")
         return found
 
     def clear(self) -> None:
-        """Deletes all created objects in reverse order.
-
-        No controller runs here, so this method also deletes the pods and the finalizer of each namespace. Raises
-        AssertionError if some objects remain.
-        """
         for path in reversed(self.created):
             if path.startswith(f"{NAMESPACES}/") and path.count("/") == NAMESPACES.count("/") + 1:
                 self._remove_namespace(path)
@@ -83,7 +72,6 @@ class ApiServer:
 
 @contextmanager
 def api_server(folder: Path) -> Iterator[ApiServer]:
-    """Runs a new API server with an empty etcd during the block."""
     with cluster.running(folder, extent=Extent.API_SERVER) as started:
         processes = [Path("/proc", str(started.pid_of(name))) for name in ("etcd", "kube-apiserver")]
         yield ApiServer(started.api, started.kubeconfig)

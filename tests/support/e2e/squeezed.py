@@ -1,8 +1,4 @@
-"""Makes pods on the real node run out of host memory, while the rest of the machine has enough host memory.
-
-The kubelet's settings reserve all host memory except POD_MIB for the system. So POD_MIB is the node's allocatable
-memory, and the limit of the control group that contains all pods.
-"""
+"""Makes pods on the real node run out of host memory. The rest of the machine keeps enough host memory."""
 
 import json
 import os
@@ -24,8 +20,7 @@ CRITICAL, DISPOSABLE = "squeezed-critical", "squeezed-disposable"
 _CGROUPS = Path("/sys/fs/cgroup")
 _MIB = 2**20
 STEP_MIB = 16
-# The script allocates some MiB. When a test writes a number into the file /take, the script allocates this many MiB
-# more. For the number 0, the script frees all additional memory. Afterwards the script appends a line to /taken.
+# A script that allocates some MiB. A number in the file /take allocates more, and 0 frees it.
 _HOLD = """
 import os, sys, time
 held, more = b"." * (int(sys.argv[1]) << 20), []
@@ -44,8 +39,6 @@ while True:
 
 @dataclass(frozen=True)
 class Squeezed:
-    """Operates the pods in `namespace` on the real node, while all pods of the node share POD_MIB."""
-
     cluster: HeldCluster
     namespace: str
 
@@ -54,7 +47,6 @@ class Squeezed:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
     def run(self, name: str, *, holds_mib: int, priority: str, restart: str = "Never", **resources: Any) -> "Running":
-        """Runs a pod, and waits until the pod uses `holds_mib` of host memory."""
         container = {
             "name": "main",
             "image": agent_image(),
@@ -75,10 +67,6 @@ class Squeezed:
         return running
 
     def left_mib(self) -> int:
-        """Returns the MiB that the pods have not used.
-
-        Sums up the use of their processes, because the figures of the control group are delayed.
-        """
         below = f"{self._root}/kubepods/"
         held = 0
         for folder in Path("/proc").glob("[0-9]*"):
@@ -88,13 +76,11 @@ class Squeezed:
         return POD_MIB - held // 1024
 
     def has_limit(self) -> bool:
-        """Returns True if the kubelet has set the limit of the control group that contains all pods."""
         name = "memory.max" if (self._cgroup / "memory.max").exists() else "memory.limit_in_bytes"
         return (self._cgroup / name).read_text().strip() == str(POD_MIB * _MIB)
 
     @property
     def _cgroup(self) -> Path:
-        """The path of the control group that contains all pods."""
         hierarchy = _CGROUPS if (_CGROUPS / "cgroup.controllers").exists() else _CGROUPS / "memory"
         return hierarchy / self._root.strip("/") / "kubepods"
 
@@ -106,26 +92,21 @@ class Squeezed:
 
 @dataclass(frozen=True)
 class Running:
-    """Identifies a running pod, and finds its processes on this machine."""
-
     on: Squeezed
     name: str
     uid: str
     holds_mib: int
 
     def process(self) -> int | None:
-        """Returns the PID of the pod's process that uses `holds_mib` or more, or None if there is no such process."""
         return next((pid for pid in self.processes() if resident_mib(pid) >= self.holds_mib), None)
 
     def processes(self) -> Iterator[int]:
-        """Yields the PIDs of all processes of the pod."""
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(FileNotFoundError, ProcessLookupError):
                 if self.uid in (folder / "cgroup").read_text():
                     yield int(folder.name)
 
     def take(self, mib: int) -> None:
-        """Makes the process allocate `mib` more, and waits until the process has this memory or has been killed."""
         pid = self.process()
         if pid is None:
             return
@@ -136,13 +117,11 @@ class Running:
         eventually(lambda: self.process() != pid or _lines(folder / "taken") > before, f"{self.name} takes {mib} MiB")
 
     def take_until_gone(self, victim: "Running") -> None:
-        """Makes the process allocate more and more host memory until this process or `victim` has ended."""
         self.take(max(STEP_MIB, self.on.left_mib() - 4 * STEP_MIB))
         while victim.process() is not None and self.process() is not None:
             self.take(STEP_MIB)
 
     def give_back(self) -> None:
-        """Makes the process free all memory that `take` has allocated."""
         self.take(0)
 
     def status(self) -> Object:
@@ -152,7 +131,6 @@ class Running:
         return status
 
     def exit_code(self) -> int | None:
-        """Returns the exit code of the container's last end, or None if the container has never ended."""
         for found in self.status().get("containerStatuses", []):
             for state in (found["state"], found["lastState"]):
                 if "terminated" in state:
@@ -162,7 +140,6 @@ class Running:
 
 
 def delete(*pods: Running) -> None:
-    """Deletes the pods, and waits until all their processes have ended and so have freed their memory."""
     for pod in pods:
         pod.on.cluster.api.request("DELETE", f"{pod.on.pods}/{pod.name}?gracePeriodSeconds=0")
     for pod in pods:
@@ -170,19 +147,16 @@ def delete(*pods: Running) -> None:
 
 
 def resident_mib(pid: int) -> int:
-    """Returns the resident memory of a process in MiB, or 0 if the process has ended."""
     told = _read(pid, "status").splitlines()
     return next((int(line.split()[1]) // 1024 for line in told if line.startswith("VmRSS:")), 0)
 
 
 def anonymous_kib(pid: int) -> int:
-    """Returns the anonymous memory of a process in KiB, or 0 if the process has ended."""
     told = _read(pid, "status").splitlines()
     return next((int(line.split()[1]) for line in told if line.startswith("RssAnon:")), 0)
 
 
 def oom_score_adj(pid: int) -> int | None:
-    """Returns the oom_score_adj of a process, or None if the process has ended."""
     told = _read(pid, "oom_score_adj")
     return int(told) if told else None
 
@@ -201,10 +175,6 @@ def _read(pid: int, name: str) -> str:
 
 @contextmanager
 def squeezed(cluster: HeldCluster, namespace: str) -> Iterator[Squeezed]:
-    """Limits the pods of the node to POD_MIB during the block, and restores the node afterwards.
-
-    The kubelet does not evict pods during the block.
-    """
     path = _configuration(cluster)
     before = path.read_text()
     found = cluster.api.get(f"/api/v1/nodes/{NODE}")
@@ -223,7 +193,6 @@ def squeezed(cluster: HeldCluster, namespace: str) -> Iterator[Squeezed]:
 
 
 def reconfigure(cluster: HeldCluster, **fields: Any) -> None:
-    """Changes these fields of the kubelet's configuration, and restarts the kubelet."""
     path = _configuration(cluster)
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
     kubelet = program("kubelet")

@@ -1,4 +1,4 @@
-"""Describes the state of a cluster, for the report of a failed test."""
+"""Describes the state of a cluster in the report of a failed test."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +12,6 @@ _HARDWARE = {"cpu", "memory", "ephemeral-storage", "pods", "hugepages-1Gi", "hug
 
 
 def told(api: ClusterApi) -> str:
-    """Returns a line for each node, pod, Job and recent Event, or the error of the API server."""
     try:
         return "\n".join(_lines(api))
     except (OSError, ClusterError) as error:
@@ -46,10 +45,6 @@ def _name(found: Object) -> str:
 
 
 def _conditions(found: Object, true: str = "") -> str:
-    """Returns the conditions of an object that are not True, with their messages.
-
-    With `true`, returns only a condition of this type.
-    """
     conditions = found["status"].get("conditions", ())
     wrong = (c for c in conditions if c["status"] != "True" and (true in ("", c["type"])))
     return "; ".join(f"{c['type']} {c['status']}: {c.get('message', c.get('reason', ''))}" for c in wrong)

@@ -1,7 +1,5 @@
-"""Gives a tenant's user the rights of the role `edit` on an API server.
-
-Kubernetes' controller aggregates the role `edit` from two other roles. No controller runs here, so this module binds
-those two roles.
+"""Gives the user of a tenant the rights of the role `edit`. The module binds two roles, because no controller
+aggregates `edit` here.
 """
 
 from tests.support.e2e.server import ApiServer
@@ -12,7 +10,6 @@ _ROLES = ("system:aggregate-to-edit", "system:aggregate-to-view")
 
 
 def let_edit(server: ApiServer, namespace: str) -> None:
-    """Binds the two roles to the user TENANT in the namespace."""
     for role in _ROLES:
         server.create(
             f"/apis/{_GROUP}/v1/namespaces/{namespace}/rolebindings",
@@ -27,7 +24,6 @@ def let_edit(server: ApiServer, namespace: str) -> None:
 
 
 def may_write(server: ApiServer, user: str, resources: list[str], group: str) -> None:
-    """Gives a user the right to read and write these resources in every namespace."""
     name = user.replace(":", "-")
     rule = {"apiGroups": [group], "resources": resources, "verbs": ["create", "get", "update", "patch", "delete"]}
     role = {"apiVersion": f"{_GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]}

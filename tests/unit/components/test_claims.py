@@ -1,5 +1,4 @@
-"""Seats become claims. The components declare claims for seats. The golden stack `claims` shows every object, and
-tests/e2e tests the objects on a real API server."""
+"""Tests seats that are ResourceClaims. tests/e2e tests them on a real API server."""
 
 from dataclasses import replace
 
@@ -24,7 +23,8 @@ def graph() -> Graph:
 def test_a_claim_asks_for_its_part_of_the_reserve_too(graph: Graph) -> None:
     template = graph.one("ResourceClaimTemplate", "claims-vision-template").inputs
     (request,) = template["spec"]["spec"]["devices"]["requests"]
-    assert request["exactly"]["capacity"]["requests"] == {"memory": "2247Mi"}  # 2048 x 15360 / 14000, rounded up
+    # 2048 x 15360 / 14000, rounded up to whole MiB
+    assert request["exactly"]["capacity"]["requests"] == {"memory": "2247Mi"}
 
 
 def test_devices_are_shared_only_if_the_driver_shares_memory(graph: Graph) -> None:

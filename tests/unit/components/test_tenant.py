@@ -103,6 +103,5 @@ def test_everything_of_a_tenant_waits_for_its_namespace() -> None:
 
 
 def test_no_limit_range_gives_every_container_a_whole_device() -> None:
-    """In a LimitRange, the maximum for a Container is also its default. The maximum for a Pod refuses pods without
-    gpumem."""
+    """In a LimitRange, the maximum of a container is also its default."""
     assert not tenant(gpumem_mib=4800).all("LimitRange")

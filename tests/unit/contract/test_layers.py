@@ -1,4 +1,4 @@
-"""Tests that each package imports only packages of lower layers. The tests read the imports from the source."""
+"""Tests that each package imports only packages of lower layers."""
 
 import sys
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "simulation": {"agents", "components", "stacks", "tenancy"},
     "gpumem": {"agents", "tenancy"},
 }
-# The packages of agents that each agent may import. No agent may import a different agent.
+# The packages in agents/ that each agent may import.
 SHARED = {"runtime", "kube", "telemetry"}
 AGENT_LAYERS: dict[str, set[str]] = {
     "runtime": set(),
@@ -33,16 +33,14 @@ AGENT_LAYERS: dict[str, set[str]] = {
     "exporter": {*SHARED, "node"},
     "guard": {*SHARED, "node"},
 }
-# kubectl's plugin does not contain these packages. The named modules import these packages in functions, or only for
-# type checkers.
+# The archive of the kubectl plugin does not contain these packages.
 WHEN_ASKED = {
     "checkout.py": {"components", "policy", "simulation", "stacks", "yaml"},
     "plot.py": {"matplotlib"},
     "replay.py": {"simulation"},
 }
-# The command line of a checkout reads the cluster with the code of kubectl's plugin.
 OF_THE_COMMAND_LINE = {"stacks/cluster.py": {"agents", "gpumem"}}
-# The modules of agents that kubectl's plugin uses. The plugin's modules count and report, but never act.
+# The kubectl plugin also uses these modules. They never act on the cluster.
 OF_AGENTS = (
     "agents.extender.cache.",
     "agents.gate.config.",
@@ -51,13 +49,12 @@ OF_AGENTS = (
     "agents.telemetry.",
 )
 STANDARD_LIBRARY_ONLY = ("tenancy", "agents", "gpumem")
-VENDORED = {"nvml.py": {"pynvml"}}  # Only the zipapp of the node agents contains pynvml.
-# Only these modules may import pulumi_policy, so that rules can run without Pulumi's engine.
+VENDORED = {"nvml.py": {"pynvml"}}  # Only the zipapp of the node's agents contains pynvml.
+# Only these modules may import pulumi_policy.
 POLICY_SDK = {"pack.py", "view.py", "__main__.py"}
 
 
 def needed(path: Path) -> set[str]:
-    """Returns the packages that the import of a module requires."""
     lacking = WHEN_ASKED.get(path.name, set()) if path.parent.name == "gpumem" else set()
     allowed = OF_THE_COMMAND_LINE.get(str(path.relative_to(ROOT)), set())
     return packages(path) - (lacking - packages(path, at_once=True)) - allowed
@@ -80,7 +77,6 @@ def test_a_package_imports_only_the_layers_below_it(package: str) -> None:
 
 @pytest.mark.parametrize("package", [*PACKAGES, "toolchain", "tests"])
 def test_no_module_imports_a_private_name_of_another(package: str) -> None:
-    """This test finds imports of private names. ruff's rule SLF001 finds access to private attributes."""
     assert (
         unexpected(
             (path, {name for name in imported(path) if "._" in name.replace("__main__", "")})
@@ -142,7 +138,7 @@ def test_rules_know_nothing_of_the_policy_sdk() -> None:
 
 
 def test_no_test_module_imports_another() -> None:
-    """Code that several test modules use belongs into tests/support."""
+    """If several test modules use the same code, the code must be in tests/support."""
     others = {path: {name for name in imported(path) if ".test_" in name} for path in modules("tests")}
     assert unexpected(others.items()) == {}
 

@@ -1,4 +1,7 @@
-"""Tests that no package has more unclear sentences than its limit, and that the limit is not too high."""
+"""Tests that no package has more unclear sentences than its limit.
+
+Each package's limit must be close to its real number of unclear sentences.
+"""
 
 import json
 from pathlib import Path
@@ -11,7 +14,7 @@ from tests.support.paths import ROOT
 FOUND = [each for path in words.files() for each in words.unclear(path)]
 COUNTED = words.counted(FOUND)
 LIMITS: dict[str, int] = json.loads(words.LIMITS.read_text())
-# A limit may exceed the number by this much, so that two changes at the same time need not both lower the limit.
+# The gap lets two parallel changes pass without lowering a limit.
 LEEWAY = 60
 
 

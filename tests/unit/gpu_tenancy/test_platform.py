@@ -29,7 +29,6 @@ def graph_of(**given: Any) -> Graph:
 
 
 def refused(**given: Any) -> list[str]:
-    """Declares a Platform with wrong arguments, and returns the error lines below the first line."""
     with pytest.raises(ArgumentError) as error:
         graph_of(**given)
     first, *lines = str(error.value).splitlines()

@@ -1,4 +1,4 @@
-"""Tests the component Queue, which provides the labels for the Jobs of a queue tenant."""
+"""Tests the component Queue, which gives the Jobs of a queue tenant their labels."""
 
 from typing import Any
 

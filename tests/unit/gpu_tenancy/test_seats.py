@@ -1,4 +1,4 @@
-"""Tests the components Seat and SeatedDeployment, with which a program uses a resident's seat."""
+"""Tests the components Seat and SeatedDeployment."""
 
 from typing import Any
 
@@ -13,13 +13,12 @@ from tests.support.engine import Graph, build
 from tests.support.prod import drop, put, raw
 
 GPUMEM = "viktorbarzin.me/gpumem"
-# By the request of 0 GPUs, NVIDIA's GPU operator recognizes the pod as a GPU pod.
+# NVIDIA's GPU operator recognizes a GPU pod by its request of nvidia.com/gpu.
 BUDGET = {GPUMEM: "3k", "nvidia.com/gpu": "0"}
 IMAGE = "docker.io/library/busybox:1.37.0"
 
 
 def residents(*changes: Any) -> dict[str, Any]:
-    """Returns the output `residents` of prod's platform after changes to its settings."""
     config = raw()
     for change in changes:
         change(config)
@@ -31,7 +30,6 @@ PROD = residents()
 
 
 def deployed(name: str = "immich-ml", **given: Any) -> dict[str, Any]:
-    """Declares a SeatedDeployment, and returns the manifest of its Deployment."""
     graph = build(lambda: SeatedDeployment(name, **{"residents": PROD, "image": IMAGE, **given}))
     (found,) = graph.objects()
     return dict(found)

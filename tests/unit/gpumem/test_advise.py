@@ -1,4 +1,4 @@
-"""Tests that advise prints proposals for a stack's seats and that the policy pack judges them."""
+"""Tests the budgets that advise proposes for a stack's seats."""
 
 import json
 from pathlib import Path
@@ -15,10 +15,6 @@ HOUR = 3600
 
 
 def history(folder: Path, days: int = 9, **seats: int) -> str:
-    """Writes a history file in which each line is one hour of steady use.
-
-    A keyword has _ where the seat's name has -.
-    """
     lines = [
         f"{day * DAY_SECONDS + hour * HOUR},{name.replace('_', '-')},{mib}"
         for day in range(days)
@@ -54,7 +50,6 @@ def test_the_patch_changes_the_numbers_and_no_more(tmp_path: Path, capsys: pytes
 def test_what_fits_only_apart_is_no_patch_and_says_which_seats(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Uses the two budgets of 2026-07-07 on prod's device."""
     use = history(tmp_path, llama_swap=6996, immich_server=6750)
     assert cli.main(["advise", "--from", use, "--stack", "prod", "-o", "json"], {}) == report.WAITS
     found = json.loads(capsys.readouterr().out)
@@ -85,7 +80,6 @@ def test_a_short_history_lowers_nobody(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def stack(folder: Path, residents: str) -> checkout.AcceptedStack:
-    """Returns the stack prod with other residents."""
     before, _, after = PROD.read_text().partition("  gpu-tenancy:residents:\n")
     rest = after.partition("\n\n")[2]
     (folder / "Pulumi.x.yaml").write_text(f"{before}  gpu-tenancy:residents:\n{residents}\n\n{rest}")

@@ -1,4 +1,4 @@
-"""Tests that the use of seats is read from files, and that each pod is matched to its seat."""
+"""Tests how the command reads the use of seats from files."""
 
 from pathlib import Path
 
@@ -52,7 +52,6 @@ def test_a_file_that_is_no_history_is_an_error(tmp_path: Path, content: bytes, m
     ("tenant", "pod", "declared_mib", "seat"),
     [
         ("immich", "immich-ml-5d8f7c-x2x9w", 3000, "immich-ml"),
-        # the pod still has the seat's earlier, larger budget
         ("immich", "immich-server-0", 9000, "immich-server"),
         ("immich", "worker-0", 1700, "immich-server"),
         ("immich", "worker-0", 2000, "immich-ml"),

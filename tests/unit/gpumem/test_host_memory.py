@@ -1,4 +1,4 @@
-"""Tests that advise --host-memory reads a history and prints the report and the patch."""
+"""Tests the report and the patch of advise --host-memory."""
 
 import json
 from dataclasses import replace

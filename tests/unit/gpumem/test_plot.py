@@ -1,4 +1,4 @@
-"""Tests that advise --plot draws the use of seats, and that it prints an error without matplotlib."""
+"""Tests the drawings of advise --plot."""
 
 import sys
 from pathlib import Path
@@ -25,8 +25,6 @@ def test_a_picture_keeps_every_peak_that_it_has_room_for() -> None:
 
 
 class Drawn:
-    """Replaces matplotlib's Figure and Axes, and records the drawing."""
-
     def __init__(self, **_: object) -> None:
         self.lines: list[str] = []
 

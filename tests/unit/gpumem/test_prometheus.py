@@ -1,4 +1,4 @@
-"""Tests that a response of Prometheus becomes a history, or an error with one sentence."""
+"""Tests that a bad response of Prometheus causes an error message of one sentence."""
 
 import http.client
 import io

@@ -1,7 +1,4 @@
-"""Tests the budgets that are proposed from a history, and their risk.
-
-One test compares the risk with the following weeks of the same history.
-"""
+"""Tests the budgets that advise proposes from a history, and the stated risk of each budget."""
 
 import pytest
 
@@ -13,7 +10,6 @@ MINUTE = 60
 
 
 def hourly(*days: float, pod: str = "a") -> list[UseSample]:
-    """Returns hourly samples. Each number of MiB is the use of one day."""
     return [
         UseSample(day * DAY_SECONDS + hour * HOUR, "s", mib, pod) for day, mib in enumerate(days) for hour in range(24)
     ]
@@ -56,7 +52,7 @@ def test_a_budget_that_was_exceeded_is_raised_however_short_the_history_is() -> 
 
 def test_a_budget_on_the_grid_that_fits_stays() -> None:
     assert of(hourly(*[2950.0] * 8)).verdict is Verdict.KEEP
-    assert of(hourly(*[2950.0] * 8), 2999).verdict is Verdict.KEEP  # the next possible budget is 3000 MiB
+    assert of(hourly(*[2950.0] * 8), 2999).verdict is Verdict.KEEP
 
 
 def test_who_uses_nothing_gets_no_budget_but_a_word() -> None:
@@ -85,7 +81,7 @@ def test_what_follows_a_hole_in_the_measuring_is_no_start() -> None:
 def test_growth_is_counted_in_for_the_week_to_come() -> None:
     found = of(hourly(*[1000.0 + 50 * day for day in range(14)]))
     assert found.growth_mib_per_day == pytest.approx(50)
-    assert found.proposed_mib == 2000  # 1650 MiB on the last day, and growth of 50 MiB on each of seven days
+    assert found.proposed_mib == 2000
     assert of(hourly(*[1650.0 - 50 * day for day in range(14)])).proposed_mib == 1700
     assert of(hourly(*[1000.0, 1010.0] * 7)).growth_mib_per_day == 0
 
@@ -101,14 +97,13 @@ def test_a_peak_on_a_full_device_is_no_reason_to_lower() -> None:
     assert of([*hourly(*[1000.0] * 9), below]).verdict is Verdict.LOWER
 
 
-# Only this kind of history has a higher risk than promised. No history can show an upgrade that comes later
+# For this kind of history, the real risk is higher. A history cannot predict an upgrade of the workload
 # (docs/reference/gpumem.md).
 _UNFORESEEN = "step after an upgrade"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_weeks_that_were_held_out_keep_to_what_was_promised(kind: str) -> None:
-    """The promised risk must be at least the lower bound of the 95 % confidence interval of the measured risk."""
     found = backtest(kind, seeds=25, days=28)
     low, _ = interval(found.above, found.days)
     assert (low <= found.promised) is (kind != _UNFORESEEN)

@@ -1,4 +1,4 @@
-"""Tests that replay reads a history and prints the report."""
+"""Tests the report of the command replay."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,4 @@
-"""Tests that the survey names the verb and the resource if a cluster cannot be read.
-
-A part that the user may not read is reported as unknown.
-"""
+"""Tests the errors of the survey. Each error names the verb and the resource of the failed request."""
 
 from dataclasses import dataclass
 
@@ -19,8 +16,6 @@ from tests.support.kubectl import FakeApi
 
 @dataclass
 class Down:
-    """Simulates an API server, or kubectl's proxy, that responds with this failure."""
-
     status: int | None
     message: str
 

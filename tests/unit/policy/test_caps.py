@@ -1,4 +1,4 @@
-"""The rule `caps` judges the declared versions of a pool's nodes, and workloads that set their own cap."""
+"""Tests the rule `caps`."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rules on claims, for a platform with seats as claims. Each program breaks only the rule of its case."""
+"""Tests the rules about ResourceClaims. Each program breaks only one rule."""
 
 from dataclasses import replace
 
@@ -11,7 +11,6 @@ from tests.support.graphs import CLAIMED, judge, platform
 
 
 def claiming(template: object, **spec: object) -> graphs.Manifest:
-    """Returns a Deployment with pods that claim a seat by its template."""
     pod = {
         "nodeSelector": dict(CLAIMED.pools[0].node_selector),
         "containers": [{"name": "main", "image": "ghcr.io/a/b:1.2.3"}],
@@ -27,7 +26,7 @@ def test_a_template_of_ones_own_counts_as_the_seat_that_it_claims() -> None:
     assert any("with it 2 pods sit on a seat of 1 x 2000 MiB" in line for line in reported)
 
 
-# Each case has an additional object, the rule that refuses it, and a part of the message.
+# Each case has an object, the rule that refuses it, and a part of the message.
 MORE: dict[str, tuple[graphs.Manifest, str, str]] = {
     "a claim beyond its seat": (
         graphs.claim_template("frigate", "frigate", "2196Mi"),
@@ -91,7 +90,7 @@ def test_a_claim_too_many_breaks_only_its_rule(case: str) -> None:
     assert any(message in line for line in reported), reported
 
 
-SHARE = "2195Mi"  # 2000 x 15360 / 14000, rounded up
+SHARE = "2195Mi"  # 2000 x 15360 / 14000, rounded up to whole MiB
 
 
 def claims_of(**manifests: graphs.Manifest) -> list[str]:
@@ -128,7 +127,7 @@ def test_a_pod_that_claims_a_seat_is_held_to_its_pools_nodes() -> None:
 
 
 def test_claims_that_fit_only_without_their_part_of_the_reserve_are_refused() -> None:
-    """Each claim is rounded up to whole MiB, because NVIDIA's driver allocates whole MiB."""
+    """NVIDIA's driver allocates whole MiB, so each claim is rounded up."""
     seats = tuple(Seat(name=f"s{n}", tenant="immich", pool="t4", gpumem_mib=2000) for n in range(7))
     full = replace(CLAIMED, seats=seats)
     told = [line for line in judge(platform(full)) if line.startswith("placement: ")]

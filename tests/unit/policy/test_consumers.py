@@ -1,4 +1,4 @@
-"""The rules judge programs that use the platform, and accept programs without GPUs."""
+"""Tests the rules on programs that use the platform, and on programs without GPUs."""
 
 from dataclasses import replace
 from typing import Any
@@ -114,7 +114,7 @@ def test_a_workload_without_a_seat_is_one_line_though_it_rolls_out_by_surge() ->
 
 
 def test_who_asks_for_no_gpumem_needs_no_seat() -> None:
-    """For example, a chart's default for gpumem may be 0. No such workload needs a seat."""
+    """A chart's default for gpumem can be 0."""
     assert judge(elsewhere("immich", 0), CONFIG) == judge(elsewhere("kube-system", "0"), CONFIG) == []
 
 
@@ -145,13 +145,12 @@ def test_a_daemon_set_runs_one_pod_on_each_node_of_its_pool() -> None:
 
 
 def affinity(*expressions: tuple[str, str, list[str]]) -> dict[str, Any]:
-    """Returns a pod's affinity that requires a node with all these labels."""
     term = {"matchExpressions": [{"key": k, "operator": operator, "values": v} for k, operator, v in expressions]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 
 def test_a_seat_may_select_its_pool_by_node_affinity() -> None:
-    """Both pools share memory. Without the affinity, the pod may run in the other pool."""
+    """A pod without this node affinity could run in another pool."""
     ((label, value),) = LEDGER.pools[0].node_selector.items()
     other = replace(LEDGER.pools[0], name="a10", node_selector={label: "mps"})
     config = {"ledger": replace(LEDGER, pools=(*LEDGER.pools, other)).to_data()}

@@ -1,4 +1,4 @@
-"""The pack's configuration can make rules advisory or disable them."""
+"""Tests how the configuration makes a rule advisory, or disables it."""
 
 from typing import Any
 
@@ -16,7 +16,6 @@ WHY = "the mirror has tags alone"
 
 
 def verdict(rules: object) -> tuple[list[str], list[str]]:
-    """Returns the printed lines and the refusals for a Deployment that has no seat and is larger than any device."""
     said: list[str] = []
     refused: list[str] = []
     configured = {"rules": rules}

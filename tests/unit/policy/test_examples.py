@@ -1,4 +1,4 @@
-"""Each example breaks only its rule. docs/reference/policy-rules.md shows the message."""
+"""Tests that the example of a rule breaks only this rule."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""For one wrong field in a small program, the field's rule reports a finding."""
+"""Tests that the right rule reports a wrong field of a small program."""
 
 import pytest
 
@@ -18,7 +18,7 @@ NO_CLASS = {names.KUEUE_QUEUE_LABEL: "team-a-gpu", "kueue.x-k8s.io/priority-clas
 NOBODYS = 'request.userInfo.username == "system:serviceaccount:x:y"'
 
 
-# Each case has the object's name, the field, its wrong value, the rules that report it, and a part of the message.
+# Each case has an object, a field, its wrong value, the rules, and a part of the message.
 FIELDS: list[tuple[str, str, object, str, str]] = [
     ("llama-swap", f"{LLAMA}.resources.limits", {"b.com/gpumem": "5000"}, "seats", "asks for b.com/gpumem, the"),
     ("llama-swap", "metadata.name", "new", "seats", "asks for 5000 MiB without a seat; add residents.new: {tenant:"),

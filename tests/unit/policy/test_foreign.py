@@ -1,7 +1,4 @@
-"""The rules count the requests of charts, custom resources, patches and queues in other programs.
-
-If the rules cannot count an object's requests, one finding refuses the object.
-"""
+"""Tests that the rules also count requests in charts, custom resources, patches and queues."""
 
 from dataclasses import replace
 from typing import Any

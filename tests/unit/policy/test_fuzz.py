@@ -1,4 +1,4 @@
-"""For any graph, the pack gives a verdict quickly, without a traceback, and with a text of limited length."""
+"""Tests that the policy pack is fast, and never ends with a traceback, for any resource graph."""
 
 import json
 import time
@@ -22,8 +22,8 @@ from tests.support.search import cases, dice
 
 Path = tuple[str | int, ...]
 
-LONGEST = 2000  # the maximum number of characters of a message, with the rule's name before it
-MORE_THAN_PROD = 2000  # the maximum time, as a multiple of the time for prod (5 ms)
+LONGEST = 2000  # The most characters in a message of the policy pack.
+MORE_THAN_PROD = 2000  # The most time for a program, as a multiple of the 5 ms for prod.
 WITHIN = "(the JSON in it)"
 ATOMS: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 1.5, 1e308, float("nan"), float("inf"), 2**63, 10**12, 10**100),
@@ -35,7 +35,6 @@ KEYS = ("name", "spec", "limits", "requests", GPUMEM, "", "key", "value", "names
 
 
 def program() -> Program:
-    """Returns a program with one object of every kind that a rule reads."""
     found = platform()
     spec = graphs.deployment("portal-stt", "portal-stt", 1500)["spec"]
     labels = {"nvidia.com/gpu.sharing-strategy": "time-slicing", names.LABEL_GPU_MEMORY: "15360"}
@@ -66,7 +65,6 @@ def value(roll: Random, depth: int = 0) -> Any:
 
 
 def paths(data: Any, path: Path = ()) -> Iterator[Path]:
-    """Returns all paths in the program, including paths within a JSON text."""
     yield path
     if isinstance(data, str) and data[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
@@ -87,7 +85,6 @@ def changed(data: Any, path: Path, new: Any) -> Any:
 
 
 def broken(roll: Random) -> Program:
-    """Replaces one to three values of the program. Kinds and versions stay, because the engine sets them."""
     found = program()
     for _ in range(roll.randint(1, 3)):
         name = roll.choice(list(found))
@@ -141,14 +138,12 @@ def seconds(found: Program) -> float:
 
 @pytest.mark.parametrize("case", HUGE)
 def test_no_count_is_judged_one_by_one(case: str) -> None:
-    """The test compares two durations in the same process, so that a busy machine has little effect."""
     prod = min(seconds({"ledger": graphs.ledger_object(LEDGER)} | platform()) for _ in range(3))
     assert seconds(platform(HUGE[case])) < MORE_THAN_PROD * prod
 
 
 def test_roles_of_one_name_in_many_namespaces_are_not_compared_with_one_another() -> None:
-    """The watchdog has one role in each tenant's namespace. If the rules compared all pairs, four times as many
-    namespaces would take sixteen times as long."""
+    """The watchdog has a role in the namespace of each tenant."""
 
     def judged(count: int) -> float:
         pairs = [graphs.role("watchdog", [graphs.rule("pods", "get")], f"tenant-{n}") for n in range(count)]
@@ -165,7 +160,6 @@ def test_findings_without_end_are_counted() -> None:
 
 
 def test_kueues_configuration_is_read_up_to_a_size() -> None:
-    """PyYAML takes a minute for a megabyte of YAML."""
     program = platform()
     graphs.put(program["kueue"], "values.managerConfig.controllerManagerConfigYaml", "a: " + "[" * 10**6)
     (line,) = judge(program)

@@ -1,4 +1,4 @@
-"""The pack prints a warning about an accepted workload that would not act as the operator expects."""
+"""Tests the warnings about workloads that are accepted but will not work as expected."""
 
 import io
 from contextlib import redirect_stdout
@@ -15,14 +15,12 @@ WARNING = (
 
 
 def on_demand(replicas: object, *, name: str = "tts", namespace: str = "tts") -> Manifest:
-    """Returns the Deployment of the on-demand workload tts."""
     found = workload(namespace, main=gpu())
     found["metadata"]["name"] = name
     return found | {"spec": found["spec"] | ({} if replicas is None else {"replicas": replicas})}
 
 
 def printed(manifest: Manifest) -> str:
-    """Returns the lines that the pack prints about an accepted program."""
     lines = io.StringIO()
     with redirect_stdout(lines):
         assert judged({"x": manifest}, CONFIG) == []

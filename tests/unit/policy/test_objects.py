@@ -1,4 +1,4 @@
-"""A small program gets an additional object. Each case names the rule that refuses this object, or no rule."""
+"""Tests which rule refuses an additional object in a small program."""
 
 import pytest
 
@@ -19,12 +19,11 @@ def labelled(kind: str, name: str, labels: dict[str, str]) -> Manifest:
 
 
 def view(**subject: str) -> Manifest:
-    """Returns a binding of the role `view` in the agents' namespace."""
     ref = {"kind": "ClusterRole", "name": "view"}
     return an_object(f"{RBAC}/v1", "RoleBinding", "x", SYSTEM, roleRef=ref, subjects=[subject])
 
 
-# Each case has the additional object, the rule that refuses it, and a part of the message.
+# Each case has an object, the rule that refuses it, and a part of the message.
 MORE: list[tuple[Manifest, str, str]] = [
     (
         an_object("v1", "ConfigMapPatch", names.LEDGER, SYSTEM),

@@ -1,4 +1,4 @@
-"""The pack's interface to Pulumi and its output for operators."""
+"""Tests the policy pack's interface to Pulumi, and its output for operators."""
 
 import pulumi_policy
 import pytest

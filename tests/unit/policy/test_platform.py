@@ -1,4 +1,4 @@
-"""The rules refuse other programs that change the platform's objects, and accept similar programs that do not."""
+"""Tests that other programs may not change the platform's objects."""
 
 from typing import Any
 
@@ -224,8 +224,7 @@ def test_a_tenant_may_queue_for_what_the_program_itself_declares() -> None:
 
 
 def test_in_the_platforms_own_program_nothing_is_somebody_elses() -> None:
-    """The rule `platform` also reports nothing if the pack's configuration has another ledger. The rule `ledger`
-    reports this difference once."""
+    """The rule `ledger` reports the difference."""
     program = {"ledger": graphs.ledger_object(LEDGER)} | {case: manifest for case, (manifest, _) in REFUSED.items()}
     for config in (None, CONFIG):
         assert "platform" not in graphs.rules_of(judge(program, config))

@@ -1,4 +1,4 @@
-"""The program of the stack prod breaks no rule."""
+"""Tests that the stack prod breaks no rule."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Seats of several devices: the preview compared with trying everything, and the workloads that use such a seat."""
+"""Tests seats with several devices, also by comparison with all possible placements."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,6 @@ def stack(residents: list[dict[str, Any]], of: dict[str, int]) -> Ledger:
 
 
 def refusals(ledger: Ledger) -> list[str]:
-    """The findings of the rules that add up and place seats."""
     lines = judge({"ledger": ledger_object(ledger)})
     return [line for line in lines if line.split(":")[0] in ("budgets", "seat-size", "placement")]
 
@@ -44,7 +43,6 @@ def test_the_preview_passes_residents_just_when_a_placement_keeps_them_all(
 
 
 def test_three_pods_of_two_devices_do_not_fit_two_nodes_of_three() -> None:
-    """In an earlier version, the preview counted the three pods as six seats, which fit six devices."""
     pair = {"gpumem_mib": 8, "replicas": 3, "devices_per_pod": 2}
     size = {"nodes": 2, "device_count": 3, "memory_mib": 10}
     assert refusals(stack([{**pair, "replicas": 2}], size)) == []

@@ -1,4 +1,4 @@
-"""An unknown value is a violation if a rule needs the value. Other unknown values cause no finding."""
+"""Tests values that are unknown in the preview. If a rule needs such a value, it reports a violation."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -46,8 +46,7 @@ def test_an_unknown_value_is_found_and_shown_without_a_look() -> None:
     assert repr(value["b"]) == "<unknown b>"
 
 
-# Cases in addition to the rules' examples. Each case has an object, the path of its unknown value, and the rules that
-# must report this value.
+# Each case has an object, the path of an unknown value, and the rules that must report it.
 UNKNOWNS = {
     "the ledger": ("ledger", f"data.{names.LEDGER_KEY}".replace(".json", ""), "ledger"),
     "all containers": ("llama-swap", f"{POD}.containers", "counted images"),

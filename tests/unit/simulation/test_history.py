@@ -1,4 +1,4 @@
-"""The history finds the owner of each recorded pod, and the lives of each replica."""
+"""Tests the owner, the start and the end of each recorded pod."""
 
 from simulation.history import GRAIN_MIB, Owner, PodLife, lives_by_replica, owner_of, recorded_pods
 from simulation.replay import gates_of, owners_of

@@ -1,4 +1,4 @@
-"""A replay shows the recycles, starts, stops, waits and refusals of recorded pods with a stack file."""
+"""Tests that a replay shows recycles, starts, stops, waits and refusals."""
 
 from collections import Counter
 from dataclasses import replace
@@ -14,7 +14,6 @@ HOUSEHOLD = [pod("frigate", 1900), pod("portal-stt", 1500), pod("immich-server",
 
 
 def raised() -> Stack:
-    """Returns prod's stack with a budget for immich-ml that is above its recorded use."""
     budgets = {"immich-ml": 4900, "llama-swap": 4360, "immich-server": 1200}
     return changed(*(put(f"residents {name} gpumem_mib", mib) for name, mib in budgets.items()))
 
@@ -58,9 +57,6 @@ def test_a_restart_of_the_history_is_one_here_and_no_recycle() -> None:
 
 
 def test_a_pod_that_starts_after_the_historys_next_one_asks_for_what_that_one_did() -> None:
-    """The replaced pod needs 10 s to end, so the next pod starts after the start of its recording. Without the next
-    pod's 4350 MiB, the leak would fit.
-    """
     first, second = pod("llama-swap", 4350, seconds=200), pod("llama-swap", 4350, seconds=700, after=205, number=2)
     leaks = pod("immich-ml", growing(2000, 5600, after=300, seconds=600), seconds=900)
     assert what(play([*HOUSEHOLD[:3], first, second, leaks], today())) == {"recycled immich-ml": 1}
@@ -104,7 +100,6 @@ def test_work_on_demand_that_prometheus_knows_of_is_let_in() -> None:
 
 
 def test_a_pod_for_which_its_namespaces_quota_has_no_room_is_refused_for_as_long() -> None:
-    """The namespace immich has seats of 3000 MiB and 1800 MiB."""
     less = replace(today(), quotas={**today().quotas, "immich": 4799})
     played = play([*HOUSEHOLD, pod("immich-ml", 2100)], less)
     assert what(played) == {"refused immich-server": 1}

@@ -1,4 +1,4 @@
-"""Tests the flags and the environment with which Pulumi is run."""
+"""Tests the flags and the environment of the Pulumi process."""
 
 from pathlib import Path
 
@@ -8,7 +8,6 @@ from stacks.engine import Engine, EngineError, environment, refuse_flags
 
 
 def refused(*flags: str, gated: bool = True, **environ: str) -> list[str]:
-    """Returns the names of the refused flags."""
     try:
         refuse_flags(flags, environ, gated=gated)
     except EngineError as error:
@@ -54,7 +53,6 @@ def test_other_flags_are_pulumis(flags: tuple[str, ...]) -> None:
 
 
 def test_what_is_not_judged_may_be_done_in_part_but_not_to_another_stack() -> None:
-    """`destroy --target` is the way to remove a single object."""
     assert [flags for flags in NARROWING if refused(*flags, gated=False)] == []
     assert [flags for flags in ELSEWHERE if not refused(*flags, gated=False)] == []
 

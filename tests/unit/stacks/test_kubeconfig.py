@@ -1,4 +1,4 @@
-"""Tests how the settings decide which cluster a command reaches."""
+"""Tests how a command chooses its cluster."""
 
 import os
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""Tests that a stack in the mode observe only reports its acts.
-
-Changing one line of the stack file makes the stack enforce.
-"""
+"""Tests the modes observe and enforce."""
 
 from typing import Any
 
@@ -15,8 +12,7 @@ from tests.support.given import environment, rights
 from tests.support.graphs import judge
 from tests.support.prod import Change, Raw, declared, put, raw, refusal
 
-# The policies of prod that deny requests even while a stack observes. The policies for claims on seats are left out,
-# because seats of prod make no claims.
+# These admission policies deny requests even if the stack observes.
 OF_PROD = {name for name in policy_names.GUARDS if "seat" not in name}
 
 

@@ -1,4 +1,4 @@
-"""Tests the order of a stack's parts, and stacks without some parts. The objects themselves are in tests/golden."""
+"""Tests the order in which a stack's parts are created."""
 
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,6 @@ def components(graph: Graph) -> set[str]:
 
 
 def root_of(graph: Graph, resource: Recorded) -> Recorded:
-    """Returns the part to which a resource belongs."""
     while (parent := graph.parent(resource)) is not None:
         resource = parent
     return resource
@@ -54,8 +53,6 @@ def reversed_maps(value: Any) -> Any:
 
 
 def test_what_is_declared_does_not_depend_on_the_order_of_the_configuration(prod: Graph) -> None:
-    """Pulumi's engine sorts the maps of a configuration, while a file keeps its own order."""
-
     def identified(graph: Graph) -> dict[tuple[str, str], Any]:
         return {(o["kind"], str(o["metadata"])): o for o in graph.objects()}
 
@@ -101,10 +98,7 @@ def test_queues_wait_for_kueues_webhooks_and_local_queues_for_their_namespaces(p
 
 
 def test_a_queue_tenants_jobs_go_before_the_queue_whose_quota_they_hold(prod: Graph) -> None:
-    """Kueue does not remove a ClusterQueue while a Workload holds quota.
-
-    If the queue were deleted first, the queue would block `destroy`.
-    """
+    """Kueue keeps a deleted ClusterQueue while a Workload holds its quota."""
     queue = prod.one("ClusterQueue", "queues-cluster-gpu-cq")
     assert prod.depends_on(prod.one("Namespace", "team-a-namespace"), queue)
     assert not prod.depends_on(prod.one("Namespace", "frigate-namespace"), queue)
@@ -113,7 +107,6 @@ def test_a_queue_tenants_jobs_go_before_the_queue_whose_quota_they_hold(prod: Gr
 def test_pods_are_judged_by_their_namespaces_level_once_that_is_labelled(prod: Graph) -> None:
     policy = prod.one("ValidatingAdmissionPolicy", "admission-gpu-tenancy-pod-security-baseline")
     assert prod.depends_on(policy, prod.one("Namespace", "immich-namespace"))
-    # this namespace waits for Kueue
     assert not prod.depends_on(policy, prod.one("Namespace", "team-a-namespace"))
 
 
@@ -128,10 +121,7 @@ def test_agents_wait_for_their_namespace_and_the_gate_for_its_tenants(prod: Grap
 
 
 def test_every_pod_of_the_agents_is_selected_by_one_policy_that_says_who_reaches_it(prod: Graph) -> None:
-    """A NetworkPolicy always selects a new pod.
-
-    Until the agent's NetworkPolicy exists, the namespace's NetworkPolicy selects the pod.
-    """
+    """At any time, a NetworkPolicy selects each pod of the agents."""
     by_namespace: dict[str, tuple[set[str], set[str]]] = {}
     for found in prod.all("NetworkPolicy"):
         selector = found.inputs["spec"]["podSelector"]
@@ -165,7 +155,7 @@ def test_without_the_extender_a_seats_container_asks_the_device_plugin_for_a_tur
     assert stanza["resources"] == {"limits": budget, "requests": budget}
 
 
-# The components that a stack lacks without each part.
+# The components that are missing without this part.
 GONE = {
     "tenants": {"Tenant", "Gate", "Queues", "LocalQueues", "Memory", "Guard"},
     "priorities": {"Priorities", "Admission", "Scheduler", "Memory", "Guard"},
@@ -181,7 +171,7 @@ GONE = {
     "unbudgeted": set(),
     "memory_pools": {"Memory", "Guard"},
 }
-# The keys that need each part, and are removed together with the part.
+# The keys that need this part.
 GOES_ALONG = {
     "tenants": ("residents", "on_demand", "unbudgeted", "queues", "memory_pools", "admission tenant_priorities"),
     "priorities": ("admission", "scheduler", "memory_pools"),
@@ -294,10 +284,7 @@ def test_claims_wait_for_their_tenants_namespaces(claimed: Graph) -> None:
 
 
 def test_the_quota_of_a_queue_tenant_counts_the_gpus_that_its_queues_hand_out() -> None:
-    """The Job controller replaces a terminating pod at once.
-
-    Before the fix, six pods held the only GPU of a queue for minutes.
-    """
+    """Before the fix, six pods used a queue's only GPU at the same time."""
     change = put("queues cluster_queues gpu-cq quotas gpu-any nvidia.com/mig-1g.5gb", {"nominal": 3})
     seat = put("residents train", {"tenant": "team-b", "pool": "t4", "gpumem_mib": 500, "replicas": 2})
     graph = graph_of(changed(change, seat))

@@ -1,4 +1,4 @@
-"""Tests that error messages use the operator's words, show short values, and have one line each."""
+"""Tests that each error message has one line and names the key."""
 
 from stacks import problems
 from tests.support.prod import put, refusal

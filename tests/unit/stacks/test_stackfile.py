@@ -1,7 +1,4 @@
-"""Tests that the stack file is read in the same way as by Pulumi's engine.
-
-An invalid stack file causes one error message with the position of the error.
-"""
+"""Tests that the program reads the stack file in the same way as Pulumi's engine."""
 
 import json
 from pathlib import Path
@@ -20,7 +17,6 @@ def written(folder: Path, text: str | bytes) -> Path:
 
 
 def refused(folder: Path, text: str | bytes) -> str:
-    """Returns the error message about a refused file, which begins with the position."""
     path = written(folder, text)
     with pytest.raises(stackfile.StackFileError) as error:
         stackfile.read(path)
@@ -36,7 +32,6 @@ def test_a_key_is_the_projects_where_the_engine_takes_it_for_one(tmp_path: Path)
 
 
 def test_scalars_are_what_the_engine_takes_them_for(tmp_path: Path) -> None:
-    """The expected values are those that a program received from Pulumi 3.259."""
     text = "{a: yes, b: 1:30, c: on, d: 3.0, e: 5e3, f: +5, g: ~, h: True, i: 2.5, j: '05', 1: x, k: -0, l: nULL, m: =}"
     contents = stackfile.read(written(tmp_path, f"config: {{gpu-tenancy:x: {text}}}"))
     assert contents.values["x"] == {
@@ -120,9 +115,6 @@ def test_a_file_that_is_not_there_is_refused_in_one_line(tmp_path: Path) -> None
 
 @pytest.mark.no_cover
 def test_ten_thousand_tenants_are_refused_with_the_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before the fix, Pulumi ended with `fork/exec: argument list too long` after it had printed a chart of a thousand
-    lines.
-    """
     config = raw() | {"tenants": {f"tenant-{number:05}": {} for number in range(10_000)}}
     path = tmp_path / "Pulumi.lab.yaml"
     path.write_text(json.dumps({"config": config}))

@@ -1,4 +1,4 @@
-"""Tests that the settings refuse names that Kubernetes, the stack itself or another key already uses."""
+"""Tests that the settings refuse a name that is already used."""
 
 import pytest
 
@@ -12,7 +12,7 @@ GROUPS = "tenants frigate groups"
 TTS = raw()["on_demand"]["tts"]
 VICTIM = raw()["memory_pools"]["node-4"]["disposable"]["agent-microvm"]
 
-# Each case has a key, a name that is already in use, and the beginning of the error message after the key.
+# Each case has a key, a name that is already used, and the start of the error message.
 TAKEN: list[tuple[str, object, str]] = [
     (DOMAIN, "gpu.kubernetes.io", ": kubernetes.io is Kubernetes' own; name a domain of yours"),
     (DOMAIN, "my-kubernetes.io", ": kubernetes.io is Kubernetes' own; name a domain of yours"),
@@ -54,7 +54,7 @@ FREE: list[tuple[str, object]] = [
     (EXEMPT, ["kube-system", "gpu-tenancy-system-nodes", "monitoring"]),
     (CLASSES, ["compute-domain-default-channel.nvidia.com", "rdma.nvidia.com", "nic.viktorbarzin.me"]),
     (GROUPS, {"system-admins": "edit", "team:system:a": "edit", "system:serviceaccounts:ci": "edit"}),
-    ("on_demand frigate", {**TTS, "tenant": "ytdlp"}),  # the resident with this name belongs to another tenant
+    ("on_demand frigate", {**TTS, "tenant": "ytdlp"}),
 ]
 
 
@@ -71,7 +71,6 @@ def test_a_name_that_only_looks_like_a_taken_one_is_free(path: str, value: objec
 
 @pytest.mark.parametrize("tenant", ["frigate", "tts", "signoz", "team-a"])
 def test_no_tenant_is_exempt_or_trusted(tenant: str) -> None:
-    """Tenants may have a seat, an on-demand workload, a memory pool or a queue."""
     for field, why in (("exempt_namespaces", "exempt from"), ("trusted_namespaces", "trusted by")):
         assert refusal(put(f"admission {field}", ["monitoring", tenant])) == [
             f"gpu-tenancy:tenants.{tenant}: this namespace is {why} admission; give the tenant one of its own"
@@ -92,10 +91,7 @@ def test_namespaces_that_are_named_otherwise_are_free() -> None:
 
 
 def test_a_domain_leaves_room_for_the_driver_of_its_devices() -> None:
-    """Kubernetes refuses a ResourceSlice with a driver name of more than 63 characters.
-
-    Without ResourceSlices, our scheduler places no pod.
-    """
+    """The name of a DRA driver has at most 63 characters."""
     longest = f"{'x' * 44}.example.com"
     assert refusal(put(DOMAIN, longest)) == []
     assert len(Names(longest).device_driver) == 63

@@ -1,4 +1,4 @@
-"""Tests that a pod's declared memory is computed from its limits and its claims on seats."""
+"""Tests the memory that a pod declares by its limits or its ResourceClaims."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests that JSON-like data is decoded strictly into frozen dataclasses, and that all errors are reported at once."""
+"""Tests how JSON data becomes frozen dataclasses. All errors are reported at once."""
 
 import enum
 from collections.abc import Mapping

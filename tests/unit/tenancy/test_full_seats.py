@@ -1,4 +1,4 @@
-"""Tests the MiB that stay free on a pool's fullest device while every seat is full."""
+"""Tests how much memory stays free if every seat uses its whole budget."""
 
 from dataclasses import replace
 from itertools import chain, combinations
@@ -13,7 +13,7 @@ from tests.support.graphs import GPUMEM, LEDGER, T4
 
 
 def test_prods_numbers_end_eighty_mib_under_the_floor() -> None:
-    """The numbers are from docs/records/0000: the seats, the use that the reserve covers, and the watchdog's floor."""
+    """The numbers are those of docs/records/0000."""
     full = full_seats(LEDGER, T4)
     assert (full.promised_mib, full.beside_mib, full.reserve_short_mib) == (13300, 604, -756)
     assert (full.free_mib, T4.floor_mib - full.free_mib) == (1456, 80)

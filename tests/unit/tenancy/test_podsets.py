@@ -1,6 +1,4 @@
-"""Tests that the pods of each kind of work are counted in the same way as by Kueue. tests/e2e/test_frameworks.py
-compares these counts with Kueue's.
-"""
+"""Tests that the pods of each kind of work are counted as Kueue counts them."""
 
 import pytest
 

@@ -1,7 +1,4 @@
-"""Tests quantities against an independent computation with decimal numbers.
-
-All spellings of a number must have the same value.
-"""
+"""Compares quantities with a computation that uses decimal numbers."""
 
 import math
 from decimal import Decimal, localcontext
@@ -30,11 +27,10 @@ def numbers() -> st.SearchStrategy[str]:
 
 
 def in_nano(amount: Fraction) -> Fraction:
-    """Returns the number, rounded up (away from 0) to the smallest unit of a quantity."""
     return Fraction(math.copysign(1, amount)) * math.ceil(abs(amount) * 10**9) / 10**9
 
 
-# These cases were found by a comparison with Kubernetes' own code (test_against_kubernetes.py).
+# A comparison with Kubernetes' own code found these cases (test_against_kubernetes.py).
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -1,4 +1,4 @@
-"""Tests the requests of workloads against another form of the scheduler's formula."""
+"""Tests the requests of workloads against a second formula."""
 
 from typing import Any
 
@@ -34,11 +34,7 @@ INIT_CONTAINERS = st.lists(st.tuples(st.integers(min_value=0, max_value=50), st.
 
 
 def by_moments(containers: list[int], init: list[tuple[int, bool]], overhead: int) -> int:
-    """Returns the request as KEP 753 describes it: the largest sum of requests at any time in the pod's life.
-
-    While init container i starts, all sidecars before it run. After the last init container, all sidecars and all
-    containers run together.
-    """
+    """Source: KEP 753, on sidecar containers."""
     moments = [
         sum(request for request, sidecar in init[:index] if sidecar) + init[index][0] for index in range(len(init))
     ]

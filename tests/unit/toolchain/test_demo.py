@@ -1,4 +1,4 @@
-"""Tests the demo: its numbers, its text, and the simulated device that follows the processes of pods."""
+"""Tests the demo's numbers and text, and its simulated device."""
 
 import json
 from pathlib import Path
@@ -92,7 +92,7 @@ def test_a_recording_keeps_each_change_of_use_with_its_time(
     processes[1] = ("frigate", 101)
     t4.turn()
     recording.sample(t4)
-    recording.sample(t4)  # The use is the same as before, so no sample is added.
+    recording.sample(t4)
     recording.answer("residents", "kubectl gpumem who", "who")
     recording.write(tmp_path / "demo.json")
     assert json.loads((tmp_path / "demo.json").read_text()) == {

@@ -1,4 +1,4 @@
-"""Tests that the standalone policy pack is complete. tests/integration/preview tests the pack with Pulumi's engine."""
+"""Tests that the policy pack works as a package of its own."""
 
 import sys
 import tomllib

@@ -1,4 +1,4 @@
-"""Tests that the generated pages are up to date, and that the examples on pages about the package are valid."""
+"""Tests that the generated pages are up to date, and that their examples are valid."""
 
 import re
 from dataclasses import replace

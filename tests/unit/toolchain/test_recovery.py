@@ -1,4 +1,4 @@
-"""Tests that the recovery repairs a state after a run was killed, and reads the locks of a stack."""
+"""Tests the recovery after a killed command."""
 
 import json
 from pathlib import Path
@@ -57,9 +57,9 @@ def test_what_was_being_updated_or_deleted_is_a_resource_already() -> None:
 @pytest.mark.parametrize(
     ("old", "left"),
     [
-        (quota(id="tts/older"), [quota(id="tts/older", delete=True)]),  # The next run deletes the old object.
-        (quota(id="tts/seats"), []),  # The old object and the new object are the same.
-        (quota(id="tts/older", pendingReplacement=True), []),  # The old object was deleted before its replacement.
+        (quota(id="tts/older"), [quota(id="tts/older", delete=True)]),
+        (quota(id="tts/seats"), []),
+        (quota(id="tts/older", pendingReplacement=True), []),
     ],
 )
 def test_a_replacement_comes_next_to_what_it_replaces_or_in_its_place(
@@ -70,7 +70,6 @@ def test_a_replacement_comes_next_to_what_it_replaces_or_in_its_place(
     assert entered == ([*left, quota("other"), fresh] if left else [fresh, quota("other")])
 
 
-# Pulumi's field manager has the second name if server-side apply is off.
 @pytest.mark.parametrize("manager", ["pulumi-kubernetes-1", "pulumi-kubernetes"])
 def test_the_field_manager_is_the_one_that_wrote_the_object(manager: str) -> None:
     found = quota(outputs=applied(manager))

@@ -1,4 +1,4 @@
-"""Tests that the wheel's sources import our packages below the import name gpu_tenancy."""
+"""Tests that files in the wheel import our packages as parts of gpu_tenancy."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The extender holds a seat back for a limited time."""
+"""Tests that a seat's pod waits for a limited time if too little measured memory is free."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,8 +20,6 @@ SOMEBODY_IS_OVER = Shortage(node="N", pool="t4", index=0, mib=100, floor_mib=153
 
 
 class Bench:
-    """An extender's SeatHolds at second 100 of the clock. The extender has led since second 0."""
-
     def __init__(self, served: Served, seconds: float = 60) -> None:
         self.time = served.time
         self.clock = replace(served.time.clock(), now=lambda: START + timedelta(seconds=self.time.seconds))
@@ -35,7 +33,6 @@ class Bench:
         return Pod({"metadata": metadata, "spec": {}})
 
     def left(self, pod: Pod, shortage: Shortage = LACKS_MEMORY) -> float | None:
-        """Returns the number of seconds until the end of the hold."""
         held = self.holds.hold(pod, (shortage,), self.clock.now())
         return None if held is None else held.until - self.clock.monotonic()
 
@@ -57,7 +54,7 @@ def test_a_seat_is_held_back_only_where_it_cannot_load_or_somebody_is_over(
 def test_one_node_where_nobody_is_to_be_waited_for_suffices() -> None:
     assert crowded((LACKS_MEMORY, SOMEBODY_IS_OVER))
     assert not crowded((LACKS_MEMORY, replace(LACKS_THE_FLOOR, node="M")))
-    assert crowded((LACKS_THE_FLOOR, replace(LACKS_MEMORY, index=1)))  # a seat with two devices needs both
+    assert crowded((LACKS_THE_FLOOR, replace(LACKS_MEMORY, index=1)))
     assert not crowded(())
 
 
@@ -78,7 +75,7 @@ def test_a_hold_of_0_seconds_is_none(served: Served) -> None:
 
 
 def test_a_pod_older_than_the_leadership_may_have_been_held_back_by_another(bench: Bench) -> None:
-    """The hold then begins at the pod's creation, so that restarts of the extender never prolong the hold."""
+    """A restart of the extender must not prolong the wait of a seat's pod."""
     bench.time.seconds = bench.led = 1000.0
     assert bench.left(bench.pod("young", age=20)) == 40
     assert bench.left(bench.pod("old", age=3600)) is None

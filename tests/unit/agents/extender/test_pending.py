@@ -1,4 +1,4 @@
-"""kube-scheduler retries refused pods when memory becomes free."""
+"""Tests that kube-scheduler retries refused pods when memory becomes free."""
 
 from dataclasses import dataclass, field, replace
 
@@ -18,8 +18,6 @@ NODE = inventory("a", 8000)
 
 @dataclass
 class Held:
-    """A cache with one device, which a pod holds completely. `events` counts the events for kube-scheduler."""
-
     served: Served
     cache: Cache = field(default_factory=Cache)
     events: int = 0
@@ -52,7 +50,6 @@ def held(served: Served) -> Held:
 
 
 def test_whom_another_process_refused_is_retried_when_this_one_begins_to_answer(held: Held) -> None:
-    """This process does not know which pods the other process refused."""
     for _ in range(2):
         held.serves = True
         assert [held.look_after(5), held.look_after(5)] == [True, False]
@@ -113,10 +110,7 @@ def test_a_seat_is_retried_when_its_hold_is_over(held: Held) -> None:
 
 
 def test_a_seat_that_is_held_back_is_retried_once_it_could_load_also_under_the_floor(held: Held) -> None:
-    """The seat requests 5000 MiB, and 6456 MiB are free.
-
-    After the pod's allocation, 1456 MiB would be free, 80 MiB below the floor. The filter accepts such a seat.
-    """
+    """The filter accepts a seat's pod even if the device then falls below its floor."""
     held.cache.update_node(replace(NODE, floor_mib=1536))
     held.cache.remove_pod("first")
     held.cache.measure("a", {0: 4900}, 0.0)
@@ -127,7 +121,7 @@ def test_a_seat_that_is_held_back_is_retried_once_it_could_load_also_under_the_f
 
 
 def test_a_seat_that_the_ledger_has_room_for_is_retried_so_that_its_hold_begins(held: Held) -> None:
-    """After a pod's end, its memory is free by the ledger but still in use. So no reading would cause a retry."""
+    """When a pod ends, its memory is free by the ledger before NVML reports it as free."""
     held.waiting.refuse("second", replace(held_until(60.0), held=None), ("a",))
     held.cache.measure("a", {0: 0}, 0.0)
     held.cache.remove_pod("first")

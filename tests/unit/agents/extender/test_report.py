@@ -1,4 +1,4 @@
-"""The extender writes Events on pods. An Event never delays the placement of a pod."""
+"""Tests the extender's Events on pods. An Event never delays the placement of a pod."""
 
 from agents.extender.cache.node_info import Shortage, UndeclaredUse
 from agents.extender.report import held_event, lost_event, overcrowded_event

@@ -1,4 +1,4 @@
-"""The gate decides whether it owns a Deployment's replicas."""
+"""Tests whether the gate may change the replicas of a Deployment."""
 
 from dataclasses import replace
 from typing import Any

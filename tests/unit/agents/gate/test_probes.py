@@ -1,4 +1,4 @@
-"""A probe finds demand, finds no demand, or fails."""
+"""Tests that a probe gives demand, no demand, or a failure."""
 
 from datetime import UTC, datetime
 

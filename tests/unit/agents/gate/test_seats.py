@@ -1,7 +1,6 @@
-"""The gate keeps memory free for seats, and stops on-demand workloads for waiting and starting seats.
+"""Tests that the gate keeps memory free for seats, and stops on-demand workloads for a seat's pod.
 
-The figures are those of prod: one T4 of 15360 MiB, a floor of 1536 MiB, seats of 13336 MiB, and on-demand workloads
-that need 2048 MiB.
+The figures are those of prod: one T4 of 15360 MiB, a floor of 1536 MiB, and seats of 13336 MiB.
 """
 
 from dataclasses import replace
@@ -36,7 +35,6 @@ YTDLP = replace(TTS, name="ytdlp", deployment="ytdlp")
 
 
 def card(**mib: int) -> NodeTelemetry:
-    """Returns the telemetry of the T4. `mib` has the use in MiB by the pod's UID."""
     return used(reading(T4.memory_mib - DRIVER_MIB - sum(mib.values())), **mib)
 
 
@@ -44,10 +42,6 @@ STARTING_SECONDS = 300
 
 
 def seating(*absent: str, **changed: object) -> Seating:
-    """Returns the seats and the residents' running pods, except those in `absent`.
-
-    The on-demand workload tts also runs.
-    """
     pods = tuple(seat_pod(name, mib) for name, mib in BUDGETS.items() if name not in absent)
     return replace(Seating(seats=SEATS, pods=(*pods, seat_pod("tts", 0)), starting_seconds=STARTING_SECONDS), **changed)  # type: ignore[arg-type]
 
@@ -66,12 +60,11 @@ def opens(measured: NodeTelemetry, seats: Seating) -> bool:
 
 
 def let_in(**fields: object) -> GateState:
-    """Returns the gate's state of tts after tts has started and allocated its need."""
     return state(**{"replicas": 1, "used_mib": {"GPU-0": 2048}, "nodes": frozenset({"n"}), **fields})
 
 
 def test_tts_waits_at_the_steady_use_of_record_0000_until_a_resident_unloads_a_model() -> None:
-    """With the five residents running, 3595 MiB are free. For tts, 3840 MiB must be free."""
+    """While all five residents run, 3595 MiB are free. The gate starts tts only if 3840 MiB are free."""
     assert not opens(card(**STEADY), seating())
     assert not opens(card(**{**STEADY, "immich-ml": 1906}), seating()), "3839 MiB are free"
     assert opens(card(**{**STEADY, "immich-ml": 1905}), seating())
@@ -88,10 +81,6 @@ def test_tts_waits_at_the_steady_use_of_record_0000_until_a_resident_unloads_a_m
     ],
 )
 def test_the_budget_of_a_pod_that_starts_or_uses_nothing_is_kept(since: int | None, holds_mib: int, free: bool) -> None:
-    """The pod requests 5000 MiB. In addition to the pod's use, 8000 MiB are free.
-
-    The gate starts a workload if 3840 MiB are free.
-    """
     pod = seat_pod("llama-swap", 5000, since=since)
     measured = used(reading(8000), **({"llama-swap": holds_mib} if holds_mib else {}))
     assert (
@@ -101,7 +90,6 @@ def test_the_budget_of_a_pod_that_starts_or_uses_nothing_is_kept(since: int | No
 
 
 def test_a_pod_without_visible_use_keeps_the_gate_closed_only_while_it_starts() -> None:
-    """NVML does not report which processes use the device. The free memory is still known."""
     blind = replace(reading(8000), unknown_uses={"GPU-0": "NVML does not report the memory of 1 processes"})
     old, young = seat_pod("llama-swap", 5000), seat_pod("llama-swap", 5000, since=NOW - 1)
     assert opens(blind, Seating(pods=(old,), starting_seconds=STARTING_SECONDS))
@@ -109,9 +97,7 @@ def test_a_pod_without_visible_use_keeps_the_gate_closed_only_while_it_starts() 
 
 
 def test_absent_seats_keep_no_more_than_the_ledgers_room_on_the_device() -> None:
-    """A pod holds one of two devices and uses little of its memory. The pod of an absent seat fits only on the other
-    device.
-    """
+    """The second seat fits only on the second device."""
     pool = replace(T4, device_count=2)
     holder = seat_pod("big", 14000, uuids=("GPU-0",))
     measured = used(reading(14000, 14000, pool=pool), big=900)
@@ -123,10 +109,7 @@ def test_absent_seats_keep_no_more_than_the_ledgers_room_on_the_device() -> None
 
 
 def test_no_gate_opens_into_what_a_waiting_job_of_a_queue_was_promised() -> None:
-    """The Job has no seat, but Kueue has admitted the Job.
-
-    If the gate started a workload now, the gate would stop this workload for the Job after the next sample.
-    """
+    """Kueue has admitted the Job to its queue."""
     assert opens(reading(6500), Seating())
     assert not opens(reading(6500), Seating(waiting=(waiting("job", 3000),)))
 
@@ -148,9 +131,7 @@ WAITS = replace(seating("llama-swap"), waiting=(waiting("llama-swap", 5000),))
     ids=["loaded", "in its window", "just let in", "unanswered", "idle", "loading", "not bound"],
 )
 def test_for_a_seat_that_waits_a_gate_closes_at_the_first_sample(found: GateState) -> None:
-    """5797 MiB are free, the seat requests 5000 MiB, and the floor is 1536 MiB. Before the fix, the seat was refused
-    each time.
-    """
+    """Before the fix, the seat's pod waited, because the gate stopped no workload."""
     measured = used(reading(5797), tts=2048)
     for each in (measured, replace(measured, repeated=True)):
         intent = one(found, each, WAITS)
@@ -169,7 +150,6 @@ def test_for_a_seat_no_more_gates_close_than_it_takes_the_last_first() -> None:
 
 
 def test_what_a_gate_may_still_load_is_not_there_for_the_seat() -> None:
-    """7000 MiB are free, enough for the seat, but tts will still allocate 2048 MiB."""
     assert one(let_in(used_mib={"GPU-0": 1}), reading(7000), WAITS).act is Action.CLOSE
     assert one(let_in(), reading(7000), WAITS).act is Action.KEEP
 
@@ -199,7 +179,6 @@ def test_no_gate_closes_for(case: str) -> None:
 
 
 def test_a_device_that_takes_no_new_pod_is_none_that_the_seat_could_load_on() -> None:
-    """The device is empty, but an operator has excluded it. So the seat fits only on the other device."""
     measured = reading(5797, 9000, pool=replace(T4, device_count=2))
     seats = replace(WAITS, pods=())
     assert one(let_in(), measured, seats).act is Action.KEEP
@@ -207,11 +186,7 @@ def test_a_device_that_takes_no_new_pod_is_none_that_the_seat_could_load_on() ->
 
 
 def test_for_a_seat_that_starts_a_gate_closes_at_the_second_reading() -> None:
-    """The seat's pod was placed while tts allocated its memory.
-
-    The pod and tts together would bring the device below its floor. The pod already runs, so the gate needs two
-    readings. An exporter that hangs always shows the same reading.
-    """
+    """An exporter that hangs always returns the same reading."""
     starts = replace(WAITS, waiting=(), pods=(*WAITS.pods, seat_pod("llama-swap", 5000, since=NOW - 5)))
     measured = used(reading(7000))
     loading = let_in(used_mib={"GPU-0": 1})
@@ -225,7 +200,7 @@ def test_for_a_seat_that_starts_a_gate_closes_at_the_second_reading() -> None:
 
 
 def test_a_resident_that_frees_its_memory_closes_no_gate() -> None:
-    """The idle llama-swap unloads its model. The gate keeps this memory free for llama-swap, and stops no workload."""
+    """The gate keeps the memory of a model that llama-swap has unloaded."""
     idle = card(**without("llama-swap"), tts=2048)
     assert one(let_in(agreed=PRESSED_BEFORE), idle, seating()).act is Action.KEEP
 
@@ -244,10 +219,7 @@ def test_a_resident_that_frees_its_memory_closes_no_gate() -> None:
 def test_what_the_watchdogs_offender_gives_back_is_waited_for_before_a_gate_closes(
     grace: int, seconds: int, act: Action
 ) -> None:
-    """The workload tts is within its need.
-
-    Before the fix, the gate stopped tts while the evicted offender still terminated.
-    """
+    """Before the fix, the gate stopped tts while the evicted pod was still terminating."""
     going = seat_pod("immich-ml", 3000, going_since=NOW - seconds, grace_seconds=grace)
     seats = replace(seating("immich-ml"), pods=(*seating("immich-ml").pods, going))
     measured = used(reading(600), tts=2048, **{"immich-ml": 9000})
@@ -260,7 +232,6 @@ def test_what_the_watchdogs_offender_gives_back_is_waited_for_before_a_gate_clos
 def test_a_seat_waits_for_what_is_coming_no_longer_than_for_a_gate_to_close(
     mib: int, seconds: int, act: Action
 ) -> None:
-    """The seat waits 15 s for a terminating pod with a budget, and longer for a terminating pod without a budget."""
     going = seat_pod("old", mib, going_since=NOW - seconds)
     seats = replace(WAITS, pods=(*WAITS.pods, going))
     assert one(let_in(), used(reading(5797), tts=2048, old=4000), seats).act is act
@@ -268,7 +239,6 @@ def test_a_seat_waits_for_what_is_coming_no_longer_than_for_a_gate_to_close(
 
 @pytest.mark.parametrize(("seconds", "act"), [(0, Action.KEEP), (45, Action.CLOSE)])
 def test_what_a_pod_held_that_has_ended_is_waited_for_but_not_for_ever(seconds: int, act: Action) -> None:
-    """The process of the ended pod hangs, and the exporter still shows its memory."""
     measured = used(reading(600), gone=9000)
     first_seen = with_ended(Seating(), [measured], Seating(pods=(seat_pod("gone", 0),)), NOW - seconds)
     seats = with_ended(Seating(), [measured], first_seen, NOW)
@@ -277,7 +247,6 @@ def test_what_a_pod_held_that_has_ended_is_waited_for_but_not_for_ever(seconds: 
 
 @pytest.mark.parametrize(("node", "act"), [("a", Action.KEEP), ("b", Action.CLOSE)])
 def test_pressure_on_another_node_than_its_pods_closes_no_gate(node: str, act: Action) -> None:
-    """The pods that use the devices of node `a` are not known, and a device of node `b` is below its floor."""
     nodes = [reading(9000, node="a"), replace(reading(100, node="b"), devices=reading(100, 100).devices[1:])]
     found = let_in(used_mib={}, nodes=frozenset({node}), agreed=PRESSED_BEFORE)
     (intent,) = decide([found], nodes, Seating(), NOW)

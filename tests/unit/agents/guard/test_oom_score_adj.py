@@ -12,7 +12,6 @@ POD = Container(UID, ID)
 
 @pytest.fixture
 def process(tmp_path: Path) -> Path:
-    """Creates a fake /proc entry for PID 7 in the pod's control group, with oom_score_adj 869."""
     folder = tmp_path / "7"
     folder.mkdir()
     (folder / "cgroup").write_text(f"0::/kubepods/burstable/pod{UID}/{ID}\n")
@@ -31,7 +30,6 @@ def test_a_higher_value_is_lowered(process: Path) -> None:
 
 @pytest.mark.parametrize("value", ["474", "473", "-998"])
 def test_a_value_is_never_raised(process: Path, value: str) -> None:
-    """A pod sandbox has the value -998, and a Guaranteed pod has -997."""
     (process / "oom_score_adj").write_text(f"{value}\n")
     assert lower_adj(process.parent, 7, POD, 474) is AdjOutcome.LOW
     assert (process / "oom_score_adj").read_text() == f"{value}\n"
@@ -47,8 +45,6 @@ def test_the_process_that_has_the_number_now_is_left_alone(process: Path, group:
 def test_a_process_that_took_the_number_after_the_first_look_is_left_alone(
     process: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An open directory of /proc still refers to the old process."""
-
     def replaced(text: str) -> Container | None:
         process.rename(process.with_name("gone"))
         process.mkdir()

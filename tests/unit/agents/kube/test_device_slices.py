@@ -1,4 +1,4 @@
-"""Agents read devices from the ResourceSlices of NVIDIA's driver and of our exporter."""
+"""Tests how agents read a node's devices from the ResourceSlices of NVIDIA's driver or of our exporter."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,6 @@ def read(*slices: dict[str, Any]) -> PublishedDevices:
 
 
 def ours(node: str = "n", *mib: int, uuids: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns a ResourceSlice like those that the exporter publishes."""
     devices = tuple(
         Device(
             gpu=index,

@@ -1,4 +1,4 @@
-"""An agent writes equal Events only once, in a form that the API server accepts."""
+"""Tests that an agent writes the same Event only once."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

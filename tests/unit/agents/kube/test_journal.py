@@ -1,7 +1,4 @@
-"""The journal keeps its content between runs. Only one of two concurrent writes succeeds.
-
-An invalid journal raises an error.
-"""
+"""Tests that the journal keeps its content from one run to the next."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,7 +20,6 @@ def journal(served: Served) -> Journal:
 
 @pytest.fixture
 def declared(served: Served) -> Served:
-    """Returns the ConfigMap as the component creates it, without data."""
     served.cluster.objects[PATH] = {"metadata": {"name": NAME, "resourceVersion": "7"}}
     return served
 
@@ -40,8 +36,6 @@ def test_what_a_run_writes_the_next_one_reads(declared: Served) -> None:
 
 
 class LostAnswer:
-    """Carries out the next write, but loses its response. Another client calls `meanwhile` before the retry."""
-
     def __init__(self, served: Served, meanwhile: Callable[[], object] = lambda: None) -> None:
         self.answer, self.meanwhile, self.lost = served.cluster.answer, meanwhile, False
         served.cluster.answer = self  # type: ignore[method-assign, assignment]
@@ -64,7 +58,7 @@ def test_a_write_whose_answer_is_lost_is_ours_though_its_retry_meets_a_conflict(
 
 
 def test_the_same_content_from_another_writer_is_not_ours(declared: Served) -> None:
-    """Two runs that decide within one second write the same content. Only one of the runs may act."""
+    """Two runs that decide in the same second write the same content."""
     one, other = journal(declared), journal(declared)
     seen = one.read()
     assert other.write({"by": "both"}, after=seen) is not None

@@ -1,4 +1,4 @@
-"""Agents read ledgers of other versions during an upgrade or a rollback."""
+"""Tests that agents read ledgers of other versions during an upgrade or a rollback."""
 
 import json
 from typing import Any
@@ -49,9 +49,7 @@ def test_a_known_key_with_a_value_that_is_not_understood_is_refused(change: dict
 
 
 def test_a_ledger_under_another_key_is_refused() -> None:
-    """A version with a different meaning of the ledger uses a different key, so that older agents do not read this
-    ledger.
-    """
+    """A change of the ledger's meaning also changes its key in the ConfigMap, so that older agents do not read it."""
     moved = stored_ledger({"metadata": {"name": LEDGER, "resourceVersion": "1"}, "data": {"ledger.v2.json": "{}"}}, "s")
     with pytest.raises(LedgerError, match=f"has no key {LEDGER_KEY}; run pulumi up"):
         moved.ledger()

@@ -1,6 +1,4 @@
-"""The parser is tested with real lines of /proc/<pid>/cgroup, for all cgroup drivers, container runtimes and cgroup
-versions.
-"""
+"""Tests real lines of /proc/<pid>/cgroup from all cgroup drivers, container runtimes and cgroup versions."""
 
 import uuid
 from pathlib import Path
@@ -13,7 +11,8 @@ from agents.node.cgroup import Container, ProcError, container_in, container_of
 
 UID = "0aaf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4"
 SLICE = UID.replace("-", "_")
-STATIC_UID = "8a9a8d0e7c3f4f0ea3a5b5bd35b7a1c2"  # the hash of a static pod's manifest, which is its UID
+# The kubelet uses the hash of a static pod's manifest as the pod's UID.
+STATIC_UID = "8a9a8d0e7c3f4f0ea3a5b5bd35b7a1c2"
 ID = "6f1c3e0b0d4b6a2f9e8d7c6b5a493827161504f3e2d1c0bfaeadbcdbeacfd012"
 CONTAINER = Container(UID, ID)
 
@@ -120,6 +119,6 @@ def test_a_process_that_ended_is_in_no_container(tmp_path: Path) -> None:
 
 
 def test_a_control_group_that_may_not_be_read_is_an_error_and_not_a_process_of_nobody(tmp_path: Path) -> None:
-    (tmp_path / "7" / "cgroup").mkdir(parents=True)  # reading a directory fails, even for root
+    (tmp_path / "7" / "cgroup").mkdir(parents=True)
     with pytest.raises(ProcError, match="process 7: its control group cannot be read"):
         container_of(7, tmp_path)

@@ -1,4 +1,4 @@
-"""reconcile decides what a node advertises. The tests are a table of cases and property tests."""
+"""Tests how much gpumem reconcile advertises on each node."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -33,7 +33,6 @@ def judged(node: Node, *pools: Pool, bound_mib: int = 0) -> tuple[Action, ...]:
 
 
 def applied(state: Node, actions: tuple[Action, ...]) -> Node:
-    """Returns the node after the API server has applied the merge patches of these actions."""
     for action in actions:
         if isinstance(action, NodePatch):
             status = status_patch(NAMES, action)["status"]
@@ -152,9 +151,6 @@ def value(amount: str | None) -> int | None:
 
 
 def verified_mib(state: Node, pools: list[Pool]) -> int:
-    """Returns the MiB that the node's labels show, without the reserve, if the node belongs to exactly one memory
-    pool.
-    """
     mine = [pool for pool in pools if pool.node_selector.items() <= state.labels.items()]
     memory, count = (state.labels.get(label, "") for label in (LABEL_GPU_MEMORY, LABEL_GPU_COUNT))
     if len(mine) != 1 or mine[0].sharing is not Sharing.MEMORY or not (memory.isdigit() and count.isdigit()):

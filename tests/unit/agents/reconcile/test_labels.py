@@ -1,4 +1,7 @@
-"""A missing label still counts for some minutes. The advertised amount never falls below the bound amount."""
+"""Tests nodes without labels: reconcile keeps their capacity for some minutes.
+
+A node never advertises less gpumem than its bound pods request.
+"""
 
 import json
 from collections.abc import Mapping
@@ -132,7 +135,6 @@ def test_a_node_without_capacity_is_forgotten() -> None:
 
 
 def run(served: Served, *, seconds: float, ahead_seconds: float = 0) -> int:
-    """Runs reconcile at a time of the API server's clock, on a node with a wrong clock."""
     served.time.seconds = seconds
     served.cluster.now = START + timedelta(seconds=seconds)
     local = START + timedelta(seconds=seconds + ahead_seconds)
@@ -141,7 +143,6 @@ def run(served: Served, *, seconds: float, ahead_seconds: float = 0) -> int:
 
 @pytest.fixture
 def kept(served: Served) -> Served:
-    """Returns a node with 13300 MiB bound that was verified and then lost its labels."""
     metadata = {"name": journal(RECONCILE), "resourceVersion": served.cluster.next_version()}
     served.cluster.objects[JOURNAL] = {"metadata": metadata}
     served.cluster.add_ledger(T4)

@@ -1,4 +1,4 @@
-"""The number of reconcile's requests to the API server grows at most in proportion to the cluster."""
+"""Tests that reconcile's requests grow at most in proportion to the number of nodes."""
 
 import math
 from collections import Counter
@@ -14,9 +14,6 @@ PODS_A_NODE = 10
 
 
 def asked(served: Served, nodes: int, *, advertised: bool) -> Counter[str]:
-    """Returns the number of requests of one run by method, for a number of nodes with their capacity and a number
-    without.
-    """
     cluster, held = served.cluster, {"gpumem": "14k", "gpu_count": "1"} if advertised else {}
     cluster.nodes.clear()
     cluster.pods.clear()
@@ -31,7 +28,6 @@ def asked(served: Served, nodes: int, *, advertised: bool) -> Counter[str]:
 
 
 def reads(nodes: int) -> int:
-    """Returns the number of reads of one pass: the ledger, the journal, and the pages of nodes and of pods."""
     return 2 + math.ceil(nodes / PAGE) + math.ceil(nodes * PODS_A_NODE / PAGE)
 
 
@@ -45,5 +41,5 @@ def test_a_pass_without_work_reads_each_object_once(served: Served) -> None:
 def test_a_node_that_lost_its_keys_costs_one_write_and_one_event(served: Served) -> None:
     few, many = (asked(served, nodes, advertised=False) for nodes in (FEW, MANY))
     assert (many["PATCH"], many["POST"]) == (MANY, MANY)
-    assert many["GET"] <= 2 * reads(MANY)  # after its writes, a pass reads again
+    assert many["GET"] <= 2 * reads(MANY)
     assert many.total() <= TIMES * few.total()

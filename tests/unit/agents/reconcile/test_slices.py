@@ -1,4 +1,4 @@
-"""With ResourceSlices, reconcile counts the memory of each device separately."""
+"""Tests that reconcile adds up the memory of different devices in ResourceSlices."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -165,7 +165,6 @@ def test_declared_is_advertised_where_whatever_there_is_shows_all_of_it(
 
 
 def test_gpus_of_several_kinds_are_refused_where_labels_show_one() -> None:
-    """GPU feature discovery writes labels for only one kind of GPU, with the number of this kind."""
     labels = {**LABELS, LABEL_GPU_REPLICAS: "10"}
     for offered, refused in (("10", False), ("20", True), ("9", False), ("x", False)):
         actions = judged(node(labels, **{GPU: offered}), T4, PublishedDevices())
@@ -225,9 +224,6 @@ label_sets = st.sampled_from([BARE, LABELS, {**LABELS, LABEL_GPU_COUNT: "2"}, {*
 
 
 def room_of(pool: Pool, labels: Mapping[str, str], shows: PublishedDevices) -> int:
-    """Returns the total MiB of the shown devices without the reserve. If labels and ResourceSlices differ, returns the
-    smaller total.
-    """
     rooms = []
     if shows.devices is not None:
         room = [max(mib - pool.reserve_mib, 0) for mib in shows.devices[: pool.device_count]]

@@ -1,4 +1,4 @@
-"""Runs reconcile with the real clock. The tests check which changes start a pass, and what happens without watches."""
+"""Tests which changes start a pass of reconcile."""
 
 import threading
 import time
@@ -17,14 +17,12 @@ from tests.support.fake_cluster import SYSTEM, T4, Fault, Served
 from tests.support.nvidia_slices import Gpu, nvidia_slice
 from tests.support.reconciling import FULL, NOTHING
 
-WATCHES = 3  # the ledger, the nodes, the bound pods
+WATCHES = 3
 PATIENCE_SECONDS = 60
 
 
 @dataclass
 class Run:
-    """Runs reconcile in a thread, with such a long interval that only watch events start passes."""
-
     served: Served
     interval_seconds: float
     ahead_seconds: float = 0.0
@@ -45,7 +43,6 @@ class Run:
         return thread
 
     def end(self, thread: threading.Thread) -> None:
-        """Moves the clock past the end of the run. The run notices this at the next event."""
         self.ahead_seconds = 1000.0
         bookmark = {"kind": "Node", "metadata": {"resourceVersion": "999999"}}
         self.served.cluster.tell("BOOKMARK", "/api/v1/nodes", bookmark)
@@ -55,7 +52,6 @@ class Run:
 
 @contextmanager
 def running(served: Served, *, interval_seconds: float = 300, watches: int = WATCHES) -> Iterator[None]:
-    """Starts reconcile and waits until it watches. At the end, the run must have succeeded."""
     served.cluster.watches_last = True
     run = Run(served, interval_seconds)
     thread = run.start()
@@ -72,13 +68,11 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 def lists(served: Served) -> int:
-    """Returns the number of reads of the nodes: one in each pass, and one after each write."""
     return sum(url.startswith("/api/v1/nodes?limit") for _, url in served.cluster.requests)
 
 
 @pytest.fixture
 def settled(served: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
-    """Returns a cluster with a node that has the right capacity."""
     monkeypatch.setattr(reconcile, "PAUSE_SECONDS", 0.05)
     served.cluster.add_ledger(T4)
     served.cluster.add_node(gpumem="14k", gpu_count="1")
@@ -135,7 +129,7 @@ def test_a_change_that_matters_to_no_node_costs_no_request(settled: Served) -> N
             settled.cluster.add_node("stranger", labels={"number": str(number)})
             settled.cluster.add_node(gpumem="14000", gpu_count="1")
             settled.cluster.add_pod(f"pod-{number}", "k8s-node1", "100")
-        settled.cluster.add_node()  # only the last event matters
+        settled.cluster.add_node()
         eventually(lambda: settled.cluster.shown() == FULL)
         eventually(lambda: len(settled.cluster.requests) == before + 8)
     pass_with_a_write = ["GET", "GET", "GET", "GET", "PATCH", "POST", "GET", "GET"]
@@ -146,13 +140,12 @@ def test_passes_keep_their_distance_however_much_happens(settled: Served, monkey
     monkeypatch.setattr(reconcile, "PAUSE_SECONDS", 0.2)
 
     def passes() -> int:
-        """Returns the number of passes: each pass reads the ledger once."""
         return sum(url == settled.cluster.ledger_path for _, url in settled.cluster.requests)
 
     with running(settled):
         began, before = time.monotonic(), passes()
         while time.monotonic() - began < 0.8:
-            settled.cluster.add_node()  # another program removes the keys again and again
+            settled.cluster.add_node()
             time.sleep(0.02)
         assert passes() - before <= (time.monotonic() - began) / 0.2 + 1
 

@@ -1,4 +1,4 @@
-"""The clock times the passes of a run. The length of the run depends on its pod's name and its start."""
+"""Tests when the passes of a run begin, and how long a run lasts."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,6 @@ SCHEDULED = f"gpu-vram-watchdog-{int(MINUTE.timestamp()) // 60}-x7k2p"
 
 
 def test_a_pass_longer_than_its_interval_is_followed_at_once() -> None:
-    """This clock advances each time somebody reads it."""
     time = FakeTime()
 
     def monotonic() -> float:
@@ -38,7 +37,7 @@ def test_a_pass_longer_than_its_interval_is_followed_at_once() -> None:
 def test_a_run_that_starts_late_ends_before_its_jobs_deadline_all_the_same(
     run_seconds: int, left_by_lateness: dict[int, int]
 ) -> None:
-    """A start outside the run's minute means that the clocks disagree. The run then has its full time."""
+    """A run's pod has the scheduled minute in its name."""
     for late, left in left_by_lateness.items():
         assert seconds_left(run_seconds, SCHEDULED, MINUTE + timedelta(seconds=late)) == left
 

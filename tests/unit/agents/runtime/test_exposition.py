@@ -1,4 +1,4 @@
-"""The parser reads the text that the agents write, and refuses any other text."""
+"""Tests that the parser accepts only text in the form that the agents write."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The time of a GET request is limited. The tests need no connection."""
+"""Tests that the time of a GET request is limited."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ def opening(http_open: Callable[..., object]) -> "mock._patch[Callable[..., obje
 
 
 def test_who_does_not_answer_in_time_is_left_to_himself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system's resolver has no timeout while a name server is missing."""
+    """Without a name server, the system's resolver waits without a time limit."""
     monkeypatch.setattr(http_client, "TOTAL_SECONDS", 0.01)
     released = threading.Event()
     with (
@@ -33,14 +33,13 @@ def test_who_does_not_answer_in_time_is_left_to_himself(monkeypatch: pytest.Monk
 def test_requests_share_one_https_handler_because_each_reads_all_ca_certificates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before the fix, each scrape of an exporter took 22 ms of CPU time with Python 3.13."""
     together = threading.Barrier(8)
     made: list[object] = []
 
     class Slow(urllib.request.HTTPSHandler):
         def __init__(self) -> None:
             made.append(self)
-            time.sleep(0.05)  # lets the other threads ask for the opener in the meantime
+            time.sleep(0.05)
             super().__init__()
 
     def attempt(number: int) -> None:

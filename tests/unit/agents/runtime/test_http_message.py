@@ -1,4 +1,4 @@
-"""For any bytes, the parser returns a request line and headers, or raises RequestError."""
+"""Tests that any bytes give a request or a RequestError."""
 
 import pytest
 from hypothesis import given

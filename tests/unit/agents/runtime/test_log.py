@@ -1,4 +1,4 @@
-"""A log line is JSON, and is written and flushed at once."""
+"""Tests that the agent writes each log line as JSON, without a delay."""
 
 import io
 import json
@@ -11,8 +11,6 @@ from agents.runtime.log import Log
 
 
 class Stream(io.StringIO):
-    """A stream that records each write, and the number of flushed writes."""
-
     def __init__(self) -> None:
         super().__init__()
         self.writes: list[str] = []

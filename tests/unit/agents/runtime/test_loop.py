@@ -1,4 +1,4 @@
-"""An endless loop logs the start and the end of a problem."""
+"""Tests that a loop logs the start and the end of a problem."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,6 @@ from tests.support.fake_cluster import Served
 
 
 def logged(served: Served, problems: Sequence[str | None]) -> list[tuple[str, str]]:
-    """Runs steps with these problems, and then a step that ends the loop. Returns the log."""
     left = [*problems]
 
     def step() -> None:

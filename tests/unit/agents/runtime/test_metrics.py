@@ -1,4 +1,4 @@
-"""Counters and histograms have Prometheus' format, and many threads may write them."""
+"""Tests that counters and histograms have Prometheus' format."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""One error reports all wrong environment variables."""
+"""Tests that one error lists all wrong environment variables."""
 
 import pytest
 

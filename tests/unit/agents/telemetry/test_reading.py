@@ -1,4 +1,4 @@
-"""An exporter's metrics are used only if they are complete, fresh and plausible."""
+"""Tests that agents use an exporter's metrics only if they are complete, fresh and plausible."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -66,7 +66,6 @@ def without(text: str, part: str) -> str:
 
 
 def doubled(text: str, part: str, old: str = "", new: str = "") -> str:
-    """Returns the text with a changed copy of each line that contains `part`."""
     more = "".join(line.replace(old, new) for line in text.splitlines(keepends=True) if part in line and line[0] != "#")
     return text + more
 

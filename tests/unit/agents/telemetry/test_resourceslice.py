@@ -1,4 +1,4 @@
-"""The exporter publishes a node's devices as a ResourceSlice."""
+"""Tests that the exporter publishes a node's devices as a ResourceSlice."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,6 @@ HOST = PublishingNode(name="k8s-node1", uid="uid-1")
 
 
 def stored(*devices: Device, host: PublishingNode = HOST, before: Any = None, unreadable: tuple[int, ...] = ()) -> Any:
-    """Returns the ResourceSlice as the API server stores it, with a time in each taint."""
     survey = Survey(devices=devices, unreadable=unreadable)
     found = json.loads(json.dumps(slice_of(survey, host, NAMES, before)))
     for device in found["spec"]["devices"]:

@@ -1,4 +1,4 @@
-"""The watchdog's journal stays below the maximum size of a ConfigMap, with any text from a tenant or the API server."""
+"""Tests that the watchdog's journal fits into a ConfigMap, whatever text a tenant writes."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ from tests.support.card import BEGIN, JOURNAL
 from tests.support.fake_cluster import SYSTEM, Served
 
 CONFIG_MAP_BYTES = 2**20  # Source: MaxSecretSize in pkg/apis/core/validation/validation.go.
-LONGEST = "n" * 400  # the longest workload that the watchdog decodes
+LONGEST = "n" * 400  # The longest name of a workload that the watchdog accepts.
 PODS = tuple(f"{number:036}" for number in range(20))
 
 

@@ -1,4 +1,4 @@
-"""The watchdog writes an Event on a pod that the driver should cap at its budget but does not cap."""
+"""Tests the Event on a pod that the driver does not cap."""
 
 from datetime import UTC, datetime
 

@@ -1,5 +1,4 @@
-"""The policy for reconcile names every field of a node's status. tests/e2e/api tests the policy on a real API
-server."""
+"""Tests that reconcile's admission policy names every field of a node's status."""
 
 import json
 from importlib import resources

@@ -1,4 +1,4 @@
-"""The pools in the settings of prod decide on which nodes each tenant's GPU pods may run."""
+"""Tests in which pools each tenant's GPU pods may run."""
 
 from typing import Any
 
@@ -14,7 +14,6 @@ WHOLE = {"nodes": 1, "sharing": "whole"}
 
 
 def ledger(*changes: Change) -> Ledger:
-    """Returns the ledger of prod with changed settings."""
     config = raw()
     for change in changes:
         change(config)
@@ -26,8 +25,6 @@ def names(config: dict[str, Any]) -> list[str]:
 
 
 def queues_over(*groups: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the settings of prod with a queue of whole devices for each group of pools. Each queue has its own
-    tenant."""
     config = raw()
     config["pools"] |= {
         pool: {"node_selector": config["pools"]["batch"]["node_selector"] | {LABEL_HOSTNAME: pool}, **WHOLE}

@@ -1,5 +1,4 @@
-"""A stack declares the right admission policies for each namespace. tests/e2e/api applies them to pods on a real API
-server."""
+"""Tests that each namespace gets the right admission policies."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -45,7 +44,7 @@ ARGS = AdmissionArgs(
     spec=AdmissionSpec(
         gpu_priority="gpu",
         tenant_priorities={"tts": "lesser", "lab": "lesser"},
-        exempt_namespaces=["nvidia", "kube-system"],  # kube-system is always exempt
+        exempt_namespaces=["nvidia", "kube-system"],  # the namespace kube-system is always exempt
     ),
     ledger=LEDGER,
     terms=TERMS,
@@ -70,8 +69,6 @@ def specs(args: AdmissionArgs = ARGS) -> dict[str, dict[str, Any]]:
 
 
 def namespaces(spec: Mapping[str, Any]) -> tuple[str, list[str]] | None:
-    """Returns the operator and the values of a policy's namespaceSelector, or None if the policy covers every
-    namespace."""
     selector = spec["matchConstraints"]["namespaceSelector"]
     if not selector:
         return None
@@ -218,7 +215,7 @@ def test_a_deletion_is_judged_by_the_old_object_alone() -> None:
 
 
 def test_policies_do_not_grow_with_the_tenants() -> None:
-    """Label selectors compare the namespaces' names, because the cost of a CEL expression is limited."""
+    """The API server limits the cost of a CEL expression."""
 
     def longest(tenants: int) -> int:
         many = [OnDemand(name=f"team-{n}", tenant=f"team-{n}", pool="t4", need_mib=1) for n in range(tenants)]

@@ -1,4 +1,4 @@
-"""The CEL expressions with the seat sizes stay within the length limit, and each tenant is in exactly one policy."""
+"""Tests that the CEL expressions for seat sizes are not too long for the API server."""
 
 import re
 from collections.abc import Iterable
@@ -20,7 +20,8 @@ from tenancy.policy_names import (
 )
 from tenancy.seat_sizes import SeatSizes
 
-MOST_CODE_POINTS = 100_000  # of an expression: cel-go's ExpressionSizeCodePointLimit, which the API server leaves
+# Source: ExpressionSizeCodePointLimit of cel-go.
+MOST_CODE_POINTS = 100_000
 NAMES = Names("example.com")
 
 
@@ -30,7 +31,6 @@ def seats(tenants: int) -> TenantSeatSizes:
 
 
 def of(policies: Iterable[Manifest], name: str) -> list[Manifest]:
-    """Returns the policies with this name, including those with a number after the name."""
     return [policy for policy in policies if re.fullmatch(rf"{name}(-\d+)?", policy["metadata"]["name"])]
 
 
@@ -49,7 +49,6 @@ QUEUED = queue_policies(QueueTenants(seats=seats(10_000), tenants=TENANTS, accou
     ],
 )
 def test_ten_thousand_tenants_are_in_as_many_policies_as_it_takes(name: str, policies: list[Manifest]) -> None:
-    """Before the fix, a stack with about 4,300 tenants or more had one policy that was too long for the API server."""
     policies = of(policies, name)
     spec = [policy["spec"] for policy in policies]
     assert [policy["metadata"]["name"] for policy in policies] == [

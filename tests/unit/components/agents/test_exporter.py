@@ -76,7 +76,7 @@ def test_its_samples_are_never_older_than_its_readers_believe() -> None:
 
 
 def test_it_sees_the_hosts_control_groups_only_where_a_pools_driver_is_to_hold_containers(graph: Graph) -> None:
-    """A container sees only its own control group, but NVML needs the control group of the measured pod."""
+    """NVML needs the control groups of all measured pods."""
     pools = tuple(replace(pool, enforce=Enforce.DRIVER) for pool in LEDGER.pools)
     capped = declared(Exporter, "exporter", replace(ARGS, ledger=replace(LEDGER, pools=pools)))
     found = [str(pod(dict(each.one("DaemonSet").inputs))["volumes"]) for each in (capped, graph)]

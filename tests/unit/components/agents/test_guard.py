@@ -36,7 +36,6 @@ def test_prometheus_alone_reaches_the_guards_of_all_pools(graph: Graph) -> None:
         labels = workload.inputs["spec"]["template"]["metadata"]["labels"]
         assert spec["podSelector"]["matchLabels"].items() <= labels.items()
         assert scraped.depends_on(workload, scraped.one("NetworkPolicy"))
-    # No peer may connect, because Prometheus is missing in the stack file.
     assert graph.one("NetworkPolicy").inputs["spec"]["ingress"] == []
 
 
@@ -50,7 +49,6 @@ def test_no_daemon_set_takes_the_pods_of_another_for_its_own(graph: Graph) -> No
 
 
 def test_it_knows_what_its_pool_is_proven_with(graph: Graph) -> None:
-    """The guard calculates the same oom_score_adj as the preview's proof."""
     given = environment(dict(graph.one("DaemonSet", "guard-node-4").inputs))
     assert given["PROTECTED"] == "inference/homelab-critical,signoz/homelab-critical"
     total_mib, victim_adj = int(given["TOTAL_MIB"]), int(given["VICTIM_OOM_SCORE_ADJ"])

@@ -56,11 +56,7 @@ def test_the_extender_runs_next_to_the_scheduler_that_calls_it(graph: Graph) -> 
 
 
 def test_of_two_nodes_with_room_the_device_decides(graph: Graph) -> None:
-    """kube-scheduler offers every node, and the extender's filter leaves one.
-
-    The verb prioritize would not be enough, because the scores of kube-scheduler's plugins would outweigh the
-    extender's score.
-    """
+    """The extender returns only one node, because kube-scheduler's own scores would have more weight."""
     cache = Cache()
     for name, mib in (("A", 5001), ("B", 5000), ("C", 80000)):
         cache.update_node(inventory(name, mib))

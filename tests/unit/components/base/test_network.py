@@ -9,8 +9,6 @@ PROMETHEUS = PrometheusSpec(namespace="monitoring").peer
 
 
 def test_prometheus_is_its_pods_in_its_namespace() -> None:
-    """One peer has both selectors. Two peers would allow every pod of Prometheus' namespace, and every pod with
-    Prometheus' label in the agents' namespace."""
     assert PROMETHEUS == {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
         "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
@@ -23,5 +21,4 @@ def test_without_labels_every_pod_of_the_namespace_would_be_prometheus() -> None
 
 
 def test_nobody_is_not_everybody() -> None:
-    """A NetworkPolicy rule with an empty `from` allows every peer."""
     assert ingress(METADATA, SELECTOR, 9401, [])["spec"]["ingress"] == []

@@ -1,4 +1,4 @@
-"""The agents' archive contains the right files. The same source always gives the same hash."""
+"""Tests that the agents' zipapp has the right files, and that its hash depends only on the source."""
 
 import base64
 import hashlib
@@ -39,7 +39,7 @@ def test_another_source_is_another_name(tmp_path: Path) -> None:
 
 
 def test_the_same_source_has_the_same_name_however_it_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forks of zlib compress differently. Such a difference must not restart all agents."""
+    """All agents would restart if the hash depended on the compression."""
     before = zipapp.build()
     monkeypatch.setattr(zlib, "Z_DEFAULT_COMPRESSION", zlib.Z_BEST_SPEED)
     packed = zipapp.build()
@@ -65,7 +65,7 @@ def test_the_nodes_archive_holds_nvmls_bindings_besides_as_they_were_published()
 
 
 def test_of_the_agents_the_nodes_archive_holds_those_alone_that_a_node_runs() -> None:
-    """The archive for pods with the host's processes contains no code that evicts or binds pods or writes capacity."""
+    """Pods that see the host's processes have a zipapp without code that evicts pods, binds pods or writes capacity."""
     plain, nodes = (zipfile.ZipFile(BytesIO(each.content)) for each in (zipapp.build(), zipapp.build_for_nodes()))
     left_out = {name.split("/")[1] for name in set(plain.namelist()) - set(nodes.namelist())}
     assert left_out == {"extender", "gate", "reconcile", "watchdog"}
@@ -73,7 +73,6 @@ def test_of_the_agents_the_nodes_archive_holds_those_alone_that_a_node_runs() ->
 
 @pytest.mark.parametrize("build", [zipapp.build, zipapp.build_for_nodes])
 def test_there_is_room_left_in_a_config_map(build: Callable[[], zipapp.Zipapp]) -> None:
-    """If this test fails, the archive must become smaller, or be split."""
     left = zipapp.LIMIT_BYTES - len(build().content)
     assert left >= 100 * 1024, (
         f"{left} bytes are left of {zipapp.LIMIT_BYTES}: make agents/ smaller, or ship less of it"

@@ -1,4 +1,4 @@
-"""Without the Prometheus Operator, the alerts and scrapes are written as plain files for Prometheus."""
+"""Tests the alerts and scrapes in plain files, for a Prometheus without the Prometheus Operator."""
 
 from dataclasses import replace
 from typing import Any
@@ -45,7 +45,6 @@ def test_samples_of_a_local_queue_keep_its_namespace() -> None:
 
 
 def selected(selector: dict[str, Any]) -> list[str]:
-    """Returns the values of the label by which a PodMonitor selects pods."""
     return list(selector.get("matchLabels", {}).values()) or list(selector["matchExpressions"][0]["values"])
 
 

@@ -1,6 +1,4 @@
-"""Tests that the settings and the policy pack accept the file that init proposes for any cluster without measured
-peaks.
-"""
+"""Tests that the settings and the policy pack accept each stack file that init proposes."""
 
 from typing import Any
 
@@ -26,7 +24,6 @@ NAMESPACES = ("a", "b", "c", "default", "kube-system")
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
-    """Draws a cluster: nodes with GPUs that are shown in different ways, and workloads that run or wait."""
     found = Cluster(nodes=[node("without")], version=draw(st.sampled_from(["v1.36.3", "v1.36.3", "v1.34.0"])))
     free = {}
     for number in range(draw(st.integers(1, 5))):
@@ -46,7 +43,6 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 @st.composite
 def workload(draw: st.DrawFn, number: int, free: dict[str, int]) -> list[Object]:
-    """Returns the pods of a Deployment. Each pod runs on a node with enough free GPUs, or waits."""
     gpus, replicas = draw(st.integers(1, 2)), draw(st.integers(1, 3))
     fitting = [name for name, left in free.items() if left >= gpus * replicas]
     on = draw(st.none() | st.sampled_from(fitting)) if fitting else None

@@ -1,7 +1,4 @@
-"""Tests that a measured peak is assigned to the workload of the pods.
-
-The series come from our exporter or from the DCGM exporter.
-"""
+"""Tests that init assigns a pod's measured peak to the right workload."""
 
 from collections.abc import Mapping
 
@@ -19,8 +16,6 @@ POD = "immich-ml-6c9f8d7b54-abcde"
 
 
 class History:
-    """Simulates a Prometheus with the given series of each metric."""
-
     def __init__(self, **series: list[tuple[Mapping[str, str], float]]) -> None:
         self._series = series
 

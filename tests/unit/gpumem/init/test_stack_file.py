@@ -47,7 +47,6 @@ def proposed(cluster: Cluster, peaks: Mapping[Workload, Peak] | None = None) -> 
 
 
 def values(proposal: StackProposal, folder: Path) -> dict[str, Any]:
-    """Returns the settings of the written file. Checks first that the settings and the policy pack accept the file."""
     path = folder / "Pulumi.mine.yaml"
     path.write_text(stack_text(proposal))
     found = stackfile.read(path)
@@ -261,7 +260,7 @@ def test_where_only_the_resource_shows_a_gpu_its_memory_is_assumed_and_safe(tmp_
     proposal = proposed(cluster)
     pool = values(proposal, tmp_path)["pools"]["gpu"]
     assert pool["node_selector"] == {"kubernetes.io/hostname": "a"}
-    assert pool["source"] == "slices"  # so reconcile advertises no more gpumem than the exporter has measured
+    assert pool["source"] == "slices"
     assert "memory_mib: 15360 # assumed: " in stack_text(proposal)
 
 

@@ -1,4 +1,4 @@
-"""Tests that the YAML of a proposal is read back unchanged, even if a tenant chose parts of the text."""
+"""Tests that init's YAML keeps all data unchanged, even text that a tenant chose."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tests that preflight lists objects of other owners before a rollout. preflight uses the same code as `make up`."""
+"""Tests that preflight lists objects of other owners before a rollout."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +17,6 @@ Change = Callable[[Cluster], object]
 
 
 def report(folder: Path, cluster: Cluster, old: str = "", new: str = "") -> Preflight:
-    """Runs preflight on this cluster with the file that init proposes for docs/records/0000.
-
-    In the file, `new` replaces `old`.
-    """
     proposed = survey.read(record_0000().api())
     text = stack_text(propose(proposed, find_gpus(proposed), {})).replace("mode: observe", "mode: enforce")
     assert old in text

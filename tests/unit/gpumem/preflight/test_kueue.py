@@ -1,4 +1,4 @@
-"""Tests the report of preflight on the Kueue in a cluster, for a stack with queues."""
+"""Tests preflight's report on the cluster's Kueue, for a stack with queues."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,7 +27,6 @@ DEFAULT = {"matchExpressions": [{"key": NAME, "operator": "NotIn", "values": ["k
 
 
 def with_kueue(version: str = "0.19.2", account: str = ACCOUNT, selector: dict[str, Any] | None = None) -> Cluster:
-    """Returns the cluster of docs/records, with Kueue in its own namespace."""
     cluster = budgeted()
     cluster.groups = {"kueue.x-k8s.io": ("v1beta2", "v1beta1")}
     cluster.pods += of_deployment(ACCOUNT, HOME, serviceAccountName=account)
@@ -98,7 +97,6 @@ def test_a_label_that_is_there_already_counts() -> None:
 
 
 def test_agents_that_stop_with_kueue_are_named() -> None:
-    """This is Kueue's default selector."""
     (part,) = found(with_kueue(selector=DEFAULT))
     assert not part.blocks
     assert part.text.startswith("its webhook judges the Jobs of gpu-tenancy-system, gpu-tenancy-system-nodes, so")

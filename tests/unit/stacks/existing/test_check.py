@@ -1,7 +1,4 @@
-"""Tests that a rollout is refused if it would take over objects.
-
-The message has one line for each object, with the key to write.
-"""
+"""Tests that a rollout never takes over objects of other owners without the operator's consent."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -122,10 +119,7 @@ def test_the_system_namespace_is_named_by_its_key() -> None:
 
 @pytest.mark.parametrize("annotations", [{}, OURS])
 def test_a_class_with_the_same_value_is_to_be_named(annotations: dict[str, str]) -> None:
-    """The provider can only create a PriorityClass.
-
-    An existing PriorityClass would cause an error in the middle of a rollout.
-    """
+    """Pulumi's provider can create a PriorityClass, but cannot take over an existing one."""
     found = {**CLASS, "metadata": {"name": "gpu-workload", "annotations": annotations}, "description": "mine"}
     assert problems(change("create", CLASS), classes=[found]) == [
         "PriorityClass gpu-workload: is there already, with the same value; write create: false under "
@@ -227,7 +221,6 @@ def test_a_namespace_that_a_run_deletes_is_listed_with_what_is_lost() -> None:
 
 
 def test_a_namespace_of_a_state_of_an_earlier_release_is_not_deleted_with_its_volumes() -> None:
-    """The state of an earlier release marks no namespace as retained."""
     gone = change("delete", namespace("immich", labels=TENANT))
     claims = {"/api/v1/namespaces/immich/persistentvolumeclaims": [{"metadata": {"name": "photos"}}]}
     (line,) = problems(gone, **claims)

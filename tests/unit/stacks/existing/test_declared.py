@@ -1,4 +1,4 @@
-"""Tests that the program declares exactly the objects that our code derives from the settings without a preview."""
+"""Tests that our code computes the program's objects from the settings, without a preview."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -24,7 +24,6 @@ def by_identity(manifests: Iterable[Mapping[str, Any]]) -> dict[Identity, dict[s
 
 
 def config(**existing: bool) -> Raw:
-    """Returns prod's configuration. The namespaces and PriorityClasses belong to the stack or to other owners."""
     found = raw()
     if existing:
         put("tenants immich", {"create_namespace": False})(found)

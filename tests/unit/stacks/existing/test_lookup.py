@@ -1,7 +1,4 @@
-"""Tests that objects are found by one list request for each kind.
-
-Requests are sent only for kinds that the cluster serves.
-"""
+"""Tests that the command finds existing objects with one list request for each kind."""
 
 from stacks.existing.lookup import lookup
 from stacks.existing.planned import Identity

@@ -1,7 +1,4 @@
-"""Tests that a removal lists everything that it would delete.
-
-The removal is refused if it would delete volumes of another owner.
-"""
+"""Tests that the check of a removal lists everything that the removal would delete."""
 
 from typing import Any
 
@@ -74,10 +71,7 @@ FINISHED = {"conditions": [{"type": "Finished", "status": "True"}]}
 
 
 def test_jobs_that_stay_without_their_queue_are_to_end_first() -> None:
-    """Kueue does not remove a queue while a Workload holds its quota.
-
-    If Kueue is removed first, no program removes the queue's finalizers.
-    """
+    """Kueue keeps a deleted queue while a Workload holds quota of the queue."""
     workloads = [
         workload("team-a", "train"),
         workload("team-a", "done", **FINISHED),
@@ -108,7 +102,7 @@ def test_namespaces_of_others_are_listed_though_they_only_lose_labels() -> None:
 
 
 def test_running_pods_that_ask_for_what_no_node_will_offer_are_listed() -> None:
-    """Before the fix, no message reported that a running pod with such a request waits after its next restart."""
+    """A running pod that requests a removed resource cannot start again after it ends."""
 
     def pod(home: str, name: str, limits: dict[str, str]) -> dict[str, Any]:
         containers = [{"name": "main", "resources": {"limits": limits}}]

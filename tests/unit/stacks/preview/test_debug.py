@@ -1,4 +1,4 @@
-"""Tests that debug messages are sent to the engine only with --debug."""
+"""Tests that debug messages reach Pulumi's engine only with --debug."""
 
 import pulumi
 import pytest
@@ -8,9 +8,8 @@ from stacks.preview import debug
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Returns the messages that the engine receives."""
     told: list[str] = []
-    monkeypatch.setattr(pulumi.log, "debug", pulumi.log.debug)  # monkeypatch restores this value after the test
+    monkeypatch.setattr(pulumi.log, "debug", pulumi.log.debug)
     monkeypatch.setattr(pulumi.log, "get_engine", lambda: "engine")
     monkeypatch.setattr(pulumi.log, "_log", lambda _engine, _severity, message, *_: told.append(message))
     return told

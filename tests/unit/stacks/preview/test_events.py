@@ -1,4 +1,4 @@
-"""Tests that the preview reads Pulumi's events."""
+"""Tests how a preview reads the events of Pulumi's engine."""
 
 import pytest
 

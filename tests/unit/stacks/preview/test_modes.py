@@ -1,4 +1,4 @@
-"""Tests that a preview lists the parts that begin to enforce, or only to observe."""
+"""Tests that a preview lists the parts that change their mode."""
 
 from typing import Any
 

@@ -31,7 +31,6 @@ def blocks(of: PreviewOutcome) -> list[str]:
 
 
 def tenants(*names: str, op: str = "create") -> list[Event]:
-    """Returns the resources of each tenant: a component and its namespace."""
     found = []
     for name in names:
         tenant = component("Tenant", name)
@@ -149,7 +148,6 @@ def test_a_mandatory_finding_fails_though_pulumi_is_content() -> None:
 
 
 def test_no_tick_stands_next_to_an_error() -> None:
-    """Pulumi ends a preview with 0 even after a call of pulumi.log.error."""
     failed = run(root(), said("error", "the chart is not there"), *ACCEPTED)
     assert failed.exit_code == 1
     assert blocks(failed)[-1] == "❌ the preview of lab failed (1.2 s)\n   error: the chart is not there"

@@ -1,4 +1,4 @@
-"""Tests that a request gets its devices by the rule of docs/records/0003."""
+"""Tests the choice of devices for a request (docs/records/0003)."""
 
 import pytest
 from hypothesis import given

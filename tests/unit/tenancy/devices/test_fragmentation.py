@@ -1,4 +1,4 @@
-"""Tests the amounts of stranded memory: free memory that the usual pods cannot use."""
+"""Tests the amount of stranded memory: memory that is free, but that the usual pods cannot use."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,6 @@ def test_memory_without_the_cpu_that_is_needed_next_to_it_is_stranded() -> None:
 
 
 def test_the_device_is_chosen_that_leaves_the_most_to_the_usual_pods() -> None:
-    """The best fit would leave 2000 MiB on the device of 6000 MiB, where no usual pod fits any more."""
     free = {0: 8000, 1: 6000}
     best, ours = (
         best_fit(MemoryRequest(4000), free),
@@ -54,11 +53,6 @@ def test_without_usual_pods_the_best_fit_is_chosen() -> None:
 
 
 def by_definition(usual: list[MemoryRequest], free: list[int], cpu: int) -> float:
-    """Returns the free memory that a usual pod cannot use, as the average over the usual pods.
-
-    A pod strands the free memory of each device with too little memory for the pod. If the pod fits nowhere, the pod
-    strands all free memory.
-    """
     stranded = 0
     for request in usual:
         fitting = [mib for mib in free if mib >= request.mib]

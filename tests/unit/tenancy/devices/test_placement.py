@@ -1,4 +1,4 @@
-"""Tests that the search finds a placement whenever a test of all possibilities finds one."""
+"""Compares the search for a placement of seats with all possible placements."""
 
 import random
 from collections import Counter
@@ -115,7 +115,6 @@ def test_hundreds_of_devices_are_decided(seed: int) -> None:
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=14), st.integers(30, 40), st.integers(1, 6))
 def test_counted_by_size_it_is_the_tightest_device_for_each_in_turn(sizes: list[int], device: int, count: int) -> None:
-    """A placement by sizes and counts must succeed exactly if a placement of the items one after another succeeds."""
     free = [device] * count
     placed = True
     for size in sorted(sizes, reverse=True):

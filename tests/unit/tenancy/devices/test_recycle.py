@@ -1,4 +1,4 @@
-"""Tests that the chosen set of offenders is the smallest set that restores the floor. All sets are compared."""
+"""Tests that the watchdog chooses the smallest set of offenders that restores the floor."""
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
@@ -84,7 +84,6 @@ def test_the_total_of_any_other_pod_is_beyond_its_whole_budget() -> None:
 
 
 def expected(offenders: Sequence[Offender], shortfall_mib: int) -> RecycleChoice:
-    """Returns the expected result of `choose_offenders`, found by trying every set."""
     for size in range(1, len(offenders) + 1):
         enough = [
             chosen

@@ -1,4 +1,4 @@
-"""Tests the placement of pods with several devices against a test of all possibilities."""
+"""Compares the placement of pods with several devices with all possible placements."""
 
 import pytest
 from hypothesis import given, settings
@@ -60,7 +60,6 @@ def test_three_pods_of_two_devices_do_not_fit_two_nodes_of_three_though_the_sum_
 
 
 def test_only_an_arrangement_that_was_not_found_at_first_fits() -> None:
-    """If the first pod gets the node with the least free memory, the second pod finds no node with three devices."""
     nodes = ((5, 5, 5), (5, 5))
     outcome = place_on_nodes(items(((5, 3), (5, 2))), bins(nodes))
     assert isinstance(outcome, Placement)

@@ -1,4 +1,4 @@
-"""Tests the MiB that a waiting seat lacks, by a table and by properties of random nodes."""
+"""Tests how many MiB are missing for a waiting seat."""
 
 from collections.abc import Mapping
 
@@ -125,7 +125,6 @@ def test_a_pool_presses_where_no_node_has_room_without_a_lack(
 def _freed(
     nodes: Mapping[str, Mapping[int, DeviceMemory]], freed: Mapping[tuple[str, int], int], asks: list[MemoryRequest]
 ) -> Mapping[tuple[str, int], int]:
-    """Returns the MiB that must still be freed after `freed` is free."""
     after = {
         node: {
             key: device(each.room_mib, (each.free_mib or 0) + freed.get((node, key), 0), each.floor_mib)

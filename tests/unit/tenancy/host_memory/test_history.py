@@ -14,7 +14,6 @@ POOL = replace(NODE_4, workloads=(INFERENCE, replace(CLICKHOUSE, peak_mib=6000, 
 
 
 def history(inference: dict[int, float], clickhouse: dict[int, float]) -> list[UsageSample]:
-    """Returns a day of samples at the steady state, with other values in the given minutes."""
     return [
         UsageSample(minute * 60, name, peaks.get(minute, 5000))
         for name, peaks in (("inference", inference), ("clickhouse", clickhouse))
@@ -89,7 +88,7 @@ def test_a_history_without_a_workload_is_refused_with_its_name() -> None:
         joint_use(POOL, [s for s in history({}, {}) if s.workload == "inference"])
 
 
-# The expected bounds are from published tables of the exact interval.
+# The expected bounds come from published tables of confidence intervals.
 @pytest.mark.parametrize(
     ("hits", "trials", "low", "high"),
     [

@@ -22,7 +22,6 @@ SIZES = st.integers(min_value=1, max_value=60_000)
 
 @st.composite
 def pools(draw: st.DrawFn) -> HostMemoryPool:
-    """Draws a pool with one workload and one victim, with or without the guard."""
     steady, peak, limit = sorted(draw(st.tuples(SIZES, SIZES, SIZES)))
     workload = replace(
         INFERENCE, request_mib=draw(st.integers(1, limit)), steady_mib=steady, peak_mib=peak, limit_mib=limit
@@ -36,7 +35,7 @@ def pools(draw: st.DrawFn) -> HostMemoryPool:
 def test_where_nobody_is_exposed_the_kernel_prefers_a_victim_in_every_state(
     pool: HostMemoryPool, data: st.DataObject
 ) -> None:
-    """The proof checks only the extreme states, while this test checks random states."""
+    """The policy pack checks only the extreme states of a node. The test checks random states too."""
     if exposures(pool):
         return
     workload, victim = pool.workloads[0], pool.disposable[0]
@@ -103,8 +102,6 @@ def test_a_victim_is_always_there_and_always_above_its_request() -> None:
 def test_a_burst_counts_the_victims_that_make_room_for_it() -> None:
     crowded = replace(NODE_4, disposable=(replace(MICROVM, pods_most=60),))
     (burst,) = bursts(crowded)
-    # The burst has 5120 + 20480 MiB, and the victims have 60 x 1024 MiB. The sum of 87040 MiB is 24576 MiB more than
-    # the 62464 MiB that the pods have.
     assert (burst.total_mib, burst.short_mib, burst.victims_killed) == (25_600, 0, 24)
 
 
@@ -124,8 +121,6 @@ def test_the_kubelet_has_time_where_the_threshold_holds_an_interval_of_growth_an
 def test_kills_one_by_one_need_a_larger_threshold_but_never_more_than_the_growth() -> None:
     slow = replace(INFERENCE, growth_mib_per_second=128)
     crowded = replace(NODE_4, workloads=(slow, CLICKHOUSE), disposable=(replace(MICROVM, pods_most=40),))
-    # 4096 MiB are missing, so 4 victims must end, one every 10 s. Each victim frees at least 512 MiB, while the growth
-    # takes 1280 MiB in 10 s.
     assert needed_threshold_mib(crowded) == 11 * 128 + 3 * (1280 - 512)
     faster = replace(crowded, workloads=(INFERENCE, CLICKHOUSE))
     assert needed_threshold_mib(faster) == INFERENCE.burst_mib

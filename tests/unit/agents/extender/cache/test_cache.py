@@ -1,7 +1,4 @@
-"""The extender's cache handles filters, binds, watch events, lists, readings, victims and comparisons with the API.
-
-The module test_cache_model.py searches for sequences of events that overbook a device or leak memory.
-"""
+"""Tests the extender's cache with filters, binds, watch events, lists, readings and preemptions."""
 
 import threading
 from dataclasses import replace
@@ -18,7 +15,6 @@ from tests.support.devices import bound, cache_of, inventory, take
 
 
 def example() -> Cache:
-    """Returns the cluster of docs/records/0003: three nodes, each with two devices of 16276 MiB."""
     cache = cache_of(*(inventory(node, 16276, 16276) for node in ("N1", "N2", "N3")))
     for node, *held in (("N1", 16276, 12207), ("N2", 12207, 12207), ("N3", 8138, 16276)):
         for index, mib in enumerate(held):
@@ -91,7 +87,7 @@ def test_the_node_that_suits_best_is_the_answer_and_the_first_by_name_of_equals(
 
 def test_a_node_that_comes_or_changes_is_judged_again() -> None:
     cache = cache_of(inventory("A", 16000))
-    for mib in (*range(4000, 4100), 4000):  # more different requests than the cache of costs stores
+    for mib in (*range(4000, 4100), 4000):
         assert cache.fit("pod", MemoryRequest(mib), ["A", "B"], 0.0).nodes == ("A",)
     cache.update_node(inventory("B", 8000))
     assert cache.fit("pod", MemoryRequest(4000), ["A", "B"], 0.0).nodes == ("B",)
@@ -99,7 +95,7 @@ def test_a_node_that_comes_or_changes_is_judged_again() -> None:
     assert cache.fit("pod", MemoryRequest(4000), ["A", "B"], 0.0).nodes == ("A",)
 
 
-# Tests of reservations, between filter and bind.
+# Tests of the memory that the extender reserves for a pod between the pod's filter and its bind.
 
 
 def test_two_filters_do_not_get_the_same_room_until_the_reservation_ends() -> None:
@@ -115,10 +111,7 @@ def test_two_filters_do_not_get_the_same_room_until_the_reservation_ends() -> No
 
 @pytest.mark.parametrize(("scoring", "index", "node"), [(Scoring.BEST_FIT, 1, "six"), (Scoring.FRAGMENTATION, 0, "8")])
 def test_the_usual_pods_are_those_that_are_bound(scoring: Scoring, index: int, node: str) -> None:
-    """Best fit leaves 2000 MiB on a device of 6000 MiB.
-
-    While most bound pods request 4000 MiB, a device of 8000 MiB is better.
-    """
+    """If most pods request 4000 MiB, FRAGMENTATION prefers a device of 8000 MiB to a device of 6000 MiB."""
     cache = Cache(scoring)
     nodes = [inventory("N", 8000, 6000), inventory("six", 6000), inventory("8", 8000)]
     cache.replace(nodes, [bound("usual", "other", 4000, 0)], since=0.0)
@@ -138,7 +131,7 @@ def test_before_any_pod_is_bound_best_fit_chooses_and_the_audit_learns() -> None
 
 
 def test_a_node_whose_cpu_bystanders_have_is_better_for_a_pod_that_fits_it() -> None:
-    """The next pods cannot use this node's GPU memory, because pods without GPU memory hold the node's CPU."""
+    """If pods without GPU memory use all CPU of a node, no later pod can use the node's GPU memory."""
     cache = Cache(Scoring.FRAGMENTATION)
     nodes = [replace(inventory(name, 16000), cpu_milli=8000) for name in ("A", "B")]
     usual = PodInfo(uid="usual", node="other", request=MemoryRequest(5000, cpu_milli=4000), indices=(0,))
@@ -180,7 +173,6 @@ def test_a_pod_is_assumed_only_once() -> None:
 
 
 def test_of_many_binds_at_once_as_many_succeed_as_there_is_room() -> None:
-    """Fifty threads bind pods at the same time, and twenty pods fit."""
     cache = cache_of(inventory("N", 10_000, 10_000))
     start = threading.Barrier(50)
     outcomes: list[PodInfo | NotAssumed] = []
@@ -216,7 +208,7 @@ def test_a_pod_whose_device_is_unknown_counts_where_it_would_be_put() -> None:
     cache.update_pod(bound("lost", "N", 3000))
     assert free(cache) == [8000, 1000]
     assert cache.compare([bound("lost", "N", 3000)], 0.0) == Drift(unplaced=("lost",))
-    cache.update_pod(bound("lost", "N", 9000))  # this pod fits on no node
+    cache.update_pod(bound("lost", "N", 9000))  # no device of the node has 9000 MiB free
     assert free(cache) == [0, 4000]
 
 
@@ -257,9 +249,7 @@ def test_a_bind_that_was_accepted_after_the_list_began_survives_it_and_one_befor
 
 
 def test_room_for_a_pod_that_came_and_went_unseen_is_freed_by_the_audit() -> None:
-    """The pod was bound and deleted while the watch was broken. The response to the pod's bind came after the new list
-    had begun.
-    """
+    """A pod was bound and deleted while the extender's watch was broken."""
     cache = cache_of(inventory("N", 8000))
     take(cache, "pod", MemoryRequest(5000), "N", 1.0)
     cache.replace([inventory("N", 8000)], [], since=2.0)

@@ -1,8 +1,6 @@
-"""Random tests compare the extender's cache with a model of the cluster.
+"""Compares the extender's cache with a model of the cluster after random events.
 
-A string of bytes gives a sequence of operations: each step reads an operation and its random choices from the string.
-So hypothesis can find the shortest sequence that fails. The model's API server has the true state, and its events reach
-the cache late but in order. A search (tests/support/search.py) runs sequences of 30 to 80 steps.
+The events reach the cache late, but in order. Hypothesis finds the shortest sequence of events that fails.
 """
 
 from collections import deque
@@ -27,10 +25,6 @@ SIZES = (0, 3, 4, 6)
 
 @dataclass
 class World:
-    """The model: the API server's nodes and pods, the pods between filter and bind, and the events that have not
-    reached the cache.
-    """
-
     choices: Iterator[int]
     now: float = 0.0
     scoring: Scoring = field(init=False)
@@ -62,7 +56,7 @@ class World:
         self.now += 0.001
         operations[self.pick(len(operations))]()
 
-    # What happens.
+    # The events in the model.
 
     def wait(self) -> None:
         self.now += (0.0, 1.0, RESERVE_SECONDS / 2, RESERVE_SECONDS, MEASURED_SECONDS)[self.pick(5)]
@@ -72,7 +66,6 @@ class World:
         self.waiting[f"pod-{self.born}"] = MemoryRequest(1 + self.pick(5), 1 + self.pick(2), self.pick(3))
 
     def schedule(self) -> None:
-        """Filters a pod, and then begins its bind. The bind may come from an earlier filter."""
         uid = self._one_of(self.waiting)
         if uid is None:
             return
@@ -84,7 +77,7 @@ class World:
         self.cache._ranking.clear()  # noqa: SLF001 (what it remembers changes no answer)
         assert self.cache.fit(uid, request, NODES, self.now, entitled, by_ledger=by_ledger) == fits
         outcomes = self.pick(4)
-        if not fits.nodes or outcomes == 0:  # another plugin of the scheduler refuses the pod
+        if not fits.nodes or outcomes == 0:
             return
         node = fits.nodes[0] if outcomes > 1 else NODES[self.pick(len(NODES))]
         chosen = self.cache.assume(uid, request, node, self.now, entitled)
@@ -94,7 +87,6 @@ class World:
             self._check_sizes(node, chosen)
 
     def bound(self) -> None:
-        """Lets the API server accept a bind. Either the response or the watch event may reach the extender first."""
         uid = self._one_of(self.binding)
         if uid is not None:
             self.pods[uid] = self.binding.pop(uid)
@@ -118,7 +110,6 @@ class World:
             self.news.popleft()()
 
     def delete(self) -> None:
-        """Begins the deletion of a pod. An unbound pod is deleted at once."""
         uid = self._one_of(self.pods)
         if uid is not None:
             self.pods[uid] = replace(self.pods[uid], state=PodState.TERMINATING)
@@ -150,19 +141,17 @@ class World:
                 for device in before.devices
             )
             self._set_node(replace(before, devices=devices))
-        elif what == 3 and before:  # the devices get different indices
+        elif what == 3 and before:
             devices = tuple(replace(device, index=index) for index, device in enumerate(reversed(before.devices)))
             self._set_node(replace(before, devices=devices))
         else:
             self._set_node(inventory(name, *(SIZES[self.pick(len(SIZES))] for _ in range(1 + self.pick(3)))))
 
     def relist(self) -> None:
-        """Breaks the watch and lists again, while binds are unfinished."""
         self.news.clear()
         self.cache.replace(self.nodes.values(), (*self.pods.values(), *self.pods_without_gpu.values()), self.now)
 
     def restart(self) -> None:
-        """Restarts the extender. Pending binds are accepted before the new list, or never."""
         for uid, pod in self.binding.items():
             if self.pick(2):
                 self.pods[uid] = pod
@@ -181,9 +170,6 @@ class World:
         self.cache.measure(name, {0: self.pick(7), 1: self.pick(7)}, self.now)
 
     def nominate(self) -> None:
-        """Evicts other pods for a waiting pod. Afterwards, the node may refuse the pod, or the pod may lose its
-        nomination.
-        """
         uid = self._one_of(self.waiting)
         if uid is not None and (what := self.pick(4)):
             node, request = NODES[self.pick(len(NODES))], self.waiting[uid]
@@ -194,14 +180,12 @@ class World:
             self.cache.withdraw(uid, self.now)
 
     def bind_by_hand(self) -> None:
-        """Binds a pod by hand, without a device. The extender reserved no memory for this pod."""
         self.born += 1
         uid = f"hand-{self.born}"
         self.pods[uid] = bound(uid, NODES[self.pick(len(NODES))], 1 + self.pick(5))
         self._tell(uid)
 
     def bind_bystander(self) -> None:
-        """Adds or removes a pod that requests no GPU memory."""
         uid, node = f"pod_without_gpu-{self.pick(3)}", NODES[self.pick(len(NODES))]
         if uid in self.pods_without_gpu:
             del self.pods_without_gpu[uid]
@@ -211,7 +195,6 @@ class World:
             self.news.append(lambda: self.cache.update_pod(pod))
 
     def come_to_rest(self) -> None:
-        """Ends all binds, delivers all events, and waits until all reservations and readings have expired."""
         while self.binding:
             self.bound()
         while self.unsettled:
@@ -247,7 +230,6 @@ class World:
             self.news.append(lambda: self.cache.remove_pod(uid))
 
     def _check_sizes(self, node: str, chosen: PodInfo) -> None:
-        """Checks that the pods that the extender placed never hold more of a device than its size."""
         sizes = {device.uuid: device.offered_mib for device in self.nodes[node].devices}
         for uuid in chosen.uuids or ():
             held = [

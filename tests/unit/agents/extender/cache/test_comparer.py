@@ -1,4 +1,4 @@
-"""The comparison with the API reports lasting differences. A relist repairs the differences that a list can repair."""
+"""Tests how the extender compares its cache with the API server, and when it relists."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,8 +18,6 @@ PLACED = bound("placed", "N", 5000, 0)
 
 
 class Bench:
-    """A cache with one pod. `listed` has the pods in the API's list."""
-
     def __init__(self, served: Served) -> None:
         self.time, self.lines = served.time, served.lines
         self.cache = Cache()
@@ -60,7 +58,6 @@ def test_where_ledger_and_api_agree_every_kind_is_0(bench: Bench) -> None:
 
 
 def test_a_difference_is_counted_at_its_first_comparison_and_reported_at_its_second(bench: Bench) -> None:
-    """A pod that appears between the list and the comparison makes one difference."""
     bench.listed = [PLACED, bound("unknown", "N", 100, 0)]
     bench.audit.pass_once()
     assert bench.audit.counts()["missing"] == 1
@@ -95,7 +92,6 @@ def test_an_api_that_is_away_is_logged_once_and_the_last_audit_stays(bench: Benc
 
 
 def test_a_pod_whose_device_is_gone_is_reported_once_two_audits_found_it(bench: Bench) -> None:
-    """Before the fix, such a pod crashed in a loop, and no Event gave the reason."""
     bench.cache.update_node(replace(inventory("N", 8000), devices=(NodeDevice(0, "GPU-new", 8000),)))
     bench.audit.pass_once()
     assert bench.lost == []

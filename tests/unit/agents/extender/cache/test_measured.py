@@ -1,4 +1,4 @@
-"""The exporters' readings change the free memory in the cache."""
+"""Tests that the exporters' readings change the free memory in the cache."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -19,8 +19,6 @@ NODE = inventory("N", 14000)
 
 
 class Bench:
-    """A node with an exporter. `answers` has the results of the scrapes, in order."""
-
     def __init__(self, served: Served) -> None:
         self.time, self.lines = served.time, served.lines
         self.answers: list[list[NodeTelemetry] | AgentError | None] = []
@@ -84,7 +82,6 @@ def test_without_an_answer_of_the_nodes_exporter_the_last_one_counts_until_it_is
 
 
 def test_a_device_that_is_lost_is_placed_on_by_the_ledger_and_the_others_as_measured(bench: Bench) -> None:
-    """Before the fix, the whole node lost its readings. The use of the other devices no longer counted."""
     bench.cache.update_node(inventory("N", 14000, 14000))
     lost = LostDevice(gpu=1, trouble=Trouble.PARTIAL, problem="NVML cannot read it")
     bench.refresh(replace(shown(5000), lost=(lost,), trouble=Trouble.PARTIAL, problem=str(lost)))
@@ -117,7 +114,7 @@ def test_nothing_counts_as_tried_before_it_is_known_whom_to_ask(bench: Bench) ->
 
 
 def test_an_api_that_does_not_answer_is_logged_once_and_asked_again(bench: Bench) -> None:
-    """Pods are still placed by the ledger. A missing exporter does not stop scheduling."""
+    """If the extender cannot find the exporters, it places pods by the ledger."""
     away = AgentError("the API is away")
     bench.keep(away, away, away, [shown(5000)])
     assert bench.measured.tried

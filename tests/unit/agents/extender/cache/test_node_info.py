@@ -1,4 +1,4 @@
-"""A copy of a node stays the same when the node changes."""
+"""Tests that a copy of a node does not change when the extender updates the node."""
 
 from agents.extender.cache.node_info import NodeInfo
 from agents.extender.cache.pod_info import PodState
@@ -7,7 +7,7 @@ from tests.support.devices import bound, inventory
 
 
 def test_a_copy_stays_as_it_is_while_the_node_changes() -> None:
-    """A scrape reads copies of a thousand nodes without the lock."""
+    """A scrape reads the copies of all nodes without holding the cache's lock."""
     node = NodeInfo("N")
     node.inventory = inventory("N", 8000, 4000)
     node.pods["bound"] = bound("bound", "N", 5000, 0)
