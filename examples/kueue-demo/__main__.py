@@ -18,9 +18,9 @@ class Demo:
 
 
 DEMOS = (
-    Demo("low-priority", team="team-a", priority="gpu-batch", seconds=300),  # takes the GPU
-    Demo("second", team="team-b", priority="gpu-batch", seconds=60),  # waits until the GPU is free
-    Demo("high-priority", team="team-b", priority="gpu-urgent", seconds=60),  # preempts the first Job
+    Demo("low-priority", team="team-a", priority="gpu-batch", seconds=300),  # This Job takes the GPU.
+    Demo("second", team="team-b", priority="gpu-batch", seconds=60),  # This Job waits for the GPU.
+    Demo("high-priority", team="team-b", priority="gpu-urgent", seconds=60),  # This Job preempts the first Job.
 )
 
 
