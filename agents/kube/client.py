@@ -8,32 +8,31 @@ from dataclasses import replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Protocol
-from urllib.parse import quote, urlencode
 
-from agents.kube.errors import ApiError, Object, refusal_in, unanswered
+from agents.kube.errors import TOO_LARGE, ApiError, Object, refusal_in, unanswered
+from agents.kube.paths import ApiPath, api_path, with_query
 from agents.kube.transport import OBJECT_BYTES, ApiRequest, ApiResponse, Endpoint, Https, Stream, Transport
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from tenancy.names import PROJECT
 
-__all__ = ["PAGE", "Api", "ApiError", "Endpoint", "Lister", "Object", "Stream", "in_cluster", "join_path"]
+__all__ = ["PAGE", "Api", "ApiError", "Endpoint", "Object", "Stream", "in_cluster"]
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 ATTEMPTS = 4
-BACKOFF_SECONDS = 0.25  # the wait doubles with each attempt, plus jitter
+BACKOFF_SECONDS = 0.25  # the wait doubles with each attempt, and has jitter
 LONGEST_WAIT_SECONDS = 30.0
 # The maximum number of objects in one page of a list, and the maximum size of such a page in bytes. A parsed page takes
 # up to 25 times as much host memory.
 PAGE = 100
 PAGE_BYTES = 2**20
-_TOO_LARGE = "TooLarge"
 
 
 def in_cluster(environ: Mapping[str, str]) -> Endpoint:
-    """Returns the API server's endpoint from the environment of a pod.
+    """Returns the address of the API server from the environment of a pod, with the paths of the token and of the CA
+    certificate.
 
-    SERVICE_ACCOUNT_DIRECTORY is the directory of the token and of the CA certificate, if it is not the default.
+    SERVICE_ACCOUNT_DIRECTORY replaces the default directory of the token and the CA certificate.
     """
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port.isdigit():
@@ -42,18 +41,6 @@ def in_cluster(environ: Mapping[str, str]) -> Endpoint:
         )
     mount = Path(environ.get("SERVICE_ACCOUNT_DIRECTORY", SERVICE_ACCOUNT))
     return Endpoint(host=host, port=int(port), token_file=mount / "token", ca_file=mount / "ca.crt")
-
-
-def join_path(path: str, *parts: str) -> str:
-    """Appends parts to the path. Quotes each part, because a name from a tenant may contain any characters."""
-    return "/".join((path, *(quote(part, safe="") for part in parts)))
-
-
-class Lister(Protocol):
-    """An object that can list API objects."""
-
-    def items(self, path: str, **parameters: str) -> Iterator[Object]:
-        """Yields the objects of a list. Raises ApiError."""
 
 
 class Api:
@@ -79,14 +66,14 @@ class Api:
         self._read_bytes = 0
 
     def close(self) -> None:
-        """Closes the connection. The next request opens a new connection."""
+        """Closes the connection. The client's next request opens a new connection."""
         self._transport.close()
 
-    def get(self, path: str) -> Object:
+    def get(self, path: ApiPath) -> Object:
         return self._request("GET", path)
 
-    def find(self, path: str) -> Object | None:
-        """Returns one object, or None if the object does not exist."""
+    def find(self, path: ApiPath) -> Object | None:
+        """Returns one object, or None if it does not exist."""
         try:
             return self.get(path)
         except ApiError as error:
@@ -94,16 +81,16 @@ class Api:
                 return None
             raise
 
-    def items(self, path: str, **parameters: str) -> Iterator[Object]:
+    def items(self, path: ApiPath, **parameters: str) -> Iterator[Object]:
         """Yields the objects of a list, page by page. Raises ApiError with status 410 if the list expires between two
         pages.
         """
         for page in self.pages(path, **parameters):
             yield from page.get("items") or ()
-            del page  # frees the memory of one page of the list before the next page is read
+            del page  # this statement frees the memory of one page before the client reads the next page
 
-    def pages(self, path: str, **parameters: str) -> Iterator[Object]:
-        """Yields the pages of a list. Each page has the list's resourceVersion, from which a watch can start."""
+    def pages(self, path: ApiPath, **parameters: str) -> Iterator[Object]:
+        """Yields the pages of a list. Each page has the list's resourceVersion, at which a watch can start."""
         query = {**parameters}
         while True:
             page = self._read_page(path, query)
@@ -111,21 +98,21 @@ class Api:
             token = page.get("metadata", {}).get("continue")
             if not token:
                 return
-            del page  # frees the memory of one page of the list before the next page is read
+            del page  # this statement frees the memory of one page before the client reads the next page
             query["continue"] = token
 
-    def _read_page(self, path: str, query: Mapping[str, str]) -> Object:
+    def _read_page(self, path: ApiPath, query: Mapping[str, str]) -> Object:
         """Reads the next page of a list.
 
-        If the page is too large, requests half as many objects, because a tenant may create very large pods. The number
-        of objects per page grows again after a small page.
+        If a page is too large, requests half as many objects, because a tenant can create very large pods. After a
+        small page, the number of objects in the next page grows again.
         """
         while True:
-            url = f"{path}?{urlencode({'limit': self._page, **query})}"
+            url = with_query(path, **{"limit": str(self._page), **query})
             try:
                 page = self._request("GET", url, most_bytes=PAGE_BYTES if self._page > 1 else OBJECT_BYTES)
             except ApiError as error:
-                if error.reason != _TOO_LARGE or self._page == 1:
+                if error.reason != TOO_LARGE or self._page == 1:
                     raise
                 self._page //= 2
             else:
@@ -133,21 +120,21 @@ class Api:
                     self._page = min(self._page * 2, PAGE)
                 return page
 
-    def create(self, path: str, body: Object) -> Object:
+    def create(self, path: ApiPath, body: Object) -> Object:
         return self._request("POST", path, body, "application/json")
 
-    def merge_patch(self, path: str, body: Object) -> Object:
-        """Sends a merge patch (RFC 7386), where null removes a key.
+    def merge_patch(self, path: ApiPath, body: Object) -> Object:
+        """Sends a merge patch (RFC 7386). A null in the patch removes a key.
 
-        With a resourceVersion in the body, the patch fails with a conflict if the object has changed.
+        If the patch contains a resourceVersion, it fails with a conflict after the object has changed.
         """
         return self._request("PATCH", path, body, "application/merge-patch+json")
 
     def evict(self, *, namespace: str, pod: str, uid: str, grace_seconds: int | None = None) -> None:
         """Evicts the pod with this UID. If a PodDisruptionBudget refuses the eviction, ApiError.held_by_budget is True.
 
-        The eviction of a terminating pod only shortens the pod's grace period (BeforeDelete in apiserver's
-        registry/rest/delete.go). No PodDisruptionBudget can refuse this eviction (canIgnorePDB in
+        An eviction of a terminating pod can only shorten the pod's grace period (BeforeDelete in apiserver's
+        registry/rest/delete.go). A PodDisruptionBudget cannot refuse the eviction of a terminating pod (canIgnorePDB in
         pkg/registry/core/pod/storage/eviction.go).
         """
         grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
@@ -157,9 +144,9 @@ class Api:
             "metadata": {"namespace": namespace, "name": pod},
             "deleteOptions": {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}, **grace},
         }
-        self.create(join_path("/api/v1/namespaces", namespace, "pods", pod, "eviction"), body)
+        self.create(api_path("v1", "namespaces", namespace, "pods", pod, "eviction"), body)
 
-    def open(self, path: str) -> Stream:
+    def open(self, path: ApiPath) -> Stream:
         """Sends a GET request once, and returns the response as a stream. The caller must close the stream."""
         request = self._prepare("GET", path)
         try:
@@ -173,7 +160,7 @@ class Api:
     def _request(
         self,
         method: str,
-        path: str,
+        path: ApiPath,
         body: Object | None = None,
         content_type: str = "",
         *,
@@ -190,7 +177,7 @@ class Api:
                 self._clock.sleep(min(wait, LONGEST_WAIT_SECONDS))
         raise AssertionError("the last attempt returns or raises")
 
-    def exchange(self, method: str, path: str, body: Object | None, content_type: str, most_bytes: int) -> Object:
+    def exchange(self, method: str, path: ApiPath, body: Object | None, content_type: str, most_bytes: int) -> Object:
         """Sends a request once. All methods except `open` use this method."""
         request = replace(self._prepare(method, path, body, content_type), most_bytes=most_bytes)
         try:
@@ -200,12 +187,12 @@ class Api:
         self.time = _date(response.headers.get("date", ""))
         self._read_bytes = len(response.body)
         if self._read_bytes > request.most_bytes:
-            raise ApiError(str(request), None, _TOO_LARGE, f"the answer is over {request.most_bytes} bytes")
+            raise ApiError(str(request), None, TOO_LARGE, f"the answer is over {request.most_bytes} bytes")
         if response.status >= http.client.BAD_REQUEST:
             raise refusal_in(str(request), response)
         return _object(str(request), response.body)
 
-    def _prepare(self, method: str, path: str, body: Object | None = None, content_type: str = "") -> ApiRequest:
+    def _prepare(self, method: str, path: ApiPath, body: Object | None = None, content_type: str = "") -> ApiRequest:
         headers = {
             "Accept": "application/json",
             "Authorization": f"Bearer {self._token()}",
@@ -236,6 +223,8 @@ def _object(request: str, content: bytes) -> Object:
         answer = json.loads(content)
     except ValueError:
         answer = None
+    except RecursionError:
+        raise ApiError(request, None, TOO_LARGE, "the answer is nested too deeply") from None
     if not isinstance(answer, dict):
         raise ApiError(request, None, "NoAnswer", "the answer is not a JSON object")
     return answer

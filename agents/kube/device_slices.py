@@ -1,15 +1,17 @@
 """Reads a node's devices from the ResourceSlices of NVIDIA's DRA driver and of our exporter. Units: MiB.
 
-The driver and our exporter publish a device's whole memory. NVIDIA's driver also publishes MIG and VFIO devices, with
-different values of the attribute `type`. The driver does not publish a GPU in MIG mode as a whole GPU. Sources:
-cmd/gpu-kubelet-plugin/deviceinfo.go of dra-driver-nvidia-gpu (v0.5), agents/telemetry/resourceslice.py.
+NVIDIA's driver and our exporter publish the whole memory of a device. NVIDIA's driver also publishes MIG and VFIO
+devices, with another value of the attribute `type`. NVIDIA's driver does not publish a GPU in MIG mode as a whole GPU.
+Sources: cmd/gpu-kubelet-plugin/deviceinfo.go of dra-driver-nvidia-gpu (v0.5), agents/telemetry/resourceslice.py.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from agents.kube.client import Object
+from agents.kube.fields import LARGEST_AMOUNT, is_name, named, text_at
 from agents.kube.slices import SliceHead, SlicesError, complete_pool, head_of
+from agents.runtime.items import Unjudged, judged
 from tenancy.names import (
     DEVICE_MEMORY,
     DEVICE_UUID,
@@ -18,14 +20,14 @@ from tenancy.names import (
     NVIDIA_WHOLE_GPU,
     Names,
 )
-from tenancy.quantity import QuantityError, parse
+from tenancy.quantity import parse
 from tenancy.units import MIB
-from tenancy.workload import ShapeError, map_at, maps_at
+from tenancy.workload import map_at, maps_at
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSlice:
-    """One ResourceSlice: the UUID and MiB of each whole GPU.
+    """The UUID and the MiB of each whole GPU in one ResourceSlice.
 
     For an invalid ResourceSlice, `head` is None and `problem` is the reason.
     """
@@ -39,9 +41,10 @@ class DeviceSlice:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedDevices:
-    """The MiB of each device of a node, the largest first.
+    """The MiB of each device of a node, with the largest first.
 
-    If the devices are not known, `devices` is None. `problem` is then the reason, or None if nothing was published.
+    If the devices are not known, `devices` is None and `problem` is the reason. If no devices were published, `devices`
+    and `problem` are None.
     """
 
     devices: tuple[int, ...] | None = None
@@ -52,24 +55,31 @@ UNPUBLISHED = PublishedDevices()
 
 
 def slice_of(item: Object, names: Names) -> DeviceSlice | None:
-    """Reads a node's ResourceSlice. Returns None if the ResourceSlice has a different driver or no node."""
-    spec = item["spec"]
-    driver, node = spec.get("driver"), spec.get("nodeName")
-    if driver not in (NVIDIA_DEVICE_DRIVER, names.device_driver) or not node:
+    """Reads a ResourceSlice of a node. Returns None for a ResourceSlice without a node. Also returns None for a
+    ResourceSlice of any driver except NVIDIA's driver and our exporter.
+
+    Raises ShapeError for a ResourceSlice without a spec.
+    """
+    spec = map_at(item, "spec")
+    driver, node = text_at(spec, "driver"), text_at(spec, "nodeName")
+    if driver not in (NVIDIA_DEVICE_DRIVER, names.device_driver) or not is_name(node):
         return None
-    try:
+
+    def readable() -> DeviceSlice:
         mib = tuple(_memory(device) for device in maps_at(spec, "devices") if _is_whole(device, driver))
         return DeviceSlice(node=node, driver=driver, head=head_of(spec), mib=mib)
-    except (ShapeError, QuantityError, SlicesError) as error:
-        problem = f"ResourceSlice {item['metadata']['name']}: {error}"
-        return DeviceSlice(node=node, driver=driver, problem=problem)
+
+    found = judged(readable)
+    if isinstance(found, Unjudged):
+        return DeviceSlice(node=node, driver=driver, problem=f"ResourceSlice {named(item)}: {found.why}")
+    return found
 
 
 def published_devices(slices: Iterable[DeviceSlice]) -> PublishedDevices:
-    """Returns the devices in one node's ResourceSlices.
+    """Returns the devices in the ResourceSlices of one node.
 
-    If both the driver and our exporter publish ResourceSlices, only devices in both count, each with the smaller of its
-    two sizes.
+    If NVIDIA's driver and our exporter publish ResourceSlices, the result has only the devices that both publish. A
+    device with two published sizes has the smaller size in the result.
     """
     of_driver: dict[str, list[DeviceSlice]] = {}
     for found in slices:
@@ -101,19 +111,22 @@ def _inventory(driver: str, slices: list[DeviceSlice]) -> Mapping[str, int]:
 
 
 def _is_whole(device: Object, driver: str) -> bool:
-    """Returns True for a whole GPU. All devices of our exporter are whole GPUs."""
+    """Returns True if the device is a whole GPU. All devices of our exporter are whole GPUs."""
     kind = map_at(device, "attributes", NVIDIA_DEVICE_TYPE).get("string")
     return driver != NVIDIA_DEVICE_DRIVER or kind == NVIDIA_WHOLE_GPU
 
 
 def _memory(device: Object) -> tuple[str, int]:
-    """Returns the device's UUID and MiB.
+    """Returns the UUID and the MiB of a device.
 
     Raises SlicesError for a device without a size, such as an integrated GPU that uses host memory.
     """
-    uuid = map_at(device, "attributes", DEVICE_UUID).get("string")
+    uuid = text_at(map_at(device, "attributes", DEVICE_UUID), "string")
     value = map_at(device, "capacity", DEVICE_MEMORY).get("value")
-    if not isinstance(uuid, str) or not uuid or value is None:
+    if not uuid or value is None:
         missing = DEVICE_MEMORY if uuid else DEVICE_UUID
-        raise SlicesError(f"its device {device.get('name')} shows no {missing}")
-    return uuid, int(parse(value)) // MIB
+        raise SlicesError(f"its device {text_at(device, 'name')} shows no {missing}")
+    size = int(parse(value))
+    if not 0 <= size <= LARGEST_AMOUNT:
+        raise SlicesError(f"its device {text_at(device, 'name')} has {DEVICE_MEMORY} outside 0 to {LARGEST_AMOUNT}")
+    return uuid, size // MIB

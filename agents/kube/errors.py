@@ -1,4 +1,4 @@
-"""Makes an ApiError for a failed request, or for a request without a response."""
+"""The error of a failed request, or of a request without a response."""
 
 import http.client
 import json
@@ -11,19 +11,21 @@ from agents.runtime.errors import AgentError
 
 Object = Mapping[str, Any]
 
+# The reason of an ApiError for an answer that is too large, or nested too deeply, to be read.
+TOO_LARGE = "TooLarge"
 _RETRIED = frozenset({429, 500, 502, 503, 504})
-# With this cause, status 429 means that a PodDisruptionBudget refused the eviction, and not that the API server
-# throttles (policy/v1, DisruptionBudgetCause).
+# Status 429 with the cause DisruptionBudget means that a PodDisruptionBudget refused the eviction. Status 429 without
+# the cause DisruptionBudget means that the API server throttles (policy/v1, DisruptionBudgetCause).
 _DISRUPTION_BUDGET = "DisruptionBudget"
-# The API server returns status 500 with this text if several PodDisruptionBudgets select the pod
+# If several PodDisruptionBudgets select the pod, the API server returns status 500 with this text
 # (pkg/registry/core/pod/storage/eviction.go).
 _SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
-# The longest reason and message of a refusal, in characters. A webhook may refuse with a text of any length.
+# The maximum length of a refusal's reason and message, in characters. A webhook may refuse with a text of any length.
 _LONGEST_TEXT = 1000
 
 
 class ApiError(AgentError):
-    """A request failed. `status` is the HTTP status, or None if there was no response."""
+    """A request failed. `status` is the HTTP status, or None without a response."""
 
     def __init__(self, request: str, status: int | None, reason: str, message: str) -> None:
         super().__init__(f"{request}: {f'{status} ' if status else ''}{reason}: {message}")
@@ -39,6 +41,14 @@ class ApiError(AgentError):
         return _DISRUPTION_BUDGET in self.causes or _SEVERAL_BUDGETS in self.message
 
     @property
+    def ends_pass(self) -> bool:
+        """Returns True if the API server did not answer, so that the next request would fail too.
+
+        After an answer that is too large, requests for other objects may succeed.
+        """
+        return self.status is None and self.reason != TOO_LARGE
+
+    @property
     def retried(self) -> bool:
         """Returns True if the client should retry the request."""
         if self.status is None:
@@ -47,7 +57,7 @@ class ApiError(AgentError):
 
     @property
     def undecided(self) -> bool:
-        """Returns True if the request may have succeeded: no response came, or only a proxy's response came."""
+        """Returns True if the request may have succeeded, because no response or only a proxy's response came."""
         return self.reason == "NoAnswer" or self.status == http.client.GATEWAY_TIMEOUT
 
     @property
@@ -57,12 +67,12 @@ class ApiError(AgentError):
 
     @property
     def expired(self) -> bool:
-        """Returns True for 410 Gone: the resourceVersion is too old for a list or a watch."""
+        """Returns True for 410 Gone, because the resourceVersion is too old for a list or a watch."""
         return self.status == http.client.GONE
 
     @property
     def outdated(self) -> bool:
-        """Returns True if the object was changed or deleted after it was read.
+        """Returns True if somebody has changed or deleted the object after it was read.
 
         The caller must then read the object again and decide again.
         """
@@ -85,12 +95,12 @@ def refusal(request: str, status: Object) -> ApiError:
 
 
 def refusal_in(request: str, response: ApiResponse) -> ApiError:
-    """Returns the ApiError of a response with status 400 or above. The body may not be a Status, for example from a
-    proxy.
+    """Returns the ApiError of a response with status 400 or above. The body is not a Status if a proxy sent the
+    response.
     """
     try:
         status = json.loads(response.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         status = None
     if not isinstance(status, dict):
         status = {"message": response.body[:200].decode(errors="replace")}

@@ -1,4 +1,4 @@
-"""Writes Kubernetes Events (events.k8s.io/v1) about an agent's acts and refusals."""
+"""Writes Kubernetes Events (events.k8s.io/v1) about the acts and refusals of an agent."""
 
 import hashlib
 import http.client
@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from queue import Full, Queue
 from typing import NoReturn
 
-from agents.kube.client import Api, ApiError, join_path
+from agents.kube.client import Api, ApiError
+from agents.kube.paths import api_path
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
 
-# Events on cluster-scoped objects are in this namespace (ValidateEventCreate in pkg/apis/core/validation/events.go).
+# Events about cluster-scoped objects are in this namespace (ValidateEventCreate in pkg/apis/core/validation/events.go).
 _CLUSTER_SCOPED = "default"
 _NOTE_BYTES = 1024
 _MOST = 1000  # the maximum number of queued Events while the API server does not answer
@@ -21,7 +22,7 @@ _MOST = 1000  # the maximum number of queued Events while the API server does no
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """The object of an Event. `namespace` is None for a cluster-scoped object."""
+    """The object that an Event is about. `namespace` is None for a cluster-scoped object."""
 
     api_version: str
     kind: str
@@ -34,8 +35,8 @@ class Reference:
 class Event:
     """An Event.
 
-    An equal Event is written again only after the API server has deleted the first Event, usually after an hour. A
-    different `occasion` makes a different Event.
+    An agent writes an equal Event only after the API server has deleted the first one, usually after an hour. Two
+    Events with different `occasion` are not equal.
     """
 
     regarding: Reference
@@ -48,18 +49,18 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Recorder:
-    """Writes Events. `controller` is the agent's name, and `instance` is the name of its pod."""
+    """Writes Events. `controller` is the name of the agent, and `instance` is the name of the agent's pod."""
 
     api: Api
     controller: str
     instance: str
 
     def record(self, event: Event, now: datetime) -> None:
-        """Writes an Event unless it exists. The Event's name is a hash of its content. Raises ApiError."""
+        """Writes an Event, unless it exists already. The name of an Event is a hash of its content. Raises ApiError."""
         regarding = event.regarding
         namespace = regarding.namespace or _CLUSTER_SCOPED
         content = "\0".join((self.controller, regarding.uid, event.reason, event.note, event.occasion))
-        name = f"{self.controller}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+        name = f"{self.controller}.{hashlib.sha256(content.encode(errors='replace')).hexdigest()[:16]}"
         body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
@@ -68,13 +69,13 @@ class Recorder:
             "type": "Warning" if event.warning else "Normal",
             "reason": event.reason,
             "action": event.action,
-            "note": event.note.encode()[:_NOTE_BYTES].decode(errors="ignore"),
+            "note": event.note.encode(errors="replace")[:_NOTE_BYTES].decode(errors="ignore"),
             "regarding": _object_reference(regarding),
             "reportingController": self.controller,
             "reportingInstance": self.instance,
         }
         try:
-            self.api.create(join_path("/apis/events.k8s.io/v1/namespaces", namespace, "events"), body)
+            self.api.create(api_path("events.k8s.io/v1", "namespaces", namespace, "events"), body)
         except ApiError as error:
             if error.status != http.client.CONFLICT:
                 raise
@@ -89,7 +90,7 @@ class Recorder:
 
 @dataclass(kw_only=True)
 class EventWriter:
-    """Writes Events in the background. One thread runs `keep`; any thread may call `put`.
+    """Writes Events in the background. One thread runs `keep`. Any thread may call `put`.
 
     If an Event cannot be written, the writer logs the error and continues with the next Event.
     """
@@ -106,7 +107,7 @@ class EventWriter:
         )
 
     def put(self, event: Event) -> None:
-        """Adds an Event to the queue, and returns at once."""
+        """Adds an Event to the queue, and returns without waiting."""
         try:
             self._queue.put_nowait(event)
         except Full:

@@ -1,6 +1,7 @@
-"""An informer like client-go's: lists collections, then watches them from the lists' resourceVersions.
+"""An informer like client-go's. The informer lists collections, and starts a watch of each collection at the
+resourceVersion of the list.
 
-Relists all collections when a watch fails.
+If a watch fails, the informer lists all collections again.
 """
 
 import random
@@ -11,20 +12,22 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from agents.kube.client import Api, ApiError, Object
+from agents.kube.paths import ApiPath
 from agents.kube.watch import Watch
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.loop import ProblemLog
 
-# The longest duration of one watch. If a connection fails unnoticed, events are missing for at most this time.
+# The longest duration of one watch. After an unnoticed failure of a connection, events are missing for at most this
+# time.
 WATCH_SECONDS = 300.0
-# If a watch ends before this time without an event, the informer relists instead of resuming the watch.
+# If a watch without events ends earlier than this time, the informer relists instead of resuming the watch.
 SHORTEST_SECONDS = 1.0
-# The wait after the first failure. The wait doubles after each further failure. It has jitter, because the watches of
-# all nodes may fail at once.
+# The wait after the first failure, which doubles after each further failure. The wait has jitter, because the watches
+# on all nodes may fail at the same time.
 BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 5.0
-# After watching for this time without an error, the informer has recovered.
+# An informer that has watched for this time without an error has recovered.
 STEADY_SECONDS = 30.0
 _TAKE_SECONDS = 0.5
 # The longest wait for the end of each thread. All threads together must end within one second after SIGTERM.
@@ -39,27 +42,27 @@ Kept = TypeVar("Kept")
 
 @dataclass(frozen=True, kw_only=True)
 class WatchSource:
-    """A collection, and the resourceVersion from which to watch it."""
+    """A collection, and the resourceVersion at which a watch of the collection starts."""
 
-    path: str
+    path: ApiPath
     resource_version: str
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Listed(Generic[Kept]):
-    """The parts of a list's objects that the caller keeps, and the source for the watch."""
+    """The result of a list request: the kept parts of the objects, and the source for a watch of the collection."""
 
     items: tuple[Kept, ...]
     source: WatchSource
 
 
 def read_list(
-    api: Api, path: str, keep: Callable[[Object], Kept | None], parameters: Mapping[str, str] | None = None
+    api: Api, path: ApiPath, keep: Callable[[Object], Kept | None], parameters: Mapping[str, str] | None = None
 ) -> Listed[Kept]:
-    """Reads a consistent list. Keeps only one page of whole objects in host memory at a time.
+    """Reads a consistent list. At most one page of complete objects is in host memory at the same time.
 
-    `keep` returns the part of an object to keep, or None. Raises ApiError and the errors of `keep`.
+    `keep` returns the part of an object that the caller needs, or None. Raises ApiError, and the errors of `keep`.
     """
     given = dict(parameters or {})
     items: list[Kept] = []
@@ -67,30 +70,32 @@ def read_list(
     for page in api.pages(path, **given):
         version = page["metadata"]["resourceVersion"]
         items += [kept for item in page.get("items") or () if (kept := keep(item)) is not None]
-        del page  # frees the memory of one page of the list before the next page is read
+        del page  # this statement frees the memory of one page before the next page is read
     return Listed(tuple(items), WatchSource(path=path, resource_version=version, parameters=given))
 
 
 def keep_whole(item: Object) -> Object:
-    """Returns the whole object. Serves as the argument `keep` of `read_list`."""
+    """Returns the whole object. This function can be the argument `keep` of `read_list`."""
     return item
 
 
 def name_selector(name: str) -> Mapping[str, str]:
-    """Returns the field selector for one object. With this selector, RBAC allows lists and watches by resourceNames."""
+    """Returns the field selector for one object. RBAC permits lists and watches by resourceNames only with a field
+    selector for one object.
+    """
     return {"fieldSelector": f"metadata.name={name}"}
 
 
 def backoff_seconds(failures: int, jitter: float) -> float:
-    """Returns the wait in seconds after a number of failures in a row. `jitter` is between 0 and 1."""
+    """Returns the number of seconds to wait after a number of failures in a row. `jitter` is between 0 and 1."""
     return float(min(BACKOFF_SECONDS * 2 ** min(failures - 1, 10), LONGEST_BACKOFF_SECONDS)) * (0.5 + jitter)
 
 
 class Backlog:
-    """A limit on the bytes of the events that are decoded but not yet applied.
+    """Limits the bytes of events that are decoded but not yet applied.
 
-    A single event may be larger than the limit. At the limit, the reading thread waits. The API server may then end the
-    watch.
+    A single event may be larger than the limit. When the limit is reached, the reading thread waits. While the reading
+    thread waits, the API server may end the watch.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -100,8 +105,8 @@ class Backlog:
         self._changed = threading.Condition()
 
     def enter(self, size: int) -> None:
-        """Waits until the event is within the limit. Raises AgentError after `close`, so that the thread decodes no
-        more events.
+        """Waits until the event's size is within the limit. After a call of `close`, raises AgentError, so that the
+        thread decodes no more events.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not self._bytes or self._bytes + size <= self._most_bytes)
@@ -115,14 +120,14 @@ class Backlog:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Ends all waits. Each later call of `enter` raises AgentError."""
+        """Ends all waits. Every later call of `enter` raises AgentError."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
 
 class Watches:
-    """Watches several collections, each in a separate thread. Resumes a watch that ended normally."""
+    """Watches several collections, each in a separate thread. Resumes a watch after its normal end."""
 
     def __init__(self, api: Api, clock: Clock, sources: Sequence[WatchSource]) -> None:
         self._api = api
@@ -141,14 +146,17 @@ class Watches:
 
     @property
     def all_open(self) -> bool:
-        """Returns True if every watch is open. Between two watches of a collection, events may be missing."""
+        """Returns True if every watch is open. While the watch of a collection is closed, events of the collection do
+        not arrive.
+        """
         return len(self._watches) == len(self._threads)
 
     def take(self, seconds: float) -> list[Object]:
-        """Returns the events since the last call, or an empty list after `seconds` without an event.
+        """Returns the events since the last call. If no event arrives within `seconds`, returns an empty list.
 
-        The caller must first apply the events of the last call. Each opened watch gives a BOOKMARK event. Raises
-        AgentError if a watch failed. After status 410, the error is an ApiError with `expired`.
+        Before the next call, the caller must apply all events of the last call. The opening of a watch adds a BOOKMARK
+        event to the events. Raises AgentError if a watch has failed. After status 410, the error is an ApiError with
+        `expired`.
         """
         events: list[Object] = []
         self._backlog.leave(self._taken)
@@ -166,9 +174,10 @@ class Watches:
             return events
 
     def close(self) -> None:
-        """Ends the watches and their threads. A thread that still waits for a response continues.
+        """Ends the watches and their threads. A thread that waits for a response ends later.
 
-        If a thread ends at the same time as Python, the process may abort, because pthread_exit needs libgcc_s.
+        If a thread ends together with the Python interpreter, the process may crash, because pthread_exit needs
+        libgcc_s.
         """
         self._closed = True
         self._backlog.close()
@@ -189,7 +198,7 @@ class Watches:
             self._happened.put(lost)
 
     def _watch(self, source: WatchSource, version: str) -> str:
-        """Reads one watch to its end. Returns the resourceVersion for the next watch. Raises AgentError."""
+        """Reads one watch to its end, and returns the resourceVersion for the next watch. Raises AgentError."""
         began, watched = self._clock.monotonic(), version
         with Watch(
             self._api,
@@ -202,11 +211,11 @@ class Watches:
         ) as watch:
             self._watches.append(watch)
             self._happened.put((0, {"type": _BOOKMARK, "object": {"metadata": {"resourceVersion": version}}}))
-            if not self._closed:  # `close` may have been called while the watch was being opened
+            if not self._closed:  # `close` may have been called during the opening of the watch
                 for event in watch:
                     version = event["object"]["metadata"]["resourceVersion"]
                     self._happened.put((watch.size, event))
-                    del event  # frees the event's memory before the next event is decoded
+                    del event  # frees the memory of the event before the next event is decoded
             self._watches.remove(watch)
         if version == watched and self._clock.monotonic() - began < SHORTEST_SECONDS:
             raise AgentError(f"WATCH {source.path}: the server ended it at once")
@@ -215,14 +224,14 @@ class Watches:
 
 @dataclass(kw_only=True)
 class Informer:
-    """Lists and watches collections. One thread runs `run`; any thread may call `relist` and `stop`.
+    """Lists and watches collections. One thread runs `run`. Any thread may call `relist` and `stop`.
 
     `lists` lists the collections, stores the objects and returns the sources for the watches. `apply` gets each ADDED,
-    MODIFIED or DELETED event. If `lists` or `apply` raises AgentError, the informer relists after a backoff. The
-    informer lists nothing until `ready` returns True.
+    MODIFIED or DELETED event. If `lists` or `apply` raises AgentError, the informer waits and lists all collections
+    again. The informer lists nothing before `ready` returns True.
 
-    `alive_at` is the time when the thread was last active. `heard_at` is the time of the API server's last event. Both
-    times are in monotonic seconds.
+    `alive_at` is the time of the last activity of the informer's thread. `heard_at` is the time of the API server's
+    last event. The times are in monotonic seconds.
     """
 
     api: Api
@@ -243,11 +252,11 @@ class Informer:
 
     @property
     def age_seconds(self) -> float:
-        """Returns the seconds since the API server's last event, or since the start."""
+        """Returns the seconds since the API server's last event, or since the start of the informer."""
         return self.clock.monotonic() - self.heard_at
 
     def relist(self) -> None:
-        """Requests a relist, which begins after this call."""
+        """Requests a relist that begins after this call."""
         self.relist_wanted.set()
 
     def stop(self) -> None:
@@ -264,7 +273,7 @@ class Informer:
                     self.clock.sleep(_TAKE_SECONDS)
             except AgentError as error:
                 self._failures += 1
-                if not (isinstance(error, ApiError) and error.expired):  # a watch may normally end with status 410
+                if not (isinstance(error, ApiError) and error.expired):  # status 410 is a normal end of a watch
                     self.problem.report(str(error))
                 self.alive_at = self.clock.monotonic()
                 self.clock.sleep(backoff_seconds(self._failures, self.jitter()))
@@ -274,7 +283,7 @@ class Informer:
         return self.ready()
 
     def _follow(self) -> None:
-        """Lists, then watches until somebody requests a relist. Raises AgentError if a watch fails."""
+        """Lists the objects, and watches them until somebody requests a relist. Raises AgentError if a watch fails."""
         self.relist_wanted.clear()
         watches = Watches(self.api, self.clock, self.lists())
         began = self.heard_at = self.clock.monotonic()
@@ -288,7 +297,6 @@ class Informer:
             watches.close()
 
     def _apply_all(self, events: Sequence[Object]) -> None:
-        """Applies the events, and keeps no reference to the events."""
         for event in events:
             self.heard_at = self.clock.monotonic()
             if event["type"] != _BOOKMARK:

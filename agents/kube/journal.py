@@ -1,7 +1,8 @@
-"""Reads and writes journals, which keep the state of a CronJob between its runs. A journal is a ConfigMap, which the
-component creates empty.
+"""Reads and writes journals. A journal keeps the data of an agent between the runs of its CronJob. A journal is a
+ConfigMap. The component creates the ConfigMap without data.
 
-If two runs read the same version and both write, only one write succeeds. The other run must not act.
+If two runs read the same version of a journal and both write, only one write succeeds. A run that fails to write its
+journal must not act.
 """
 
 import json
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agents.kube.client import Api, ApiError, Object
+from agents.kube.paths import ApiPath, api_path
 from agents.runtime.errors import AgentError
 from tenancy.names import JOURNAL_KEY, JOURNAL_WRITE_KEY
 
@@ -21,7 +23,7 @@ class JournalError(AgentError):
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A journal's JSON content, and the resourceVersion of its ConfigMap. A new journal is empty."""
+    """The JSON content of a journal, and the resourceVersion of the journal's ConfigMap. A new journal is empty."""
 
     version: str
     content: Mapping[str, Any] = field(default_factory=dict)
@@ -29,7 +31,7 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Journal:
-    """The journal of one agent. The agent needs the verbs get and patch on the ConfigMap."""
+    """The journal of one agent. The agent needs the verbs get and patch on the journal's ConfigMap."""
 
     api: Api
     namespace: str
@@ -45,10 +47,10 @@ class Journal:
         return None if stored is None else self._record(stored)
 
     def write(self, content: Mapping[str, Any], *, after: Record) -> Record | None:
-        """Replaces the content. Returns None if another run wrote the journal after `after` was read. The caller must
-        then not act.
+        """Replaces the content. Returns None if another run has written the journal after `after` was read. If the
+        result is None, the caller must not act.
 
-        Raises ApiError. Even if the result is None, the content may have been written.
+        Raises ApiError. Even if the result is None, the API server may have written the content.
         """
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         data = {JOURNAL_KEY: text, JOURNAL_WRITE_KEY: secrets.token_hex(8)}
@@ -58,13 +60,13 @@ class Journal:
         except ApiError as error:
             if not error.outdated:
                 raise
-        # If the response to the first attempt was lost, this client's first write caused the conflict.
+        # If the response to the first attempt was lost, the second attempt conflicts with the first attempt's write.
         stored = self.api.find(self._path)
         return self._record(stored) if stored is not None and stored.get("data") == data else None
 
     @property
-    def _path(self) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}"
+    def _path(self) -> ApiPath:
+        return api_path("v1", "namespaces", self.namespace, "configmaps", self.name)
 
     def _record(self, stored: Object) -> Record:
         return Record(version=stored["metadata"]["resourceVersion"], content=content_of(stored))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from agents.kube.client import Api, Object
+from agents.kube.paths import ApiPath, api_path, below
 from agents.runtime.errors import AgentError
 from tenancy.decode import DecodeError
 from tenancy.ledger import Ledger
@@ -17,23 +18,29 @@ class LedgerError(AgentError):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredLedger:
-    path: str
+    namespace: str
     resource_version: str
     finalizers: tuple[str, ...]
     deleting: bool
     text: str | None
 
     @property
-    def collection(self) -> str:
+    def collection(self) -> ApiPath:
         """Returns the path of the ConfigMaps in the ledger's namespace."""
-        return self.path.rpartition("/")[0]
+        return _config_maps(self.namespace)
+
+    @property
+    def path(self) -> ApiPath:
+        return below(self.collection, LEDGER)
 
     def ledger(self) -> Ledger:
-        """Returns the ledger without the keys that this version does not know (docs/adr/0022). Raises LedgerError."""
+        """Returns the ledger's text without the keys that this version of the agents does not know (docs/adr/0022).
+        Raises LedgerError.
+        """
         return _decoded(self._given())[0]
 
     def unknown_keys(self) -> tuple[str, ...]:
-        """Returns the paths of the keys that this version does not know. Raises LedgerError."""
+        """Returns the paths of the keys that this version of the agents does not know. Raises LedgerError."""
         return _decoded(self._given())[1]
 
     def _given(self) -> str:
@@ -44,8 +51,8 @@ class StoredLedger:
 
 @lru_cache(maxsize=1)
 def _decoded(text: str) -> tuple[Ledger, tuple[str, ...]]:
-    """Decodes the ledger, and finds its unknown keys. Caches the result, because agents read the same text every few
-    seconds.
+    """Decodes the ledger, and finds its unknown keys. Caches the decoded ledger, because agents read the same text
+    every few seconds.
 
     Raises LedgerError.
     """
@@ -59,19 +66,19 @@ def _decoded(text: str) -> tuple[Ledger, tuple[str, ...]]:
 
 
 def read(api: Api, namespace: str) -> StoredLedger | None:
-    """Returns the stored ledger, or None if its ConfigMap does not exist. Raises ApiError."""
-    stored = api.find(_path(namespace))
+    """Returns the stored ledger, or None if the ledger's ConfigMap does not exist. Raises ApiError."""
+    stored = api.find(below(_config_maps(namespace), LEDGER))
     return None if stored is None else stored_ledger(stored, namespace)
 
 
-def _path(namespace: str) -> str:
-    return f"/api/v1/namespaces/{namespace}/configmaps/{LEDGER}"
+def _config_maps(namespace: str) -> ApiPath:
+    return api_path("v1", "namespaces", namespace, "configmaps")
 
 
 def stored_ledger(stored: Object, namespace: str) -> StoredLedger:
     metadata = stored["metadata"]
     return StoredLedger(
-        path=_path(namespace),
+        namespace=namespace,
         resource_version=metadata["resourceVersion"],
         finalizers=tuple(metadata.get("finalizers") or ()),
         deleting="deletionTimestamp" in metadata,

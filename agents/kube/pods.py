@@ -1,39 +1,59 @@
 """Lists pods and decodes Pod objects for all agents."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
+from ipaddress import ip_address
 
 from agents.kube.client import Api, Object
 from agents.kube.events import Reference
-from agents.runtime.errors import AgentError
-from agents.runtime.log import Log
+from agents.kube.fields import (
+    LARGEST_AMOUNT,
+    FieldError,
+    integer_at,
+    name_at,
+    named,
+    text_at,
+    time_at,
+    uid_at,
+    unreadable,
+)
+from agents.kube.paths import ApiPath, api_path
+from agents.runtime.items import ItemProblems, Unjudged, judged, shortened
+from tenancy.caps import Cap, caps_of
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import WaitingSeat, seats_for
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import MIRROR_ANNOTATION, REFUSED_AS_MEASURED, SCHEDULER_NAME, Names
 from tenancy.reach import MOST_GRACE_SECONDS
-from tenancy.workload import map_at, maps_at, pod_request
+from tenancy.workload import map_at, maps_at, memory_limit_mib, pod_request
 
-PODS = "/api/v1/pods"
+PODS = api_path("v1", "pods")
 # Field selectors for pods. UNSCHEDULED selects unbound pods of our scheduler. LIVE selects pods that have not ended.
 # BOUND selects bound pods that have not ended.
 UNSCHEDULED = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={SCHEDULER_NAME}"}
 LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 _ENDED = ("Succeeded", "Failed")
-_LATE_SECONDS = 60  # A terminating pod may take this much longer than its grace period.
+_LATE_SECONDS = 60  # A terminating pod may need this many seconds beyond its grace period.
+# The longest kind or name of an owner that the agents accept. The API server does not limit the kind or the name of an
+# owner.
+_LONGEST_OWNER = 253
+_INDEX_DIGITS = 4  # A device's index has at most this many digits.
 _DEFAULT_GRACE_SECONDS = 30  # Source: pkg/apis/core/v1/defaults.go.
 # The longest grace period for which deletionTimestamp is correct. A tenant may write any grace period. With a grace
-# period of more than 292 years, the API server's sum overflows 63 bits of nanoseconds.
+# period of more than 292 years, the API server's calculation of deletionTimestamp overflows.
 _MOST_GRACE_SECONDS = 2**63 // 10**9
-# On the mirror of a static pod, this annotation has the UID in the pod's control group (pkg/kubelet/types).
+# The value of this annotation on a static pod's mirror is the UID in the name of the pod's control group
+# (pkg/kubelet/types).
 _STATIC_POD_UID = "kubernetes.io/config.hash"
 
 
-class PodError(AgentError):
-    """A field of the pod is invalid. The message names this field."""
+def pods_of(namespace: str) -> ApiPath:
+    """Returns the path of a namespace's pods."""
+    return api_path("v1", "namespaces", namespace, "pods")
 
 
 def bound_pods_selector(node: str) -> str:
@@ -43,64 +63,74 @@ def bound_pods_selector(node: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Controller:
-    """The owner that controls a pod and replaces it."""
+    """The controller that owns an object, such as a pod, and creates its replacement."""
 
     kind: str
     name: str
     uid: str
+    api_version: str = ""
+
+
+def controller_of(metadata: Object) -> Controller | None:
+    """Returns the object's controller, or None if the object has no controller. Raises FieldError."""
+    for owner in maps_at(metadata, "ownerReferences"):
+        if owner.get("controller"):
+            kind, name, version = (text_at(owner, field, _LONGEST_OWNER) for field in ("kind", "name", "apiVersion"))
+            return Controller(kind=kind, name=name, uid=uid_at(owner), api_version=version)
+    return None
 
 
 @dataclass(frozen=True)
 class Pod:
-    """A Pod object of the API. A null field counts as absent."""
+    """A Pod object of the API. A field with the value null counts as absent. Only this module reads the fields of the
+    Pod object itself.
+    """
 
-    item: Object
+    _item: Object
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
+        return named(self._item)
 
     @property
-    def metadata(self) -> Object:
-        found: Object = self.item["metadata"]
-        return found
+    def _metadata(self) -> Object:
+        return map_at(self._item, "metadata")
 
     @property
-    def spec(self) -> Object:
-        found: Object = self.item["spec"]
-        return found
+    def _spec(self) -> Object:
+        return map_at(self._item, "spec")
 
     @property
-    def status(self) -> Object:
-        return map_at(self.item, "status")
+    def _status(self) -> Object:
+        return map_at(self._item, "status")
 
     @property
     def namespace(self) -> str:
-        return str(self.metadata["namespace"])
+        return name_at(self._metadata, "namespace")
 
     @property
     def name(self) -> str:
-        return str(self.metadata["name"])
+        return name_at(self._metadata, "name")
 
     @property
     def uid(self) -> str:
-        return str(self.metadata["uid"])
+        return uid_at(self._metadata)
 
     @property
     def group_uid(self) -> str:
         """Returns the UID in the name of the pod's control group.
 
-        For a static pod, this UID differs from the UID of its mirror in the API.
+        The control group of a static pod has another UID than the static pod's mirror in the API.
         """
-        return self.annotations.get(_STATIC_POD_UID, self.uid) if self.static else self.uid
+        return (self.static and self.annotation(_STATIC_POD_UID)) or self.uid
 
     @property
     def static(self) -> bool:
-        """Returns True for the mirror of a static pod, which the node's kubelet creates
-        (pkg/kubelet/pod/mirror_client.go).
+        """Returns True if the Pod is the mirror of a static pod. The kubelet of the node creates the mirror of a static
+        pod (pkg/kubelet/pod/mirror_client.go).
 
-        A tenant cannot create a pod with both the owner and the annotation: an admission policy allows the annotation
-        only to nodes (components/admission/mirror.py). Nobody can add the annotation to an existing pod, and the
-        kubelet does not run a pod with this annotation.
+        An admission policy permits the mirror annotation only to nodes, so a tenant cannot create a mirror
+        (components/admission/mirror.py). Nobody can add the mirror annotation to an existing pod. The kubelet does not
+        run a pod that has the mirror annotation.
         """
         owner = self.controller
         owned = owner is not None and owner.kind == "Node" and owner.name == self.node
@@ -108,57 +138,78 @@ class Pod:
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        return map_at(self.metadata, "annotations")
+        return map_at(self._metadata, "annotations")
 
     @property
     def labels(self) -> Mapping[str, str]:
-        return map_at(self.metadata, "labels")
+        return map_at(self._metadata, "labels")
+
+    def annotation(self, key: str) -> str:
+        """Returns the annotation, or "" if the annotation is absent, too long, or not printable ASCII."""
+        return text_at(self.annotations, key)
 
     @property
     def node(self) -> str | None:
-        """Returns the node's name, or None while the pod is not bound."""
-        return self.spec.get("nodeName") or None
+        """Returns the name of the pod's node, or None while the pod is not bound."""
+        return name_at(self._spec, "nodeName") if self._spec.get("nodeName") else None
+
+    @property
+    def nominated_node(self) -> str | None:
+        """Returns the node on which victims were evicted for the pod, or None."""
+        return name_at(self._status, "nominatedNodeName") if self._status.get("nominatedNodeName") else None
+
+    @property
+    def address(self) -> str | None:
+        """Returns the pod's IP address, or None if the pod has none."""
+        address = self._status.get("podIP")
+        return str(ip_address(address)) if isinstance(address, str) and address else None
 
     @property
     def priority(self) -> int:
-        return self.spec.get("priority") or 0
+        return integer_at(self._spec, "priority", 0, -(2**31), 2**31 - 1)
 
     @property
     def priority_class(self) -> str | None:
-        return self.spec.get("priorityClassName")
+        return text_at(self._spec, "priorityClassName") or None
+
+    @property
+    def node_selector(self) -> Mapping[str, str]:
+        return map_at(self._spec, "nodeSelector")
 
     @property
     def running(self) -> bool:
-        return self.status.get("phase") == "Running"
+        return self._status.get("phase") == "Running"
 
     @property
     def ended(self) -> bool:
-        """Returns True if all containers of the pod have ended for good. Such a pod holds no resources of its node."""
-        return self.status.get("phase") in _ENDED
+        """Returns True if all containers of the pod have ended and will not restart. An ended pod holds no resources of
+        its node.
+        """
+        return self._status.get("phase") in _ENDED
 
     @property
     def terminating(self) -> bool:
-        """Returns True if the pod's deletion has begun. The pod still holds its devices until it has ended."""
-        return bool(self.metadata.get("deletionTimestamp"))
+        """Returns True if the pod's deletion has begun. A terminating pod holds its devices until it has ended."""
+        return bool(self._metadata.get("deletionTimestamp"))
 
     @property
     def gone_by(self) -> datetime | None:
-        """Returns the end of a terminating pod's grace period, or None for any other pod.
+        """Returns the end of a terminating pod's grace period, or None if the pod is not terminating.
 
-        If deletionTimestamp has overflowed, the grace period counts from the pod's creation.
+        If deletionTimestamp is wrong because of an overflow, the grace period counts from the pod's creation.
         """
-        moment = self.metadata.get("deletionTimestamp")
-        if not moment:
+        if not self.terminating:
             return None
         if self.going_seconds < _MOST_GRACE_SECONDS:
-            return datetime.fromisoformat(moment)
+            return time_at(self._metadata, "deletionTimestamp")
         return self.created + timedelta(seconds=_MOST_GRACE_SECONDS)
 
     @property
     def due(self) -> datetime | None:
-        """Returns the time by which a terminating pod should have freed its devices, or None for any other pod.
+        """Returns the time by which a terminating pod should have freed its devices, or None if the pod is not
+        terminating.
 
-        A grace period counts for at most MOST_GRACE_SECONDS, the limit for GPU pods without a seat.
+        A longer grace period counts as MOST_GRACE_SECONDS, the limit for GPU pods without a seat.
         """
         if self.gone_by is None:
             return None
@@ -167,48 +218,56 @@ class Pod:
 
     @property
     def going_seconds(self) -> int:
-        """Returns the grace period of the pod's deletion in seconds, or 0 if the pod does not terminate."""
-        return _seconds(self.metadata.get("deletionGracePeriodSeconds"), 0)
+        """Returns the grace period of the pod's deletion in seconds, or 0 if the pod is not terminating."""
+        return _seconds(self._metadata, "deletionGracePeriodSeconds", 0)
 
     @property
     def grace_seconds(self) -> int:
         """Returns the pod's default grace period in seconds."""
-        return _seconds(self.spec.get("terminationGracePeriodSeconds"), _DEFAULT_GRACE_SECONDS)
+        return _seconds(self._spec, "terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS)
 
     @property
     def created(self) -> datetime:
-        return datetime.fromisoformat(self.metadata["creationTimestamp"])
+        created = time_at(self._metadata, "creationTimestamp")
+        if created is None:
+            raise unreadable("creationTimestamp", "a time", None)
+        return created
 
     @property
     def started(self) -> datetime:
-        """Returns the time when the kubelet accepted the pod, or the pod's creation before that."""
-        started = self.status.get("startTime")
-        return datetime.fromisoformat(started) if started else self.created
+        """Returns the time when the kubelet accepted the pod, or before that, the time of the pod's creation."""
+        return time_at(self._status, "startTime") or self.created
+
+    @property
+    def running_since(self) -> datetime | None:
+        """Returns the time when the pod's last container started, or None until all containers have started."""
+        states = [map_at(container, "state") for container in maps_at(self._status, "containerStatuses")]
+        going_on = [map_at(state, "running") for state in states if state.get("terminated") is None]
+        if not any(states) and self.running:  # the pod's status lists no containers
+            return time_at(self._status, "startTime")
+        began = [time_at(state, "startedAt") for state in going_on]
+        return None if None in began else max(filter(None, began), default=None)
 
     @property
     def waiting(self) -> bool:
-        """Returns True if the pod waits for our scheduler and lacks only free memory."""
-        ours = self.spec.get("schedulerName") == SCHEDULER_NAME
-        held = self.node or self.terminating or self.ended or self.spec.get("schedulingGates") or self._lacks_more
+        """Returns True if our scheduler must still place the pod, and the pod lacks only free memory."""
+        ours = self._spec.get("schedulerName") == SCHEDULER_NAME
+        held = self.node or self.terminating or self.ended or self._spec.get("schedulingGates") or self._lacks_more
         return ours and not held
 
     @property
     def _lacks_more(self) -> bool:
-        """Returns True if our scheduler last refused the pod for another reason than memory in use."""
-        last: Object = next((c for c in maps_at(self.status, "conditions") if c.get("type") == "PodScheduled"), {})
-        return last.get("reason") == "Unschedulable" and REFUSED_AS_MEASURED not in (last.get("message") or "")
+        last: Object = next((c for c in maps_at(self._status, "conditions") if c.get("type") == "PodScheduled"), {})
+        return last.get("reason") == "Unschedulable" and REFUSED_AS_MEASURED not in str(last.get("message"))
 
     @property
     def controller(self) -> Controller | None:
-        for owner in maps_at(self.metadata, "ownerReferences"):
-            if owner.get("controller"):
-                return Controller(kind=owner["kind"], name=owner["name"], uid=owner["uid"])
-        return None
+        return controller_of(self._metadata)
 
     @property
     def containers(self) -> Mapping[str, str]:
-        """Returns the names of the pod's containers by the id in `containerd://<id>`. Includes ended containers."""
-        return {_id(status): status["name"] for status in self._statuses}
+        """Maps the ids in `containerd://<id>` to the names of the pod's containers. Includes ended containers."""
+        return {_id(status): name_at(status, "name") for status in self._statuses}
 
     @property
     def running_containers(self) -> frozenset[str]:
@@ -217,76 +276,102 @@ class Pod:
     @property
     def _statuses(self) -> Sequence[Object]:
         lists = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
-        return [status for name in lists for status in maps_at(self.status, name) if status.get("containerID")]
+        return [status for name in lists for status in maps_at(self._status, name) if _id(status)]
 
     @property
     def reference(self) -> Reference:
         return Reference(api_version="v1", kind="Pod", namespace=self.namespace, name=self.name, uid=self.uid)
 
     def request(self, resource: str, *, per_unit: int = 1) -> int:
-        """Returns the pod's request of a resource, computed by tenancy.workload.pod_request. Raises PodError."""
-        with self.reading(resource):
-            return pod_request(self.spec, resource, per_unit=per_unit)
+        """Returns the pod's request of a resource, computed by tenancy.workload.pod_request. Raises FieldError."""
+        return self._amount(resource, lambda: pod_request(self._spec, resource, per_unit=per_unit))
 
     def declared_mib(self, ledger: Ledger) -> int:
-        """Returns the MiB that the pod requests as gpumem or by ResourceClaims for seats. Raises PodError."""
-        with self.reading(ledger.names.gpumem):
-            return ledger.declared_mib(self.namespace, self.spec)
+        """Returns the MiB that the pod requests: gpumem in its limits, or claims for seats. Raises FieldError."""
+        return self._amount(ledger.names.gpumem, lambda: ledger.declared_mib(self.namespace, self._spec))
 
-    def budget_mib(self, ledger: Ledger, log: Log) -> int:
-        """Returns `declared_mib`. If the request is invalid, logs the error and returns 0."""
-        try:
-            return self.declared_mib(ledger)
-        except PodError as error:
-            log.warning(f"counts as a pod without a budget: {error}")
-            return 0
+    def budget_mib(self, ledger: Ledger, problems: ItemProblems) -> int:
+        """Returns `declared_mib`. If the request of the pod is invalid, notes the problem and returns 0."""
+        asked = judged(lambda: self.declared_mib(ledger))
+        problems.note("budget of pod", str(self), asked.why if isinstance(asked, Unjudged) else None)
+        return 0 if isinstance(asked, Unjudged) else asked
 
-    def uuids(self, ledger: Ledger) -> tuple[str, ...]:
+    def check(self) -> None:
+        """Reads all fields of the pod except its requests. Raises FieldError, ShapeError or ValueError."""
+        for name, member in vars(Pod).items():
+            if isinstance(member, property):
+                getattr(self, name)
+
+    def uuids(self, names: Names) -> tuple[str, ...]:
         """Returns the UUIDs of the pod's devices, or () if they are not known."""
-        return tuple(filter(None, self.annotations.get(ledger.names.device_uuid, "").split(",")))
+        return tuple(filter(None, self.annotation(names.device_uuid).split(",")))
+
+    def indices(self, names: Names) -> tuple[int, ...]:
+        """Returns the indices of the pod's devices, or () if they are not known."""
+        parts = self.annotation(names.device_index).split(",")
+        known = all(part.isdecimal() and len(part) <= _INDEX_DIGITS for part in parts)
+        return tuple(map(int, parts)) if known else ()
 
     def memory_request(self, names: Names) -> MemoryRequest | None:
-        """Returns the pod's request of GPU memory, or None if the pod requests none. Raises PodError."""
+        """Returns the pod's request of GPU memory, or None if the pod requests none. Raises FieldError."""
+        total = self.request(names.gpumem)
+        if not total:
+            return None
+        count, cpu_milli = self.request(names.gpu_count), self.request("cpu", per_unit=1000)
         with self.reading(names.gpumem):
-            return MemoryRequest.of_pod(self.spec, names)
+            return MemoryRequest.of(total, count or 1, cpu_milli)
+
+    def memory_limit_mib(self) -> int | None:
+        """Returns the host memory in MiB that the pod's containers may use together, or None if a container has no
+        limit. Raises FieldError.
+        """
+        with self.reading("its memory limit"):
+            return memory_limit_mib(self._spec)
+
+    def caps(self, names: Names) -> tuple[Cap, ...]:
+        """Returns the caps of the pod's containers. Raises FieldError."""
+        with self.reading("its caps"):
+            return tuple(caps_of(self._spec, names))
+
+    def _amount(self, field: str, count: Callable[[], int]) -> int:
+        with self.reading(field):
+            amount = count()
+            if not 0 <= amount <= LARGEST_AMOUNT:
+                raise ValueError(f"must be from 0 to {LARGEST_AMOUNT}")
+            return amount
 
     @contextmanager
     def reading(self, field: str) -> Iterator[None]:
-        """Raises PodError if the block raises a ValueError, for an invalid quantity or a field of the wrong type."""
+        """Turns a ValueError of the block, for a wrong quantity or a wrong type, into a FieldError."""
         try:
             yield
         except ValueError as error:  # QuantityError and ShapeError are ValueErrors
-            raise PodError(f"pod {self}: {field}: {error}") from None
+            raise FieldError(shortened(f"pod {self}: {field}: {error}")) from None
 
 
-def _seconds(given: int | None, otherwise: int) -> int:
-    """Returns the grace period that a tenant wrote, at most _MOST_GRACE_SECONDS."""
-    return otherwise if given is None else min(max(int(given), 0), _MOST_GRACE_SECONDS)
+def _seconds(mapping: Object, field: str, otherwise: int) -> int:
+    return min(max(integer_at(mapping, field, otherwise, low=-LARGEST_AMOUNT), 0), _MOST_GRACE_SECONDS)
 
 
 def _id(status: Object) -> str:
-    return str(status["containerID"]).partition("://")[2]
+    return text_at(status, "containerID").partition("://")[2]
 
 
-def waiting_seats(api: Api, ledger: Ledger, log: Log) -> Iterator[WaitingSeat]:
+def waiting_seats(api: Api, ledger: Ledger, problems: ItemProblems) -> Iterator[WaitingSeat]:
     """Yields the waiting seats. Skips unreadable pods. Raises ApiError."""
     for item in api.items(PODS, **UNSCHEDULED):
-        try:
-            seat = waiting_seat(item, ledger)
-        except PodError as error:
-            log.warning(f"it does not count as a waiting seat: {error}")
-            continue
+        seat = problems.judge("waiting pod", named(item), partial(waiting_seat, item, ledger), lambda why: None)
         if seat is not None:
             yield seat
 
 
 def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
-    """Returns the seat of a waiting Pod. Returns None for any other Pod. Raises PodError."""
+    """Returns the seat of a waiting Pod, or None for any other Pod. Raises FieldError."""
     pod = Pod(item)
     request = pod.memory_request(ledger.names) if pod.waiting else None
     if request is None:
         return None
-    wanted = map_at(pod.spec, "nodeSelector")
+    wanted = pod.node_selector
     queued = replace(ledger, seats=_quota_seats(pod, request, ledger))
     seats = seats_for(ledger, pod.namespace, request, wanted) or seats_for(queued, pod.namespace, request, wanted)
     if not seats:
@@ -303,9 +388,9 @@ def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
 
 
 def _quota_seats(pod: Pod, request: MemoryRequest, ledger: Ledger) -> tuple[Seat, ...]:
-    """Returns seats for the pod of a queue tenant.
+    """Returns seats for the pod of a queue tenant, because the ledger promises a quota to the queue.
 
-    The ledger promises the queue's quota, and Kueue has reserved a part of this quota for the pod.
+    Kueue has reserved a part of the queue's quota for the pod.
     """
     if pod.namespace not in ledger.queue_tenants:
         return ()

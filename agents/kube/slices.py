@@ -1,19 +1,22 @@
 """Selects the valid ResourceSlices of one driver on one node.
 
-Only the newest generation counts, and only if this generation is complete. Source: the rules of ResourcePool in
-k8s.io/api resource/v1.
+Only the newest generation of ResourceSlices counts, and only if it is complete. The source of these rules is the type
+ResourcePool in k8s.io/api resource/v1.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from reprlib import repr as shortened
 from typing import TypeVar
 
 from agents.kube.client import Object
+from agents.kube.fields import LARGEST_AMOUNT, text_at
+from agents.kube.paths import api_path
 from agents.runtime.errors import AgentError
 from tenancy.names import RESOURCE_API
 from tenancy.workload import map_at
 
-SLICES = f"/apis/{RESOURCE_API}/resourceslices"
+SLICES = api_path(RESOURCE_API, "resourceslices")
 
 Held = TypeVar("Held")
 
@@ -24,7 +27,7 @@ class SlicesError(AgentError):
 
 @dataclass(frozen=True, kw_only=True)
 class SliceHead:
-    """The pool of a ResourceSlice. This pool has `count` ResourceSlices of the generation `generation`."""
+    """The pool of a ResourceSlice. In the generation `generation`, this pool has `count` ResourceSlices."""
 
     pool: str
     generation: int
@@ -32,20 +35,22 @@ class SliceHead:
 
 
 def head_of(spec: Object) -> SliceHead:
-    """Returns the head of a ResourceSlice with this spec. Raises SlicesError and ShapeError."""
+    """Returns the pool, the generation and the number of slices in this spec of a ResourceSlice. Raises SlicesError and
+    ShapeError.
+    """
     pool = map_at(spec, "pool")
     return SliceHead(
-        pool=str(pool.get("name")),
+        pool=text_at(pool, "name"),
         generation=integer(pool, "generation"),
         count=integer(pool, "resourceSliceCount"),
     )
 
 
 def complete_pool(slices: Sequence[tuple[SliceHead, Held]]) -> list[Held]:
-    """Returns the values of the ResourceSlices with the newest generation. Raises SlicesError.
+    """Returns the value of each ResourceSlice of the newest generation. Raises SlicesError.
 
-    `slices` has one pair of head and value for each ResourceSlice of one driver on one node. There must be at least one
-    pair.
+    `slices` has a pair of head and value for each ResourceSlice of one driver on one node. `slices` must have at least
+    one pair.
     """
     pools = {head.pool for head, _ in slices}
     if len(pools) > 1:
@@ -61,6 +66,6 @@ def complete_pool(slices: Sequence[tuple[SliceHead, Held]]) -> list[Held]:
 def integer(mapping: Object, field: str) -> int:
     """Returns the whole number in this field. Raises SlicesError."""
     value = mapping.get(field)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise SlicesError(f"{field} must be a whole number (got {value!r})")
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > LARGEST_AMOUNT:
+        raise SlicesError(f"{field} must be a whole number (got {shortened(value)})")
     return value

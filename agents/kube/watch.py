@@ -5,10 +5,10 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from typing import Self
-from urllib.parse import urlencode
 
 from agents.kube.client import Api, ApiError, Object
-from agents.kube.errors import refusal, unanswered
+from agents.kube.errors import TOO_LARGE, refusal, unanswered
+from agents.kube.paths import ApiPath, with_query
 from agents.kube.transport import OBJECT_BYTES
 from agents.runtime.clock import Clock
 
@@ -16,20 +16,22 @@ EVENT_BYTES = OBJECT_BYTES
 
 
 class Watch(Iterator[Object]):
-    """Yields the events of the collection at `path`. The events begin after `resource_version` and end after `seconds`.
+    """Yields the events of the collection at `path`. The first event is the next change after `resource_version`. The
+    watch ends after `seconds`.
 
-    An event has the keys type and object. The type is ADDED, MODIFIED, DELETED or BOOKMARK. The events end when the
-    time has passed, when the server ends the watch, or after `stop`. Opening and reading may raise ApiError. After
-    status 410, the caller must list again. Each watch has a separate connection, and is not retried.
+    An event has the keys type and object. The type of an event is ADDED, MODIFIED, DELETED or BOOKMARK. The events end
+    when `seconds` have passed, when the API server ends the watch, or after a call of `stop`. The opening of the watch
+    and each read may raise ApiError. After status 410, the caller must list the collection again. Each watch has its
+    own connection, and is not retried.
 
     `admit` gets the size of each event in bytes before the event is decoded. `admit` may wait or raise AgentError.
-    `size` is the size of the last event.
+    `size` is the size of the last event in bytes.
     """
 
     def __init__(
         self,
         api: Api,
-        path: str,
+        path: ApiPath,
         *,
         clock: Clock,
         resource_version: str,
@@ -50,7 +52,7 @@ class Watch(Iterator[Object]):
         self._stopped = False
         self._admit = admit
         self.size = 0
-        self._stream = api.open(f"{path}?{urlencode(query)}")
+        self._stream = api.open(with_query(path, **query))
         self._events = map(self._event, self._lines())
 
     def __next__(self) -> Object:
@@ -80,10 +82,10 @@ class Watch(Iterator[Object]):
                 line.clear()
             line += rest
             if len(line) > EVENT_BYTES:
-                raise ApiError(self._request, None, "TooLarge", f"an event is over {EVENT_BYTES} bytes")
+                raise ApiError(self._request, None, TOO_LARGE, f"an event is over {EVENT_BYTES} bytes")
 
     def _read(self, seconds: float) -> bytes:
-        """Returns the next bytes, or b"" at the end."""
+        """Returns the next bytes of the watch, or b"" at its end."""
         try:
             return self._stream.read(seconds)
         except (OSError, http.client.HTTPException) as error:
@@ -96,7 +98,7 @@ class Watch(Iterator[Object]):
         self._admit(self.size)
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             event = None
         if not isinstance(event, dict) or "type" not in event or not isinstance(event.get("object"), dict):
             raise ApiError(self._request, None, "NoAnswer", "an event is not a JSON object with a type and an object")

@@ -7,17 +7,18 @@ from functools import cached_property
 from agents.kube.client import Object
 from agents.kube.pods import Pod
 from agents.node.cgroup import Container
-from agents.runtime.log import Log
-from tenancy.caps import Cap, caps_of
+from agents.runtime.items import ItemProblems, Unjudged, judged
+from tenancy.caps import Cap
 from tenancy.ledger import Ledger
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodePod:
-    """A pod of the node. `group_uid` is the UID in the name of the pod's control group.
+    """A pod of the agent's node. `group_uid` is the UID in the name of the pod's control group.
 
-    `containers` has the names of the containers by id, and `running` the ids of the running containers. `declared_mib`
-    is the budget, or 0. `caps` are the caps of the containers on each of the pod's devices `uuids`.
+    `containers` maps the ids of the containers to their names, and `running` has the ids of the running containers.
+    `declared_mib` is the pod's budget, or 0 without a budget. `caps` has the cap of each container. A cap applies on
+    each of the pod's devices, `uuids`.
     """
 
     namespace: str
@@ -33,7 +34,7 @@ class NodePod:
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """The pod and the name of a container. The names are empty until the API shows the pod."""
+    """The pod of a container, and the container's name. The names are empty until the API shows the pod."""
 
     namespace: str = ""
     pod: str = ""
@@ -46,7 +47,9 @@ class NodePods:
     pods: tuple[NodePod, ...] = ()
 
     def owner(self, container: Container) -> Owner:
-        """Returns the owner of the container. For an unknown pod, only `pod_uid` is set, from the control group."""
+        """Returns the owner of the container. For an unknown pod, only `pod_uid` is set. This UID comes from the
+        control group.
+        """
         pod = self.pod(container.pod_uid)
         if pod is None:
             return Owner(pod_uid=container.pod_uid)
@@ -54,7 +57,7 @@ class NodePods:
         return Owner(namespace=pod.namespace, pod=pod.name, pod_uid=pod.uid, container=name)
 
     def pod(self, group_uid: str) -> NodePod | None:
-        """Returns the pod by the UID in its control group, or None if the pod is unknown."""
+        """Returns the pod by the UID in its control group, or None if no pod has this UID."""
         return self._by_group.get(group_uid)
 
     def without(self, uid: str) -> "NodePods":
@@ -62,31 +65,51 @@ class NodePods:
 
     @cached_property
     def _by_group(self) -> Mapping[str, NodePod]:
-        """Returns the pods by the UIDs of their control groups. A pod's UID takes precedence over the same UID in
-        another pod's annotation.
+        """Maps the UIDs in the names of control groups to the pods. If a UID is one pod's own UID and is also in
+        another pod's annotation, the result has the first pod.
         """
         return {pod.group_uid: pod for pod in self.pods} | {pod.uid: pod for pod in self.pods}
 
 
-def node_pod(item: Object, ledger: Ledger | None, log: Log) -> NodePod:
-    """Returns the NodePod of a Pod. The pod's budget is 0 if there is no ledger or the request is invalid."""
+def node_pod(item: Object, ledger: Ledger | None, problems: ItemProblems) -> NodePod | None:
+    """Returns the NodePod for a Pod, or None if the Pod's name or UID is unreadable.
+
+    The pod's budget is 0 if the ledger is missing or a field of the NodePod is unreadable. The function also notes an
+    unreadable field that only another agent reads, because the watchdog, the gate and reconcile have no metrics.
+    """
     pod = Pod(item)
+
+    def checked() -> NodePod:
+        found = _node_pod(pod, ledger, problems)
+        pod.check()
+        return found
+
+    def readable_part(why: str) -> NodePod:
+        found = judged(lambda: _node_pod(pod, ledger, problems))
+        if isinstance(found, Unjudged):
+            return NodePod(namespace=pod.namespace, name=pod.name, uid=pod.uid, group_uid=pod.uid)
+        return found
+
+    return problems.judge("pod", str(pod), checked, readable_part)
+
+
+def _node_pod(pod: Pod, ledger: Ledger | None, problems: ItemProblems) -> NodePod:
     return NodePod(
         namespace=pod.namespace,
         name=pod.name,
         uid=pod.uid,
         group_uid=pod.group_uid,
         containers=pod.containers,
-        declared_mib=pod.budget_mib(ledger, log) if ledger else 0,
+        declared_mib=pod.budget_mib(ledger, problems) if ledger else 0,
         caps=_caps(pod, ledger) if ledger else (),
-        uuids=pod.uuids(ledger) if ledger else (),
+        uuids=pod.uuids(ledger.names) if ledger else (),
         running=pod.running_containers,
     )
 
 
 def _caps(pod: Pod, ledger: Ledger) -> tuple[Cap, ...]:
-    """Returns the pod's caps, or () if the caps are invalid. `budget_mib` logs the error."""
-    try:
-        return tuple(caps_of(pod.spec, ledger.names))
-    except ValueError:
-        return ()
+    """Returns the caps of the pod, or () if the caps are invalid. If the caps are invalid, `budget_mib` reports the
+    problem.
+    """
+    found = judged(lambda: pod.caps(ledger.names))
+    return () if isinstance(found, Unjudged) else found

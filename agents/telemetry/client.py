@@ -1,16 +1,18 @@
-"""Reads the telemetry of each node from its exporter, or the reason why the telemetry is not known."""
+"""Reads the telemetry of each node from the exporter on the node. If telemetry is not known, the client gives the
+reason.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from agents.kube.client import Lister
+from agents.kube.client import Api, Object
 from agents.kube.nodes import Node, excluded_devices
-from agents.kube.pods import Pod
-from agents.runtime.errors import AgentError
+from agents.kube.pods import Pod, pods_of
 from agents.runtime.exposition import ExpositionError
 from agents.runtime.http_client import fetch
+from agents.runtime.items import Unjudged, judged
 from agents.telemetry.device import Device
 from agents.telemetry.reading import ContainerCap, LostDevice, PodUse, Reading, TelemetryError, Trouble, parse
 from tenancy.choices import Sharing
@@ -18,22 +20,22 @@ from tenancy.ledger import Ledger, Pool, SeveralPoolsError
 from tenancy.names import EXPORTER, LABEL_NAME, Names
 from tenancy.units import MIB
 
-# If the times of two readings differ by less than this, they are the same reading.
+# Two readings are the same reading if they are less than this many seconds apart.
 _STEP_SECONDS = 1.0
-# The maximum number of exporters to scrape at the same time. The scrapes run in parallel, so that an exporter that
-# hangs does not delay the others.
+# The maximum number of exporters that are scraped at the same time. The scrapes run in parallel, so that an exporter
+# that hangs does not delay all other scrapes.
 _AT_ONCE = 64
-# The longest time for all scrapes, so that the first readings are still fresh at the end.
+# The longest time for all scrapes together. The first readings must still be fresh at the end.
 _ROUND_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTelemetry:
-    """The known devices of a pool's node, with the fields of a Reading.
+    """The known devices of one node of a pool. A NodeTelemetry has the fields of a Reading and further fields.
 
-    If some or all devices are not known, `problem` is the reason. `excluded` also contains the devices that the node's
-    annotation excludes. `read_at` is the time of the reading in the client's monotonic seconds. `repeated` is True if
-    the last sample had the same reading.
+    If some or all devices of the node are not known, `problem` is the reason. `excluded` also contains the devices that
+    the node's annotation excludes. `read_at` is the time of the reading in monotonic seconds of the client. `repeated`
+    is True if the last sample had the same reading.
     """
 
     pool: Pool
@@ -51,17 +53,17 @@ class NodeTelemetry:
     repeated: bool = False
 
     def offered_mib(self, device: Device) -> int:
-        """Returns the MiB that all pods together may request on the device."""
+        """Returns the maximum sum in MiB of the pods' requests on the device."""
         return 0 if device.uuid in self.excluded else self.pool.offered_mib(device.total_bytes // MIB)
 
     def stands_still(self, before: "NodeTelemetry | None") -> bool:
-        """Returns True if this telemetry equals `before`, including the reading's age. Equal telemetry may come from
-        the same scrape.
+        """Returns True if this telemetry equals the telemetry `before`, including the age of the reading. Equal
+        telemetry may come from the same scrape.
         """
         return before is not None and _content(before) == _content(self)
 
     def is_new(self, before: "NodeTelemetry | None") -> bool:
-        """Returns True if the exporter has read the devices again since `before`."""
+        """Returns True if the exporter has read the devices again after the telemetry `before`."""
         return before is None or (self.read_at - before.read_at > _STEP_SECONDS and not self.stands_still(before))
 
 
@@ -71,7 +73,7 @@ def _content(reading: NodeTelemetry) -> object:
 
 @dataclass(frozen=True, kw_only=True)
 class Scraper:
-    """Scrapes exporters over HTTP, several at the same time in threads."""
+    """Scrapes several exporters at the same time, over HTTP and in threads."""
 
     get: Callable[[str], bytes] = fetch
     threads: Callable[[int], Executor] = ThreadPoolExecutor
@@ -82,7 +84,7 @@ class Scraper:
 
 def _missing(reading: Reading, pool: Pool) -> tuple[Trouble | None, str | None]:
     """Returns the kind and the message of the problem if some devices are not known. Returns (None, None) if all
-    devices are known.
+    devices of the node are known.
     """
     shown = len(reading.devices) + len(reading.lost)
     problems = [str(each) for each in reading.lost]
@@ -93,29 +95,62 @@ def _missing(reading: Reading, pool: Pool) -> tuple[Trouble | None, str | None]:
     return (troubles[0], "; ".join(problems)) if problems else (None, None)
 
 
+@dataclass(frozen=True)
+class Exporter:
+    """The address of the exporter on a node."""
+
+    node: str
+    address: str
+
+
+def exporter_of(item: Object) -> Exporter | None:
+    """Returns the running exporter of this Pod, or None if the Pod runs no exporter. An unreadable Pod counts as a Pod
+    without an exporter.
+    """
+    pod = Pod(item)
+
+    def running() -> Exporter | None:
+        there = pod.labels.get(LABEL_NAME) == EXPORTER and pod.running and not pod.terminating
+        return Exporter(pod.node, pod.address) if there and pod.node and pod.address else None
+
+    found = judged(running)
+    return None if isinstance(found, Unjudged) else found
+
+
+def list_exporters(api: Api, namespace: str) -> tuple[Exporter, ...]:
+    """Returns the running exporters in this namespace. Raises ApiError."""
+    listed = map(exporter_of, api.items(pods_of(namespace), labelSelector=f"{LABEL_NAME}={EXPORTER}"))
+    return tuple(filter(None, listed))
+
+
 def read(
-    api: Lister,
+    exporters: Iterable[Exporter],
     ledger: Ledger,
     nodes: Sequence[Node],
     *,
-    namespace: str,
     port: int,
     scraper: Scraper,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> tuple[NodeTelemetry, ...]:
-    """Returns the telemetry of the nodes of all pools that share memory. Raises ApiError.
+    """Returns the telemetry of the nodes in all pools that share memory.
 
-    The exporters' pods are in `namespace`. A node that matches several pools has no telemetry.
+    If a node matches several pools, its telemetry is not known.
     """
-    addresses, until = _addresses(api, namespace), monotonic() + _ROUND_SECONDS
+    until = monotonic() + _ROUND_SECONDS
+    addresses: dict[str, list[str]] = {}
+    for each in exporters:
+        addresses.setdefault(each.node, []).append(each.address)
 
     def ask(pool: Pool, node: Node) -> NodeTelemetry:
-        try:
-            if monotonic() > until:
-                raise TelemetryError(Trouble.MISSING, "skipped, because too many other exporters did not answer")
-            reading = scraper.reading(_url(addresses.get(node.name, ()), port))
-        except AgentError as error:
-            return NodeTelemetry(pool=pool, node=node.name, trouble=_trouble(error), problem=str(error))
+        found = judged(lambda: scrape(pool, node))
+        if isinstance(found, Unjudged):
+            return NodeTelemetry(pool=pool, node=node.name, trouble=_trouble(found.error), problem=found.why)
+        return found
+
+    def scrape(pool: Pool, node: Node) -> NodeTelemetry:
+        if monotonic() > until:
+            raise TelemetryError(Trouble.MISSING, "skipped, because too many other exporters did not answer")
+        reading = scraper.reading(_url(addresses.get(node.name, ()), port))
         trouble, problem = _missing(reading, pool)
         excluded = reading.excluded | _excluded(node, reading.devices, ledger.names)
         return NodeTelemetry(
@@ -147,7 +182,9 @@ def read(
 
 
 def _url(addresses: Sequence[str], port: int) -> str:
-    """Returns the URL of a node's only exporter. Raises TelemetryError if there are none or several."""
+    """Returns the URL of the only exporter on a node. Raises TelemetryError unless the node has exactly one
+    exporter.
+    """
     if len(addresses) != 1:
         raise TelemetryError(Trouble.MISSING, f"{len(addresses)} exporters run there, one is needed")
     host = f"[{addresses[0]}]" if ":" in addresses[0] else addresses[0]
@@ -166,17 +203,7 @@ def _excluded(node: Node, devices: Iterable[Device], names: Names) -> frozenset[
     return frozenset(device.uuid for device in devices if device.gpu in out)
 
 
-def _addresses(api: Lister, namespace: str) -> Mapping[str, Sequence[str]]:
-    addresses: dict[str, list[str]] = {}
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    for pod in map(Pod, api.items(path, labelSelector=f"{LABEL_NAME}={EXPORTER}")):
-        address = pod.status.get("podIP")
-        if pod.running and not pod.terminating and pod.node and address:
-            addresses.setdefault(pod.node, []).append(address)
-    return addresses
-
-
-def _trouble(error: AgentError) -> Trouble:
+def _trouble(error: Exception) -> Trouble:
     if isinstance(error, TelemetryError):
         return error.trouble
     return Trouble.PARTIAL if isinstance(error, ExpositionError) else Trouble.MISSING

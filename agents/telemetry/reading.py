@@ -1,4 +1,4 @@
-"""Reads an exporter's metrics. A device is known only if its figures are fresh and plausible."""
+"""Reads the metrics of an exporter. A device is known only if its figures are fresh and plausible."""
 
 import math
 from collections import defaultdict
@@ -14,18 +14,20 @@ from tenancy import names
 from tenancy.seconds import FRESH_SECONDS
 from tenancy.units import MIB, TOLERANCE
 
-# These metrics are skipped, because each exporter serves all seats of its pool, perhaps a thousand.
+# The reader skips these metrics, which each exporter serves for all seats of its pool. A pool can have a thousand
+# seats.
 _NOT_OF_DEVICES = (names.METRIC_SEAT,)
 
 
 class Trouble(StrEnum):
-    """The kind of problem if the telemetry of a node or a device is not known."""
+    """The kind of problem that makes the telemetry of a node or a device unknown."""
 
     MISSING = "missing"  # the exporter is missing, or its status differs from 200
     STALE = "stale"
     PARTIAL = "partial"
     IMPLAUSIBLE = "implausible"
     UNOWNED = "unowned"  # the node matches several pools
+    UNJUDGED = "unjudged"  # an error of the device or of a pod on the device
 
 
 class TelemetryError(AgentError):
@@ -36,9 +38,9 @@ class TelemetryError(AgentError):
 
 @dataclass(frozen=True, kw_only=True)
 class PodUse:
-    """A pod's use of one device. The names are empty if the exporter does not know the pod yet.
+    """A pod's use of one device. The names of the pod are empty if the exporter does not know the pod yet.
 
-    `declares` is False if the exporter knows that the pod requests no gpumem.
+    `declares` is False only if the exporter knows the pod and the pod requests no gpumem.
     """
 
     uid: str
@@ -51,8 +53,8 @@ class PodUse:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerCap:
-    """A container with a budget, on one device. `why_not` is "" if the driver caps the container at its budget, else
-    the reason.
+    """A container with a budget, on one device. `why_not` is "" if the driver caps the container at its budget, and
+    else the reason.
     """
 
     uid: str
@@ -64,7 +66,7 @@ class ContainerCap:
 
 @dataclass(frozen=True, kw_only=True)
 class LostDevice:
-    """A device without known telemetry, and the reason. `gpu` is the device's index."""
+    """A device without known telemetry, and the reason. `gpu` is the index of the device."""
 
     gpu: int
     trouble: Trouble
@@ -76,11 +78,11 @@ class LostDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The known devices of a node, and the `lost` devices without known telemetry.
+    """The devices of a node that have known telemetry. `lost` has the devices that have no known telemetry.
 
-    `uses` has the pods' use of each device with only known processes. `unknown_uses` maps the UUID of each other device
-    to the reason. `excluded` has the UUIDs of devices with a fault, which take no new pod. `caps` has the containers
-    with a budget in a pool with `enforce: driver`.
+    `uses` has the use of each pod on each device without unknown processes. `unknown_uses` maps the UUID of each device
+    with unknown processes to the reason. `excluded` has the UUIDs of devices with a fault, which take no new pod. If
+    the node's pool has `enforce: driver`, `caps` has the containers with a budget.
     """
 
     devices: tuple[Device, ...]
@@ -92,8 +94,8 @@ class Reading:
     caps: tuple[ContainerCap, ...] = ()
 
 
-_Samples = Mapping[str, Sequence[Sample]]  # The samples by the metric's name.
-_Key = tuple[int, str]  # The index and UUID of a device.
+_Samples = Mapping[str, Sequence[Sample]]  # The samples, by the name of the metric.
+_Key = tuple[int, str]  # The index and the UUID of a device.
 
 
 def parse(text: str) -> Reading:
@@ -135,7 +137,7 @@ def parse(text: str) -> Reading:
 
 
 def _cap(sample: Sample) -> ContainerCap:
-    """Reads a container's cap. A value other than 1 means that the container is not capped."""
+    """Reads a container's cap. A value other than 1 means that the driver does not cap the container."""
     uid, namespace, pod, container = map(_label(sample), ("pod_uid", "namespace", "pod", "container"))
     why_not = "" if sample.value == 1 else _label(sample)("reason") or "no reason is reported"
     return ContainerCap(uid=uid, namespace=namespace, pod=pod, container=container, why_not=why_not)
@@ -166,7 +168,6 @@ def _devices(samples: _Samples) -> tuple[Device, ...]:
 
 
 def _unreadable(samples: _Samples, devices: Iterable[Device]) -> Iterator[LostDevice]:
-    """Yields the devices that NVML could not read."""
     read = {device.gpu for device in devices}
     for sample in samples[names.METRIC_UNREADABLE]:
         gpu = sample.labels.get("gpu", "")
@@ -194,7 +195,6 @@ def _sum_doubt(device: Device, used_bytes: int, unattributed: int) -> str | None
 
 
 def _uses(samples: _Samples, devices: Collection[_Key]) -> tuple[PodUse, ...]:
-    """Adds up the use of each pod's containers on each device."""
     declaring = {sample.labels.get("pod_uid") for sample in samples[names.METRIC_POD_DECLARED]}
     has_ledger = bool(samples[names.METRIC_POOL_FLOOR])
     seen = set()

@@ -1,26 +1,26 @@
 """Runs the passes of the watchdog and of the gate. Each pass reads a sample and decides."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from agents.kube import ledger
-from agents.kube.client import Api, Lister
+from agents.kube.client import Api
 from agents.kube.nodes import Node
 from agents.runtime.clock import Clock, seconds_left
 from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
 from agents.runtime.settings import PORT, RUN_SECONDS, SECONDS, flag, text, variable
 from agents.telemetry import client
-from agents.telemetry.client import NodeTelemetry, Scraper
+from agents.telemetry.client import Exporter, NodeTelemetry, Scraper
 from tenancy.ledger import Ledger
 
-# The longest wait before an additional last pass. The Job's deadline does not allow a longer wait.
+# The longest wait before an additional pass at the end of a run. The deadline of the Job does not allow a longer wait.
 _ONCE_MORE_SECONDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings of a run, such as the namespaces of the ledger and the exporters, and the interval of the passes."""
+    """The settings of a run, such as the ledger's namespace and the seconds between two passes."""
 
     pod_name: str = variable(text)
     ledger_namespace: str = variable(text)
@@ -32,7 +32,7 @@ class Settings:
 
 
 class IncompletePassError(AgentError):
-    """A pass could not do all its work. If this was the last pass, the run fails."""
+    """A pass could not do all its work. If an incomplete pass is the last pass, the run fails."""
 
     @property
     def transient(self) -> bool:
@@ -40,7 +40,7 @@ class IncompletePassError(AgentError):
 
 
 def read_ledger(settings: Settings, api: Api, log: Log) -> Ledger | None:
-    """Reads the ledger. Returns None if the ledger is missing or being deleted. Raises AgentError."""
+    """Reads the ledger. Returns None if the ledger is missing or is being deleted. Raises AgentError."""
     stored = ledger.read(api, settings.ledger_namespace)
     if stored is None or stored.deleting:
         log.info("nothing to do: there is no ledger")
@@ -49,13 +49,18 @@ def read_ledger(settings: Settings, api: Api, log: Log) -> Ledger | None:
 
 
 def read_telemetry(
-    settings: Settings, api: Lister, promised: Ledger, nodes: Sequence[Node], *, clock: Clock, scraper: Scraper
+    settings: Settings,
+    exporters: Iterable[Exporter],
+    promised: Ledger,
+    nodes: Sequence[Node],
+    *,
+    clock: Clock,
+    scraper: Scraper,
 ) -> tuple[NodeTelemetry, ...]:
     return client.read(
-        api,
+        exporters,
         promised,
         nodes,
-        namespace=settings.exporter_namespace,
         port=settings.exporter_port,
         scraper=scraper,
         monotonic=clock.monotonic,
@@ -69,9 +74,9 @@ def run(
     decide: Callable[[], None],
     unsettled: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Calls `decide` for each pass, and once more at the end if `unsettled` returns True. Raises AgentError.
+    """Calls `decide` in each pass, and once more at the end if `unsettled` returns True. Raises AgentError.
 
-    Returns 1 if the last pass failed, else 0.
+    Returns 1 if the last pass failed, and else 0.
     """
     log.info("starts", **asdict(settings))
     status = 0

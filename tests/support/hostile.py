@@ -1,8 +1,6 @@
-"""Simulates an API server with pods of the largest size that etcd accepts.
+"""A fake API server with pods of the largest size that etcd accepts (1.5 MiB).
 
-`python -m tests.support.hostile <kind> <pods>` lists the pods and watches their events as an agent does. Then the
-program prints its peak of host memory in MiB. A real API server with prod's policies accepted each kind of pod. The
-store etcd accepts objects up to 1.5 MiB, but the JSON that the API server returns may be larger.
+`python -m tests.support.hostile <kind> <pods>` reads the pods like an agent, and prints the peak of host memory in MiB.
 """
 
 import json
@@ -21,6 +19,7 @@ from agents.kube.pods import PODS
 from agents.kube.transport import ApiRequest, ApiResponse
 from agents.node.pods import node_pod
 from agents.runtime.clock import Clock
+from agents.runtime.items import ItemProblems
 from agents.runtime.log import Log
 from agents.watchdog import main as watchdog
 
@@ -29,6 +28,7 @@ PIECE_BYTES = 64 * 2**10
 
 
 def manifest(name: str, spec: str = "", metadata: str = "") -> str:
+    """An error must not keep the unreadable pod in memory."""
     containers = '"containers":[{"name":"c"}]'
     fields = f'"namespace":"n","name":"{name}","uid":"uid-{name}","resourceVersion":"1"{metadata}'
     return f'{{"kind":"Pod","metadata":{{{fields}}},"spec":{{{containers}{spec}}}}}'
@@ -40,22 +40,19 @@ def annotated(name: str) -> str:
 
 
 def wide(name: str) -> str:
-    """Returns a pod with a text that Python stores in four bytes for each character.
-
-    A single character above U+FFFF in the text is the reason.
-    """
+    """If a text contains one character above U+FFFF, Python stores four bytes for each of its characters."""
     value = "x" * 250 * 1024 + "\U0001f600"
     return manifest(name, "", f',"annotations":{{"a":"{value}"}}')
 
 
 def escaped(name: str) -> str:
-    """Returns a pod with an argument of 1.4 million "<". In JSON, Go writes each "<" as six bytes."""
+    """The API server writes each "<" as six bytes of JSON."""
     argument = "\\u003c" * 1_400_000
     return manifest(name, f',"args":["{argument}"]')
 
 
 def dense(name: str) -> str:
-    """Returns a pod with 700,000 empty objects. Each object takes three bytes in JSON and 64 bytes in Python."""
+    """Each empty object needs three bytes in JSON and 64 bytes in Python."""
     terms = '{"nodeSelectorTerms":[' + "{}," * 699_999 + "{}]}"
     return manifest(
         name, f',"affinity":{{"nodeAffinity":{{"requiredDuringSchedulingIgnoredDuringExecution":{terms}}}}}'
@@ -78,8 +75,6 @@ KINDS: Mapping[str, Callable[[str], str]] = {
 
 
 class Hostile:
-    """A Transport that returns the server's responses, and stores only one pod, because pods differ only by name."""
-
     def __init__(self, make: Callable[[str], str], pods: int) -> None:
         self._pods = pods
         whole = make("NAME").encode()
@@ -94,7 +89,6 @@ class Hostile:
         start = int(query.get("continue", 0))
         end = min(start + int(query["limit"]), self._pods)
         token = f',"continue":"{end}"' if end < self._pods else ""
-        # The client reads at most `most_bytes` of a response, so further pods are not needed.
         fitting = request.most_bytes // len(self._rest) + 1
         parts = [f'{{"metadata":{{"resourceVersion":"1"{token}}},"items":['.encode()]
         for number in range(start, min(end, start + fitting)):
@@ -105,7 +99,6 @@ class Hostile:
         return Events(self)
 
     def written(self) -> Iterator[bytes]:
-        """Yields the bytes of the watch events in pieces, as a connection delivers them."""
         for number in range(2 * EVENTS):
             yield b'{"type":"ADDED","object":' + self.head(number)
             yield from (self._rest[at : at + PIECE_BYTES] for at in range(0, len(self._rest), PIECE_BYTES))
@@ -116,8 +109,6 @@ class Hostile:
 
 
 class Events:
-    """A stream of watch events, as fast as the client reads."""
-
     def __init__(self, server: Hostile) -> None:
         self._pieces = server.written()
 
@@ -135,26 +126,24 @@ class Events:
 
 
 def followed(kind: str, pods: int) -> None:
-    """Lists the pods, then watches and decodes their events, with a short pause after each event."""
     assert {exporter.Settings, watchdog.Settings}, "an agent's modules take memory, too"
-    log = Log("test", sys.stderr)
+    problems = ItemProblems(log=Log("test", sys.stderr))
     with tempfile.NamedTemporaryFile() as token:
         endpoint = Endpoint(host="", port=0, token_file=Path(token.name), ca_file=Path())
         api = Api(endpoint, clock=Clock(), transport=Hostile(KINDS[kind], pods))
-        listed = read_list(api, PODS, lambda item: node_pod(item, None, log))
+        listed = read_list(api, PODS, lambda item: node_pod(item, None, problems))
         assert len(listed.items) == pods
         watches, taken = Watches(api, Clock(), [listed.source]), 0
         while taken < EVENTS:
-            taken += applied(watches.take(30), log)
+            taken += applied(watches.take(30), problems)
         watches.close()
-        time.sleep(0.3)  # during this time, events arrive that nobody decodes
+        time.sleep(0.3)
 
 
-def applied(events: list[Object], log: Log) -> int:
-    """Decodes the pods of the events, with a short pause after each pod. Returns the number of pods."""
+def applied(events: list[Object], problems: ItemProblems) -> int:
     pods = [event["object"] for event in events if event["type"] != "BOOKMARK"]
     for pod in pods:
-        node_pod(pod, None, log)
+        node_pod(pod, None, problems)
         time.sleep(0.005)
     return len(pods)
 

@@ -1,15 +1,17 @@
-"""The informer lists objects, watches them, resumes a watch, relists, and waits after errors."""
+"""Tests that the informer lists and watches objects, relists, and waits after errors."""
 
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agents.kube import informer as module
 from agents.kube.informer import Backlog, Informer, Watches, WatchSource, backoff_seconds, read_list
+from agents.kube.paths import api_path
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.loop import ProblemLog
@@ -25,8 +27,6 @@ def name_of(item: Any) -> str:
 
 
 class Nodes:
-    """Runs an informer that stores the names of the nodes."""
-
     def __init__(self, served: Served) -> None:
         self.served, self.cluster, self.time = served, served.cluster, HurriedTime()
         self.names: set[str] = set()
@@ -44,7 +44,6 @@ class Nodes:
         )
 
     def steady(self) -> bool:
-        """Waits until the watch is open. Repeats the check, because the informer may open the watch late."""
         self.time.ahead_seconds += module.STEADY_SECONDS + 1
         return True
 
@@ -113,7 +112,7 @@ def test_a_version_that_expired_is_answered_by_a_relist_and_is_no_error(nodes: N
         nodes.cluster.faults.append(Fault("GET", f"{NODES}?watch", 410, "Expired"))
     with running(nodes.informer, nodes.cluster):
         if where == "within it":
-            metadata = {"resourceVersion": nodes.cluster.next_version()}  # the next list has at least this version
+            metadata = {"resourceVersion": nodes.cluster.next_version()}
             expired = {**status(410, "Expired", "too old resource version"), "metadata": metadata}
             nodes.cluster.tell("ERROR", NODES, expired)
         eventually(lambda: nodes.lists == 2)
@@ -141,6 +140,34 @@ def test_a_watch_that_the_server_ends_at_once_is_lost(nodes: Nodes) -> None:
         eventually(lambda: nodes.lists > 2)
         assert nodes.messages() == ["relists the nodes: WATCH /api/v1/nodes: the server ended it at once"]
         nodes.cluster.watches_last = True
+
+
+def test_a_watch_that_lasted_the_shortest_time_is_resumed() -> None:
+    now = [0.0]
+
+    def read(seconds: float) -> bytes:
+        now[0] = module.SHORTEST_SECONDS
+        return b""
+
+    stream = SimpleNamespace(read=read, close=lambda: None, stop=lambda: None)
+    api: Any = SimpleNamespace(open=lambda path: stream)
+    watches = Watches(api, Clock(monotonic=lambda: now[0]), ())
+    source = WatchSource(path=api_path("v1", "nodes"), resource_version="7")
+    assert watches._watch(source, "7") == "7"  # noqa: SLF001 (a thread would take some time)
+
+
+def test_an_informer_that_waits_until_it_may_list_is_alive(nodes: Nodes) -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += 7.0
+        if now[0] > 20.0:
+            nodes.informer.stop()
+
+    nodes.informer.clock = Clock(monotonic=lambda: now[0], sleep=sleep)
+    nodes.informer.ready = lambda: False
+    nodes.informer.run()
+    assert (nodes.informer.alive_at, nodes.lists) == (14.0, 0)
 
 
 def test_what_was_known_stays_while_the_lists_fail(nodes: Nodes) -> None:
@@ -191,8 +218,6 @@ def test_relists_wait_longer_each_time_until_a_watch_was_steady(
     watched_seconds = [None, None, None, None, None, module.STEADY_SECONDS + 1, None]
 
     class Lost:
-        """Simulates watches that fail after some seconds or at once."""
-
         def __init__(self, *given: object) -> None:
             self.seconds = watched_seconds.pop(0)
 
@@ -244,10 +269,10 @@ def test_who_reads_events_waits_until_those_before_are_applied() -> None:
     eventually(lambda: entered == [4, 6])
     backlog.leave(4)
     backlog.leave(6)
-    eventually(lambda: entered == [4, 6, 50], lambda: entered)  # a larger event is admitted only alone
+    eventually(lambda: entered == [4, 6, 50], lambda: entered)
     backlog.close()
     reader.join(PATIENCE_SECONDS)
-    assert entered == [4, 6, 50]  # after `close` no event is decoded
+    assert entered == [4, 6, 50]  # the informer decodes no event after `close`
 
 
 def test_events_that_were_taken_are_applied_before_more_are_decoded(
@@ -270,7 +295,6 @@ def test_events_that_were_taken_are_applied_before_more_are_decoded(
 def test_closed_watches_leave_no_thread_that_could_end_together_with_python(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # even on a slow machine, each thread must end
     monkeypatch.setattr(module, "_JOIN_SECONDS", PATIENCE_SECONDS)
     served.cluster.watches_last = True
     others = set(threading.enumerate())

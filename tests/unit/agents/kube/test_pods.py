@@ -1,4 +1,4 @@
-"""All agents decode pods with the class Pod."""
+"""Tests the class Pod, with which all agents decode pods."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from agents.kube.pods import Pod, PodError, waiting_seat
+from agents.kube.fields import FieldError
+from agents.kube.pods import Pod, waiting_seat
 from tenancy.ledger import Ledger, QueueQuota, Seat
 from tenancy.names import SCHEDULER_NAME
 from tests.support.fake_cluster import DOMAIN, NAMES, T4
@@ -15,15 +16,17 @@ from tests.support.mirrors import mirror, owner
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,))
 
 
-def pod(*, status: Any = None, metadata: Any = None, **spec: Any) -> Pod:
-    return Pod(
-        {
-            "metadata": {"namespace": "n", "name": "p", "uid": "u", "creationTimestamp": "2026-06-02T06:00:00Z"}
-            | (metadata or {}),
-            "spec": spec,
-            "status": status,
-        }
-    )
+def item(*, status: Any = None, metadata: Any = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "n", "name": "p", "uid": "u", "creationTimestamp": "2026-06-02T06:00:00Z"}
+        | (metadata or {}),
+        "spec": spec,
+        "status": status,
+    }
+
+
+def pod(**fields: Any) -> Pod:
+    return Pod(item(**fields))
 
 
 def gpumem(amount: str, **fields: Any) -> dict[str, Any]:
@@ -54,9 +57,9 @@ def test_a_request_counts_init_containers_and_sidecars_as_the_scheduler_does(spe
 )
 def test_what_cannot_be_read_names_the_pod_and_the_field_whatever_is_wrong(containers: Any) -> None:
     broken = pod(containers=containers)
-    with pytest.raises(PodError, match=r"^pod n/p: viktorbarzin\.me/gpumem: "):
+    with pytest.raises(FieldError, match=r"^pod n/p: viktorbarzin\.me/gpumem: "):
         broken.request(NAMES.gpumem)
-    with pytest.raises(PodError, match=r"^pod n/p: viktorbarzin\.me/gpumem: "):
+    with pytest.raises(FieldError, match=r"^pod n/p: viktorbarzin\.me/gpumem: "):
         broken.declared_mib(LEDGER)
 
 
@@ -70,7 +73,7 @@ def test_a_pod_terminates_from_its_deletion_on_and_not_by_a_null() -> None:
 @pytest.mark.parametrize("shown", ["2272-07-16T07:00:00Z", "1779-11-01T07:00:00Z"])
 @pytest.mark.parametrize("seconds", [100_000_000_000, 2**63 - 1])
 def test_a_grace_period_beyond_what_the_api_server_can_add_up_begins_with_the_pod(shown: str, seconds: int) -> None:
-    """The API server allows such a grace period. deletionTimestamp then overflows to a wrong time."""
+    """The API server's calculation overflows for an extreme grace period."""
     metadata = {"deletionTimestamp": shown, "deletionGracePeriodSeconds": seconds}
     found = pod(metadata=metadata, terminationGracePeriodSeconds=seconds)
     assert found.gone_by is not None
@@ -100,7 +103,6 @@ def test_a_static_pod_has_the_uid_of_its_files_hash_in_its_control_group() -> No
 
 
 def test_a_pod_that_names_another_as_its_control_group_is_known_by_its_own() -> None:
-    """Any tenant may create a pod with the annotation alone, or with the owner alone."""
     forged = mirror("uid-of-a-neighbour", "node")
     for part in ("annotations", "ownerReferences"):
         found = pod(nodeName="node", metadata={part: forged[part]})
@@ -149,7 +151,7 @@ SEATED = Ledger(domain=DOMAIN, pools=(T4,), seats=(Seat(name="s", tenant="n", po
 )
 def test_which_pod_is_a_waiting_seat(fields: dict[str, Any], waits: bool) -> None:
     spec: dict[str, Any] = {"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3k")], **fields}
-    found = waiting_seat(pod(**spec).item, SEATED)
+    found = waiting_seat(item(**spec), SEATED)
     assert (found is not None) == waits
     if found:
         assert (str(found), found.request.mib, found.pools) == ("n/p", 3000, frozenset({T4.name}))
@@ -176,14 +178,11 @@ NO_MEMORY_NOW = (
 def test_a_pod_that_waits_for_something_else_than_memory_is_no_waiting_seat(
     reason: str, message: str | None, waits: bool
 ) -> None:
-    """More free memory would not help this pod.
-
-    Before the fix, the agents stopped workloads and recycled pods for this pod again and again.
-    """
+    """Before the fix, the agents recycled pods again and again for a pod that could not start."""
     told = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
     spec: dict[str, Any] = {"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3k")]}
-    found = pod(status={"conditions": [{"type": "Ready", "status": "False"}, told]}, **spec)
-    assert (waiting_seat(found.item, SEATED) is not None) == waits
+    found = item(status={"conditions": [{"type": "Ready", "status": "False"}, told]}, **spec)
+    assert (waiting_seat(found, SEATED) is not None) == waits
 
 
 @pytest.mark.parametrize(
@@ -201,14 +200,14 @@ def test_a_queues_pod_waits_for_its_quota_as_others_for_a_seat(
 ) -> None:
     quota = QueueQuota(queue="q", flavor="f", pool=T4.name, resource=resource, nominal=4000)
     ledger = replace(LEDGER, quotas=(quota,), queue_tenants=(tenant,))
-    item = pod(**({"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3500")]} | fields)).item
-    found = waiting_seat(item, ledger)
+    queued = item(**({"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3500")]} | fields))
+    found = waiting_seat(queued, ledger)
     assert (found is not None and found.pools == {T4.name}) is waits
 
 
 def test_who_has_a_seat_and_a_queue_waits_for_the_seat_where_that_is_enough() -> None:
     quota = QueueQuota(queue="q", flavor="f", pool=T4.name, resource=NAMES.gpumem, nominal=9000)
     ledger = replace(SEATED, quotas=(quota,), queue_tenants=("n",))
-    asked = [pod(schedulerName=SCHEDULER_NAME, containers=[gpumem(mib)]).item for mib in ("3000", "3001")]
-    found = [waiting_seat(item, ledger) for item in asked]
+    asked = [item(schedulerName=SCHEDULER_NAME, containers=[gpumem(mib)]) for mib in ("3000", "3001")]
+    found = [waiting_seat(each, ledger) for each in asked]
     assert [each.seats[0].name for each in found if each] == ["s", "p"]

@@ -1,9 +1,14 @@
-"""A watch sends a request and yields its events. The integration tests include real connections."""
+"""Tests a watch and its events without a connection."""
+
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from agents.kube.client import ApiError
 from agents.kube.nodes import NODES
+from agents.kube.watch import Watch
+from agents.runtime.clock import Clock
 from tests.support.fake_cluster import Served, status
 from tests.support.informing import watched
 
@@ -34,3 +39,12 @@ def test_what_is_no_event_is_an_error(served: Served) -> None:
         served.cluster.add_node()
         with pytest.raises(ApiError, match="an event is not a JSON object with a type and an object"):
             next(events)
+
+
+def test_the_events_of_the_last_second_are_read() -> None:
+    chunks = iter([b'{"type": "ADDED", "object": {"metadata": {"resourceVersion": "8"}}}\n', b""])
+    stream = SimpleNamespace(read=lambda seconds: next(chunks), close=lambda: None)
+    api: Any = SimpleNamespace(open=lambda path: stream)
+    clock = Clock(monotonic=lambda: 0.0)
+    with Watch(api, NODES, clock=clock, resource_version="7", seconds=0.5) as watch:
+        assert [event["type"] for event in watch] == ["ADDED"]

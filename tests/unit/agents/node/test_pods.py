@@ -1,4 +1,4 @@
-"""The node's pods show a container's pod and its budget."""
+"""Tests how the node agents find the pod and the budget of a container."""
 
 import io
 
@@ -46,7 +46,6 @@ def test_a_static_pod_is_found_by_the_hash_in_its_control_group_and_shown_by_the
 
 
 def test_nobody_takes_anothers_control_group_for_its_own() -> None:
-    """If the metrics had two names for one pod UID, the watchdog would no longer trust the device's telemetry."""
     thief = {
         **CHAT,
         "metadata": {
@@ -68,5 +67,5 @@ def test_a_pod_whose_request_cannot_be_read_is_named_and_leaves_the_others_known
     odd = {**CHAT, "spec": {"containers": [{"name": "model", "resources": {"limits": {NAMES.gpumem: "lots"}}}]}}
     output = io.StringIO()
     assert [pod.declared_mib for pod in read(odd, CHAT, log=Log("test", output)).pods] == [0, 5000]
-    assert "counts as a pod without a budget: pod chat/chat-0" in output.getvalue()
+    assert "the budget of pod chat/chat-0 cannot be judged: pod chat/chat-0" in output.getvalue()
     assert "'lots' is not a quantity" in output.getvalue()

@@ -1,4 +1,4 @@
-"""The client scrapes the exporter of each node. For a node without a reading, the result has the reason."""
+"""Tests that the client scrapes the exporter of each node, and gives a reason for a missing reading."""
 
 from dataclasses import replace
 from threading import Barrier
@@ -8,7 +8,7 @@ import pytest
 from agents.kube.nodes import Node
 from agents.runtime.http_client import FetchError
 from agents.telemetry import client
-from agents.telemetry.client import NodeTelemetry, Scraper
+from agents.telemetry.client import NodeTelemetry, Scraper, list_exporters
 from agents.telemetry.device import Device, Fault
 from agents.telemetry.reading import Trouble
 from tenancy.choices import Sharing
@@ -25,7 +25,6 @@ def ledger(*pools: Pool) -> Ledger:
 
 
 def served_text(*cards: Device, age_seconds: float = 0) -> str:
-    """Returns the metrics of an exporter with these devices."""
     return device_reader(*cards, age_seconds=age_seconds).metrics()[1]
 
 
@@ -39,10 +38,9 @@ def read(served: Served, answer: str | FetchError, pool: Pool = T4) -> tuple[lis
         return answer.encode()
 
     (found,) = client.read(
-        served.api(),
+        list_exporters(served.api(), "nodes"),
         ledger(pool),
         NODES,
-        namespace="nodes",
         port=9401,
         scraper=Scraper(get=get),
         monotonic=lambda: 100.0,
@@ -105,10 +103,9 @@ def test_a_device_that_is_to_take_no_new_pod_is_measured_and_offers_nothing(
     node = replace(NODES[0], annotations={NAMES.device_excluded: text})
     big = card(15000)
     (found,) = client.read(
-        served.api(),
+        list_exporters(served.api(), "nodes"),
         ledger(T4),
         (node,),
-        namespace="nodes",
         port=9401,
         scraper=Scraper(get=lambda _: served_text(big).encode()),
     )
@@ -117,10 +114,6 @@ def test_a_device_that_is_to_take_no_new_pod_is_measured_and_offers_nothing(
 
 @pytest.mark.parametrize("fault", [Fault.PAGES_TO_RETIRE, Fault.ROW_REMAPPING_FAILED])
 def test_a_device_with_a_fault_is_measured_and_offers_nothing(served: Served, fault: Fault) -> None:
-    """The device offers no memory.
-
-    Otherwise the agents would stop workloads and recycle pods for a seat that this device cannot take.
-    """
     add_exporter(served)
     bad, good = replace(card(15000), fault=fault), card(9000, gpu=1)
     found = read(served, served_text(bad, good), replace(T4, device_count=2))[1]
@@ -133,7 +126,11 @@ def test_nothing_is_known_of_a_node_that_several_pools_match(served: Served) -> 
     other = replace(T4, name="other", floor_mib=100)
     batch = replace(T4, name="batch", sharing=Sharing.WHOLE)
     found = client.read(
-        served.api(), ledger(T4, other, batch), NODES, namespace="nodes", port=9401, scraper=Scraper(get=lambda _: b"")
+        list_exporters(served.api(), "nodes"),
+        ledger(T4, other, batch),
+        NODES,
+        port=9401,
+        scraper=Scraper(get=lambda _: b""),
     )
     assert [(each.pool, each.node, each.trouble) for each in found] == [
         (T4, "k8s-node1", Trouble.UNOWNED),
@@ -146,22 +143,20 @@ def test_nothing_is_known_of_a_node_that_several_pools_match(served: Served) -> 
 
 
 def test_an_exporter_that_hangs_delays_none_of_the_others(served: Served) -> None:
-    """Each of the two exporters answers only after the client has sent both requests."""
     both = Barrier(2)
     nodes = [replace(NODES[0], name=name) for name in ("a", "b")]
-    for node in nodes:
-        add_exporter(served, node=node.name, ip=f"10.0.0.{node.name}")
+    for number, node in enumerate(nodes):
+        add_exporter(served, node=node.name, ip=f"10.0.0.{number}")
 
     def get(url: str) -> bytes:
         both.wait(timeout=60)
         return served_text(CARD).encode()
 
-    found = client.read(served.api(), ledger(T4), nodes, namespace="nodes", port=9401, scraper=Scraper(get=get))
+    found = client.read(list_exporters(served.api(), "nodes"), ledger(T4), nodes, port=9401, scraper=Scraper(get=get))
     assert [(each.node, each.problem) for each in found] == [("a", None), ("b", None)]
 
 
 def test_exporters_that_do_not_answer_leave_the_readings_of_the_others_fresh(served: Served) -> None:
-    """A thousand exporters need 1.5 s each. After 10 s, the client skips the other exporters."""
     now = 0.0
     nodes = [replace(NODES[0], name=f"n{number}") for number in range(1000)]
     for number, node in enumerate(nodes):
@@ -176,7 +171,12 @@ def test_exporters_that_do_not_answer_leave_the_readings_of_the_others_fresh(ser
 
     ledger_ = ledger(T4)
     found = client.read(
-        served.api(), ledger_, nodes, namespace="nodes", port=9401, scraper=Scraper(get=get), monotonic=lambda: now
+        list_exporters(served.api(), "nodes"),
+        ledger_,
+        nodes,
+        port=9401,
+        scraper=Scraper(get=get),
+        monotonic=lambda: now,
     )
     assert now < 10 + 64 * 1.5 + 1.5, "each of those under way may still end"
     assert found[0].problem is None
