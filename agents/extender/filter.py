@@ -1,7 +1,11 @@
-"""Computes the answers to kube-scheduler's filter and preempt requests from the cache. Does no I/O."""
+"""Computes the answers to kube-scheduler's filter and preempt requests from the cache.
+
+A preemption may read PodDisruptionBudgets from the API. All answers except that to a preemption need no I/O.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 from agents.extender.cache.answers import FilterAnswer
 from agents.extender.cache.cache import RESERVE_SECONDS, Cache
@@ -10,30 +14,32 @@ from agents.extender.cache.node_info import NodeInfo, Shortage
 from agents.extender.cache.pod_info import (
     NO_SEAT,
     Entitlement,
-    MemoryRequestError,
     Nomination,
+    PodInfo,
     PodState,
-    memory_request_of,
 )
+from agents.extender.disruptions import BudgetsByNamespace, DisruptionBudgetReader, disruptions_of
 from agents.extender.hold import HeldSeat, SeatHolds, crowded, reclaimable
-from agents.extender.protocol import FilterRequest, Json, PreemptRequest, Victims
+from agents.extender.preemption import UNLIMITED, Disruptions
+from agents.extender.protocol import FilterRequest, PreemptRequest, Victims
 from agents.extender.report import held_event
+from agents.kube.client import ApiError
 from agents.kube.events import Event
 from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
+from agents.runtime.items import Unjudged, judged
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import seats_for
 from tenancy.ledger import Ledger
 from tenancy.names import Names
-from tenancy.workload import map_at
 
 
 @dataclass(frozen=True, kw_only=True)
 class CachedRequest:
-    """A pod's request, and the result of its last filter.
+    """A pod's request, and the result of the pod's last filter.
 
-    `short` has the shortages of a seat that was placed although other pods use its memory. `held` is set while the seat
-    is held back.
+    `short` has the shortages of a seat that was placed while other pods used its memory. `held` is set while the
+    extender delays the pod of a seat.
     """
 
     memory: MemoryRequest
@@ -42,20 +48,19 @@ class CachedRequest:
     held: HeldSeat | None = None
 
 
-def request_of(pod: Json, names: Names, ledger: Ledger | None) -> CachedRequest | None:
-    """Returns the pod's request, or None if the pod requests no GPU memory. Raises MemoryRequestError."""
-    spec, namespace = pod["spec"], pod["metadata"].get("namespace", "")
-    memory = memory_request_of(spec, names)
+def request_of(pod: Pod, names: Names, ledger: Ledger | None) -> CachedRequest | None:
+    """Returns the pod's request, or None if the pod requests no GPU memory. Raises FieldError."""
+    memory = pod.memory_request(names)
     if memory is None:
         return None
-    seats = seats_for(ledger, namespace, memory, map_at(spec, "nodeSelector")) if ledger else ()
+    seats = seats_for(ledger, pod.namespace, memory, pod.node_selector) if ledger else ()
     return CachedRequest(
-        memory=memory, entitlement=Entitlement(spec.get("priority") or 0, frozenset(seat.pool for seat in seats))
+        memory=memory, entitlement=Entitlement(pod.priority, frozenset(s.pool for s in seats), pod.namespace)
     )
 
 
 class RequestCache:
-    """Stores the requests of the pods filtered last, because a bind request contains only the pod's name."""
+    """Stores the requests of the last filtered pods, because a bind request contains only the pod's name."""
 
     _MOST = 10_000
 
@@ -74,30 +79,33 @@ class RequestCache:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementVerbs:
-    """Computes the answers to filter and preempt. `requests` stores each pod's request for its bind."""
+    """Computes the answers to filter and preempt requests. `requests` stores the request of each pod until the pod is
+    bound.
+    """
 
     informers: Informers
     cache: Cache
     holds: SeatHolds
     tell: Callable[[Event], None]
     clock: Clock
+    budgets: DisruptionBudgetReader
     requests: RequestCache = field(default_factory=RequestCache)
 
     def fits(self, query: FilterRequest, names: Names) -> FilterAnswer:
-        """Chooses the best of the query's nodes, and reserves devices of this node."""
-        try:
-            request = request_of(query.pod, names, self.informers.ledger)
-        except MemoryRequestError as error:
-            return FilterAnswer((), {}, dict.fromkeys(query.nodes, str(error)))
+        """Chooses the best of the nodes in the request, and reserves devices of this node."""
+        request = judged(lambda: request_of(query.pod, names, self.informers.ledger))
+        if isinstance(request, Unjudged):
+            self.informers.problems.note("pod", str(query.pod), request.why)
+            return FilterAnswer((), {}, dict.fromkeys(query.nodes, request.why))
         if request is None:
             return FilterAnswer(query.nodes, {}, {})
-        uid, now = query.pod["metadata"]["uid"], self.clock.monotonic()
-        fits = self.cache.fit(uid, request.memory, query.nodes, now, request.entitlement)
+        uid, now = query.pod.uid, self.clock.monotonic()
+        fits = self._fit(query, request)
         if fits.short:
             fits, request = self._short(query, request, fits)
         if fits.nodes:
             self.holds.release(uid)
-        elif (node := map_at(query.pod, "status").get("nominatedNodeName", "")) in fits.refused:
+        elif (node := query.pod.nominated_node) is not None and node in fits.refused:
             self.cache.retain(
                 Nomination(uid=uid, node=node, request=request.memory, priority=request.entitlement.priority), now
             )
@@ -109,21 +117,14 @@ class PlacementVerbs:
     ) -> tuple[FilterAnswer, CachedRequest]:
         """Computes the answer for a seat that fits no node because other pods use its memory.
 
-        The seat is first held back, with its memory reserved and without evictions. Later, the seat is placed although
-        other pods use its memory.
+        At first, the extender delays the seat's pod, reserves the seat's memory and evicts no pods. When the hold ends,
+        the extender places the pod even if other pods still use the seat's memory.
         """
-        pod, before = Pod(query.pod), self.requests.of(query.pod["metadata"]["uid"])
+        pod, before = query.pod, self.requests.of(query.pod.uid)
         short = reclaimable(fits.short, self.informers.ledger)
         held = self.holds.hold(pod, short, self.informers.server_now)
-        by_ledger = self.cache.fit(
-            pod.uid,
-            request.memory,
-            query.nodes,
-            self.clock.monotonic(),
-            request.entitlement,
-            by_ledger=True,
-            until=None if held is None else held.until + RESERVE_SECONDS,
-        )
+        until = None if held is None else held.until + RESERVE_SECONDS
+        by_ledger = self._fit(query, request, by_ledger=True, until=until)
         if held is None:
             short = reclaimable(by_ledger.short, self.informers.ledger)
             return by_ledger, replace(request, short=short if crowded(short) else ())
@@ -133,28 +134,62 @@ class PlacementVerbs:
         hopeless = {**fits.hopeless, **{node: reason + why for node, reason in fits.refused.items()}}
         return FilterAnswer((), {}, hopeless, short), replace(request, held=held)
 
+    def _fit(
+        self, query: FilterRequest, request: CachedRequest, *, by_ledger: bool = False, until: float | None = None
+    ) -> FilterAnswer:
+        """Returns the answer of `Cache.fit` to the request. If a node causes an error, the pod cannot get this node."""
+
+        def on(nodes: Collection[str]) -> FilterAnswer:
+            now, entitlement = self.clock.monotonic(), request.entitlement
+            return self.cache.fit(
+                query.pod.uid, request.memory, nodes, now, entitlement, by_ledger=by_ledger, until=until
+            )
+
+        found = judged(partial(on, query.nodes))
+        if not isinstance(found, Unjudged):
+            return found
+        each = {node: judged(partial(on, (node,))) for node in query.nodes}
+        broken = {node: alone.why for node, alone in each.items() if isinstance(alone, Unjudged)}
+        for node, why in broken.items():
+            self.informers.problems.note("node", node, why)
+        rest = on([node for node in query.nodes if node not in broken])
+        return replace(rest, hopeless={**rest.hopeless, **broken})
+
+    def _unjudged(self, node: str, found: Unjudged) -> None:
+        """Reports a node on which the extender evicts no pod. Raises the error of the API server, after which
+        kube-scheduler retries the pod.
+        """
+        if isinstance(found.error, ApiError):
+            raise found.error
+        self.informers.problems.note("node", node, found.why)
+
     def _is_held(self, uid: str) -> bool:
-        """Returns True if the pod is held back. The extender then chooses no victims for this pod."""
+        """Returns True if the extender delays the pod. The extender chooses no victims for a delayed pod."""
         last = self.requests.of(uid)
         return last is not None and last.held is not None and self.clock.monotonic() < last.held.until
 
     def victims(self, query: PreemptRequest, names: Names) -> dict[str, Victims]:
-        """Returns the victims on each node where evictions would help. Raises MemoryRequestError.
+        """Returns the victims on each node where evictions would help. Raises FieldError.
 
-        Returns no nodes while earlier victims of this pod terminate. The list of a node's victims is empty only if the
-        scheduler named no victim and the pod fits now. For any other empty list, a scheduler without kubernetes#135486
-        reports an error.
+        While earlier victims of the pod are terminating, returns no nodes. The list of victims for a node is empty only
+        if kube-scheduler named no victim and the pod fits now. A kube-scheduler without kubernetes#135486 reports an
+        error for any other empty list of victims.
         """
-        request, uid = request_of(query.pod, names, self.informers.ledger), query.pod["metadata"]["uid"]
+        request, uid = request_of(query.pod, names, self.informers.ledger), query.pod.uid
         if request is None:
             return dict(query.victims)
         if self._is_held(uid):
             return {}
-        preemption = _Preemption(self, uid, request)
+        preemption = _Preemption(self, uid, request, query.victims.keys())
         if preemption.is_under_way(query.victims):
             return {}
-        chosen = {node: preemption.victims(node, given) for node, given in query.victims.items()}
-        found = {node: victims for node, victims in chosen.items() if victims is not None}
+        chosen = {node: judged(partial(preemption.victims, node, given)) for node, given in query.victims.items()}
+        found = {}
+        for node, victims in chosen.items():
+            if isinstance(victims, Victims):
+                found[node] = victims
+            elif isinstance(victims, Unjudged):
+                self._unjudged(node, victims)
         self.cache.renew(uid, {node for node, each in found.items() if each.uids}, self.clock.monotonic())
         return found
 
@@ -166,36 +201,62 @@ class _Preemption:
     verbs: PlacementVerbs
     uid: str
     request: CachedRequest
+    nodes: Collection[str]
 
     def victims(self, name: str, given: Victims) -> Victims | None:
         """Returns the victims on a node, or None if the node is not a candidate.
 
-        The scheduler's victims free enough of the node's resources, such as CPU and the sum of gpumem. If these victims
-        also free a device, the result is these victims. Otherwise, the extender adds more victims. If the node lacks
-        only gpumem, other victims replace the scheduler's victims, because freeing a device also frees enough of the
-        sum.
+        kube-scheduler has chosen victims that free enough CPU and enough of the node's total gpumem. If
+        kube-scheduler's victims also free enough memory of one device, they are the result. If no device gets enough
+        free memory, the extender adds victims.
+
+        If the node lacks only gpumem, the extender replaces kube-scheduler's victims by other victims. Victims that
+        free enough memory of a device also free enough of the node's total gpumem.
+
+        Of several possible replacements, the one with the fewest violated PodDisruptionBudgets is chosen.
         """
         if given.uids and self._needed(name, given.uids) is not None:
             return given
         node = self.verbs.cache.node(name)
-        priority = self.request.entitlement.priority
-        lower = {pod.uid for pod in node.pods.values() if pod.state is PodState.BOUND and pod.priority < priority}
-        needed = self._needed(name, {*lower, *given.uids})  # the scheduler's victim may be assumed in the cache
+        # The cache may still have a victim in `given` as assumed.
+        candidates = {*(pod.uid for pod in self._lower(node)), *given.uids}
+        needed = self._needed(name, candidates)
         if needed is None or (given.uids and not needed):
-            return None  # the pod fits now, and for an empty list the scheduler would report an error
+            return None  # the pod fits now; kube-scheduler would report an error for an empty list
+        if not needed:
+            return Victims(())
+        disruptions = disruptions_of((pod for pod in node.pods.values() if pod.uid in candidates), self._budgets)
+        needed = self._needed(name, candidates, disruptions)
+        if not needed:
+            return None  # the pod fits since the extender first chose victims
         if given.uids and not (self._lacks_gpumem(node) and self._has_cpu(node, needed)):
-            needed = node.by_priority({*given.uids, *needed})
-        return Victims(needed, given.pdb_violations)
+            added = [uid for uid in needed if uid not in given.uids]
+            violations = given.pdb_violations + disruptions.after(given.uids).violations(added)
+            return Victims(node.by_priority({*given.uids, *added}), violations)
+        return Victims(needed, disruptions.violations(needed))
+
+    @cached_property
+    def _budgets(self) -> BudgetsByNamespace:
+        """Reads the PodDisruptionBudgets of all candidates at once. Raises ApiError."""
+        nodes = [self.verbs.cache.node(name) for name in self.nodes]
+        return self.verbs.budgets.read({pod.namespace for node in nodes for pod in self._lower(node) if pod.namespace})
+
+    def _lower(self, node: NodeInfo) -> list[PodInfo]:
+        priority = self.request.entitlement.priority
+        return [pod for pod in node.pods.values() if pod.state is PodState.BOUND and pod.priority < priority]
 
     def is_under_way(self, given: Mapping[str, Victims]) -> bool:
-        """Returns True if a node refused the pod, but the pod will fit there after all terminating pods have ended.
+        """Returns True if the pod did not fit on a node, but fits on this node after all its terminating pods have
+        ended.
 
-        kube-scheduler names no victims on this node, because kube-scheduler already counts terminating pods as gone.
+        The scheduler names no victims on such a node, because it already counts terminating pods as gone.
         """
         node = self.verbs.cache.retained(self.uid, self.verbs.clock.monotonic())
         return node is not None and node not in given and self._needed(node, ()) == ()
 
-    def _needed(self, node: str, candidates: Collection[str]) -> tuple[str, ...] | None:
+    def _needed(
+        self, node: str, candidates: Collection[str], disruptions: Disruptions = UNLIMITED
+    ) -> tuple[str, ...] | None:
         request, now = self.request, self.verbs.clock.monotonic()
         return self.verbs.cache.victims(
             request.memory,
@@ -206,10 +267,10 @@ class _Preemption:
             entitlement=request.entitlement,
             seated=self._seated(node),
             server_now=self.verbs.informers.server_now,
+            disruptions=disruptions,
         )
 
     def _seated(self, name: str) -> Collection[str]:
-        """Returns the node's pods with a request within a seat of the node's pool."""
         ledger, node = self.verbs.informers.ledger, self.verbs.cache.node(name)
         if ledger is None or node.inventory is None:
             return ()
@@ -219,7 +280,6 @@ class _Preemption:
         }
 
     def _lacks_gpumem(self, node: NodeInfo) -> bool:
-        """Returns True if the request exceeds the node's free sum of gpumem, which kube-scheduler checks."""
         held_mib = sum(pod.request.total_mib for pod in node.pods.values())
         return held_mib + self.request.memory.total_mib > sum(node.offered.values())
 

@@ -17,21 +17,22 @@ from agents.runtime import exposition
 from agents.runtime.errors import AgentError
 from agents.runtime.exposition import Family, Metric, MetricType
 from agents.runtime.http_message import SAMPLES, HttpRequest, HttpResponse, text_response
+from agents.runtime.items import Unjudged, attempted
 from agents.runtime.metrics import Counter, Histogram
 from tenancy.names import METRIC_EXTENDER_OVERCROWDED, METRIC_EXTENDER_REFUSALS, METRIC_EXTENDER_SECONDS, Names
 
-# After this time without activity of the informers' thread, /healthz fails and the kubelet restarts the container.
+# If the informers' thread does nothing for this many seconds, /healthz fails and the kubelet restarts the container.
 ALIVE_SECONDS = 60.0
 
 
 class NotReadyError(AgentError):
-    """No pod may be placed now. The message has the reason."""
+    """No pod may be placed now, for the reason in the message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """Decides whether this extender may answer its scheduler. `measured` returns True after the first scrape of the
-    exporters.
+    """Decides whether this extender may answer the scheduler in its pod. `measured` returns True after the first scrape
+    of the exporters.
     """
 
     informers: Informers
@@ -39,7 +40,7 @@ class Readiness:
     measured: Callable[[], bool]
 
     def names(self) -> Names:
-        """Returns the ledger's names. Raises NotReadyError if no pod may be placed."""
+        """Returns the names in the ledger. Raises NotReadyError if the extender may place no pod."""
         if problem := self.problem():
             raise NotReadyError(problem)
         since, listed_at = self.leadership.since, self.informers.listed_at
@@ -52,7 +53,7 @@ class Readiness:
         return self.informers.names
 
     def serves(self) -> bool:
-        """Returns True if the extender answers the scheduler's requests."""
+        """Returns True if the extender answers the requests of the scheduler."""
         try:
             self.names()
         except NotReadyError:
@@ -60,7 +61,9 @@ class Readiness:
         return True
 
     def problem(self) -> str | None:
-        """Returns the reason why this extender cannot place pods, or None. Ignores whether its scheduler leads."""
+        """Returns the reason why this extender cannot place pods, or None. The reason does not depend on the leadership
+        of the scheduler.
+        """
         if self.informers.problem:
             return self.informers.problem
         if self.informers.listed_at is None:
@@ -74,10 +77,14 @@ COUNTED: Mapping[str, Metric] = {
         text="Latency of the answers to kube-scheduler, by verb.", labels=("verb",), kind=MetricType.HISTOGRAM
     ),
     METRIC_EXTENDER_REFUSALS: Metric(
-        text="Requests that placed no pod, by reason.", labels=("reason",), kind=MetricType.COUNTER
+        text="Calls of kube-scheduler after which no pod was placed, by reason.",
+        labels=("reason",),
+        kind=MetricType.COUNTER,
     ),
     METRIC_EXTENDER_OVERCROWDED: Metric(
-        text="Seats placed on memory that others use.", labels=("pool",), kind=MetricType.COUNTER
+        text="Pods with a seat that were placed on memory that other pods use.",
+        labels=("pool",),
+        kind=MetricType.COUNTER,
     ),
 }
 
@@ -102,27 +109,26 @@ class VerbHandler:
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Returns the answer to a request of the scheduler.
 
-        An error is in the answer's field Error. An answer to preempt has no such field, so an error gives status 503.
+        If a request fails, the field Error of the answer has the error. An answer to preempt has no field Error, so an
+        error gives status 503.
         """
         verb = request.path.rpartition("/")[2]
         if verb not in self._verbs or request.method != "POST":
             return text_response(http.client.NOT_FOUND, f"there are POST {', '.join(self._verbs)}")
         started = time.perf_counter()
-        try:
-            content = self._verbs[verb](request.body, self._readiness.names())
-        except AgentError as error:
-            self.refusals.add(_reason(error, verb))
+        content = attempted(lambda: self._verbs[verb](request.body, self._readiness.names()))
+        self.seconds.observe(verb, time.perf_counter() - started)
+        if isinstance(content, Unjudged):
+            self.refusals.add(_reason(content.error, verb))
             if verb not in (protocol.FILTER, protocol.BIND):
-                return text_response(http.client.SERVICE_UNAVAILABLE, str(error))
-            content = protocol.error_result(str(error))
-        finally:
-            self.seconds.observe(verb, time.perf_counter() - started)
+                return text_response(http.client.SERVICE_UNAVAILABLE, content.why)
+            content = protocol.error_result(content.why)
         return HttpResponse(http.client.OK, json.dumps(content).encode())
 
     def _filter(self, body: bytes, names: Names) -> object:
         query = protocol.read_filter_request(body)
         fits = self._placing.fits(query, names)
-        uid = query.pod["metadata"]["uid"]
+        uid = query.pod.uid
         request = self._placing.requests.of(uid)
         if fits.nodes:
             self._waiting.forget(uid)
@@ -145,7 +151,7 @@ class VerbHandler:
         return protocol.BOUND
 
 
-def _reason(error: AgentError, verb: str) -> str:
+def _reason(error: Exception, verb: str) -> str:
     if isinstance(error, NotReadyError):
         return "not_ready"
     return "malformed" if isinstance(error, protocol.VerbError) else f"{verb}_failed"
@@ -153,7 +159,9 @@ def _reason(error: AgentError, verb: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StatusHandler:
-    """Answers GET /metrics, /healthz and /readyz to any client. The responses contain no names of pods."""
+    """Answers GET /metrics, /healthz and /readyz to any client. The answers to these requests contain no
+    names of pods.
+    """
 
     readiness: Readiness
     families: Callable[[], tuple[Family, ...]]

@@ -1,9 +1,11 @@
-"""Holds a seat back for a limited time, while other pods free the memory that they use beyond their budgets.
+"""Delays a seat's pod for a limited time, the hold, so that other pods can first release their overshoot.
 
-The extender always places a pod within its seat if the seat's memory is free by the ledger. While other pods use this
-memory, the pod cannot allocate its budget. The gate then stops workloads, and the watchdog recycles pods. The extender
-holds the seat back for some seconds during this time, and then places the pod anyway. The extender places the seat at
-once if its shortage is at most the floor and all pods are within their budgets. Waiting would then not free memory.
+If a seat's memory is free by the ledger, the extender places the seat's pod at the latest when the hold ends. While
+other pods use the seat's memory, the seat's pod cannot allocate its budget. During the hold, the gate stops workloads
+and the watchdog recycles pods.
+
+The extender does not hold the pod back if a node has a shortage of at most the floor and no pod over its budget. On a
+node with a small shortage and no pod over its budget, a delay would not free memory.
 """
 
 import threading
@@ -15,16 +17,17 @@ from datetime import datetime
 from agents.extender.cache.node_info import Shortage, UndeclaredUse
 from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
+from agents.runtime.items import Unjudged, judged
 from tenancy.ledger import Ledger
 
-# The scheduler retries each pod within 5 minutes. After this time without a retry, the seat's pod has ended or no
-# longer fits.
+# The scheduler retries each pod within 5 minutes. A pod without a retry for this many seconds has ended or no longer
+# fits.
 _GONE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class HeldSeat:
-    """A seat that is held back. Times are in monotonic seconds."""
+    """A seat with a pod that the extender delays. Times are in monotonic seconds."""
 
     since: float
     until: float
@@ -34,8 +37,8 @@ class HeldSeat:
 
 @dataclass(kw_only=True)
 class SeatHolds:
-    """The seats that are held back. Any thread may call the methods. `led_since` returns the start of this process'
-    leadership in monotonic seconds, or None.
+    """The seats with pods that the extender delays. Any thread may call the methods. `led_since` returns the time in
+    monotonic seconds when this process became the leader, or None.
     """
 
     seconds: float
@@ -45,7 +48,7 @@ class SeatHolds:
     _held: dict[str, HeldSeat] = field(default_factory=dict)
 
     def hold(self, pod: Pod, short: tuple[Shortage, ...], server_now: datetime) -> HeldSeat | None:
-        """Returns the held seat, or None if the seat must be placed now.
+        """Returns the hold on the seat, or None if the extender must place the seat's pod now.
 
         `server_now` is the API server's time of day.
         """
@@ -57,17 +60,18 @@ class SeatHolds:
             known = self._held.get(pod.uid)
             since = self._began(pod, now, server_now) if known is None else known.since
             held = HeldSeat(since, since + self.seconds, now, short[0].pool)
-            self._held[pod.uid] = held  # stays after the hold has ended, because a seat is held back only once
+            # The entry stays after the end of the hold, because the extender delays each pod only once.
+            self._held[pod.uid] = held
             return held if now < held.until else None
 
     def release(self, uid: str) -> None:
-        """Ends the hold on a seat after its pod was placed."""
+        """Ends the hold on a seat after its pod has been placed."""
         with self._lock:
             if uid in self._held:
                 self._held[uid] = replace(self._held[uid], until=self._held[uid].since)
 
     def by_pool(self, pools: Iterable[str]) -> dict[str, int]:
-        """Returns the number of seats held back now, by pool."""
+        """Returns, for each pool, the number of seats with a delayed pod."""
         now = self.clock.monotonic()
         with self._lock:
             counts = Counter(each.pool for each in self._held.values() if now < each.until)
@@ -76,22 +80,22 @@ class SeatHolds:
     def _began(self, pod: Pod, now: float, server_now: datetime) -> float:
         """Returns the time when the hold on the pod began.
 
-        An earlier leader may already have held back a pod that is older than this leadership. For such a pod, the hold
-        begins at the pod's creation, so that restarts never prolong the hold. The pod may then be placed too early.
+        For a pod from before this leadership, the hold begins at the pod's creation, because an earlier leader may have
+        begun it. A restart of the extender therefore never prolongs a hold. The pod may be placed before the full time
+        of the hold.
         """
-        created = pod.metadata.get("creationTimestamp")
-        if not created:
+        created = judged(lambda: pod.created)
+        if isinstance(created, Unjudged):
             return now
-        age = max((server_now - pod.created).total_seconds(), 0.0)
+        age = max((server_now - created).total_seconds(), 0.0)
         led = self.led_since()
         return now if led is not None and now - age >= led else now - age
 
 
 def crowded(short: Iterable[Shortage]) -> bool:
-    """Returns True if all nodes are crowded.
-
-    On a crowded node, the shortage exceeds the floor or a pod is over its budget. On any other node, the seat's pod can
-    allocate its whole budget, and the device is then below its floor.
+    """Returns True if every node is crowded. A crowded node has a shortage above its floor, or a pod over its budget.
+    On an uncrowded node, the seat's pod can allocate its whole budget. After the allocation, a device of this node is
+    below its floor.
     """
     by_node: dict[str, bool] = {}
     for each in short:
@@ -102,11 +106,11 @@ def crowded(short: Iterable[Shortage]) -> bool:
 def reclaimable(short: Iterable[Shortage], ledger: Ledger | None) -> tuple[Shortage, ...]:
     """Returns the shortages.
 
-    In the result, `holders` has no pods of unbudgeted workloads that stay within their use in the ledger.
+    `holders` leaves out each unbudgeted pod that uses at most the memory in its workload's ledger entry.
     """
     if ledger is None:
         return tuple(short)
-    # A pod does not show its entry in the ledger, so the largest entry of its tenant counts.
+    # A pod does not name its entry in the ledger, so the largest entry of its tenant applies.
     by_size = sorted(ledger.unbudgeted, key=lambda each: each.measured_mib)
     recorded = {(each.tenant, each.pool): each.measured_mib for each in by_size}
 

@@ -1,9 +1,9 @@
-"""extender: chooses devices for the kube-scheduler in the same pod, which sends its requests over mutual TLS on
+"""extender: chooses devices for the kube-scheduler in the same pod. kube-scheduler sends requests over mutual TLS on
 127.0.0.1.
 
-The extender answers only while its scheduler leads, and only after it has relisted the cluster as the leader. When the
-extender does not answer, pods wait. Another port serves /metrics, /healthz and /readyz from one thread, with a limited
-share of the CPU.
+The extender answers kube-scheduler only while the scheduler in its pod leads. When its scheduler becomes the leader,
+the extender first relists all objects. While the extender does not answer, pods wait. One thread with limited CPU time
+serves /metrics, /healthz and /readyz on another port.
 """
 
 import ssl
@@ -18,8 +18,9 @@ from agents.extender.cache.cache import Cache
 from agents.extender.cache.comparer import Comparer
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.measured import ReadingRefresher
-from agents.extender.cache.pod_info import PodInfo, holder_of
+from agents.extender.cache.pod_info import PodInfo
 from agents.extender.certs import AUTHORITY, SERVER
+from agents.extender.disruptions import DisruptionBudgetReader
 from agents.extender.filter import PlacementVerbs
 from agents.extender.handlers import Readiness, StatusHandler, VerbHandler
 from agents.extender.hold import SeatHolds
@@ -30,31 +31,33 @@ from agents.extender.report import lost_event
 from agents.kube import transport
 from agents.kube.client import ATTEMPTS, Api, in_cluster
 from agents.kube.events import EventWriter, Recorder
+from agents.kube.paths import api_path
 from agents.kube.pods import BOUND, PODS
 from agents.kube.transport import Https
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError, StoppedError
 from agents.runtime.http_server import Server
+from agents.runtime.items import ItemProblems
 from agents.runtime.log import Log
 from agents.runtime.open_server import OpenServer
 from agents.runtime.settings import PORT, read, text, variable, whole
 from agents.telemetry import client
 from agents.telemetry.client import NodeTelemetry, Scraper
 from tenancy.devices.allocate import Scoring
-from tenancy.names import RETRY_ANNOTATION, SCHEDULER
+from tenancy.names import RESOURCE_API, RETRY_ANNOTATION, SCHEDULER
 
 LOOPBACK = "127.0.0.1"
-_IDLE_SECONDS = 120.0  # kube-scheduler closes an idle connection before this time.
-_BODY_BYTES = 16 * 2**20  # A request with a pod and all nodes or victims is smaller.
+_IDLE_SECONDS = 120.0  # The seconds after which kube-scheduler has closed an idle connection.
+_BODY_BYTES = 16 * 2**20  # The maximum size of a request from kube-scheduler in bytes.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """VERBS_PORT listens on 127.0.0.1, and HTTP_PORT on every address.
+    """The server on VERBS_PORT listens on 127.0.0.1, and the server on HTTP_PORT on every address.
 
-    CERTIFICATES is the directory with the certificates that certify creates.
+    CERTIFICATES is the directory with the certificates that the program certify creates.
 
-    LEASE is the scheduler's Lease as namespace/name. LEASE is empty for a scheduler without leader election.
+    LEASE is the scheduler's Lease as namespace/name. LEASE is empty if the scheduler runs without leader election.
     """
 
     verbs_port: int = variable(PORT)
@@ -70,7 +73,7 @@ class Settings:
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
-    """Serves until SIGTERM, then returns 0. Raises AgentError."""
+    """Serves until SIGTERM, then returns the exit status 0. Raises AgentError."""
     settings = read(Settings, environ)
     endpoint, clock = in_cluster(environ), Clock()
 
@@ -107,7 +110,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 def _run(part: Callable[[], None], verbs: Server) -> None:
     """Runs a loop that should never end.
 
-    If the loop ends, this function stops the server of the verbs, so that the whole extender exits.
+    If the loop ends, stops the server for kube-scheduler's requests, so that the extender exits.
     """
     try:
         part()
@@ -116,11 +119,13 @@ def _run(part: Callable[[], None], verbs: Server) -> None:
 
 
 def server_tls(folder: Path) -> ssl.SSLContext:
-    """Returns a TLS 1.3 context for clients with a certificate of the authority in `folder`. Raises AgentError."""
+    """Returns a TLS 1.3 context that accepts only clients with a certificate of the authority in `folder`. Raises
+    AgentError.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
-    context.num_tickets = 0  # kube-scheduler does not resume TLS sessions
+    context.num_tickets = 0  # kube-scheduler resumes no TLS sessions
     try:
         context.load_cert_chain(folder / f"{SERVER}.crt", folder / f"{SERVER}.key")
         context.load_verify_locations(folder / f"{AUTHORITY}.crt")
@@ -178,7 +183,15 @@ class Extender:
             recorder=Recorder(api=api(), controller=SCHEDULER, instance=settings.pod_name), clock=clock, log=log
         )
         holds = SeatHolds(seconds=settings.hold_seconds, led_since=lambda: self._leadership.since, clock=clock)
-        placing = PlacementVerbs(informers=self.informers, cache=cache, holds=holds, tell=self._events.put, clock=clock)
+        budgets = DisruptionBudgetReader(api=connect(TIMEOUT_SECONDS, 2), clock=clock, problems=ItemProblems(log=log))
+        placing = PlacementVerbs(
+            informers=self.informers,
+            cache=cache,
+            holds=holds,
+            tell=self._events.put,
+            clock=clock,
+            budgets=budgets,
+        )
         self.binder = Binder(
             connections=ClientPool(hasty, clock),
             cache=cache,
@@ -218,7 +231,7 @@ class Extender:
         self.status_handler = StatusHandler(readiness=readiness, families=series.families, monotonic=clock.monotonic)
 
     def threads(self) -> Iterable[Callable[[], None]]:
-        """Yields the extender's endless loops. The caller runs each loop in a separate thread."""
+        """Yields the endless loops of the extender. The caller runs each loop in a thread of its own."""
         yield from (
             self.informers.informer.run,
             self.waiting.keep,
@@ -254,8 +267,8 @@ class Extender:
         return self._readiness.serves()
 
     def _nudge(self) -> None:
-        """Changes an annotation of an unused ResourceClaim, so that kube-scheduler retries the pending pods."""
-        path = f"/apis/resource.k8s.io/v1/namespaces/{self._namespace}/resourceclaims/{SCHEDULER}"
+        """Changes an annotation of an unused ResourceClaim, so that kube-scheduler retries pending pods."""
+        path = api_path(RESOURCE_API, "namespaces", self._namespace, "resourceclaims", SCHEDULER)
         moment = self._clock.now().isoformat()
         self._claims.merge_patch(path, {"metadata": {"annotations": {RETRY_ANNOTATION: moment}}})
 
@@ -268,18 +281,16 @@ class Extender:
         if ledger is None or self.informers.listed_at is None:
             return None
         return client.read(
-            self._telemetry,
+            client.list_exporters(self._telemetry, self._settings.exporter_namespace),
             ledger,
             self.informers.nodes,
-            namespace=self._settings.exporter_namespace,
             port=self._settings.exporter_port,
             scraper=self._scraper,
             monotonic=self._clock.monotonic,
         )
 
     def _bound(self) -> Iterable[PodInfo]:
-        names = self.informers.names
-        if names is None:
+        if self.informers.names is None:
             return ()
-        found = [holder_of(item, names) for item in self._lists.items(PODS, **BOUND)]
+        found = map(self.informers.bound, self._lists.items(PODS, **BOUND))
         return [pod for pod in found if isinstance(pod, PodInfo)]

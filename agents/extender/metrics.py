@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from agents.extender.cache.cache import Cache
 from agents.extender.handlers import COUNTED, Readiness, VerbHandler
+from agents.runtime import items
 from agents.runtime.exposition import Family, Metric, Sample, gauges
 from tenancy.names import (
     METRIC_EXTENDER_ALLOCATED,
@@ -15,6 +16,7 @@ from tenancy.names import (
     METRIC_EXTENDER_OFFERED,
     METRIC_EXTENDER_READY,
     METRIC_EXTENDER_RESERVATIONS,
+    METRIC_EXTENDER_UNPLACED_SEATS,
     METRIC_EXTENDER_UNSETTLED,
     METRIC_EXTENDER_WAITING,
 )
@@ -22,29 +24,36 @@ from tenancy.units import MIB
 
 METRICS: Mapping[str, Metric] = {
     **COUNTED,
+    **items.METRICS,
     METRIC_EXTENDER_LEADING: Metric(text="1 if this pod's scheduler is the leader."),
-    METRIC_EXTENDER_READY: Metric(text="1 if nodes, devices, pods and the ledger are known."),
+    METRIC_EXTENDER_READY: Metric(text="1 if the extender knows the nodes, the devices, the pods and the ledger."),
     METRIC_EXTENDER_OFFERED: Metric(
-        text="Memory that the device may hand out; 0 for one that is unhealthy or excluded.",
+        text="Memory that the device may hand out; 0 for an unhealthy or excluded device.",
         labels=("node", "gpu", "uuid"),
     ),
     METRIC_EXTENDER_ALLOCATED: Metric(
-        text="Memory of the device that pods hold: bound, being bound or reserved.", labels=("node", "gpu", "uuid")
+        text="Memory that pods hold on the device, from the reservation until the end of the pod.",
+        labels=("node", "gpu", "uuid"),
     ),
     METRIC_EXTENDER_RESERVATIONS: Metric(text="Pods between filter and bind."),
     METRIC_EXTENDER_UNSETTLED: Metric(text="Binds that got no answer from the API."),
     METRIC_EXTENDER_WAITING: Metric(text="Pods that fit no device."),
     METRIC_EXTENDER_HELD_SEATS: Metric(
-        text="Seats that the ledger has room for, held back while memory in use is given back.", labels=("pool",)
+        text="Pods with a seat that fit by the ledger, but wait for memory that other pods use.", labels=("pool",)
     ),
-    METRIC_EXTENDER_DRIFT: Metric(text="Differences that the last comparison found, by kind.", labels=("kind",)),
+    METRIC_EXTENDER_UNPLACED_SEATS: Metric(
+        text="Seats of this size without a pod and without room on any device.", labels=("pool", "seat")
+    ),
+    METRIC_EXTENDER_DRIFT: Metric(
+        text="Differences that the last comparison of the cache with the cluster found, by kind.", labels=("kind",)
+    ),
     METRIC_EXTENDER_MEASURED_AGE: Metric(text="Age of the last measurement of the node's devices.", labels=("node",)),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExtenderMetrics:
-    """Collects the values of all metrics for a scrape."""
+    """Collects the values of all metrics for one scrape."""
 
     readiness: Readiness
     verbs: VerbHandler
@@ -66,10 +75,16 @@ class ExtenderMetrics:
         yield Sample(name=METRIC_EXTENDER_LEADING, value=int(self.readiness.leadership.since is not None))
         yield Sample(name=METRIC_EXTENDER_READY, value=int(self.readiness.problem() is None))
         yield Sample(name=METRIC_EXTENDER_UNSETTLED, value=self.unsettled())
+        yield from items.samples(self.readiness.informers.problems)
         yield Sample(name=METRIC_EXTENDER_WAITING, value=self.waiting())
         for pool, number in self.held().items():
-            self.verbs.overcrowded.add(pool, 0)  # creates the series at 0, so that its first increase is visible
+            # Creates each series with the value 0, so that Prometheus sees the first increase.
+            self.verbs.overcrowded.add(pool, 0)
             yield Sample(name=METRIC_EXTENDER_HELD_SEATS, labels={"pool": pool}, value=number)
+        for pool, seats, number in self.cache.unplaced_seats():
+            for seat in seats:
+                labels = {"pool": pool, "seat": seat.name}
+                yield Sample(name=METRIC_EXTENDER_UNPLACED_SEATS, labels=labels, value=number)
         for kind, number in self.drift().items():
             yield Sample(name=METRIC_EXTENDER_DRIFT, labels={"kind": kind}, value=number)
         for node, seconds in self.ages().items():

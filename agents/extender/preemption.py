@@ -1,10 +1,10 @@
 """Chooses the pods to evict so that a request fits on a node's devices. Units: MiB.
 
-kube-scheduler's preemption counts only the node's sum of gpumem. Even after the eviction of all its victims, perhaps no
-device has enough free memory.
+kube-scheduler's own preemption compares only the total gpumem of the node. After kube-scheduler's victims have ended,
+each single device may still have too little free memory.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tenancy.devices.allocate import MemoryRequest
@@ -12,11 +12,11 @@ from tenancy.devices.allocate import MemoryRequest
 
 @dataclass(frozen=True, kw_only=True)
 class PotentialVictim:
-    """A pod that may be evicted.
+    """A pod that the extender may evict.
 
-    `mib` is the pod's request on each device, and `used_mib` is the pod's measured use by device index. A pod with
-    `seated` has a promise in the ledger. After its eviction, its controller creates a new pod, which allocates the
-    request again.
+    `mib` is the pod's request on each device, and `used_mib` is the pod's measured use by device index. If `seated` is
+    True, the ledger has a seat for the pod. After the eviction of a pod with a seat, the controller creates a new pod.
+    The controller's new pod allocates as much memory as it requests.
     """
 
     uid: str
@@ -26,7 +26,7 @@ class PotentialVictim:
     seated: bool = False
 
     def frees_mib(self, index: int) -> int:
-        """Returns the measured MiB of the device that are free for other pods after the pod's eviction."""
+        """Returns the measured MiB of the device that the eviction of the pod frees for other pods."""
         used_mib = self.used_mib[index]
         return max(used_mib - self.mib, 0) if self.seated else used_mib
 
@@ -35,7 +35,7 @@ class PotentialVictim:
 class Room:
     """The free MiB of a device. `mib` is the memory that is free by the ledger.
 
-    `spare_mib` is measured free memory minus the floor, or None if measurements do not count.
+    `spare_mib` is the measured free memory minus the floor, or None if readings do not matter.
     """
 
     mib: int
@@ -46,28 +46,77 @@ class Room:
         return Room(self.mib + mib, None if self.spare_mib is None else self.spare_mib + used_mib)
 
     def lacks_mib(self, request: MemoryRequest) -> tuple[int, int]:
-        """Returns the MiB that the request lacks on this device, first by the ledger and then by measurement.
+        """Returns the MiB that the request lacks on the device, by the ledger and by the reading.
 
-        Both values are at most 0 if the request fits.
+        If the request fits, the missing MiB by the ledger and by the reading are at most 0.
         """
         return request.mib - self.mib, 0 if self.spare_mib is None else request.mib - self.spare_mib
 
 
-def fewest_victims(
-    request: MemoryRequest, room: Mapping[int, Room], candidates: Sequence[PotentialVictim]
-) -> tuple[str, ...] | None:
-    """Returns the UIDs of the pods to evict, the highest priority first. Returns None if evictions would not help.
+@dataclass(frozen=True)
+class Disruptions:
+    """The disruptions that PodDisruptionBudgets allow.
 
-    `room` has the devices that are large enough for the request. On each device, as few pods as possible are evicted,
-    and of equally many pods those with the lowest priorities. If measured memory is still short, more pods are evicted.
-    A request for several devices takes the devices with the easiest evictions. At the end, removes from the result each
-    pod that need not be evicted for the request.
+    `used` maps a pod's UID to the keys of the PodDisruptionBudgets that count the pod's eviction. `allowed` maps each
+    PodDisruptionBudget to the number of allowed disruptions.
+    """
+
+    used: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    allowed: Mapping[str, int] = field(default_factory=dict)
+
+    def after(self, uids: Iterable[str]) -> "Disruptions":
+        """Returns the disruptions that are still allowed after the evictions of these pods."""
+        if not self.used:
+            return self
+        left = {**self.allowed}
+        for uid in uids:
+            for key in self.used.get(uid, ()):
+                left[key] -= 1
+        return Disruptions(self.used, left)
+
+    def violates(self, uid: str) -> bool:
+        """Returns True if the eviction of the pod would violate a PodDisruptionBudget."""
+        return any(self.allowed[key] <= 0 for key in self.used.get(uid, ()))
+
+    def violations(self, uids: Iterable[str]) -> int:
+        """Returns how many of these pods violate a PodDisruptionBudget when they are evicted in this order.
+
+        Source: filterPodsWithPDBViolation in pkg/scheduler/framework/plugins/defaultpreemption. An empty selector
+        selects every pod, as in the Eviction API and unlike in the source.
+        """
+        count, left = 0, self
+        for uid in uids:
+            count += left.violates(uid)
+            left = left.after((uid,))
+        return count
+
+
+UNLIMITED = Disruptions()
+
+
+def fewest_victims(
+    request: MemoryRequest,
+    room: Mapping[int, Room],
+    candidates: Sequence[PotentialVictim],
+    disruptions: Disruptions = UNLIMITED,
+) -> tuple[str, ...] | None:
+    """Returns the UIDs of the pods to evict, with the highest priority first. Returns None if evictions would not help.
+
+    `room` has the devices that are large enough for the request. On each device, the evictions violate as few
+    PodDisruptionBudgets as possible. Among the choices with the fewest violations, as few pods as possible are evicted.
+    Among choices of equally many pods, the pods with the lowest priorities are evicted. If the measured free memory is
+    still too small after the evictions, more pods are evicted.
+
+    For a request for several devices, the function prefers the devices with the fewest violations. Among devices with
+    equally many violations, the function prefers those with the fewest evicted pods, and then those with the lowest
+    priorities. At the end, the function removes unnecessary pods from the result.
     """
     plans = []
     for index, left in room.items():
-        leaving = _clear_both(request, index, left, [each for each in candidates if index in each.used_mib])
+        there = [each for each in candidates if index in each.used_mib]
+        leaving = _clear_both(request, index, left, there, disruptions)
         if leaving is not None:
-            plans.append((_burden(leaving), index, leaving))
+            plans.append((_burden(leaving, disruptions), index, leaving))
     if len(plans) < request.count:
         return None
     easiest = sorted(plans, key=lambda plan: plan[:2])[: request.count]
@@ -81,58 +130,112 @@ def fewest_victims(
 
 
 def _clear_both(
-    request: MemoryRequest, index: int, left: Room, candidates: Sequence[PotentialVictim]
+    request: MemoryRequest,
+    index: int,
+    left: Room,
+    candidates: Sequence[PotentialVictim],
+    disruptions: Disruptions,
 ) -> Sequence[PotentialVictim] | None:
-    """Returns the candidates to evict from one device: first those for memory by the ledger, then those for measured
-    memory.
+    """Returns the candidates to evict from one device. The first candidates in the result free enough memory by the
+    ledger. The other candidates in the result make the measured free memory large enough too.
     """
-    leaving = _clear(left.lacks_mib(request)[0], candidates)
+    leaving = _clear(left.lacks_mib(request)[0], candidates, disruptions)
     if leaving is None:
         return None
     for each in leaving:
         left = left.more(each.mib, each.used_mib[index])
     staying = {each.uid: each for each in candidates if each not in leaving}
     users = [replace(each, mib=each.frees_mib(index)) for each in staying.values()]
-    also = _clear(left.lacks_mib(request)[1], users)
+    also = _clear(left.lacks_mib(request)[1], users, disruptions.after(each.uid for each in leaving))
     return None if also is None else [*leaving, *(staying[each.uid] for each in also)]
 
 
-def _clear(need_mib: int, candidates: Sequence[PotentialVictim]) -> Sequence[PotentialVictim] | None:
-    """Returns the candidates to evict from one device, so that `need_mib` more MiB are free."""
-    count = _count(need_mib, candidates)
-    if count is None:
+def _clear(
+    need_mib: int, candidates: Sequence[PotentialVictim], disruptions: Disruptions
+) -> Sequence[PotentialVictim] | None:
+    """Returns the candidates to evict from one device so that `need_mib` more MiB are free."""
+    if sum(each.mib for each in candidates) < need_mib:
         return None
+    everyone = range(len(candidates) + 1)
+    for violations in everyone:
+        limits = _Limits(disruptions, violations)
+        count = next((count for count in everyone if limits.most_mib(count, candidates) >= need_mib), None)
+        chosen = None if count is None else _choose(need_mib, count, candidates, limits)
+        if chosen is not None:
+            return chosen
+    return None
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """The limits on a choice of pods to evict. The evictions may violate PodDisruptionBudgets for at most `violations`
+    pods."""
+
+    disruptions: Disruptions
+    violations: int
+
+    def most_mib(self, count: int, candidates: Iterable[PotentialVictim]) -> int:
+        """Returns the largest number of MiB that `count` candidates free within these limits, or -1 if no choice is
+        possible.
+
+        The result is exact if each pod has at most one PodDisruptionBudget. Otherwise, the result may be smaller than
+        the exact one.
+        """
+        if self.violations < 0:
+            return -1
+        allowed, violating, left = [], [], self.disruptions
+        for each in sorted(candidates, key=lambda each: each.mib, reverse=True):
+            if left.violates(each.uid):
+                violating.append(each.mib)
+            else:
+                allowed.append(each.mib)
+                left = left.after((each.uid,))
+        most = min(self.violations, count, len(violating))
+        return max(sum(violating[:number]) + sum(allowed[: count - number]) for number in range(most + 1))
+
+    def after(self, uid: str) -> "_Limits":
+        return _Limits(self.disruptions.after((uid,)), self.violations - self.disruptions.violates(uid))
+
+
+def _choose(
+    need_mib: int, count: int, candidates: Sequence[PotentialVictim], limits: _Limits
+) -> Sequence[PotentialVictim] | None:
+    """Returns `count` candidates with the lowest priorities that free `need_mib` within the limits.
+
+    Returns None if the function finds no choice. If a pod has several PodDisruptionBudgets, the function can miss a
+    possible choice.
+    """
     chosen: list[PotentialVictim] = []
     while count:
         left = [each for each in candidates if each not in chosen]
-        highest = next(p for p in sorted({each.priority for each in left}) if _covers(need_mib, count, left, p))
-        sizes = sorted((each for each in left if each.priority == highest), key=lambda each: (each.mib, each.uid))
-        # Each chosen candidate is the largest, so that less remains to free. Only the last candidate is as small as
-        # possible.
-        pick = sizes[-1] if count > 1 else next(each for each in sizes if each.mib >= need_mib)
+        pick = _next_pick(need_mib, count, left, limits)
+        if pick is None:
+            return None
         chosen.append(pick)
+        limits = limits.after(pick.uid)
         need_mib -= pick.mib
         count -= 1
     return chosen
 
 
-def _count(need_mib: int, candidates: Sequence[PotentialVictim]) -> int | None:
-    """Returns the smallest number of candidates that free `need_mib`, or None if all candidates together free less."""
-    for count, mib in enumerate(sorted((each.mib for each in candidates), reverse=True)):
-        if need_mib <= 0:
-            return count
-        need_mib -= mib
-    return len(candidates) if need_mib <= 0 else None
+def _next_pick(need_mib: int, count: int, left: Sequence[PotentialVictim], limits: _Limits) -> PotentialVictim | None:
+    for highest in sorted({each.priority for each in left}):
+        low = [each for each in left if each.priority <= highest]
+        if limits.most_mib(count, low) < need_mib:
+            continue
+        # The largest candidates come first. The last candidate is the smallest candidate that is large enough.
+        sizes = sorted((each for each in low if each.priority == highest), key=lambda each: (each.mib, each.uid))
+        for pick in reversed(sizes) if count > 1 else sizes:
+            others = [each for each in low if each is not pick]
+            if limits.after(pick.uid).most_mib(count - 1, others) >= need_mib - pick.mib:
+                return pick
+    return None
 
 
-def _covers(need_mib: int, count: int, candidates: Sequence[PotentialVictim], highest: int) -> bool:
-    """Returns True if `count` candidates with a priority of at most `highest` can free `need_mib` MiB."""
-    sizes = sorted((each.mib for each in candidates if each.priority <= highest), reverse=True)
-    return sum(sizes[:count]) >= need_mib
-
-
-def _burden(leaving: Sequence[PotentialVictim]) -> tuple[int, list[int], int]:
-    return len(leaving), sorted((each.priority for each in leaving), reverse=True), sum(each.mib for each in leaving)
+def _burden(leaving: Sequence[PotentialVictim], disruptions: Disruptions) -> tuple[int, int, list[int], int]:
+    priorities = sorted((each.priority for each in leaving), reverse=True)
+    violations = disruptions.violations(each.uid for each in leaving)
+    return violations, len(leaving), priorities, sum(each.mib for each in leaving)
 
 
 def _suffices(request: MemoryRequest, index: int, left: Room, leaving: Sequence[PotentialVictim]) -> bool:

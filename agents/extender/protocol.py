@@ -1,8 +1,8 @@
-"""Reads the JSON of kube-scheduler's extender requests, and makes the JSON of the answers.
+"""Reads kube-scheduler's extender requests from JSON, and writes the answers as JSON.
 
 Source: k8s.io/kube-scheduler/extender/v1 types.go, where the fields have no JSON tags, and HTTPExtender in
-pkg/scheduler/extender.go. The scheduler's setting `nodeCacheCapable` is true, so requests contain only the names of
-nodes.
+pkg/scheduler/extender.go. The setting `nodeCacheCapable` of kube-scheduler is true, so requests contain only the names
+of nodes.
 """
 
 import json
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agents.kube.events import Reference
+from agents.kube.fields import FieldError
+from agents.kube.pods import Pod
 from agents.runtime.errors import AgentError
 
 FILTER, PREEMPT, BIND = "filter", "preempt", "bind"
@@ -20,14 +22,14 @@ Json = Mapping[str, Any]
 
 
 class VerbError(AgentError):
-    """The request does not follow the protocol."""
+    """The request does not follow the extender protocol."""
 
 
 @dataclass(frozen=True)
 class FilterRequest:
     """A filter request: a pod, and the names of its candidate nodes (ExtenderArgs)."""
 
-    pod: Json
+    pod: Pod
     nodes: tuple[str, ...]
 
 
@@ -41,9 +43,9 @@ class Victims:
 
 @dataclass(frozen=True)
 class PreemptRequest:
-    """A preempt request: a pod, and the scheduler's victims by node (ExtenderPreemptionArgs)."""
+    """A preempt request: a pod, and kube-scheduler's victims by node (ExtenderPreemptionArgs)."""
 
-    pod: Json
+    pod: Pod
     victims: Mapping[str, Victims]
 
 
@@ -89,7 +91,7 @@ def filter_result(nodes: Iterable[str], refused: Mapping[str, str], hopeless: Ma
 
 
 def preemption_result(victims: Mapping[str, Victims]) -> Json:
-    """Returns an ExtenderPreemptionResult. The scheduler drops each node that the result does not contain."""
+    """Returns an ExtenderPreemptionResult. The scheduler drops each node that is missing in the result."""
     return {
         "NodeNameToMetaVictims": {
             node: {"Pods": [{"UID": uid} for uid in each.uids], "NumPDBViolations": each.pdb_violations}
@@ -110,19 +112,20 @@ BOUND: Json = {"Error": ""}
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Raises VerbError for a request of the wrong shape.
+    """Raises VerbError for a request of the wrong form.
 
-    Only this pod's scheduler can send requests, so the scheduler's version or settings are then wrong.
+    Only the kube-scheduler in the extender's pod can send requests. A request of the wrong form means that
+    kube-scheduler has a wrong version or wrong settings.
     """
     try:
         yield
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (FieldError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise VerbError(f"the request does not follow the extender's protocol: {error!r}") from None
 
 
-def _pod(arguments: Json) -> Json:
-    pod: Json = arguments["Pod"]
-    if not pod["metadata"]["uid"] or not isinstance(pod["spec"], dict):
+def _pod(arguments: Json) -> Pod:
+    pod = Pod(arguments["Pod"])
+    if not pod.uid or "spec" not in arguments["Pod"]:
         raise ValueError("Pod must have a UID and a spec")
     return pod
 

@@ -1,8 +1,8 @@
 """Decides exactly whether all items fit on the devices at the same time. Each item must be on one device.
 
-A node may have enough free memory in total while each single device has too little (docs/records/0003). The first-fit
-method may find no placement although one exists. The module therefore compares sums first and then runs a complete
-depth-first search with a limit of steps. Units: MiB.
+A node can have enough free memory in total, while each of its devices has too little (docs/records/0003). The first-fit
+method can miss a placement that exists. The module first compares sums, and then searches depth-first through all
+placements, with a limit of steps. Units: MiB.
 """
 
 from bisect import bisect_left, insort
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-# The maximum number of free spaces that the search tries. A search with this number of steps takes one to two seconds.
-# Reducing a contradiction to fewer items uses a tenth of this limit.
+# The maximum number of steps of the search. In each step, the search tries one free space. All steps together take one
+# to two seconds. If the items do not fit, the search for a smaller set that does not fit uses a tenth of this limit.
 STEPS = 1_000_000
 
 
@@ -50,8 +50,7 @@ class Placement:
 class Impossible:
     """A set of `items` that cannot all be placed.
 
-    After one of the items is removed, the other items fit. If the search ran out of steps, the other items may still
-    not fit.
+    Whichever item is removed, the remaining items fit, unless the search ran out of steps.
     """
 
     items: tuple[Item, ...]
@@ -60,7 +59,7 @@ class Impossible:
 
 @dataclass(frozen=True)
 class Undecided:
-    """The result of a search that ended without a placement and without a proof, because it had used all its steps."""
+    """The result of a search that used all its steps. It is possible that a placement exists."""
 
     steps: int
 
@@ -122,7 +121,8 @@ def _count(free: dict[int, int], spaces: list[int], space: int, change: int) -> 
 def place(items: Sequence[Item], devices: Sequence[Bin], *, steps: int = STEPS) -> Placement | Impossible | Undecided:
     """Places every item on one device so that no device holds more than its MiB.
 
-    Returns the smallest contradiction found if this is impossible, and Undecided if the steps do not suffice.
+    If a placement is impossible, returns the smallest set of items that was proved not to fit. If the steps are not
+    enough, returns Undecided.
     """
     ordered = sorted(items, key=lambda item: (-item.mib, item.name))
     sizes = [device.mib for device in devices]
@@ -142,35 +142,38 @@ def fits(items: Sequence[Item], sizes: Sequence[int], work: StepsLeft) -> bool:
     """Returns True if every item fits on a device. Raises OutOfStepsError."""
     work.take(len(items) + len(sizes))
     ordered = sorted(items, key=lambda item: -item.mib)
-    return _crowd(ordered, sizes) is None and _choices(ordered, sizes, work) is not None
+    free = Counter(sizes)
+    counts = {item.mib: count for count, item in enumerate(ordered, 1)}
+    if sum(item.mib for item in ordered) > sum(sizes) or any(n > _room(mib, free) for mib, n in counts.items()):
+        return False
+    return _choices(ordered, sizes, work) is not None
 
 
 def _room(size: int, free: Counter[int]) -> int:
-    """Returns the maximum number of items of `size` that fit the free spaces."""
     return sum(space // size * count for space, count in free.items())
 
 
 def _crowd(ordered: Sequence[Item], sizes: Sequence[int]) -> Sequence[Item] | None:
-    """Returns the smallest set of items that is proved not to fit by counting alone.
+    """Returns the smallest set of items that is too large by its number of items or by its sum.
 
-    The set has too many items of a certain size or more, or too many MiB in total.
+    The set has too many items with at least a certain size, or too many MiB in total.
     """
     free = Counter(sizes)
-    crowds = []
+    crowds = []  # the first and the last number of the items of each set
     for size, count in {item.mib: count for count, item in enumerate(ordered, 1)}.items():
         room = _room(size, free)
         if count > room:
-            crowds.append(ordered[count - room - 1 : count])
+            crowds.append((count - room - 1, count))
     total = sum(sizes)
     sums = accumulate(item.mib for item in ordered)
     over = next((count for count, mib in enumerate(sums, 1) if mib > total), None)
     if over is not None:
-        crowds.append(ordered[:over])
-    return min(crowds, key=len, default=None)
+        crowds.append((0, over))
+    smallest = min(crowds, key=lambda ends: ends[1] - ends[0], default=None)
+    return None if smallest is None else ordered[slice(*smallest)]
 
 
 def _choices(ordered: Sequence[Item], sizes: Sequence[int], steps: StepsLeft) -> list[int] | None:
-    """Returns the free space of the device that each item gets, or None if there is no placement."""
     needs = [item.mib for item in ordered]
     return _best_fit(needs, sizes) or _search(needs, sizes, steps)
 
@@ -236,7 +239,9 @@ def _spaces(need: int, free: Counter[int]) -> Iterator[int]:
 
 
 def _swap(free: Counter[int], gone: int, come: int) -> None:
-    """Changes the free space of one device from `gone` to `come`. An amount of 0 is removed from `free`."""
+    """Changes the free space of one device from `gone` to `come`. A free space that no device has is removed from
+    `free`.
+    """
     for space, change in ((gone, -1), (come, 1)):
         if space:
             free[space] += change
@@ -245,7 +250,6 @@ def _swap(free: Counter[int], gone: int, come: int) -> None:
 
 
 def _replay(ordered: Sequence[Item], devices: Sequence[Bin], choices: Sequence[int]) -> Placement:
-    """Returns the placement in which each item is on a device with the free space that the search chose."""
     by_space: dict[int, list[int]] = {}
     for index in reversed(range(len(devices))):
         by_space.setdefault(devices[index].mib, []).append(index)
@@ -258,7 +262,6 @@ def _replay(ordered: Sequence[Item], devices: Sequence[Bin], choices: Sequence[i
 
 
 def _minimal(items: Sequence[Item], sizes: Sequence[int], steps: StepsLeft) -> list[Item]:
-    """Removes items, the smallest first, while the remaining items still do not fit."""
     kept = list(items)
     for size in sorted({item.mib for item in items}):
         while fewer := _without_one(kept, size):

@@ -1,9 +1,10 @@
-"""Places pods that need several devices of one node. The result is exact.
+"""Places pods that need several devices of one node. The result of the placement is exact.
 
-After these pods, placement.py places the pods with one device in the memory that is left. The search is depth-first
-over the devices of each pod, with a limit of steps. Units: MiB.
+After the pods with several devices, placement.py places the pods with one device in the memory that is left. The search
+is depth-first over the devices of each pod, with a limit of steps. Units: MiB.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,17 +24,17 @@ from tenancy.devices.placement import (
     place,
 )
 
-_PARTS = 10  # The reduction of a contradiction may use only a tenth of the steps.
+_PARTS = 10  # the search for a smaller set that does not fit may use a tenth of the steps
 
-_Node = tuple[int, ...]  # The sorted free MiB of a node's devices.
+_Node = tuple[int, ...]  # The free MiB of the devices of a node, sorted.
 
-# The number of pods for each pair: the MiB on each device, and the number of devices.
+# Maps each pair of MiB on each device and number of devices to the number of pods.
 _Requests = Mapping[tuple[int, int], int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlikeNodes:
-    """A group of nodes with the same number of equal devices."""
+    """A group of nodes that have the same number of equal devices."""
 
     nodes: int
     device_count: int
@@ -43,17 +44,17 @@ class AlikeNodes:
         """Returns the empty devices of each node, without the devices that the items cannot use."""
         if any(item.devices > 1 for item in items):
             sizes = [self.device_count] * min(self.nodes, len(items))
-        else:  # a pod with one device fits any node, so one list has the devices of all nodes
+        else:  # a pod with one device may be on any node, so one list has all devices
             sizes = [min(self.nodes * self.device_count, len(items))]
         return [[Bin("", self.device_mib)] * size for size in sizes]
 
 
 def most_pods(places: Iterable[int], devices: int) -> int:
-    """Returns the maximum number of pods with `devices` devices each that fit a node.
+    """Returns how many pods with `devices` devices each fit on a node.
 
-    `places` has one number for each device of the node: for how many pods the device has enough free memory. By the
-    theorem of Gale and Ryser, `n` pods fit if the devices have at least `n * devices` places. A device counts with at
-    most `n` places.
+    `places` has, for each device of the node, the number of pods for which the device has enough free memory. By the
+    theorem of Gale and Ryser, `n` pods fit if the devices have at least `n * devices` places in total. Each device adds
+    at most `n` places to the total.
     """
     counts = [count for count in places if count > 0]
     low, high = 0, sum(counts) // devices
@@ -64,7 +65,7 @@ def most_pods(places: Iterable[int], devices: int) -> int:
 
 
 def fits_on_separate_nodes(requests: _Requests, alike: AlikeNodes) -> bool:
-    """Returns True if all pods fit while pods with several devices and pods with one device are on different nodes.
+    """Returns True if all pods fit in a way in which no node has both kinds of pods, with one and with several devices.
 
     If the result is False, the pods may still fit in another way.
     """
@@ -83,7 +84,7 @@ def fits_on_separate_nodes(requests: _Requests, alike: AlikeNodes) -> bool:
 def place_on_nodes(
     items: Sequence[Item], nodes: Sequence[Sequence[Bin]], *, steps: int = STEPS
 ) -> Placement | Impossible | Undecided:
-    """Returns a placement in which no device holds more than its MiB, or a proof that none exists.
+    """Returns a placement in which each device holds at most its MiB, or a proof that no placement exists.
 
     Returns Undecided if the search needs more than `steps`.
     """
@@ -109,30 +110,51 @@ def place_on_nodes(
     return Impossible(smallest, "no arrangement puts each pod on different devices of one node; all were tried")
 
 
+def fits_on_nodes(items: Sequence[Item], nodes: Sequence[Sequence[Bin]], work: StepsLeft) -> bool:
+    """Returns True if all pods fit. Raises OutOfStepsError."""
+    several = _ordered(items)
+    alone = [item for item in items if item.devices == 1]
+    sizes = [tuple(sorted(device.mib for device in node)) for node in nodes]
+    parts = [replace(item, devices=1) for item in several for _ in range(item.devices)]
+    if not fits([*alone, *parts], [mib for node in sizes for mib in node], work) or _crowd(several, nodes):
+        return False
+    if not several:
+        return True
+    search = _Search(several, alone, sizes, work)
+    choices = search.choices()
+    if choices is None and search.unsure:
+        raise OutOfStepsError
+    return choices is not None
+
+
 def _ordered(items: Iterable[Item]) -> list[Item]:
-    """Returns the items with several devices, the largest first."""
     several = (item for item in items if item.devices > 1)
     return sorted(several, key=lambda item: (-item.mib * item.devices, -item.mib, item.name))
 
 
 def _crowd(several: Sequence[Item], nodes: Sequence[Sequence[Bin]]) -> Impossible | None:
-    """Returns a contradiction if the nodes lack memory for all items of a certain size or more.
+    """Returns a contradiction if the items of at least some size need more memory together than the nodes have.
 
-    Returns None if no size gives a contradiction.
+    If no size of items gives a contradiction, returns None.
     """
+    kinds = Counter(tuple(device.mib for device in node) for node in nodes)
+    sizes = {
+        devices: sorted(i.mib for i in several if i.devices >= devices) for devices in {i.devices for i in several}
+    }
     for mib, devices in {(item.mib, item.devices): None for item in several}:
-        alike = [item for item in several if item.mib >= mib and item.devices >= devices]
-        room = sum(most_pods([device.mib // mib for device in node], devices) for node in nodes)
-        if len(alike) > room:
+        count = len(sizes[devices]) - bisect_left(sizes[devices], mib)
+        room = sum(most_pods([each // mib for each in node], devices) * alike for node, alike in kinds.items())
+        if count > room:
             what = f"pods with {mib} MiB or more on {devices} or more devices of a node"
-            return Impossible(tuple(alike[: room + 1]), f"{room + 1} {what}; the nodes have room for {room}")
+            items = [item for item in several if item.mib >= mib and item.devices >= devices]
+            return Impossible(tuple(items[: room + 1]), f"{room + 1} {what}; the nodes have room for {room}")
     return None
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """The placement of one pod: the free MiB of the node's devices before, and the free MiB of the devices that the pod
-    gets.
+    """The placement of one pod. `node` has the free MiB of the node's devices before the placement. `spaces` has the
+    free MiB of the pod's devices.
     """
 
     node: _Node
@@ -140,7 +162,8 @@ class _Choice:
 
 
 class _Search:
-    """Searches depth-first for the devices of each pod. Among nodes with equal free memory, the search tries only one.
+    """Searches depth-first for the devices of each pod. The search tries only one of several nodes with equal free
+    memory.
 
     `unsure` is True if the search used up its steps before it had tried every choice.
     """
@@ -154,7 +177,6 @@ class _Search:
         self._tried: set[frozenset[tuple[int, int]]] = set()
 
     def choices(self) -> list[_Choice] | None:
-        """Returns a choice for each pod, or None if the search found no arrangement."""
         try:
             return self._choices()
         except OutOfStepsError:
@@ -182,15 +204,15 @@ class _Search:
         return None
 
     def _ways(self, pod: int) -> Iterator[_Choice]:
-        """Returns the possible choices for a pod, with the fullest devices first.
+        """Returns the possible choices of devices for a pod, with the fullest devices first.
 
-        Returns no choice for a state that failed before.
+        If the search has failed in this state before, returns no choice.
         """
         self.work.take(len(self.free) + 1)
         state = (pod, frozenset(self.free.items()))
         if pod == len(self.several) or state in self._failed:
             return iter(())
-        # The search ends with the first state that does not fail, so the search enters each state once.
+        # The search enters each state at most once, because it ends with the first state that does not fail.
         self._failed.add(state)
         item = self.several[pod]
         found = [
@@ -208,7 +230,6 @@ class _Search:
         _swap(self.free, _after(choice, mib), choice.node)
 
     def _leaves_room(self) -> bool:
-        """Returns True if the pods with one device fit in the memory that is left."""
         sizes = Counter(space for node, count in self.free.items() for space in node * count)
         key = frozenset(sizes.items())
         if key in self._tried:
@@ -226,7 +247,7 @@ class _Search:
 
 
 def _spaces(fitting: Sequence[int], devices: int) -> Iterator[tuple[int, ...]]:
-    """Yields each different way to choose `devices` of the spaces in `fitting`. `fitting` must be sorted."""
+    """Yields each different way to choose `devices` of the free spaces in `fitting`. `fitting` must be sorted."""
     yield from _chosen([(space, len([*alike])) for space, alike in groupby(fitting)], devices)
 
 
@@ -281,7 +302,6 @@ def _replayed(
 
 
 def _indices(left: Sequence[int], spaces: Iterable[int]) -> list[int]:
-    """Returns the index of a device with this free memory for each space. No device is returned twice."""
     found: list[int] = []
     for space in spaces:
         found.append(next(index for index, mib in enumerate(left) if mib == space and index not in found))
@@ -289,7 +309,9 @@ def _indices(left: Sequence[int], spaces: Iterable[int]) -> list[int]:
 
 
 def _smallest(items: Sequence[Item], nodes: Sequence[_Node], work: StepsLeft) -> tuple[Item, ...]:
-    """Returns a smaller set of items that still does not fit. Removes as many items as the steps allow."""
+    """Removes items while the remaining items do not fit and the search has steps left. Returns the remaining items of
+    the set.
+    """
     kept = [*items]
     for item in sorted({*items}, key=lambda item: (item.mib * item.devices, item.name)):
         while item in kept and work.left > 0:

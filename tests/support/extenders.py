@@ -1,4 +1,4 @@
-"""Runs the shipped extender as a process on a fake cluster, and sends requests to its two ports."""
+"""Runs the extender as a process on a fake cluster, and sends requests to its two ports."""
 
 import http.client
 import json
@@ -26,15 +26,12 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Extender:
-    """Holds a running extender. `certificates` is the directory into which the agent `certify` writes certificates."""
-
     verbs_port: int
     http_port: int
     certificates: Path
     process: "subprocess.Popen[bytes]"
 
     def get(self, path: str) -> tuple[int, str]:
-        """Sends a GET to the open port. Returns status and body; the status is 0 if no response comes."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=PATIENCE_SECONDS)
         try:
             connection.request("GET", path)
@@ -46,7 +43,6 @@ class Extender:
             connection.close()
 
     def post(self, verb: str, arguments: object) -> Any:
-        """Sends a request as the scheduler does, and returns the decoded response. Raises OSError."""
         folder = self.certificates
         context = ssl.create_default_context(cafile=folder / "ca.crt")
         context.load_cert_chain(folder / "client.crt", folder / "client.key")
@@ -67,12 +63,11 @@ class Extender:
 
 
 def pod(mib: int, uid: str = "u") -> dict[str, Any]:
-    """Returns a pod that requests `mib` of gpumem."""
-    return {"metadata": {"uid": uid}, "spec": {"containers": [{"resources": {"limits": {NAMES.gpumem: str(mib)}}}]}}
+    spec = {"containers": [{"resources": {"limits": {NAMES.gpumem: str(mib)}}}]}
+    return {"metadata": {"uid": uid, "namespace": "team"}, "spec": spec}
 
 
 def publish(cluster: FakeCluster, *mib: int, node: str = "k8s-node1") -> None:
-    """Publishes the ResourceSlice of a node with devices of these sizes."""
     devices = tuple(
         Device(gpu=index, uuid=f"GPU-{index}", total_bytes=size * MIB, used_bytes=0, free_bytes=0)
         for index, size in enumerate(mib)
@@ -86,7 +81,6 @@ def publish(cluster: FakeCluster, *mib: int, node: str = "k8s-node1") -> None:
 
 @contextmanager
 def running(served: ServedOverTls, zipapp: Path, folder: Path, **environment: str) -> Iterator[Extender]:
-    """Runs an extender during the block, as the only replica. Yields the extender after it is ready or has ended."""
     verbs_port, http_port = free_ports(2)
     served.cluster.watches_last = True
     environ = {

@@ -1,8 +1,8 @@
-"""The scheduler cache: the devices that each pod holds, and the nodes that pods are nominated to.
+"""The scheduler cache has the devices that each pod holds, and the nodes to which pods are nominated.
 
-A pod's states are reserved, assumed, bound and terminating, as in kube-scheduler's cache. Everything except the
-reservations can be rebuilt from the API. One lock guards the cache, and no method does I/O. Units: MiB of GPU
-memory, monotonic seconds.
+A pod's states are reserved, assumed, bound and terminating, as in kube-scheduler's cache. The API has everything in the
+cache except the reservations. One lock guards the cache, and no method does I/O. Sizes are in MiB of GPU memory, and
+times are in monotonic seconds.
 """
 
 import heapq
@@ -14,19 +14,33 @@ from datetime import datetime
 from agents.extender.cache.answers import FilterAnswer, NotAssumed
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.node_info import MeasuredMemory, NodeInfo, Shortage, shortages_on
-from agents.extender.cache.pod_info import NO_SEAT, Entitlement, Nomination, PodInfo, PodRecord, PodState, PodWithoutGpu
+from agents.extender.cache.pod_info import (
+    NO_SEAT,
+    Entitlement,
+    Holder,
+    Nomination,
+    PodInfo,
+    PodRecord,
+    PodState,
+    UnreadablePod,
+)
 from agents.extender.cache.ranking import Ranking
+from agents.extender.cache.seats import KeptSeats, OwnSeats
 from agents.extender.cache.snapshot import Drift, NodeUsage, drift_of, usage_of
+from agents.extender.preemption import UNLIMITED, Disruptions
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import MemoryRequest, Scoring
+from tenancy.ledger import Ledger, Seat
 
-# The longest time between filter and bind. During this time, a pod may wait for its volumes.
+# The longest time between the filter and the bind of a pod. Between its filter and its bind, a pod may wait for its
+# volumes.
 RESERVE_SECONDS = 30.0
-# The longest time between a nomination and the bind. This time includes the grace periods of the victims.
+# The longest time between a pod's nomination and its bind. The time between nomination and bind includes the grace
+# periods of the victims.
 NOMINATED_SECONDS = 300.0
 # A reading is valid for this time: four of the exporter's intervals.
 MEASURED_SECONDS = 60.0
-# If the times of two readings differ by less than this, the cache fetched one reading twice
+# If two readings are less than this many seconds apart, the cache has fetched the same reading twice
 # (agents/telemetry/client.py).
 _STEP_SECONDS = 1.0
 _UNKNOWN = PodRecord()
@@ -35,41 +49,59 @@ _NOWHERE = NodeInfo("")
 
 
 class Cache:
-    """Stores all nodes and pods. No method raises an error for an unknown node or pod.
+    """Stores all nodes and pods. For an unknown node or pod, the methods raise no error.
 
-    With Scoring.FRAGMENTATION, the score of a device depends on the requests of the pods that were bound at the last
-    `replace` or `compare`.
+    With Scoring.FRAGMENTATION, the score of a device depends on the requests of the bound pods. The cache learns the
+    requests of the bound pods from the calls of `replace` and `compare`.
     """
 
     def __init__(self, scoring: Scoring = Scoring.BEST_FIT) -> None:
         self._lock = threading.Lock()
         self._ranking = Ranking(scoring)
+        self._seats = KeptSeats()
         self._pods: dict[str, PodRecord] = {}
-        self._nodes: dict[str, NodeInfo] = {}  # `_set` keeps the nodes equal to `_pods`.
-        # Each time at which a reservation, a reading or a nomination ends, with its node.
+        self._nodes: dict[str, NodeInfo] = {}  # Whenever `_pods` changes, `_set` updates the nodes.
+        # The end times of reservations, readings and nominations, each with the name of the node.
         self._due: list[tuple[float, str]] = []
 
+    def promise(self, ledger: Ledger, nodes: Iterable[NodeDevices] = ()) -> None:
+        """Sets the absent seats for which memory is kept, and the devices of these nodes."""
+        with self._lock:
+            for devices in nodes:
+                node = self._node(devices.node)
+                node.inventory = devices
+                node.recount()
+            self._seats.promise(ledger)
+            self._plan_again()
+
     def update_node(self, devices: NodeDevices) -> bool:
-        """Sets the devices of a node, and returns True if the devices changed. The node's pods keep their devices."""
+        """Sets the devices of a node, and returns True if the devices changed. The pods of the node keep
+        their devices.
+        """
         with self._lock:
             node = self._node(devices.node)
             if node.inventory == devices:
                 return False
-            node.inventory = devices
+            before, node.inventory = node.inventory, devices
             node.recount()
+            if before is not None and before.pool == devices.pool:
+                self._keep(self._seats.change([node.node], self._nodes, thorough=True))
+            else:
+                self._plan_again()
             return True
 
     def remove_node(self, name: str) -> None:
-        """Removes a node's devices. The informer removes the node's pods one by one with `remove_pod`."""
+        """Removes a node's devices. The informer removes the pods of the node one by one with `remove_pod`."""
         with self._lock:
             node = self._node(name)
             node.inventory = node.reading = None
             self._changed(node)
+            self._plan_again()
 
-    def update_pod(self, pod: PodInfo | PodWithoutGpu) -> None:
+    def update_pod(self, pod: Holder) -> None:
         """Records a pod that the API shows as bound and not ended."""
         with self._lock:
-            record = PodRecord(held=pod)
+            record = self._shown(pod)
             if self._record(pod.uid) != record:
                 self._set(pod.uid, record)
 
@@ -82,14 +114,16 @@ class Cache:
             self._set(uid, _UNKNOWN)
 
     def nominate(self, pod: Nomination, now: float) -> None:
-        """Keeps for this pod the memory that its victims free, until NOMINATED_SECONDS after the first call."""
+        """Keeps the memory of the pod's victims for the pod until NOMINATED_SECONDS after the pod's first nomination to
+        the node.
+        """
         with self._lock:
             self._nominate(pod.confirmed(self._record(pod.uid).nomination, now + NOMINATED_SECONDS))
 
     def renew(self, uid: str, nodes: Collection[str], now: float) -> None:
-        """Prolongs the pod's nomination if its node is one of these nodes, where more pods are being evicted.
+        """Prolongs the pod's nomination if the nominated node is in `nodes`, because more pods are being evicted there.
 
-        The API does not report this prolongation.
+        The API does not show that a nomination is prolonged.
         """
         with self._lock:
             known = self._record(uid).nomination
@@ -97,8 +131,10 @@ class Cache:
                 self._nominate(replace(known, until=now + NOMINATED_SECONDS))
 
     def withdraw(self, uid: str, now: float) -> bool:
-        """Ends a nomination, and returns True if there was one. Keeps the memory for RESERVE_SECONDS more, because
-        kube-scheduler removes a nomination after a failed filter or bind and then retries the pod.
+        """Ends the pod's nomination, and returns True if the pod had one. Keeps the nominated pod's memory for another
+        RESERVE_SECONDS.
+
+        After a failed filter or bind, kube-scheduler removes the nomination and then retries the pod.
         """
         with self._lock:
             known = self._record(uid).nomination
@@ -109,11 +145,11 @@ class Cache:
             return True
 
     def retain(self, pod: Nomination, now: float) -> None:
-        """Keeps memory for RESERVE_SECONDS for a pod that its nominated node refused.
+        """Keeps memory on the nominated node for RESERVE_SECONDS after the pod did not fit there.
 
-        Otherwise the pod could lose the memory that its victims free. The scheduler may receive the victims' end before
-        this cache, and retry the pod too early. After a refusal, kube-scheduler drops the nomination. A nomination that
-        has ended stays ended.
+        Without `retain`, another pod could take the memory of the pod's victims. The scheduler may retry the pod before
+        the cache knows that the victims have ended. After the extender refuses a pod, kube-scheduler drops the pod's
+        nomination. A nomination that has ended stays ended.
         """
         with self._lock:
             self._expire(now)
@@ -134,15 +170,15 @@ class Cache:
         *,
         unknown: Iterable[str] = (),
     ) -> None:
-        """Stores a node's reading from the time `at`: the free MiB by device index, and the pods that use the devices.
+        """Stores a node's reading from the time `at`: the free MiB of each device, and the pods that use the devices.
 
-        The reading is valid for MEASURED_SECONDS. `unknown` has the UUIDs of the devices with unknown processes.
+        The reading of a node is valid for MEASURED_SECONDS. `unknown` has the UUIDs of devices with unknown processes.
         Without a reading, only the ledger limits the memory that pods may get.
         """
         with self._lock:
             info = self._nodes.get(node)
             if info is None or (info.reading and at + MEASURED_SECONDS - info.reading.until < _STEP_SECONDS):
-                return  # the stored reading no longer counts pods that ended later
+                return  # keeps the stored reading, which `ended` has corrected for pods that have ended since
             info.reading = MeasuredMemory(dict(free), at + MEASURED_SECONDS, uses, frozenset(unknown))
             heapq.heappush(self._due, (info.reading.until, node))
             info.recount()
@@ -158,23 +194,30 @@ class Cache:
         by_ledger: bool = False,
         until: float | None = None,
     ) -> FilterAnswer:
-        """Chooses the best node with enough unused memory, and reserves its devices for the pod.
+        """Chooses the best node with enough unused memory, and reserves devices of this node for the pod.
 
-        If no node has enough unused memory, `by_ledger` allows memory that other pods use. For a seat, this memory must
-        be free by the ledger. The reservation ends at `until`, or after RESERVE_SECONDS if `until` is None. The pod's
-        next filter also ends the reservation.
+        If no node has enough unused memory and `by_ledger` is True, a seat gets memory that other pods use. The memory
+        for a seat must be free by the ledger. The reservation ends at `until`. If `until` is None, it ends after
+        RESERVE_SECONDS. The next filter of the pod also ends the reservation.
         """
         with self._lock:
             self._expire(now)
             self._unreserve(uid)
-            best = self._ranking.best(request, nodes, lambda name: self._left(name, uid, entitlement, now))
+            own = self._own(uid, request, entitlement)
+            best = self._ranking.best(request, nodes, lambda name: self._left(name, uid, entitlement, now, own), own)
+            if best is None and self._makes_room(uid, request, nodes, now, entitlement):
+                best = self._ranking.best(
+                    request, nodes, lambda name: self._left(name, uid, entitlement, now, own), own
+                )
             short: tuple[Shortage, ...] = ()
             if best is None:
-                left = {name: self._left(name, uid, entitlement, now) for name in nodes}
+                left = self._left_on(uid, request, nodes, now, entitlement)
                 short = shortages_on(left.values(), request, entitlement)
                 if by_ledger:
-                    seats = [node for node in left.values() if node.seats_by_ledger(request, entitlement)]
-                    best = self._ranking.best_by_ledger(request, seats)
+                    best = self._best_by_ledger(left, request, entitlement)
+                    if best is None and self._makes_room(uid, request, nodes, now, entitlement, measured=False):
+                        left = self._left_on(uid, request, nodes, now, entitlement)
+                        best = self._best_by_ledger(left, request, entitlement)
                 if best is None:
                     hopeless = {name: reason for name, node in left.items() if (reason := node.never(request))}
                     refused = {name: node.not_now(request) for name, node in left.items() if name not in hopeless}
@@ -189,10 +232,10 @@ class Cache:
     def shortages(
         self, uid: str, request: MemoryRequest, nodes: Iterable[str], now: float, entitlement: Entitlement
     ) -> tuple[Shortage, ...]:
-        """Returns the `short` that `fit` would return. Does not reserve anything."""
+        """Returns the `short` that `fit` would return, but reserves nothing."""
         with self._lock:
             self._expire(now)
-            left = [self._left(name, uid, entitlement, now) for name in nodes]
+            left = self._left_on(uid, request, nodes, now, entitlement).values()
             return () if any(node.fits(request) for node in left) else shortages_on(left, request, entitlement)
 
     def feasible_nodes(
@@ -204,15 +247,14 @@ class Cache:
         *,
         by_ledger: bool = False,
     ) -> frozenset[str]:
-        """Returns all nodes that `fit` could choose. Does not reserve anything."""
+        """Returns all nodes that `fit` could choose, but reserves nothing."""
         with self._lock:
             self._expire(now)
-            left = [self._left(name, uid, entitlement, now) for name in self._nodes]
-            return frozenset(
-                node.node
-                for node in left
-                if node.fits(request) or (by_ledger and node.seats_by_ledger(request, entitlement))
-            )
+            names = (*self._nodes,)
+            found = self._feasible(uid, request, names, now, entitlement, by_ledger=by_ledger)
+            if not found and self._makes_room(uid, request, names, now, entitlement):
+                found = self._feasible(uid, request, names, now, entitlement, by_ledger=by_ledger)
+            return found
 
     def is_nominated(self, uid: str) -> bool:
         """Returns True if a node keeps memory for the pod."""
@@ -220,7 +262,7 @@ class Cache:
             return self._record(uid).nomination is not None
 
     def retained(self, uid: str, now: float) -> str | None:
-        """Returns the node that refused the pod and keeps memory for it (`retain`), or None."""
+        """Returns the node that keeps memory for the pod after the pod did not fit there (`retain`), or None."""
         with self._lock:
             self._expire(now)
             nomination = self._record(uid).nomination
@@ -229,23 +271,32 @@ class Cache:
     def assume(
         self, uid: str, request: MemoryRequest, node: str, now: float, entitlement: Entitlement = NO_SEAT
     ) -> PodInfo | NotAssumed:
-        """Chooses devices of the node for the pod. The pod holds these devices until `update_pod`, `remove_pod` or
+        """Chooses devices of the node for the pod. The pod holds the chosen devices until `update_pod`, `remove_pod` or
         `forget`.
         """
         with self._lock:
             self._expire(now)
-            self._unreserve(uid)
-            if self._record(uid).held is not None:
+            record = self._record(uid)
+            if record.held is not None and not record.is_reserved:
                 return NotAssumed("the pod is bound already, or about to be")
-            left = self._left(node, uid, entitlement, now)
+            if record.held is not None and record.held.node != node:
+                self._unreserve(uid)
+            own = self._own(uid, request, entitlement)
+            left = self._left(node, uid, entitlement, now, own)
             pod = left.assumed(uid, request, self._ranking.choose, entitlement)
+            by_measure = not left.seats(entitlement)
+            if pod is None and self._makes_room(uid, request, (node,), now, entitlement, measured=by_measure):
+                left = self._left(node, uid, entitlement, now, own)
+                pod = left.assumed(uid, request, self._ranking.choose, entitlement)
             if pod is None:
                 return NotAssumed(left.never(request) or left.not_now(request))
             self._hold(uid, pod)
             return pod
 
     def finish_binding(self, uid: str, now: float) -> None:
-        """Records that the API accepted the binding. A later list contains the pod, unless the pod was deleted."""
+        """Records that the API server has accepted the pod's binding. A list that begins after this call contains the
+        pod, unless the pod was deleted.
+        """
         with self._lock:
             if assumed := self._record(uid).assumed:
                 self._hold(uid, replace(assumed, accepted_at=now))
@@ -275,47 +326,66 @@ class Cache:
         entitlement: Entitlement = NO_SEAT,
         seated: Collection[str] = (),
         server_now: datetime | None = None,
+        disruptions: Disruptions = UNLIMITED,
     ) -> tuple[str, ...] | None:
-        """Returns the candidates to evict from the node so that the request fits, the highest priority first.
+        """Returns the candidates to evict from the node so that the request fits. The highest priority comes first.
 
-        Returns () if no eviction is needed, and None if evictions would not help. For a seat, only the ledger counts.
-        The requests of the pods in `seated` are within a seat. A terminating pod counts as ended, unless its deadline
-        `due` is before `server_now`.
+        Returns () if no eviction is necessary, and None if evictions would not help. For a seat, only the memory that
+        is free by the ledger matters. For each pod in `seated`, the ledger has a seat that is at least as large as the
+        pod's request. If the deadline `due` of a terminating pod is after `server_now`, the pod counts as ended.
         """
         with self._lock:
             self._expire(now)
-            left = self._left(node, uid, entitlement, now)
-            return left.victims(request, candidates, seated, server_now, measured=not left.seats(entitlement))
+            own = self._own(uid, request, entitlement)
+            left = self._left(node, uid, entitlement, now, own)
+            returning: Collection[str] = {pod.uid for pod in left.pods.values() if self._seats.returns(pod, own)}
+            if self._seats.goes_first(left, own):
+                returning, left = (), left.without_kept()
+            return left.victims(
+                request,
+                candidates,
+                seated,
+                server_now,
+                measured=not left.seats(entitlement),
+                returning=returning,
+                disruptions=disruptions,
+            )
+
+    def held(self, uid: str) -> Holder | None:
+        """Returns the memory that the pod holds."""
+        with self._lock:
+            return self._record(uid).held
 
     def snapshot(self) -> tuple[NodeUsage, ...]:
-        """Returns the usage of every node with devices or pods, sorted by name."""
+        """Returns the usage of every node with devices or pods, sorted by the node's name."""
         with self._lock:
             nodes = [node.copy() for node in self._nodes.values()]
         return tuple(usage_of(node) for node in sorted(nodes, key=lambda node: node.node))
 
     def compare(self, pods: Iterable[PodInfo], since: float) -> Drift:
-        """Compares the cache with the readings, and with the bound pods of a list that began at `since`.
+        """Compares the cache with the readings and with a list of the bound pods. The request for the list of bound
+        pods was sent at `since`.
 
-        Removes an assumed pod that was bound before `since` if the list does not contain the pod. The pod was then
-        deleted while the watch was broken. A pod that appears or ends between the list and the comparison makes one
-        false difference.
+        Removes an assumed pod that was bound before `since` if the list does not contain it. Such a missing pod was
+        deleted while the watch was broken. If a pod appears or ends between the list and the comparison, the comparison
+        reports one false difference.
         """
         listed = {pod.uid: pod for pod in pods}
         with self._lock:
             for uid, record in [*self._pods.items()]:
                 if uid not in listed and record.was_accepted_before(since):
                     self._hold(uid, None)
+            if any(self._seats.unplaced()):
+                self._plan_again()
             self._learn()
             nodes = [node.copy() for node in self._nodes.values()]
         return drift_of(nodes, listed)
 
-    def replace(
-        self, nodes: Iterable[NodeDevices], pods: Iterable[PodInfo | PodWithoutGpu | Nomination], since: float
-    ) -> None:
-        """Rebuilds the cache from lists of the API that began at `since`.
+    def replace(self, nodes: Iterable[NodeDevices], pods: Iterable[Holder | Nomination], since: float) -> None:
+        """Rebuilds the cache from new lists, which began at `since`.
 
-        Keeps the readings, the reservations and the retained memory. Keeps each assumed pod that may have been bound
-        too late for the list.
+        Keeps the readings, the reservations and the memory that is kept for nominated pods. Keeps each assumed pod that
+        may have been bound after the list was made.
         """
         with self._lock:
             records = {uid: record.unlisted(since) for uid, record in self._pods.items()}
@@ -324,7 +394,7 @@ class Cache:
                     nomination = pod.confirmed(self._record(pod.uid).nomination, since + NOMINATED_SECONDS)
                     records[pod.uid] = replace(records.get(pod.uid, _UNKNOWN), nomination=nomination)
                 else:
-                    records[pod.uid] = PodRecord(held=pod)
+                    records[pod.uid] = self._shown(pod)
             readings = {name: node.reading for name, node in self._nodes.items()}
             self._nodes = {}
             self._pods = {uid: record for uid, record in records.items() if record.parts}
@@ -336,17 +406,23 @@ class Cache:
             for name, node in self._nodes.items():
                 node.reading = readings.get(name)
                 node.recount()
+            self._plan_again()
             self._ranking.clear()
             self._learn()
 
     def _learn(self) -> None:
         self._ranking.learn(pod.request for node in self._nodes.values() for pod in node.pods.values() if pod.is_bound)
 
+    def _shown(self, pod: Holder) -> PodRecord:
+        return self._record(pod.uid).after_unreadable(pod) if isinstance(pod, UnreadablePod) else PodRecord(held=pod)
+
     def _record(self, uid: str) -> PodRecord:
         return self._pods.get(uid, _UNKNOWN)
 
     def _set(self, uid: str, record: PodRecord) -> None:
-        """Replaces a pod's record. Every change of the memory that a pod holds on a node uses this method."""
+        """Replaces a pod's record in the cache. Every change of the memory that a pod holds on a node goes through this
+        method.
+        """
         before = self._pods.pop(uid, _UNKNOWN)
         if record.parts:
             self._pods[uid] = record
@@ -354,8 +430,11 @@ class Cache:
             self._node(part.node).remove(part)
         for part in record.parts:
             self._node(part.node).add(part)
-        for name in {part.node for part in (*before.parts, *record.parts)}:
+        names = {part.node for part in (*before.parts, *record.parts)}
+        for name in names:
             self._changed(self._node(name))
+        pods = [(part, count) for parts, count in ((before.parts, -1), (record.parts, 1)) for part in parts]
+        self._keep(self._seats.change(names, self._nodes, [(p, count) for p, count in pods if isinstance(p, PodInfo)]))
 
     def _hold(self, uid: str, pod: PodInfo | None) -> None:
         self._set(uid, replace(self._record(uid), held=pod))
@@ -377,9 +456,86 @@ class Cache:
             self._nodes[name] = NodeInfo(name, self._ranking.changed)
         return self._nodes[name]
 
-    def _left(self, name: str, uid: str, entitlement: Entitlement, now: float) -> NodeInfo:
-        """Returns a copy of the node with the memory that this pod may use."""
-        return self._nodes.get(name, _NOWHERE).left_to(uid, entitlement, now)
+    def _left(self, name: str, uid: str, entitlement: Entitlement, now: float, own: OwnSeats) -> NodeInfo:
+        """Returns a copy of the node with the memory that this pod may use. `own` has the seats that belong to the pod
+        itself.
+        """
+        node = self._nodes.get(name, _NOWHERE)
+        # A pod with a reservation on the node already has its seat there.
+        spared = {} if uid in node.pods else self._seats.spared(node, own)
+        return node.left_to(uid, entitlement, now, spared)
+
+    def _own(self, uid: str, request: MemoryRequest, entitlement: Entitlement) -> OwnSeats:
+        held = self._record(uid).held
+        reserved = held if isinstance(held, PodInfo) and held.state is PodState.RESERVED else None
+        return self._seats.own(request, entitlement, reserved)
+
+    def _left_on(
+        self, uid: str, request: MemoryRequest, names: Iterable[str], now: float, entitlement: Entitlement
+    ) -> dict[str, NodeInfo]:
+        own = self._own(uid, request, entitlement)
+        return {name: self._left(name, uid, entitlement, now, own) for name in names}
+
+    def _feasible(
+        self,
+        uid: str,
+        request: MemoryRequest,
+        names: Iterable[str],
+        now: float,
+        entitlement: Entitlement,
+        *,
+        by_ledger: bool,
+    ) -> frozenset[str]:
+        left = self._left_on(uid, request, names, now, entitlement)
+        return frozenset(
+            name
+            for name, node in left.items()
+            if node.fits(request) or (by_ledger and node.seats_by_ledger(request, entitlement))
+        )
+
+    def _best_by_ledger(
+        self, left: Mapping[str, NodeInfo], request: MemoryRequest, entitlement: Entitlement
+    ) -> NodeInfo | None:
+        seats = [node for node in left.values() if node.seats_by_ledger(request, entitlement)]
+        return self._ranking.best_by_ledger(request, seats)
+
+    def _makes_room(
+        self,
+        uid: str,
+        request: MemoryRequest,
+        names: Iterable[str],
+        now: float,
+        entitlement: Entitlement,
+        *,
+        measured: bool = True,
+    ) -> bool:
+        """Plans the absent seats in another way, so that the pod fits. Returns False if no plan makes the pod fit.
+
+        If `measured` is False, the pod may get memory that other pods use.
+        """
+        if not self._seats.plans:
+            return False
+        own = self._own(uid, request, entitlement)
+        left = [self._left(name, uid, entitlement, now, own) for name in names]
+        changed = self._seats.make_room(request, own, left, measured=measured)
+        self._keep(changed)
+        return bool(changed)
+
+    def _plan_again(self) -> None:
+        self._seats.rebuild(self._nodes)
+        self._keep(self._nodes)
+
+    def _keep(self, names: Iterable[str]) -> None:
+        """Copies the kept memory of these nodes from the plans of the absent seats."""
+        for name in names:
+            node, kept = self._nodes.get(name), self._seats.kept(name)
+            if node is not None:
+                node.keep(kept)  # Even with equal sums, the memory may be kept for another seat.
+
+    def unplaced_seats(self) -> tuple[tuple[str, tuple[Seat, ...], int], ...]:
+        """Returns the absent seats that fit on no device: for each size, the pool, the seats and their number."""
+        with self._lock:
+            return tuple(self._seats.unplaced())
 
     def _changed(self, node: NodeInfo) -> None:
         node.recount()

@@ -1,25 +1,28 @@
 """Keeps the cache up to date with watches on nodes, ResourceSlices and pods.
 
-If one watch fails, the informer relists all three collections. The ledger is polled.
+If one watch fails, the informer relists nodes, ResourceSlices and pods. The informer polls the ledger.
 """
 
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Self
+from functools import partial
+from typing import Self
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import devices_of
-from agents.extender.cache.pod_info import Nomination, PodInfo, PodWithoutGpu, holder_of
+from agents.extender.cache.pod_info import Holder, Nomination, UnreadablePod, holder_of
 from agents.kube import ledger as ledgers
 from agents.kube.client import Api, ApiError, Object
+from agents.kube.fields import name_at, named, uid_of
 from agents.kube.informer import Informer, Listed, WatchSource, read_list
 from agents.kube.ledger import LedgerError
-from agents.kube.nodes import NODES, Node
-from agents.kube.pods import LIVE, PODS, Pod, PodError
+from agents.kube.nodes import NODES, Node, read_node
+from agents.kube.pods import LIVE, PODS, Pod
 from agents.kube.slices import SLICES
 from agents.runtime.clock import Clock
+from agents.runtime.items import ItemProblems, Unjudged, judged
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
 from tenancy.ledger import Ledger
@@ -31,7 +34,7 @@ LEDGER_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class StoredSlice:
-    """A ResourceSlice with its spec as JSON. Python objects would take six times as much host memory."""
+    """A ResourceSlice. Its spec is JSON text, because Python objects would take six times as much host memory."""
 
     node: str
     name: str
@@ -39,8 +42,9 @@ class StoredSlice:
 
     @classmethod
     def of(cls, found: Object) -> Self:
-        spec = found["spec"]
-        return cls(spec.get("nodeName", ""), found["metadata"]["name"], json.dumps(spec).encode())
+        spec = map_at(found, "spec")
+        node = name_at(spec, "nodeName") if "nodeName" in spec else ""
+        return cls(node, name_at(map_at(found, "metadata"), "name"), json.dumps(spec).encode())
 
     def read(self) -> Object:
         return {"metadata": {"name": self.name}, "spec": json.loads(self.spec)}
@@ -48,10 +52,10 @@ class StoredSlice:
 
 @dataclass(kw_only=True)
 class Informers:
-    """Fills the cache from the API. One thread runs `informer`; any thread may read the fields.
+    """Fills the extender's cache from the API. One thread runs `informer`, and any thread may read the fields.
 
-    `problem` is the reason why no pod may be placed, or None. `listed_at` is the start of the last relist in monotonic
-    seconds, or None before the first relist.
+    `problem` is the reason why the extender may place no pod, or None. `listed_at` is the start of the last relist in
+    monotonic seconds, or None before the first relist.
     """
 
     api: Api
@@ -61,15 +65,18 @@ class Informers:
     log: Log
     problem: str | None = "the API has not been read yet"
     listed_at: float | None = None
-    grown: Callable[[], None] = lambda: None  # called when more memory may be free than before
+    # the informer calls this function when more memory may be free than before
+    grown: Callable[[], None] = lambda: None
     ledger_seconds: float = LEDGER_SECONDS
     ledger: Ledger | None = None  # the last valid ledger
     _ledger_due: float = 0.0
+    problems: ItemProblems = field(init=False)
     informer: Informer = field(init=False)
-    _nodes: dict[str, Object] = field(default_factory=dict)
+    _nodes: dict[str, Node] = field(default_factory=dict)
     _slices: dict[str, dict[str, StoredSlice]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.problems = ItemProblems(log=self.log)
         problem = ProblemLog(log=self.log, failing="relists the cluster", recovered="watches the cluster again")
         self.informer = Informer(
             api=self.api, lists=self.list_all, apply=self._apply, ready=self._ready, problem=problem, clock=self.clock
@@ -77,26 +84,25 @@ class Informers:
 
     @property
     def server_now(self) -> datetime:
-        """Returns the API server's time of day from its last response, which is a few seconds old."""
+        """Returns the time in the API server's last response, which is a few seconds old."""
         return self.api.time or self.clock.now()
 
     @property
     def names(self) -> Names | None:
-        """Returns the ledger's names, or None until the first ledger was read."""
+        """Returns the names in the ledger, or None before the first ledger is read."""
         return self.ledger.names if self.ledger else None
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        known = [*self._nodes.items()]
-        return tuple(Node(name=name, labels=node["metadata"].get("labels") or {}) for name, node in known)
+        return (*self._nodes.values(),)
 
     def renew(self) -> None:
-        """Requests a new read of the ledger and a relist. `listed_at` changes after the relist."""
+        """Requests a new read of the ledger and a relist. `listed_at` changes after the requested relist."""
         self._ledger_due = 0.0
         self.informer.relist()
 
     def _ready(self) -> bool:
-        """Reads the ledger if the next read is due. Returns False if there is no ledger yet."""
+        """Reads the ledger if its next read is due. Returns False if the ledger does not exist yet."""
         if self.clock.monotonic() >= self._ledger_due:
             self._read_ledger()
         return self.ledger is not None
@@ -106,14 +112,15 @@ class Informers:
         since, known = self.clock.monotonic(), self.ledger
         if known is None:
             raise LedgerError("no ledger has been read")
-        nodes = read_list(self.api, NODES, _trimmed)
-        slices = read_list(self.api, SLICES, StoredSlice.of)
-        pods: Listed[PodInfo | PodWithoutGpu | Nomination] = read_list(self.api, PODS, self._pod, LIVE)
-        self._nodes = {node["metadata"]["name"]: node for node in nodes.items}
+        self.problems.relist()
+        nodes = read_list(self.api, NODES, self._node)
+        slices = read_list(self.api, SLICES, self._slice)
+        pods: Listed[Holder | Nomination] = read_list(self.api, PODS, self._pod, LIVE)
+        self._nodes = {node.name: node for node in nodes.items}
         self._slices = {}
         for found in slices.items:
             self._slices.setdefault(found.node, {})[found.name] = found
-        devices = [devices_of(node, self._of(name), known) for name, node in self._nodes.items()]
+        devices = [devices_of(node, self._of(node.name), known) for node in self._nodes.values()]
         self.cache.replace(devices, pods.items, since)
         self.listed_at = since
         self.log.info("listed the cluster", nodes=len(self._nodes), pods=len(pods.items))
@@ -126,18 +133,23 @@ class Informers:
             case "Pod":
                 self._apply_pod(found, gone)
             case "Node":
-                name = found["metadata"]["name"]
-                if gone:
+                name, node = named(found), None if gone else self._node(found)
+                if node is None:
                     self._nodes.pop(name, None)
                     self.cache.remove_node(name)
                 else:
-                    self._nodes[name] = _trimmed(found)
+                    self._nodes[name] = node
                     self._count(name)
             case "ResourceSlice":
-                self._keep_slice(StoredSlice.of(found), gone)
+                if kept := self._slice(found):
+                    self._keep_slice(kept, gone)
 
     def _apply_pod(self, found: Object, gone: bool) -> None:
-        pod, uid = None if gone else self._pod(found), found["metadata"]["uid"]
+        uid, pod = uid_of(found), None if gone else self._pod(found)
+        if gone:
+            self.problems.note("pod", named(found), None)
+        if not uid:
+            return
         if isinstance(pod, Nomination):
             self.cache.nominate(pod, self.clock.monotonic())
         elif pod is not None:
@@ -145,15 +157,36 @@ class Informers:
         elif gone or Pod(found).node or Pod(found).ended:
             self.cache.remove_pod(uid)
             self.grown()
-        elif self.cache.withdraw(uid, self.clock.monotonic()):  # ends the nomination and keeps the reservation
+        # ends the nomination of the pod and keeps its reservation
+        elif self.cache.withdraw(uid, self.clock.monotonic()):
             self.grown()
 
-    def _pod(self, item: Object) -> PodInfo | PodWithoutGpu | Nomination | None:
-        try:
-            return holder_of(item, self.ledger.names) if self.ledger else None
-        except PodError as error:
-            self.log.error(f"is not counted: {error}")
-            return None
+    def bound(self, item: Object) -> Holder | Nomination | None:
+        """Returns the memory that the Pod holds, for a comparison with the cache. For an unreadable Pod, returns the
+        memory that the cache has for the Pod.
+        """
+        found = judged(partial(self._holder, item))
+        return self.cache.held(uid_of(item)) if isinstance(found, Unjudged) else found
+
+    def _pod(self, item: Object) -> Holder | Nomination | None:
+        """Returns the memory that the Pod holds, or None for a Pod without a readable UID."""
+
+        def unreadable(why: str) -> UnreadablePod | None:
+            node = judged(lambda: Pod(item).node or "")
+            place, uid = "" if isinstance(node, Unjudged) else node, uid_of(item)
+            return UnreadablePod(uid=uid, node=place, name=named(item)) if uid else None
+
+        return self.problems.judge("pod", named(item), partial(self._holder, item), unreadable)
+
+    def _holder(self, item: Object) -> Holder | Nomination | None:
+        return holder_of(item, self.ledger.names) if self.ledger else None
+
+    def _node(self, item: Object) -> Node | None:
+        return read_node(item, self.problems)
+
+    def _slice(self, item: Object) -> StoredSlice | None:
+        """Returns the ResourceSlice, or None if its name or node is unreadable."""
+        return self.problems.judge("ResourceSlice", named(item), partial(StoredSlice.of, item), lambda why: None)
 
     def _keep_slice(self, found: StoredSlice, gone: bool) -> None:
         of_node = self._slices.setdefault(found.node, {})
@@ -174,7 +207,7 @@ class Informers:
             self.grown()
 
     def _read_ledger(self) -> None:
-        """Reads the ledger. No pod is placed while the ledger is missing or invalid."""
+        """Reads the ledger. The extender places no pod while the ledger is missing or invalid."""
         self._ledger_due = self.clock.monotonic() + self.ledger_seconds
         found, problem = None, None
         try:
@@ -189,11 +222,11 @@ class Informers:
         if found is None or found == self.ledger:
             return
         if self.ledger is not None and found.domain != self.ledger.domain:
-            self.listed_at = None  # nothing has been listed under the new domain yet
+            self.listed_at = None  # the informer has listed no object of the new domain yet
             self.informer.relist()
         self.ledger = found
-        for name in [*self._nodes]:
-            self._count(name)
+        self.cache.promise(found, [devices_of(node, self._of(node.name), found) for node in self._nodes.values()])
+        self.grown()
 
 
 def _ledger(api: Api, namespace: str) -> Ledger:
@@ -201,9 +234,3 @@ def _ledger(api: Api, namespace: str) -> Ledger:
     if stored is None or stored.deleting:
         raise LedgerError("there is no ledger, or it is being deleted: nothing is placed; run pulumi up")
     return stored.ledger()
-
-
-def _trimmed(node: Object) -> dict[str, Any]:
-    metadata = node["metadata"]
-    kept = {key: metadata[key] for key in ("name", "labels", "annotations") if key in metadata}
-    return {"metadata": kept, "status": {"allocatable": {"cpu": map_at(node, "status", "allocatable").get("cpu")}}}

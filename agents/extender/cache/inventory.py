@@ -1,17 +1,18 @@
-"""Computes the devices that a node offers to pods, from the node's ResourceSlices and the ledger's pools.
+"""Computes a node's devices for pods from the node's ResourceSlices and the ledger's pools.
 
-If a node's ResourceSlices are invalid, the node takes no new pod and `unusable` has the reason. Units: whole MiB of GPU
-memory.
+A node with invalid ResourceSlices takes no new pod, and `unusable` has the reason. Units: whole MiB of GPU memory.
 """
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.kube.client import Object
-from agents.kube.nodes import excluded_devices
+from agents.kube.fields import LARGEST_AMOUNT, text_at
+from agents.kube.nodes import Node, excluded_devices
 from agents.kube.slices import SlicesError, complete_pool, head_of, integer
 from agents.runtime.errors import AgentError
+from agents.runtime.items import Unjudged, judged
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError
 from tenancy.names import CAN_CAP, DEVICE_CAP, DEVICE_INDEX, DEVICE_MEMORY, DEVICE_UUID, Names
@@ -24,13 +25,13 @@ _REPELLENT = ("NoSchedule", "NoExecute")
 
 
 class InventoryError(AgentError):
-    """The node takes no new pod. The message has the reason."""
+    """The node takes no new pod, for the reason in the message."""
 
 
 @dataclass(frozen=True)
 class NodeDevice:
-    """A device. `mib` is the memory that all pods together may request. An unhealthy or excluded device takes no new
-    pod.
+    """A device. `mib` is the limit for the sum of all pods' requests on the device. An unhealthy or excluded device
+    takes no new pod.
     """
 
     index: int
@@ -48,8 +49,8 @@ class NodeDevice:
 class NodeDevices:
     """The devices of a node. `unusable` is the reason why the node takes no new pod.
 
-    `floor_mib` is the pool's floor. `cpu_milli` is the node's allocatable CPU in millicores, or None if the Node does
-    not show this value.
+    `floor_mib` is the floor of the node's pool. `cpu_milli` is the node's allocatable CPU in millicores, or None if the
+    Node does not show its CPU.
     """
 
     node: str
@@ -60,24 +61,26 @@ class NodeDevices:
     cpu_milli: int | None = None
 
 
-def devices_of(node: Object, slices: Iterable[Object], ledger: Ledger) -> NodeDevices:
-    """Returns the devices of a Node. Ignores the `slices` of other nodes."""
-    name = node["metadata"]["name"]
-    pool = None
-    try:
-        pool = _pool(map_at(node, "metadata", "labels"), ledger)
-        devices = _published(name, slices, ledger.names)
-        out = _excluded(map_at(node, "metadata", "annotations"), ledger.names)
-        out = {*out, *_uncapped(devices, pool)}
-        offered = tuple(_device(device, pool, out) for device in devices)
-        _distinct(offered)
-        cpu_milli = _cpu_milli(node)
-    except (InventoryError, SlicesError, ShapeError, QuantityError) as error:
-        return NodeDevices(node=name, pool=pool.name if pool else None, unusable=str(error))
-    return NodeDevices(node=name, pool=pool.name, devices=offered, floor_mib=pool.floor_mib, cpu_milli=cpu_milli)
+def devices_of(node: Node, slices: Iterable[Object], ledger: Ledger) -> NodeDevices:
+    """Returns the devices of a node. Ignores the `slices` of all other nodes."""
+    pool = judged(lambda: _pool(node.labels, ledger))
+    if isinstance(pool, Unjudged):
+        return NodeDevices(node=node.name, pool=None, unusable=pool.why)
+    found = judged(lambda: _devices_of(node, slices, pool, ledger.names))
+    return NodeDevices(node=node.name, pool=pool.name, unusable=found.why) if isinstance(found, Unjudged) else found
 
 
-def _pool(labels: Object, ledger: Ledger) -> Pool:
+def _devices_of(node: Node, slices: Iterable[Object], pool: Pool, names: Names) -> NodeDevices:
+    devices = _published(node.name, slices, names)
+    out = {*_excluded(node.annotations, names), *_uncapped(devices, pool)}
+    offered = tuple(_device(device, pool, out) for device in devices)
+    _distinct(offered)
+    return NodeDevices(
+        node=node.name, pool=pool.name, devices=offered, floor_mib=pool.floor_mib, cpu_milli=_cpu_milli(node)
+    )
+
+
+def _pool(labels: Mapping[str, str], ledger: Ledger) -> Pool:
     try:
         pool = ledger.pool_of(labels)
     except SeveralPoolsError as error:
@@ -87,8 +90,8 @@ def _pool(labels: Object, ledger: Ledger) -> Pool:
     return pool
 
 
-def _cpu_milli(node: Object) -> int | None:
-    cpu = map_at(node, "status", "allocatable").get("cpu")
+def _cpu_milli(node: Node) -> int | None:
+    cpu = node.allocatable.get("cpu")
     return None if cpu is None else math.floor(parse(cpu) * 1000)
 
 
@@ -105,7 +108,7 @@ def _published(node: str, slices: Iterable[Object], names: Names) -> Sequence[Ob
     ]
 
 
-def _excluded(annotations: Object, names: Names) -> Collection[int]:
+def _excluded(annotations: Mapping[str, str], names: Names) -> Collection[int]:
     try:
         return excluded_devices(annotations, names)
     except ValueError:
@@ -115,16 +118,16 @@ def _excluded(annotations: Object, names: Names) -> Collection[int]:
 
 def _uncapped(devices: Sequence[Object], pool: Pool) -> Collection[int]:
     """Returns the indices of the devices on which the driver cannot enforce budgets. Returns () if the pool does not
-    require enforcement by the driver.
+    have `enforce: driver`.
 
-    Raises InventoryError if no device of the node can enforce budgets.
+    Raises InventoryError if the driver can enforce budgets on no device of the node.
     """
     if not (pool.caps and pool.require_cap):
         return ()
     why = {
-        integer(map_at(device, "attributes", DEVICE_INDEX), "int"): str(said)
+        integer(map_at(device, "attributes", DEVICE_INDEX), "int"): said or "its exporter has not said yet"
         for device in devices
-        if (said := map_at(device, "attributes", DEVICE_CAP).get("string", "its exporter has not said yet")) != CAN_CAP
+        if (said := text_at(map_at(device, "attributes", DEVICE_CAP), "string")) != CAN_CAP
     }
     if why and len(why) == len(devices):
         raise InventoryError(
@@ -135,14 +138,14 @@ def _uncapped(devices: Sequence[Object], pool: Pool) -> Collection[int]:
 
 
 def _device(device: Object, pool: Pool, out: Collection[int]) -> NodeDevice:
-    name = device.get("name")
+    name = text_at(device, "name")
     try:
         index = integer(map_at(device, "attributes", DEVICE_INDEX), "int")
-        uuid = map_at(device, "attributes", DEVICE_UUID).get("string")
+        uuid = text_at(map_at(device, "attributes", DEVICE_UUID), "string")
         size = whole(map_at(device, "capacity", DEVICE_MEMORY).get("value"))
-    except (InventoryError, SlicesError, ShapeError, QuantityError) as error:
+    except (SlicesError, ShapeError, QuantityError) as error:
         raise InventoryError(f"its device {name} is malformed: {error}") from None
-    if not isinstance(uuid, str) or not uuid or index < 0 or size < 0 or size % MIB:
+    if not uuid or index < 0 or not 0 <= size <= LARGEST_AMOUNT or size % MIB:
         raise InventoryError(f"its device {name} is malformed: index {index}, uuid {uuid!r}, {size} bytes")
     return NodeDevice(
         index=index,

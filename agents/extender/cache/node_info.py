@@ -1,4 +1,4 @@
-"""Computes the free memory of one node's devices from the pods that hold it. Units: whole MiB of GPU memory."""
+"""Computes the free memory of one node's devices from the memory that pods hold. Units: whole MiB of GPU memory."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -8,25 +8,34 @@ from datetime import datetime
 from typing import Any
 
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.pod_info import Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu
-from agents.extender.preemption import PotentialVictim, Room, fewest_victims
+from agents.extender.cache.pod_info import (
+    NO_SEAT,
+    Entitlement,
+    Holder,
+    Nomination,
+    PodInfo,
+    PodState,
+    PodWithoutGpu,
+    UnreadablePod,
+)
+from agents.extender.preemption import UNLIMITED, Disruptions, PotentialVictim, Room, fewest_victims
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import Chooser, DeviceChoice, MemoryRequest, best_fit
 from tenancy.devices.recycle import overshoot_mib
 from tenancy.devices.waiting import DeviceMemory, lack_of
-from tenancy.names import REFUSED_AS_MEASURED
+from tenancy.names import REFUSED_AS_KEPT, REFUSED_AS_MEASURED
 from tenancy.units import MIB
 
-# The cost of devices with too little unused memory. Any devices with enough unused memory cost less.
+# The cost of devices with too little unused memory. The cost of such a device is above the cost of all other devices.
 _SHORT_COST = 1 << 40
 
 
 @dataclass(frozen=True)
 class MeasuredMemory:
-    """A node's reading: the free MiB by device index, and the pods that use the devices. The reading is valid until the
-    monotonic time `until`.
+    """The reading of a node: the free MiB of each device, and the pods that use the devices. The reading is valid until
+    the monotonic time `until`.
 
-    `unknown` has the UUIDs of the devices with unknown processes.
+    `unknown` has the UUIDs of devices with unknown processes.
     """
 
     free: Mapping[int, int]
@@ -50,10 +59,10 @@ class UndeclaredUse:
 
 @dataclass(frozen=True, kw_only=True)
 class Shortage:
-    """A device that has enough free memory for a seat by the ledger, while other pods use this memory.
+    """A device that has enough memory for a seat by the ledger, although other pods now use a part of this memory.
 
-    After other pods have freed `mib` MiB, the seat's pod can allocate its budget and the device stays above its floor.
-    `holders` are the pods over their budgets on the device, the largest overshoot first.
+    If other pods release `mib` MiB, the device stays above its floor after the seat's pod has allocated its budget.
+    `holders` are the pods over their budgets on the device, with the largest overshoot first.
     """
 
     node: str
@@ -65,10 +74,11 @@ class Shortage:
 
 
 class NodeInfo:
-    """One node with its devices and pods. Call `recount` after each change.
+    """One node with its devices and pods. After each change of the node, call `recount`.
 
-    `unheld` is the MiB that a device offers minus the MiB that pods hold. `free` is at most `unheld`, and at most the
-    measured free memory minus the floor. `recount` calls `changed` with the node's name.
+    `unheld` is the MiB that a device offers minus the MiB that pods hold on the device. `kept` is the MiB that absent
+    seats need on a device (tenancy/devices/plan.py). `spare` is `unheld` minus `kept`. `free` is at most `spare`, and
+    at most the measured free memory minus the floor. `recount` and `keep` call `changed` with the name of the node.
     """
 
     def __init__(self, node: str, changed: Callable[[str], object] = lambda node: None) -> None:
@@ -77,44 +87,59 @@ class NodeInfo:
         self.pods: dict[str, PodInfo] = {}
         self.pods_without_gpu: dict[str, PodWithoutGpu] = {}
         self.nominated: dict[str, Nomination] = {}
+        self.unreadable: dict[str, UnreadablePod] = {}
         self.reading: MeasuredMemory | None = None
-        self._changed = changed
+        self.kept: Mapping[int, int] = {}
+        self.changed = changed
         self.recount()
 
     @property
     def is_idle(self) -> bool:
-        """Returns True if the node is unknown and has no pod."""
-        return self.inventory is None and not (self.pods or self.pods_without_gpu or self.nominated)
+        """Returns True if the node is unknown to the cache and has no pod."""
+        return self.inventory is None and not (self.pods or self.pods_without_gpu or self.nominated or self.unreadable)
 
-    def add(self, part: PodInfo | PodWithoutGpu | Nomination) -> None:
+    def add(self, part: Holder | Nomination) -> None:
         self._parts(part)[part.uid] = part
 
-    def remove(self, part: PodInfo | PodWithoutGpu | Nomination) -> None:
+    def remove(self, part: Holder | Nomination) -> None:
         del self._parts(part)[part.uid]
 
-    def _parts(self, part: PodInfo | PodWithoutGpu | Nomination) -> dict[str, Any]:
+    def _parts(self, part: Holder | Nomination) -> dict[str, Any]:
         if isinstance(part, PodInfo):
             return self.pods
+        if isinstance(part, UnreadablePod):
+            return self.unreadable
         return self.pods_without_gpu if isinstance(part, PodWithoutGpu) else self.nominated
 
     def copy(self) -> "NodeInfo":
-        """Returns a copy that needs no lock: `recount` makes new mappings and does not change the old mappings."""
+        """Returns a copy of the node that a thread can read without a lock. `recount` makes new mappings and leaves the
+        old mappings unchanged.
+        """
         seen = copy(self)
-        seen.pods, seen.pods_without_gpu, seen.nominated = {**self.pods}, {**self.pods_without_gpu}, {**self.nominated}
+        seen.changed = lambda node: None
+        seen.pods, seen.pods_without_gpu = {**self.pods}, {**self.pods_without_gpu}
+        seen.nominated, seen.unreadable = {**self.nominated}, {**self.unreadable}
         return seen
 
-    def left_to(self, uid: str, entitlement: Entitlement, now: float) -> "NodeInfo":
-        """Returns a copy of the node with the memory that this pod may use.
+    def left_to(
+        self, uid: str, entitlement: Entitlement, now: float, spared: Mapping[int, int] | None = None
+    ) -> "NodeInfo":
+        """Returns a copy of the node with the memory that this pod may use. `spared` has the MiB of `kept` that the pod
+        may also use.
 
-        The copy does not count the pod's own reservation as held. It counts memory as held for nominated pods with a
-        higher priority, and for earlier nominated pods with the same priority. The devices of a nominated pod are not
-        known. Best fit chooses these devices as if all terminating pods had ended.
+        The copy leaves out the reservation of the pod itself. The copy keeps memory for nominated pods of a higher
+        priority, and for earlier nominated pods of the same priority. The devices of a nominated pod are not known. The
+        best-fit method chooses devices for a nominated pod as if all terminating pods had ended.
         """
         own = self.pods.get(uid)
         is_reserved = own is not None and own.state is PodState.RESERVED
-        if self.inventory is None or not (self.nominated or is_reserved):
+        if self.inventory is None or not (self.nominated or is_reserved or spared):
             return self
         seen = self.copy()
+        if spared:
+            seen.keep({index: mib - spared.get(index, 0) for index, mib in self.kept.items()})
+        if not (self.nominated or is_reserved):
+            return seen
         if is_reserved:
             del seen.pods[uid]
             seen.recount()
@@ -136,29 +161,47 @@ class NodeInfo:
         seen.recount()
         return seen
 
+    def without_kept(self) -> "NodeInfo":
+        """Returns a copy in which a pod may also use the memory that is kept for absent seats."""
+        seen = self.copy()
+        seen.keep({})
+        return seen
+
+    def keep(self, kept: Mapping[int, int]) -> None:
+        """Sets the MiB of each device that are kept for absent seats."""
+        self.kept = kept
+        self._count_free()
+
     def seats(self, entitlement: Entitlement) -> bool:
-        """Returns True if the pod's request is within a seat of the node's pool. Readings do not limit such a pod."""
-        return self.inventory is not None and self.inventory.pool in entitlement.pools
+        """Returns True if the pod's request is not larger than a seat of the node's pool. Readings do not limit the pod
+        of a seat.
+        """
+        return self.inventory is not None and not self.unreadable and self.inventory.pool in entitlement.pools
 
     def recount(self) -> None:
         devices = self.inventory.devices if self.inventory else ()
         self.offered = {device.index: device.offered_mib for device in devices}
         self.largest = sorted(self.offered.values(), reverse=True)
         self.unheld = self._without_held({device.uuid: device.index for device in devices})
-        self.free = self._as_measured(self.unheld)
-        self.freest = sorted(self.free.values(), reverse=True)
         whole = self.inventory.cpu_milli if self.inventory else None
         held = sum(pod.request.cpu_milli for pod in self.pods.values()) + sum(
             b.cpu_milli for b in self.pods_without_gpu.values()
         )
-        self.cpu_milli = None if whole is None else whole - held  # the free CPU in millicores
-        self._changed(self.node)
+        self.cpu_milli = None if whole is None else whole - held  # the free CPU of the node in millicores
+        self._count_free()
+
+    def _count_free(self) -> None:
+        self.spare = {index: mib - self.kept.get(index, 0) for index, mib in self.unheld.items()}
+        self.free = self.as_measured(self.spare)
+        self.freest = sorted(self.free.values(), reverse=True)
+        self.changed(self.node)
 
     def _without_held(self, by_uuid: Mapping[str, int]) -> dict[int, int]:
-        """Returns the MiB of each device that no pod holds, and sets `places`, the devices that each pod holds.
+        """Returns the MiB of each device that no pod holds. Also stores the devices of each pod in `places`.
 
-        The MiB of a device are negative if pods hold more than the device offers. For a pod with unknown devices, best
-        fit chooses the devices. Such pods are placed last, the largest first.
+        If pods hold more than a device offers, the device's MiB are negative. For a pod with unknown devices, the
+        best-fit method chooses the devices. Pods with unknown devices get their devices last, with the largest pod
+        first.
         """
         left = dict(self.offered)
         self.places: dict[str, tuple[int, ...]] = {}
@@ -177,8 +220,12 @@ class NodeInfo:
             _deduct(left, pod.request.mib, self.places[pod.uid])
         return left
 
-    def _as_measured(self, left: Mapping[int, int]) -> dict[int, int]:
-        """Returns the MiB of each device that a pod without a seat may still request, at least 0."""
+    def as_measured(self, left: Mapping[int, int]) -> dict[int, int]:
+        """Returns the part of `left` on each device that a pod without a seat may still request. The part is at least
+        0.
+        """
+        if self.unreadable:
+            return dict.fromkeys(left, 0)
         free = self.reading.free if self.reading else {}
         floor_mib = self.inventory.floor_mib if self.inventory else 0
         return {i: max(min(mib, free[i] - floor_mib) if i in free else mib, 0) for i, mib in left.items()}
@@ -187,11 +234,11 @@ class NodeInfo:
         return len(self.freest) >= request.count and self.freest[request.count - 1] >= request.mib
 
     def choice(self, request: MemoryRequest, choose: Chooser, seated: bool = False) -> DeviceChoice | None:
-        """Returns the devices that `choose` selects by unused memory.
+        """Returns the devices that `choose` selects by their unused memory.
 
-        If no devices have enough unused memory, a seat gets devices that are free by the ledger. The devices with the
-        smallest shortage come first. Of devices with equal shortages, the device with the least memory that is free by
-        the ledger comes first. Such devices cost more than any devices with enough unused memory.
+        If too little memory is unused, a seat gets devices that are free by the ledger. The devices with the smallest
+        shortage come first. Devices with equal shortages are sorted by their memory that is free by the ledger, with
+        the smallest first. A device with a shortage costs more than any device with enough unused memory.
         """
         chosen = choose(request, self.free, self.cpu_milli)
         if chosen is not None or not seated:
@@ -206,28 +253,34 @@ class NodeInfo:
         return DeviceChoice(tuple(sorted(index for *_, index in fitting)), _SHORT_COST + sum(f[0] for f in fitting))
 
     def assumed(self, uid: str, request: MemoryRequest, choose: Chooser, entitlement: Entitlement) -> PodInfo | None:
-        """Returns the assumed pod with the best devices, or None if the pod does not fit.
-
-        Does not change the node.
-        """
+        """Returns the assumed pod with the best devices, or None if the pod does not fit. The node stays unchanged."""
         choice = self.choice(request, choose, self.seats(entitlement))
-        return None if choice is None else self._assumed(uid, request, choice.indices, entitlement.priority)
+        return None if choice is None else self._assumed(uid, request, choice.indices, entitlement)
 
-    def _assumed(self, uid: str, request: MemoryRequest, indices: tuple[int, ...], priority: int = 0) -> PodInfo:
+    def _assumed(
+        self, uid: str, request: MemoryRequest, indices: tuple[int, ...], entitlement: Entitlement = NO_SEAT
+    ) -> PodInfo:
         by_index = {device.index: device.uuid for device in self.inventory.devices} if self.inventory else {}
         uuids = tuple(by_index[index] for index in indices)
         state = PodState.ASSUMED
         return PodInfo(
-            uid=uid, node=self.node, request=request, state=state, indices=indices, uuids=uuids, priority=priority
+            uid=uid,
+            namespace=entitlement.tenant,
+            node=self.node,
+            request=request,
+            state=state,
+            indices=indices,
+            uuids=uuids,
+            priority=entitlement.priority,
         )
 
     def seats_by_ledger(self, request: MemoryRequest, entitlement: Entitlement) -> bool:
         """Returns True if the seat fits the node by the ledger, even if other pods use the memory."""
-        return self.seats(entitlement) and sum(mib >= request.mib for mib in self.unheld.values()) >= request.count
+        return self.seats(entitlement) and sum(mib >= request.mib for mib in self.spare.values()) >= request.count
 
     def shortages(self, request: MemoryRequest) -> tuple[Shortage, ...]:
-        """Returns a shortage for each device that the seat would get although its measured free memory is too small.
-        Returns () if the seat does not fit.
+        """Returns the shortages of the devices that the seat would get by the ledger. Returns () if the seat does not
+        fit by the ledger.
         """
         memory = self._memory()
         lack = lack_of(request, memory)
@@ -253,13 +306,16 @@ class NodeInfo:
         server_now: datetime | None,
         *,
         measured: bool,
+        returning: Collection[str] = (),
+        disruptions: Disruptions = UNLIMITED,
     ) -> tuple[str, ...] | None:
-        """Returns the candidates to evict so that the request fits, the highest priority first.
+        """Returns the candidates to evict so that the request fits. The highest priority comes first.
 
-        Returns None if evictions would not help. A terminating pod counts as ended until its deadline `due`. A pod with
-        unknown devices is never a victim, because its end might free other devices. If `measured` is True, a victim
-        frees the memory that it uses, not its request. A victim in `seated` frees only its use beyond its request,
-        because the pod comes back.
+        Returns None if evictions would not help. A terminating pod counts as ended before its deadline `due`. A pod
+        with unknown devices is never a victim, because its eviction might free the wrong devices. If `measured` is
+        True, the measured free memory must also be enough for the request. The eviction of a victim in `seated` frees
+        only its overshoot, because the controller creates a new pod with the same request. When a pod in `returning`
+        ends, its memory is kept for its seat.
         """
         if self.never(request):
             return None
@@ -271,24 +327,25 @@ class NodeInfo:
         potential = []
         for pod in self.pods.values():
             used = {index: self._used_mib(pod, index) for index in self.places[pod.uid]}
+            mib = 0 if pod.uid in returning else pod.request.mib
             if pod.is_going(server_now):
-                free |= {index: free[index].more(pod.request.mib, used[index]) for index in used if index in free}
+                free |= {index: free[index].more(mib, used[index]) for index in used if index in free}
             elif pod.uid in candidates and pod.is_placed:
                 seat = pod.uid in seated
                 potential.append(
-                    PotentialVictim(uid=pod.uid, priority=pod.priority, mib=pod.request.mib, used_mib=used, seated=seat)
+                    PotentialVictim(uid=pod.uid, priority=pod.priority, mib=mib, used_mib=used, seated=seat)
                 )
-        return fewest_victims(request, free, potential)
+        return fewest_victims(request, free, potential, disruptions)
 
     def by_priority(self, uids: Iterable[str]) -> tuple[str, ...]:
-        """Returns these pods in kube-scheduler's order of victims: the highest priority first."""
+        """Returns these pods in kube-scheduler's order of victims, with the highest priority first."""
         known: dict[str, PodInfo | PodWithoutGpu] = {**self.pods_without_gpu, **self.pods}
         priorities = {uid: pod.priority for uid, pod in known.items()}
         return tuple(sorted(uids, key=lambda uid: (-priorities.get(uid, 0), uid)))
 
     def _used_mib(self, pod: PodInfo, index: int) -> int:
-        """Returns the measured MiB that the pod uses of a device. If the reading is missing or incomplete, returns the
-        pod's request.
+        """Returns the measured MiB of the device that the pod uses. If the reading is missing or incomplete, returns
+        the request of the pod.
         """
         uuid = self._uuid(index)
         if self.reading is None or index not in self.reading.free or uuid in self.reading.unknown:
@@ -303,11 +360,10 @@ class NodeInfo:
         free, floor_mib = self.reading.free if self.reading else {}, self.inventory.floor_mib if self.inventory else 0
         return {
             index: DeviceMemory(room_mib=mib, free_mib=free.get(index), floor_mib=floor_mib)
-            for index, mib in self.unheld.items()
+            for index, mib in self.spare.items()
         }
 
     def _holders(self, index: int) -> tuple[UndeclaredUse, ...]:
-        """Returns the pods that use more of the device than they requested, the largest overshoot first."""
         uuid = self._uuid(index)
         uses = self.reading.uses if self.reading else ()
         used: dict[str, dict[str, int]] = {}
@@ -327,7 +383,7 @@ class NodeInfo:
         return tuple(sorted((each for each in found if each.mib), key=lambda each: (-each.mib, str(each))))
 
     def ended(self, uid: str) -> None:
-        """Adds the memory of a pod that has ended to the free memory of the reading."""
+        """After a pod has ended, adds the memory that it used to the free memory of the reading."""
         if self.reading is None or self.inventory is None:
             return
         by_uuid = {device.uuid: device.index for device in self.inventory.devices}
@@ -339,11 +395,13 @@ class NodeInfo:
         self.reading = replace(self.reading, free=free, uses=rest)
 
     def never(self, request: MemoryRequest) -> str | None:
-        """Returns the reason why the request would be too large even for the node without pods, or None."""
+        """Returns the reason why the request would be too large even for the empty node, or None."""
         if self.inventory is None:
             return "has no GPU memory to share that is known"
         if self.inventory.unusable:
             return self.inventory.unusable
+        if self.unreadable:
+            return f"a pod here is unreadable and may hold any device: {min(p.name for p in self.unreadable.values())}"
         if len(self.largest) < request.count:
             return f"has {len(self.largest)} of {request.count} GPUs"
         if self.largest[request.count - 1] < request.mib:
@@ -351,10 +409,18 @@ class NodeInfo:
         return None
 
     def not_now(self, request: MemoryRequest) -> str:
-        """Returns the reason why the request does not fit now. The request would fit on the node without pods."""
-        by_ledger = sorted(self.unheld.values(), reverse=True)
-        measured = "" if by_ledger[request.count - 1] < request.mib else f", {REFUSED_AS_MEASURED}"
-        return _shortage(request, self.freest, "free") + measured
+        """Returns the reason why the request does not fit now. The caller has checked that the request would fit on the
+        node without pods.
+        """
+        if _fits(request, self.spare):
+            why = f", {REFUSED_AS_MEASURED}"
+        else:
+            why = f", {REFUSED_AS_KEPT}" if _fits(request, self.unheld) else ""
+        return _shortage(request, self.freest, "free") + why
+
+
+def _fits(request: MemoryRequest, left: Mapping[int, int]) -> bool:
+    return sum(mib >= request.mib for mib in left.values()) >= request.count
 
 
 def _spare_mib(memory: DeviceMemory) -> int | None:
@@ -362,7 +428,9 @@ def _spare_mib(memory: DeviceMemory) -> int | None:
 
 
 def _shortage(request: MemoryRequest, largest_first: Sequence[int], what: str) -> str:
-    """Returns a reason that names the memory of the largest GPU, so that the user can request less."""
+    """Returns a reason that names the free memory of the node's largest GPU, so that the pod's author can
+    request less.
+    """
     if request.count == 1:
         return f"its largest GPU has {largest_first[0]} MiB {what}, not {request.mib}"
     fitting = sum(mib >= request.mib for mib in largest_first)
@@ -375,8 +443,8 @@ def _deduct(left: dict[int, int], mib: int, indices: tuple[int, ...]) -> None:
 
 
 def _likely(request: MemoryRequest, left: Mapping[int, int]) -> tuple[int, ...]:
-    """Returns the devices that best fit chooses for the request. If the request does not fit, returns the devices with
-    the most free memory.
+    """Returns the devices that the best-fit method chooses for the request. If the request does not fit, returns the
+    devices with the most free memory.
     """
     choice = best_fit(request, left)
     if choice is not None:
@@ -386,5 +454,5 @@ def _likely(request: MemoryRequest, left: Mapping[int, int]) -> tuple[int, ...]:
 
 
 def shortages_on(nodes: Iterable[NodeInfo], request: MemoryRequest, entitlement: Entitlement) -> tuple[Shortage, ...]:
-    """Returns the devices of these nodes that a seat cannot have now only because other pods use their memory."""
+    """Returns the devices that have enough memory for a seat by the ledger, although other pods use this memory."""
     return tuple(each for node in nodes if node.seats(entitlement) for each in node.shortages(request))

@@ -1,42 +1,41 @@
-"""A pod's request, the devices that the pod holds, and the node that the pod is nominated to.
+"""A pod's request, the devices that the pod holds, and the node to which the pod is nominated.
 
-The Binding writes the pod's devices into annotations of the Pod (bind.py). This module reads these annotations.
+The Binding writes the pod's devices into annotations of the Pod (bind.py). This module reads the device annotations of
+Pods.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import TypeVar
 
 from agents.kube.client import Object
+from agents.kube.fields import text_at
 from agents.kube.pods import Pod
-from agents.runtime.errors import AgentError
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.names import Names
-from tenancy.workload import Manifest
 
-
-class MemoryRequestError(AgentError):
-    """A pod's request is invalid, for example not a whole number of MiB. The pod's author reads the message."""
+Key = TypeVar("Key", int, str)  # the index or the UUID of a device
 
 
 class PodState(StrEnum):
-    """The states of a pod that holds devices, in their order."""
+    """The states of a pod that holds devices, from the first state to the last."""
 
-    RESERVED = "reserved"  # The filter chose devices, and the bind has not begun.
-    ASSUMED = "assumed"  # The bind has begun.
+    RESERVED = "reserved"  # The filter has chosen devices, and the bind has not begun.
+    ASSUMED = "assumed"  # The bind of the pod has begun.
     BOUND = "bound"
     TERMINATING = "terminating"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodInfo:
-    """A pod that holds devices of a node. `namespace` and `name` are empty until the pod is bound.
+    """A pod that holds devices of a node. `name` is empty until the pod is bound.
 
-    `indices` and `uuids` are None if the annotations do not name the devices. If both are set, `uuids` counts, because
-    a device keeps its UUID when its index changes. `expires_at` is the end of a reservation, in monotonic seconds.
-    `accepted_at` is the monotonic time when the API accepted the binding of an assumed pod. `due` is the time by which
-    a terminating pod should have ended.
+    `indices` and `uuids` are None if the annotations do not name the devices. If `indices` and `uuids` are set, the
+    cache uses `uuids`, because a device keeps its UUID when its index changes. `expires_at` is the end of a
+    reservation, in monotonic seconds. `accepted_at` is the monotonic time when the API server accepted the binding of
+    an assumed pod. `due` is the time by which a terminating pod should have ended.
     """
 
     uid: str
@@ -51,6 +50,7 @@ class PodInfo:
     expires_at: float | None = None
     accepted_at: float | None = None
     due: datetime | None = None
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def is_placed(self) -> bool:
@@ -61,8 +61,8 @@ class PodInfo:
         return self.state in (PodState.BOUND, PodState.TERMINATING)
 
     def is_going(self, server_now: datetime | None) -> bool:
-        """Returns True if the pod terminates and its deadline `due` has not passed. After this deadline, the node has
-        probably failed or a process hangs.
+        """Returns True if the pod is terminating and its deadline `due` has not passed. After the deadline of a
+        terminating pod, its node has probably failed or a process hangs.
         """
         on_time = self.due is None or server_now is None or server_now < self.due
         return self.state is PodState.TERMINATING and on_time
@@ -73,7 +73,7 @@ class PodInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class PodWithoutGpu:
-    """A bound pod without a GPU request. `cpu_milli` is the pod's CPU request in millicores."""
+    """A bound pod that requests no GPU. `cpu_milli` is the pod's CPU request in millicores."""
 
     uid: str
     node: str
@@ -82,11 +82,27 @@ class PodWithoutGpu:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nomination:
-    """A pod for which victims were evicted from a node. Only this pod may use the memory that the victims free.
+class UnreadablePod:
+    """A pod with an unreadable field, which may hold any devices of its node. The node of such a pod takes no new pod.
 
-    `until` is the end of a nomination that the API shows, or 0. After a refusal or a removed nomination, the memory is
-    kept until `retained_until`, which is otherwise 0. Both times are in monotonic seconds.
+    `node` is "" if the pod is unbound.
+    """
+
+    uid: str
+    node: str
+    name: str
+
+
+Holder = PodInfo | PodWithoutGpu | UnreadablePod
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nomination:
+    """A pod for which the scheduler has evicted victims from a node. No other pod may use the memory of the victims.
+
+    `until` is the end of a nomination that the API shows, or 0. After the end of the nomination or after a refusal, the
+    memory is kept until `retained_until`. The default of `retained_until` is 0. The times `until` and `retained_until`
+    are in monotonic seconds.
     """
 
     uid: str
@@ -101,7 +117,9 @@ class Nomination:
         return max(self.until, self.retained_until)
 
     def confirmed(self, known: "Nomination | None", until: float) -> "Nomination":
-        """Returns this nomination with the end `until`. A known nomination to the same node keeps its end."""
+        """Returns this nomination with the end `until`. If the pod is already nominated to the same node, the
+        nomination keeps its end.
+        """
         if known is None or known.node != self.node:
             return replace(self, until=until)
         return known if known.until else replace(known, until=until)
@@ -109,11 +127,11 @@ class Nomination:
 
 @dataclass(frozen=True, kw_only=True)
 class PodRecord:
-    held: PodInfo | PodWithoutGpu | None = None
+    held: Holder | None = None
     nomination: Nomination | None = None
 
     @property
-    def parts(self) -> tuple[PodInfo | PodWithoutGpu | Nomination, ...]:
+    def parts(self) -> tuple[Holder | Nomination, ...]:
         return tuple(part for part in (self.held, self.nomination) if part is not None)
 
     @property
@@ -124,16 +142,27 @@ class PodRecord:
     def assumed(self) -> PodInfo | None:
         return self.held if isinstance(self.held, PodInfo) and self.held.state is PodState.ASSUMED else None
 
+    def after_unreadable(self, pod: UnreadablePod) -> "PodRecord":
+        """Returns the record of a pod after one of its fields has become unreadable. The pod keeps the memory that it
+        held before on the same node.
+        """
+        before = self.held
+        if not pod.node or isinstance(before, PodWithoutGpu):
+            return self
+        if isinstance(before, PodInfo) and before.node == pod.node:
+            return PodRecord(held=before if before.is_bound else replace(before, state=PodState.BOUND, expires_at=None))
+        return PodRecord(held=pod)
+
     def was_accepted_before(self, since: float) -> bool:
-        """Returns True if the API accepted the pod's binding before `since`. A list that began at `since` then contains
-        the pod, unless the pod was deleted.
+        """Returns True if the API server accepted the pod's binding before `since`. A list that began at `since` then
+        contains the pod, unless the pod was deleted.
         """
         at = self.assumed.accepted_at if self.assumed else None
         return at is not None and at < since
 
     def unlisted(self, since: float) -> "PodRecord":
-        """Returns the parts of this record that a list from the time `since` cannot contain: a reservation, an assumed
-        pod or retained memory.
+        """Returns the parts of this record that a list from the time `since` cannot contain. A list cannot contain a
+        reservation, an assumed pod, or memory that is kept for the pod.
         """
         is_ours = self.is_reserved or (self.assumed and not self.was_accepted_before(since))
         nomination = self.nomination
@@ -146,28 +175,19 @@ class PodRecord:
 
 @dataclass(frozen=True)
 class Entitlement:
-    """The priority of a pod that waits for a node, and the pools where its request is within a seat."""
+    """The priority and the tenant of a waiting pod, and the pools in which its request is not larger than a seat."""
 
     priority: int = 0
     pools: frozenset[str] = frozenset()
+    tenant: str = ""
 
 
 NO_SEAT = Entitlement()
 
 
-def memory_request_of(spec: Manifest, names: Names) -> MemoryRequest | None:
-    """Returns the GPU memory that a pod with this spec requests, or None if it requests none. Raises
-    MemoryRequestError.
-    """
-    try:
-        return MemoryRequest.of_pod(spec, names)
-    except ValueError as error:  # QuantityError and ShapeError are ValueErrors
-        raise MemoryRequestError(f"{names.gpumem}: {error}") from None
-
-
 def holder_of(item: Object, names: Names) -> PodInfo | PodWithoutGpu | Nomination | None:
-    """Returns the GPU memory or the CPU that a bound Pod holds, or the nomination of an unbound Pod. Returns None for
-    any other Pod. Raises PodError.
+    """Returns the GPU memory or the CPU that a bound Pod holds. For an unbound Pod, returns the nomination of the Pod.
+    Returns None for a Pod that holds nothing and is not nominated. Raises FieldError.
     """
     pod = Pod(item)
     if pod.ended:
@@ -178,8 +198,8 @@ def holder_of(item: Object, names: Names) -> PodInfo | PodWithoutGpu | Nominatio
     total, count = pod.request(names.gpumem), max(pod.request(names.gpu_count), 1)
     if total <= 0:
         return PodWithoutGpu(uid=pod.uid, node=pod.node, cpu_milli=cpu_milli, priority=pod.priority)
-    # Somebody may have bound the pod by hand. A request that is not divisible by the number of devices is then rounded
-    # up.
+    # If another program has bound the pod, the number of devices may not divide the request. The request for each
+    # device is therefore rounded up.
     request = MemoryRequest(-(-total // count), count, cpu_milli)
     return PodInfo(
         uid=pod.uid,
@@ -188,29 +208,21 @@ def holder_of(item: Object, names: Names) -> PodInfo | PodWithoutGpu | Nominatio
         node=pod.node,
         request=request,
         state=PodState.TERMINATING if pod.terminating else PodState.BOUND,
-        indices=_indices(pod.annotations, request, names),
-        uuids=_uuids(pod.annotations, request, names),
+        indices=_distinct(pod.indices(names), request),
+        uuids=_distinct(pod.uuids(names), request),
         priority=pod.priority,
         due=pod.due,
+        labels={key: text_at(pod.labels, key) for key in pod.labels},
     )
 
 
 def _nomination(pod: Pod, names: Names) -> Nomination | None:
-    node = pod.status.get("nominatedNodeName")
+    node = pod.nominated_node
     if not node or pod.terminating:
         return None
     request = pod.memory_request(names)
     return None if request is None else Nomination(uid=pod.uid, node=node, request=request, priority=pod.priority)
 
 
-def _indices(annotations: Mapping[str, str], request: MemoryRequest, names: Names) -> tuple[int, ...] | None:
-    parts = annotations.get(names.device_index, "").split(",")
-    if not all(part.isascii() and part.isdecimal() for part in parts):
-        return None
-    indices = tuple(map(int, parts))
-    return indices if len(set(indices)) == len(indices) == request.count else None
-
-
-def _uuids(annotations: Mapping[str, str], request: MemoryRequest, names: Names) -> tuple[str, ...] | None:
-    parts = tuple(annotations.get(names.device_uuid, "").split(","))
-    return parts if all(parts) and len(set(parts)) == len(parts) == request.count else None
+def _distinct(devices: tuple[Key, ...], request: MemoryRequest) -> tuple[Key, ...] | None:
+    return devices if len(set(devices)) == len(devices) == request.count else None

@@ -1,13 +1,15 @@
-"""Chooses the best node for a request. A node's cost is computed again only after the node has changed."""
+"""Chooses the best node for a request, and computes a node's cost again only after the node has changed."""
 
 import math
 from collections.abc import Callable, Collection, Iterable
 
 from agents.extender.cache.node_info import NodeInfo
+from agents.extender.cache.seats import OwnSeats
 from tenancy.devices.allocate import Chooser, MemoryRequest, Scoring, best_fit
 from tenancy.devices.fragmentation import PodMix
 
-# The maximum number of different requests in the cache of costs. Each request takes about 80 bytes per node.
+# The maximum number of different requests in the cache of costs. Each request in the cache of costs takes about 80
+# bytes per node.
 _MOST = 32
 
 
@@ -17,13 +19,14 @@ class Ranking:
     def __init__(self, scoring: Scoring) -> None:
         self.choose: Chooser = best_fit
         self._scoring = scoring
-        self._costs: dict[MemoryRequest, dict[str, float]] = {}
+        self._costs: dict[tuple[MemoryRequest, object], dict[str, float]] = {}
         self._changed: set[str] = set()
 
     def learn(self, usual: Iterable[MemoryRequest]) -> None:
-        """Sets the requests of the bound pods for Scoring.FRAGMENTATION. Other scorings ignore this call.
+        """Sets the requests of the bound pods for Scoring.FRAGMENTATION. Other scorings than FRAGMENTATION ignore this
+        call.
 
-        Until the first call, devices are chosen by best fit.
+        Before the first call, the best-fit method chooses the devices.
         """
         if self._scoring is Scoring.FRAGMENTATION:
             self.choose = PodMix(usual).choice
@@ -35,12 +38,15 @@ class Ranking:
     def clear(self) -> None:
         self._costs.clear()
 
-    def best(self, request: MemoryRequest, names: Collection[str], left: Callable[[str], NodeInfo]) -> NodeInfo | None:
-        """Returns the node with the lowest cost for the request, or None if no node has enough unused memory. Of nodes
-        with equal costs, returns the first by name, to fill one node after another. `left` returns a node with the
-        memory that the pod may use.
+    def best(
+        self, request: MemoryRequest, names: Collection[str], left: Callable[[str], NodeInfo], own: OwnSeats
+    ) -> NodeInfo | None:
+        """Returns the node with the lowest cost for the request, or None if no node has enough unused memory. If
+        several nodes have the lowest cost, returns the first by name, so that pods fill one node after the other.
+        `left` returns a copy of a node with the memory that the pod may use. Pods with the same request and the same
+        `own` seats can use the same costs.
         """
-        costs = self._remembered(request)
+        costs = self._remembered((request, frozenset(own.items())))
         for name in names:
             if name not in costs:
                 costs[name] = self._cost(left(name), request)
@@ -56,20 +62,20 @@ class Ranking:
 
         return min(nodes, key=order, default=None)
 
-    def _remembered(self, request: MemoryRequest) -> dict[str, float]:
-        """Returns the cached costs of the request by node, without the nodes that have changed."""
+    def _remembered(self, pod: tuple[MemoryRequest, object]) -> dict[str, float]:
+        """Returns the cached costs of the pod by node, without the nodes that have changed."""
         for known in self._costs.values():
             for node in self._changed:
                 known.pop(node, None)
         self._changed.clear()
-        costs = self._costs[request] = self._costs.pop(request, {})
+        costs = self._costs[pod] = self._costs.pop(pod, {})
         if len(self._costs) > _MOST:
             del self._costs[next(iter(self._costs))]
         return costs
 
     def _cost(self, node: NodeInfo, request: MemoryRequest) -> float:
         """Returns the cost of the request on the node, or infinity if the request does not fit. The cost on a node with
-        nominations is not cached, because it depends on the pod.
+        nominations is not cached, because this cost depends on the pod.
         """
         if node.nominated:
             self.changed(node.node)

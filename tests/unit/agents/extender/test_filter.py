@@ -1,75 +1,50 @@
-"""The extender answers kube-scheduler's filter and preempt requests."""
+"""Tests how the extender answers kube-scheduler's filter and preempt requests."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from agents.extender.cache.answers import FilterAnswer
 from agents.extender.cache.cache import NOMINATED_SECONDS, Cache
 from agents.extender.cache.informers import Informers
-from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.node_info import NodeInfo
 from agents.extender.cache.pod_info import Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu, holder_of
 from agents.extender.filter import CachedRequest, PlacementVerbs, RequestCache
 from agents.extender.hold import SeatHolds
 from agents.extender.protocol import FilterRequest, PreemptRequest, Victims
 from agents.kube.events import Event
+from agents.kube.pods import Pod
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import Ledger, Seat
 from tenancy.units import MIB
-from tests.support.devices import bound, inventory, pod_object
+from tests.support.devices import bound, pod_object
 from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Served
+from tests.support.preempting import devices, hold, pod, reader, verbs_of, victims
 
 START = datetime(2026, 6, 2, 12, 0, tzinfo=UTC)
 
 
-def devices(*mib: int, node: str = "a") -> NodeDevices:
-    return replace(inventory(node, *mib), cpu_milli=9000)
-
-
 @pytest.fixture
 def placing(served: Served) -> PlacementVerbs:
-    """Returns a node `a` with two devices of 8000 MiB."""
-    cache = Cache()
-    clock = served.time.clock()
-    informers = Informers(api=served.api(), cache=cache, ledger_namespace=SYSTEM, clock=clock, log=served.log())
-    cache.update_node(devices(8000, 8000))
-    holds = SeatHolds(seconds=60, led_since=lambda: 0.0, clock=clock)
-    return PlacementVerbs(informers=informers, cache=cache, holds=holds, tell=lambda _: None, clock=clock)
-
-
-def pod(mib: int | str, count: int = 1, priority: int = 0) -> dict[str, Any]:
-    limits = {NAMES.gpumem: str(mib), NAMES.gpu_count: str(count)}
-    return {
-        "metadata": {"uid": "new"},
-        "spec": {"priority": priority, "containers": [{"resources": {"limits": limits}}]},
-    }
-
-
-def hold(placing: PlacementVerbs, uid: str, mib: int, index: int, priority: int = 0, **fields: Any) -> None:
-    placing.cache.update_pod(replace(bound(uid, "a", mib, index, priority=priority, **fields), namespace="n"))
-
-
-def victims(placing: PlacementVerbs, mib: int, *given: str, violations: int = 0) -> Victims | None:
-    query = PreemptRequest(pod(mib, priority=10), {"a": Victims(given, violations)})
-    return placing.victims(query, NAMES).get("a")
+    return verbs_of(served)
 
 
 def test_a_pod_fits_where_one_device_has_room(placing: PlacementVerbs) -> None:
-    assert placing.fits(FilterRequest(pod(8000), ("a",)), NAMES).nodes == ("a",)
-    assert placing.requests.of("new") == CachedRequest(memory=MemoryRequest(8000))
+    assert placing.fits(FilterRequest(Pod(pod(8000)), ("a",)), NAMES).nodes == ("a",)
+    assert placing.requests.of("new") == CachedRequest(
+        memory=MemoryRequest(8000), entitlement=Entitlement(tenant="team")
+    )
 
 
 def test_a_pod_without_gpumem_goes_anywhere(placing: PlacementVerbs) -> None:
-    fits = placing.fits(FilterRequest({"metadata": {"uid": "x"}, "spec": {}}, ("a", "b")), NAMES)
+    fits = placing.fits(FilterRequest(Pod({"metadata": {"uid": "x"}, "spec": {}}), ("a", "b")), NAMES)
     assert fits.nodes == ("a", "b")
 
 
 def test_a_request_that_cannot_be_shared_out_is_hopeless_everywhere(placing: PlacementVerbs) -> None:
-    fits = placing.fits(FilterRequest(pod(7, 2), ("a", "b")), NAMES)
+    fits = placing.fits(FilterRequest(Pod(pod(7, 2)), ("a", "b")), NAMES)
     assert set(fits.hopeless) == {"a", "b"}
 
 
@@ -87,7 +62,6 @@ def test_victims_who_free_no_device_are_replaced_by_those_who_do(placing: Placem
 
 
 def test_only_pods_of_a_lower_priority_are_victims(placing: PlacementVerbs) -> None:
-    """If pods of equal priority could be victims, they would preempt each other again and again."""
     hold(placing, "equal", 6000, 0, priority=10)
     hold(placing, "higher", 6000, 1, priority=11)
     assert victims(placing, 7000) is None
@@ -97,7 +71,7 @@ def test_only_pods_of_a_lower_priority_are_victims(placing: PlacementVerbs) -> N
 
 @pytest.mark.parametrize("grace", [30, 10**9])
 def test_a_pod_that_never_ends_does_not_keep_a_seat_waiting_for_good(placing: PlacementVerbs, grace: int) -> None:
-    """A terminating pod counts as gone only until its deadline. After that, other pods are preempted."""
+    """A terminating pod counts as ended only until its deadline."""
     ends = pod_object("8000", node="a")
     began = datetime(2026, 11, 21, 5, 0, tzinfo=UTC)
     ends["metadata"] |= {
@@ -116,19 +90,18 @@ def test_a_pod_that_never_ends_does_not_keep_a_seat_waiting_for_good(placing: Pl
 
 
 def test_victims_for_the_sake_of_cpu_are_kept_also_where_gpumem_lacks(placing: PlacementVerbs) -> None:
-    """Before the fix, these victims were replaced. Two pods were killed, and the preemptor still waited for CPU."""
+    """Before the fix, the extender dropped the victims that kube-scheduler had chosen for CPU."""
     placing.cache.update_node(replace(devices(8000, 8000), cpu_milli=2000))
     placing.cache.update_pod(PodWithoutGpu(uid="cpu-hog", node="a", cpu_milli=2000, priority=5))
     hold(placing, "vip", 8000, 0, priority=99)
     hold(placing, "large", 8000, 1, priority=3)
     asking = pod(6000, priority=10)
     asking["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "1"
-    query = PreemptRequest(asking, {"a": Victims(("cpu-hog",))})
+    query = PreemptRequest(Pod(asking), {"a": Victims(("cpu-hog",))})
     assert placing.victims(query, NAMES) == {"a": Victims(("cpu-hog", "large"))}
 
 
 def test_victims_for_the_sake_of_another_resource_are_added_to(placing: PlacementVerbs) -> None:
-    """The node's sum of gpumem is large enough, so the scheduler's victim frees another resource, perhaps CPU."""
     hold(placing, "cpu-hog", 1000, 0)
     hold(placing, "vip", 2000, 0, priority=99)
     hold(placing, "large", 4000, 1)
@@ -136,24 +109,22 @@ def test_victims_for_the_sake_of_another_resource_are_added_to(placing: Placemen
 
 
 def test_a_node_that_needs_no_victim_is_told_so(placing: PlacementVerbs) -> None:
-    """A scheduler with kubernetes#135486 also sends nodes on which the pod needs no victim."""
+    """A kube-scheduler with kubernetes#135486 also sends nodes on which the pod needs no victim."""
     assert victims(placing, 8000) == Victims(())
 
 
 def test_where_only_measurement_keeps_the_pod_out_and_nobody_can_go_the_node_is_left_out(
     placing: PlacementVerbs,
 ) -> None:
-    """The scheduler proposes no victims, because the pod fits into the node's sum. No victim would help."""
+    """No pod on the node uses the measured memory, so an eviction cannot help."""
     placing.cache.measure("a", {0: 1000, 1: 1000}, at=0.0)
     placing.cache.update_node(devices(8000, node="b"))
-    query = PreemptRequest(pod(6000, priority=10), {"a": Victims(()), "b": Victims(())})
+    query = PreemptRequest(Pod(pod(6000, priority=10)), {"a": Victims(()), "b": Victims(())})
     assert placing.victims(query, NAMES) == {"b": Victims(())}
 
 
 def test_room_that_comes_while_victims_are_chosen_leaves_the_node_out(placing: PlacementVerbs) -> None:
-    """If the scheduler proposed victims for a node and gets an empty list, the scheduler ends the preemption on all
-    nodes.
-    """
+    """If one node has no victims, kube-scheduler ends the preemption on all nodes."""
 
     class Leaving(Cache):
         seen = False
@@ -175,21 +146,18 @@ def test_room_that_comes_while_victims_are_chosen_leaves_the_node_out(placing: P
 
 
 def test_a_nominee_that_is_refused_before_we_hear_of_an_end_loses_no_room(placing: PlacementVerbs) -> None:
-    """kube-scheduler learned earlier than the extender that the victim had ended, and removed the nomination.
-
-    Before the fix, a pod with a lower priority got the memory.
-    """
+    """Before the fix, a pod with a lower priority got the memory of the victim."""
     hold(placing, "evicted", 8000, 0)
     hold(placing, "vip", 8000, 1, priority=99)
     nominee = {**pod(6000, priority=10), "status": {"nominatedNodeName": "a"}}
-    assert placing.fits(FilterRequest(nominee, ("a",)), NAMES).nodes == ()
+    assert placing.fits(FilterRequest(Pod(nominee), ("a",)), NAMES).nodes == ()
     placing.cache.withdraw("new", 0.0)
     placing.cache.remove_pod("evicted")
-    lower = {**pod(5000), "metadata": {"uid": "lower"}}
-    assert placing.fits(FilterRequest(lower, ("a",)), NAMES).nodes == ()
-    assert placing.fits(FilterRequest(pod(6000, priority=10), ("a",)), NAMES).nodes == ("a",)
+    lower = {**pod(5000), "metadata": {"uid": "lower", "namespace": "team"}}
+    assert placing.fits(FilterRequest(Pod(lower), ("a",)), NAMES).nodes == ()
+    assert placing.fits(FilterRequest(Pod(pod(6000, priority=10)), ("a",)), NAMES).nodes == ("a",)
     placing.cache.remove_pod("new")
-    assert placing.fits(FilterRequest(lower, ("a",)), NAMES).nodes == ("a",)
+    assert placing.fits(FilterRequest(Pod(lower), ("a",)), NAMES).nodes == ("a",)
 
 
 def test_while_others_go_for_a_pod_nobody_more_goes(placing: PlacementVerbs) -> None:
@@ -197,38 +165,33 @@ def test_while_others_go_for_a_pod_nobody_more_goes(placing: PlacementVerbs) -> 
     hold(placing, "going", 8000, 0, 99, state=PodState.TERMINATING)
     hold(placing, "vip", 8000, 1, 99)
     placing.cache.update_pod(bound("low", "b", 8000, 0))
-    elsewhere = PreemptRequest(pod(8000, priority=10), {"b": Victims(("low",))})
+    elsewhere = PreemptRequest(Pod(pod(8000, priority=10)), {"b": Victims(("low",))})
     assert placing.victims(elsewhere, NAMES) == {"b": Victims(("low",))}
     nominee = {**pod(8000, priority=10), "status": {"nominatedNodeName": "a"}}
-    assert placing.fits(FilterRequest(nominee, ("a", "b")), NAMES).nodes == ()
+    assert placing.fits(FilterRequest(Pod(nominee), ("a", "b")), NAMES).nodes == ()
     assert placing.victims(elsewhere, NAMES) == {}
-    also = PreemptRequest(pod(8000, priority=10), {**elsewhere.victims, "a": Victims(("going",))})
-    assert placing.victims(also, NAMES) == also.victims  # the pod lacks more than a device on this node
+    also = PreemptRequest(Pod(pod(8000, priority=10)), {**elsewhere.victims, "a": Victims(("going",))})
+    assert placing.victims(also, NAMES) == also.victims
 
 
 @pytest.mark.parametrize("binding", [False, True])
 def test_who_is_being_bound_may_be_a_victim(placing: PlacementVerbs, binding: bool) -> None:
-    """Before the fix, no pod was evicted although the scheduler had chosen this pod as a victim. An assumed pod may
-    wait for its volumes.
-    """
+    """A pod can wait for its volumes between its filter and its bind."""
     hold(placing, "vip", 8000, 0, priority=99)
-    lower = {**pod(8000, priority=5), "metadata": {"uid": "lower"}}
-    assert placing.fits(FilterRequest(lower, ("a",)), NAMES).nodes == ("a",)
+    lower = {**pod(8000, priority=5), "metadata": {"uid": "lower", "namespace": "team"}}
+    assert placing.fits(FilterRequest(Pod(lower), ("a",)), NAMES).nodes == ("a",)
     if binding:
         placing.cache.assume("lower", MemoryRequest(8000), "a", 0.0, Entitlement(5))
-    assert victims(placing, 6000) is None  # the scheduler did not propose this pod
+    assert victims(placing, 6000) is None
     assert victims(placing, 6000, "lower") == Victims(("lower",))
 
 
 def test_of_two_nominees_of_one_priority_who_was_first_has_the_room(placing: PlacementVerbs) -> None:
-    """Before the fix, each of the two nominated pods was refused because of the other pod's memory, until a nomination
-    expired.
-    """
     hold(placing, "vip", 8000, 0, priority=99)
     for at, uid in enumerate(("z-first", "second")):
         placing.cache.nominate(Nomination(uid=uid, node="a", request=MemoryRequest(8000), priority=10), float(at))
-    both = [{**pod(8000, priority=10), "metadata": {"uid": uid}} for uid in ("second", "z-first")]
-    assert [placing.fits(FilterRequest(each, ("a",)), NAMES).nodes for each in both] == [(), ("a",)]
+    both = [{**pod(8000, priority=10), "metadata": {"uid": uid, "namespace": "team"}} for uid in ("second", "z-first")]
+    assert [placing.fits(FilterRequest(Pod(each), ("a",)), NAMES).nodes for each in both] == [(), ("a",)]
 
 
 def test_who_is_evicted_for_a_nominee_again_makes_its_nomination_last(placing: PlacementVerbs, served: Served) -> None:
@@ -238,19 +201,17 @@ def test_who_is_evicted_for_a_nominee_again_makes_its_nomination_last(placing: P
     hold(placing, "low", 8000, 1)
     assert victims(placing, 8000, "low") == Victims(("low",))
     placing.cache.remove_pod("low")
-    lower = {**pod(5000), "metadata": {"uid": "lower"}}
-    assert placing.fits(FilterRequest(lower, ("a",)), NAMES).nodes == ()
+    lower = {**pod(5000), "metadata": {"uid": "lower", "namespace": "team"}}
+    assert placing.fits(FilterRequest(Pod(lower), ("a",)), NAMES).nodes == ()
 
 
 @pytest.mark.parametrize("binding", [False, True])
 def test_of_who_is_being_bound_priority_and_sum_count(placing: PlacementVerbs, binding: bool) -> None:
-    """Before the fix, the pod was last in the list, as if its priority were 0, and an unnecessary second victim was
-    added.
-    """
+    """Before the fix, the extender treated the pod's priority as 0."""
     hold(placing, "vip", 3000, 0, priority=99)
     hold(placing, "low", 2000, 1, priority=3)
-    lower = {**pod(5000, priority=5), "metadata": {"uid": "binding"}}
-    assert placing.fits(FilterRequest(lower, ("a",)), NAMES).nodes == ("a",)
+    lower = {**pod(5000, priority=5), "metadata": {"uid": "binding", "namespace": "team"}}
+    assert placing.fits(FilterRequest(Pod(lower), ("a",)), NAMES).nodes == ("a",)
     if binding:
         placing.cache.assume("binding", MemoryRequest(5000), "a", 0.0, Entitlement(5))
     assert placing.cache.node("a").by_priority(("low", "binding")) == ("binding", "low")
@@ -268,10 +229,6 @@ def test_only_so_many_asks_are_remembered() -> None:
 
 
 class Seated:
-    """The node `a` with two devices. A pod far over its budget uses the first device, and a pod without a budget uses
-    the second. By the ledger, the second device has enough free memory for a seat of 6000 MiB.
-    """
-
     def __init__(
         self, served: Served, *, seconds: float = 60, led_since: float = 0.0, time_of_day: datetime = START
     ) -> None:
@@ -288,6 +245,7 @@ class Seated:
         self.verbs = PlacementVerbs(
             informers=self.informers, cache=self.cache, clock=clock, tell=self.events.append,
             holds=SeatHolds(seconds=seconds, led_since=lambda: led_since, clock=clock),
+            budgets=reader(served, clock),
         )  # fmt: skip
         hold(self.verbs, "runaway", 2000, 0)
         self.cache.update_pod(PodWithoutGpu(uid="guest", node="a", cpu_milli=0))
@@ -301,10 +259,10 @@ class Seated:
         )
         self.cache.measure("a", dict(enumerate(free)), self.served.time.seconds, uses)
 
-    def query(self, mib: int = 6000, namespace: str = "team") -> FilterRequest:
+    def query(self, mib: int = 6000, namespace: str = "team", **metadata: str) -> FilterRequest:
         asking = pod(mib, priority=10)
-        asking["metadata"] |= {"namespace": namespace, "name": "model"}
-        return FilterRequest(asking, ("a",))
+        asking["metadata"] |= {"namespace": namespace, "name": "model", **metadata}
+        return FilterRequest(Pod(asking), ("a",))
 
     def filter(self, mib: int = 6000, namespace: str = "team") -> FilterAnswer:
         return self.verbs.fits(self.query(mib, namespace), NAMES)
@@ -334,12 +292,10 @@ def test_a_seat_is_held_back_while_memory_is_given_back_and_then_placed_all_the_
 def test_how_old_a_seat_is_the_api_servers_clock_says(
     served: Served, off: timedelta, age: float, left: float | None
 ) -> None:
-    """Before the fix, a clock that was wrong by an hour ended a hold at once or began the hold again."""
     served.cluster.now = START
     seated = Seated(served, led_since=90.0, time_of_day=START + off)
     list(seated.informers.api.items("/api/v1/nodes"))
-    query = seated.query()
-    query.pod["metadata"]["creationTimestamp"] = (START - timedelta(seconds=age)).isoformat()
+    query = seated.query(creationTimestamp=(START - timedelta(seconds=age)).isoformat())
     seated.verbs.fits(query, NAMES)
     request = seated.verbs.requests.of("new")
     assert request is not None
@@ -366,10 +322,7 @@ def test_a_seat_is_placed_as_soon_as_the_memory_is_given_back(seated: Seated) ->
 
 
 def test_while_a_seat_is_held_back_nobody_is_evicted_for_it_on_another_node_either(seated: Seated) -> None:
-    """The other node's sum of gpumem is too small, which kube-scheduler checks without the extender.
-
-    So kube-scheduler requests victims on that node without a filter request.
-    """
+    """kube-scheduler may ask for victims without an earlier filter request."""
     seated.cache.update_node(devices(8000, node="b"))
     seated.cache.update_pod(bound("lower", "b", 5000, 0))
     query = PreemptRequest(seated.query().pod, {"b": Victims(("lower",))})
@@ -380,12 +333,11 @@ def test_while_a_seat_is_held_back_nobody_is_evicted_for_it_on_another_node_eith
 
 
 def test_while_a_seat_is_held_back_nobody_else_gets_its_room(seated: Seated) -> None:
-    """A later pod must not take the device of a seat that is held back."""
     seated.filter()
     seated.served.time.seconds += 59
     seated.measure(8000, 8000)
     now = seated.served.time.seconds
-    assert seated.cache.fit("other", MemoryRequest(6000), ["a"], now).nodes == ("a",)  # this pod is on the first device
+    assert seated.cache.fit("other", MemoryRequest(6000), ["a"], now).nodes == ("a",)
     seated.cache.remove_pod("runaway")
     assert seated.cache.fit("later", MemoryRequest(2001), ["a"], now).nodes == ()
     assert "a" in seated.cache.feasible_nodes(MemoryRequest(6000), now, "new", Entitlement())
@@ -413,10 +365,7 @@ def test_for_a_seat_what_the_ledger_counts_is_freed_not_what_is_measured(seated:
 def test_for_who_has_no_seat_a_seat_leaves_only_what_it_uses_beyond_its_budget(
     seated: Seated, used_mib: int, goes: bool
 ) -> None:
-    """An evicted pod within a seat is created again, and allocates its request again.
-
-    So the eviction frees only the overshoot.
-    """
+    """A new pod of the seat allocates the request again, so an eviction frees only the overshoot."""
     seated.cache.remove_pod("runaway")
     seated.cache.update_pod(replace(bound("seat", "a", 6000, 0, priority=5), namespace="team"))
     use = PodUse(uid="seat", namespace="team", pod="s", uuid="GPU-a-0", used_bytes=used_mib * MIB)
@@ -424,3 +373,36 @@ def test_for_who_has_no_seat_a_seat_leaves_only_what_it_uses_beyond_its_budget(
     seated.cache.measure("a", {0: 2600, 1: 0}, seated.served.time.seconds, (use,))
     query = PreemptRequest(seated.query(2000, "stranger").pod, {"a": Victims(())})
     assert seated.verbs.victims(query, NAMES) == ({"a": Victims(("seat",))} if goes else {})
+
+
+def breaks_on(monkeypatch: pytest.MonkeyPatch, method: str, name: str) -> None:
+    whole = getattr(NodeInfo, method)
+
+    def broken(node: NodeInfo, *arguments: object, **named: object) -> object:
+        if node.node == name:
+            raise OverflowError("too large")
+        return whole(node, *arguments, **named)
+
+    monkeypatch.setattr(NodeInfo, method, broken)
+
+
+def test_an_error_of_one_node_leaves_the_other_nodes_to_a_filter(
+    placing: PlacementVerbs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placing.cache.update_node(devices(6000, node="b"))
+    breaks_on(monkeypatch, "choice", "b")
+    fits = placing.fits(FilterRequest(Pod(pod(5000)), ("a", "b")), NAMES)
+    assert (fits.nodes, fits.hopeless) == (("a",), {"b": "OverflowError: too large"})
+    assert placing.informers.problems.counts() == {"node": 1}
+
+
+def test_an_error_of_one_node_leaves_the_victims_on_the_other_nodes(
+    placing: PlacementVerbs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placing.cache.update_node(devices(8000, node="b"))
+    hold(placing, "low", 8000, 0)
+    hold(placing, "other", 8000, 1)
+    breaks_on(monkeypatch, "victims", "b")
+    query = PreemptRequest(Pod(pod(8000, priority=10)), {"a": Victims(("low",)), "b": Victims(())})
+    assert placing.victims(query, NAMES) == {"a": Victims(("low",))}
+    assert placing.informers.problems.counts() == {"node": 1}

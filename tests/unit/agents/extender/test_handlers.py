@@ -1,4 +1,4 @@
-"""The extender's handlers serve the scheduler's verbs, metrics and health."""
+"""Tests the extender's handlers for the scheduler's verbs, metrics and health."""
 
 import json
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from agents.extender.bind import Binder, ClientPool
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
+from agents.extender.disruptions import DisruptionBudgetReader
 from agents.extender.filter import PlacementVerbs
 from agents.extender.handlers import Readiness, StatusHandler, VerbHandler
 from agents.extender.hold import SeatHolds
@@ -18,6 +19,7 @@ from agents.extender.pending import PendingPods
 from agents.kube.events import Event
 from agents.runtime import exposition
 from agents.runtime.http_message import HttpRequest
+from agents.runtime.items import ItemProblems
 from tenancy import names
 from tenancy.ledger import Ledger, Seat
 from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Served
@@ -31,8 +33,6 @@ class Led:
 
 
 class Handlers:
-    """The handlers of an extender that has listed the cluster and leads."""
-
     def __init__(self, served: Served) -> None:
         clock, log = served.time.clock(), served.log()
         self.time = served.time
@@ -47,8 +47,9 @@ class Handlers:
         self.events: list[Event] = []
         self.holds = SeatHolds(seconds=60, led_since=lambda: self.led.since, clock=clock)
         placing = PlacementVerbs(
-            informers=self.informers, cache=self.cache, holds=self.holds, tell=self.events.append, clock=clock
-        )
+            informers=self.informers, cache=self.cache, holds=self.holds, tell=self.events.append, clock=clock,
+            budgets=DisruptionBudgetReader(api=served.api(), clock=clock, problems=ItemProblems(log=log)),
+        )  # fmt: skip
         binder = Binder(
             connections=ClientPool(served.api, clock), cache=self.cache, requests=placing.requests,
             ledger=lambda: self.informers.ledger, leads=lambda: self.led.since is not None, clock=clock, log=log,
@@ -86,7 +87,8 @@ class Handlers:
 
 
 def pod(mib: int, uid: str) -> dict[str, Any]:
-    return {"metadata": {"uid": uid}, "spec": {"containers": [{"resources": {"limits": {NAMES.gpumem: str(mib)}}}]}}
+    spec = {"containers": [{"resources": {"limits": {NAMES.gpumem: str(mib)}}}]}
+    return {"metadata": {"uid": uid, "namespace": "n"}, "spec": spec}
 
 
 @pytest.fixture
@@ -167,7 +169,7 @@ def test_there_are_no_other_verbs(handlers: Handlers, method: str, path: str) ->
 
 
 def test_it_is_ready_without_leading(handlers: Handlers) -> None:
-    """A rollout waits until the new pod is ready, and the new pod does not lead yet."""
+    """A Deployment's rollout waits until the new pod is ready."""
     close(handlers, "another leads")
     assert handlers.get("/readyz") == (200, "ok\n")
     assert handlers.value(names.METRIC_EXTENDER_LEADING) == 0
@@ -212,3 +214,23 @@ def test_a_seat_that_is_held_back_and_then_placed_on_used_memory_is_counted_and_
     handlers.post("bind", PodName="model", PodNamespace="team", PodUID="u", Node="a")
     assert handlers.value(names.METRIC_EXTENDER_OVERCROWDED, pool="t4") == 1
     assert [event.reason for event in handlers.events] == ["GpuSeatHeldBack", "GpuSeatOvercrowded"]
+
+
+@pytest.mark.parametrize("verb", ["filter", "bind"])
+def test_an_unexpected_error_of_one_request_is_in_its_answer(handlers: Handlers, verb: str) -> None:
+    answer = handlers.verbs.answer(HttpRequest("POST", f"/{verb}", b"[" * 100_000))
+    assert answer.status == 200
+    assert json.loads(answer.body)["Error"].startswith("RecursionError: ")
+    assert handlers.value(names.METRIC_EXTENDER_REFUSALS, reason=f"{verb}_failed") == 1
+    assert handlers.filter(5000)[1]["NodeNames"] == ["a"]
+
+
+def test_a_pod_with_an_unreadable_request_is_refused_and_counted(handlers: Handlers) -> None:
+    asking = pod(5000, "u")
+    asking["spec"]["containers"][0]["resources"]["limits"][NAMES.gpumem] = "9" * 401
+    asking["metadata"]["name"] = "p"
+    _, result = handlers.post("filter", Pod=asking, NodeNames=["a", "b"])
+    assert set(result["FailedAndUnresolvableNodes"]) == {"a", "b"}
+    assert handlers.value(names.METRIC_UNJUDGED, kind="pod") == 1
+    handlers.informers.informer.apply({"type": "DELETED", "object": {"kind": "Pod", **asking}})
+    assert handlers.value(names.METRIC_UNJUDGED, kind="pod") == 0

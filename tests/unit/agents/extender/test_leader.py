@@ -1,21 +1,22 @@
-"""The Lease decides which extender leads."""
+"""Tests how the Lease decides which extender leads."""
 
 import threading
 from typing import Any
 
 import pytest
 
-from agents.extender.leader import LeaseWatcher
+from agents.extender.leader import FENCE_SECONDS, LeaseWatcher
 from tests.support.fake_cluster import Served
 from tests.support.informing import eventually
 
 
-def lease(holder: str | None, renewed: str = "1", seconds: int = 15) -> dict[str, Any]:
-    return {"spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": seconds}}
+def lease(holder: str | None, renewed: str = "1", seconds: int = 15, transitions: int = 0) -> dict[str, Any]:
+    spec = {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": seconds}
+    return {"spec": {**spec, "leaseTransitions": transitions}}
 
 
 class Gains(list[float]):
-    """Records the times when a leadership began."""
+    pass
 
 
 @pytest.fixture
@@ -57,20 +58,41 @@ def test_a_renewal_changes_nothing(leadership: LeaseWatcher, served: Served, gai
 def test_a_lease_that_is_not_renewed_in_time_leads_no_more(leadership: LeaseWatcher, served: Served) -> None:
     leadership.see(lease("pod-1_uuid"))
     served.time.seconds = 14
-    leadership.see(lease("pod-1_uuid"))  # the informer lists the same Lease again
+    leadership.see(lease("pod-1_uuid"))
     served.time.seconds = 15
     assert leadership.since is None
 
 
-def test_a_new_leader_begins_again(leadership: LeaseWatcher, served: Served, gains: Gains) -> None:
+def test_a_new_leader_begins_after_the_last_bind_of_the_earlier_leader(
+    leadership: LeaseWatcher, served: Served, gains: Gains
+) -> None:
     leadership.see(lease("pod-1_uuid"))
     served.time.seconds = 5
-    leadership.see(lease("pod-2_uuid", renewed="2"))
+    leadership.see(lease("pod-2_uuid", renewed="2", transitions=1))
     assert leadership.since is None
-    served.time.seconds = 9
-    leadership.see(lease("pod-1_uuid", renewed="3"))
-    assert leadership.since == 9.0
-    assert gains == [0.0, 9.0]
+    for seconds, renewed in ((20, "3"), (20 + FENCE_SECONDS - 1, "4")):
+        served.time.seconds = seconds
+        leadership.see(lease("pod-1_uuid", renewed=renewed, transitions=2))
+        assert leadership.since is None
+    served.time.seconds = 20 + FENCE_SECONDS + 1
+    leadership.see(lease("pod-1_uuid", renewed="5", transitions=2))
+    assert leadership.since == 20.0 + FENCE_SECONDS + 1
+    assert gains == [0.0, leadership.since]
+
+
+def test_the_same_leader_needs_no_wait_after_a_late_renewal(leadership: LeaseWatcher, served: Served) -> None:
+    leadership.see(lease("pod-1_uuid"))
+    served.time.seconds = 16
+    leadership.see(lease("pod-1_uuid", renewed="2"))
+    assert leadership.since == 16.0
+
+
+def test_an_extender_that_starts_again_waits_for_its_own_last_bind(leadership: LeaseWatcher, served: Served) -> None:
+    leadership.see(lease("pod-1_uuid", transitions=7))
+    assert leadership.since is None
+    served.time.seconds = FENCE_SECONDS
+    leadership.see(lease("pod-1_uuid", renewed="2", transitions=7))
+    assert leadership.since == float(FENCE_SECONDS)
 
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/s/leases"

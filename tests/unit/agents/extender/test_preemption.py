@@ -1,4 +1,4 @@
-"""The extender chooses the victims of a preemption by device."""
+"""Tests how the extender chooses the victims of a preemption by device."""
 
 import itertools
 from collections.abc import Iterable, Mapping
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.extender.preemption import PotentialVictim, Room, fewest_victims
+from agents.extender.preemption import Disruptions, PotentialVictim, Room, fewest_victims
 from tenancy.devices.allocate import MemoryRequest
 
 
@@ -70,12 +70,87 @@ def test_for_one_device_no_smaller_set_and_no_lower_priorities_would_do(
 
 
 def test_who_comes_back_by_the_ledger_is_no_victim_for_what_is_measured() -> None:
-    """An evicted pod of a seat would be created again, and would allocate its budget again.
-
-    Such a pod can be a victim only for memory by the ledger.
-    """
+    """A new pod of an evicted seat allocates its budget again, so the measured free memory stays the same."""
     seat = PotentialVictim(uid="seat", priority=1, mib=5000, used_mib={0: 5000}, seated=True)
     batch = PotentialVictim(uid="batch", priority=2, mib=3000, used_mib={0: 2000})
     assert fewest_victims(MemoryRequest(2000), {0: Room(3000, 500)}, [seat, batch]) == ("batch",)
     assert fewest_victims(MemoryRequest(2000), {0: Room(3000, 500)}, [seat]) is None
     assert fewest_victims(MemoryRequest(2000), {0: Room(0, 0)}, [seat, batch]) == ("seat",)
+
+
+def guarded(allowed: int, *uids: str) -> Disruptions:
+    return Disruptions(dict.fromkeys(uids, ("pdb",)), {"pdb": allowed})
+
+
+def test_a_pod_that_violates_no_disruption_budget_is_evicted_first() -> None:
+    held = [on("protected", 4000, 0), on("important", 9000, 1, priority=5)]
+    no_room = by_ledger({0: 0, 1: 0})
+    assert fewest_victims(MemoryRequest(4000), no_room, held) == ("protected",)
+    assert fewest_victims(MemoryRequest(4000), no_room, held, guarded(0, "protected")) == ("important",)
+    assert fewest_victims(MemoryRequest(4000), no_room, held, guarded(1, "protected")) == ("protected",)
+
+
+def test_on_one_device_two_pods_are_evicted_before_one_violates_its_disruption_budget() -> None:
+    held = [on("protected", 4000), on("one", 2000), on("two", 2000)]
+    assert fewest_victims(MemoryRequest(4000), by_ledger({0: 0}), held, guarded(0, "protected")) == ("one", "two")
+
+
+def test_a_chosen_pod_does_not_count_again_among_the_other_choices() -> None:
+    held = [
+        on("free", 5000, priority=1),
+        on("first", 7000, priority=1),
+        on("twice", 9000, priority=2),
+        on("largest", 11000, priority=3),
+        on("last", 10000, priority=3),
+    ]
+    used = {"first": ("b",), "twice": ("a", "b"), "largest": ("a", "b"), "last": ("b",)}
+    disruptions = Disruptions(used, {"a": 0, "b": 1})
+    victims = fewest_victims(MemoryRequest(27000), by_ledger({0: 0}), held, disruptions)
+    assert victims == ("largest", "last", "first")
+
+
+def test_a_protected_pod_is_evicted_if_nothing_else_helps() -> None:
+    held = [on("protected", 4000)]
+    assert fewest_victims(MemoryRequest(4000), by_ledger({0: 0}), held, guarded(0, "protected")) == ("protected",)
+
+
+def test_each_eviction_uses_one_allowed_disruption() -> None:
+    held = [on("a", 2000), on("b", 2000), on("other", 4000, priority=5)]
+    assert fewest_victims(MemoryRequest(4000), by_ledger({0: 0}), held, guarded(1, "a", "b")) == ("other",)
+    assert guarded(1, "a", "b").violations(("a", "other", "b")) == 1
+    both = Disruptions({"a": ("x", "y"), "b": ("y",)}, {"x": 0, "y": 1})
+    assert both.violations(("a", "b")) == 2
+    assert both.violations(("b",)) == 0
+
+
+BUDGETS = st.lists(st.integers(0, 2), min_size=2, max_size=2)
+GUARDED = st.lists(st.sampled_from([(), ("0",), ("1",)]), min_size=6, max_size=6)
+
+
+@given(st.builds(MemoryRequest, st.integers(1, 12)), ROOM, OCCUPANTS, BUDGETS, GUARDED)
+def test_no_choice_for_one_device_violates_fewer_disruption_budgets(
+    request: MemoryRequest,
+    room: dict[int, int],
+    candidates: list[PotentialVictim],
+    allowed: list[int],
+    used: list[tuple[str, ...]],
+) -> None:
+    uids = [each.uid for each in candidates]
+    disruptions = Disruptions(dict(zip(uids, used, strict=False)), {"0": allowed[0], "1": allowed[1]})
+    victims = fewest_victims(request, by_ledger(room), candidates, disruptions)
+    assert (victims is None) == (fewest_victims(request, by_ledger(room), candidates) is None)
+    if victims is None:
+        return
+
+    def burden(gone: Iterable[PotentialVictim]) -> tuple[int, int, list[int]]:
+        violations = disruptions.violations(each.uid for each in gone)
+        priorities = sorted((each.priority for each in gone), reverse=True)
+        return violations, len(priorities), priorities
+
+    best = min(
+        burden(gone)
+        for count in range(len(candidates) + 1)
+        for gone in itertools.combinations(candidates, count)
+        if fits(request, room, gone)
+    )
+    assert burden([each for each in candidates if each.uid in victims]) == best

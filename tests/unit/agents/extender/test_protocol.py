@@ -1,4 +1,4 @@
-"""The extender reads and writes kube-scheduler's extender protocol."""
+"""Tests the messages between kube-scheduler and the extender."""
 
 import json
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 
 from agents.extender import protocol
 from agents.extender.protocol import PreemptRequest, VerbError, Victims
+from agents.kube.pods import Pod
 
 POD = {"metadata": {"uid": "u"}, "spec": {}}
 
@@ -18,7 +19,7 @@ def body(**arguments: Any) -> bytes:
 def test_a_preemption_names_the_victims_of_each_node_by_uid() -> None:
     given = {"a": {"Pods": [{"UID": "1"}], "NumPDBViolations": 2}, "b": {"Pods": None, "NumPDBViolations": 0}}
     asked = protocol.read_preempt_request(body(Pod=POD, NodeNameToVictims=None, NodeNameToMetaVictims=given))
-    assert asked == PreemptRequest(POD, {"a": Victims(("1",), 2), "b": Victims(())})
+    assert asked == PreemptRequest(Pod(POD), {"a": Victims(("1",), 2), "b": Victims(())})
 
 
 def test_the_answers_have_the_protocols_fields() -> None:

@@ -1,16 +1,19 @@
-"""The extender lists the cluster, and then watches it. Without a ledger, the extender places no pods."""
+"""Tests that the extender lists the cluster and then watches it. Without a ledger, it places no pods."""
 
 import gc
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from agents.extender.cache.answers import NotAssumed
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
+from agents.extender.cache.pod_info import NO_SEAT, Entitlement
 from agents.kube.client import PAGE, Api, Object
 from agents.kube.pods import PODS
 from agents.kube.slices import SLICES
@@ -29,8 +32,6 @@ ASK = MemoryRequest(5000)
 
 
 class Followed:
-    """Running informers, with a served cluster of one node with one device."""
-
     def __init__(self, served: Served) -> None:
         self.cluster = served.cluster
         self.cluster.watches_last = True
@@ -39,7 +40,6 @@ class Followed:
         self.publish()
         self.cache = Cache()
         self.growths = 0
-        # The clock's sleep is real, but short.
         clock = Clock(sleep=lambda seconds: time.sleep(min(seconds, 0.05)))
         self.informers = Informers(
             api=served.api(clock=clock), cache=self.cache,
@@ -52,7 +52,6 @@ class Followed:
         self.cluster.await_watches(3)
 
     def stop(self) -> None:
-        """Ends the informers and their threads."""
         self.informers.informer.stop()
         if self.thread.ident is not None:
             self.thread.join(PATIENCE_SECONDS)
@@ -173,9 +172,7 @@ def test_a_watch_that_breaks_is_answered_by_new_lists(followed: Followed) -> Non
 def test_of_a_list_of_pods_no_more_than_a_page_of_whole_ones_is_in_memory(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the fix, a list of 10,000 pods of 7.6 KB took 490 MiB of host memory. With a limit of 256 MiB, the
-    extender was killed during each list.
-    """
+    """Before the fix, a list of 10,000 pods needed 490 MiB, and the extender was killed at its limit of 256 MiB."""
     followed, mark = Followed(served), "a pod of this test"
     for number in range(3 * PAGE):
         followed.cluster.add_pod(f"pod-{number}", "k8s-node1", "1")
@@ -213,15 +210,114 @@ def test_what_a_nominated_pod_is_kept_is_given_back_when_it_goes(followed: Follo
     followed.eventually(lambda: not fits())
     nominate(None)
     followed.eventually(lambda: followed.cache.retained("uid-nominee", 0.0))
-    assert not fits()  # the scheduler may retry the pod
+    assert not fits()
     followed.cluster.remove_pod("nominee")
     followed.eventually(fits)
 
 
 def test_what_a_pod_was_promised_is_not_the_apis_to_take(followed: Followed) -> None:
-    """Between filter and bind, the pod's status changes, and the watch still shows the pod as unbound."""
+    """A status change of the still unbound pod arrives after the filter."""
     followed.start()
     followed.cache.fit("uid-promised", MemoryRequest(3000), ["k8s-node1"], 0.0)
     followed.cluster.add_pod("promised", "", "3000")
     followed.cluster.add_pod("witness", "k8s-node1", "1000")
     followed.eventually(lambda: followed.free_mib == 10000)
+
+
+ENORMOUS = "9" * 401
+
+
+@pytest.fixture
+def listed(served: Served) -> Followed:
+    found = Followed(served)
+    found.cluster.add_pod("first", "k8s-node1", "4000")
+    found.informers.ledger = Ledger(domain=DOMAIN, pools=(T4,))
+    return found
+
+
+def relisted(found: Followed, gpumem: str) -> Followed:
+    asking(found.cluster.pods[0], gpumem)
+    found.informers.list_all()
+    return found
+
+
+def asking(pod: dict[str, Any], gpumem: str) -> None:
+    for part in pod["spec"]["containers"][0]["resources"].values():
+        part[NAMES.gpumem] = gpumem
+
+
+def fits(found: Followed, mib: int = 1, *, seated: bool = False) -> bool:
+    entitlement = Entitlement(pools=frozenset({T4.name})) if seated else NO_SEAT
+    answer = found.cache.fit("new", MemoryRequest(mib), ("k8s-node1",), 0.0, entitlement, by_ledger=seated)
+    found.cache.remove_pod("new")
+    feasible = found.cache.feasible_nodes(MemoryRequest(mib), 0.0, "", entitlement, by_ledger=seated)
+    assert bool(answer.nodes) == bool(feasible)
+    return bool(answer.nodes)
+
+
+@pytest.mark.parametrize("seated", [False, True], ids=["no seat", "a seat"])
+def test_a_node_takes_no_pod_while_a_pod_there_is_unreadable(listed: Followed, seated: bool) -> None:
+    assert not fits(relisted(listed, ENORMOUS), seated=seated)
+    assert listed.informers.problems.counts() == {"pod": 1}
+    reason = listed.cache.node("k8s-node1").never(MemoryRequest(1))
+    assert reason == "a pod here is unreadable and may hold any device: immich/first"
+    assert listed.cache.victims(MemoryRequest(1), "k8s-node1", ("uid-first",), 0.0) is None
+    assert listed.cache.assume("new", MemoryRequest(1), "k8s-node1", 0.0) == NotAssumed(reason)
+    assert fits(relisted(listed, "4000"), 10_000, seated=seated)
+    assert not fits(listed, 10_001, seated=seated)
+    assert not listed.informers.problems.counts()
+
+
+@pytest.mark.parametrize("by", ["event", "list"])
+def test_a_pod_that_becomes_unreadable_keeps_what_it_held(listed: Followed, by: str) -> None:
+    relisted(listed, "4000")
+    pod = listed.cluster.pods[0]
+    if by == "list":
+        relisted(listed, ENORMOUS)
+    else:
+        asking(pod, ENORMOUS)
+        listed.informers.informer.apply({"type": "MODIFIED", "object": pod})
+    assert fits(listed, 10_000)
+    assert not fits(listed, 10_001)
+    assert listed.informers.problems.counts() == {"pod": 1}
+    compared = listed.cache.compare(filter(None, [listed.informers.bound(pod)]), 0.0)  # type: ignore[type-var]
+    assert (compared.missing, compared.stale, compared.moved) == ((), (), ())
+    listed.informers.informer.apply({"type": "DELETED", "object": pod})
+    assert fits(listed, 14_000)
+    assert not listed.informers.problems.counts()
+
+
+def test_a_pod_that_was_being_bound_and_is_unreadable_keeps_its_devices(listed: Followed) -> None:
+    listed.informers.list_all()
+    pod = json.loads(json.dumps(listed.cluster.pods[0]))
+    pod["metadata"]["uid"] = "bound"
+    asking(pod, ENORMOUS)
+    assert listed.cache.assume("bound", MemoryRequest(5000), "k8s-node1", 0.0)
+    listed.cluster.pods.append(pod)
+    listed.informers.list_all()
+    assert fits(listed, 5000)
+    assert not fits(listed, 5001)
+
+
+def test_a_pod_that_ends_while_it_is_unreadable_opens_its_node(listed: Followed) -> None:
+    relisted(listed, ENORMOUS)
+    growths = listed.growths
+    listed.informers.informer.apply({"type": "DELETED", "object": listed.cluster.pods[0]})
+    assert fits(listed, 14_000)
+    assert listed.growths > growths
+
+
+def test_a_pending_pod_that_is_unreadable_closes_no_node(listed: Followed) -> None:
+    listed.cluster.pods[0]["spec"]["nodeName"] = ""
+    listed.cluster.pods[0]["status"]["nominatedNodeName"] = "k8s-node1"
+    assert fits(relisted(listed, ENORMOUS), 14_000)
+    assert listed.informers.problems.counts() == {"pod": 1}
+
+
+def test_a_ledger_with_a_smaller_reserve_gives_the_memory_to_waiting_pods(listed: Followed) -> None:
+    assert not fits(relisted(listed, "14000"))
+    listed.cluster.add_ledger(replace(T4, reserve_mib=360))
+    growths = listed.growths
+    assert listed.informers.informer.ready()
+    assert fits(listed, 1000)
+    assert listed.growths > growths

@@ -1,4 +1,4 @@
-"""A node's devices are computed from its Node, its ResourceSlices and the ledger's pools."""
+"""Tests how the extender computes a node's devices from its Node, its ResourceSlices and the ledger."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from agents.extender.cache.inventory import NodeDevice, devices_of
+from agents.kube.nodes import node_of
 from agents.telemetry.device import Device, Survey, Uncapped
 from agents.telemetry.resourceslice import PublishingNode, slice_of
 from tenancy.choices import Enforce, Sharing
@@ -28,55 +29,57 @@ def changed(device: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
 
 
 def test_a_device_offers_its_memory_less_the_pools_reserve() -> None:
-    found = devices_of(node_object(), [slice_object(device_object(0), device_object(1, 24576))], LEDGER)
+    found = devices_of(node_of(node_object()), [slice_object(device_object(0), device_object(1, 24576))], LEDGER)
     assert (found.pool, found.floor_mib, found.unusable) == ("t4", 1536, None)
     assert found.devices == (NodeDevice(0, "GPU-0", 14000), NodeDevice(1, "GPU-1", 14000))
 
 
 def test_a_nodes_cpu_is_what_its_pods_may_request() -> None:
     node = node_object() | {"status": {"allocatable": {"cpu": "15800m"}, "capacity": {"cpu": "16"}}}
-    assert devices_of(node, [slice_object(device_object(0))], LEDGER).cpu_milli == 15800
-    assert devices_of(node_object(), [slice_object(device_object(0))], LEDGER).cpu_milli is None
+    assert devices_of(node_of(node), [slice_object(device_object(0))], LEDGER).cpu_milli == 15800
+    assert devices_of(node_of(node_object()), [slice_object(device_object(0))], LEDGER).cpu_milli is None
 
 
 def test_a_device_smaller_than_its_pool_says_offers_what_it_has() -> None:
-    (device,) = devices_of(node_object(), [slice_object(device_object(0, 8192))], LEDGER).devices
+    (device,) = devices_of(node_of(node_object()), [slice_object(device_object(0, 8192))], LEDGER).devices
     assert device.offered_mib == 8192 - 1360
 
 
 def test_what_the_exporter_publishes_is_what_placement_reads() -> None:
     card = Device(gpu=0, uuid="GPU-a", total_bytes=15360 * MIB, used_bytes=0, free_bytes=0)
     published = slice_of(Survey(devices=(card,)), PublishingNode(name="k8s-node1", uid="u"), NAMES, None)
-    assert devices_of(node_object(), [published], LEDGER).devices == (NodeDevice(0, "GPU-a", 14000),)
+    assert devices_of(node_of(node_object()), [published], LEDGER).devices == (NodeDevice(0, "GPU-a", 14000),)
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
 def test_a_tainted_device_offers_nothing(effect: str) -> None:
-    found = devices_of(node_object(), [slice_object(device_object(0, 15360, effect), device_object(1))], LEDGER)
+    found = devices_of(
+        node_of(node_object()), [slice_object(device_object(0, 15360, effect), device_object(1))], LEDGER
+    )
     assert [device.offered_mib for device in found.devices] == [0, 14000]
 
 
 def test_a_taint_without_effect_on_new_pods_takes_nothing_away() -> None:
-    (device,) = devices_of(node_object(), [slice_object(device_object(0, 15360, "None"))], LEDGER).devices
+    (device,) = devices_of(node_of(node_object()), [slice_object(device_object(0, 15360, "None"))], LEDGER).devices
     assert device.offered_mib == 14000
 
 
 def test_a_device_that_the_operator_excludes_offers_nothing() -> None:
     node = node_object(annotations={NAMES.device_excluded: "0, 2"})
-    found = devices_of(node, [slice_object(*map(device_object, range(3)))], LEDGER)
+    found = devices_of(node_of(node), [slice_object(*map(device_object, range(3)))], LEDGER)
     assert [device.offered_mib for device in found.devices] == [0, 14000, 0]
 
 
 def test_slices_of_other_drivers_and_nodes_are_not_looked_at() -> None:
     foreign, elsewhere = slice_object(device_object(5)), slice_object(device_object(6), node="k8s-node2")
     foreign["spec"]["driver"] = "gpu.nvidia.com"
-    found = devices_of(node_object(), [foreign, slice_object(device_object(0)), elsewhere], LEDGER)
+    found = devices_of(node_of(node_object()), [foreign, slice_object(device_object(0)), elsewhere], LEDGER)
     assert [device.index for device in found.devices] == [0]
 
 
 def test_a_half_published_generation_does_not_fall_back_on_the_one_before() -> None:
     slices = [slice_object(device_object(0)), slice_object(device_object(1), generation=2, count=2)]
-    found = devices_of(node_object(), slices, LEDGER)
+    found = devices_of(node_of(node_object()), slices, LEDGER)
     assert (found.devices, found.unusable) == ((), "its devices are partly published: 1 of 2 ResourceSlices")
 
 
@@ -141,7 +144,7 @@ UNUSABLE: dict[str, tuple[dict[str, Any], list[Any], str]] = {
 @pytest.mark.parametrize("case", UNUSABLE)
 def test_what_is_not_as_it_must_be_makes_the_node_unusable(case: str) -> None:
     node, slices, reason = UNUSABLE[case]
-    found = devices_of(node, slices, LEDGER)
+    found = devices_of(node_of(node), slices, LEDGER)
     assert found.devices == ()
     assert (found.unusable or "").startswith(reason)
 
@@ -163,15 +166,18 @@ def test_a_node_that_cannot_hold_containers_takes_none_where_its_pool_wants_it_t
     ability: str | None, why: str
 ) -> None:
     slices = [slice_object(said(0, ability), said(1, ability))]
-    found = devices_of(node_object(), slices, CAPPED)
+    found = devices_of(node_of(node_object()), slices, CAPPED)
     assert found.unusable == (f"its driver cannot hold containers to their gpumem as pools.t4.enforce wants: {why}")
-    assert not devices_of(node_object(), slices, LEDGER).unusable, "what nobody wants is no reason"
+    assert not devices_of(node_of(node_object()), slices, LEDGER).unusable, "what nobody wants is no reason"
     lenient = replace(CAPPED, pools=(replace(HELD, require_cap=False),))
-    assert [device.offered_mib for device in devices_of(node_object(), slices, lenient).devices] == [14000, 14000]
+    assert [device.offered_mib for device in devices_of(node_of(node_object()), slices, lenient).devices] == [
+        14000,
+        14000,
+    ]
 
 
 def test_of_its_devices_one_that_cannot_takes_none_and_the_others_do() -> None:
-    found = devices_of(node_object(), [slice_object(said(0, "able"), said(1, "mig"))], CAPPED)
+    found = devices_of(node_of(node_object()), [slice_object(said(0, "able"), said(1, "mig"))], CAPPED)
     assert [device.offered_mib for device in found.devices] == [14000, 0]
 
 
@@ -179,4 +185,4 @@ def test_what_the_exporter_publishes_of_a_drivers_ability_is_what_placement_read
     for reason, unusable in ((None, False), (Uncapped.CGROUP, True)):
         card = Device(gpu=0, uuid="G", total_bytes=15360 * MIB, used_bytes=0, free_bytes=0, cannot_cap=reason)
         published = slice_of(Survey(devices=(card,)), PublishingNode(name="k8s-node1", uid="u", caps=True), NAMES, None)
-        assert bool(devices_of(node_object(), [published], CAPPED).unusable) is unusable
+        assert bool(devices_of(node_of(node_object()), [published], CAPPED).unusable) is unusable

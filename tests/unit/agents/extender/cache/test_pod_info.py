@@ -1,18 +1,17 @@
-"""The extender reads a pod's request and devices from its Pod object."""
+"""Tests how the extender reads a pod's request and devices."""
 
 from typing import Any
 
 import pytest
 
 from agents.extender.cache.pod_info import (
-    MemoryRequestError,
     PodInfo,
     PodState,
     PodWithoutGpu,
     holder_of,
-    memory_request_of,
 )
-from agents.kube.pods import PodError
+from agents.kube.fields import FieldError
+from agents.kube.pods import Pod
 from tenancy.devices.allocate import MemoryRequest
 from tests.support.devices import pod_object
 from tests.support.fake_cluster import NAMES
@@ -31,26 +30,26 @@ def spec(**lists: Any) -> dict[str, Any]:
 
 
 def test_a_pod_that_asks_for_no_memory_is_none_of_ours() -> None:
-    assert memory_request_of({"containers": [{}]}, NAMES) is None
+    assert Pod({"spec": {"containers": [{}]}}).memory_request(NAMES) is None
     assert holder_of(pod_object("0", node=None), NAMES) is None
 
 
 def test_several_devices_share_the_request_in_equal_parts() -> None:
-    assert memory_request_of(pod_object("8138", "2")["spec"], NAMES) == MemoryRequest(4069, 2)
+    assert Pod(pod_object("8138", "2")).memory_request(NAMES) == MemoryRequest(4069, 2)
 
 
 def test_a_request_without_equal_parts_is_refused_before_it_is_bound_and_counts_rounded_up_after() -> None:
     odd = pod_object("8139", "2")
-    with pytest.raises(MemoryRequestError, match="8139 MiB cannot be shared out in equal parts to 2 devices"):
-        memory_request_of(odd["spec"], NAMES)
+    with pytest.raises(FieldError, match="8139 MiB cannot be shared out in equal parts to 2 devices"):
+        Pod(odd).memory_request(NAMES)
     held = allocated(odd)
     assert held.request == MemoryRequest(4070, 2)
 
 
 def test_a_request_that_cannot_be_read_is_reported_with_the_pods_name() -> None:
-    with pytest.raises(MemoryRequestError, match="gpumem: 'lots' is not a quantity"):
-        memory_request_of(pod_object("lots")["spec"], NAMES)
-    with pytest.raises(PodError, match=r"pod tenant/model: .*gpumem: 'lots' is not a quantity"):
+    with pytest.raises(FieldError, match="gpumem: 'lots' is not a quantity"):
+        Pod(pod_object("lots")).memory_request(NAMES)
+    with pytest.raises(FieldError, match=r"pod tenant/model: .*gpumem: 'lots' is not a quantity"):
         holder_of(pod_object("lots"), NAMES)
 
 
@@ -84,7 +83,9 @@ def test_uuids_that_are_not_one_a_device_are_not_used(text: str) -> None:
 
 def test_a_request_knows_the_cpu_next_to_the_memory() -> None:
     container = {"resources": {"requests": {NAMES.gpumem: "4069", "cpu": "250m"}}}
-    assert memory_request_of({"containers": [container, container]}, NAMES) == MemoryRequest(8138, cpu_milli=500)
+    assert Pod({"spec": {"containers": [container, container]}}).memory_request(NAMES) == MemoryRequest(
+        8138, cpu_milli=500
+    )
 
 
 def test_a_bound_pod_without_gpu_memory_holds_its_cpu() -> None:
@@ -98,5 +99,5 @@ def test_a_bound_pod_without_gpu_memory_holds_its_cpu() -> None:
 def test_a_pod_without_gpumem_whose_cpu_cannot_be_read_is_named() -> None:
     pod = pod_object()
     pod["spec"]["containers"] = [{"resources": {"requests": {"cpu": "much"}}}]
-    with pytest.raises(PodError, match="pod tenant/model: cpu: 'much' is not a quantity"):
+    with pytest.raises(FieldError, match="pod tenant/model: cpu: 'much' is not a quantity"):
         holder_of(pod, NAMES)

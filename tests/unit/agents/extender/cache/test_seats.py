@@ -1,7 +1,4 @@
-"""Pods within a seat are placed by the ledger. Readings decide only the order of devices.
-
-A reading may refuse a pod without a seat.
-"""
+"""Tests that the extender places a seat's pod by the ledger, and a pod without a seat also by the readings."""
 
 import pytest
 
@@ -16,7 +13,7 @@ from tests.support.devices import bound, cache_of, inventory
 
 SEATED = Entitlement(priority=0, pools=frozenset({"t4"}))
 FLOOR = 1536
-# Prod's device has 15360 MiB, and 14000 MiB of them are for budgets. Five residents together need 13300 MiB.
+# The T4 of prod has 15360 MiB, of which 14000 MiB are for budgets.
 RESIDENTS = {"llama-swap": 5000, "immich": 3000, "frigate": 2500, "embeddings": 1800, "tts": 1000}
 
 
@@ -31,10 +28,7 @@ def short(cache: Cache, mib: int, entitlement: Entitlement = SEATED) -> tuple[Sh
 
 
 def test_each_of_prods_seats_is_placed_while_the_others_are_exactly_at_their_budgets() -> None:
-    """Unbudgeted processes use 600 MiB of the reserve of 1360 MiB.
-
-    Before the fix, the extender refused every seat because of this measurement.
-    """
+    """Before the fix, unbudgeted processes in the reserve prevented the placement."""
     for absent, mib in RESIDENTS.items():
         cache = cache_of(inventory("N", 14000, floor_mib=FLOOR))
         for name, budget in RESIDENTS.items():
@@ -110,7 +104,6 @@ def test_a_pod_on_two_devices_has_what_it_uses_of_one_beyond_half_of_its_request
 
 
 def test_the_memory_of_a_pod_that_ended_is_free_before_it_is_measured_again() -> None:
-    """Before the fix, a restarted resident waited for the next reading, although its device was free."""
     cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("before", "N", 5000, 0))
     cache.update_pod(PodWithoutGpu(uid="guest", node="N", cpu_milli=0))
@@ -119,9 +112,9 @@ def test_the_memory_of_a_pod_that_ended_is_free_before_it_is_measured_again() ->
     assert [device.free_mib for device in cache.snapshot()[0].devices] == [6000]
     cache.remove_pod("guest")
     assert cache.fit("after", MemoryRequest(8000), ["N"], 0.0).nodes == ("N",)
-    cache.measure("N", {0: 1000}, 0.01, (use("before", 5000), use("guest", 2000)))  # the same reading again
+    cache.measure("N", {0: 1000}, 0.01, (use("before", 5000), use("guest", 2000)))
     assert cache.fit("after", MemoryRequest(8000), ["N"], 0.0).nodes == ("N",)
-    cache.measure("N", {0: 1000}, 5.0, (use("before", 5000), use("guest", 2000)))  # the reading is still valid
+    cache.measure("N", {0: 1000}, 5.0, (use("before", 5000), use("guest", 2000)))
     assert cache.fit("after", MemoryRequest(8000), ["N"], 5.0).nodes == ()
 
 
@@ -137,9 +130,7 @@ def fits(cache: Cache, uid: str, mib: int, priority: int = 0, now: float = 0.0) 
 
 
 def test_what_a_preemption_freed_is_not_given_to_a_lower_pod() -> None:
-    """Before the fix, a pod with a lower priority took the device, and kube-scheduler never evicted pods for the
-    preemptor again.
-    """
+    """Before the fix, a pod with a lower priority got the device that a preemption had freed."""
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert not fits(cache, "lower", 4000)
@@ -181,15 +172,12 @@ def test_a_nomination_ends_with_the_pod_with_another_and_with_its_time() -> None
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert not fits(cache, "lower", 8000, now=NOMINATED_SECONDS - 1)
-    nominated(cache)  # a repeated nomination does not last longer
+    nominated(cache)
     assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
 
 
 def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
-    """kube-scheduler removes a nomination after a failed filter or bind, and retries the pod.
-
-    Before the fix, another pod took the memory before the retry.
-    """
+    """Before the fix, another pod took the memory before kube-scheduler retried the nominated pod."""
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert fits(cache, "nominee", 5000, priority=10)
@@ -199,7 +187,7 @@ def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
     assert not fits(cache, "lower", 8000, now=RESERVE_SECONDS)
     assert fits(cache, "lower", 8000, now=RESERVE_SECONDS + 1)
     nominated(cache)
-    cache.withdraw("nominee", NOMINATED_SECONDS)  # this nomination has expired
+    cache.withdraw("nominee", NOMINATED_SECONDS)
     cache.remove_pod("lower")
     assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
 
@@ -213,7 +201,6 @@ def test_who_is_nominated_elsewhere_keeps_nothing_where_it_was_refused() -> None
 
 
 def test_a_refusal_makes_no_nomination_last_that_has_lapsed() -> None:
-    """Before the fix, memory stayed permanently reserved for a pod that could never use the memory."""
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
     refused = Nomination(uid="nominee", node="N", request=MemoryRequest(5000), priority=10)
@@ -250,9 +237,6 @@ def test_a_relist_keeps_how_long_a_nomination_lasts() -> None:
 
 
 def test_a_pod_that_uses_little_frees_little_for_who_has_no_seat() -> None:
-    """Before the fix, a pod with a request of 5000 MiB and a use of 300 MiB was evicted, although the other pod's
-    request still did not fit.
-    """
     cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("idle", "N", 5000, 0))
     cache.update_pod(PodWithoutGpu(uid="guest", node="N", cpu_milli=0))
@@ -274,3 +258,10 @@ def test_more_leave_where_those_who_declared_enough_do_not_use_it() -> None:
     cache.update_pod(bound("busy", "N", 3000, 0))
     cache.measure("N", {0: 1000}, 0.0, (use("idle", 300), use("busy", 5000)))
     assert cache.victims(MemoryRequest(6000), "N", {"idle", "busy"}, 0.0) == ("busy", "idle")
+
+
+def test_a_seat_that_fits_on_one_node_lacks_no_memory_of_another_node() -> None:
+    cache = cache_of(inventory("N", 5000), inventory("B", 5000))
+    cache.measure("N", {0: 100}, 0.0)
+    assert cache.shortages("seat", MemoryRequest(4000), ["N", "B"], 0.0, SEATED) == ()
+    assert [each.node for each in cache.shortages("seat", MemoryRequest(4000), ["N"], 0.0, SEATED)] == ["N"]
