@@ -1,19 +1,20 @@
-"""Adds up the device memory that each container uses, in bytes. All functions are pure."""
+"""Adds up the bytes of device memory that each container uses. All functions are pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from agents.node.cgroup import Container
-from agents.runtime.errors import AgentError
+from agents.runtime.items import Unjudged, judged
 from agents.telemetry.device import Device, Occupancy, Scan, Survey, Uncapped
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceUse:
-    """The bytes of one device's memory that each container uses.
+    """The bytes of one device that each container uses.
 
-    NVML does not report the use of some processes (`unknown_processes`). `used_bytes` leaves out the containers of
-    these processes, because a partial sum would look like a container's whole use.
+    `unknown_processes` is the number of processes for which NVML reports no use. `used_bytes` leaves out a container
+    with an unknown process, because the known use of this container would be too small.
     """
 
     device: Device
@@ -22,8 +23,8 @@ class DeviceUse:
 
     @property
     def unattributed_bytes(self) -> int:
-        """Returns the bytes that no container in `used_bytes` uses: memory of the driver, of the host's processes, and
-        of unknown processes.
+        """Returns the bytes that belong to no container in `used_bytes`: the driver's memory, and the use of host
+        processes and unknown processes.
         """
         return max(self.device.used_bytes - sum(self.used_bytes.values()), 0)
 
@@ -32,7 +33,7 @@ class DeviceUse:
 class CapReading:
     """A container's memory limit on one device.
 
-    `uncapped` is the reason why this limit differs from the budget, or None if the limit equals the budget.
+    `uncapped` is the reason why the container's limit differs from its budget, or None if the limit equals the budget.
     """
 
     container: Container
@@ -60,7 +61,7 @@ class NodeUse:
 def attribute(scan: Scan, container_of: Callable[[int], Container | None]) -> NodeUse:
     """Adds up each device's memory by container.
 
-    If `container_of` raises AgentError for a process, the process counts as unknown.
+    If `container_of` raises an error for a process, the use of this process counts as unknown.
     """
     return NodeUse(tuple(_device_use(each, container_of) for each in scan.occupancies), scan.unreadable)
 
@@ -70,12 +71,10 @@ def _device_use(occupancy: Occupancy, container_of: Callable[[int], Container | 
     incomplete: set[Container | None] = set()
     unknown = 0
     for process in occupancy.processes:
-        try:
-            container = container_of(process.pid)
-        except AgentError:
+        container = judged(partial(container_of, process.pid))
+        if isinstance(container, Unjudged):
             unknown += 1
-            continue
-        if process.used_bytes is None:
+        elif process.used_bytes is None:
             unknown += 1
             incomplete.add(container)
         elif container is not None:

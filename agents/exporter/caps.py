@@ -8,22 +8,26 @@ Source: memacct.c of NVIDIA's open kernel modules, R615; https://docs.nvidia.com
 import os.path
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from agents.exporter.attribution import CapReading, DeviceUse, NodeUse
 from agents.exporter.registry import Registry
 from agents.node.cgroup import CgroupDirectories, Container
+from agents.runtime.items import Unjudged, judged
 from agents.telemetry.device import Uncapped
 from tenancy.caps import Cap
 from tenancy.units import MIB
 
-# Takes a device's UUID and a control group's directory. Returns the group's limit on the device in bytes, or why the
-# group has no cap.
+# Returns the limit of a control group on a device in bytes, or the reason why the group has no cap. The arguments are
+# the UUID of the device and the directory of the control group.
 LimitOf = Callable[[str, str], int | Uncapped]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Budget:
-    """A container that must be capped on the devices `uuids`. If `cap` is None, `without` is the reason."""
+    """A container that the driver must cap on the devices `uuids`. If `cap` is None, `without` is the reason for the
+    missing cap.
+    """
 
     container: Container
     uuids: tuple[str, ...]
@@ -39,7 +43,7 @@ class CapReader:
     groups: CgroupDirectories
 
     def of(self, found: NodeUse, registry: Registry) -> NodeUse:
-        """Adds each container's cap to `found`, and marks the devices on which the driver cannot cap containers.
+        """Adds the cap of each container to `found`. Marks the devices on which the driver cannot cap containers.
 
         Returns `found` unchanged if the node's pool does not have `enforce: driver`.
         """
@@ -49,7 +53,6 @@ class CapReader:
         return replace(found, uses=uses, caps=tuple(self._read(uses, registry)))
 
     def _ability(self, use: DeviceUse) -> Uncapped | None:
-        """Returns the reason why the driver can cap no container on the device, or None if the driver can cap."""
         if not self.groups.unified:
             return Uncapped.CGROUP
         answer = self.limit_of(use.device.uuid, str(self.groups.root))
@@ -61,12 +64,13 @@ class CapReader:
         directories = self.groups.find(wanted) if self.groups.unified else {}
         for budget in budgets:
             for uuid in budget.uuids:
-                limit, uncapped = self._judge(budget, uuid, directories.get(budget.container))
+                found = judged(partial(self._judge, budget, uuid, directories.get(budget.container)))
+                limit, uncapped = (None, Uncapped.UNREADABLE) if isinstance(found, Unjudged) else found
                 yield CapReading(container=budget.container, uuid=uuid, limit_bytes=limit, uncapped=uncapped)
 
     def _judge(self, budget: _Budget, uuid: str, directory: str | None) -> tuple[int | None, Uncapped | None]:
-        """Returns the container's limit on the device, and the reason if this limit differs from the container's
-        budget.
+        """Returns the container's limit on the device. If this limit differs from the container's budget, also returns
+        the reason.
         """
         cap = budget.cap
         if budget.without is Uncapped.BUDGETLESS:
@@ -94,7 +98,6 @@ class CapReader:
 
 
 def _budgets(uses: Sequence[DeviceUse], registry: Registry) -> Iterator[_Budget]:
-    """Yields the containers with a budget, and the containers without a known budget that use a device."""
     used: dict[Container, tuple[str, ...]] = {}
     for use in uses:
         for container in use.used_bytes:
@@ -105,8 +108,7 @@ def _budgets(uses: Sequence[DeviceUse], registry: Registry) -> Iterator[_Budget]
         for identity, name in pod.containers.items():
             container = Container(pod.group_uid, identity)
             if name in caps and (identity in pod.running or container in used):
-                # Without its annotation, a pod's devices are unknown. The pod must then be capped on every device of
-                # the node.
+                # If no annotation names the pod's devices, the driver must cap the pod on every device of the node.
                 uuids = tuple(dict.fromkeys((*(pod.uuids or every), *used.get(container, ()))))
                 yield _Budget(container=container, cap=caps[name], uuids=uuids)
             elif caps and container in used:

@@ -1,12 +1,12 @@
-"""exporter: serves the use of GPU memory by device and by container to Prometheus, the watchdog, the gate and the
-extender.
+"""exporter: serves the use of GPU memory by device and by container to Prometheus and the other agents.
 
-GET /metrics returns 200 only with a fresh NVML reading of at least one device. Without such a reading, the status is
-503, because a response without devices would look like idle devices. With PUBLISH_DEVICES, the exporter also publishes
-the devices as the node's ResourceSlice.
+GET /metrics returns 200 only if the exporter has a fresh NVML reading of at least one device. Without a fresh reading,
+the status is 503, because an empty response would suggest idle devices. With PUBLISH_DEVICES, the exporter also writes
+the node's ResourceSlice, a list of the node's devices.
 """
 
-# The NVML bindings come first: compiling them takes 12 MiB of host memory, which the modules below can then reuse.
+# The bindings of NVML are imported first. Python needs 12 MiB of host memory to compile the bindings, and reuses this
+# memory for the modules below.
 from agents.exporter.nvml import Nvml  # isort: split
 
 import ctypes
@@ -34,8 +34,8 @@ from agents.runtime.settings import PORT, SECONDS, flag, read, text, variable
 from agents.telemetry.device import Survey
 from tenancy.names import CGROUPS
 
-# A reading older than this number of intervals is stale. A stale reading means that NVML hangs, or that the driver is
-# being removed.
+# A reading is stale if it is older than this number of intervals. A stale reading means that NVML hangs, or that the
+# driver is being removed.
 STALE_INTERVALS = 3
 
 
@@ -51,9 +51,9 @@ class Settings:
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
-    """Serves until SIGTERM, then returns 0. Raises AgentError."""
+    """Serves until SIGTERM, then returns the exit status 0. Raises AgentError."""
     settings = read(Settings, environ)
-    ctypes.CDLL(None).malloc_trim(0)  # otherwise glibc keeps the host memory that compiling needed
+    ctypes.CDLL(None).malloc_trim(0)  # returns the host memory for compiling to the node
     clock = Clock()
     registry = RegistryInformer(
         api=Api(in_cluster(environ), clock=clock),
@@ -81,7 +81,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         problem = ProblemLog(log=log, failing=failing, recovered=recovered)
         return partial(keep_running, step, problem, partial(clock.sleep, settings.interval_seconds))
 
-    # Each loop has a thread, because NVML may hang.
+    # Each loop has its own thread, so that a hang of NVML stops only one loop.
     loops = [registry.informer.run, keep(reader.step, "some devices cannot be read", "NVML answers again")]
     if settings.publish_devices:
         failing, recovered = "the node's ResourceSlice stays as it is", "the node's ResourceSlice can be written again"
@@ -99,9 +99,9 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 @dataclass(frozen=True)
 class NvmlReading:
-    """One reading of all devices. `at` is the time of the reading in monotonic seconds.
+    """One reading of all devices of the node. `at` is the time of the reading in monotonic seconds.
 
-    `problem` is the reason if NVML could not read some or all devices.
+    If NVML could not read some device, `problem` is the reason.
     """
 
     at: float
@@ -111,7 +111,9 @@ class NvmlReading:
 
 @dataclass(kw_only=True)
 class DeviceReader:
-    """Reads the devices and serves the last reading. One thread calls `step`; any thread may call the other methods."""
+    """Reads the devices, and serves the last reading. Only one thread may call `step`, and any thread may call the
+    other methods.
+    """
 
     read: Callable[[], NodeUse]
     registry: RegistryInformer
@@ -123,7 +125,7 @@ class DeviceReader:
         self.last = NvmlReading(self.clock.monotonic())
 
     def sample(self) -> NvmlReading:
-        """Reads the devices, and replaces the last reading."""
+        """Reads the devices, and replaces the last reading by the result."""
         try:
             found = self.read()
         except AgentError as error:
@@ -140,7 +142,7 @@ class DeviceReader:
 
     @property
     def survey(self) -> Survey | None:
-        """Returns the devices of the last reading, or None if NVML itself failed."""
+        """Returns the devices of the last reading, or None if NVML failed for the whole node."""
         found = self.last.node
         return found.survey if found.uses or found.unreadable else None
 
@@ -154,6 +156,7 @@ class DeviceReader:
             reading.node,
             self.registry.last,
             self.clock.now(),
+            self.registry.problems,
             age_seconds=self.age_seconds,
             api_age_seconds=self.registry.informer.age_seconds,
         )
@@ -162,7 +165,7 @@ class DeviceReader:
     def health(self) -> tuple[int, str]:
         """Returns the status and the body of GET /healthz.
 
-        The status is 503 if NVML hangs, so that the kubelet restarts the exporter.
+        If NVML hangs, the status is 503, so that the kubelet restarts the exporter.
         """
         age_seconds = self.age_seconds
         if age_seconds <= self._limit_seconds:
@@ -172,7 +175,7 @@ class DeviceReader:
 
     @property
     def age_seconds(self) -> float:
-        """Returns the seconds since the last reading, including a failed one."""
+        """Returns the seconds since the last reading. A failed reading also counts."""
         return self.clock.monotonic() - self.last.at
 
     @property

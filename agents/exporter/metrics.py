@@ -4,12 +4,15 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
-from agents.exporter.attribution import DeviceUse, NodeUse
+from agents.exporter.attribution import CapReading, DeviceUse, NodeUse
 from agents.exporter.registry import Recycle, Registry
 from agents.node.cgroup import Container
 from agents.node.pods import NodePod, NodePods
+from agents.runtime import items
 from agents.runtime.exposition import Metric, Sample
+from agents.runtime.items import ItemProblems
 from agents.telemetry.device import Device, Uncapped
 from tenancy import names
 from tenancy.choices import Sharing
@@ -21,42 +24,43 @@ HOUR = timedelta(hours=1)
 _DEVICE = ("gpu", "uuid")
 _POD = ("namespace", "pod", "pod_uid")
 METRICS: Mapping[str, Metric] = {
+    **items.METRICS,
     names.METRIC_DEVICE_TOTAL: Metric(text="Memory of the device.", labels=_DEVICE),
-    names.METRIC_DEVICE_USED: Metric(text="Memory in use on the device, the driver's own included.", labels=_DEVICE),
+    names.METRIC_DEVICE_USED: Metric(text="Memory in use on the device, including the driver's.", labels=_DEVICE),
     names.METRIC_DEVICE_FREE: Metric(text="Memory free on the device.", labels=_DEVICE),
     names.METRIC_UNREADABLE: Metric(
-        text="Always 1, for a device that NVML cannot read; it has no other series.", labels=("gpu",)
+        text="Always 1; only for a device that NVML cannot read. The device has no other series.", labels=("gpu",)
     ),
     names.METRIC_UNHEALTHY: Metric(
         text="Always 1, for a device with a fault that keeps new pods off it.", labels=(*_DEVICE, "fault")
     ),
     names.METRIC_UNATTRIBUTED: Metric(
-        text="Memory in use that no container's series shows, the driver's own included.", labels=_DEVICE
+        text="Memory in use that no container's series shows, including the driver's.", labels=_DEVICE
     ),
-    names.METRIC_UNKNOWN_PROCESSES: Metric(
-        text="Processes without a use in NVML; their containers have no series.", labels=_DEVICE
-    ),
+    names.METRIC_UNKNOWN_PROCESSES: Metric(text="Processes with a use that NVML does not report.", labels=_DEVICE),
     names.METRIC_POD_USED: Metric(
         text="Device memory of a container's processes; the names are empty until the API has reported them.",
         labels=(*_POD, "container", *_DEVICE),
     ),
     names.METRIC_POD_DECLARED: Metric(text="The pod's gpumem, as the scheduler counts it.", labels=_POD),
     names.METRIC_POD_OVER: Metric(
-        text="The pod's use beyond its gpumem. A pod on several devices has an equal part of it on each.", labels=_POD
+        text="The pod's use beyond its gpumem, which is divided equally among the pod's devices.", labels=_POD
     ),
     names.METRIC_LIMIT: Metric(
-        text="The limit of the container on the device, as NVML reports it.", labels=(*_POD, "container", *_DEVICE)
+        text="The cap of the container on the device, as NVML reports it.", labels=(*_POD, "container", *_DEVICE)
     ),
     names.METRIC_CAPPED: Metric(
-        text="1 if that limit is the container's budget on the device, else 0 with the reason.",
+        text="1 if the cap equals the container's part of the budget on the device, else 0 with the reason.",
         labels=(*_POD, "container", *_DEVICE, "reason"),
     ),
     names.METRIC_CAN_CAP: Metric(
-        text="1 if the driver can hold containers to budgets, as far as is known, else 0 with the reason.",
+        text="1 if the driver can enforce budgets of containers, as far as is known, else 0 with the reason.",
         labels=(*_DEVICE, "reason"),
     ),
     names.METRIC_POOL_ADVERTISED: Metric(text="The gpumem of all nodes of the pool, by the ledger.", labels=("pool",)),
-    names.METRIC_POOL_PROMISED: Metric(text="Every promise on the pool: seats and queues' quota.", labels=("pool",)),
+    names.METRIC_POOL_PROMISED: Metric(
+        text="All promises of the pool: the seats, and the quota of queues.", labels=("pool",)
+    ),
     names.METRIC_POOL_FLOOR: Metric(
         text="Free memory of a device of the pool below which the watchdog acts.", labels=("pool",)
     ),
@@ -65,26 +69,46 @@ METRICS: Mapping[str, Metric] = {
     names.METRIC_TENANT_RECYCLES: Metric(
         text="The watchdog's recycles within the last hour, by tenant.", labels=("tenant",)
     ),
-    names.METRIC_SAMPLE_AGE: Metric(text="Age of the NVML reading behind these samples."),
-    names.METRIC_API_AGE: Metric(text="Age of the API's answer behind names, budgets and ledger."),
+    names.METRIC_SAMPLE_AGE: Metric(text="Age of the NVML reading that the other metrics show."),
+    names.METRIC_API_AGE: Metric(text="Age of the API server's answer with the names, the budgets and the ledger."),
     names.METRIC_BUILD_INFO: Metric(text="Always 1; the label has the version of Python.", labels=("python",)),
 }
 
 
 def samples(
-    node: NodeUse, registry: Registry, now: datetime, *, age_seconds: float, api_age_seconds: float
+    node: NodeUse,
+    registry: Registry,
+    now: datetime,
+    problems: ItemProblems,
+    *,
+    age_seconds: float,
+    api_age_seconds: float,
 ) -> Iterator[Sample]:
+    """Yields the samples of all metrics for a scrape. An item with an error has no samples, but the samples of all
+    other items are complete.
+    """
+
+    def of(kind: str, item: str, found: Iterable[Sample]) -> Iterable[Sample]:
+        return problems.judge(f"samples of {kind}", item, partial(tuple, found), lambda why: None) or ()
+
     for gpu in sorted(node.unreadable):
         yield Sample(name=names.METRIC_UNREADABLE, labels={"gpu": str(gpu)}, value=1)
     for use in node.uses:
-        yield from _device(use, registry.node_pods)
-    yield from _budgets(node.uses, registry.node_pods)
+        yield from of("device", use.device.uuid, _device(use, registry.node_pods))
+    used = _used_by_pod(node.uses, registry.node_pods)
+    for pod in registry.node_pods.pods:
+        yield from of("pod", f"{pod.namespace}/{pod.name}", _budget(pod, used[pod.uid]))
     if registry.caps:
-        yield from _caps(node, registry.node_pods)
+        gpus = {use.device.uuid: str(use.device.gpu) for use in node.uses}
+        for use in node.uses:
+            yield _one_or_reason(names.METRIC_CAN_CAP, _device_labels(use.device), use.device.cannot_cap)
+        for cap in node.caps:
+            yield from of("container", cap.container.id, _cap(cap, gpus, registry.node_pods))
     if registry.ledger is not None and registry.pool is not None:
         yield from _ledger(registry.ledger, registry.pool)
     if registry.recycled is not None:
         yield from _recycles([each for each in registry.recycled if now - each.at < HOUR])
+    yield from items.samples(problems)
     yield Sample(name=names.METRIC_SAMPLE_AGE, value=round(age_seconds, 3))
     yield Sample(name=names.METRIC_API_AGE, value=round(api_age_seconds, 3))
     yield Sample(name=names.METRIC_BUILD_INFO, labels={"python": sys.version.partition(" ")[0]}, value=1)
@@ -108,33 +132,34 @@ def _device(use: DeviceUse, node_pods: NodePods) -> Iterator[Sample]:
         )
 
 
-def _caps(node: NodeUse, node_pods: NodePods) -> Iterator[Sample]:
-    gpus = {use.device.uuid: str(use.device.gpu) for use in node.uses}
-    for use in node.uses:
-        yield _one_or_reason(names.METRIC_CAN_CAP, _device_labels(use.device), use.device.cannot_cap)
-    for cap in node.caps:
-        labels = _container_labels(cap.container, node_pods) | {"gpu": gpus.get(cap.uuid, ""), "uuid": cap.uuid}
-        if cap.limit_bytes is not None:
-            yield Sample(name=names.METRIC_LIMIT, labels=labels, value=cap.limit_bytes)
-        yield _one_or_reason(names.METRIC_CAPPED, labels, cap.uncapped)
+def _cap(cap: CapReading, gpus: Mapping[str, str], node_pods: NodePods) -> Iterator[Sample]:
+    labels = _container_labels(cap.container, node_pods) | {"gpu": gpus.get(cap.uuid, ""), "uuid": cap.uuid}
+    if cap.limit_bytes is not None:
+        yield Sample(name=names.METRIC_LIMIT, labels=labels, value=cap.limit_bytes)
+    yield _one_or_reason(names.METRIC_CAPPED, labels, cap.uncapped)
 
 
 def _one_or_reason(name: str, labels: Mapping[str, str], why_not: Uncapped | None) -> Sample:
-    """Returns the value 0 with the label `reason` if there is a reason, else the value 1."""
+    """Returns a gauge with the value 1 if `why_not` is None. For a reason, the gauge has the value 0 and the label
+    `reason`."""
     return Sample(name=name, labels={**labels, "reason": str(why_not)} if why_not else labels, value=int(not why_not))
 
 
-def _budgets(uses: Iterable[DeviceUse], node_pods: NodePods) -> Iterator[Sample]:
+def _used_by_pod(uses: Iterable[DeviceUse], node_pods: NodePods) -> Mapping[str, Counter[str]]:
+    """Returns the bytes that each pod uses, by the pod's UID and the device's UUID."""
     used: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for use in uses:
         for container, used_bytes in use.used_bytes.items():
             used[node_pods.owner(container).pod_uid][use.device.uuid] += used_bytes
-    for pod in node_pods.pods:
-        if pod.declared_mib:
-            declared = pod.declared_mib * MIB
-            over = total_overshoot(used=used[pod.uid], declared=declared, placed_on=pod.uuids)
-            yield Sample(name=names.METRIC_POD_DECLARED, labels=_pod_labels(pod), value=declared)
-            yield Sample(name=names.METRIC_POD_OVER, labels=_pod_labels(pod), value=over)
+    return used
+
+
+def _budget(pod: NodePod, used: Mapping[str, int]) -> Iterator[Sample]:
+    if pod.declared_mib:
+        declared = pod.declared_mib * MIB
+        over = total_overshoot(used=used, declared=declared, placed_on=pod.uuids)
+        yield Sample(name=names.METRIC_POD_DECLARED, labels=_pod_labels(pod), value=declared)
+        yield Sample(name=names.METRIC_POD_OVER, labels=_pod_labels(pod), value=over)
 
 
 def _recycles(recycled: Sequence[Recycle]) -> Iterator[Sample]:
@@ -144,7 +169,9 @@ def _recycles(recycled: Sequence[Recycle]) -> Iterator[Sample]:
 
 
 def _ledger(ledger: Ledger, pool: Pool) -> Iterator[Sample]:
-    """Yields the ledger's figures for the node's pool. Each node serves only its own pool's figures."""
+    """Yields the figures of the ledger for the node's pool. Each exporter serves only the figures of its own node's
+    pool.
+    """
     if pool.sharing is not Sharing.MEMORY:
         return
     for name, mib in (

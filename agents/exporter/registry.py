@@ -1,32 +1,36 @@
-"""Follows the API objects that concern the exporter's node: pods, ledger, recycles and ResourceSlices.
+"""Watches the API objects that concern the exporter's node: pods, the ledger, the watchdog's journal and
+ResourceSlices.
 
-While the API server does not answer, the last objects stay valid. A metric shows the age of these objects.
+While the API server does not answer, the exporter uses the last objects. A metric shows the age of the last objects.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from agents.kube.client import Api, Object
+from agents.kube.fields import uid_of
 from agents.kube.informer import Informer, Listed, WatchSource, keep_whole, name_selector, read_list
 from agents.kube.journal import JournalError, content_of
 from agents.kube.ledger import LedgerError, stored_ledger
-from agents.kube.nodes import NODES
+from agents.kube.nodes import NODES, Node, read_node
+from agents.kube.paths import api_path
 from agents.kube.pods import PODS, bound_pods_selector
 from agents.kube.slices import SLICES
 from agents.node.pods import NodePod, NodePods, node_pod
 from agents.runtime.clock import Clock
+from agents.runtime.items import ItemProblems
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
 from tenancy import names
 from tenancy.decode import DecodeError, decode
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError
-from tenancy.workload import map_at
 
 
 @dataclass(frozen=True)
 class Recycle:
-    """An entry of the watchdog's journal."""
+    """A recycle in the watchdog's journal."""
 
     at: datetime
     workload: str
@@ -36,30 +40,23 @@ class Recycle:
         return self.workload.partition("/")[0]
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnNode:
-    """The node that the exporter runs on."""
-
-    uid: str
-    labels: Mapping[str, str]
-
-
 @dataclass(frozen=True)
 class Registry:
-    """The objects that the API server reported last. None means that the API server has not answered yet.
+    """The objects that the API server reported last. A field is None before the API server has answered.
 
-    `recycled` is also None if the journal is missing or invalid.
+    `recycled` is None if the watchdog's journal is missing or invalid.
     """
 
     node_pods: NodePods = field(default_factory=NodePods)
     ledger: Ledger | None = None
     recycled: tuple[Recycle, ...] | None = None
-    node: OwnNode | None = None
-    slices: Mapping[str, Object] = field(default_factory=dict)  # the ResourceSlices of every driver, by name
+    node: Node | None = None
+    # maps the names of ResourceSlices to the slices of all drivers
+    slices: Mapping[str, Object] = field(default_factory=dict)
 
     @property
     def pool(self) -> Pool | None:
-        """Returns the node's pool, or None if the node is in no pool or in several."""
+        """Returns the pool of the node, or None if the node is in no pool or in several pools."""
         try:
             return self.ledger.pool_of(self.node.labels) if self.ledger and self.node else None
         except SeveralPoolsError:
@@ -67,17 +64,17 @@ class Registry:
 
     @property
     def caps(self) -> bool:
-        """Returns True if the driver must hold containers of the node's pool to their budgets."""
+        """Returns True if the node's pool has `enforce: driver`, so that the driver must cap containers."""
         return self.pool is not None and self.pool.caps
 
 
 @dataclass(kw_only=True)
 class RegistryInformer:
-    """Watches the API objects that concern the node.
+    """Watches the API objects that concern the exporter's node.
 
-    One thread runs the informer and writes `last`. Any thread may read `last`.
+    One thread runs the informer and writes `last`, and any thread may read `last`.
 
-    The informer watches instead of polling, because polls from hundreds of nodes would load the API server.
+    The informer watches instead of polling, because polls from hundreds of nodes would load the API server too much.
     """
 
     api: Api
@@ -85,11 +82,13 @@ class RegistryInformer:
     ledger_namespace: str
     clock: Clock
     log: Log
-    slices: bool = False  # if True, the registry also watches the node's ResourceSlices
+    slices: bool = False  # if True, the registry also watches the ResourceSlices of the node
     last: Registry = field(default_factory=Registry)
+    problems: ItemProblems = field(init=False)
     informer: Informer = field(init=False)
 
     def __post_init__(self) -> None:
+        self.problems = ItemProblems(log=self.log)
         problem = ProblemLog(
             log=self.log,
             failing="names and budgets are not updated",
@@ -98,10 +97,10 @@ class RegistryInformer:
         self.informer = Informer(api=self.api, lists=self._list, apply=self._apply, problem=problem, clock=self.clock)
 
     def _list(self) -> Sequence[WatchSource]:
-        config_maps = f"/api/v1/namespaces/{self.ledger_namespace}/configmaps"
+        config_maps = api_path("v1", "namespaces", self.ledger_namespace, "configmaps")
         ledgers = read_list(self.api, config_maps, keep_whole, name_selector(names.LEDGER))
         journals = read_list(self.api, config_maps, keep_whole, name_selector(names.journal(names.WATCHDOG)))
-        nodes = read_list(self.api, NODES, _own_node, name_selector(self.node))
+        nodes = read_list(self.api, NODES, self._node, name_selector(self.node))
         slices: tuple[Listed[Object], ...] = ()
         if self.slices:
             slices = (read_list(self.api, SLICES, keep_whole, {"fieldSelector": f"spec.nodeName={self.node}"}),)
@@ -118,15 +117,14 @@ class RegistryInformer:
 
     def _apply(self, event: Object) -> None:
         found = event["object"]
-        name, stored = found["metadata"]["name"], None if event["type"] == "DELETED" else found
+        name, stored = found["metadata"].get("name"), None if event["type"] == "DELETED" else found
         match found["kind"]:
             case "Pod":
-                node_pods = self.last.node_pods.without(found["metadata"]["uid"])
-                if stored:
-                    node_pods = NodePods((*node_pods.pods, node_pod(stored, self.last.ledger, self.log)))
-                self.last = replace(self.last, node_pods=node_pods)
+                node_pods = self.last.node_pods.without(uid_of(found))
+                pod = node_pod(stored, self.last.ledger, self.problems) if stored else None
+                self.last = replace(self.last, node_pods=NodePods((*node_pods.pods, pod)) if pod else node_pods)
             case "Node":
-                self.last = replace(self.last, node=_own_node(stored) if stored else None)
+                self.last = replace(self.last, node=self._node(stored) if stored else None)
             case "ResourceSlice":
                 others = {key: other for key, other in self.last.slices.items() if key != name}
                 self.last = replace(self.last, slices={**others, name: stored} if stored else others)
@@ -136,14 +134,18 @@ class RegistryInformer:
             case "ConfigMap":
                 self.last = replace(self.last, recycled=_recycled(stored))
 
+    def _node(self, item: Object) -> Node | None:
+        return read_node(item, self.problems)
+
     def _pods(self, ledger: Ledger | None) -> Listed[NodePod]:
         bound = {"fieldSelector": bound_pods_selector(self.node)}
-        return read_list(self.api, PODS, lambda item: node_pod(item, ledger, self.log), bound)
+        self.problems.relist()
+        return read_list(self.api, PODS, partial(node_pod, ledger=ledger, problems=self.problems), bound)
 
     def _ledger(self, stored: Object | None) -> Ledger | None:
-        """Returns the stored ledger, or None while the ledger is being deleted.
+        """Returns the stored ledger, or None if the ledger is deleted or terminating.
 
-        If the stored ledger is invalid, returns the last valid ledger.
+        If the stored ledger is invalid, the last valid ledger is returned.
         """
         if stored is None:
             return None
@@ -155,14 +157,10 @@ class RegistryInformer:
             return self.last.ledger
 
 
-def _own_node(item: Object) -> OwnNode:
-    return OwnNode(uid=item["metadata"]["uid"], labels=map_at(item, "metadata", "labels"))
-
-
 def _recycled(stored: Object | None) -> tuple[Recycle, ...] | None:
     """Returns the recycles in the watchdog's journal, or None if the journal is invalid.
 
-    An alert of the watchdog reports an invalid journal.
+    The watchdog's own alert reports an invalid journal.
     """
     if stored is None:
         return None

@@ -1,34 +1,40 @@
-"""The nodes and bound pods of a run. The first sample lists them, and watches keep them up to date.
+"""The nodes and bound pods of a run of the gate. The first sample lists the nodes and bound pods, and watches keep the
+cache up to date.
 
-The cache counts as up to date only while every watch is open and no event waits. Otherwise the sample lists again.
+The cache is up to date only if every watch is open and every received event is applied. If the cache is not up to date,
+the gate lists the nodes and pods again for the sample.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from agents.gate.pods import BoundPod, bound_pod
 from agents.kube.client import Api, Object
+from agents.kube.fields import named, uid_of
 from agents.kube.informer import Watches, WatchSource, read_list
-from agents.kube.nodes import NODES, Node, node_of
-from agents.kube.pods import BOUND, PODS, Pod, bound_pods_selector
+from agents.kube.nodes import NODES, Node, read_node
+from agents.kube.pods import BOUND, PODS, bound_pods_selector
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
+from agents.runtime.items import ItemProblems
 from agents.runtime.log import Log
+from agents.telemetry.client import Exporter, exporter_of
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, SeveralPoolsError
-from tenancy.names import EXPORTER, LABEL_NAME
 
-# For fewer nodes than this, the pods of each node are listed and watched separately.
+# If the pools have fewer nodes than this number, the gate lists and watches the pods of each node separately.
 _MANY_NODES = 10
-# If no event arrives for this time, all earlier events have been applied.
+# If a watch brings no event for this many seconds, the gate has applied all earlier events.
 _QUIET_SECONDS = 0.05
-# The largest number of waits for events or for the opening of a watch, before the sample lists again.
+# The number of times that a sample waits for events or for the opening of a watch. A sample that has waited this number
+# of times uses new lists.
 _MOST_WAITS = 40
 
 
 class Following(Protocol):
-    """The open watches, as in agents.kube.informer.Watches."""
+    """The open watches. The watches have the methods of agents.kube.informer.Watches."""
 
     @property
     def all_open(self) -> bool: ...
@@ -40,7 +46,7 @@ class Following(Protocol):
 
 @dataclass(kw_only=True)
 class ClusterCache:
-    """Stores nodes by name, and by UID the pods on nodes with telemetry, also the exporters' pods.
+    """Stores nodes by name. Stores by UID the exporters' pods and all other pods on nodes with telemetry.
 
     `exporter_namespace` is the namespace of the exporters' pods.
     """
@@ -48,23 +54,24 @@ class ClusterCache:
     api: Api
     clock: Clock
     log: Log
+    problems: ItemProblems
     exporter_namespace: str
     watch: Callable[[Api, Clock, Sequence[WatchSource]], Following] = Watches
     _nodes: dict[str, Node] = field(default_factory=dict)
     _pods: dict[str, BoundPod] = field(default_factory=dict)
-    _exporters: dict[str, Object] = field(default_factory=dict)
+    _exporters: dict[str, Exporter] = field(default_factory=dict)
     _ledger: Ledger | None = None
     _names: frozenset[str] = frozenset()
     _watches: Following | None = None
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Returns the nodes in the order of a list."""
+        """Returns the nodes sorted by name, as in a list of the API."""
         return tuple(self._nodes[name] for name in sorted(self._nodes))
 
     @property
     def pool_nodes(self) -> Mapping[str, object]:
-        """Returns the nodes with telemetry by name, with those fields from which the telemetry depends."""
+        """Returns, for each node with telemetry, the fields on which its telemetry depends."""
         if self._ledger is None:
             return {}
         key = self._ledger.names.device_excluded
@@ -75,12 +82,13 @@ class ClusterCache:
     def pods(self) -> tuple[BoundPod, ...]:
         return tuple(self._pods.values())
 
-    def items(self, path: str, **parameters: str) -> Iterator[Object]:
-        """Yields the exporters' pods. With this method, the cache is the Lister of the telemetry."""
-        yield from self._exporters.values()
+    @property
+    def exporters(self) -> tuple[Exporter, ...]:
+        return tuple(self._exporters.values())
 
     def update(self, ledger: Ledger) -> bool:
-        """Applies all events of the watches. Returns False if the cache is not up to date and must be listed again.
+        """Applies all events of the watches to the cache. Returns False if the cache is not up to date, so that the
+        gate must list the objects again.
 
         The cache depends on the ledger, so a new ledger also needs new lists.
         """
@@ -95,7 +103,7 @@ class ClusterCache:
         """Rebuilds the cache from new lists, and opens the watches. Raises ApiError."""
         self.close()
         self._ledger = ledger
-        nodes = read_list(self.api, NODES, node_of)
+        nodes = read_list(self.api, NODES, partial(read_node, problems=self.problems))
         self._nodes = {node.name: node for node in nodes.items}
         self._pods, self._exporters = {}, {}
         self._names = self._with_telemetry(ledger)
@@ -109,12 +117,14 @@ class ClusterCache:
             watches.close()
 
     def _is_drained(self, watches: Following) -> bool:
-        """Applies the events until none waits. Returns False if a watch failed, is not open, or has too many events."""
+        """Applies the watches' events until no event is left. Returns False if a watch has failed, is not open, or has
+        too many events.
+        """
         try:
             for _ in range(_MOST_WAITS):
                 events = watches.take(_QUIET_SECONDS)
                 for event in events:
-                    self._apply(event)
+                    self.problems.judge("event of", named(event["object"]), partial(self._apply, event), lambda _: None)
                 if not events and watches.all_open:
                     return True
         except AgentError as error:
@@ -131,23 +141,25 @@ class ClusterCache:
         match found.get("kind"):
             case "Node" if event["type"] != "BOOKMARK":
                 self._nodes.pop(found["metadata"]["name"], None)
-                if not gone:
-                    self._nodes[found["metadata"]["name"]] = node_of(found)
+                if not gone and (node := read_node(found, self.problems)):
+                    self._nodes[node.name] = node
             case "Pod" if event["type"] != "BOOKMARK":
-                uid = found["metadata"]["uid"]
+                uid = uid_of(found)
                 self._pods.pop(uid, None)
                 self._exporters.pop(uid, None)
                 if not gone:
                     self._kept(found)
 
     def _kept(self, item: Object) -> str | None:
-        """Stores a pod on a node with telemetry that has not ended. Returns its UID, or None for any other pod."""
-        pod = Pod(item)
-        if self._ledger is None or pod.node not in self._names or pod.ended:
+        """Stores the pod if it is on a node with telemetry and has not ended. Returns the UID of a stored
+        pod, or None.
+        """
+        pod = None if self._ledger is None else bound_pod(item, self._names, self._ledger, self.problems)
+        if pod is None:
             return None
-        self._pods[pod.uid] = bound_pod(pod, self._ledger, self.log)
-        if pod.namespace == self.exporter_namespace and pod.labels.get(LABEL_NAME) == EXPORTER:
-            self._exporters[pod.uid] = _trimmed(pod)
+        self._pods[pod.uid] = pod
+        if pod.namespace == self.exporter_namespace and (exporter := exporter_of(item)):
+            self._exporters[pod.uid] = exporter
         return pod.uid
 
 
@@ -160,18 +172,11 @@ def _has_telemetry(node: Node, ledger: Ledger) -> bool:
 
 
 def _selections(names: Collection[str]) -> list[Mapping[str, str]]:
-    """Returns the selectors for the pods on these nodes: one for each node, or one for the pods on all nodes."""
+    """Returns the selectors for the pods on these nodes. The result has one selector for each node, or one selector for
+    all nodes.
+    """
     return (
         [BOUND]
         if len(names) >= _MANY_NODES
         else [{"fieldSelector": bound_pods_selector(name)} for name in sorted(names)]
     )
-
-
-def _trimmed(pod: Pod) -> Object:
-    """Returns the fields of an exporter's pod from which the telemetry takes its address."""
-    metadata = {
-        key: pod.metadata[key] for key in ("name", "namespace", "uid", "deletionTimestamp") if key in pod.metadata
-    }
-    status = {key: pod.status[key] for key in ("phase", "podIP") if key in pod.status}
-    return {"metadata": metadata, "spec": {"nodeName": pod.node}, "status": status}

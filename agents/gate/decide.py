@@ -1,55 +1,76 @@
-"""Decides which gates to open (scale to 1) and which to close (scale to 0). All functions are pure."""
+"""Decides which on-demand workloads to start (scale to 1) and which to stop (scale to 0). All functions are pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from agents.gate.headroom import Headroom, Pressure, asked_back, headroom_of, pressures, refusal, why, with_opened
 from agents.gate.ownership import JournalEntry
 from agents.gate.pods import Seating
 from agents.gate.probes import FreeMemory
 from agents.gate.types import Action, Cause, GateState, Intent, Signal
+from agents.runtime.items import Unjudged, judged
 from agents.telemetry.client import NodeTelemetry
 
-# A gate closes after this number of samples in a row below the floor. A single such sample may be normal, while one
-# model replaces another.
+# The gate stops a workload after this number of samples in a row with a device below its floor. One sample below the
+# floor can be normal, for example while one model replaces another.
 PRESSED_SAMPLES = 2
 
-# These causes depend on a reading, so a sample counts only if its reading is new.
+# The causes that depend on a reading. For a cause that depends on a reading, a sample counts only if its reading is
+# new.
 _MEASURED = (Cause.ROOM, Cause.NO_ROOM, Cause.PRESSURE)
 
 
 def decide(
     states: Sequence[GateState], readings: Sequence[NodeTelemetry], seating: Seating, now: int
 ) -> tuple[Intent, ...]:
-    """Returns one intent for each gate after a sample, in the order of the gates. An earlier gate gets headroom first.
-
-    After a failed probe, a gate closes only for a seat or because a device is below its floor.
+    """Returns one intent for each on-demand workload after a sample, in the order of GATES. The workload that comes
+    first in GATES gets headroom first. After a failed probe, the gate stops a workload only if a seat needs the memory
+    or a device is below its floor. After an error of a workload or of its pool, the workload keeps its replicas.
     """
     gates: dict[str, list[GateState]] = {}
     for state in states:
         gates.setdefault(state.gate.pool, []).append(state)
     pools = {
-        name: headroom_of([reading for reading in readings if reading.pool.name == name], gates[name], seating, now)
+        name: judged(partial(_PoolPass, [r for r in readings if r.pool.name == name], gates[name], seating, now))
         for name in gates
     }
-    closing = {gate: found for name in gates for gate, found in pressures(pools[name], gates[name]).items()}
-    leaving: frozenset[str] = frozenset()
     intents = []
     for state in states:
-        gate, pool = state.gate, pools[state.gate.pool]
-        pressure = closing.get(gate.name)
-        signal = _signal(state, pool, pressure, now, is_asked_back=gate.name in leaving)
-        intent = _counted(state, signal, pool, pressure)
-        if intent.act is Action.OPEN:
-            pools[gate.pool] = with_opened(pool, gate)
-        if signal.cause is Cause.NO_ROOM and not isinstance(gate.demand, FreeMemory):
-            leaving |= asked_back(pool, gates[gate.pool], gate)
-        intents.append(intent)
+        pool = pools[state.gate.pool]
+        intent = pool if isinstance(pool, Unjudged) else judged(partial(pool.intent, state))
+        intents.append(_kept(state, intent.why) if isinstance(intent, Unjudged) else intent)
     return tuple(intents)
 
 
+class _PoolPass:
+    """Decides on the on-demand workloads of one pool. The caller must call `intent` in the order of GATES."""
+
+    def __init__(
+        self, readings: Sequence[NodeTelemetry], states: Sequence[GateState], seating: Seating, now: int
+    ) -> None:
+        self._states, self._now = states, now
+        self._pool = headroom_of(readings, states, seating, now)
+        self._closing = pressures(self._pool, states)
+        self._leaving: frozenset[str] = frozenset()
+
+    def intent(self, state: GateState) -> Intent:
+        gate, pool, pressure = state.gate, self._pool, self._closing.get(state.gate.name)
+        signal = _signal(state, pool, pressure, self._now, is_asked_back=gate.name in self._leaving)
+        intent = _counted(state, signal, pool, pressure)
+        if intent.act is Action.OPEN:
+            self._pool = with_opened(pool, gate)
+        if signal.cause is Cause.NO_ROOM and not isinstance(gate.demand, FreeMemory):
+            self._leaving |= asked_back(pool, self._states, gate)
+        return intent
+
+
+def _kept(state: GateState, why: str) -> Intent:
+    return Intent(state=state, signal=Signal(act=Action.KEEP, cause=Cause.UNREADABLE, why=why), samples=1)
+
+
 def entry_after(intent: Intent, now: int, *, acts: bool) -> JournalEntry | None:
-    """Returns the gate's journal entry for an intent. `acts` is False if the gate only reports the intent."""
+    """Returns the journal entry of a workload for an intent. `acts` is False if the gate only reports the intent."""
     found, answer, entry = intent.state.deployment, intent.state.answer, intent.state.ownership.entry
     if entry is None or not intent.state.ownership.own:
         return entry
@@ -64,9 +85,9 @@ def entry_after(intent: Intent, now: int, *, acts: bool) -> JournalEntry | None:
 
 
 def _counted(state: GateState, signal: Signal, pool: Headroom, pressure: Pressure | None) -> Intent:
-    """Returns the intent: the signal, and the number of samples in a row with this signal.
+    """Returns the intent with its signal, and with the number of samples in a row that had this signal.
 
-    A sample with the same reading as the last sample is not counted.
+    A sample with the same reading as the last sample does not count.
     """
     before = state.agreed
     in_a_row = before is not None and (before.act, before.cause) == (signal.act, signal.cause)
@@ -86,8 +107,8 @@ def _signal(state: GateState, pool: Headroom, pressure: Pressure | None, now: in
     if not state.open:
         return _of_closed(state, pool, now)
     if pressure is not None:
-        # If a device needs the gate's memory, the gate closes even after a failed probe. For a waiting pod of a seat,
-        # one sample is enough.
+        # If the memory of a workload's pods is needed, the gate stops the workload even after a failed probe. If a
+        # seat's pod waits, one sample is enough to stop a workload.
         waits = pressure.for_seats and bool(pool.waiting)
         cause, needed = (Cause.SEAT, 1) if waits else (Cause.PRESSURE, PRESSED_SAMPLES)
         return Signal(act=Action.CLOSE, cause=cause, why=why(pool, pressure), needed=needed)

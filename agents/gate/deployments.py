@@ -1,23 +1,32 @@
-"""Reads and scales the gates' Deployments, and finds the autoscalers of these Deployments."""
+"""Reads and scales the Deployments of on-demand workloads, and finds their autoscalers."""
 
 import http.client
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from agents.kube.client import Api, ApiError, Object, join_path
+from agents.kube.client import Api, ApiError, Object
 from agents.kube.events import Reference
-from agents.kube.pods import Pod
+from agents.kube.fields import integer_at, is_plain, name_at, named, text_at, uid_at, unreadable
+from agents.kube.paths import ApiPath, api_path, below, with_query
+from agents.kube.pods import Pod, pods_of
+from agents.runtime.items import ItemProblems
 from tenancy.names import GATE, GPUMEM_SUFFIX
-from tenancy.workload import containers_of, map_at, maps_at
+from tenancy.workload import containers_of, map_at, maps_at, texts_at
 
 _KIND = "Deployment"
+_MOST_REPLICAS = 2**31 - 1
+_LONGEST_RESOURCE = 317  # a DNS subdomain, "/" and a name of at most 63 characters
+_LABEL = re.compile(r"[-._A-Za-z0-9/]{0,317}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
     """A Deployment. `scaled_by` is the field manager that owns spec.replicas, or None after a scale to 0.
 
-    `seats` are the gpumem resources that its pods request, of any domain. `pods` is its label selector.
+    `seats` are the gpumem resources that the Deployment's pods request, with any domain. `pods` is the label selector
+    of the Deployment.
     """
 
     namespace: str
@@ -36,47 +45,58 @@ class Deployment:
 
 
 def read(api: Api, namespace: str, name: str) -> Deployment | None:
-    """Returns the Deployment, or None if the Deployment does not exist. Raises ApiError."""
+    """Returns the Deployment, or None if it does not exist. Raises ApiError."""
     found = api.find(_path(namespace, name))
     return None if found is None else _deployment(found)
 
 
-def read_pods(api: Api, deployment: Deployment) -> Mapping[str, str | None]:
-    """Returns the node of each running or pending pod of the Deployment by UID, or None for an unbound pod. Raises
-    ApiError.
+def read_pods(api: Api, deployment: Deployment, problems: ItemProblems) -> Mapping[str, str | None]:
+    """Returns the node of each running or pending pod of the Deployment, by the UID of the pod. The node is None if the
+    pod is unbound or unreadable. Raises ApiError.
     """
-    path = f"/api/v1/namespaces/{deployment.namespace}/pods"
-    found = map(Pod, api.items(path, labelSelector=deployment.pods))
-    return {pod.uid: pod.node for pod in found if not (pod.terminating or pod.ended)}
+    listed = map(Pod, api.items(pods_of(deployment.namespace), labelSelector=deployment.pods))
+    found = (problems.judge("pod", str(pod), partial(_placed, pod), partial(_unplaced, pod)) for pod in listed)
+    return dict(filter(None, found))
 
 
-def read_scalers(api: Api, namespace: str) -> Mapping[str, str]:
-    """Returns the namespace's autoscalers by the name of their Deployment. Raises ApiError."""
+def _placed(pod: Pod) -> tuple[str, str | None] | None:
+    return None if pod.terminating or pod.ended else (pod.uid, pod.node)
+
+
+def _unplaced(pod: Pod, why: str) -> tuple[str, str | None]:
+    return pod.uid, None
+
+
+def read_scalers(api: Api, namespace: str, problems: ItemProblems) -> Mapping[str, str]:
+    """Maps the name of each Deployment in the namespace to its autoscaler. Raises ApiError."""
     found = {}
-    for kind, path in (
-        ("HorizontalPodAutoscaler", f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"),
-        ("ScaledObject", f"/apis/keda.sh/v1alpha1/namespaces/{namespace}/scaledobjects"),
-    ):
-        for item in _items(api, path):
-            target = map_at(item, "spec", "scaleTargetRef")
-            # KEDA's default kind is Deployment: https://keda.sh/docs/latest/reference/scaledobject-spec/
-            if target.get("kind", _KIND) == _KIND:
-                found[str(target.get("name"))] = f"{kind} {item['metadata']['name']}"
+    for kind, group_version in (("HorizontalPodAutoscaler", "autoscaling/v2"), ("ScaledObject", "keda.sh/v1alpha1")):
+        for item in _items(api, api_path(group_version, "namespaces", namespace, f"{kind.lower()}s")):
+            target = problems.judge(kind, named(item), partial(_scaled, item), lambda why: None)
+            if target:
+                found[target] = f"{kind} {named(item).rpartition('/')[2]}"
     return found
 
 
+def _scaled(item: Object) -> str | None:
+    target = map_at(item, "spec", "scaleTargetRef")
+    # The default kind of KEDA is Deployment: https://keda.sh/docs/latest/reference/scaledobject-spec/
+    return name_at(target, "name") if target.get("kind", _KIND) == _KIND else None
+
+
 def scale(api: Api, deployment: Deployment, replicas: int) -> None:
-    """Scales the Deployment. Raises ApiError. The error is `outdated` if the Deployment has changed since `deployment`
-    was read.
+    """Scales the Deployment. Raises ApiError. The ApiError is `outdated` if the Deployment has changed since
+    `deployment` was read.
     """
-    # For a merge patch of the subresource scale, the resourceVersion is the Deployment's (ScaleREST in
+    # A merge patch of the subresource scale needs the Deployment's resourceVersion (ScaleREST in
     # pkg/registry/apps/deployment/storage/storage.go).
     body = {"metadata": {"resourceVersion": deployment.resource_version}, "spec": {"replicas": replicas}}
-    api.merge_patch(f"{_path(deployment.namespace, deployment.name)}/scale?fieldManager={GATE}", body)
+    path = below(_path(deployment.namespace, deployment.name), "scale")
+    api.merge_patch(with_query(path, fieldManager=GATE), body)
 
 
-def _items(api: Api, path: str) -> Iterator[Object]:
-    """Yields the objects of a kind, or nothing if the kind is unknown to the API server."""
+def _items(api: Api, path: ApiPath) -> Iterator[Object]:
+    """Yields the objects of a kind. If the API server does not know the kind, yields none."""
     try:
         yield from api.items(path)
     except ApiError as error:
@@ -84,22 +104,22 @@ def _items(api: Api, path: str) -> Iterator[Object]:
             raise
 
 
-def _path(namespace: str, name: str) -> str:
-    return join_path("/apis/apps/v1/namespaces", namespace, "deployments", name)
+def _path(namespace: str, name: str) -> ApiPath:
+    return api_path("apps/v1", "namespaces", namespace, "deployments", name)
 
 
 def _deployment(item: Object) -> Deployment:
-    metadata, spec = item["metadata"], item["spec"]
+    metadata, spec = map_at(item, "metadata"), map_at(item, "spec")
     return Deployment(
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        uid=metadata["uid"],
-        resource_version=metadata["resourceVersion"],
-        generation=metadata["generation"],
-        replicas=spec["replicas"],
+        namespace=name_at(metadata, "namespace"),
+        name=name_at(metadata, "name"),
+        uid=uid_at(metadata),
+        resource_version=uid_at(metadata, "resourceVersion"),
+        generation=integer_at(metadata, "generation", 0),
+        replicas=integer_at(spec, "replicas", 1, high=_MOST_REPLICAS),
         scaled_by=_scaled_by(metadata),
         seats=tuple(sorted(_seats(map_at(spec, "template", "spec")))),
-        pods=",".join(_requirements(spec["selector"])),
+        pods=",".join(_requirements(map_at(spec, "selector"))),
     )
 
 
@@ -109,9 +129,9 @@ def _scaled_by(metadata: Object) -> str | None:
     Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management.
     """
     owners = (
-        entry["manager"]
-        for entry in metadata.get("managedFields") or ()
-        if "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+        text_at(entry, "manager") or "somebody"
+        for entry in maps_at(metadata, "managedFields")
+        if "f:replicas" in map_at(entry, "fieldsV1", "f:spec")
     )
     return next(owners, None)
 
@@ -122,7 +142,7 @@ def _seats(pod_spec: Object) -> set[str]:
         for container in containers_of(pod_spec)
         for part in ("requests", "limits")
         for resource in map_at(container, "resources", part)
-        if resource.endswith(GPUMEM_SUFFIX)
+        if resource.endswith(GPUMEM_SUFFIX) and is_plain(resource, _LONGEST_RESOURCE)
     }
 
 
@@ -131,11 +151,12 @@ def _requirements(selector: Object) -> Iterator[str]:
 
     Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#list-and-watch-filtering
     """
-    for key, value in map_at(selector, "matchLabels").items():
-        yield f"{key}={value}"
+    labels = map_at(selector, "matchLabels")
+    for key in labels:
+        yield f"{_of_label(key)}={_of_label(labels[key])}"
     for requirement in maps_at(selector, "matchExpressions"):
-        key, values = requirement["key"], ",".join(requirement.get("values") or ())
-        match requirement["operator"]:
+        key, values = _of_label(requirement.get("key")), ",".join(map(_of_label, texts_at(requirement, "values")))
+        match requirement.get("operator"):
             case "In":
                 yield f"{key} in ({values})"
             case "NotIn":
@@ -144,3 +165,14 @@ def _requirements(selector: Object) -> Iterator[str]:
                 yield key
             case "DoesNotExist":
                 yield f"!{key}"
+            case other:
+                raise unreadable("operator", "one of In, NotIn, Exists, DoesNotExist", other)
+
+
+def _of_label(value: object) -> str:
+    """Returns the key or the value of a label. Raises FieldError for a text that would change the meaning of the
+    selector.
+    """
+    if not isinstance(value, str) or not _LABEL.fullmatch(value):
+        raise unreadable("selector", "a label", value)
+    return value

@@ -1,9 +1,10 @@
 """gate: scales on-demand workloads from 0 to 1 replica while there is headroom, and back to 0.
 
-A pass reads the journal, the devices, the pods, the Deployments and their demand. Then the pass decides, writes the
-journal, and scales Deployments. Watches keep nodes and pods up to date, and a pass that scales lists them again. If two
-runs overlap, only the run that wrote the journal scales. If one gate's namespace or probe causes an error, the agent
-writes an Event on this gate's Deployment and continues with the next gates.
+A pass of the gate reads the journal, the devices, the pods, the Deployments and their demand. After reading, the pass
+decides, writes the journal, and scales Deployments. Watches keep the nodes and pods in the cache up to date. Before a
+pass scales a Deployment, it lists the nodes and pods again. If two runs overlap, the run that fails to write the
+journal scales no Deployment. If a workload's namespace or probe causes an error, the gate writes an Event on its
+Deployment and continues.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,33 +21,35 @@ from agents.gate.deployments import Deployment
 from agents.gate.headroom import used_mib
 from agents.gate.ownership import JournalEntry, Ownership, follow, ownership_of
 from agents.gate.pods import Seating, is_incomplete, read_seating, with_ended
-from agents.gate.probes import PROBE_ERRORS, fetch_answer
+from agents.gate.probes import fetch_answer
 from agents.gate.types import Action, GateState, Intent, Streak
 from agents.kube.client import Api, ApiError, in_cluster
 from agents.kube.events import Event, Recorder
 from agents.kube.journal import Journal, JournalError, Record
 from agents.kube.nodes import read_nodes
 from agents.runtime.clock import Clock, Moment
+from agents.runtime.items import ItemProblems, Unjudged, judged
 from agents.runtime.log import Log
 from agents.runtime.settings import SECONDS, read, variable
 from agents.telemetry import sampling
-from agents.telemetry.client import NodeTelemetry, Scraper
+from agents.telemetry.client import NodeTelemetry, Scraper, list_exporters
 from agents.telemetry.sampling import IncompletePassError
 from tenancy import names
 from tenancy.decode import DecodeError, decode
 from tenancy.ledger import Ledger
 from tenancy.seconds import FRESH_SECONDS
 
-# The largest number of probes at the same time. Probes run in parallel, so that one slow probe does not delay the
-# others.
+# The maximum number of probes at the same time. Probes run in parallel, so that a slow probe does not delay all other
+# probes.
 PROBES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(sampling.Settings):
-    """The settings of a run.
+    """The settings of a run of the gate.
 
-    The gate that comes first in GATES gets headroom first. A pod may still load for STARTING_SECONDS after its start.
+    The workload that comes first in GATES gets headroom first. A pod may still allocate memory for STARTING_SECONDS
+    after its start.
     """
 
     gates: tuple[GateConfig, ...] = variable(declared)
@@ -54,7 +57,7 @@ class Settings(sampling.Settings):
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
-    """Starts a run with the settings in `environ`. Returns the exit status. Raises AgentError."""
+    """Starts a run with the settings in `environ`, and returns the exit status. Raises AgentError."""
     settings = read(Settings, environ)
     clock = Clock()
     with closing(Api(in_cluster(environ), clock=clock)) as api:
@@ -62,16 +65,16 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
-    """Makes the passes. Returns 0 if the API answered the last pass, else 1. Raises AgentError."""
+    """Makes the passes. Returns 0 if the API server answered in the last pass, and else 1. Raises AgentError."""
     with closing(GateRun(settings=settings, api=api, clock=clock, log=log)) as gate_run:
         return sampling.run(settings, clock, log, gate_run.take)
 
 
 @dataclass(kw_only=True)
 class _Sample:
-    """The readings of a sample, and the nodes of the watches before the readings.
+    """The readings of a sample, and the nodes that the watches showed before the readings.
 
-    `before` is the seating of the last sample. `listed` is True after the sample listed the pods.
+    `before` has the seats and pods of the last sample. `listed` is True after the sample has listed the pods.
     """
 
     ledger: Ledger
@@ -84,9 +87,9 @@ class _Sample:
 
 @dataclass(kw_only=True)
 class GateRun:
-    """One run of the gate. `agreed` has, for each gate, the last samples in a row with the same result.
+    """One run of the gate. `agreed` has, for each workload, the last samples in a row with the same result.
 
-    `readings`, `seating` and `moment` are those of the last sample. `reported` has the Events that this run wrote.
+    The last sample has set `readings`, `seating` and `moment`. `reported` has the Events that this run has written.
     """
 
     settings: Settings
@@ -100,11 +103,17 @@ class GateRun:
     moment: Moment | None = None
     seating: Seating = field(default_factory=Seating)
     reported: set[Event] = field(default_factory=set)
+    problems: ItemProblems = field(init=False)
     cache: ClusterCache = field(init=False)
 
     def __post_init__(self) -> None:
+        self.problems = ItemProblems(log=self.log)
         self.cache = ClusterCache(
-            api=self.api, clock=self.clock, log=self.log, exporter_namespace=self.settings.exporter_namespace
+            api=self.api,
+            clock=self.clock,
+            log=self.log,
+            problems=self.problems,
+            exporter_namespace=self.settings.exporter_namespace,
         )
 
     def close(self) -> None:
@@ -112,12 +121,12 @@ class GateRun:
         self.cache.close()
 
     def take(self) -> None:
-        """Makes one pass. First closes gates for seats or for the floor, because probes must not delay this. Then
-        decides on all gates by demand.
+        """Makes one pass. First stops the workloads on devices where a seat or the floor needs memory. A slow probe
+        must not delay these stops. Afterwards, decides on all workloads by their demand.
 
         Raises AgentError.
         """
-        before, self.agreed = self.agreed, {}  # after a failed sample, counting starts again
+        before, self.agreed = self.agreed, {}  # a failed sample ends the series of samples with the same result
         record = self._journal.read()
         began, now = self.clock.monotonic(), int(self._now().timestamp())
         ledger = sampling.read_ledger(self.settings, self.api, self.log)
@@ -137,15 +146,15 @@ class GateRun:
         self.agreed = {intent.gate.name: intent.agreed for intent in intents}
 
     def _sample(self, ledger: Ledger, now: int) -> _Sample:
-        """Reads the exporters, and then the pods. Raises AgentError."""
+        """Reads the exporters first, and then the pods. Raises AgentError."""
         before, self.readings = self.readings, {}
         is_current = self.cache.update(ledger)
         nodes = self.cache.pool_nodes
         readings = sampling.read_telemetry(
             self.settings,
-            self.cache if is_current else self.api,
+            self.cache.exporters if is_current else list_exporters(self.api, self.settings.exporter_namespace),
             ledger,
-            self.cache.nodes if is_current else read_nodes(self.api),
+            self.cache.nodes if is_current else read_nodes(self.api, self.problems),
             clock=self.clock,
             scraper=self.scraper,
         )
@@ -173,13 +182,13 @@ class GateRun:
             sample.ledger,
             gated,
             self.cache.pods,
-            self.log,
+            self.problems,
             starting_seconds=self.settings.starting_seconds,
         )
         self.seating = with_ended(found, gated, sample.before, sample.now)
 
     def _decide(self, states: Sequence[GateState], sample: _Sample) -> tuple[Intent, ...]:
-        """Returns the intents. A watch may be late, so each sample that counts towards an act decides on lists.
+        """Returns the intents. A watch may deliver its events late, so a sample that counts for an act uses new lists.
 
         Raises AgentError.
         """
@@ -193,7 +202,9 @@ class GateRun:
         return decide(states, sample.readings, self.seating, sample.now)
 
     def _now(self) -> datetime:
-        """Returns the time of day. Raises IncompletePassError if the local clock and the API server's clock differ."""
+        """Returns the time of day of this pass. Raises IncompletePassError if the local clock and the API server's
+        clock differ.
+        """
         before, now = self.moment, self.clock.now()
         self.moment = Moment(at=self.clock.monotonic(), server=self.api.time or now, local=now)
         problem = self.moment.problem(before)
@@ -208,20 +219,17 @@ class GateRun:
         agreed: Mapping[str, Streak],
         now: int,
     ) -> list[GateState]:
-        """Returns the state of each gate without the result of its probe. Raises ApiError if the API server does not
-        answer.
+        """Returns the state of each workload without the result of its probe. Raises ApiError if the API server does
+        not answer.
         """
-        scalers = cache(partial(deployments.read_scalers, self.api))
+        scalers = cache(partial(deployments.read_scalers, self.api, problems=self.problems))
         states = []
         for gate in self.settings.gates:
             entry = entries.get(gate.name)
-            try:
-                found = self._state(gate, entry, scalers, readings, now)
-            except ApiError as error:
-                if error.status is None:
-                    raise
-                self.log.error(f"it cannot be read: {error}", gate=gate.name)
-                found = _unreadable(gate, entry, str(error))
+            found = judged(partial(self._state, gate, entry, scalers, readings, now))
+            if isinstance(found, Unjudged):
+                self.log.error(f"it cannot be read: {found.why}", gate=gate.name)
+                found = _unreadable(gate, entry, found.why)
             if found is not None:
                 states.append(replace(found, agreed=agreed.get(gate.name)))
         return states
@@ -234,14 +242,14 @@ class GateRun:
         readings: Sequence[NodeTelemetry],
         now: int,
     ) -> GateState | None:
-        """Returns the state of one gate, or None if its Deployment does not exist. Raises ApiError."""
+        """Returns the state of one workload, or None if its Deployment does not exist. Raises ApiError."""
         found = deployments.read(self.api, gate.namespace, gate.deployment)
         if found is None:
             self.log.warning("there is no Deployment of that name", gate=gate.name, deployment=gate.deployment)
             return None
         if self.settings.dry_run and entry is not None:
-            entry = follow(found, entry, now)  # a gate that observes follows the replicas that others set
-        pods = deployments.read_pods(self.api, found)
+            entry = follow(found, entry, now)  # the gate observes, so other clients set the replicas
+        pods = deployments.read_pods(self.api, found, self.problems)
         return GateState(
             gate=gate,
             deployment=found,
@@ -251,24 +259,24 @@ class GateRun:
         )
 
     def _answered(self, states: Sequence[GateState], done: Collection[str]) -> list[GateState]:
-        """Returns the states with the results of their probes. Skips the gates in `done`."""
+        """Returns the states with the results of the workloads' probes. Skips the workloads in `done`."""
         now = self.clock.now()
 
         def answered(state: GateState) -> GateState:
             if state.gate.name in done:
                 return state
-            try:
-                return replace(state, answer=state.gate.demand.answer(now, self.ask))
-            except PROBE_ERRORS as error:
-                return replace(state, problem=str(error) or type(error).__name__)
+            answer = judged(lambda: state.gate.demand.answer(now, self.ask))
+            if isinstance(answer, Unjudged):
+                return replace(state, problem=answer.why)
+            return replace(state, answer=answer)
 
         with self.scraper.threads(PROBES) as probes:
             return list(probes.map(answered, states))
 
     def _carry_out(self, record: Record, intents: Sequence[Intent], now: int, began: float) -> Record | None:
-        """Writes the intents to the journal, reports them, and scales the Deployments.
+        """Writes the intents into the journal, reports them, and scales the Deployments.
 
-        Returns the journal, or None if another run changed the journal after it was read. Raises ApiError.
+        Returns the journal, or None if another run has changed it since it was read. Raises ApiError.
         """
         written = self._write(record, intents, now)
         if written is None:
@@ -280,7 +288,9 @@ class GateRun:
         return self._act(written, [intent for intent in intents if intent.act is not Action.KEEP], now, began)
 
     def _write(self, record: Record, intents: Sequence[Intent], now: int) -> Record | None:
-        """Writes the journal. Returns None if another run changed the journal after it was read. Raises ApiError."""
+        """Writes the journal. Returns None if another run has changed the journal since it was read. Raises
+        ApiError.
+        """
         declared_gates = {gate.name for gate in self.settings.gates}
         content = {name: entry for name, entry in record.content.items() if name in declared_gates}
         for intent in intents:
@@ -300,8 +310,8 @@ class GateRun:
                 self._record(report.act_event(intent, dry_run=True))
 
     def _act(self, record: Record, intents: Sequence[Intent], now: int, began: float) -> Record:
-        """Scales the Deployments of these intents. Writes an Event for each refused request. Raises ApiError if the API
-        server does not answer.
+        """Scales the Deployments of these intents. Writes an Event for each request that the API server refuses. Raises
+        ApiError if the API server does not answer.
         """
         for intent in intents:
             name = intent.gate.name
@@ -309,14 +319,11 @@ class GateRun:
                 self.log.warning("skipped: the API took so long that the sample is stale", gate=name)
                 record = self._undo(record, intent, now)
                 continue
-            try:
-                done = self._scale(intent)
-            except ApiError as error:
-                if error.status is None:
-                    raise
-                # The API server may have scaled the Deployment, so the journal keeps the act.
-                self.log.error(f"could not {intent.act}: {error}", gate=name)
-                self._record(report.refused_event(intent, error))
+            done = judged(partial(self._scale, intent))
+            if isinstance(done, Unjudged):
+                # The journal keeps the act, because the API server may have scaled the Deployment before the error.
+                self.log.error(f"could not {intent.act}: {done.why}", gate=name)
+                self._record(report.refused_event(intent, done.why))
                 continue
             if done:
                 self.log.info(f"did {intent.act}", gate=name, cause=intent.signal.cause, why=intent.signal.why)
@@ -327,7 +334,7 @@ class GateRun:
         return record
 
     def _scale(self, intent: Intent) -> bool:
-        """Scales one Deployment. Returns False if the Deployment changed after it was read. Raises ApiError."""
+        """Scales one Deployment. Returns False if the Deployment has changed since it was read. Raises ApiError."""
         found, replicas = intent.state.deployment, 1 if intent.act is Action.OPEN else 0
         try:
             deployments.scale(self.api, found, replicas)
@@ -340,7 +347,6 @@ class GateRun:
         return True
 
     def _undo(self, record: Record, intent: Intent, now: int) -> Record:
-        """Removes from the journal an act that was not carried out."""
         entry = entry_after(intent, now, acts=False)
         if entry is None:
             return record
@@ -359,9 +365,8 @@ class GateRun:
 
 
 def _unreadable(gate: GateConfig, entry: JournalEntry | None, why: str) -> GateState | None:
-    """Returns the state that the gate last gave its Deployment, so that no other gate takes its memory.
-
-    Returns None if the gate has no journal entry.
+    """Returns the workload's state with the replicas in its journal entry, so that other workloads do not get its
+    memory. Returns None if the workload has no journal entry.
     """
     if entry is None:
         return None
@@ -376,7 +381,7 @@ def _unreadable(gate: GateConfig, entry: JournalEntry | None, why: str) -> GateS
 
 
 def _entries(record: Record) -> dict[str, JournalEntry]:
-    """Returns the journal's entries by gate. Raises JournalError."""
+    """Returns the journal's entries by workload. Raises JournalError."""
     try:
         return {name: decode(JournalEntry, entry, name, ignored=[]) for name, entry in record.content.items()}
     except DecodeError as error:

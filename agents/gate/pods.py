@@ -4,21 +4,20 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from agents.kube.client import Api
+from agents.kube.client import Api, Object
 from agents.kube.pods import Pod, waiting_seats
-from agents.runtime.log import Log
+from agents.runtime.items import ItemProblems
 from agents.telemetry.client import NodeTelemetry
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.ledger import Ledger, Seat
-from tenancy.workload import map_at, maps_at
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoundPod:
-    """A pod on a node. `uuids` are the UUIDs of its devices. Times are seconds since 1970.
+    """A pod on a node. `uuids` has the UUIDs of the pod's devices. All times are in seconds since 1970.
 
-    `running_since` is the time when its last container started, or None until all containers have started.
-    `going_since` is the time when the pod's deletion began, and `grace_seconds` is its grace period.
+    `running_since` is the time when the pod's last container started, or None until all containers have started.
+    `going_since` is the time when the pod's deletion began, and `grace_seconds` is the pod's grace period.
     """
 
     uid: str
@@ -35,7 +34,7 @@ class BoundPod:
 class Seating:
     """The ledger's seats, the pods on the pools' nodes, and the waiting pods of seats.
 
-    A pod may still load for `starting_seconds` after its start.
+    A pod can still allocate memory for `starting_seconds` after its start.
     """
 
     seats: tuple[Seat, ...] = ()
@@ -52,27 +51,28 @@ def read_seating(
     ledger: Ledger,
     readings: Iterable[NodeTelemetry],
     pods: Iterable[BoundPod],
-    log: Log,
+    problems: ItemProblems,
     *,
     starting_seconds: int,
 ) -> Seating:
-    """Returns the seats, those of the pods that are on the nodes of the readings, and the waiting pods.
+    """Returns the seats, the pods on nodes with readings, and the waiting pods.
 
-    The readings must be older than the pods. Reads the waiting pods from the API. Raises ApiError.
+    The readings must be older than the list of pods. Reads the waiting pods from the API. Raises ApiError.
     """
     nodes = {reading.node for reading in readings}
     return Seating(
         seats=ledger.seats,
         pods=tuple(pod for pod in pods if pod.node in nodes),
-        waiting=tuple(waiting_seats(api, ledger, log)),
+        waiting=tuple(waiting_seats(api, ledger, problems)),
         starting_seconds=starting_seconds,
     )
 
 
 def with_ended(seating: Seating, readings: Iterable[NodeTelemetry], before: Seating, now: int) -> Seating:
-    """Adds the pods that have ended but still use a device in the readings.
+    """Adds each ended pod that still uses a device, according to the readings.
 
-    Such a pod counts as ending since the first sample with such a reading. `before` is the result of the last sample.
+    For an ended pod, `going_since` is the time of the first sample that shows its use after its end. `before` is the
+    result of the last sample.
     """
     there, since = {pod.uid for pod in seating.pods}, {pod.uid: pod.going_since or now for pod in before.pods}
     ended = {
@@ -85,10 +85,10 @@ def with_ended(seating: Seating, readings: Iterable[NodeTelemetry], before: Seat
 
 
 def is_incomplete(seating: Seating, before: Seating, pods: Iterable[BoundPod]) -> bool:
-    """Returns True if a pod is missing in `pods`, the pods of the watches, and may run.
+    """Returns True if a pod that may be running is missing in the watched `pods`.
 
-    This is a pod that used a device but was never seen, or that waited for its seat at the last sample. `before` is the
-    result of the last sample, and `seating` includes the pods that only the readings show.
+    The missing pod uses a device and was never seen, or it waited for its seat at the last sample. `before` is the
+    result of the last sample. `seating` includes pods that only the readings show.
     """
     watched = {pod.uid for pod in pods}
     seen = watched.union(pod.uid for pod in before.pods)
@@ -98,30 +98,35 @@ def is_incomplete(seating: Seating, before: Seating, pods: Iterable[BoundPod]) -
     )
 
 
-def bound_pod(pod: Pod, ledger: Ledger, log: Log) -> BoundPod:
+def bound_pod(item: Object, nodes: Collection[str], ledger: Ledger, problems: ItemProblems) -> BoundPod | None:
+    """Returns the pod if it is on one of these nodes and has not ended, or None.
+
+    A pod with an unreadable field counts as a running pod without a budget.
+    """
+    pod = Pod(item)
+
+    def without_budget(why: str) -> BoundPod | None:
+        here = pod.node if pod.node in nodes else None
+        return BoundPod(uid=pod.uid, namespace=pod.namespace, node=here) if here else None
+
+    return problems.judge("pod", str(pod), lambda: _bound_pod(pod, nodes, ledger, problems), without_budget)
+
+
+def _bound_pod(pod: Pod, nodes: Collection[str], ledger: Ledger, problems: ItemProblems) -> BoundPod | None:
+    if pod.node is None or pod.node not in nodes or pod.ended:
+        return None
+    began = None if pod.gone_by is None else pod.gone_by - timedelta(seconds=pod.going_seconds)
     return BoundPod(
         uid=pod.uid,
         namespace=pod.namespace,
-        node=pod.node or "",
-        declared_mib=pod.budget_mib(ledger, log),
-        uuids=pod.uuids(ledger),
-        running_since=_running_since(pod),
-        going_since=None
-        if pod.gone_by is None
-        else int((pod.gone_by - timedelta(seconds=pod.going_seconds)).timestamp()),
+        node=pod.node,
+        declared_mib=pod.budget_mib(ledger, problems),
+        uuids=pod.uuids(ledger.names),
+        running_since=_seconds(pod.running_since),
+        going_since=_seconds(began),
         grace_seconds=pod.going_seconds,
     )
 
 
-def _running_since(pod: Pod) -> int | None:
-    states = [map_at(container, "state") for container in maps_at(pod.status, "containerStatuses")]
-    going_on = [map_at(state, "running") for state in states if state.get("terminated") is None]
-    if not any(states) and pod.running and pod.status.get("startTime"):  # a pod with a status that lists no containers
-        return _seconds(pod.status["startTime"])
-    if not going_on or not all(going_on):
-        return None
-    return max(_seconds(state["startedAt"]) for state in going_on)
-
-
-def _seconds(moment: str) -> int:
-    return int(datetime.fromisoformat(moment).timestamp())
+def _seconds(moment: datetime | None) -> int | None:
+    return None if moment is None else int(moment.timestamp())

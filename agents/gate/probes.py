@@ -1,4 +1,4 @@
-"""The kinds of probes, which find out whether an on-demand workload has demand. A failed probe changes nothing."""
+"""The kinds of probes. A probe finds out whether an on-demand workload has demand."""
 
 import json
 import sys
@@ -13,10 +13,9 @@ from zoneinfo import ZoneInfo
 from agents.runtime.errors import AgentError
 from agents.runtime.http_client import fetch
 
-# The largest size in bytes of a tenant's answer to a probe. The parsed answer takes up to 25 times as much host memory.
+# The maximum size in bytes of a tenant's response to a probe. The parsed response takes up to 25 times as much host
+# memory.
 ANSWER_BYTES = 64 * 2**10
-# The errors that a tenant's answer can cause in a probe.
-PROBE_ERRORS = (AgentError, ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 _LARGEST = sys.float_info.max  # a larger integer cannot be converted to a float
 
 
@@ -25,13 +24,15 @@ class ProbeError(AgentError):
 
 
 def fetch_answer(url: str) -> bytes:
-    """Returns the body at a probe's URL. Raises FetchError."""
+    """Returns the body of the response at a probe's URL. Raises FetchError."""
     return fetch(url, ANSWER_BYTES)
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """A probe's result. `wanted` is True if there is demand. `why` contains the value that the probe read."""
+    """A probe's result. `wanted` is True if the workload has demand. `why` contains the value that the probe
+    has read.
+    """
 
     wanted: bool
     why: str
@@ -39,14 +40,14 @@ class ProbeResult:
 
 @dataclass(frozen=True, kw_only=True)
 class HttpJson:
-    """Reads a number from the JSON object at `url`. `field` is its path, such as a.b.c."""
+    """A probe that reads a number from the JSON object at `url`. `field` is the path of the number, such as a.b.c."""
 
     kind: ClassVar = "http_json"
     url: str
     field: str
 
     def answer(self, now: datetime, get: Callable[[str], bytes]) -> ProbeResult:
-        """Reads the number; a number of 1 or more is demand. Raises ProbeError and FetchError."""
+        """Reads the number. The workload has demand if the number is at least 1. Raises ProbeError and FetchError."""
         value: Any = _json(self.url, get(self.url))
         for part in self.field.split("."):
             if not isinstance(value, Mapping) or part not in value:
@@ -57,8 +58,8 @@ class HttpJson:
 
 @dataclass(frozen=True, kw_only=True)
 class PrometheusQuery:
-    """Reads the value of an instant query. The probe fails if the query has no result, so the query should end in `or
-    vector(0)`.
+    """A probe that reads the value of an instant query in Prometheus. The probe fails if the query has no result.
+    Append `or vector(0)` to the query to prevent this failure.
     """
 
     kind: ClassVar = "prometheus"
@@ -66,7 +67,7 @@ class PrometheusQuery:
     query: str
 
     def answer(self, now: datetime, get: Callable[[str], bytes]) -> ProbeResult:
-        """Runs the query; a value of 1 or more is demand. Raises ProbeError and FetchError."""
+        """Runs the query. The workload has demand if the value is at least 1. Raises ProbeError and FetchError."""
         url = f"{self.address.rstrip('/')}/api/v1/query?{urlencode({'query': self.query})}"
         data = _json(url, get(url)).get("data")
         try:
@@ -78,7 +79,7 @@ class PrometheusQuery:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Has demand during a part of each day, such as 22:00-06:00."""
+    """A probe that has demand in a part of each day, such as 22:00-06:00."""
 
     kind: ClassVar = "window"
     between: str
@@ -98,7 +99,9 @@ class Window:
 
 @dataclass(frozen=True)
 class FreeMemory:
-    """Always has demand. Such a gate opens and closes only by free memory."""
+    """A probe that always has demand. With the probe FreeMemory, the gate scales the workload only by the
+    free memory.
+    """
 
     kind: ClassVar = "free_memory"
 
@@ -122,7 +125,7 @@ def _json(url: str, body: bytes) -> Mapping[str, Any]:
 
 
 def _single(data: Any) -> Any:
-    """Returns the [time, value] of a scalar, or of a vector with one element.
+    """Returns the pair [time, value] of a scalar, or of a vector with one element.
 
     Raises TypeError, ValueError and LookupError.
     """

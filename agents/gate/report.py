@@ -1,7 +1,6 @@
-"""Makes the log line of each intent, and the Events on the gates' Deployments."""
+"""Makes the log line for each intent of the gate, and the Events on Deployments of on-demand workloads."""
 
 from agents.gate.types import Action, Cause, Intent
-from agents.kube.errors import ApiError
 from agents.kube.events import Event
 from agents.runtime.log import Log
 from tenancy.names import (
@@ -37,9 +36,9 @@ def log_line(intent: Intent, log: Log) -> None:
 
 
 def act_event(intent: Intent, *, dry_run: bool) -> Event:
-    """Returns the Event of an act with the numbers behind it.
+    """Returns the Event of an act, with the figures that caused the act.
 
-    While the gate observes, the text has no numbers, so that repeated acts make one Event.
+    While the gate observes, the Event's text has no figures, so that equal intents make one Event.
     """
     signal, version = intent.signal, intent.state.deployment.resource_version
     note = f"would {signal.act}: {signal.cause}" if dry_run else f"{signal.cause}: {signal.why}"
@@ -48,7 +47,7 @@ def act_event(intent: Intent, *, dry_run: bool) -> Event:
 
 
 def keep_event(intent: Intent) -> Event | None:
-    """Returns the Event for a gate that the tenant may expect to change, but that stays as it is."""
+    """Returns the Event for a workload that the gate does not scale, although its tenant may expect a change."""
     gate, cause, why = intent.gate, intent.signal.cause, intent.signal.why
     notes = {
         Cause.OTHER: (EVENT_GATE_LEFT_ALONE, f"the gate leaves it alone: {why}"),
@@ -69,8 +68,8 @@ def keep_event(intent: Intent) -> Event | None:
     return _event(intent, reason, note, warning=cause is not Cause.NO_ROOM)
 
 
-def refused_event(intent: Intent, error: ApiError) -> Event:
-    return _event(intent, EVENT_GATE_REFUSED, f"could not {intent.act}: {error}", warning=True)
+def refused_event(intent: Intent, why: str) -> Event:
+    return _event(intent, EVENT_GATE_REFUSED, f"could not {intent.act}: {why}", warning=True)
 
 
 def _event(intent: Intent, reason: str, note: str, *, warning: bool, occasion: str = "") -> Event:

@@ -1,7 +1,8 @@
 """guard: lowers the oom_score_adj of protected workloads, so that the kernel kills a disposable workload first.
 
-The guard checks the node's processes twice a second, so that a restarted container is protected within half a second.
-The guard never raises a value. A lowered value stays after the guard has ended, and child processes inherit the value.
+The guard checks the node's processes twice a second, so that it protects a restarted container within half a second.
+The guard never raises an oom_score_adj. A lowered oom_score_adj stays after the guard's end, and child processes
+inherit it.
 """
 
 import http.client
@@ -12,15 +13,16 @@ from functools import partial
 from pathlib import Path
 
 from agents.guard.follow import AdjustmentRule, PodWatcher, ProtectedPod
-from agents.guard.oom_score_adj import AdjOutcome, OomScoreError, lower_adj
+from agents.guard.oom_score_adj import AdjOutcome, lower_adj
 from agents.guard.processes import ProcessIndex
 from agents.kube.client import Api, in_cluster
 from agents.kube.events import Event, EventWriter, Recorder
 from agents.node.cgroup import Container
-from agents.runtime import exposition
+from agents.runtime import exposition, items
 from agents.runtime.clock import Clock
-from agents.runtime.errors import AgentError, StoppedError
+from agents.runtime.errors import StoppedError
 from agents.runtime.exposition import Metric, Sample
+from agents.runtime.items import ItemProblems, Unjudged, judged
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
 from agents.runtime.open_server import MetricsServer
@@ -28,19 +30,21 @@ from agents.runtime.settings import PORT, comma_separated, read, text, variable,
 from tenancy import names
 
 PASS_SECONDS = 0.5
-# A pass takes milliseconds. If the last pass is older than this time, a pass hangs in the kernel.
+# A pass of the guard takes milliseconds. If no pass has ended for this time, the current pass hangs in a system call.
 STALE_SECONDS = 15.0
 
 METRICS: Mapping[str, Metric] = {
+    **items.METRICS,
     names.METRIC_GUARD_ADJ: Metric(
         text="The highest oom_score_adj that the guard leaves to the pod's processes.",
         labels=("namespace", "pod", "pod_uid"),
     ),
     names.METRIC_GUARD_HELD: Metric(
-        text="The number of the pod's processes at or below that value.", labels=("namespace", "pod", "pod_uid")
+        text="The number of the pod's processes with an oom_score_adj that is low enough.",
+        labels=("namespace", "pod", "pod_uid"),
     ),
     names.METRIC_GUARD_UNHELD: Metric(
-        text="The number of the pod's processes that the guard could not lower to it.",
+        text="The number of the pod's processes with an oom_score_adj that the guard could not lower.",
         labels=("namespace", "pod", "pod_uid"),
     ),
     names.METRIC_GUARD_API_AGE: Metric(text="Seconds since the API last reported which pods to protect."),
@@ -49,7 +53,7 @@ METRICS: Mapping[str, Metric] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """PROTECTED lists <namespace>/<PriorityClass>. For TOTAL_MIB and VICTIM_OOM_SCORE_ADJ, see AdjustmentRule."""
+    """PROTECTED lists <namespace>/<PriorityClass>. AdjustmentRule explains TOTAL_MIB and VICTIM_OOM_SCORE_ADJ."""
 
     port: int = variable(PORT)
     node_name: str = variable(text)
@@ -60,7 +64,7 @@ class Settings:
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
-    """Serves until SIGTERM, then returns 0. Raises AgentError."""
+    """Serves until SIGTERM, then returns the exit status 0. Raises AgentError."""
     settings = read(Settings, environ)
     clock, endpoint, proc = Clock(), in_cluster(environ), Path("/proc")
     rule = rule_of(settings, proc)
@@ -91,7 +95,9 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def rule_of(settings: Settings, proc: Path) -> AdjustmentRule:
-    """Returns the rule for this node. If the node has less host memory than TOTAL_MIB, the node's value counts."""
+    """Returns the AdjustmentRule for this node. The rule uses the smaller value of TOTAL_MIB and the node's host
+    memory.
+    """
     lines = (line.split() for line in (proc / "meminfo").read_text(encoding="ascii").splitlines())
     mib = {line[0]: int(line[1]) // 1024 for line in lines}
     return AdjustmentRule(
@@ -104,11 +110,11 @@ def rule_of(settings: Settings, proc: Path) -> AdjustmentRule:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessCounts:
-    """The numbers of a protected pod's processes after a pass.
+    """The numbers of processes of a protected pod after a pass.
 
-    `held` counts the processes with at most the permitted oom_score_adj, and `unheld` the other processes. `lowered`
-    has the ids of the containers where the guard lowered a value. `problem` is the reason if the guard could not lower
-    a value.
+    `held` counts the processes with at most the permitted oom_score_adj. `unheld` counts all other processes of the
+    pod. `lowered` has the ids of the containers in which the guard lowered an oom_score_adj. `problem` is the reason if
+    the guard could not lower an oom_score_adj.
     """
 
     pod: ProtectedPod
@@ -120,7 +126,7 @@ class ProcessCounts:
 
 @dataclass(frozen=True)
 class GuardPass:
-    """The result of the last pass. `at` is the time of the pass in monotonic seconds."""
+    """The result of the guard's last pass. `at` is the time of the pass in monotonic seconds."""
 
     at: float
     tallies: tuple[ProcessCounts, ...] = ()
@@ -129,12 +135,13 @@ class GuardPass:
 
 @dataclass(kw_only=True)
 class ProcessGuard:
-    """Checks the node's processes. One thread runs `keep_passing`; any thread may call the other methods.
+    """Checks the processes of the node. One thread runs `keep_passing`, and any thread may call the other methods.
 
-    If one of `threads` has ended, `health` returns an error.
+    `health` returns an error if a thread of `threads` has ended. `unread` has the processes with an unreadable control
+    group.
     """
 
-    scan: Callable[[], Mapping[int, Container]]
+    scan: Callable[[ItemProblems], Mapping[int, Container]]
     hold: Callable[[int, Container, int], AdjOutcome]
     follower: PodWatcher
     tell: Callable[[Event], None]
@@ -142,10 +149,12 @@ class ProcessGuard:
     log: Log
     threads: tuple[threading.Thread, ...] = ()
     last: GuardPass = field(init=False)
+    unread: ItemProblems = field(init=False)
     _problem: ProblemLog = field(init=False)
 
     def __post_init__(self) -> None:
         self.last = GuardPass(self.clock.monotonic())
+        self.unread = ItemProblems(log=self.log)
         self._problem = ProblemLog(log=self.log, failing="no pass", recovered="passes again")
 
     def keep_passing(self) -> None:
@@ -154,14 +163,14 @@ class ProcessGuard:
             self.clock.sleep(PASS_SECONDS)
 
     def pass_once(self) -> GuardPass:
-        """Lowers each oom_score_adj of a protected pod's process that is too high.
+        """For each process of a protected pod, lowers the oom_score_adj if it is too high.
 
-        Reports the changes, and stores the result in `last`.
+        Reports the changes, and stores the result of the pass in `last`.
         """
         known = {tally.pod.uid: tally for tally in self.last.tallies}
         try:
             tallies, problem = tuple(self._tallies(self.follower.last or {}, known)), None
-        except (AgentError, OSError) as error:
+        except OSError as error:
             tallies, problem = (), str(error)
         self.last = GuardPass(self.clock.monotonic(), tallies, problem)
         self._problem.report(problem)
@@ -186,7 +195,7 @@ class ProcessGuard:
     def health(self) -> tuple[int, str]:
         """Returns the status and the body of GET /healthz.
 
-        The status is 503 if a thread has ended or the passes have stopped.
+        The status is 503 if a thread has ended or the guard makes no more passes.
         """
         ended = [thread.name for thread in self.threads if not thread.is_alive()]
         if ended:
@@ -200,7 +209,7 @@ class ProcessGuard:
         self, protected: Mapping[str, ProtectedPod], before: Mapping[str, ProcessCounts]
     ) -> Iterator[ProcessCounts]:
         processes: dict[str, list[tuple[int, Container]]] = {group: [] for group in protected}
-        for pid, container in self.scan().items():
+        for pid, container in self.scan(self.unread).items():
             if container.pod_uid in processes:
                 processes[container.pod_uid].append((pid, container))
         for group, members in processes.items():
@@ -212,10 +221,9 @@ class ProcessGuard:
     ) -> ProcessCounts:
         held, unheld, lowered, problem = 0, 0, set[str](), None
         for pid, container in members:
-            try:
-                found = self.hold(pid, container, pod.adj)
-            except OomScoreError as error:
-                problem, unheld = str(error), unheld + 1
+            found = judged(partial(self.hold, pid, container, pod.adj))
+            if isinstance(found, Unjudged):
+                problem, unheld = found.why, unheld + 1
                 continue
             held += found is not AdjOutcome.GONE
             if found is AdjOutcome.LOWERED:
@@ -226,8 +234,8 @@ class ProcessGuard:
         )
 
     def _report(self, before: Mapping[str, ProcessCounts]) -> None:
-        """Reports each container only once, because the guard must lower some containers often: after each exec probe,
-        or because a program raises its value.
+        """Reports each container only once, because the guard must lower some values often. Each exec probe starts a
+        process with the container's value, and some programs raise their own value.
         """
         for tally in self.last.tallies:
             pod, former = tally.pod, before.get(tally.pod.uid)
@@ -250,4 +258,5 @@ class ProcessGuard:
             yield Sample(name=names.METRIC_GUARD_ADJ, labels=labels, value=pod.adj)
             yield Sample(name=names.METRIC_GUARD_HELD, labels=labels, value=tally.held)
             yield Sample(name=names.METRIC_GUARD_UNHELD, labels=labels, value=tally.unheld)
+        yield from items.samples(self.follower.problems, self.unread)
         yield Sample(name=names.METRIC_GUARD_API_AGE, value=self.follower.informer.age_seconds)

@@ -1,7 +1,8 @@
-"""Decides what each node must advertise. Units: whole MiB of GPU memory.
+"""Decides how much gpumem each node must advertise. Units: whole MiB of GPU memory.
 
-reconcile removes a retired key instead of setting it to 0. The kubelet enforces an amount of 0, but ignores an absent
-key (pkg/kubelet/lifecycle/predicate.go).
+reconcile removes a retired key instead of writing the amount 0. If the amount of a key is 0, the kubelet rejects pods
+that request the key. If a key is absent, the kubelet ignores the request for the key
+(pkg/kubelet/lifecycle/predicate.go).
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ from agents.kube.device_slices import PublishedDevices
 from agents.kube.nodes import Node
 from agents.reconcile.doubt import doubt_of
 from agents.reconcile.labels import HOLD_SECONDS, NodeEvidence, VerifiedEvidence, evidence_of, fill_in_missing
+from agents.runtime.items import Unjudged, judged
 from tenancy import names
 from tenancy.choices import Sharing, Source
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError
@@ -21,7 +23,7 @@ from tenancy.quantity import QuantityError, canonical, whole
 
 @dataclass(frozen=True, kw_only=True)
 class BoundRequests:
-    """The sum of the requests of the pods bound to a node, in MiB and devices.
+    """The MiB and the devices that all pods bound to one node request together.
 
     `unreadable` has an error message for each pod with an invalid request.
     """
@@ -33,10 +35,11 @@ class BoundRequests:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterState:
-    """The state of all nodes. `bound` maps a node's name to the sum of its pods' requests.
+    """The state of all nodes, as reconcile reads it. `bound` maps the name of each node to the requests of its bound
+    pods.
 
-    `published` maps the name to the devices in the node's ResourceSlices. `verified` maps the name to the last verified
-    labels and devices. `now` is in seconds since 1970.
+    `published` maps the name of each node to the devices in its ResourceSlices. `verified` maps the name of each node
+    to the labels and devices with which the node was last verified. `now` is the time in seconds since 1970.
     """
 
     nodes: tuple[Node, ...]
@@ -48,7 +51,9 @@ class ClusterState:
 
 @dataclass(frozen=True, kw_only=True)
 class NodePatch:
-    """The values to write to a node. None removes the key. `bound_mib` is the request of the bound pods."""
+    """The values that reconcile must write to a node. The value None removes the key from the node. `bound_mib` is the
+    sum of the bound pods' requests.
+    """
 
     node: Node
     bound_mib: int
@@ -64,8 +69,8 @@ class NodePatch:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFinding:
-    """A problem that reconcile can only report. A `blocking` problem keeps reconcile from advertising the node's
-    capacity.
+    """A problem that reconcile reports but cannot solve. If a problem is `blocking`, reconcile does not advertise the
+    capacity of the node.
     """
 
     node: Node
@@ -79,19 +84,22 @@ Action = NodePatch | NodeFinding
 
 
 def decide(ledger: Ledger, snapshot: ClusterState) -> tuple[Action, ...]:
-    """Returns the values to write and the problems to report. For a ledger without pools, removes all keys."""
-    return tuple(action for node in snapshot.nodes for action in _judge(ledger, node, snapshot))
+    """Returns the values to write to the nodes, and the problems to report. If the ledger has no pools, removes all
+    keys from all nodes.
+    """
+    return tuple(action for node in snapshot.nodes for action in _actions(ledger, node, snapshot))
 
 
 def pool_nodes(ledger: Ledger, pool: Pool, snapshot: ClusterState) -> tuple[Node, ...]:
-    """Returns the pool's nodes. A node's missing labels count as present for HOLD_SECONDS."""
-    return tuple(node for node in snapshot.nodes if pool.matches(_counted(ledger, node, snapshot).labels))
+    """Returns the nodes of the pool. If labels of a node are missing, they count as present for HOLD_SECONDS."""
+    labels = ((node, judged(partial(_counted, ledger, node, snapshot))) for node in snapshot.nodes)
+    return tuple(node for node, found in labels if not isinstance(found, Unjudged) and pool.matches(found.labels))
 
 
 def status_patch(keys: Names, change: NodePatch) -> dict[str, object]:
-    """Returns the merge patch for nodes/status.
+    """Returns the merge patch for the node's nodes/status.
 
-    The patch writes both keys together. The patch fails with a conflict if the node has changed.
+    The patch writes the keys gpumem and gpu-count together. The patch fails with a conflict if the node has changed.
     """
     values = {
         keys.gpumem: None if change.gpumem_mib is None else canonical(change.gpumem_mib),
@@ -107,6 +115,15 @@ def _counted(ledger: Ledger, node: Node, snapshot: ClusterState) -> NodeEvidence
     return fill_in_missing(
         ledger, evidence_of(node, snapshot.published), snapshot.verified.get(node.name), snapshot.now
     )
+
+
+def _actions(ledger: Ledger, node: Node, snapshot: ClusterState) -> tuple[Action, ...]:
+    """Returns the actions on one node. reconcile writes nothing to a node that it cannot judge."""
+    found = judged(lambda: tuple(_judge(ledger, node, snapshot)))
+    if not isinstance(found, Unjudged):
+        return found
+    note = f"cannot be judged, so it stays as it is: {found.why}"
+    return (NodeFinding(node=node, bound_mib=0, reason=names.EVENT_UNREADABLE, note=note, blocking=True),)
 
 
 def _judge(ledger: Ledger, node: Node, snapshot: ClusterState) -> Iterator[Action]:
@@ -139,7 +156,9 @@ def _judge(ledger: Ledger, node: Node, snapshot: ClusterState) -> Iterator[Actio
 
 
 def _pool(ledger: Ledger, node: Node, counts: NodeEvidence) -> tuple[Pool | None, str | None]:
-    """Returns the node's memory pool, and the reason if its capacity cannot be verified."""
+    """Returns the node's pool if the pool shares memory, or None. If the node's capacity cannot be verified, also
+    returns the reason.
+    """
     try:
         pool = ledger.pool_of(counts.labels)
     except SeveralPoolsError as error:
@@ -151,7 +170,9 @@ def _pool(ledger: Ledger, node: Node, counts: NodeEvidence) -> tuple[Pool | None
 
 @dataclass(frozen=True, kw_only=True)
 class _Offer:
-    """The capacity of a verified node. `short` is a message if the capacity is below the declared capacity, else ""."""
+    """The capacity of a verified node. `short` is a message if the node's capacity is below its declared capacity, or
+    "".
+    """
 
     mib: int
     devices: int
@@ -159,7 +180,9 @@ class _Offer:
 
 
 def _offer(pool: Pool, counts: NodeEvidence) -> _Offer:
-    """Returns the declared capacity, or the sum of the devices' memory for a pool with `source: slices`."""
+    """Returns the capacity that the node's pool declares. For a pool with `source: slices`, returns the sum of the
+    memory of the node's devices.
+    """
     if pool.source is not Source.SLICES or counts.devices is None:
         return _Offer(mib=pool.node_mib, devices=pool.device_count)
     mib, devices = pool.shown_mib(counts.devices), min(len(counts.devices), pool.device_count)
@@ -170,7 +193,8 @@ def _offer(pool: Pool, counts: NodeEvidence) -> _Offer:
 def _no_less_than_shown(keys: Names, node: Node, bound: BoundRequests) -> BoundRequests:
     """Returns `bound`.
 
-    If a pod's request is invalid, returns at least the advertised amount, so that reconcile keeps this amount.
+    If a pod's request is invalid, returns at least the amount that the node advertises now, so that reconcile does not
+    lower it.
     """
     if not bound.unreadable:
         return bound
@@ -188,8 +212,8 @@ def _removal(node: Node, bound: BoundRequests) -> NodePatch:
 
 
 def _withholding(keys: Names, node: Node, bound: BoundRequests, doubt: str) -> NodePatch:
-    """Returns a patch that lowers the advertised amount to the bound amount, so that an unverified node takes no new
-    pod.
+    """Returns a patch that lowers the advertised amount to the sum of the bound pods' requests. After a patch to this
+    sum, an unverified node takes no new pod.
     """
     held_mib, devices = (
         amount if amount and (key in node.capacity or key in node.allocatable) else None
@@ -210,7 +234,9 @@ def _advertisement(pool: Pool, offers: _Offer, node: Node, bound: BoundRequests)
 
 
 def _gone(shows: NodeEvidence, counts: NodeEvidence) -> Iterator[tuple[str, str]]:
-    """Yields the reason and the message of an Event if labels or ResourceSlices are missing and still count."""
+    """Yields the reason and the message of an Event while reconcile uses old labels or ResourceSlices instead of
+    missing ones.
+    """
     wait = f"count for {HOLD_SECONDS // 60} minutes more, then nothing new is taken here: is"
     if counts.labels != shows.labels:
         gone = (f"{key}={value}" for key, value in sorted(counts.labels.items()) if shows.labels.get(key) != value)

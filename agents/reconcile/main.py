@@ -1,46 +1,51 @@
 """reconcile: advertises gpumem on the nodes of the ledger's pools, and removes gpumem from other nodes.
 
-A pass reads the ledger, the nodes and the bound pods. Then the pass writes the differences, and reads the nodes again
-to check the result. The next pass starts when an event of a watch requires it. If a watch fails, or the last pass left
-an error, the next pass starts after the interval. A problem of one node or pod is reported, and the pass continues with
-the next node.
+A pass reads the ledger, the nodes and the bound pods. The pass then corrects each node that advertises a wrong amount,
+and reads the nodes again to check the result. The next pass starts when an event of a watch makes it necessary. If a
+watch fails or the last pass left an error, the next pass starts after the interval. If one node or pod has a problem,
+reconcile reports the problem and continues with the next node.
 
-reconcile has no metrics, because Prometheus cannot scrape a CronJob. Instead, reconcile writes Events on the nodes and
-log lines.
+reconcile has no metrics, because Prometheus cannot reliably scrape the short runs of a CronJob. In place of metrics,
+reconcile writes Events on the nodes and log lines.
 """
 
-import math
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from agents.kube import ledger
-from agents.kube.client import Api, ApiError, in_cluster, join_path
+from agents.kube.client import Api, ApiError, in_cluster
 from agents.kube.events import Event, Recorder
 from agents.kube.journal import Journal, JournalError, Record
 from agents.kube.ledger import StoredLedger
 from agents.kube.nodes import NODES
+from agents.kube.paths import below
 from agents.reconcile import cache, decide, labels
 from agents.reconcile.decide import NodeFinding, NodePatch
 from agents.reconcile.labels import VerifiedEvidence
 from agents.reconcile.wait import EventWait, PassEnd
 from agents.runtime.clock import Clock, seconds_left
+from agents.runtime.items import ItemProblems
 from agents.runtime.log import Log
 from agents.runtime.settings import RUN_SECONDS, SECONDS, read, text, variable
 from tenancy.ledger import Ledger
 from tenancy.names import LEDGER, RECONCILE, Names, journal
 
-# The maximum number of rounds in one pass. A round reads the nodes, and writes the differences.
+# The maximum number of rounds in one pass of reconcile. A round reads the nodes and writes the differences.
 WRITES = 4
 # The shortest time from the start of one pass to the start of the next.
 PAUSE_SECONDS = 1.0
+# The longest run of a rollout's Job, in seconds. The run ends before the Job's deadline of 120 s, so that its log has
+# the errors.
+ROLLOUT_SECONDS = 90
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """RUN_SECONDS is the length of a CronJob's run.
 
-    In the Job of a rollout, RUN_SECONDS is 0. This Job ends as soon as each pool has a node with the right capacity.
+    For the Job of a rollout, RUN_SECONDS is 0. The Job of a rollout ends as soon as each pool has a node with the right
+    capacity, or after ROLLOUT_SECONDS.
     """
 
     ledger_namespace: str = variable(text)
@@ -62,7 +67,7 @@ class PassOutcome:
     """The result of a pass: the errors, the pools without a node, and the last state.
 
     `failed` is True if an error ended the pass. `served` is True if each pool has a node with the right capacity.
-    `hopeless` is True if waiting cannot help a rollout.
+    `hopeless` is True if a longer wait of the rollout would not help.
     """
 
     wrong: tuple[str, ...] = ()
@@ -77,17 +82,21 @@ class PassOutcome:
         return not self.wrong and not self.without_nodes
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Reconciler:
     settings: Settings
     api: Api
     clock: Clock
     log: Log
+    problems: ItemProblems = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.problems = ItemProblems(log=self.log)
 
     def run(self) -> int:
-        """Runs passes until the end of the run. Returns 1 if an error ended the last pass, else 0.
+        """Makes passes until the end of the run. Returns 1 if an error ended the last pass, and else 0.
 
-        In a rollout's Job, also returns 1 if a pool has no node with the right capacity. Raises AgentError.
+        The Job of a rollout also returns 1 if a pool has no node with the right capacity. Raises AgentError.
         """
         self.log.info("starts", **asdict(self.settings))
         with closing(EventWait(self.api, self.clock, self.log)) as events:
@@ -102,15 +111,14 @@ class Reconciler:
             return 0
         empty = (f"pool {name}: no node matches its node_selector" for name in outcome.without_nodes)
         self.log.error(f"not up to date: {'; '.join((*outcome.wrong, *empty))}")
-        # Nodes with a wrong capacity have a separate alert, so they do not make the run fail.
+        # A node with a wrong capacity does not make the run fail, because an alert reports the node.
         once = self.settings.run_seconds == 0
         return int(outcome.failed or (once and not outcome.served))
 
     def _keep(self, events: EventWait) -> PassOutcome:
-        """Repeats passes until the end of the run. Returns the outcome of the last pass."""
         once = self.settings.run_seconds == 0
         lasts = seconds_left(self.settings.run_seconds, self.settings.pod_name, self.clock.now())
-        end = math.inf if once else self.clock.monotonic() + lasts
+        end = self.clock.monotonic() + (ROLLOUT_SECONDS if once else lasts)
         while True:
             began = self.clock.monotonic()
             outcome = self.attempt()
@@ -143,8 +151,8 @@ class Reconciler:
             return self._retire(stored)
         promised = stored.ledger()
         if promised.names.capacity_finalizer not in stored.finalizers:
-            # A ledger without this finalizer means that the stack is removing reconcile. Nobody would remove capacity
-            # that this pass advertised.
+            # If the ledger has no finalizer for the capacity, the stack is removing reconcile. No later pass would
+            # remove the capacity that this pass advertised.
             self.log.info("nothing to do: the ledger advertises nothing")
             return PassOutcome()
         last = self._settle(stored, promised, self._recall())
@@ -162,10 +170,9 @@ class Reconciler:
         )
 
     def _retire(self, stored: StoredLedger) -> PassOutcome:
-        """Removes the keys from every node, and then the ledger's finalizer.
+        """Removes the keys of gpumem and gpu-count from every node, and then the finalizer of the ledger.
 
-        The domain of the keys comes from the finalizer's name, so that this function works even if the ledger is
-        invalid.
+        The finalizer's name contains the domain of the keys, so that this function works even if the ledger is invalid.
         """
         mine = {
             finalizer: names for finalizer in stored.finalizers if (names := Names.of_capacity_finalizer(finalizer))
@@ -194,7 +201,8 @@ class Reconciler:
     def _recall(self) -> Record | None:
         """Reads the journal with the last verified labels and devices.
 
-        Returns None if the journal is missing or invalid. Without the journal, a missing label does not count at all.
+        Returns None if the journal is missing or invalid. Without the journal, reconcile cannot replace a missing label
+        by the last one.
         """
         try:
             record = self._journal.find()
@@ -210,12 +218,14 @@ class Reconciler:
         return Journal(api=self.api, namespace=self.settings.ledger_namespace, name=journal(RECONCILE))
 
     def _settle(self, stored: StoredLedger, wanted: Ledger, record: Record | None) -> PassEnd:
-        """Writes until the nodes have the right capacity. Skips each node for which the API server refused a write."""
+        """Writes until the nodes have the right capacity. Skips each node for which the API server has
+        refused a write.
+        """
         known = {} if record is None else labels.from_journal(record.content)
         refused: dict[str, ApiError] = {}
         for writes_left in range(WRITES, -1, -1):
-            seen = cache.read(self.api, wanted)
-            now = self.api.time or self.clock.now()  # the API server's clock is the same for all runs
+            seen = cache.read(self.api, wanted, self.problems)
+            now = self.api.time or self.clock.now()  # all runs read the same clock, that of the API server
             seen.now = int(now.timestamp())
             if record is not None:
                 seen.verified = known = labels.remember_verified(
@@ -233,7 +243,6 @@ class Reconciler:
         return last
 
     def _keep_journal(self, record: Record, known: Mapping[str, VerifiedEvidence]) -> None:
-        """Writes the journal, unless another run wrote it after `record` was read."""
         content = labels.to_journal(known)
         if content == record.content:
             return
@@ -243,7 +252,7 @@ class Reconciler:
             self.log.warning(f"the nodes' labels were not recorded: {error}")  # capacity matters more
 
     def _report(self, last: PassEnd) -> tuple[str, ...]:
-        """Writes the findings to the log and to Events. Returns the errors."""
+        """Writes the problems to the log and to Events. Returns the errors."""
         for finding in last.findings:
             self.log.warning(finding.note, **_fields(finding))
             self._record(finding, warning=True)
@@ -257,9 +266,9 @@ class Reconciler:
         return (*refused, *unsettled)
 
     def _write(self, names: Names, change: NodePatch, refused: dict[str, ApiError]) -> None:
-        """Writes to one node. Adds a refusal to `refused`. Raises ApiError if the API server does not answer."""
+        """Writes to one node, and adds a refusal to `refused`. Raises ApiError if the API server does not answer."""
         try:
-            self.api.merge_patch(join_path(NODES, change.node.name, "status"), decide.status_patch(names, change))
+            self.api.merge_patch(below(NODES, change.node.name, "status"), decide.status_patch(names, change))
         except ApiError as error:
             if error.status is None:
                 raise
@@ -286,7 +295,6 @@ class Reconciler:
         recorder.try_record(event, self.clock.now(), self.log)
 
     def _count_nodes(self, last: PassEnd) -> dict[str, frozenset[str]]:
-        """Returns the nodes of each memory pool. Logs a warning if their number is not the declared number."""
         promised, snapshot = last.ledger, last.cache.snapshot()
         found = {
             pool.name: frozenset(node.name for node in decide.pool_nodes(promised, pool, snapshot))

@@ -1,15 +1,19 @@
 """Decides which pods to recycle. All functions are pure. Units: whole MiB of GPU memory, seconds.
 
-The steps for each device are `_measured`, `_doubt`, `_counted` and `_chosen`. Each step adds to the device's verdict.
+The steps for each device are the functions `_measured`, `_doubt`, `_counted` and `_chosen`. Each step adds fields to
+the DeviceVerdict of the device.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
+from typing import TypeVar
 
 from agents.kube.events import Reference
 from agents.runtime.clock import JUMP_SECONDS, Moment
+from agents.runtime.items import Unjudged, judged
 from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.device import Device, Uncapped
 from agents.telemetry.reading import ContainerCap, PodUse, Trouble
@@ -31,16 +35,18 @@ from tenancy.devices.recycle import Offender, RecycleChoice, choose_offenders, o
 from tenancy.seconds import FRESH_SECONDS
 from tenancy.units import MIB
 
-# On a device below its floor, the memory of pods that have just ended counts as soon free for three samples. If the
-# device is still below its floor after this, other pods have taken the memory.
+# The watchdog gives a device below its floor three samples to get back the memory of pods that have just ended. If the
+# device is still below its floor after three samples, other pods use this memory.
 _CREDITED_SAMPLES = 3
+
+T = TypeVar("T")
 
 
 def decide(snapshot: PassInput, now: datetime) -> Decision:
     """Decides which pods to recycle at `now`, the API server's time.
 
-    A recycle needs two new readings in a row with the device below its floor. Doubtful telemetry never causes a
-    recycle.
+    A recycle needs two new readings in a row with the device below its floor. Telemetry that contradicts itself or has
+    a gap never causes a recycle.
     """
     moment = Moment(at=snapshot.at, server=now, local=snapshot.local_now)
     problem = _clock_problem(snapshot, moment)
@@ -53,12 +59,23 @@ def decide(snapshot: PassInput, now: datetime) -> Decision:
     late = [why for reading in snapshot.readings if reading.devices and (why := _late(snapshot, reading))]
     sound = [reading for reading in snapshot.readings if reading.node not in {each.node for each in unusable}]
     lost = [_blind(reading, each.gpu, each.trouble, each.problem) for reading in sound for each in reading.lost]
-    measured = [_measured(view, reading, device, demands) for reading in sound for device in reading.devices]
-    doubts = {found.place: doubt for found in measured if (doubt := _doubt(view, found))}
-    verdicts = _judged(view, [found for found in measured if found.place not in doubts])
+    devices = [
+        _or_blind(reading.node, device, partial(_measured, view, reading, device, demands))
+        for reading in sound
+        for device in reading.devices
+    ]
+    measured = [found for found in devices if isinstance(found, DeviceVerdict)]
+    doubts = {
+        found.place: doubt
+        for found in measured
+        if (doubt := _or_blind(found.node, found.device, partial(_doubt, view, found)))
+    }
+    decided = _judged(view, [found for found in measured if found.place not in doubts])
+    verdicts = tuple(found for found in decided if isinstance(found, DeviceVerdict))
+    unjudged = [found for found in (*devices, *decided) if isinstance(found, DoubtfulTelemetry)]
     return Decision(
         verdicts=verdicts,
-        blind=(*unusable, *lost, *doubts.values()),
+        blind=(*unusable, *lost, *doubts.values(), *unjudged),
         uncapped=tuple(each for reading in sound for each in _uncapped(reading)),
         problem=late[-1] if late else None,
         state=PassState(
@@ -72,7 +89,7 @@ def decide(snapshot: PassInput, now: datetime) -> Decision:
 
 
 def _clock_problem(snapshot: PassInput, moment: Moment) -> str | None:
-    """Returns the reason why the pods' ages, the cool-down and the recycle limits cannot be computed, or None."""
+    """Returns the reason why the watchdog cannot compute pods' ages, the cool-down and the recycle limits, or None."""
     ahead = max(((each.at - moment.server).total_seconds() for each in snapshot.recycled), default=0)
     if (problem := moment.problem(snapshot.state.moment)) is not None:
         return problem
@@ -87,7 +104,6 @@ def _still_since(snapshot: PassInput, reading: NodeTelemetry) -> float:
 def _unusable(
     snapshot: PassInput, reading: NodeTelemetry, still_since: Mapping[str, float]
 ) -> DoubtfulTelemetry | None:
-    """Returns DoubtfulTelemetry for the node if its reading is missing, does not change, or is too old, else None."""
     if reading.problem is not None and not (reading.devices or reading.lost):
         return _blind(reading, None, reading.trouble or Trouble.MISSING, reading.problem)
     still_seconds = snapshot.at - still_since[reading.node]
@@ -107,6 +123,16 @@ def _blind(reading: NodeTelemetry, gpu: int | None, trouble: Trouble, problem: s
     return DoubtfulTelemetry(node=reading.node, trouble=trouble, problem=problem, gpu=gpu)
 
 
+def _or_blind(node: str, device: Device, judge: Callable[[], T]) -> T | DoubtfulTelemetry:
+    """Returns the result of `judge` for one device. After an error about a device, the watchdog recycles no pod on this
+    device.
+    """
+    found = judged(judge)
+    if isinstance(found, Unjudged):
+        return DoubtfulTelemetry(node=node, gpu=device.gpu, trouble=Trouble.UNJUDGED, problem=found.why)
+    return found
+
+
 def _uncapped(reading: NodeTelemetry) -> Iterator[UncappedPod]:
     """Yields the containers that the driver does not cap at their budgets. Skips restarting containers."""
     for cap in reading.caps:
@@ -117,7 +143,7 @@ def _uncapped(reading: NodeTelemetry) -> Iterator[UncappedPod]:
 def _measured(
     view: PassView, reading: NodeTelemetry, device: Device, demands: Mapping[tuple[str, str], SeatDemand]
 ) -> DeviceVerdict:
-    """Returns the verdict with the device's floor, its waiting seats, and its pods that have ended or lack a budget."""
+    """Returns the verdict with the device's floor, its waiting seats, its ended pods and its pods without a budget."""
     demand = demands.get((reading.node, device.uuid), SeatDemand(0, ()))
     found = DeviceVerdict(
         node=reading.node,
@@ -145,8 +171,8 @@ def _undeclared(view: PassView, uses: Iterable[PodUse], *, pressed: bool) -> Ite
 
 
 def _doubt(view: PassView, found: DeviceVerdict) -> DoubtfulTelemetry | None:
-    """Returns DoubtfulTelemetry for the device if its processes are not all known, or contradict the pods in the API.
-    Otherwise returns None.
+    """Returns DoubtfulTelemetry if the device has an unknown process, or a process that contradicts the pods in the
+    API. Returns None if all processes are known and plausible.
     """
     reading = view.readings[found.node]
     unknown = reading.unknown_uses.get(found.device.uuid)
@@ -168,22 +194,25 @@ def _contradiction(view: PassView, reading: NodeTelemetry, use: PodUse) -> str |
     return None
 
 
-def _judged(view: PassView, measured: Iterable[DeviceVerdict]) -> tuple[DeviceVerdict, ...]:
-    """Returns the verdicts, each with its recycles. The recycles for one device count as done for the next devices."""
-    verdicts = []
+def _judged(view: PassView, measured: Iterable[DeviceVerdict]) -> list[DeviceVerdict | DoubtfulTelemetry]:
+    """Returns the verdicts on all devices, each with its recycles. Recycles that were chosen for one device count as
+    done when the next devices are judged.
+    """
+    decided = []
     for found in measured:
-        verdict = _chosen(view, _counted(view, found))
-        if verdict.recycle:
+        verdict = _or_blind(found.node, found.device, partial(_decided, view, found))
+        if isinstance(verdict, DeviceVerdict) and verdict.recycle:
             chosen = (target.recycled(view.now) for target in verdict.recycle)
             view = replace(view, chosen=(*view.chosen, *chosen))
-        verdicts.append(verdict)
-    return tuple(verdicts)
+        decided.append(verdict)
+    return decided
+
+
+def _decided(view: PassView, found: DeviceVerdict) -> DeviceVerdict:
+    return _chosen(view, _counted(view, found))
 
 
 def _counted(view: PassView, found: DeviceVerdict) -> DeviceVerdict:
-    """Returns the verdict with the number of samples below the floor in a row, and with the memory that will be free
-    soon.
-    """
     if not found.pressed:
         return found
     samples = view.snapshot.state.samples.get(found.place, 0) + view.is_new(found.node)
@@ -194,7 +223,6 @@ def _counted(view: PassView, found: DeviceVerdict) -> DeviceVerdict:
 
 
 def _chosen(view: PassView, found: DeviceVerdict) -> DeviceVerdict:
-    """Returns the verdict with the offenders to recycle, if there have been enough samples."""
     if found.samples < SAMPLES or not view.is_new(found.node) or not found.missing_mib:
         return found
     targets = _targets(view, found)
@@ -218,18 +246,18 @@ def _chosen(view: PassView, found: DeviceVerdict) -> DeviceVerdict:
 
 
 def _first_restored(offenders: Collection[Offender], aims_mib: Iterable[int]) -> RecycleChoice:
-    """Returns the offenders to recycle for the first shortfall that recycles can cover.
+    """Returns the offenders to recycle for the first shortage that recycles can end.
 
-    Returns no offenders if all shortfalls are too large.
+    If all shortages are too large, returns no offenders.
     """
     choices = (choose_offenders(offenders, shortfall_mib=mib) for mib in aims_mib)
     return next((choice for choice in choices if choice.restores), RecycleChoice(chosen=(), restores=False))
 
 
 def _targets(view: PassView, found: DeviceVerdict) -> list[RecycleTarget]:
-    """Returns the offenders that still run, as targets.
+    """Returns the targets: the offenders that still run.
 
-    The pods of a queued Job are one target, without the pods that already terminate.
+    The pods of a queued Job are one target. A pod that already terminates is in no target.
     """
     used: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for use in view.readings[found.node].uses:
@@ -252,7 +280,6 @@ def _targets(view: PassView, found: DeviceVerdict) -> list[RecycleTarget]:
 
 
 def _within_limit(view: PassView, targets: Iterable[RecycleTarget]) -> list[RecycleTarget]:
-    """Returns the targets that their tenants' recycle limits allow, the largest overshoot first."""
     recycles, found = view.recycles_by_tenant, []
     for target in sorted(targets, key=lambda each: -each.overshoot_mib):
         if recycles[target.tenant] < view.snapshot.limits.evictions_per_hour:
@@ -276,7 +303,6 @@ def _uses(view: PassView, found: DeviceVerdict) -> list[PodUse]:
 
 
 def _users(view: PassView, found: DeviceVerdict) -> list[GpuPod]:
-    """Returns the running pods that use the device."""
     return [view.pods[use.uid] for use in _uses(view, found) if use.uid not in found.ended]
 
 

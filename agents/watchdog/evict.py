@@ -1,20 +1,22 @@
-"""Recycles pods with the Eviction API, which respects PodDisruptionBudgets. Recycles a queued Job with Kueue."""
+"""Recycles pods with the Eviction API, which respects PodDisruptionBudgets, and queued work with Kueue."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agents.kube.client import Api, ApiError, join_path
+from agents.kube.client import Api, ApiError
+from agents.kube.events import Reference
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.types import RecycleTarget
-from tenancy.names import KUEUE_API
+from agents.watchdog.workload import find_workload
 
 
 class EvictionOutcome(StrEnum):
     EVICTED = "evicted"
     DEACTIVATED = "deactivated"
-    BLOCKED = "blocked"  # A PodDisruptionBudget refused the eviction.
-    REFUSED = "refused"  # The API server refused the eviction for another reason.
-    UNANSWERED = "unanswered"  # There was no response, so the pods may have been recycled.
+    BLOCKED = "blocked"  # A PodDisruptionBudget has refused the eviction.
+    REFUSED = "refused"  # The API server has refused the eviction for a reason other than a PodDisruptionBudget.
+    UNANSWERED = "unanswered"  # The API server did not respond, so the pods may have been recycled.
     GONE = "gone"
 
     @property
@@ -28,46 +30,51 @@ class EvictionOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class EvictionResult:
+    """The result of a recycle for one or more pods. `about` has the recycled pods. After a deactivation, `about` also
+    has the Workload and its owner.
+    """
+
     outcome: EvictionOutcome
     detail: str = ""
+    about: tuple[Reference, ...] = ()
 
 
-def recycle(api: Api, target: RecycleTarget, longest_grace_seconds: int) -> EvictionResult:
-    """Evicts the target's pods, or deactivates its queued Job. Returns the result, even after an error of the API.
+def may_be_done(results: Iterable[EvictionResult]) -> bool:
+    return any(each.outcome.may_be_done for each in results)
 
-    After the deactivation, Kueue suspends the Job, deletes its pods and gives its quota to another Job. After an
-    eviction, the Job would instead create new pods with the same quota, or fail.
+
+def recycle(api: Api, target: RecycleTarget, longest_grace_seconds: int) -> Sequence[EvictionResult]:
+    """Deactivates the target's Workload, and evicts the pods that do not belong to the Workload.
+
+    Returns one result for each outcome, even after an error of the API server. After a deactivation, Kueue suspends the
+    work or deletes its pods, and gives the quota to other work. After an eviction, the controller of queued work would
+    create new pods with the same quota, or the work would fail. If the Workload is already inactive but its pods run,
+    the watchdog evicts the pods.
     """
     try:
-        if target.first.stops_with_its_job and _deactivate(api, target.first):
-            return EvictionResult(EvictionOutcome.DEACTIVATED)
+        stopped = _stop_work(api, target)
     except ApiError as error:
-        return _failed(error)
-    results = [_evict(api, pod, longest_grace_seconds) for pod in target.pods]
-    return next((result for result in results if result.outcome.done), results[0])
+        return [_failed(error, target.pods)]
+    done = set(stopped.about) if stopped else set()
+    results = [_evict(api, pod, longest_grace_seconds) for pod in target.pods if pod.reference not in done]
+    return _merged([*([stopped] if stopped else []), *results])
 
 
-def _failed(error: ApiError) -> EvictionResult:
-    if error.outdated:
-        return EvictionResult(EvictionOutcome.GONE, error.message)
-    return EvictionResult(EvictionOutcome.UNANSWERED if error.undecided else EvictionOutcome.REFUSED, str(error))
-
-
-def _deactivate(api: Api, pod: GpuPod) -> bool:
-    """Deactivates the Kueue Workload in the pod's annotation. Returns False if the Workload belongs to a different Job.
+def _stop_work(api: Api, target: RecycleTarget) -> EvictionResult | None:
+    """Deactivates the Workload of queued pods, or returns None if no pod belongs to an active Workload.
 
     Raises ApiError.
-
-    Source: pkg/controller/core/workload_controller.go of Kueue; `kueuectl stop workload` also sets spec.active.
     """
-    path = join_path(f"/apis/{KUEUE_API}/namespaces", pod.namespace, "workloads", pod.queued_as or "")
-    found = api.find(path)
-    owners = (found and found["metadata"].get("ownerReferences")) or ()
-    if found is None or not any(pod.owner and each["uid"] == pod.owner.uid for each in owners):
-        return False
-    version = {"resourceVersion": found["metadata"]["resourceVersion"]}
-    api.merge_patch(path, {"metadata": version, "spec": {"active": False}})
-    return True
+    if not target.first.stops_with_its_work:
+        return None
+    workload = find_workload(api, target.tenant, target.first.queued_as or "")
+    if workload is None or not workload.active:
+        return None
+    owned = [pod.reference for pod in target.pods if workload.owns(api, pod)]
+    if not owned:
+        return None
+    workload.deactivate(api)
+    return EvictionResult(EvictionOutcome.DEACTIVATED, about=(*workload.references, *owned))
 
 
 def _evict(api: Api, pod: GpuPod, longest_grace_seconds: int) -> EvictionResult:
@@ -76,6 +83,21 @@ def _evict(api: Api, pod: GpuPod, longest_grace_seconds: int) -> EvictionResult:
         api.evict(namespace=pod.namespace, pod=pod.name, uid=pod.uid, grace_seconds=grace_seconds)
     except ApiError as error:
         if error.held_by_budget:
-            return EvictionResult(EvictionOutcome.BLOCKED, error.message)
-        return _failed(error)
-    return EvictionResult(EvictionOutcome.EVICTED)
+            return EvictionResult(EvictionOutcome.BLOCKED, error.message, (pod.reference,))
+        return _failed(error, [pod])
+    return EvictionResult(EvictionOutcome.EVICTED, about=(pod.reference,))
+
+
+def _failed(error: ApiError, pods: Iterable[GpuPod]) -> EvictionResult:
+    about = tuple(pod.reference for pod in pods)
+    if error.outdated:
+        return EvictionResult(EvictionOutcome.GONE, error.message, about)
+    return EvictionResult(EvictionOutcome.UNANSWERED if error.undecided else EvictionOutcome.REFUSED, str(error), about)
+
+
+def _merged(results: Iterable[EvictionResult]) -> Sequence[EvictionResult]:
+    merged: dict[EvictionOutcome, EvictionResult] = {}
+    for each in results:
+        first = merged.get(each.outcome, EvictionResult(each.outcome, each.detail))
+        merged[each.outcome] = EvictionResult(each.outcome, first.detail, (*first.about, *each.about))
+    return list(merged.values())

@@ -1,14 +1,15 @@
-"""watchdog: recycles the smallest set of pods over their budgets on a device below its floor.
+"""watchdog: recycles as few pods over their budgets as possible on a device below its floor.
 
-The watchdog recycles only while a device is below its floor or a seat waits, and never a pod within its budget. If
-telemetry is doubtful, the watchdog writes an Event on the node and recycles no pod of this node. A completed run means
-only that the watchdog works.
+The watchdog recycles only while a device is below its floor or a seat waits. The watchdog never recycles a pod within
+its budget. If the telemetry of a node is doubtful, the watchdog writes an Event on the node and recycles none of its
+pods. A completed run shows that the watchdog works, but not that the devices are above their floors.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from agents.kube.client import Api, in_cluster
 from agents.kube.events import Recorder
@@ -16,14 +17,15 @@ from agents.kube.journal import Journal
 from agents.kube.nodes import Node, read_nodes
 from agents.kube.pods import waiting_seats
 from agents.runtime.clock import Clock
+from agents.runtime.items import ItemProblems, Unjudged, judged
 from agents.runtime.log import Log
 from agents.runtime.settings import read
 from agents.telemetry import sampling
-from agents.telemetry.client import NodeTelemetry, Scraper
+from agents.telemetry.client import NodeTelemetry, Scraper, list_exporters
 from agents.telemetry.sampling import IncompletePassError
 from agents.watchdog import evict
 from agents.watchdog.decide import decide
-from agents.watchdog.evict import EvictionOutcome, EvictionResult
+from agents.watchdog.evict import EvictionOutcome, EvictionResult, may_be_done
 from agents.watchdog.history import RecycleJournal
 from agents.watchdog.pods import read_pods
 from agents.watchdog.report import Reporter
@@ -35,14 +37,16 @@ from tenancy.ledger import Ledger
 from tenancy.seconds import FRESH_SECONDS
 from tenancy.units import MIB
 
+Results = Sequence[EvictionResult]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(sampling.Settings, Limits):
-    """The settings of a run. With DRY_RUN, the watchdog only reports what it would do."""
+    """The settings of a run of the watchdog. With DRY_RUN, the watchdog only reports how it would act."""
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
-    """Starts a run with the settings in `environ`. Returns the exit status. Raises AgentError."""
+    """Starts a run with the settings in `environ`, and returns the exit status. Raises AgentError."""
     settings = read(Settings, environ)
     clock = Clock()
     with closing(Api(in_cluster(environ), clock=clock)) as api:
@@ -50,9 +54,9 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
-    """Makes the passes of a run. Returns 1 if the last pass failed, else 0.
+    """Makes the passes of a run. Returns 1 if the last pass failed, and else 0.
 
-    An error of one pod or node is reported, and does not make the pass fail. Raises AgentError.
+    An error of one pod or node is reported, but does not make the pass fail. Raises AgentError.
     """
     watchdog = WatchdogRun(settings=settings, api=api, clock=clock, log=log)
     return sampling.run(settings, clock, log, watchdog.take, lambda: watchdog.unsettled)
@@ -60,10 +64,10 @@ def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
 
 @dataclass(kw_only=True)
 class WatchdogRun:
-    """One run of the watchdog. `state` is the state that the last pass left for the next pass.
+    """One run of the watchdog. `state` is the state that the last pass has left for the next pass.
 
-    `rehearsed` has the recycles that the run only reported, because the watchdog observes or the pool's numbers are
-    assumed.
+    `rehearsed` has the recycles that the run has only reported. The watchdog only reports a recycle if it observes, or
+    if the memory figures of the pool are assumed.
     """
 
     settings: Settings
@@ -83,17 +87,19 @@ class WatchdogRun:
             log=self.log,
         )
         self.reported: set[tuple[str, str]] = set()
+        self.problems = ItemProblems(log=self.log)
 
     def take(self) -> None:
         """Makes one pass: reads, decides, recycles and reports.
 
-        Raises AgentError. Raises IncompletePassError if a part of the pass was not possible.
+        Raises AgentError. Raises IncompletePassError if the pass could not do a part of its work.
         """
-        before, self.state, self.unsettled = self.state, PassState(), False  # a failed pass leaves no state
+        # a failed pass leaves no state for the next pass
+        before, self.state, self.unsettled = self.state, PassState(), False
         ledger = sampling.read_ledger(self.settings, self.api, self.log)
         if ledger is None:
             return
-        nodes = read_nodes(self.api)
+        nodes = read_nodes(self.api, self.problems)
         began = self.clock.monotonic()
         snapshot = self._read(ledger, nodes, before)
         now = self._now()
@@ -110,15 +116,20 @@ class WatchdogRun:
         return self.api.time or self.clock.now()
 
     def _read(self, ledger: Ledger, nodes: Sequence[Node], before: PassState) -> PassInput:
-        """Reads the input of a pass. Reads only the pods of nodes where a device is below its floor or a seat may be
-        placed.
+        """Reads the input of a pass of the watchdog. Reads only the pods of nodes with a device below its floor, and of
+        nodes on which a waiting seat could be placed.
         """
         readings = sampling.read_telemetry(
-            self.settings, self.api, ledger, nodes, clock=self.clock, scraper=self.scraper
+            self.settings,
+            list_exporters(self.api, self.settings.exporter_namespace),
+            ledger,
+            nodes,
+            clock=self.clock,
+            scraper=self.scraper,
         )
-        seats = waiting_long_enough(waiting_seats(self.api, ledger, self.log), self._now())
+        seats = waiting_long_enough(waiting_seats(self.api, ledger, self.problems), self._now())
         wanted = dict.fromkeys(each.node for each in readings if _pressed(each) or _waited_for(each, seats))
-        pods = [pod for node in wanted for pod in read_pods(self.api, node, ledger, self.log)]
+        pods = [pod for node in wanted for pod in read_pods(self.api, node, ledger, self.problems)]
         if not self.settings.dry_run:
             self.recycles.read()
         return PassInput(
@@ -135,7 +146,9 @@ class WatchdogRun:
         )
 
     def _recycle(self, reporter: Reporter, decision: Decision, now: datetime, began: float) -> None:
-        """Writes all recycles to the journal, and then evicts the pods. So only one of two runs evicts."""
+        """Writes all recycles to the journal, and then evicts the pods. If two runs overlap, the run that fails to
+        write the journal does not evict.
+        """
         chosen = [(verdict, target) for verdict in decision.verdicts for target in verdict.recycle]
         wanted = [] if self.settings.dry_run else [each for each in chosen if each[0].assumed_pool is None]
         for verdict, target in chosen:
@@ -146,45 +159,54 @@ class WatchdogRun:
             return
         if self.recycles.reserve([target.recycled(now) for _, target in wanted], now):
             results = self._act([target for _, target in wanted], now, began)
-            done = [(*each, result) for each, result in zip(wanted, results, strict=False)]
-            for verdict, target, result in done:
-                reporter.acted(verdict, target, result, now)
-            self._keep_samples(decision, {found.place for found, _, result in done if result.outcome.may_be_done})
+            done = [(*each, found) for each, found in zip(wanted, results, strict=False)]
+            for verdict, target, found in done:
+                reporter.acted(verdict, target, found, now)
+            self._keep_samples(decision, {verdict.place for verdict, _, found in done if may_be_done(found)})
             if len(done) < len(wanted):
                 raise IncompletePassError("some pods are not recycled: the API took so long that the sample is stale")
         else:
             self.log.warning("another watchdog run has recycled; the next pass decides again")
 
-    def _act(self, targets: Sequence[RecycleTarget], now: datetime, began: float) -> Sequence[EvictionResult]:
-        """Recycles the targets. Returns a result for each target, or fewer results if the sample became stale.
+    def _act(self, targets: Sequence[RecycleTarget], now: datetime, began: float) -> Sequence[Results]:
+        """Recycles the targets. Returns the results of all targets, or of fewer targets if the sample has become stale.
 
-        Always removes from the journal the recycles that were not carried out, even after an error.
+        Always removes recycles that were not carried out from the journal, even after an error.
         """
-        results: list[EvictionResult] = []
+        results: list[Results] = []
         try:
             for target in targets:
                 if self.clock.monotonic() - began > FRESH_SECONDS:
                     break
-                results.append(evict.recycle(self.api, target, self.settings.grace_seconds))
+                results.append(self._recycled(target))
         finally:
             acted = list(zip(targets, results, strict=False))
-            done = [target for target, result in acted if result.outcome.may_be_done]
+            done = [target for target, found in acted if may_be_done(found)]
             refused = [
                 RefusedRecycle(at=now, workload=target.workload, why=result.detail)
-                for target, result in acted
-                if result.outcome in (EvictionOutcome.BLOCKED, EvictionOutcome.REFUSED)
+                for target, found in acted
+                for result in found
+                if target not in done and result.outcome in (EvictionOutcome.BLOCKED, EvictionOutcome.REFUSED)
             ]
             self.recycles.settle([each.recycled(now) for each in targets if each not in done], refused)
         return results
 
+    def _recycled(self, target: RecycleTarget) -> Results:
+        found = judged(partial(evict.recycle, self.api, target, self.settings.grace_seconds))
+        if not isinstance(found, Unjudged):
+            return found
+        about = tuple(pod.reference for pod in target.pods)
+        return [EvictionResult(EvictionOutcome.REFUSED, found.why, about)]
+
     def _keep_samples(self, decision: Decision, served: Collection[tuple[str, str]]) -> None:
-        """Keeps the sample counts of the devices without a recycle. The next pass may recycle there at once."""
+        """Keeps the number of samples for devices without a recycle, so that the next pass may recycle pods there at
+        once.
+        """
         kept = {found.place: found.samples for found in decision.verdicts if found.place not in served}
         self.state = replace(self.state, samples={**self.state.samples, **kept})
 
 
 def _pressed(reading: NodeTelemetry) -> bool:
-    """Returns True if a device of the node is below its floor."""
     return any(device.free_bytes // MIB < reading.pool.floor_mib for device in reading.devices)
 
 

@@ -1,6 +1,6 @@
 """Writes the watchdog's log lines, and its Events on pods and nodes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
@@ -13,16 +13,17 @@ from agents.watchdog.types import Decision, DeviceVerdict, RecycleTarget
 from tenancy import names
 
 _ACTION = "Recycle"
-_DONE = {
-    EvictionOutcome.EVICTED: "evicted",
-    EvictionOutcome.DEACTIVATED: "its Workload was deactivated (spec.active false; true queues it again)",
-}
+_MOST_EVENTS = 20  # the largest number of objects with an Event about one recycle
+
+
+# For these kinds of trouble, the Event contains the problem itself.
+_EXPLAINED = (Trouble.UNOWNED, Trouble.UNJUDGED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reporter:
-    """Writes the reports of one run. `reported` has the UID and the reason of each Event that must not be repeated in
-    this run.
+    """Writes the reports of one run of the watchdog. `reported` has the UID and the reason of each Event that this run
+    must not repeat.
     """
 
     log: Log
@@ -59,7 +60,7 @@ class Reporter:
         for blind in decision.blind:
             if blind.trouble is not Trouble.MISSING and blind.node in nodes:
                 what = "it" if blind.gpu is None else f"GPU {blind.gpu}"
-                why = blind.problem if blind.trouble is Trouble.UNOWNED else f"its telemetry is {blind.trouble}"
+                why = blind.problem if blind.trouble in _EXPLAINED else f"its telemetry is {blind.trouble}"
                 note = f"no pod is recycled on {what}: {why}"
                 self._once(nodes[blind.node].reference, names.EVENT_BLIND, note, now, of=what)
         for uncapped in decision.uncapped:
@@ -88,20 +89,25 @@ class Reporter:
     def rehearsed(self, verdict: DeviceVerdict, target: RecycleTarget, now: datetime) -> None:
         self.log.warning("would recycle", restores=verdict.restores, **_about(target), **_fields(verdict))
         pool = verdict.assumed_pool
-        condition = f"the numbers of pool {pool} were not assumed" if pool else "the watchdog were armed"
+        condition = f"the numbers of pool {pool} were not assumed" if pool else "the watchdog was armed"
         note = f"would be recycled if {condition}, because {_reason(verdict, target)}"
         self._record(target.first.reference, names.EVENT_WOULD_RECYCLE, note, now, occasion=now.isoformat())
 
-    def acted(self, verdict: DeviceVerdict, target: RecycleTarget, act: EvictionResult, now: datetime) -> None:
-        fields = {"detail": act.detail, "restores": verdict.restores, **_about(target), **_fields(verdict)}
-        self.log.warning(act.outcome, **fields)
-        regarding, why = target.first.reference, _reason(verdict, target)
-        if act.outcome in (EvictionOutcome.BLOCKED, EvictionOutcome.REFUSED):
-            note = f"is not recycled: {act.detail} Reason for the recycle: {why}"
-            self._once(regarding, names.EVENT_BLOCKED, note, now)
-        elif act.outcome.done:
-            note = f"{_DONE[act.outcome]} because {why}"
-            self._record(regarding, names.EVENT_RECYCLED, note, now, occasion=now.isoformat())
+    def acted(
+        self, verdict: DeviceVerdict, target: RecycleTarget, results: Iterable[EvictionResult], now: datetime
+    ) -> None:
+        """Writes the same Event on each object of a result, so that `kubectl describe` shows it on each object."""
+        why = _reason(verdict, target)
+        for act in results:
+            fields = {"detail": act.detail, "restores": verdict.restores, **_about(target), **_fields(verdict)}
+            self.log.warning(act.outcome, **fields)
+            for regarding in act.about[:_MOST_EVENTS]:
+                if act.outcome in (EvictionOutcome.BLOCKED, EvictionOutcome.REFUSED):
+                    note = f"is not recycled: {act.detail} Reason for the recycle: {why}"
+                    self._once(regarding, names.EVENT_BLOCKED, note, now)
+                elif act.outcome.done:
+                    note = f"{_done(act, target)} because {why}"
+                    self._record(regarding, names.EVENT_RECYCLED, note, now, occasion=now.isoformat())
 
     def _once(self, regarding: Reference, reason: str, note: str, now: datetime, of: str = "") -> None:
         if (regarding.uid, reason + of) in self.reported:
@@ -113,6 +119,12 @@ class Reporter:
     def _record(self, regarding: Reference, reason: str, note: str, now: datetime, occasion: str = "") -> None:
         event = Event(regarding=regarding, reason=reason, note=note, action=_ACTION, warning=True, occasion=occasion)
         self.recorder.try_record(event, now, self.log)
+
+
+def _done(act: EvictionResult, target: RecycleTarget) -> str:
+    if act.outcome is EvictionOutcome.EVICTED:
+        return "evicted"
+    return f"Workload {target.first.queued_as} was deactivated (spec.active false; true queues it again)"
 
 
 def _reason(verdict: DeviceVerdict, target: RecycleTarget) -> str:

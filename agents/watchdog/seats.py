@@ -1,12 +1,14 @@
 """Computes the memory that waiting seats need on each device.
 
-A waiting seat has a pending pod of a resident, or a pending pod that a queue has admitted.
+A waiting seat has a pending pod. The pod belongs to a resident, or Kueue has admitted it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
+from agents.runtime.items import Unjudged, judged
 from agents.telemetry.client import NodeTelemetry
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.types import PassInput
@@ -20,10 +22,10 @@ WAITING_SECONDS = 30
 
 @dataclass(frozen=True)
 class SeatDemand:
-    """The MiB to free on a device for the waiting seats and for its floor.
+    """The MiB that must become free on a device so that the waiting seats fit and the device is above its floor.
 
-    `fewer_mib` has the MiB for fewer seats: for all seats without the last one, and so on until only the first seat is
-    left.
+    `fewer_mib` has the MiB for fewer waiting seats. The first value of `fewer_mib` is for all seats except the last
+    one. Each further value of `fewer_mib` is for one seat less.
     """
 
     mib: int
@@ -40,19 +42,21 @@ def waiting_long_enough(seats: Iterable[WaitingSeat], now: datetime) -> tuple[Wa
 def demands_by_device(
     snapshot: PassInput, now: datetime, frees_soon: Callable[[str], bool]
 ) -> Mapping[tuple[str, str], SeatDemand]:
-    """Returns the demand of the waiting seats by node and device UUID.
+    """Returns the memory that the waiting seats need, by node and device UUID.
 
-    `frees_soon` takes a pod's UID, and returns True if the pod will free its memory soon.
+    `frees_soon` takes the UID of a pod, and returns True if the pod will soon free its memory.
     """
     demands: dict[tuple[str, str], SeatDemand] = {}
     seats = waiting_long_enough(snapshot.seats, now)
     for pools in dict.fromkeys(seat.pools for seat in seats):
         waiting = [seat for seat in seats if seat.pools == pools]
-        nodes = {
-            reading.node: _memory(reading, [pod for pod in snapshot.pods if pod.node == reading.node], frees_soon)
+        memory = {
+            reading.node: judged(partial(_memory, reading, snapshot.pods, frees_soon))
             for reading in snapshot.readings
             if reading.pool.name in pools
         }
+        # On a node that the watchdog cannot judge, it frees no memory for seats.
+        nodes = {node: found for node, found in memory.items() if not isinstance(found, Unjudged)}
         asks = [seat.request for seat in waiting]
         fewer = [to_free_mib(asks[:count], nodes) for count in reversed(range(1, len(asks)))]
         for place, mib in to_free_mib(asks, nodes).items():
@@ -65,10 +69,13 @@ def demands_by_device(
 def _memory(
     reading: NodeTelemetry, pods: Sequence[GpuPod], frees_soon: Callable[[str], bool]
 ) -> Mapping[str, DeviceMemory]:
-    """Returns the memory of the node's devices by UUID. A pod without a known device counts on each device."""
+    """Returns the memory of each device of the node, by UUID. The request of a pod without a known device is subtracted
+    on each device.
+    """
     return {
         device.uuid: DeviceMemory(
-            room_mib=reading.offered_mib(device) - sum(_held_mib(pod, device.uuid) for pod in pods),
+            room_mib=reading.offered_mib(device)
+            - sum(_held_mib(pod, device.uuid) for pod in pods if pod.node == reading.node),
             free_mib=device.free_bytes // MIB,
             floor_mib=reading.pool.floor_mib,
             going_mib=sum(u.used_bytes // MIB for u in reading.uses if u.uuid == device.uuid and frees_soon(u.uid)),
@@ -78,7 +85,6 @@ def _memory(
 
 
 def _held_mib(pod: GpuPod, uuid: str) -> int:
-    """Returns the MiB that the pod holds on this device."""
     if pod.ended:
         return 0
     if not pod.uuids:

@@ -6,15 +6,15 @@ from agents.watchdog.pods import GpuPod
 from agents.watchdog.types import RecycleTarget, Spared
 from agents.watchdog.view import LATE_SECONDS, PassView
 
-# For 60 s after the API server refused a recycle, the watchdog recycles other workloads instead.
+# If the API server refuses the recycle of a workload, the watchdog does not recycle this workload for 60 s.
 SPARED_SECONDS = 60
 
 
 def reason_to_spare(view: PassView, target: RecycleTarget) -> Spared | None:
-    """Returns the reason why the target must not be recycled, or None if a recycle is allowed."""
-    why = _never(view, target.first)
-    if why is not None:
-        return Spared(target=target, why=why, lasting=True)
+    """Returns the reason why the target must not be recycled, or None if it may be recycled."""
+    reasons = [_never(view, pod) for pod in target.pods]
+    if reasons[0] is not None and None not in reasons:
+        return Spared(target=target, why=reasons[0], lasting=True)
     why = _not_now(view, target)
     return None if why is None else Spared(target=target, why=why)
 
@@ -29,7 +29,7 @@ def _never(view: PassView, pod: GpuPod) -> str | None:
             "the driver holds it to its budget, so that it took the rest by a way that is not counted, such as "
             "managed memory"
         )
-    if pod.owner is None:
+    if pod.owner is None and not pod.stops_with_its_work:
         return "no controller would recreate it"
     if pod.static:
         return "it is a static pod of its node's kubelet"
@@ -37,7 +37,6 @@ def _never(view: PassView, pod: GpuPod) -> str | None:
 
 
 def _is_capped(view: PassView, pod: GpuPod) -> bool:
-    """Returns True if the driver caps all containers with a budget in the pod."""
     caps = [cap for cap in view.readings[pod.node].caps if cap.uid == pod.uid]
     return bool(caps) and not any(cap.why_not for cap in caps)
 
@@ -48,8 +47,8 @@ def _not_now(view: PassView, target: RecycleTarget) -> str | None:
     if oldest_seconds < limits.minimum_age_seconds:
         return f"it is {oldest_seconds:.0f} s old; it is left alone for {limits.minimum_age_seconds} s"
     last = max((each.at for each in view.counted if each.workload == target.workload), default=None)
-    # If a pod terminates for too long, an eviction only shortens its grace period. This eviction does not count as a
-    # second recycle of the workload.
+    # An eviction of a terminating pod can only shorten the pod's grace period. The cool-down does not apply to the
+    # eviction of a terminating pod.
     if last is not None and now - last < timedelta(seconds=limits.cool_down_seconds) and target.first.gone_by is None:
         ago = (now - last).total_seconds()
         return f"it was recycled {ago:.0f} s ago; it is left alone for {limits.cool_down_seconds} s"

@@ -1,4 +1,4 @@
-"""Finds the pods that will end soon, and the recycles that count for the cool-down and the limits."""
+"""Finds the pods that will end soon, and the recycles that matter for the cool-down and the recycle limits."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -10,20 +10,20 @@ from agents.telemetry.client import NodeTelemetry
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.types import HOUR, PassInput, Recycled
 
-# A recycled pod counts as terminating for 30 s even if the API does not show its deletion yet. Another run may have
-# evicted the pod a moment ago.
+# For 30 s after its recycle, a pod counts as terminating, even if the API does not show its deletion yet. A second run
+# may have evicted the pod a moment ago.
 SETTLE_SECONDS = 30
 # An evicted pod terminates at once. If the pod is not terminating after 60 s, the API server did not receive the
 # eviction.
 VAIN_SECONDS = 60
-# A pod counts as terminating until 60 s after its grace period. After this time, its node has failed or its process
-# hangs.
+# A pod counts as terminating until 60 s after its grace period. If the pod still exists after this time, its node has
+# failed or its process hangs.
 LATE_SECONDS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class PassView:
-    """The input of one pass at `now`. `chosen` has the recycles that the pass has already decided."""
+    """The input of one pass at the time `now`. `chosen` has the recycles on which the pass has already decided."""
 
     snapshot: PassInput
     now: datetime
@@ -47,9 +47,9 @@ class PassView:
 
     @cached_property
     def counted(self) -> Collection[Recycled]:
-        """Returns the recycles that ended their pods.
+        """Returns the recycles that have ended their pods.
 
-        A repeated recycle counts once, with its last time.
+        If a recycle was repeated, the result has the recycle once, with the time of the last attempt.
         """
         done = sorted(
             (each for each in self.snapshot.recycled if not self._was_in_vain(each)), key=lambda each: each.at
@@ -65,7 +65,7 @@ class PassView:
     def is_going(self, pod: GpuPod) -> bool:
         """Returns True if the pod will end soon.
 
-        A grace period counts for at most the grace period of a recycle.
+        If the pod has a longer grace period than a recycle gives, the grace period of the recycle applies.
         """
         if any(pod.uid in each.pods or (pod.queued_as and pod.workload == each.workload) for each in self._settling):
             return True
@@ -76,15 +76,15 @@ class PassView:
         return self.now < due + timedelta(seconds=LATE_SECONDS)
 
     def frees_soon(self, uid: str) -> bool:
-        """Returns True if the memory of the pod with this UID will be free soon, because the pod terminates or has just
-        ended.
+        """Returns True if the memory of the pod with this UID will be free soon, because the pod is terminating or has
+        just ended.
         """
         if self.has_ended(uid):
             return self.snapshot.at - self.ended_since(uid) <= SETTLE_SECONDS
         return self.is_going(self.pods[uid])
 
     def ended_since(self, uid: str) -> float:
-        """Returns the time since which the ended pod still uses a device, in monotonic seconds."""
+        """Returns the monotonic time when the watchdog first saw that the ended pod still uses a device."""
         return self.snapshot.state.ended_since.get(uid, self.snapshot.at)
 
     @cached_property
@@ -93,10 +93,7 @@ class PassView:
         return (*recent, *self.chosen)
 
     def _was_in_vain(self, entry: Recycled) -> bool:
-        """Returns True if a pod of the recycle still runs and does not terminate. The pods of a queued Job may run
-        until Kueue deletes them.
-        """
         if self.now - entry.at < timedelta(seconds=VAIN_SECONDS):
             return False
         left = [self.pods[uid] for uid in entry.pods if uid in self.pods]
-        return any(pod.gone_by is None and not pod.stops_with_its_job for pod in left)
+        return any(pod.gone_by is None for pod in left)

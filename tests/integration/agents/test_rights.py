@@ -1,6 +1,5 @@
-"""Tests that the roles of each agent allow exactly the requests that the agent sends.
-
-The agents run with the environment of their manifests. A fake API server records their requests.
+"""Tests that each agent's role allows exactly the requests that the agent sends. A fake API server records the
+requests.
 """
 
 import json
@@ -35,6 +34,7 @@ from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
 from policy.rules.rbac import ALLOWED
 from tenancy import names
 from tenancy.choices import PlacementMode, Source
+from tenancy.frameworks import FrameworkName
 from tenancy.ledger import Ledger
 from tenancy.units import MIB
 from tests.support.api_server import ServedOverTls
@@ -60,8 +60,6 @@ FROM_FIELDS = {"NODE_NAME": "node", "POD_NAME": "pod"}
 
 @dataclass(frozen=True)
 class Call:
-    """Holds the attributes of a request that RBAC checks. `namespace` and `name` are empty if the request has none."""
-
     verb: str
     resource: str
     namespace: str
@@ -70,8 +68,6 @@ class Call:
 
 @dataclass(frozen=True)
 class Right:
-    """Holds a right that a role gives. `reach` is a namespace or *. An empty `name` allows all names."""
-
     reach: str
     resource: str
     verb: str
@@ -86,11 +82,6 @@ class Right:
 
 
 def call(method: str, url: str) -> Call:
-    """Returns the RBAC attributes of a request.
-
-    The path begins with /api/v1 or /apis/<group>/<version>. The rest of the path has the form
-    [namespaces/<namespace>/]<resource>[/<name>[/<subresource>]].
-    """
     split = urlsplit(url)
     _, root, *parts = split.path.split("/")
     group = "" if root == "api" else parts.pop(0)
@@ -103,7 +94,7 @@ def call(method: str, url: str) -> Call:
     verb, query = VERBS[method], parse_qs(split.query)
     if verb == "get" and not name:
         verb = "watch" if "watch" in query else "list"
-        # If a field selector selects a single name, RBAC checks this name (NewFilteringRequestInfo in the API server).
+        # If a field selector names one object, RBAC checks this name (NewFilteringRequestInfo in the API server).
         (selector,) = query.get("fieldSelector", [""])
         name = selector.removeprefix("metadata.name=") if selector.startswith("metadata.name=") else ""
     return Call(verb, f"{group}/{resource}{f'/{subresource}' if subresource else ''}", namespace, name)
@@ -122,23 +113,17 @@ def calls(busy: ServedOverTls) -> set[Call]:
 
 
 def environ(busy: ServedOverTls, graph: Graph, **changes: str) -> dict[str, str]:
-    """Returns the environment of the CronJob's container, changed for one pass on the fake cluster."""
     given = environment(dict(graph.one("CronJob").inputs))
     return {**given, "POD_NAME": "pod", "RUN_SECONDS": "0", **busy.environ(), **changes}
 
 
 @pytest.fixture
 def busy(served: ServedOverTls) -> Iterator[ServedOverTls]:
-    """Yields a fake cluster with work for every agent: a node, an exporter, and an on-demand workload."""
     with measured(served, card(FREE_MIB)):
         yield served
 
 
 def reconciled(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Runs reconcile so that it reads slices, writes its journal, watches nodes, and retires the ledger.
-
-    Returns the component's graph and the recorded requests.
-    """
     kept = f"/api/v1/namespaces/{CLUSTER.system_namespace}/configmaps/{names.journal(names.RECONCILE)}"
     busy.cluster.objects[kept] = {"metadata": {"resourceVersion": busy.cluster.next_version()}}
     by_slices = replace(LEDGER, pools=tuple(replace(pool, source=Source.DECLARED) for pool in LEDGER.pools))
@@ -158,10 +143,6 @@ def reconciled(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
 
 
 def watched(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Runs the watchdog in the mode enforce with two offenders, one after the other.
-
-    The first offender has a PodDisruptionBudget. The second offender is a pod of a queued Job.
-    """
     args = WatchdogArgs(
         cluster=CLUSTER,
         code=CODE,
@@ -169,23 +150,39 @@ def watched(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
         spec=WatchdogSpec(armed=True),
         budgeted=["team-a"],
         queued=["team-a"],
+        frameworks=[FrameworkName.TRAIN_JOB, FrameworkName.RAY_JOB],
     )
     graph = declared(Watchdog, "w", args)
     busy.cluster.add_ledger(T4, queue_tenants=("team-a",))
     workload = f"/apis/{names.KUEUE_API}/namespaces/team-a/workloads/job-train"
-    owned = {"resourceVersion": "1", "ownerReferences": [{"uid": "rs-train"}]}
-    busy.cluster.objects[workload] = {"metadata": owned, "spec": {}}
+    job, jobset, top, ray = (
+        [{"apiVersion": version, "kind": kind, "name": "train", "uid": kind, "controller": True}]
+        for kind, version in (
+            ("Job", "batch/v1"),
+            ("JobSet", "jobset.x-k8s.io/v1alpha2"),
+            ("TrainJob", "trainer.kubeflow.org/v1alpha1"),
+            ("RayCluster", "ray.io/v1"),
+        )
+    )
+    busy.cluster.objects |= {
+        workload: {"metadata": {"resourceVersion": "1", "ownerReferences": top}, "spec": {}},
+        "/apis/batch/v1/namespaces/team-a/jobs/train": {"metadata": {"uid": "Job", "ownerReferences": jobset}},
+        "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team-a/jobsets/train": {
+            "metadata": {"uid": "JobSet", "ownerReferences": top}
+        },
+    }
     kueue = {
         "labels": {names.KUEUE_POD_SET_LABEL: "main"},
         "annotations": {names.KUEUE_WORKLOAD_ANNOTATION: "job-train"},
     }
     card = Card(busy)
     card.add("app", 14_900, namespace="team-a")
-    card.add("train", 0, namespace="team-a", **kueue)
+    card.add("train", 0, namespace="team-a", ownerReferences=job, **kueue)
+    card.add("ray", 0, namespace="team-a", ownerReferences=ray, **kueue)
     busy.cluster.held_by_budget.add("app")
     with serving(card.script) as port:
         given = environ(busy, graph, EXPORTER_PORT=str(port))
-        for used in ({"app": 14_900, "train": 0}, {"app": 0, "train": 14_900}):
+        for used in ({"app": 14_900, "train": 0, "ray": 0}, {"app": 0, "train": 7_400, "ray": 7_400}):
             card.mib = used
             settings = read(watchdog.Settings, given)
             assert watchdog.run(replace(settings, run_seconds=7), busy.api(), card.clock(), busy.log()) == 0
@@ -211,7 +208,6 @@ def gated(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
 
 
 def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Runs the exporter as a process until it has created its ResourceSlice, and has patched it after a fault."""
     spec = ExporterSpec(interval_seconds=1)
     args = ExporterArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, spec=spec, publish_devices=True)
     graph = declared(Exporter, "e", args)
@@ -230,7 +226,7 @@ def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
         "NODE_NAME": "k8s-node1",
     }
     asked: set[Call] = set()
-    busy.cluster.watches_last = True  # otherwise the exporter would list its ResourceSlice some seconds later
+    busy.cluster.watches_last = True
     with subprocess.Popen([sys.executable, "-m", "agents", "exporter"], cwd=ROOT, env=given) as process:
         deadline = time.monotonic() + 60
         while "patch" not in {each.verb for each in asked} and time.monotonic() < deadline:
@@ -244,7 +240,6 @@ def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
 
 
 def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Runs a pass of the guard. The oom_score_adj of a process in a protected pod is too high."""
     graph = declared(Guard, "g", GuardArgs(cluster=CLUSTER, code=CODE, pools=(NODE_4,)))
     settings = read(guard.Settings, {**environment(dict(graph.one("DaemonSet").inputs)), **FROM_FIELDS})
     labels = {"namespace": "inference", "name": "llm", "uid": "uid-llm"}
@@ -261,7 +256,7 @@ def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
         pass
     recorder = Recorder(api=busy.api(), controller=names.GUARD, instance="pod")
     checked = guard.ProcessGuard(
-        scan=lambda: {7: Container("uid-llm", "c")},
+        scan=lambda problems: {7: Container("uid-llm", "c")},
         hold=lambda pid, container, adj: AdjOutcome.LOWERED,
         follower=follower,
         tell=lambda event: recorder.record(event, datetime.now(UTC)),
@@ -292,12 +287,11 @@ def test_an_agent_may_do_what_it_does_and_does_what_it_may(agent: str, busy: Ser
 
 
 def of_the_gate(held: set[Right]) -> set[tuple[str, str, bool]]:
-    """Returns the rights in the form of the policy pack: resource, verb, and True if the right is limited to names."""
     return {(right.resource, right.verb, bool(right.name)) for right in held}
 
 
 def test_the_gate_allows_the_scheduler_what_its_component_gives_it() -> None:
-    """Compares only the roles. tests/e2e/prod checks the scheduler's requests, with a real API server's audit log."""
+    """A test in tests/e2e/prod compares the scheduler's requests with its roles."""
     spec = SchedulerSpec(placement=PlacementMode.EXTENDER)
     args = SchedulerArgs(spec=spec, cluster=CLUSTER, code=CODE, ledger=LEDGER, exporter=ExporterSpec())
     held = granted(declared(Scheduler, "s", args))

@@ -1,7 +1,8 @@
-"""The exporter counts each byte exactly once, and leaves out containers with unknown use."""
+"""Tests that the exporter counts each byte exactly once, and leaves out containers with unknown use."""
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,10 +22,11 @@ def test_a_device_that_cannot_be_read_is_next_to_those_that_can() -> None:
     assert ([use.device for use in found.uses], found.unreadable) == ([USED], {1: "gpu 1: NVML: GPU is lost"})
 
 
-def test_a_process_whose_control_group_cannot_be_read_hides_the_users_of_its_device_only() -> None:
+@pytest.mark.parametrize("error", [ProcError("process 1: it cannot be read"), OverflowError("too large")])
+def test_a_process_whose_control_group_cannot_be_read_hides_the_users_of_its_device_only(error: Exception) -> None:
     def container_of(pid: int) -> Container | None:
         if pid == 1:
-            raise ProcError("process 1: its control group cannot be read")
+            raise error
         return OWNERS[pid]
 
     scan = Scan((Occupancy(USED, (Process(1, 3000),)), Occupancy(SECOND, (Process(3, 1000),))))

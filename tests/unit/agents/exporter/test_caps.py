@@ -1,7 +1,6 @@
-"""The exporter reads the caps from NVML. Only a limit that is equal to the budget is a cap. For any other limit, the
-exporter reports the reason.
-"""
+"""Tests how the exporter reads caps from NVML. Only a limit that is equal to the budget is a cap."""
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,9 +12,12 @@ import pytest
 from agents.exporter.attribution import DeviceUse, NodeUse
 from agents.exporter.caps import CapReader
 from agents.exporter.metrics import samples
-from agents.exporter.registry import OwnNode, Registry
+from agents.exporter.registry import Registry
+from agents.kube import nodes
 from agents.node.cgroup import CgroupDirectories, Container
 from agents.node.pods import NodePods
+from agents.runtime.items import ItemProblems
+from agents.runtime.log import Log
 from agents.telemetry.device import Device, Uncapped
 from tenancy.choices import Enforce
 from tenancy.ledger import Ledger, Pool
@@ -24,6 +26,7 @@ from tenancy.units import MIB
 from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, T4
 from tests.support.node_pods import read
 
+PROBLEMS = ItemProblems(log=Log("exporter", io.StringIO()))
 CAPPED = replace(T4, enforce=Enforce.DRIVER)
 UID, ID, SIDECAR, OTHER = "0aaf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4", "a" * 64, "b" * 64, "c" * 64
 MODEL = Container(UID, ID)
@@ -32,7 +35,6 @@ GPUS = ("GPU-0", "GPU-1")
 
 
 def pod(**changes: Any) -> dict[str, Any]:
-    """Returns a pod with two devices, a container with 8000 MiB and a sidecar with 2000 MiB."""
     return {
         "metadata": {
             "namespace": "chat",
@@ -69,11 +71,10 @@ def running(name: str, identity: str) -> dict[str, Any]:
 
 @dataclass
 class Node:
-    """A node with two devices and cgroup v2. NVML's limits are stored by directory below the node's root."""
-
     root: Path
     limits: dict[str, int | Uncapped] = field(default_factory=dict)
-    answers: dict[str, Uncapped] = field(default_factory=dict)  # NVML's answer for a device, for any directory
+    # The fake NVML gives the same answer for all control groups of a device.
+    answers: dict[str, Uncapped] = field(default_factory=dict)
     pods: list[dict[str, Any]] = field(default_factory=lambda: [pod()])
     pool: Pool = CAPPED
     used: dict[Container, int] = field(default_factory=dict)
@@ -95,9 +96,6 @@ class Node:
         self.limits[self.group(identity)] = mib * MIB
 
     def limit(self, uuid: str, directory: str) -> int | Uncapped:
-        """Returns the group's limit, or else the limit of the nearest parent group that has a limit, like the
-        driver.
-        """
         self.asked += 1
         if uuid in self.answers:
             return self.answers[uuid]
@@ -113,12 +111,11 @@ class Node:
         uses = tuple(DeviceUse(device=device, used_bytes=self.used) for device in devices)
         ledger = Ledger(domain=DOMAIN, pools=(self.pool,))
         node_pods = NodePods(read(*self.pods, ledger=ledger).pods)
-        registry = Registry(node_pods=node_pods, ledger=ledger, node=OwnNode(uid="", labels=LABELS))
+        registry = Registry(node_pods=node_pods, ledger=ledger, node=nodes.Node(name="n", uid="", labels=LABELS))
         return self.reader.of(NodeUse(uses), registry), registry
 
     @property
     def reasons(self) -> Mapping[tuple[str, str], str]:
-        """Returns the reason for each container id and device, or "" if the container is capped."""
         found, _ = self.read()
         return {(cap.container.id[0], cap.uuid): str(cap.uncapped or "") for cap in found.caps}
 
@@ -166,7 +163,6 @@ def higher(node: Node) -> None:
 
 
 def of_the_pod(node: Node) -> None:
-    """Sets the limit on the pod's control group instead of the containers' groups."""
     node.limits = {POD_GROUP: 4000 * MIB}
 
 
@@ -235,7 +231,6 @@ def test_a_container_that_no_listed_pod_has_is_named(node: Node) -> None:
 def test_a_container_without_a_budget_that_uses_a_device_next_to_capped_ones_is_named(
     node: Node, unified: bool
 ) -> None:
-    """Without a metric for this container, its pod would count as capped."""
     assert node.reasons == ON_BOTH, "it may run there, and use nothing"
     if not unified:
         cgroup_v1(node)
@@ -251,7 +246,6 @@ def test_a_pod_without_any_budget_is_not_the_drivers_to_hold(node: Node) -> None
 
 
 def test_a_budget_whose_devices_nobody_chose_is_looked_for_on_each_of_the_node(node: Node) -> None:
-    """A metric must show the budget even before the container uses a device."""
     node.pods[0]["metadata"]["annotations"] = {}
     assert node.reasons == ON_BOTH
     one_device_alone(node)
@@ -261,7 +255,16 @@ def test_a_budget_whose_devices_nobody_chose_is_looked_for_on_each_of_the_node(n
 def test_what_is_read_is_served_by_container_and_device_with_the_reason(node: Node) -> None:
     node.cap(SIDECAR, 1500)
     found, registry = node.read()
-    served = [*samples(found, registry, datetime.now(UTC), age_seconds=0, api_age_seconds=0)]
+    served = [
+        *samples(
+            found,
+            registry,
+            datetime.now(UTC),
+            PROBLEMS,
+            age_seconds=0,
+            api_age_seconds=0,
+        )
+    ]
     names = {"namespace": "chat", "pod": "chat-0", "pod_uid": UID, "gpu": "1", "uuid": "GPU-1"}
     capped = [(each.labels, each.value) for each in served if each.name == METRIC_CAPPED]
     assert (names | {"container": "model"}, 1) in capped
@@ -276,7 +279,6 @@ def test_what_is_read_is_served_by_container_and_device_with_the_reason(node: No
     [(old_driver, "driver-too-old"), (cgroup_v1, "cgroup-v1"), (mig, "mig"), (old_toolkit, CAN_CAP)],
 )
 def test_the_nodes_ability_is_what_no_pod_is_needed_to_know(node: Node, fault: Any, said: str) -> None:
-    """While no container has a limit, NVML's answer does not show whether the driver can cap."""
     fault(node)
     found, _ = node.read()
     assert {str(use.device.cannot_cap or CAN_CAP) for use in found.uses} == {said}
@@ -285,7 +287,14 @@ def test_the_nodes_ability_is_what_no_pod_is_needed_to_know(node: Node, fault: A
 def test_on_a_pool_that_does_not_enforce_nothing_is_asked_and_nothing_served(node: Node) -> None:
     node.pool = T4
     found, registry = node.read()
-    served = samples(found, registry, datetime.now(UTC), age_seconds=0, api_age_seconds=0)
+    served = samples(
+        found,
+        registry,
+        datetime.now(UTC),
+        PROBLEMS,
+        age_seconds=0,
+        api_age_seconds=0,
+    )
     assert (node.asked, found.caps) == (0, ())
     assert not {each.name for each in served} & {METRIC_CAPPED, METRIC_LIMIT, METRIC_CAN_CAP}
 

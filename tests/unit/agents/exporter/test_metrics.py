@@ -1,4 +1,4 @@
-"""The exporter never serves empty or stale metrics with status 200, and shows each pod's memory with the pod's UID."""
+"""Tests that the exporter never answers with status 200 if its metrics are empty or old."""
 
 import http.client
 import io
@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 from agents.exporter.attribution import DeviceUse, NodeUse
 from agents.exporter.main import DeviceReader
-from agents.exporter.registry import OwnNode, Recycle, Registry, RegistryInformer
+from agents.exporter.registry import Recycle, Registry, RegistryInformer
+from agents.kube.nodes import Node
 from agents.node.cgroup import Container
 from agents.node.pods import NodePod, NodePods
 from agents.runtime import exposition
@@ -15,6 +16,7 @@ from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
 from agents.telemetry.device import Survey
 from agents.telemetry.reading import parse
+from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Seat
 from tenancy.units import MIB
 from tests.support import node_pods
@@ -28,7 +30,6 @@ LOST = {1: "gpu 1: NVML: GPU is lost"}
 
 
 def reading(now: FakeTime, *readings: NodeUse | str) -> DeviceReader:
-    """Returns a DeviceReader that reads these results, or raises these errors, one after the other."""
     left = list(readings)
 
     def read() -> NodeUse:
@@ -101,12 +102,11 @@ SEATS = (
     Seat(name="vision", tenant="vision", pool="t4", gpumem_mib=1500, replicas=2),
 )
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,), seats=SEATS)
-HERE = OwnNode(uid="uid-node", labels=LABELS)
+HERE = Node(name="n", uid="uid-node", labels=LABELS)
 REGISTRY = Registry(NodePods((CHAT, IDLE_POD, UNDECLARED)), LEDGER, node=HERE)
 
 
 def mib_of(name: str, *uses: DeviceUse, registry: Registry = REGISTRY) -> dict[tuple[str, ...], float]:
-    """Returns the metric's values in MiB by the values of its labels."""
     found = exposition.parse(device_reader(*uses, registry=registry).metrics()[1])
     return {tuple(sample.labels.values()): sample.value / MIB for sample in found if sample.name == name}
 
@@ -138,7 +138,6 @@ def test_a_pod_on_two_devices_is_over_where_it_uses_more_than_half_of_its_declar
 
 
 def test_memory_is_shown_with_the_pod_whose_uid_its_control_group_bears_and_with_no_other() -> None:
-    """The annotation of a mirror pod may contain any UID."""
     metadata = {"namespace": "thief", "name": "t", "uid": "uid-thief", **mirror("uid-chat", "k8s-node1")}
     found = node_pods.read(node_pods.CHAT, {**node_pods.CHAT, "metadata": metadata})
     use = DeviceUse(device=CARD, used_bytes={MODEL: 9000 * MIB})
@@ -146,6 +145,22 @@ def test_memory_is_shown_with_the_pod_whose_uid_its_control_group_bears_and_with
     assert {uid: mib for (_, _, uid), mib in over.items()} == {"uid-chat": 4000, "uid-thief": 0}
     used = mib_of("gpu_pod_memory_used_bytes", use, registry=Registry(found))
     assert {uid for _, _, uid, *_ in used} == {"uid-chat"}
+
+
+def test_a_pod_whose_samples_raise_an_error_hides_no_other_sample() -> None:
+    use = DeviceUse(device=CARD, used_bytes={MODEL: 4000 * MIB})
+    broken = replace(CHAT, name="broken", uid="uid-broken", declared_mib="5000")  # type: ignore[arg-type]
+    registry = replace(REGISTRY, node_pods=NodePods((broken, CHAT, IDLE_POD)))
+    assert {pod for _, pod, _ in mib_of("gpu_pod_memory_declared_bytes", use, registry=registry)} == {"chat-0", "idle"}
+    assert mib_of("gpu_device_memory_total_bytes", use, registry=registry)
+    body = device_reader(use, registry=registry).metrics()[1]
+    assert 'kind="samples of pod"} 1\n' in body
+
+
+def test_a_device_whose_samples_raise_an_error_hides_no_other_sample() -> None:
+    broken = DeviceUse(device=replace(CARD, used_bytes="1"), used_bytes={})  # type: ignore[arg-type]
+    other = DeviceUse(device=card(4096, gpu=1), used_bytes={})
+    assert {gpu for gpu, _ in mib_of("gpu_device_memory_total_bytes", broken, other)} == {"1"}
 
 
 def test_the_ledger_is_served_by_pool_and_by_seat() -> None:
@@ -156,7 +171,6 @@ def test_the_ledger_is_served_by_pool_and_by_seat() -> None:
 
 
 def test_a_node_serves_its_own_pool_alone() -> None:
-    """With all pools, each of 200 nodes would serve the metrics of a thousand seats."""
     other = replace(T4, name="a10", node_selector={"gpu": "a10"})
     seats = tuple(Seat(name=f"s{number}", tenant="t", pool="a10", gpumem_mib=1) for number in range(50))
     registry = replace(REGISTRY, ledger=replace(LEDGER, pools=(T4, other), seats=(*SEATS, *seats)))
@@ -183,3 +197,15 @@ def test_without_an_answer_of_the_api_the_devices_are_served_with_the_time_since
         ("", "", "uid-chat", "", "0", CARD.uuid): 4000
     }
     assert "gpu_memory_exporter_api_age_seconds 33" in device_reader(use, age_seconds=33).metrics()[1]
+
+
+def test_the_time_since_the_last_answer_of_the_api_is_in_milliseconds() -> None:
+    assert (
+        "gpu_memory_exporter_api_age_seconds 33.123\n"
+        in device_reader(IDLE, age_seconds=33.1234, frozen=True).metrics()[1]
+    )
+
+
+def test_a_pool_that_hands_out_whole_devices_has_no_figures_of_the_ledger() -> None:
+    registry = replace(REGISTRY, ledger=replace(LEDGER, pools=(replace(T4, sharing=Sharing.WHOLE),)))
+    assert mib_of("gpu_pool_memory_floor_bytes", IDLE, registry=registry) == {}

@@ -1,4 +1,4 @@
-"""The exporter writes the node's ResourceSlice only if this is necessary."""
+"""Tests that the exporter writes its ResourceSlice only if the devices have changed."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from agents.exporter.publish import publish
-from agents.exporter.registry import OwnNode, Registry
+from agents.exporter.registry import Registry
+from agents.kube import nodes
 from agents.kube.client import ApiError
 from agents.kube.slices import SLICES
 from agents.telemetry.device import Survey
@@ -20,8 +21,6 @@ PATH = f"{SLICES}/{NAMES.device_driver}-{NODE}"
 
 
 class Node:
-    """A node with a device, and a ledger. The node's exporter publishes the result of `survey`."""
-
     def __init__(self, served: Served) -> None:
         self.served = served
         self.survey: Survey | None = Survey(devices=(card(),))
@@ -32,7 +31,7 @@ class Node:
     def publish(self) -> str | None:
         shown = self.served.cluster.nodes[NODE]["metadata"]
         slices = {self.slice["metadata"]["name"]: self.slice} if self.slice else {}
-        node = OwnNode(uid=shown["uid"], labels=shown["labels"])
+        node = nodes.Node(name="n", uid=shown["uid"], labels=shown["labels"])
         return publish(self.api, NODE, self.survey, Registry(ledger=self.ledger, node=node, slices=slices))
 
     @property
@@ -80,3 +79,12 @@ def test_a_change_by_somebody_else_is_not_overwritten(node: Node) -> None:
     node.served.cluster.before_patch = lambda: None
     assert node.publish() == "changed"
     assert len(node.slice["spec"]["devices"]) == 2
+
+
+@pytest.mark.parametrize("spec", [{"devices": "x"}, {"devices": [1]}, {"devices": [{}]}, {"pool": {"generation": "x"}}])
+def test_an_unreadable_slice_is_replaced(node: Node, spec: Any) -> None:
+    node.publish()
+    node.slice["spec"] = spec
+    assert node.publish() == "changed"
+    assert [each["name"] for each in node.slice["spec"]["devices"]] == ["gpu-0"]
+    assert node.publish() is None

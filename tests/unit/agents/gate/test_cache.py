@@ -1,4 +1,4 @@
-"""Tests that watches keep the gate's cache up to date, and that a sample lists again if a watch may be late."""
+"""Tests that watches keep the gate's cache up to date. If a watch may be late, the gate lists the objects again."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -15,9 +15,10 @@ from agents.kube.client import Object
 from agents.kube.errors import ApiError
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
+from agents.runtime.items import ItemProblems
+from agents.telemetry.client import Exporter
 from agents.telemetry.sampling import IncompletePassError
 from tenancy.ledger import Ledger, Seat
-from tenancy.names import EXPORTER, LABEL_NAME
 from tests.support.exporters import add_exporter, card, measured
 from tests.support.fake_cluster import DOMAIN, T4, Fault, Served
 from tests.support.gating import ALWAYS, SETTINGS, TTS, add_deployment, add_journal, path_of, seat_pod, waiting
@@ -28,8 +29,6 @@ START = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
 
 @dataclass
 class Late:
-    """Fake watches that give only the events in `events`."""
-
     all_open: bool = True
     events: list[list[Object]] = field(default_factory=list)
     error: AgentError | None = None
@@ -44,13 +43,20 @@ class Late:
         self.closed = True
 
 
+def cluster_cache(served: Served, **fields: Any) -> ClusterCache:
+    log = served.log()
+    problems = ItemProblems(log=log)
+    return ClusterCache(
+        api=served.api(), clock=Clock(), log=log, problems=problems, exporter_namespace="nodes", **fields
+    )
+
+
 @pytest.fixture
 def cache(served: Served) -> Iterator[ClusterCache]:
-    """Yields a cache of a node with one pod, which is listed and watched."""
     served.cluster.watches_last = True
     served.cluster.add_node()
     served.cluster.add_pod("a", "k8s-node1", "1000")
-    found = ClusterCache(api=served.api(), clock=Clock(), log=served.log(), exporter_namespace="nodes")
+    found = cluster_cache(served)
     with closing(found):
         found.list_all(LEDGER)
         served.cluster.await_watches(2)
@@ -63,7 +69,6 @@ def uids(cache: ClusterCache) -> list[str]:
 
 
 def lists(served: Served) -> list[str]:
-    """Returns the lists of all nodes, and of bound pods."""
     read = [url for method, url in served.cluster.requests if method == "GET" and "watch=1" not in url]
     return [url for url in read if url.startswith(("/api/v1/nodes?", "/api/v1/pods?")) and "schedulerName" not in url]
 
@@ -93,8 +98,7 @@ def test_the_cache_lists_the_exporters_pods_with_their_addresses(served: Served,
     exporter["metadata"]["resourceVersion"] = served.cluster.next_version()
     served.cluster.tell("ADDED", "/api/v1/pods", exporter)
     assert cache.update(LEDGER)
-    (found,) = cache.items("/api/v1/namespaces/nodes/pods", labelSelector=f"{LABEL_NAME}={EXPORTER}")
-    assert (found["status"]["podIP"], found["spec"]["nodeName"]) == ("10.0.0.7", "k8s-node1")
+    assert cache.exporters == (Exporter("k8s-node1", "10.0.0.7"),)
 
 
 def test_a_node_that_leaves_the_pool_or_the_cluster_changes_the_selection(served: Served, cache: ClusterCache) -> None:
@@ -125,9 +129,8 @@ def test_a_watch_that_fails_or_expires_leaves_no_cache(served: Served, cache: Cl
 
 
 def test_a_watch_that_the_server_ends_is_resumed_or_leaves_no_cache(served: Served) -> None:
-    """The server ends each watch at once, so the watch is not resumed."""
     served.cluster.add_node()
-    cache = ClusterCache(api=served.api(), clock=Clock(), log=served.log(), exporter_namespace="nodes")
+    cache = cluster_cache(served)
     cache.list_all(LEDGER)
     assert not cache.update(LEDGER)
     assert "the server ended it at once" in served.lines()[-1]["message"]
@@ -143,11 +146,8 @@ def test_a_watch_that_the_server_ends_is_resumed_or_leaves_no_cache(served: Serv
     ],
 )
 def test_watches_that_are_not_up_to_date_leave_no_cache(served: Served, watches: Late) -> None:
-    """A watch is not open yet, has more events than the sample can apply, or has failed."""
     served.cluster.add_node()
-    cache = ClusterCache(
-        api=served.api(), clock=Clock(), log=served.log(), exporter_namespace="nodes", watch=lambda *_: watches
-    )
+    cache = cluster_cache(served, watch=lambda *_: watches)
     cache.list_all(LEDGER)
     assert not cache.update(LEDGER)
     assert watches.closed
@@ -160,7 +160,7 @@ def test_the_pods_of_few_nodes_are_watched_by_node_and_of_many_nodes_together(se
         watched[:] = [dict(source.parameters) for source in sources]
         return Late()
 
-    cache = ClusterCache(api=served.api(), clock=Clock(), log=served.log(), exporter_namespace="nodes", watch=watch)
+    cache = cluster_cache(served, watch=watch)
     for number in range(9):
         served.cluster.add_node(f"n{number}")
         served.cluster.add_pod(f"p{number}", f"n{number}", "1")
@@ -190,9 +190,9 @@ POD = seat_pod("chat", 3000)
     ("now", "before", "watched", "incomplete"),
     [
         (Seating(pods=(POD,)), Seating(), (POD,), False),
-        (Seating(pods=(POD,)), Seating(), (), True),  # The pod uses a device, and is in no watch event.
-        (Seating(pods=(POD,)), Seating(pods=(POD,)), (), False),  # The pod ended after the last sample.
-        (Seating(), Seating(waiting=(waiting("chat", 1),)), (), True),  # The pod has ended its wait without a node.
+        (Seating(pods=(POD,)), Seating(), (), True),
+        (Seating(pods=(POD,)), Seating(pods=(POD,)), (), False),
+        (Seating(), Seating(waiting=(waiting("chat", 1),)), (), True),
         (Seating(), Seating(waiting=(waiting("chat", 1),)), (POD,), False),
         (Seating(waiting=(waiting("chat", 1),)), Seating(waiting=(waiting("chat", 1),)), (), False),
     ],
@@ -205,7 +205,6 @@ def test_watches_that_lack_a_pod_that_may_run_are_incomplete(
 
 @pytest.fixture
 def gated(served: Served) -> Iterator[Served]:
-    """Yields a node with 4 GiB free and a stopped on-demand workload."""
     add_journal(served.cluster)
     add_deployment(served.cluster, TTS)
     served.cluster.watches_last = True
@@ -214,7 +213,6 @@ def gated(served: Served) -> Iterator[Served]:
 
 
 def run_of(served: Served, watch: Callable[..., Any] | None = None, **changes: Any) -> GateRun:
-    """Returns a run of the gate. Each sample is 10 s after the last one."""
     clock = Clock(monotonic=lambda: served.time.seconds, now=lambda: START + timedelta(seconds=served.time.seconds))
     served.cluster.now = clock.now()
     settings = replace(SETTINGS, exporter_port=served.exporter_port, **{"gates": (ALWAYS,), **changes})
@@ -246,7 +244,7 @@ def test_samples_that_change_nothing_list_once(gated: Served) -> None:
 def test_each_sample_that_counts_towards_an_act_lists(gated: Served) -> None:
     with closing(run_of(gated)) as run:
         sample(gated, run)
-        for counted in (2, 2, 0):  # The nodes, and the pods of the node. The last sample keeps the workload.
+        for counted in (2, 2, 0):
             gated.cluster.requests.clear()
             sample(gated, run)
             assert len(lists(gated)) == counted
@@ -265,7 +263,7 @@ def test_a_gate_that_observes_reports_without_further_lists(gated: Served) -> No
 
 
 def test_a_late_watch_opens_no_gate_into_the_memory_of_a_pod_that_it_does_not_show(gated: Served) -> None:
-    """The pod of a seat starts, and no watch reports the start. The list before the act contains this pod."""
+    """Before the gate starts a workload, it lists all pods."""
     with closing(run_of(gated, watch=lambda *_: Late())) as run:
         for _ in range(2):
             sample(gated, run)

@@ -1,4 +1,4 @@
-"""The workloads that the gate starts in the same pass never need more memory than is free."""
+"""Tests that the workloads that the gate starts in one pass fit into the free memory."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,8 +41,26 @@ def first(found: GateState, *readings: NodeTelemetry) -> Intent:
 
 
 def again(found: NodeTelemetry) -> NodeTelemetry:
-    """Returns the readings, marked as equal to those of the last sample."""
     return replace(found, repeated=True)
+
+
+def test_an_error_of_one_workload_or_its_pool_leaves_the_others_as_they_are() -> None:
+    broken = state(replace(TTS, name="broken"), agreed=OPEN_NEXT, problem="", answer=object())
+    other = replace(TTS, name="other", pool="l4")
+    found = decide(
+        [broken, state(agreed=OPEN_NEXT), state(other, agreed=OPEN_NEXT)],
+        [reading(9000), replace(reading(9000, pool=POOLS[1]), uses=(None,))],  # type: ignore[arg-type]
+        Seating(),
+        NOW,
+    )
+    assert [(each.act, each.signal.cause) for each in found] == [
+        (Action.KEEP, Cause.UNREADABLE),
+        (Action.OPEN, Cause.ROOM),
+        (Action.KEEP, Cause.UNREADABLE),
+    ]
+    assert [each.signal.why.partition(":")[0] for each in found if each.signal.cause is Cause.UNREADABLE] == [
+        "AttributeError"
+    ] * 2
 
 
 OPENING: dict[str, tuple[dict[str, Any], list[NodeTelemetry], Action, str]] = {

@@ -1,4 +1,4 @@
-"""The gate reads Deployments from the API, and finds their autoscalers."""
+"""Tests how the gate reads Deployments and their autoscalers."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 
 from agents.gate import deployments
 from agents.kube.client import ApiError
+from agents.runtime.items import ItemProblems
 from tests.support.fake_cluster import Fault, Served
 from tests.support.gating import TTS, add_deployment, add_running_pod, owner
 
@@ -55,14 +56,17 @@ def test_its_pods_are_read_with_its_selector_and_where_they_are(served: Served) 
     add_running_pod(served.cluster)
     add_running_pod(served.cluster, uid="unbound", node="")
     add_running_pod(served.cluster, replace(TTS, deployment="other"))
-    assert deployments.read_pods(served.api(), read(served)) == {"uid-tts-pod": "k8s-node1", "unbound": None}
+    assert deployments.read_pods(served.api(), read(served), ItemProblems(log=served.log())) == {
+        "uid-tts-pod": "k8s-node1",
+        "unbound": None,
+    }
 
 
 def test_a_pod_that_is_going_is_not_among_them(served: Served) -> None:
     add_deployment(served.cluster)
     add_running_pod(served.cluster, deletionTimestamp="2026-11-20T03:00:30Z", deletionGracePeriodSeconds=30)
     add_running_pod(served.cluster, uid="ended")["status"]["phase"] = "Succeeded"
-    assert deployments.read_pods(served.api(), read(served)) == {}
+    assert deployments.read_pods(served.api(), read(served), ItemProblems(log=served.log())) == {}
 
 
 def target(scaler: str, **reference: str) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def test_autoscalers_are_those_of_kubernetes_and_of_keda(served: Served) -> None
         ),
         "/apis/keda.sh/v1alpha1/namespaces/voice/scaledobjects": listed(target("by-queue", name="video")),
     }
-    assert deployments.read_scalers(served.api(), "voice") == {
+    assert deployments.read_scalers(served.api(), "voice", ItemProblems(log=served.log())) == {
         "tts": "HorizontalPodAutoscaler by-cpu",
         "video": "ScaledObject by-queue",
     }
@@ -89,4 +93,4 @@ def test_autoscalers_are_those_of_kubernetes_and_of_keda(served: Served) -> None
 def test_autoscalers_that_may_not_be_read_are_an_error(served: Served) -> None:
     served.cluster.faults = [Fault("GET", "/apis/keda.sh", 403, "Forbidden", "cannot list scaledobjects")]
     with pytest.raises(ApiError, match="cannot list scaledobjects"):
-        deployments.read_scalers(served.api(), "voice")
+        deployments.read_scalers(served.api(), "voice", ItemProblems(log=served.log()))

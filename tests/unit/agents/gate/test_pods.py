@@ -1,11 +1,12 @@
-"""The gate reads from a Pod the start of its containers, the start of its deletion, and its devices."""
+"""Tests how the gate reads the start, the deletion and the devices of a pod."""
 
 from typing import Any
 
 import pytest
 
 from agents.gate.pods import BoundPod, Seating, bound_pod, read_seating
-from agents.kube.pods import BOUND, PODS, Pod
+from agents.kube.pods import BOUND, PODS
+from agents.runtime.items import ItemProblems
 from tenancy import names
 from tenancy.ledger import Ledger, Seat
 from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
@@ -17,7 +18,6 @@ BEGAN = 1_795_143_600  # 2026-11-20T03:00:00Z
 
 
 def add_pod(served: Served, *, node: str = "n", status: dict[str, Any] | None = None, **metadata: Any) -> None:
-    """Adds a pod of the tenant `chat` with a request of 3000 MiB."""
     served.cluster.add_pod("p", node, "3000")
     pod = served.cluster.pods[-1]
     pod["metadata"] |= {"namespace": "chat", "creationTimestamp": "2026-11-20T03:00:00Z", **metadata}
@@ -26,9 +26,10 @@ def add_pod(served: Served, *, node: str = "n", status: dict[str, Any] | None = 
 
 
 def read(served: Served) -> Seating:
-    items = (Pod(item) for item in served.api().items(PODS, **BOUND))
-    pods = [bound_pod(pod, LEDGER, served.log()) for pod in items if pod.node]
-    return read_seating(served.api(), LEDGER, [reading(9000)], pods, served.log(), starting_seconds=300)
+    problems = ItemProblems(log=served.log())
+    found = [bound_pod(item, {"n"}, LEDGER, problems) for item in served.api().items(PODS, **BOUND)]
+    pods = [pod for pod in found if pod is not None]
+    return read_seating(served.api(), LEDGER, [reading(9000)], pods, problems, starting_seconds=300)
 
 
 def one(served: Served) -> BoundPod:
@@ -77,7 +78,7 @@ def test_it_goes_since_its_deletion_began_and_not_since_its_grace_is_over(served
 
 
 def test_a_deletion_with_an_endless_grace_period_ends_no_run(served: Served) -> None:
-    """Before the fix, any tenant could make all runs of the gate fail by deleting a pod, even a pod without a GPU."""
+    """Before the fix, a tenant could end each run of the gate by deleting a pod."""
     endless = {"deletionTimestamp": "2272-07-16T07:00:00Z", "deletionGracePeriodSeconds": 100_000_000_000}
     add_pod(served, **endless)
     assert one(served).going_since == BEGAN

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from agents.guard.follow import AdjustmentRule, PodWatcher, ProtectedPod, memory_limit_mib
+from agents.guard.follow import AdjustmentRule, PodWatcher, ProtectedPod
 from agents.kube.pods import Pod
 from tenancy.host_memory.oom import guarded_oom_score_adj
 from tests.support.fake_cluster import Served
@@ -69,7 +69,7 @@ def test_a_pod_whose_limit_cannot_be_read_is_protected_as_one_without_and_report
     assert follower.last["uid-odd"].adj == unlimited.adj
     assert follower.last["uid-llm"] == protected()
     (line,) = served.lines()
-    assert line["message"].startswith("pod inference/odd: its memory limit: ")
+    assert line["message"].startswith("the pod inference/odd cannot be judged: pod inference/odd: its memory limit: ")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ SIDECAR = limited("1Gi", restartPolicy="Always")
     ],
 )
 def test_a_pods_limit_is_what_its_containers_may_hold_at_once(spec: dict[str, Any], mib: int | None) -> None:
-    assert memory_limit_mib(spec) == mib
+    assert Pod({"spec": spec}).memory_limit_mib() == mib
 
 
 def follower(served: Served, time: HurriedTime | None = None) -> PodWatcher:
@@ -138,7 +138,6 @@ def test_a_pod_that_comes_is_protected_and_one_that_goes_is_not_any_more(served:
 def test_a_pod_that_claims_anothers_control_group_takes_no_protection_away(
     served: Served, kind: str, priority: str
 ) -> None:
-    """Without protection, the kernel would kill this pod before a disposable pod."""
     served.cluster.pods += [pod()]
     following = follower(served)
     following.informer.lists()

@@ -1,6 +1,4 @@
-"""The guard makes passes and reports them. The directory tests/integration/kernel has tests with real processes and the
-kernel's refusals.
-"""
+"""Tests the guard's passes and reports. tests/integration/kernel tests the guard with real processes."""
 
 import io
 import json
@@ -15,8 +13,9 @@ from agents.guard.follow import AdjustmentRule, PodWatcher, ProtectedPod
 from agents.guard.main import STALE_SECONDS, ProcessGuard, Settings, rule_of
 from agents.guard.oom_score_adj import AdjOutcome, OomScoreError
 from agents.kube.events import Event
-from agents.node.cgroup import Container, ProcError
+from agents.node.cgroup import Container
 from agents.runtime import exposition
+from agents.runtime.items import ItemProblems
 from agents.runtime.log import Log
 from tenancy import names
 from tests.support.fake_cluster import FakeTime
@@ -28,18 +27,15 @@ REFUSAL = "oom_score_adj cannot be lowered to 474: Permission denied"
 
 @dataclass
 class Node:
-    """The processes of a node: by PID, the container and the oom_score_adj. For processes in `stubborn`, the kernel
-    refuses a new value.
-    """
-
     processes: dict[int, tuple[str, int]] = field(default_factory=dict)
     container: str = "c"
     stubborn: set[int] = field(default_factory=set)
+    error: Exception = field(default_factory=lambda: OomScoreError(REFUSAL))
     broken: bool = False
 
-    def scan(self) -> Mapping[int, Container]:
+    def scan(self, problems: ItemProblems) -> Mapping[int, Container]:
         if self.broken:
-            raise ProcError("process 7: its control group cannot be read")
+            raise OSError("there is no /proc")
         return {pid: Container(uid, self.container) for pid, (uid, _) in self.processes.items()}
 
     def hold(self, pid: int, container: Container, adj: int) -> AdjOutcome:
@@ -48,15 +44,13 @@ class Node:
         if value <= adj:
             return AdjOutcome.LOW
         if pid in self.stubborn:
-            raise OomScoreError(REFUSAL)
+            raise self.error
         self.processes[pid] = (uid, adj)
         return AdjOutcome.LOWERED
 
 
 @dataclass
 class Guarded:
-    """A guard of a node, with a fake clock and a log."""
-
     node: Node = field(default_factory=Node)
     now: FakeTime = field(default_factory=FakeTime)
     output: io.StringIO = field(default_factory=io.StringIO)
@@ -65,7 +59,8 @@ class Guarded:
 
     def __post_init__(self) -> None:
         nobody = AdjustmentRule(members=frozenset(), total_mib=1000, victim_adj=1000)
-        follower = PodWatcher(api=None, node="node-4", rule=nobody, clock=self.now.clock(), log=None)  # type: ignore[arg-type]
+        log = Log("guard", self.output)
+        follower = PodWatcher(api=None, node="node-4", rule=nobody, clock=self.now.clock(), log=log)  # type: ignore[arg-type]
         follower.last = {"uid-llm": LLM, "hash": STATIC}
         self.guard = ProcessGuard(
             scan=self.node.scan,
@@ -123,7 +118,7 @@ def test_a_pod_is_told_what_was_set_and_the_log_at_each_start_of_a_container(gua
 
 
 def test_a_container_whose_processes_are_lowered_again_and_again_is_told_of_once(guarded: Guarded) -> None:
-    """Each new process of an exec probe starts with the container's value. Some programs also raise their own value."""
+    """Some programs raise their own oom_score_adj."""
     for pid in (7, 8, 9):
         guarded.node.processes = {6: ("uid-llm", 474), pid: ("uid-llm", 869)}
         guarded.guard.pass_once()
@@ -134,9 +129,7 @@ def test_a_container_whose_processes_are_lowered_again_and_again_is_told_of_once
 
 
 def test_a_container_that_was_seen_before_it_had_its_value_is_reported(guarded: Guarded) -> None:
-    """The first process of a container has the container runtime's value until the runtime sets the container's
-    value.
-    """
+    """The container runtime sets oom_score_adj only after the start of the first process."""
     for adj in (-998, 869):
         guarded.node.processes = {7: ("uid-llm", adj)}
         guarded.guard.pass_once()
@@ -156,6 +149,19 @@ def test_a_pod_is_told_once_that_it_could_not_be_done(guarded: Guarded) -> None:
     assert [reason for _, reason, _, _ in guarded.told[1:]] == ["OomScoreLowered", "OomScoreNotLowered"]
 
 
+@pytest.mark.parametrize(
+    "error", [OSError("I/O error"), ValueError("not a number"), OverflowError("too large"), RecursionError("too deep")]
+)
+def test_an_error_of_one_process_leaves_all_other_processes_protected(guarded: Guarded, error: Exception) -> None:
+    guarded.node.processes, guarded.node.stubborn = {7: ("uid-llm", 869), 8: ("uid-llm", 869), 9: ("hash", 950)}, {7}
+    guarded.node.error = error
+    guarded.guard.pass_once()
+    assert (guarded.node.processes[8][1], guarded.node.processes[9][1]) == (LLM.adj, STATIC.adj)
+    assert guarded.value(names.METRIC_GUARD_UNHELD, "llm-0") == 1
+    ((_, _, note, _),) = [told for told in guarded.told if told[1] == names.EVENT_UNGUARDED]
+    assert str(error) in note
+
+
 def test_before_the_first_pass_there_is_no_success(guarded: Guarded) -> None:
     assert guarded.guard.metrics() == (503, "no pass yet\n")
     assert guarded.guard.health() == (200, "ok\n")
@@ -165,8 +171,8 @@ def test_a_pass_that_fails_is_no_success_and_the_next_one_recovers(guarded: Guar
     guarded.node.broken = True
     guarded.guard.pass_once()
     guarded.guard.pass_once()
-    assert guarded.guard.metrics() == (503, "process 7: its control group cannot be read\n")
-    assert guarded.lines() == ["no pass: process 7: its control group cannot be read"]
+    assert guarded.guard.metrics() == (503, "there is no /proc\n")
+    assert guarded.lines() == ["no pass: there is no /proc"]
     guarded.node.broken = False
     guarded.guard.pass_once()
     assert guarded.guard.metrics()[0] == 200

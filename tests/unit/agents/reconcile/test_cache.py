@@ -1,5 +1,6 @@
-"""After any sequence of watch events, the cache equals the cache after a new list."""
+"""Tests that reconcile's cache is the same after watch events as after a new list."""
 
+import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 from agents.reconcile import cache
 from agents.reconcile.cache import NodeCache
 from agents.reconcile.decide import BoundRequests
+from agents.runtime.items import ItemProblems
+from agents.runtime.log import Log
 from tenancy.ledger import Ledger
 from tests.support.fake_cluster import LABELS, NAMES, T4, Served
 from tests.support.nvidia_slices import Gpu, nvidia_slice
@@ -16,6 +19,7 @@ from tests.support.nvidia_slices import Gpu, nvidia_slice
 GPUMEM = NAMES.gpumem
 LEDGER = Ledger(domain=NAMES.domain, pools=(T4,))
 PLACES = ("a", "b")
+PROBLEMS = ItemProblems(log=Log("test", io.StringIO()))
 
 
 def node(name: str, gpumem: str) -> dict[str, Any]:
@@ -36,7 +40,7 @@ def slice_of(name: str, place: str, driver: str) -> dict[str, Any]:
 
 
 def listed(objects: Mapping[str, dict[str, Any]]) -> NodeCache:
-    seen = NodeCache(names=NAMES)
+    seen = NodeCache(names=NAMES, problems=PROBLEMS)
     for found in objects.values():
         {"Node": seen.add_node, "Pod": seen.add_pod, "ResourceSlice": seen.add_slice}[found["kind"]](found)
     return seen
@@ -57,7 +61,6 @@ changes = st.one_of(
 
 @given(st.lists(changes), st.lists(changes))
 def test_after_every_event_it_is_what_a_list_would_show(before: list[Any], after: list[Any]) -> None:
-    """`apply` returns True for each event that changes the snapshot."""
     there: dict[str, dict[str, Any]] = {}
     seen = listed(there)
     for change in [*before, None, *after]:
@@ -72,7 +75,7 @@ def test_after_every_event_it_is_what_a_list_would_show(before: list[Any], after
         else:
             key = f"{change['kind']} {change['metadata']['name']}"
             if change["kind"] == "Pod" and key in there:
-                continue  # the request and the node of a bound pod cannot change
+                continue
             event = {"type": "MODIFIED" if key in there else "ADDED", "object": change}
             there[key] = change
         assert seen.apply(event) or seen.snapshot() == last
@@ -109,7 +112,7 @@ def test_it_is_read_with_the_versions_to_watch_from(served: Served) -> None:
     served.cluster.add_node()
     served.cluster.add_pod("ml", "k8s-node1", "3k")
     served.cluster.add_pod("other", "k8s-node1", "0")
-    seen = cache.read(served.api(), LEDGER)
+    seen = cache.read(served.api(), LEDGER, PROBLEMS)
     assert seen.snapshot().bound == {"k8s-node1": BoundRequests(mib=3000)}
     assert [node.name for node in seen.snapshot().nodes] == ["k8s-node1"]
     assert [(source.path, source.resource_version) for source in seen.sources] == [

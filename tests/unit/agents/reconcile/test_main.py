@@ -1,4 +1,4 @@
-"""Runs reconcile with a fake cluster. The tests check the nodes, the Events and the exit status."""
+"""Tests reconcile with a fake cluster: the nodes, the Events and the exit status."""
 
 import json
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from agents.kube.ledger import LedgerError
+from agents.reconcile.main import ROLLOUT_SECONDS
 from tenancy.ledger import Ledger
 from tenancy.names import EVENT_ADVERTISED, EVENT_REFUSED, LABEL_GPU_MEMORY, RECONCILE
 from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, T4, FakeCluster, Fault, Served
@@ -18,7 +19,6 @@ MINUTE = datetime(2026, 11, 21, 4, 30, tzinfo=UTC)
 
 @pytest.fixture
 def fresh(served: Served) -> FakeCluster:
-    """Returns a cluster with a ledger, and a node of its pool that advertises nothing yet."""
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
     return served.cluster
@@ -26,7 +26,6 @@ def fresh(served: Served) -> FakeCluster:
 
 @pytest.fixture
 def retired(served: Served) -> FakeCluster:
-    """Returns a cluster with a ledger that is being deleted, and a node that advertises its capacity."""
     served.cluster.add_ledger(T4)
     served.cluster.delete_ledger()
     served.cluster.add_node(gpumem="14k", gpu_count="1")
@@ -53,7 +52,6 @@ def test_a_node_of_the_pool_is_advertised_read_back_and_has_an_event(served: Ser
 
 
 def test_a_ledger_that_nothing_would_retire_is_not_advertised(served: Served, fresh: FakeCluster) -> None:
-    """The stack no longer contains reconcile, but this run still reads the retired ledger."""
     fresh.objects[fresh.ledger_path]["metadata"]["finalizers"] = ["example.com/other"]
     assert reconciler(served).run() == 0
     assert (fresh.shown(), patches(fresh)) == (NOTHING, [])
@@ -78,6 +76,20 @@ def test_a_write_that_does_not_last_is_reported(served: Served, fresh: FakeClust
     fresh.ignores_patches = True
     assert reconciler(served, run_seconds=50).run() == 0
     assert "k8s-node1: still differs after 4 writes" in logged(served, "error")[-1]
+
+
+def test_a_rollout_whose_writes_do_not_last_ends_and_names_the_node(served: Served, fresh: FakeCluster) -> None:
+    """Before the fix, the run continued until the Job's deadline, without a report."""
+    fresh.ignores_patches = True
+    assert reconciler(served).run() == 1
+    assert "k8s-node1: still differs after 4 writes" in logged(served, "error")[-1]
+    assert sum(served.time.slept) <= ROLLOUT_SECONDS
+
+
+def test_a_pass_writes_to_a_node_at_most_four_times(served: Served, fresh: FakeCluster) -> None:
+    fresh.ignores_patches = True
+    assert not reconciler(served).attempt().right
+    assert len(patches(fresh)) == 4
 
 
 @pytest.mark.parametrize("run_seconds", [0, 50])
@@ -108,10 +120,10 @@ def test_a_pod_whose_request_cannot_be_read_is_its_nodes_alone(served: Served, f
     assert (fresh.shown("a")[0], fresh.shown()) == ("16k", FULL)
     warnings = logged(served, "warning")
     assert any(message.startswith("pod immich/odd: viktorbarzin.me/gpumem: ") for message in warnings)
+    assert logged(served, "error") == [], "the capacity is right"
 
 
 def test_a_run_that_starts_late_in_its_minute_ends_by_itself(served: Served, fresh: FakeCluster) -> None:
-    """The run starts 12 s late, so the run lasts 36 s instead of 45 s."""
     served.time.seconds = 12
     agent = reconciler(
         served,
@@ -134,12 +146,12 @@ def test_the_job_waits_for_the_labels_of_a_new_node(served: Served) -> None:
     served.cluster.add_node(labels={"gpu": "t4"})
 
     def discover() -> None:
-        if served.time.seconds >= 300:
+        if served.time.seconds >= 60:
             served.cluster.nodes["k8s-node1"]["metadata"]["labels"] = dict(LABELS)
 
     served.time.meanwhile = discover
     assert reconciler(served).run() == 0
-    assert (served.time.seconds, served.cluster.shown()) == (300, FULL)
+    assert (served.time.seconds, served.cluster.shown()) == (60, FULL)
 
 
 def test_the_job_fails_at_once_when_a_pool_has_no_node(served: Served) -> None:
@@ -195,9 +207,7 @@ def test_finalizers_of_others_stay_and_ours_while_a_node_keeps_its_capacity(
 
 
 def test_the_ledger_stays_while_one_node_refuses_to_lose_its_capacity(served: Served, retired: FakeCluster) -> None:
-    """Without the ledger, nobody would ever remove the node's capacity, and kube-scheduler would still bind pods to the
-    node.
-    """
+    """Without the ledger, no agent would remove the node's capacity."""
     retired.add_node("other", labels={}, gpumem="7k", gpu_count="1")
     refusal = Fault("PATCH", "/api/v1/nodes/other/", 422, "Invalid", "denied by a policy", times=999)
     retired.faults = [refusal]

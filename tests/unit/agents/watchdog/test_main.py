@@ -1,6 +1,4 @@
-"""Runs the watchdog with a fake API server and a fake exporter over HTTP. The tests check the evictions, their order
-and the reports.
-"""
+"""Tests the watchdog with a fake API server and a fake exporter: which pods it evicts, and its reports."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -44,7 +42,6 @@ SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction su
 
 @pytest.fixture
 def card(served: Served) -> Iterator[Card]:
-    """Returns a device where immich-ml requests 3000 MiB and uses 10700 MiB, so that 660 MiB are free."""
     cluster = served.cluster
     cluster.add_ledger(T4)
     cluster.add_node()
@@ -94,10 +91,7 @@ def test_a_pod_that_was_replaced_since_it_was_seen_is_not_evicted(card: Card) ->
 
 
 def test_of_two_watchdogs_one_evicts(card: Card) -> None:
-    """The other run wrote the journal after this run had read it.
-
-    The API server refuses this run's write, and then this run reads the eviction.
-    """
+    """Another run wrote the journal after this run had read it."""
     other = {"at": (BEGIN + timedelta(seconds=5)).isoformat(), "workload": "x", "pods": ["uid-immich-ml"]}
     stored = card.served.cluster.objects[JOURNAL]
 
@@ -117,7 +111,7 @@ def test_of_two_watchdogs_one_evicts(card: Card) -> None:
 def test_unarmed_it_says_what_it_would_do_once_and_writes_only_events(card: Card) -> None:
     assert run(card, dry_run=True, run_seconds=30) == 0
     (event,) = card.events(names.EVENT_WOULD_RECYCLE)
-    assert event["note"].startswith("would be recycled if the watchdog were armed, because GPU 0 of k8s-node1 has 660")
+    assert event["note"].startswith("would be recycled if the watchdog was armed, because GPU 0 of k8s-node1 has 660")
     assert sum(line["message"] == "would recycle" for line in card.served.lines()) == 1
     assert card.calls("PATCH") == card.calls("DELETE") == []
     assert {url.rpartition("/")[2] for url in card.calls("POST")} == {"events"}
@@ -162,7 +156,6 @@ def test_a_refused_eviction_is_that_pods_and_the_next_sample_chooses_without_it(
 
 
 def test_a_refusal_of_megabytes_does_not_fill_the_journal(card: Card) -> None:
-    """A webhook may refuse the eviction with a text of any length."""
     card.served.cluster.faults = [Fault("POST", EVICTION, 403, "Forbidden", "\u2028" * 2**20, times=99)]
     assert run(card) == 0
     assert len(card.served.cluster.objects[JOURNAL]["data"][names.JOURNAL_KEY]) < 4096
@@ -170,7 +163,6 @@ def test_a_refusal_of_megabytes_does_not_fill_the_journal(card: Card) -> None:
 
 
 def add_a_second_offender(card: Card) -> None:
-    """Adds a second offender. One recycle does not restore the floor, so the pass recycles both offenders."""
     card.mib |= {"immich-ml": 3_500, "llama-swap": 5_000}
     card.add("trainer", 2_500, namespace="team-a", declared="2000")
     card.add("emulator", 1_700, namespace="emulator", declared="")
@@ -185,9 +177,6 @@ def test_of_two_offenders_the_second_goes_though_the_first_is_refused(card: Card
 
 
 def test_a_new_refusal_does_not_make_an_earlier_one_forgotten(card: Card) -> None:
-    """Each pass skips all pods that the API server refused to evict within the last minute. So the third pass evicts
-    the third pod.
-    """
     card.mib |= {"immich-ml": 5_100, "llama-swap": 1_000}
     card.add("trainer", 3_600, namespace="team-a", declared="1500")
     card.add("tester", 3_000, namespace="team-a", declared="1200")
@@ -199,7 +188,6 @@ def test_a_new_refusal_does_not_make_an_earlier_one_forgotten(card: Card) -> Non
 
 
 def test_what_was_reserved_and_not_done_is_taken_back_however_the_run_ends(card: Card) -> None:
-    """SIGTERM comes during the eviction of the first of two pods."""
     add_a_second_offender(card)
     answer = card.served.cluster.answer
 
@@ -215,7 +203,7 @@ def test_what_was_reserved_and_not_done_is_taken_back_however_the_run_ends(card:
 
 
 def test_a_journal_that_cannot_be_corrected_does_not_end_the_run(card: Card) -> None:
-    """The entry counts for a minute. Then the watchdog reads that the entry's pod still runs."""
+    """An entry of the journal is valid for one minute."""
     broken = Fault("PATCH", JOURNAL, 503, times=99)
     card.served.cluster.before_patch = lambda: card.served.cluster.faults.append(broken)
     card.served.cluster.faults = [REFUSALS["a missing right"]]
@@ -307,14 +295,138 @@ QUEUED = {
 WORKLOAD = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team-a/workloads/job-train"
 
 
-def add_queued_job(card: Card, owner_uid: str = "job-1") -> dict[str, Any]:
+def add_queued_job(card: Card, owner_uid: str = "job-1", **metadata: Any) -> dict[str, Any]:
     card.served.cluster.add_ledger(T4, queue_tenants=("team-a",))
     card.mib["immich-ml"] = 3_000
-    card.add("train-0", 7_700, namespace="team-a", declared="2000", **QUEUED)
-    metadata = {"uid": "wl-1", "resourceVersion": "5", "ownerReferences": [{"uid": owner_uid, "controller": True}]}
-    workload: dict[str, Any] = {"metadata": metadata, "spec": {"active": True}}
+    card.add("train-0", 7_700, namespace="team-a", declared="2000", **{**QUEUED, **metadata})
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": owner_uid, "controller": True}
+    own = {"name": "job-train", "uid": "wl-1", "resourceVersion": "5", "ownerReferences": [owner]}
+    workload: dict[str, Any] = {"metadata": own, "spec": {"active": True}}
     card.served.cluster.objects[WORKLOAD] = workload
     return workload
+
+
+def controlled_by(kind: str, version: str, name: str = "train", uid: str = "job-1") -> dict[str, Any]:
+    reference = {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": True}
+    return {"ownerReferences": [reference]}
+
+
+JOB, JOBSET = ("Job", "batch/v1"), ("JobSet", "jobset.x-k8s.io/v1alpha2")
+JOB_PATH = "/apis/batch/v1/namespaces/team-a/jobs/train"
+JOBSET_PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team-a/jobsets/train"
+RAY_PATH = "/apis/ray.io/v1/namespaces/team-a/rayclusters/train"
+# The owner of the Workload has the UID "top".
+BELOW: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
+    "a RayCluster or an MPIJob": (controlled_by("RayCluster", "ray.io/v1", uid="top"), {}),
+    "a JobSet": (controlled_by(*JOB), {JOB_PATH: controlled_by(*JOBSET, uid="top")}),
+    "a TrainJob": (
+        controlled_by(*JOB),
+        {
+            JOB_PATH: controlled_by(*JOBSET, uid="job-1"),
+            JOBSET_PATH: controlled_by("TrainJob", "trainer.kubeflow.org/v1alpha1", uid="top"),
+        },
+    ),
+    "a RayJob": (
+        controlled_by("RayCluster", "ray.io/v1"),
+        {RAY_PATH: controlled_by("RayJob", "ray.io/v1", uid="top")},
+    ),
+    "a pod group or a LeaderWorkerSet": ({"ownerReferences": [], "uid": "top"}, {}),
+}
+
+
+@pytest.mark.parametrize("kind", BELOW)
+def test_work_of_each_kind_is_deactivated(card: Card, kind: str) -> None:
+    metadata, objects = BELOW[kind]
+    workload = add_queued_job(card, owner_uid="top", **metadata)
+    for path, found in objects.items():
+        card.served.cluster.objects[path] = {"metadata": {**found, "uid": "job-1"}}
+    assert run(card) == 0
+    assert workload["spec"] == {"active": False}
+    assert not card.gone("train-0")
+
+
+FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
+    "of another JobSet": lambda job: job.update(controlled_by(*JOBSET, uid="another")),
+    "of nobody": lambda job: job.update(ownerReferences=[]),
+    "that replaced the pod's Job": lambda job: job.update(uid="new"),
+    "with an unreadable owner": lambda job: job["ownerReferences"][0].update(uid=" "),
+    "with owners of the wrong form": lambda job: job.update(ownerReferences="x"),
+}
+
+
+@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
+def test_a_job_that_the_owner_of_the_workload_does_not_control_is_not_deactivated(
+    card: Card, forge: Callable[[dict[str, Any]], object]
+) -> None:
+    workload = add_queued_job(card, owner_uid="top", **controlled_by(*JOB))
+    job = {**controlled_by(*JOBSET, uid="top"), "uid": "job-1"}
+    forge(job)
+    card.served.cluster.objects[JOB_PATH] = {"metadata": job}
+    assert run(card) == 0
+    assert (workload["spec"], card.gone("train-0")) == ({"active": True}, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"), [JOB, ("Job", "batch/../v1"), ("Job", "x/v1"), ("Thing", "v1"), ("DaemonSet", "apps/v1")]
+)
+def test_a_controller_that_cannot_be_read_does_not_protect_its_pod(card: Card, kind: str, version: str) -> None:
+    workload = add_queued_job(card, owner_uid="top", **controlled_by(kind, version))
+    card.served.cluster.faults = [Fault("GET", JOB_PATH, 403, "Forbidden", "cannot get jobs", times=99)]
+    assert run(card) == 0
+    assert (workload["spec"], card.gone("train-0")) == ({"active": True}, True)
+
+
+def test_a_pod_that_kueue_does_not_stop_after_the_deactivation_is_evicted(card: Card) -> None:
+    workload = add_queued_job(card)
+    assert run(card, run_seconds=45) == 0
+    assert (workload["spec"], card.gone("train-0")) == ({"active": False}, False)
+    assert run(card, run_seconds=45) == 0
+    assert card.gone("train-0")
+
+
+def test_the_workload_its_owner_and_each_pod_have_an_event(card: Card) -> None:
+    add_queued_job(card)
+    card.mib["train-0"] = 4_000
+    card.add("train-1", 3_700, namespace="team-a", declared="2000", **QUEUED)
+    run(card)
+    events = card.events(names.EVENT_RECYCLED)
+    kinds = [(event["regarding"]["kind"], event["regarding"]["uid"]) for event in events]
+    assert kinds == [("Workload", "wl-1"), ("Job", "job-1"), ("Pod", "uid-train-0"), ("Pod", "uid-train-1")]
+    (note,) = {event["note"] for event in events}
+    assert note.startswith("Workload job-train was deactivated (spec.active false; true queues it again) because GPU 0")
+    assert "team-a/train-0, team-a/train-1 uses 7700 MiB" in note
+
+
+def test_each_evicted_pod_has_an_event(card: Card) -> None:
+    add_queued_job(card, owner_uid="job-2")
+    card.mib["train-0"] = 4_000
+    card.add("train-1", 3_700, namespace="team-a", declared="2000", **QUEUED)
+    run(card)
+    events = card.events(names.EVENT_RECYCLED)
+    assert [event["regarding"]["name"] for event in events] == ["train-0", "train-1"]
+    assert all(event["note"].startswith("evicted because GPU 0") for event in events)
+
+
+def test_a_pod_that_names_the_workload_of_another_is_evicted_beside_the_deactivated_job(card: Card) -> None:
+    workload = add_queued_job(card)
+    card.mib["train-0"] = 4_000
+    forged = {**QUEUED, **controlled_by("ReplicationController", "v1", uid="rc-1")}
+    card.add("a-forged", 3_700, namespace="team-a", declared="2000", **forged)
+    run(card)
+    assert workload["spec"] == {"active": False}
+    assert [card.gone(name) for name in ("a-forged", "train-0")] == [True, False]
+
+
+def test_a_job_that_was_deactivated_is_not_in_the_journal_as_refused_though_a_pod_beside_it_was(card: Card) -> None:
+    workload = add_queued_job(card)
+    card.mib["train-0"] = 4_000
+    forged = {**QUEUED, **controlled_by("ReplicationController", "v1", uid="rc-1")}
+    card.add("a-forged", 3_700, namespace="team-a", declared="2000", **forged)
+    card.served.cluster.held_by_budget.add("a-forged")
+    run(card)
+    assert (workload["spec"], card.gone("a-forged")) == ({"active": False}, False)
+    journal = json.loads(card.served.cluster.objects[JOURNAL]["data"][names.JOURNAL_KEY])
+    assert (len(journal["recycled"]), journal.get("refused")) == (1, None)
 
 
 def test_a_queued_job_is_deactivated_so_that_kueue_releases_its_quota(card: Card) -> None:
@@ -322,8 +434,6 @@ def test_a_queued_job_is_deactivated_so_that_kueue_releases_its_quota(card: Card
     assert run(card) == 0
     assert workload["spec"] == {"active": False}
     assert not any("eviction" in url for url in card.calls("POST"))
-    (event,) = card.events(names.EVENT_RECYCLED)
-    assert "its Workload was deactivated (spec.active false; true queues it again)" in event["note"]
 
 
 @pytest.mark.parametrize("forged", ["another job's", "none"])
@@ -337,9 +447,7 @@ def test_a_pod_that_names_a_workload_that_is_not_its_own_is_evicted(card: Card, 
 
 
 def test_a_pod_outside_queue_tenants_that_poses_as_a_queued_jobs_is_evicted_like_all_others(card: Card) -> None:
-    """The watchdog has no permission to read Workloads in this namespace. Before the fix, status 403 protected the pod,
-    and a neighbour was evicted.
-    """
+    """Before the fix, the watchdog could not read the Workload (status 403), and evicted another pod."""
     add_queued_job(card)
     card.served.cluster.add_ledger(T4)
     card.mib["immich-ml"] = 3_400
@@ -362,9 +470,7 @@ def test_a_queued_job_that_cannot_be_deactivated_does_not_keep_the_others_from_b
 def test_an_offender_that_terminates_with_an_endless_grace_period_is_evicted_within_the_usual_one(
     card: Card, shown: str
 ) -> None:
-    """Before the fix, an overflow of the times ended the run. A deletionTimestamp in the past, which the API server
-    accepts, also protected the pod.
-    """
+    """Before the fix, the overflow of a time value ended the watchdog's run with an error."""
     spec, metadata = (card.served.cluster.pods[1][part] for part in ("spec", "metadata"))
     spec["terminationGracePeriodSeconds"] = 100_000_000_000
     metadata |= {"deletionTimestamp": shown, "deletionGracePeriodSeconds": 100_000_000_000}
@@ -399,9 +505,7 @@ def test_pods_are_listed_of_pressed_nodes_alone_and_once_a_pass(card: Card) -> N
 
 
 def test_for_a_pod_that_waits_for_its_seat_an_offender_is_recycled(card: Card) -> None:
-    """A pod of tts waits for its seat of 2500 MiB. 2360 MiB are free. The floor of 1536 MiB is kept, but 1676 MiB are
-    missing for the seat.
-    """
+    """tts needs 2500 MiB, and 2360 MiB are free. The floor is 1536 MiB."""
     seat = Seat(name="tts", tenant="tts", pool="t4", gpumem_mib=2500)
     card.served.cluster.add_ledger(T4, seats=(seat,))
     card.mib |= {"immich-ml": 9_000}
@@ -416,7 +520,7 @@ def test_for_a_pod_that_waits_for_its_seat_an_offender_is_recycled(card: Card) -
 
 
 def test_what_began_with_the_last_pass_gets_one_more(card: Card) -> None:
-    """A run of 8 s has passes at 0 s and 5 s. The device falls below its floor between these passes."""
+    """A run of 8 s has passes at 0 s and 5 s."""
     card.mib["immich-ml"] = 3_000
 
     card.script.uses = lambda: [
@@ -428,7 +532,6 @@ def test_what_began_with_the_last_pass_gets_one_more(card: Card) -> None:
 
 
 def show(text: str, instead: str) -> Callable[[Card], object]:
-    """Changes the exporter's metrics."""
     return lambda card: setattr(card.script, "edit", lambda answer: answer.replace(text, instead))
 
 

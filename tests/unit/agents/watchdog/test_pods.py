@@ -1,4 +1,4 @@
-"""The watchdog reads from a Pod its budget, its workload, and the state of its termination."""
+"""Tests how the watchdog reads a pod's budget, workload and termination."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from agents.kube.pods import Controller
+from agents.runtime.items import ItemProblems
 from agents.watchdog.pods import GpuPod, read_pods
 from tenancy.ledger import Ledger
-from tenancy.names import KUEUE_POD_SET_LABEL, KUEUE_WORKLOAD_ANNOTATION
+from tenancy.names import KUEUE_POD_SET_LABEL, KUEUE_WORKLOAD_ANNOTATION, LEADER_WORKER_SET_LABEL
 from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
 from tests.support.mirrors import owner
 
@@ -39,7 +40,7 @@ def read(
             "status": {"phase": "Running"} if status is None else status,
         }
     ]
-    (found,) = read_pods(served.api(), "n", ledger, served.log())
+    (found,) = read_pods(served.api(), "n", ledger, ItemProblems(log=served.log()))
     return found
 
 
@@ -53,7 +54,7 @@ def test_a_pod_is_read_with_what_it_declared_in_whichever_spelling(served: Serve
         started=datetime(2026, 6, 2, 6, 0, tzinfo=UTC),
         workload="llama-swap/ReplicaSet/llama-swap-5c9d",
         priority=1200000,
-        owner=Controller(kind="ReplicaSet", name="llama-swap-5c9d", uid="owner-1"),
+        owner=Controller(kind="ReplicaSet", name="llama-swap-5c9d", uid="owner-1", api_version="v1"),
     )
 
 
@@ -93,7 +94,7 @@ def test_a_pod_is_one_of(served: Served, metadata: dict[str, Any], workload: str
 def test_the_grace_that_it_asks_for(served: Served, spec: dict[str, Any], seconds: int) -> None:
     read(served)
     served.cluster.pods[0]["spec"] |= spec
-    (found,) = read_pods(served.api(), "n", LEDGER, served.log())
+    (found,) = read_pods(served.api(), "n", LEDGER, ItemProblems(log=served.log()))
     assert found.grace_seconds == seconds
 
 
@@ -111,18 +112,33 @@ def test_the_devices_that_it_was_placed_on(served: Served) -> None:
     ],
 )
 def test_a_workload_is_known_by_a_valid_name_alone(served: Served, named: str, queued_as: str, workload: str) -> None:
-    """A tenant may write an annotation of up to 256 KiB. Before the fix, two such names filled the journal, and later
-    writes failed.
-    """
+    """Before the fix, two long workload names filled the watchdog's journal."""
     labels, annotations = {KUEUE_POD_SET_LABEL: "main"}, {KUEUE_WORKLOAD_ANNOTATION: named}
     found = read(served, QUEUED, labels=labels, annotations=annotations)
     assert (found.queued_as, found.workload) == (queued_as, f"llama-swap/{workload}")
 
 
+@pytest.mark.parametrize(
+    ("kind", "labels", "queued_as"),
+    [
+        ("ReplicaSet", {}, None),
+        ("StatefulSet", {}, None),
+        ("StatefulSet", {LEADER_WORKER_SET_LABEL: "work"}, "job-a"),
+        ("RayCluster", {}, "job-a"),
+    ],
+)
+def test_a_queued_deployments_or_stateful_sets_pod_is_recycled_alone(
+    served: Served, kind: str, labels: dict[str, str], queued_as: str | None
+) -> None:
+    """Before the fix, a new pod had no cool-down."""
+    labels, annotations = {KUEUE_POD_SET_LABEL: "main", **labels}, {KUEUE_WORKLOAD_ANNOTATION: "job-a"}
+    found = read(served, QUEUED, labels=labels, annotations=annotations, ownerReferences=owner(kind, "work"))
+    assert found.queued_as == queued_as
+    assert found.workload == ("llama-swap/Workload/job-a" if queued_as else f"llama-swap/{kind}/work")
+
+
 def test_only_a_queue_tenants_pod_belongs_to_a_workload_of_kueue(served: Served) -> None:
-    """In other namespaces, a tenant may write the label and the annotation. Before the fix, such a pod was never
-    evicted: reading a Workload there failed with status 403.
-    """
+    """Before the fix, the watchdog could not read the Workload (status 403), and never evicted such a pod."""
     forged = {"labels": {KUEUE_POD_SET_LABEL: "main"}, "annotations": {KUEUE_WORKLOAD_ANNOTATION: "job-a"}}
     found = read(served, **forged)
     assert (found.queued_as, found.workload) == (None, "llama-swap/Pod/llama-swap-5c9d-x")
@@ -131,12 +147,10 @@ def test_only_a_queue_tenants_pod_belongs_to_a_workload_of_kueue(served: Served)
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "K" * 250_000])
 def test_an_owner_with_a_long_name_is_not_kept(served: Served, kind: str) -> None:
-    """The API server accepts any kind and name of an owner."""
     found = read(served, ownerReferences=owner(kind, "x" * 250_000))
     assert found.workload == "llama-swap/Pod/llama-swap-5c9d-x"
 
 
 def test_an_owner_whose_name_grows_in_json_is_not_kept(served: Served) -> None:
-    """In JSON, one character may become twelve bytes."""
     found = read(served, ownerReferences=owner("ReplicaSet", "\U0001f600" * 300))
     assert found.workload == "llama-swap/Pod/llama-swap-5c9d-x"

@@ -1,18 +1,30 @@
-"""The watchdog recycles pods for a waiting seat. The device has 4860 MiB of free memory, and a floor of 1536 MiB."""
+"""Tests that the watchdog recycles pods for a waiting seat. 4860 MiB of the device are free, and
+the floor is 1536 MiB.
+"""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from agents.telemetry.client import NodeTelemetry
+from agents.telemetry.reading import PodUse
+from agents.watchdog.seats import demands_by_device
+from agents.watchdog.types import PassInput
+from agents.watchdog.view import PassView
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.ledger import Seat
+from tests.support.exporters import card
+from tests.support.fake_cluster import T4
 from tests.support.watching import (
     ARENA,
     EMULATOR,
     ENDING,
+    LIMITS,
     LLAMA,
+    NOW,
     Use,
     Watch,
     after,
@@ -31,7 +43,6 @@ def waiting(mib: int = 4000, seconds: float = 60, pool: str = "t4") -> WaitingSe
     )
 
 
-# A seat of 4000 MiB lacks 676 MiB.
 ROOMY = [(ARENA, 5_000), (LLAMA, 5_000), (EMULATOR, 500)]
 CASES: dict[str, tuple[dict[str, Any], list[Use], list[str]]] = {
     "nobody above the floor": ({}, ROOMY, []),
@@ -50,7 +61,7 @@ def test_it_recycles(case: str) -> None:
     assert recycled(second(Watch(**watch), *uses)) == names
 
 
-FULL = [(ARENA, 3_900), (LLAMA, 5_000), (EMULATOR, 1_600)]  # 4860 MiB are free, and the recycles free 900 MiB
+FULL = [(ARENA, 3_900), (LLAMA, 5_000), (EMULATOR, 1_600)]
 
 
 @pytest.mark.parametrize(
@@ -82,9 +93,6 @@ def test_terminating_pods_count_for_a_seat_that_waits() -> None:
 
 
 def test_the_device_where_memory_is_already_coming_free_stays_the_one_for_the_seat() -> None:
-    """GPU-0 lacks 676 MiB, and pods with 6000 MiB terminate there. GPU-1 lacks 636 MiB, and its offender is not
-    recycled.
-    """
     going = replace(ENDING, uid="uid-gone", uuids=("GPU-0",))
     llama = replace(LLAMA, uuids=("GPU-1",))
     decision = two_cards(Watch(seats=(waiting(),)), (going, 6_000, 0), (EMULATOR, 4_500, 0), (llama, 10_460, 1))
@@ -101,7 +109,6 @@ def test_a_seat_for_which_too_little_is_coming_free_has_the_rest_freed_on_the_sa
 
 
 def test_a_pod_takes_room_by_the_ledger_on_the_device_that_it_was_placed_on() -> None:
-    """By the ledger, only GPU-1 has enough free memory. So the watchdog frees the missing memory on GPU-1."""
     llama, arena = replace(LLAMA, uuids=("GPU-0",), declared_mib=11_000), replace(ARENA, uuids=("GPU-1",))
     decision = two_cards(Watch(seats=(waiting(),)), (llama, 1_000, 0), (arena, 12_000, 1))
     assert recycled(decision) == ["arena"]
@@ -109,3 +116,16 @@ def test_a_pod_takes_room_by_the_ledger_on_the_device_that_it_was_placed_on() ->
 
 def test_for_a_seat_nobody_is_recycled_on_a_device_that_takes_no_new_pod() -> None:
     assert recycled(second(Watch(seats=(waiting(),)), *ROOMY, excluded=frozenset({"GPU-0"}))) == []
+
+
+def test_an_error_of_a_pod_on_one_node_leaves_the_demand_of_seats_on_the_other_nodes() -> None:
+    endless = replace(LLAMA, gone_by=datetime.max.replace(tzinfo=UTC))
+    use = PodUse(uid=endless.uid, namespace=endless.namespace, pod=endless.name, uuid="GPU-0", used_bytes=1)
+    readings = [
+        NodeTelemetry(pool=T4, node=node, devices=(card(1000),), uses=uses) for node, uses in (("n", (use,)), ("m", ()))
+    ]
+    snapshot = PassInput(
+        at=100, local_now=NOW, readings=readings, pods=(endless,), recycled=(), limits=LIMITS, seats=(waiting(),)
+    )
+    demands = demands_by_device(snapshot, after(105), PassView(snapshot=snapshot, now=after(105)).frees_soon)
+    assert {node for node, _ in demands} == {"m"}
