@@ -29,7 +29,7 @@ class KilledError(BaseException):
 
 
 class StatusError(Exception):
-    """The server refuses a request. `status` is the Status object in the response."""
+    """The simulated API server refuses a request. `status` is the Status object in the response."""
 
     def __init__(self, code: int, message: str, cause: str = "") -> None:
         super().__init__(message)
@@ -40,9 +40,9 @@ class StatusError(Exception):
 
 @dataclass
 class ServerWatch:
-    """A watch. `chosen` returns True for the objects that the watch selects.
+    """A watch. `chosen` returns True for the objects that a watch selects.
 
-    An object that leaves the selection gives a DELETED event.
+    A watch gets a DELETED event for an object that leaves its selection.
     """
 
     path: str
@@ -65,12 +65,12 @@ class ServerWatch:
 class Server:
     """The API server.
 
-    The server calls all functions in `hears` with each change. These functions belong to kubelets, controllers and the
-    scheduler.
+    The server calls each function in `hears` with every change. The functions in `hears` belong to kubelets,
+    controllers and the scheduler.
     """
 
     world: World
-    ahead: float = 0.0  # The seconds by which the server's clock is fast.
+    ahead: float = 0.0  # The seconds by which the server's clock is ahead.
     down: bool = False  # True while the server does not answer.
     objects: dict[str, Object] = field(default_factory=dict)
     pods: dict[tuple[str, str], Object] = field(default_factory=dict)
@@ -81,7 +81,8 @@ class Server:
     follows: list[ServerWatch] = field(default_factory=list)
     history: deque[tuple[int, str, str, Object]] = field(default_factory=lambda: deque(maxlen=_HISTORY))
     version: int = 100
-    # A cache of lists, by path and selectors. A list is valid while its version equals the server's version.
+    # A cache of lists, with the path and the selectors as the key. A cached list is valid while its version equals the
+    # server's version.
     _lists: dict[tuple[str, tuple[tuple[str, str], ...]], Object] = field(default_factory=dict)
 
     # Objects
@@ -89,6 +90,9 @@ class Server:
     def put(self, path: str, found: Object, *, silent: bool = False) -> Object:
         """Writes a whole object."""
         return self._put(self.objects, path, path.rpartition("/")[0], found, silent=silent)
+
+    def remove(self, path: str) -> None:
+        self._remove(self.objects, path, path.rpartition("/")[0])
 
     def put_node(self, found: Object) -> Object:
         return self._put(self.nodes, found["metadata"]["name"], NODES, found)
@@ -131,8 +135,8 @@ class Server:
     # Watches
 
     def follow(self, source: WatchSource, tell: Callable[[Object], None]) -> ServerWatch:
-        """Adds a watch from the source's resourceVersion on. Raises ApiError with status 410 if this version is too
-        old.
+        """Adds a watch from the source's resourceVersion on. Raises ApiError with status 410 if the resourceVersion is
+        too old.
         """
         version = int(source.resource_version)
         if self.history and self.history[0][0] > version + 1 and len(self.history) == _HISTORY:
@@ -159,6 +163,10 @@ class Server:
 
     def time(self) -> datetime:
         return self.world.time_of_day(self.ahead).replace(microsecond=0)
+
+    def date(self) -> datetime | None:
+        """Returns the header Date of a response."""
+        return self.time()
 
     def exchange(self, who: str, method: str, path: str, body: Object | None, timeout_seconds: float) -> Object:
         """Answers a client's request. Raises ApiError."""
@@ -234,7 +242,20 @@ class Server:
             new = {**new, "metadata": {**new["metadata"], "generation": generation, "managedFields": owners}}
             for check in self.checks:
                 check("scale", new)
+        if self._is_gone(target, found, new):
+            return new
         return self.put(target, new, silent="/configmaps/" in target or "/resourceclaims/" in target)
+
+    def _is_gone(self, path: str, found: Object, new: Object) -> bool:
+        """Removes a deleted object that has no more finalizers. Returns True if the server has removed the object."""
+        before, left = (each["metadata"].get("finalizers") or () for each in (found, new))
+        if len(left) < len(before):
+            for check in self.checks:
+                check("finalizers", new)
+        gone = "deletionTimestamp" in new["metadata"] and len(left) < len(before) and not left
+        if gone:
+            self.remove(path)
+        return gone
 
     def _create(self, where: str, body: Object) -> Object:
         if where.endswith("/eviction"):
@@ -258,7 +279,7 @@ class Server:
     def _evict(self, where: str, body: Object) -> Object:
         pod = self._pod(where, body["deleteOptions"])
         metadata = pod["metadata"]
-        if "deletionTimestamp" not in metadata and self.budgets.get((metadata["namespace"], _app(pod))):
+        if "deletionTimestamp" not in metadata and self.has_budget(pod):
             raise StatusError(
                 429, "Cannot evict pod as it would violate the pod's disruption budget.", "DisruptionBudget"
             )
@@ -266,6 +287,10 @@ class Server:
             check("evict", pod)
         self.delete_pod(pod, body["deleteOptions"].get("gracePeriodSeconds"))
         return {"kind": "Status", "status": "Success"}
+
+    def has_budget(self, pod: Object) -> bool:
+        """Returns True if a PodDisruptionBudget refuses evictions of the pod."""
+        return self.budgets.get((pod["metadata"]["namespace"], _app(pod)), False)
 
     def _delete(self, where: str, body: Object) -> Object:
         pod = self._pod(where, body)
@@ -283,7 +308,8 @@ class Server:
         return pod
 
     def delete_pod(self, pod: Object, grace_seconds: int | None = None) -> None:
-        """Marks a pod as terminating; the kubelet ends it. A pod without a node is deleted at once."""
+        """Marks a pod as terminating; the kubelet ends the pod later. The server deletes a pod without a node at
+        once."""
         metadata = pod["metadata"]
         if not pod["spec"].get("nodeName"):
             self.remove_pod((metadata["namespace"], metadata["name"]))
@@ -326,8 +352,8 @@ def _pod_key(where: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=512)
 def _selection(parameters: tuple[tuple[str, str], ...]) -> Callable[[Object], bool]:
-    """Returns a function that selects objects by these selectors. Supports only the operators of the agents: = and
-    !=.
+    """Returns a function that selects objects by their labels and fields. The selectors support only the operators of
+    the agents: = and !=.
     """
     terms = [_term(kind, text) for kind, value in parameters for text in value.split(",") if text]
     return lambda item: all(term(item) for term in terms)

@@ -59,4 +59,4 @@ class SimApi(Api):
             raise
         finally:
             if answered or not self._server.down:
-                self.time = self._server.time()
+                self.time = self._server.date()

@@ -17,7 +17,7 @@ from agents.telemetry.client import Scraper
 from agents.telemetry.reading import Reading
 from simulation.api import Server
 from simulation.cron import CronAgent, Gate, Reconcile, Watchdog
-from simulation.devices import Card, Hardware, Machine
+from simulation.devices import TIME_SLICES, Card, Hardware, Machine
 from simulation.exporter import Exporter
 from simulation.extender import ExtenderPod
 from simulation.kubelet import Kubelets
@@ -46,7 +46,7 @@ NODE_AGENTS = node_agent_namespace(SYSTEM_NAMESPACE)
 
 
 class SequentialPool(Executor):
-    """Replaces a pool of threads. Makes the calls one after another."""
+    """Replaces a pool of threads, and makes the calls one after another."""
 
     def __init__(self, _most: int) -> None:
         pass
@@ -72,6 +72,7 @@ class Cluster(TickLoops):
 
     server_type: type[Server] = Server
     exporter_type: type[Exporter] = Exporter
+    schedulers = 1  # the number of the scheduler's pods
 
     def __init__(self, stack: Stack, dice: Random, *, jumping: bool = True, begin: datetime = BEGIN) -> None:
         self.stack = stack
@@ -103,13 +104,19 @@ class Cluster(TickLoops):
         }
         for name, exporter in self.exporters.items():
             self.add_exporter_pod(name, exporter.address)
-        self.extender = ExtenderPod(
-            world=self.world,
-            server=self.server,
-            environ=stack.environ[SCHEDULER],
-            violated=self.violated,
-            scraper=self.scraper,
-        )
+        self.extenders = [
+            ExtenderPod(
+                world=self.world,
+                server=self.server,
+                environ=stack.environ[SCHEDULER],
+                violated=self.violated,
+                scraper=self.scraper,
+                name=f"scheduler-{number}",
+                elected=self.schedulers > 1,
+            )
+            for number in range(self.schedulers)
+        ]
+        self.extender = self.extenders[0]  # the extender of the leading scheduler
         self.scheduler.verb = self.extender.verb
         self.crons: dict[str, CronAgent] = {
             name: kind(
@@ -129,7 +136,7 @@ class Cluster(TickLoops):
         self._windows()
 
     def prepare(self) -> None:
-        """Lets a subclass prepare further parts before the nodes are created."""
+        """A subclass may prepare other parts of the cluster before the nodes are created."""
 
     def machines(self) -> Iterable[tuple[Machine, Pool]]:
         """Yields each node that has devices, and its pool."""
@@ -140,7 +147,7 @@ class Cluster(TickLoops):
         raise NotImplementedError
 
     def violated(self, name: str, text: str) -> None:
-        """Reports an error or a broken promise by raising RuntimeError. A subclass may record the error instead."""
+        """Reports an error or a broken rule by a RuntimeError. A subclass may record the error and continue."""
         raise RuntimeError(f"{name}: {text}")
 
     def fetch(self, url: str) -> bytes:
@@ -157,7 +164,7 @@ class Cluster(TickLoops):
 
     def register(self, each: Machine) -> None:
         """Creates a Node as its kubelet would, without the capacity that reconcile has written."""
-        held = {"cpu": "16", **({GPU: "100"} if each.cards else {})}
+        held = {"cpu": "16", **({GPU: str(TIME_SLICES * len(each.cards))} if each.cards else {})}
         self.server.put_node(
             {
                 "kind": "Node",
@@ -205,7 +212,9 @@ class Cluster(TickLoops):
         )
 
     def _windows(self) -> None:
-        """Checks each hour whether a demand gate's time window has begun or ended, because no event shows this."""
+        """Checks each hour whether a time window of an on-demand workload has begun or ended, because no event reports
+        a time.
+        """
         windows = [gate.demand for gate in self.gates.values() if isinstance(gate.demand, Window)]
 
         def inside() -> list[bool]:
@@ -221,10 +230,11 @@ class Cluster(TickLoops):
             self.world.at(3600.0, lambda: hour(inside()))
 
     def resume(self) -> None:
-        """Starts the agents' loops at the beginning, and again after a jump."""
+        """Starts the agents' loops at the beginning, and again after the clock has jumped."""
         for exporter in self.exporters.values():
             exporter.resume()
-        self.extender.resume()
+        for extender in self.extenders:
+            extender.resume()
         for agent in (*self.crons.values(), *self.twins):
             agent.resume()
 

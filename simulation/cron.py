@@ -1,7 +1,7 @@
 """Simulates the agents that run as CronJobs.
 
-The agents' code is real. The simulation replaces the CronJob controller and the kubelet: the simulation chooses the
-start, the node and the end of each run.
+The agents' code is real. The simulation replaces the CronJob controller and the kubelet: it chooses the start, the node
+and the end of each run.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,8 +27,8 @@ from simulation.log import SimLog
 from simulation.world import World
 
 MINUTE = 60.0
-# The time from the full minute to the first pass. The CronJob controller, the scheduler, the kubelet and Python need
-# this time.
+# The time from the full minute to the first pass of a run. The CronJob controller, the scheduler, the kubelet and
+# Python need this time to start a run.
 START_SECONDS = 3.0
 DEADLINE_SECONDS = 58.0  # the Job's activeDeadlineSeconds
 
@@ -47,6 +47,7 @@ class CronAgent:
     hosts: list[Machine]
     violated: Callable[[str, str], None]
     scraper: Scraper
+    failed: Callable[[str, AgentError], None] = lambda agent, error: None  # called with each failed pass
     host: Machine | None = None
     run: Any = None
     ends: float = 0.0
@@ -64,15 +65,15 @@ class CronAgent:
         return sum(at >= since for at in self.began[-3:]) >= self.looks and not self.leans()
 
     def leans(self) -> bool:
-        """Returns True if the agent may act in a later pass even if nothing changes."""
+        """Returns True if the agent could act in a later pass even without a change."""
         return False
 
     def resume(self) -> None:
-        """Begins a run after a jump of time, in the middle of a minute, as if the run had already made its earlier
-        passes.
+        """Begins a run after the clock has jumped, in the middle of a minute, as if the run had already made its
+        earlier passes.
         """
         if not self.stuck:
-            self.run = None  # the run from before the jump has ended
+            self.run = None  # the run from before the clock's jump has ended
         into = self.world.now % MINUTE
         self.succeeded_at = max(self.succeeded_at, self.world.now - into - 12.0) if not self.stuck else 0.0
         if into < 45.0 and not self.stuck:
@@ -163,6 +164,7 @@ class CronAgent:
         try:
             self.take(run)
         except AgentError as error:
+            self.failed(self.name, error)
             if error.transient:
                 self.world.see(f"{self.name}: a pass failed")
                 self.world.say(self.name, f"pass: {str(error)[:160]}")
@@ -198,7 +200,7 @@ class Watchdog(CronAgent):
 
 @dataclass(kw_only=True)
 class Gate(CronAgent):
-    """Simulates the gate. `made` is the last run. Its watches end when the next run begins."""
+    """Simulates the gate. `made` is the last run of the CronJob. The watches of a run end when the next run begins."""
 
     made: gate.GateRun | None = None
 
@@ -219,8 +221,8 @@ class Gate(CronAgent):
 
 @dataclass(kw_only=True)
 class Reconcile(CronAgent):
-    """Simulates reconcile, which watches between passes. An event that changes reconcile's decision starts a new
-    pass.
+    """Simulates reconcile. Between its passes, reconcile applies watch events. An event that changes reconcile's
+    decision starts a new pass.
     """
 
     follows: list[ServerWatch] = field(default_factory=list)

@@ -4,18 +4,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from agents.node.cgroup import Container
-from agents.telemetry.device import Device, Occupancy, Process
-from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
+from agents.telemetry.device import Device, Occupancy, Process, Scan
+from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LABEL_GPU_REPLICAS
 from tenancy.units import MIB
 
 T4_MIB = 15360
 # The MiB that the driver and its contexts use, measured on a T4 (docs/records/0000).
 DRIVER_MIB = 450
+TIME_SLICES = 100  # The device plugin advertises this number of GPUs for each device.
 
 
-@dataclass
+@dataclass(eq=False)
 class Card:
-    """A GPU. `uses` maps the UID of each pod to the MiB that it uses.
+    """A GPU. `uses` maps the UID of each pod to the MiB that the pod uses.
 
     The driver and processes outside pods use `outside_mib`.
     """
@@ -39,7 +40,7 @@ class Card:
     def take(self, uid: str, pid: int, wanted_mib: int) -> int:
         """Gives a process `wanted_mib` in total, or less if the device has less free memory.
 
-        Returns the MiB that the process then has.
+        Returns the MiB that the process has after the call.
         """
         had_mib = self.uses.get(uid, 0)
         got_mib = min(wanted_mib, had_mib + max(self.free_mib, 0))
@@ -58,7 +59,8 @@ class Card:
 class Machine:
     """A node's hardware. `labels` are the node's labels, including those of GPU feature discovery.
 
-    `unknown` is the number of processes for which NVML does not report the memory.
+    `unknown` is the number of processes with memory that NVML does not report. While `hangs` is True, NVML does not
+    answer. `lost` has the indexes of devices that NVML cannot read.
     """
 
     name: str
@@ -69,14 +71,17 @@ class Machine:
     ahead: float = 0.0
     unknown: int = 0
     failing: str = ""
+    hangs: bool = False
+    lost: frozenset[int] = frozenset()
     containers: dict[int, Container] = field(default_factory=dict)
 
     def card(self, uuid: str) -> Card | None:
         return next((card for card in self.cards if card.uuid == uuid), None)
 
-    def occupancies(self) -> tuple[Occupancy, ...]:
+    def scan(self) -> Scan:
         """Returns the devices and their processes as NVML reports them."""
-        return tuple(self._occupancy(card) for card in self.cards)
+        found = tuple(self._occupancy(card) for card in self.cards if card.index not in self.lost)
+        return Scan(found, dict.fromkeys(sorted(self.lost), "NVML: GPU is lost"))
 
     def _occupancy(self, card: Card) -> Occupancy:
         used_mib = min(card.used_mib, card.total_mib)
@@ -96,14 +101,20 @@ def machine(
     name: str, cards: int, labels: Mapping[str, str], outside_mib: int = DRIVER_MIB, total_mib: int = T4_MIB
 ) -> Machine:
     """Returns a node with this number of devices, by default of the type T4."""
-    found = {**labels, LABEL_GPU_MEMORY: str(total_mib), LABEL_GPU_COUNT: str(cards)}
+    found = {
+        **labels,
+        LABEL_GPU_MEMORY: str(total_mib),
+        LABEL_GPU_COUNT: str(cards),
+        LABEL_GPU_REPLICAS: str(TIME_SLICES),
+    }
     made = (Card(name, index, f"GPU-{name}-{index}", total_mib, outside_mib) for index in range(cards))
     return Machine(name=name, cards=tuple(made), labels=found)
 
 
 @dataclass
 class Hardware:
-    """All nodes with devices. `freed` is called with each device that has more free memory than before."""
+    """Holds all nodes with devices. The simulation calls `freed` with each device that has more free memory than
+    before."""
 
     machines: dict[str, Machine] = field(default_factory=dict)
     freed: Callable[[Card], None] = lambda card: None

@@ -2,7 +2,7 @@
 
 import http.client
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from agents.exporter.attribution import NodeUse, attribute
 from agents.exporter.main import DeviceReader
@@ -31,6 +31,8 @@ class Exporter:
     server: Server
     address: str = "10.0.0.1"
     parsed: tuple[object, Reading] | None = None
+    scan: Scan = field(default_factory=lambda: Scan(()))  # the devices that NVML read at the time `scanned_at`
+    scanned_at: float = 0.0
 
     def __post_init__(self) -> None:
         name = f"exporter@{self.machine.name}"
@@ -48,14 +50,15 @@ class Exporter:
     def _read(self) -> NodeUse:
         if self.machine.failing:
             raise AgentError(self.machine.failing)
-        return attribute(Scan(self.machine.occupancies()), self.machine.containers.get)
+        self.scan, self.scanned_at = self.machine.scan(), self.world.now
+        return attribute(self.scan, self.machine.containers.get)
 
     def resume(self) -> None:
         for loop in (self._follow, self._sample, self._publish):
             self.world.tick(0.0, loop)
 
     def _sample(self) -> None:
-        if self.machine.alive:
+        if self.machine.alive and not self.machine.hangs:
             self.gauge.sample()
         self.world.tick(5.0 + 0.05 * self.world.dice.random(), self._sample)
 
@@ -89,8 +92,8 @@ class Exporter:
     def reading(self, url: str) -> Reading:
         """Returns the reading of a scrape. Raises AgentError.
 
-        If only the age has changed since the last scrape, reuses the last reading. Rendering and parsing the text each
-        time would take a third of the simulation's CPU time.
+        If only the age has changed since the last scrape, returns the last reading again. Without the reuse of
+        readings, rendering and parsing the text would take a third of the simulation's CPU time.
         """
         last = self.gauge.last
         shown = last.node, self.registry.last

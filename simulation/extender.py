@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from agents.extender import main
+from agents.kube.informer import Informer
 from agents.runtime.errors import AgentError
 from agents.runtime.http_message import HttpRequest, HttpResponse
 from agents.runtime.settings import read
@@ -20,7 +21,7 @@ from simulation.world import World
 
 
 class CallbackEvent(threading.Event):
-    """Replaces a threading.Event for which a thread waits. Setting the event calls `act`."""
+    """Replaces a threading.Event on which a thread waits. Setting the event calls `act`."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         super().__init__()
@@ -32,9 +33,11 @@ class CallbackEvent(threading.Event):
 
 @dataclass(kw_only=True)
 class ExtenderPod:
-    """The extender's process. `starts` counts the starts of the process, including the starts after a jump of time.
+    """The extender's process. `starts` counts the starts of the extender's process, including the starts after a jump
+    of the clock.
 
-    A new start ends the loops of earlier starts.
+    A new start of the process ends the loops of earlier starts. If `elected` is True, the extender answers only while
+    the Lease names its pod `name`.
     """
 
     world: World
@@ -45,6 +48,8 @@ class ExtenderPod:
     starts: int = 0
     alive: bool = True
     rounds: int = 0
+    name: str = "scheduler-0"
+    elected: bool = False
 
     def __post_init__(self) -> None:
         self.begin()
@@ -52,7 +57,8 @@ class ExtenderPod:
     def begin(self) -> None:
         """Starts the process."""
         clock = self.world.clock()
-        settings = read(main.Settings, {**self.environ, "LEASE": "", "POD_NAME": "scheduler-0"})
+        lease = self.environ["LEASE"] if self.elected else ""
+        settings = read(main.Settings, {**self.environ, "LEASE": lease, "POD_NAME": self.name})
         self.extender = main.Extender(
             settings,
             partial(SimApi, self.server, "extender", clock),
@@ -61,8 +67,12 @@ class ExtenderPod:
             scraper=self.scraper,
             more_room=CallbackEvent(self._grown),
         )
-        informer = self.extender.informers.informer
-        self.following = SimInformer(informer=informer, world=self.world, server=self.server)
+        owners = (getattr(run, "__self__", None) for run in self.extender.threads())
+        self.following = [
+            SimInformer(informer=owner, world=self.world, server=self.server)
+            for owner in owners
+            if isinstance(owner, Informer)
+        ]
         self.starts += 1
         this = self.starts
         self.world.tick(0.0, lambda: self._loops(this))
@@ -70,7 +80,8 @@ class ExtenderPod:
     def kill(self, seconds: float) -> None:
         self.alive = False
         self.starts += 1
-        self.following.end()
+        for following in self.following:
+            following.end()
 
         def again() -> None:
             self.alive = True
@@ -101,7 +112,8 @@ class ExtenderPod:
     def _loops(self, start: int) -> None:
         if start != self.starts or not self.alive:
             return
-        self._every(start, 3.0, self._step(self.following.look))
+        for following in self.following:
+            self._every(start, 3.0, self._step(following.look))
         self._every(start, 5.0, self._measure)
         self._every(start, 5.0, self._step(self.extender.waiting.look))
         self._every(start, 5.0, self._step(self._settle))
@@ -127,9 +139,11 @@ class ExtenderPod:
         return go
 
     def _measure(self) -> None:
-        """Reads the exporters each time while a pod waits, otherwise every third time.
+        """While a pod waits, the extender reads the exporters in each round. While no pod waits, the extender reads the
+        exporters only in one of three rounds.
 
-        Readings are then up to 15 s old instead of 5 s. This makes the simulation faster.
+        Without waiting pods, the extender's readings are up to 15 s old, and not 5 s. Fewer reads make the simulation
+        faster.
         """
         self.rounds += 1
         if self.rounds % 3 == 1 or len(self.extender.waiting) or not self.extender.measured.tried:

@@ -1,4 +1,4 @@
-"""Simulates the kubelets, which start bound pods and end deleted pods, and the memory of the pods' processes."""
+"""Simulates the kubelets and the memory of the pods' processes. A kubelet starts bound pods and ends deleted pods."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,9 +20,10 @@ LONGEST_BACKOFF = 300.0
 
 @dataclass
 class RunningPod:
-    """A pod's process. `short_since` is the time since which the process lacks memory within its budget.
+    """A pod's process. `short_since` is the time when the process began to lack memory within its budget.
 
-    `up_since` is the time when the pod's container last started.
+    `up_since` is the time when the pod's container last started. A pod on several devices uses the same amount of
+    memory on each of its devices. `card` is the pod's first device, and `beside` has its other devices.
     """
 
     uid: str
@@ -40,15 +41,29 @@ class RunningPod:
     short_since: float | None = None
     over_at: float = -1e9
     ends_since: float | None = None
-    asks_mib: int | None = None  # if set, this use replaces the workload's use
+    asks_mib: int | None = None  # if set, this number replaces the workload's use
+    beside: tuple[Card, ...] = ()
 
     @property
     def ends(self) -> bool:
         return self.ends_since is not None
 
     @property
+    def cards(self) -> tuple[Card, ...]:
+        return (self.card, *self.beside)
+
+    @property
     def used_mib(self) -> int:
+        """Returns the MiB that the process uses on the pod's first device."""
         return self.card.uses.get(self.uid, 0)
+
+    def over_mib_on(self, card: Card) -> int:
+        """Returns the MiB that the pod uses on the device beyond its budget there."""
+        return max(card.uses.get(self.uid, 0) - self.workload.each_mib, 0)
+
+    @property
+    def over_budget(self) -> bool:
+        return any(self.over_mib_on(card) for card in self.cards)
 
     @property
     def wanted_mib(self) -> int:
@@ -105,10 +120,12 @@ class Kubelets:
             self._left.append((machine.name, lambda: self._start(uid)))
             return
         annotated = (pod["metadata"].get("annotations") or {}).get(self.names.device_uuid, "")
-        card = machine.card(annotated) or machine.cards[workload.made % len(machine.cards)]
+        cards = tuple(filter(None, map(machine.card, annotated.split(","))))
+        card = cards[0] if cards else machine.cards[workload.made % len(machine.cards)]
         self._pids += 1
         key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
         running = RunningPod(uid, key, workload, machine, card, self._pids, self.world.now, self.world.now)
+        running.beside = cards[1:]
         running.over_mib = workload.over_mib if workload.lies else 0
         self.running[uid] = running
         self.world.timers.append(self.world.now + MINIMUM_AGE_SECONDS)
@@ -152,14 +169,17 @@ class Kubelets:
         if running.uid not in self.running or not running.machine.alive:
             return
         before = running.used_mib
-        if before > running.workload.declared_mib:
+        if running.over_budget:
             running.over_at = self.world.now
         after = running.card.take(running.uid, running.pid, running.wanted_mib)
+        for card in running.beside:
+            card.take(running.uid, running.pid, running.wanted_mib)
         if after != before:
             self.world.stir()
         if after < before:
-            self.freed(running.card)
-        within = min(running.wanted_mib, running.workload.declared_mib)
+            for card in running.cards:
+                self.freed(card)
+        within = min(running.wanted_mib, running.workload.each_mib)
         short = after < within
         if short and running.short_since is None:
             self.world.see("state: a seat's process lacks memory")
@@ -170,7 +190,7 @@ class Kubelets:
 
     def freed(self, card: Card) -> None:
         for each in self.running.values():
-            if each.card is card and each.used_mib < each.wanted_mib:
+            if card in each.cards and each.used_mib < each.wanted_mib:
                 self.world.after(1.0, lambda each=each: self.settle(each))  # type: ignore[misc]
 
     def crash(self, running: RunningPod) -> None:
@@ -184,15 +204,16 @@ class Kubelets:
         self.world.after(backoff, lambda: self.start_process(running))
 
     def stop_process(self, running: RunningPod) -> None:
-        if running.used_mib > running.workload.declared_mib:
+        if running.over_budget:
             running.over_at = self.world.now
         running.up = running.loaded = False
         running.short_since = None
         running.over_mib = running.workload.over_mib if running.workload.lies else 0
         self._show(running)
-        if running.card.release(running.uid):
-            self.world.stir()
-            self.freed(running.card)
+        for card in running.cards:
+            if card.release(running.uid):
+                self.world.stir()
+                self.freed(card)
 
     def start_process(self, running: RunningPod) -> None:
         if self.running.get(running.uid) is not running or running.up or not running.machine.alive:
@@ -206,7 +227,7 @@ class Kubelets:
             self.world.after(running.workload.crashes, lambda: self.crash(running))
 
     def come_back(self, node: str) -> None:
-        """Carries out the waiting actions of a node that has come back."""
+        """Carries out the waiting actions of a node that works again."""
         due = [act for name, act in self._left if name == node]
         self._left = [each for each in self._left if each[0] != node]
         for act in due:
@@ -223,7 +244,7 @@ class Kubelets:
                 self._starting.discard(uid)
             self.world.after(0.5, lambda: self._end(uid))
             return
-        # If the pod was deleted several times, the shortest grace period counts.
+        # If a pod was deleted several times, the shortest grace period counts.
         running.ends_since = self.world.now if running.ends_since is None else running.ends_since
         self.world.after(min(running.workload.drains, grace), lambda: self._end(uid))
 

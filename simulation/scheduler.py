@@ -1,11 +1,11 @@
 """Simulates kube-scheduler: the sum of a node's gpumem, requests to the extender's real handlers, retries and
 preemption.
 
-Only those parts of pkg/scheduler are simulated that decide when a pod is retried and why a pod is refused.
+The simulated scheduler has only the parts of pkg/scheduler that decide when a pod is retried and why a pod is refused.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,12 +124,12 @@ class Scheduler:
             return "error: the API is away"
         request = gpumem_of(pod, self.names.gpumem)
         ready = [m.name for m in self.hardware.machines.values() if m.ready and self.selects(pod, m.name)]
-        fitting = [name for name in ready if self._free_mib(name, pod) >= request]
+        fitting = [name for name in ready if self._free_mib(name, pod) >= request and self.has_devices(name, pod)]
         if not fitting:
             self.world.see("state: a pod waits for its node's sum")
             return self._preempt(pod, ready) or f"no node has {request} of gpumem left"
         nominated = pod["status"].get("nominatedNodeName")
-        for asked in ([nominated] if nominated in fitting else [], fitting):  # first tries only the nominated node
+        for asked in ([nominated] if nominated in fitting else [], fitting):  # tries the nominated node first
             answer = self._ask("filter", {"Pod": pod, "NodeNames": asked}) if asked else {}
             if answer is None or answer.get("Error"):
                 return f"error: {answer['Error'] if answer else 'no extender'}"
@@ -155,33 +155,64 @@ class Scheduler:
         return None
 
     def _preempt(self, pod: Object, nodes: Iterable[str]) -> str | None:
-        """Chooses victims by the node's sum of gpumem, as kube-scheduler does, and then asks the extender.
+        """Chooses victims by the node's sums, as kube-scheduler does, and then asks the extender.
 
-        Returns None if there are no victims. Without victims, the pod's nomination ends. While an earlier victim of the
-        pod terminates, no other victim is chosen.
+        Like kube-scheduler after 1.36 (kubernetes#135486), also asks about a node that lacks nothing in sum.
+
+        Returns None if there are no victims. If there are no victims, the nomination of the pod ends. While an earlier
+        victim of the pod terminates, the scheduler chooses no other victim.
         """
-        priority = _priority(pod)
+        priority = priority_of(pod)
         nominated = pod["status"].get("nominatedNodeName")
-        if any("deletionTimestamp" in p["metadata"] and _priority(p) < priority for p in self.bound_to(nominated)):
+        if any("deletionTimestamp" in p["metadata"] and priority_of(p) < priority for p in self.bound_to(nominated)):
             return f"waits for victims on {nominated}"
         lower = {node: self._lower(node, priority) for node in nodes}
         lower = {node: pods for node, pods in lower.items() if pods}
         if not lower:
             self._nominate(pod, None)
             return None
-        victims = {node: {"Pods": [{"UID": p["metadata"]["uid"]} for p in pods]} for node, pods in lower.items()}
+        named = {node: self._by_sum(pod, node, pods) for node, pods in lower.items()}
+        victims = {node: {"Pods": [{"UID": uid} for uid in uids]} for node, uids in named.items() if uids is not None}
         answer = self._ask("preempt", {"Pod": pod, "NodeNameToMetaVictims": victims}) or {}
         for node, chosen in (answer.get("NodeNameToMetaVictims") or {}).items():
             uids = {each["UID"] for each in chosen["Pods"]}
-            for victim in [p for p in self.bound_to(node) if p["metadata"]["uid"] in uids]:
-                for check in self.server.checks:
-                    check("preempt", {"pod": pod, "victim": victim})
+            leaving = [p for p in self.bound_to(node) if p["metadata"]["uid"] in uids]
+            for check in self.server.checks:
+                check(
+                    "preempt",
+                    {"pod": pod, "node": node, "named": named[node], "victims": leaving, "candidates": lower[node]},
+                )
+            for victim in leaving:
                 self.world.say("scheduler", f"preempts {victim['metadata']['name']}")
                 self.world.see("action: preempted")
                 self.server.delete_pod(victim)
             self._nominate(pod, node)
             return f"waits for victims on {node}"
         return None
+
+    def _by_sum(self, pod: Object, node: str, lower: Sequence[Object]) -> list[str] | None:
+        """Returns the UIDs of the pods that must leave so that the pod fits the node's sums. Returns None if the pod
+        does not fit after all these pods have left.
+
+        A pod with a high priority stays if possible, and before it each pod with a disruption budget.
+        Source: SelectVictimsOnNode in pkg/scheduler/framework/plugins/defaultpreemption.
+        """
+        leaving = {each["metadata"]["uid"]: each for each in lower}
+        if not self._fits_sum(pod, node, leaving.values()):
+            return None
+        for each in sorted(lower, key=lambda each: (not self.server.has_budget(each), -priority_of(each))):
+            uid = each["metadata"]["uid"]
+            del leaving[uid]
+            if not self._fits_sum(pod, node, leaving.values()):
+                leaving[uid] = each
+        return [*leaving]
+
+    def _fits_sum(self, pod: Object, node: str, leaving: Collection[Object]) -> bool:
+        free = self._free_mib(node, pod), self._free_devices(node)
+        keys = self.names.gpumem, self.names.gpu_count
+        freed = (sum(gpumem_of(each, key) for each in leaving) for key in keys)
+        wanted = (gpumem_of(pod, key) for key in keys)
+        return all(ask <= 0 or mib + more >= ask for mib, more, ask in zip(free, freed, wanted, strict=True))
 
     def _nominate(self, pod: Object, node: str | None) -> None:
         metadata = pod["metadata"]
@@ -198,7 +229,7 @@ class Scheduler:
             pod
             for pod in self.server.pods.values()
             if pod["spec"].get("nodeName") == node
-            and _priority(pod) < priority
+            and priority_of(pod) < priority
             and gpumem_of(pod, self.names.gpumem)
             and "deletionTimestamp" not in pod["metadata"]
         ]
@@ -208,7 +239,7 @@ class Scheduler:
             return None
         began = self.world.now
         answer = self.verb(HttpRequest("POST", f"/{verb}", json.dumps(arguments).encode()))
-        if self.world.now - began > TIMEOUT_SECONDS:  # kube-scheduler has given up after its timeout
+        if self.world.now - began > TIMEOUT_SECONDS:  # kube-scheduler has given up on the request after its timeout
             self.world.see("state: the scheduler gave up on the extender")
             return None
         return json.loads(answer.body) if answer.status == 200 else None
@@ -224,17 +255,25 @@ class Scheduler:
         return advertised(self.server.nodes[node], self.names.gpumem)
 
     def _free_mib(self, node: str, pod: Object) -> int:
-        """Returns the node's free gpumem, minus the requests of nominated pods with at least the pod's priority."""
         nominated = [
             other
             for other in self.server.pods.values()
             if other["status"].get("nominatedNodeName") == node
             and not other["spec"].get("nodeName")
             and other["metadata"]["uid"] != pod["metadata"]["uid"]
-            and _priority(other) >= _priority(pod)
+            and priority_of(other) >= priority_of(pod)
         ]
         ahead_mib = sum(gpumem_of(other, self.names.gpumem) for other in nominated)
         return self._advertised(node) - self.bound_mib(node) - ahead_mib
+
+    def has_devices(self, node: str, pod: Object) -> bool:
+        """Returns True if the pod requests no gpu-count, or if the node has enough gpu-count left."""
+        wanted = gpumem_of(pod, self.names.gpu_count)
+        return not wanted or self._free_devices(node) >= wanted
+
+    def _free_devices(self, node: str) -> int:
+        key = self.names.gpu_count
+        return advertised(self.server.nodes[node], key) - sum(gpumem_of(other, key) for other in self.bound_to(node))
 
     def bound_mib(self, node: str) -> int:
         return sum(gpumem_of(pod, self.names.gpumem) for pod in self.bound_to(node))
@@ -250,7 +289,7 @@ class Scheduler:
         ]
 
 
-def _priority(pod: Object) -> int:
+def priority_of(pod: Object) -> int:
     return int(pod["spec"].get("priority", 0))
 
 

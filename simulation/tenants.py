@@ -20,13 +20,27 @@ RESIDENT, ON_DEMAND, UNBUDGETED, QUEUED = "resident", "on demand", "unbudgeted",
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments/{}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class PodSet:
+    """A part of a Kueue Workload: pods with equal requests.
+
+    `controller` is the owner that controls these pods, or None. `labels` are further labels of the pods.
+    """
+
+    name: str
+    workload: str
+    controller: Mapping[str, str] | None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass
 class Workload:
     """A Deployment. Each process of the Deployment uses `steady_mib` plus `over_mib`.
 
     A new pod begins without `over_mib`, unless `lies` is True. `devices` is the number of devices that a pod requests.
     `drains` is the time in seconds that a process needs to end, within the grace period `grace`. `lives` is the time in
-    seconds after which each pod ends, like the pod of a Job. `crashes` is the time in seconds between two crashes.
+    seconds after which each pod ends, like the pod of a Job. `crashes` is the time in seconds between two crashes of a
+    pod.
     """
 
     name: str
@@ -45,11 +59,18 @@ class Workload:
     pulls: float = 2.0
     priority: int = 1_200_000
     selector: Mapping[str, str] = field(default_factory=dict)
+    pod_set: PodSet | None = None  # set for a queued workload
     made: int = field(default=0, repr=False)
+    dress: Callable[[Object], Object] = field(default=lambda pod: pod, repr=False)  # may change each new pod
 
     @property
     def owner(self) -> tuple[str, str]:
         return self.namespace, self.name
+
+    @property
+    def each_mib(self) -> int:
+        """Returns the MiB that a pod declares on each of its devices."""
+        return self.declared_mib // max(self.devices, 1)
 
 
 # The steady use in MiB of the residents in docs/records/0000: 2.1, 4.35, 1.9, 1.2 and 1.5 GiB.
@@ -92,7 +113,7 @@ class Workloads:
             self.server.delete_pod(pod)
 
     def scaled(self, workload: Workload) -> None:
-        """Plans the creation or deletion of pods after a change of the replicas."""
+        """Plans the creation or deletion of pods after the number of replicas has changed."""
         self._later(workload, 0.2)
 
     def wanted(self, workload: Workload) -> int:
@@ -155,28 +176,34 @@ class Workloads:
             spec["nodeSelector"] = dict(workload.selector)
         if workload.declared_mib:
             spec["schedulerName"] = SCHEDULER_NAME
-        owner = {"kind": "ReplicaSet", "name": f"{workload.name}-{HASH}", "uid": f"rs-{workload.name}"}
+        owner: Mapping[str, str] | None = {
+            "kind": "ReplicaSet",
+            "name": f"{workload.name}-{HASH}",
+            "uid": f"rs-{workload.name}",
+        }
         labels = {"app": workload.name, POD_TEMPLATE_HASH: HASH}
         annotations = {}
-        if workload.kind == QUEUED:
-            owner = {"kind": "Job", "name": workload.name, "uid": f"job-{workload.name}"}
-            labels = {"app": workload.name, KUEUE_POD_SET_LABEL: "main"}
-            annotations = {KUEUE_WORKLOAD_ANNOTATION: f"job-{workload.name}"}
+        if (pod_set := workload.pod_set) is not None:
+            owner = pod_set.controller
+            labels = {"app": workload.name, KUEUE_POD_SET_LABEL: pod_set.name, **pod_set.labels}
+            annotations = {KUEUE_WORKLOAD_ANNOTATION: pod_set.workload}
         self.server.put_pod(
-            {
-                "kind": "Pod",
-                "metadata": {
-                    "name": name,
-                    "namespace": workload.namespace,
-                    "uid": f"uid-{name}",
-                    "creationTimestamp": self.server.time().strftime("%Y-%m-%dT%H:%M:%SZ"),
-                    "labels": labels,
-                    "annotations": annotations,
-                    "ownerReferences": [{**owner, "apiVersion": "apps/v1", "controller": True}],
-                },
-                "spec": spec,
-                "status": {"phase": "Pending"},
-            }
+            workload.dress(
+                {
+                    "kind": "Pod",
+                    "metadata": {
+                        "name": name,
+                        "namespace": workload.namespace,
+                        "uid": f"uid-{name}",
+                        "creationTimestamp": self.server.time().strftime("%Y-%m-%dT%H:%M:%SZ"),
+                        "labels": labels,
+                        "annotations": annotations,
+                        "ownerReferences": [{"apiVersion": "apps/v1", **owner, "controller": True}] if owner else [],
+                    },
+                    "spec": spec,
+                    "status": {"phase": "Pending"},
+                }
+            )
         )
 
     def _declare(self, workload: Workload) -> None:

@@ -1,8 +1,8 @@
 """Simulates virtual time with a heap of events. Only one thread runs at a time.
 
 An agent's pass is ordinary code in an event. When a pass sleeps, its thread waits, and a new thread runs the next
-events until the end of the sleep. So the requests of two agents are mixed as on a real cluster, but always in the same
-order. While nothing happens, the clock jumps to the next event.
+events until the end of the sleep. Therefore the requests of two agents are mixed as on a real cluster, but always in
+the same order. While nothing happens, the clock jumps to the next event.
 """
 
 import heapq
@@ -16,22 +16,26 @@ from agents.runtime.clock import Clock
 from simulation.timeline import Timeline
 
 BEGIN = datetime(2026, 6, 1, tzinfo=UTC)
-# The clock jumps only if nothing has changed for this time, and each agent has made a pass since then (`settled`).
+# The clock jumps only if nothing has changed for this time, and each agent has made a pass since the last change
+# (`settled`).
 SETTLE_SECONDS = 12.0
-# A jump ends this time before the next event, so that the agents are in the middle of a run when the event happens.
+# A jump of the clock ends this number of seconds before the next event. Therefore the agents are in the middle of a run
+# when the next event happens.
 BEFORE_SECONDS = 6.5
-# The lengths of the first, second and further jumps while something is wrong. A jump also ends at each of `timers`.
+# The lengths of the first, second and further jumps while something is wrong. A jump of the clock also ends at each of
+# `timers`.
 LOOKS = (60.0, 300.0, 900.0, 3600.0, 14_400.0)
 
 
 class EndedError(BaseException):
-    """Ends a function that still sleeps at the end of the simulation, or that begins to sleep after the end."""
+    """Raised in a function that still sleeps at the end of the simulation, or that begins to sleep after the end."""
 
 
 class TickLoops:
     """The loops of the simulation, such as the passes of an agent. Each round of a loop is one event, called a tick.
 
-    The World calls these methods before a jump of time. A subclass overrides these methods.
+    The World calls the methods of TickLoops before and after a jump of time. A subclass of TickLoops overrides these
+    methods.
     """
 
     def tense(self) -> bool:
@@ -43,20 +47,21 @@ class TickLoops:
         return True
 
     def counting(self) -> bool:
-        """Returns True while the time limit of a promise is running. The clock then does not jump."""
+        """Returns True while the time limit of a rule is running. While a time limit is running, the clock does not
+        jump."""
         return False
 
     def before_jump(self, until: float) -> None:
-        """Prepares the loops for a jump of time."""
+        """Prepares the loops for a jump of the clock."""
 
     def resume(self) -> None:
-        """Starts the loops again after a jump."""
+        """Starts the loops again after a jump of the clock."""
 
 
 @dataclass
 class World:
-    """The clock and the events. `dice` are the random numbers of the agents and the network. A plan has separate random
-    numbers.
+    """The clock and the events. `dice` has the random numbers of the agents and the network. The plan of a simulation
+    has separate random numbers.
     """
 
     dice: Random
@@ -65,11 +70,12 @@ class World:
     begin: datetime = BEGIN
     now: float = 0.0
     jumping: bool = True
-    # The ends of cool-downs, idle times and minimum ages. While something is wrong, a jump ends at each of these times.
+    # The ends of cool-downs, idle times and minimum ages. While something is wrong, a jump of the clock ends at each of
+    # these times.
     timers: list[float] = field(default_factory=list)
     # The heap of events, sorted by their times. Events with the same time keep the order in which they were added. The
-    # third item of an event is True for a round of a loop. The last item is the function to call, or the semaphore of a
-    # sleeping thread.
+    # third item of a heap entry is True for a round of a loop. The last item of a heap entry is the function to call,
+    # or the semaphore of a sleeping thread.
     _due: list[tuple[float, int, bool, Callable[[], object] | Semaphore]] = field(default_factory=list)
     _made: int = 0
     _until: float = 0.0
@@ -91,7 +97,8 @@ class World:
         self.at(self.now + seconds, act)
 
     def tick(self, seconds: float, act: Callable[[], object]) -> None:
-        """Adds the next round of a loop. A jump removes the round, and `TickLoops.resume` then restarts the loop."""
+        """Adds the next round of a loop. A jump of the clock removes the round, and `TickLoops.resume` then restarts
+        the loop."""
         self._push(self.now + seconds, act, tick=True)
 
     def _push(self, when: float, act: Callable[[], object] | Semaphore, *, tick: bool) -> None:
@@ -113,9 +120,10 @@ class World:
     # Time
 
     def run(self, until: float) -> None:
-        """Runs all events until this time. If an event sleeps longer, the event continues in the next call.
+        """Runs all events until the given time. If an event sleeps beyond the given time, the event continues in the
+        next call.
 
-        Raises the errors of the events.
+        The method raises the errors of the events.
         """
         self._until = until
         self._go_on()
@@ -126,7 +134,7 @@ class World:
         self.now = max(self.now, until)
 
     def pass_time(self, seconds: float) -> None:
-        """Replaces `time.sleep` in an event. Other events happen until the end of the sleep."""
+        """Replaces `time.sleep` in an event. Other events happen while an event sleeps."""
         if self._ended:
             raise EndedError
         end = self.now + max(seconds, 0.0)
@@ -150,7 +158,7 @@ class World:
             thread.join()
 
     def _go_on(self) -> None:
-        """Starts a thread that runs events until another thread must wake up, and then ends."""
+        """Starts a thread. The thread runs events until another thread must wake up, and then ends."""
         Thread(target=self._run_events, daemon=True).start()
 
     def _run_events(self) -> None:
@@ -164,8 +172,8 @@ class World:
         turn.release()
 
     def _next_turn(self) -> Semaphore:
-        """Runs events until a sleeping thread must wake up, and returns its semaphore. If there is none, returns the
-        semaphore of the caller of `run`.
+        """Runs events until a sleeping thread must wake up, and returns its semaphore. If no sleeping thread must wake
+        up, returns the semaphore of the caller of `run`.
         """
         while not self._ended:
             if self.jumping and self._is_quiet():
@@ -196,6 +204,7 @@ class World:
         if target <= self.now:
             return
         self.loops.before_jump(target)
+        self.timeline.seen["seconds: quiet"] += round(target - self.now)
         heapq.heapify(kept)
         self._due = kept
         self.now = self._resumed_at = target
@@ -207,7 +216,8 @@ class World:
         return self.begin + timedelta(seconds=self.now + ahead_seconds)
 
     def clock(self, ahead: Callable[[], float] = lambda: 0.0) -> Clock:
-        """Returns a clock for an agent. `ahead` returns the error of the clock of the agent's node in seconds."""
+        """Returns a clock for an agent. `ahead` returns the number of seconds by which the clock of the agent's node is
+        ahead."""
         return Clock(
             monotonic=lambda: self.now,
             sleep=self.pass_time,

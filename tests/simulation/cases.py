@@ -1,4 +1,4 @@
-"""Plans that found a defect, each with the promise that the plan broke. An `open` case is expected to fail."""
+"""Lists plans that found a defect, with the promise that each plan broke. A case with `open` set still fails."""
 
 from dataclasses import dataclass
 
@@ -30,10 +30,6 @@ def plan(
 
 
 def over(at: float, name: str, mib: int, seconds: float = 7200.0) -> tuple[float, str, dict[str, object]]:
-    """Returns the entry of a workload that exceeds its budget by `mib`.
-
-    The workload's next pod also exceeds the budget.
-    """
     return at, "burst", {"name": name, "mib": mib, "seconds": seconds, "lies": True}
 
 
@@ -235,6 +231,28 @@ CASES = (
         ),
     ),
     Case(
+        "a pod group beyond its quota has what another that Kueue admitted waits for",
+        "admitted job waits",
+        plan(
+            (600.0, "job", {"name": "first", "mib": 500, "over": 1250, "seconds": 3600.0, "rank": 1000,
+                            "kind": "Pod group"}),
+            (1450.0, "job", {"name": "second", "mib": 500, "over": 0, "seconds": 3600.0, "rank": 1000}),
+            minutes=35,
+            shape=Shape(stack="queue"),
+        ),
+    ),
+    Case(
+        "a JobSet beyond its quota is admitted again after its recycle",
+        "queued work stays active",
+        plan(
+            (600.0, "job", {"name": "first", "mib": 500, "over": 850, "seconds": 3600.0, "rank": 1000,
+                            "kind": "JobSet"}),
+            (1450.0, "job", {"name": "second", "mib": 500, "over": 0, "seconds": 3600.0, "rank": 1000}),
+            minutes=35,
+            shape=Shape(stack="queue"),
+        ),
+    ),
+    Case(
         "an extender that restarts forgets whom it held back",
         "seat waits",
         plan(
@@ -288,7 +306,42 @@ CASES = (
             (12902.2, "job", {"name": "job-0", "mib": 500, "over": 0, "seconds": 7200.0, "rank": 1000}),
             minutes=250,
             shape=Shape(stack="queue", outside_mib=600),
-            seed=4,
+            seed=7,
+        ),
+    ),
+    Case(
+        "the finalizer goes while a node still advertises",
+        "finalizer gone too early",
+        plan(
+            (580.0, "node_patch", {"node": "k8s-node1", "status": 422, "seconds": 600.0}),
+            (600.0, "destroys", {"seconds": 300.0}),
+            minutes=20,
+        ),
+    ),
+    Case(
+        "a refused eviction forgets the refusals of others",
+        "refusal forgotten",
+        plan(
+            (500.0, "blocks", {"name": "immich-ml", "seconds": 3600.0}),
+            (500.0, "refuses", {"name": "frigate", "status": 500, "seconds": 3600.0}),
+            over(600.0, "immich-ml", 2800),
+            over(625.0, "frigate", 2500),
+            minutes=20,
+        ),
+    ),
+    Case(
+        "a stale reading is served as fresh",
+        "stale reading served",
+        plan((600.0, "exporter", {"node": "k8s-node1", "kind": "stalls", "seconds": 300.0}), minutes=15),
+    ),
+    Case(
+        "a clock ahead of the API server's is believed",
+        "acted with a wrong clock",
+        plan(
+            (500.0, "clock", {"worker": "worker-1", "ahead": 400.0, "seconds": 1800.0}),
+            (500.0, "clock", {"worker": "worker-2", "ahead": 400.0, "seconds": 1800.0}),
+            over(600.0, "immich-ml", 2800),
+            minutes=20,
         ),
     ),
 )  # fmt: skip

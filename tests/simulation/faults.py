@@ -1,16 +1,19 @@
-"""The faults and the tenants' acts that a plan may contain."""
+"""Defines the faults and the acts of tenants that a plan can contain."""
 
 from simulation.api import Object
 from simulation.devices import Machine
-from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
+from simulation.tenants import DEPLOYMENTS
+from tenancy.names import GATE, LABEL_GPU_COUNT, LABEL_GPU_MEMORY, SYSTEM_NAMESPACE, journal
+from tests.simulation.hostile import ANSWERS, TRICKS
+from tests.simulation.kueue import KINDS, Job
 from tests.simulation.plan import ACTS, Entry, Plan, act, later
-from tests.simulation.system import EVICTION_SECONDS, KUBELET_SECONDS, System
+from tests.simulation.system import EVICTION_SECONDS, KUBELET_SECONDS, LEDGER_PATH, System
 
-BESIDE_SECONDS = 0.05  # the duration of each request in seconds, so that the requests of two runs are mixed
+STALE_SECONDS = 17.0  # If NVML does not answer for this long, the last reading is stale.
+BESIDE_SECONDS = 0.05
 
 
 def carry_out(system: System, plan: Plan) -> None:
-    """Adds the plan's entries to the simulation."""
     for entry in plan.entries:
 
         def begin(entry: Entry = entry) -> None:
@@ -34,7 +37,6 @@ def restart(system: System, name: str, pulls: float = 2.0) -> None:
 
 @act
 def burst(system: System, name: str, mib: int, seconds: float, lies: bool = False) -> None:
-    """The workload uses `mib` more. If `lies` is True, the workload's next pod also uses more."""
     workload = system.workload(name)
     workload.over_mib, workload.lies = mib, lies
     for each in system.kubelets.of(workload):
@@ -52,16 +54,11 @@ def burst(system: System, name: str, mib: int, seconds: float, lies: bool = Fals
 
 @act
 def idle(system: System, name: str, mib: int, seconds: float) -> None:
-    """The workload uses `mib` less than usual for `seconds`."""
     burst(system, name, -mib, seconds)
 
 
 @act
 def leak(system: System, name: str, mib: int, seconds: float, lies: bool = False) -> None:
-    """The workload uses `mib` more every 10 s until it is recycled.
-
-    If `lies` is True, the workload's next pod also leaks.
-    """
     workload = system.workload(name)
     end = system.world.now + seconds
     first = {each.uid for each in system.kubelets.of(workload)}
@@ -93,7 +90,6 @@ def crash_loop(system: System, name: str, every: float, seconds: float) -> None:
 
 @act
 def slow_end(system: System, name: str, grace: int, seconds: float) -> None:
-    """The workload's pods need `grace` seconds to end, and their grace period is as long."""
     workload = system.workload(name)
     workload.grace, workload.drains = grace, float(grace)
     for pod in [*system.server.pods.values()]:
@@ -107,19 +103,21 @@ def slow_end(system: System, name: str, grace: int, seconds: float) -> None:
 
 
 @act
-def blocks(system: System, name: str, seconds: float) -> None:
-    """A PodDisruptionBudget refuses all evictions of the workload's pods."""
+def blocks(system: System, name: str, seconds: float, new: bool = False) -> None:
     workload = system.workload(name)
     system.server.budgets[workload.owner] = True
+    path = system.put_budget(workload, {"app": name}, {} if new else {"disruptionsAllowed": 0})
     system.violations.block(name, seconds)
-    later(system, seconds, lambda: system.server.budgets.pop(workload.owner, None), f"blocks {name}")
+
+    def undo() -> None:
+        system.server.budgets.pop(workload.owner, None)
+        system.server.remove(path)
+
+    later(system, seconds, undo, f"blocks {name}")
 
 
 @act
 def refuses(system: System, name: str, status: int, seconds: float) -> None:
-    """Evictions of the workload's pods fail, because of two PodDisruptionBudgets (500), or because of a webhook or RBAC
-    (403).
-    """
     workload = system.workload(name)
     cause = "This pod has more than one PodDisruptionBudget" if status == 500 else "forbidden"
     part = f"POST /api/v1/namespaces/{workload.namespace}/pods/{name}*/eviction"
@@ -129,7 +127,6 @@ def refuses(system: System, name: str, status: int, seconds: float) -> None:
 
 @act
 def hidden(system: System, namespace: str, status: int, seconds: float) -> None:
-    """Each request in the namespace fails, including Events, because the namespace is terminating or RBAC is wrong."""
     system.violations.hidden[namespace] = system.world.now + seconds
     for workload in system.tenants.workloads.values():
         if workload.namespace == namespace:
@@ -139,7 +136,6 @@ def hidden(system: System, namespace: str, status: int, seconds: float) -> None:
 
 @act
 def churn(system: System, name: str, lives: float, seconds: float, pods: int = 3) -> None:
-    """The workload has `pods` pods. Each pod ends after `lives` seconds and is replaced."""
     workload = system.workload(name)
     workload.replicas = pods
     system.tenants.scaled(workload)
@@ -156,7 +152,6 @@ def churn(system: System, name: str, lives: float, seconds: float, pods: int = 3
 
 @act
 def demand(system: System, name: str, seconds: float, over: int = 0) -> None:
-    """An on-demand workload has demand, and uses `over` MiB beyond its need."""
     gate, workload = system.gates[name], system.workload(name)
     workload.over_mib, workload.lies = over, bool(over)
     url = getattr(gate.demand, "url", "")
@@ -173,15 +168,68 @@ def demand(system: System, name: str, seconds: float, over: int = 0) -> None:
 
 
 @act
-def job(system: System, name: str, *, mib: int, over: int, seconds: float, rank: int) -> None:
-    """team-a submits a Job that uses `over` MiB more than it requests."""
-    if mib <= system.kueue.quota_mib and name not in system.kueue.jobs:
-        system.kueue.submit(name, "team-a", mib=mib, takes_mib=mib + over, seconds=seconds, rank=rank)
+def job(system: System, name: str, *, mib: int, over: int, seconds: float, rank: int, kind: str = "Job") -> None:
+    kueue, pods = system.kueue, sum(KINDS[kind].pods.values())
+    if mib <= kueue.quota_mib and name not in kueue.jobs:
+        parts = kueue.work(name, "team-a", kind, mib // pods, mib // pods + over)
+        for part in parts:
+            part.priority = rank
+        kueue.submit(Job(name=name, namespace="team-a", kind=KINDS[kind], parts=parts, seconds=seconds, rank=rank))
+
+
+@act
+def hostile(system: System, name: str, trick: str, seconds: float) -> None:
+    workload = system.workload(name)
+    plain = workload.dress
+    if not system.tame:
+        workload.dress = TRICKS[trick]
+    for pod in system.tenants.pods(workload):
+        if "deletionTimestamp" not in pod["metadata"]:
+            system.server.put_pod(workload.dress(pod))
+    system.world.after(seconds / 2, lambda: system.tenants.restart(workload))
+    later(system, seconds, lambda: setattr(workload, "dress", plain), f"hostile {name}")
+
+
+@act
+def hostile_probe(system: System, name: str, answer: str, seconds: float) -> None:
+    url = getattr(system.gates[name].demand, "url", "")
+    probe = next((probe for host, probe in system.probes.items() if host in url), None)
+    if probe is None:
+        return
+    probe.answer = ANSWERS["nothing" if system.tame else answer]
+
+    def undo() -> None:
+        probe.answer = None
+
+    later(system, seconds, undo, f"hostile_probe {name}")
+
+
+@act
+def scales(system: System, name: str, replicas: int, seconds: float) -> None:
+    workload, path = system.workload(name), DEPLOYMENTS.format(*system.workload(name).owner)
+
+    def write(wanted: int) -> None:
+        found = system.server.objects[path]
+        metadata = {**found["metadata"], "generation": found["metadata"].get("generation", 1) + 1}
+        metadata["managedFields"] = [{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:replicas": {}}}}]
+        system.server.put(path, {**found, "metadata": metadata, "spec": {**found["spec"], "replicas": wanted}})
+
+    former = system.pods_of(name)
+    if former == replicas or name in system.foreign:
+        return
+    system.foreign[name] = system.world.now
+    write(replicas)
+
+    def undo() -> None:
+        write(former)
+        del system.foreign[name]
+        system.world.timers.append(system.world.now + system.gates[name].longest_idle_seconds)
+
+    later(system, seconds, undo, f"scales {workload.name}")
 
 
 @act
 def outsider(system: System, node: str, mib: int, seconds: float) -> None:
-    """A process outside pods uses memory of the node's first device."""
     card = system.hardware.machines[node].cards[0]
     taken = min(mib, max(card.free_mib, 0))
     card.outside_mib += taken
@@ -198,7 +246,6 @@ def outsider(system: System, node: str, mib: int, seconds: float) -> None:
 
 @act
 def api(system: System, kind: str, odds: float, seconds: float) -> None:
-    """Each request fails with the probability `odds`. `kind` is "lost", "doubled", "silent" or an HTTP status."""
     system.server.odds[kind] = odds
     system.violations.disturb("", seconds)
     later(system, seconds, lambda: system.server.odds.pop(kind, None), f"api {kind}")
@@ -206,7 +253,6 @@ def api(system: System, kind: str, odds: float, seconds: float) -> None:
 
 @act
 def lost(system: System, part: str, times: int = 1) -> None:
-    """Drops the next responses to requests with `part` in "<agent> <method> <path>"."""
     system.server.lost[part] = times
 
 
@@ -227,9 +273,32 @@ def outage(system: System, seconds: float) -> None:
 
 @act
 def node_patch(system: System, node: str, status: int, seconds: float) -> None:
-    """Each write of the node's status fails, because a webhook or the API server's validation refuses the write."""
     system.violations.disturb(node, seconds)
     _refuse(system, f"PATCH /api/v1/nodes/{node}/status", ("on order", status), seconds, f"node_patch {node}")
+
+
+@act
+def overwrites(system: System, node: str, seconds: float) -> None:
+    system.violations.disturb(node, seconds)
+    key, ends = system.stack.ledger.names.gpumem, system.world.now + seconds
+
+    def hear(kind: str, found: Object) -> None:
+        is_node = found.get("kind") == "Node" and found["metadata"]["name"] == node and kind != "DELETED"
+        if is_node and system.world.now < ends and key in found["status"]["allocatable"]:
+            held = {part: {**found["status"][part]} for part in ("capacity", "allocatable")}
+            for each in held.values():
+                each.pop(key)
+            system.server.put_node({**found, "status": {**found["status"], **held}})
+
+    system.server.hears.append(hear)
+    later(system, seconds, lambda: system.server.hears.remove(hear), f"overwrites {node}")
+
+
+@act
+def undated(system: System, seconds: float) -> None:
+    """A proxy removes the header Date from all responses of the API server."""
+    system.server.undated = True
+    later(system, seconds, lambda: setattr(system.server, "undated", False), "undated")
 
 
 @act
@@ -242,15 +311,20 @@ def watches_break(system: System) -> None:
 
 @act
 def kill(system: System, agent: str, requests: int) -> None:
-    """The agent's process is killed after `requests` further requests."""
     system.server.kill[agent] = requests
 
 
 @act
+def forgets(system: System) -> None:
+    if system.foreign:
+        return
+    path = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/{journal(GATE)}"
+    system.server.put(path, {**system.server.objects[path], "data": {}})
+    system.invariants.gates.start_over()
+
+
+@act
 def twice(system: System, agent: str, seconds: float) -> None:
-    """Each run of the agent has a second run at the same time. Each request takes some time, so that the requests of
-    the two runs are mixed.
-    """
     first = system.crons[agent]
     twin = type(first)(
         name=agent,
@@ -260,6 +334,7 @@ def twice(system: System, agent: str, seconds: float) -> None:
         overlaps=first.overlaps,
         hosts=first.hosts,
         violated=first.violated,
+        failed=first.failed,
         scraper=first.scraper,
     )
     system.twins.append(twin)
@@ -280,15 +355,27 @@ def extender_restarts(system: System, seconds: float) -> None:
     system.violations.disturb("", seconds, after=30.0)
 
 
+@act
+def leader_changes(system: System, seconds: float, killed: bool = False) -> None:
+    former = system.extender
+    following = system.extenders[(system.extenders.index(former) + 1) % len(system.extenders)]
+    system.scheduler.verb = None
+    system.violations.disturb("", seconds, after=30.0)
+    if killed:
+        former.kill(seconds + 20.0)
+    later(system, seconds, lambda: system.lead(following), "leader_changes")
+
+
 # Nodes
 
 
 @act
 def node_dies(system: System, node: str, seconds: float) -> None:
-    """The node fails. After `seconds`, the node comes back with a reboot."""
     machine = _machine(system, node)
     machine.alive = False
     system.violations.disturb(node, seconds, after=200.0)
+    if not any(worker.alive for worker in system.workers):
+        system.violations.disturb("", seconds)
     world = system.world
 
     def not_ready() -> None:
@@ -316,10 +403,6 @@ def node_dies(system: System, node: str, seconds: float) -> None:
 
 @act
 def reboots(system: System, node: str, forgets: bool = False, boot: float = 10.0) -> None:
-    """All containers of the node restart.
-
-    If `forgets` is True, the Node is created again without the values that agents wrote.
-    """
     machine = _machine(system, node)
     _stop_all(system, machine, boot)
     if forgets and machine.cards:
@@ -332,10 +415,6 @@ def reboots(system: System, node: str, forgets: bool = False, boot: float = 10.0
 def label(
     system: System, node: str, key: str, seconds: float, *, value: str | None = None, excuse: bool = True
 ) -> None:
-    """GPU feature discovery removes or changes a label. Without `excuse`, the promises still count.
-
-    The exporter's DaemonSet selects nodes by the pool's labels, so the node has no exporter during this fault.
-    """
     full = {"memory": LABEL_GPU_MEMORY, "count": LABEL_GPU_COUNT, "present": "nvidia.com/gpu.present"}[key]
 
     def write(shown: str | None) -> None:
@@ -346,7 +425,7 @@ def label(
         system.server.put_node({**found, "metadata": {**found["metadata"], "labels": labels}})
         system.world.after(2.0, lambda: system.select_exporter(node))
 
-    before = system.server.nodes[node]["metadata"]["labels"].get(full)
+    before = _machine(system, node).labels.get(full)
     write(value)
     if excuse:
         system.violations.disturb(node, seconds)
@@ -355,32 +434,68 @@ def label(
 
 @act
 def clock(system: System, worker: str, ahead: float, seconds: float) -> None:
-    """The time of day of a node with agents is wrong by `ahead` seconds for some time."""
     machine = _machine(system, worker)
     machine.ahead += ahead
+    system.clocks_changed_at = system.world.now
     system.violations.disturb("", seconds)
-    later(system, seconds, lambda: setattr(machine, "ahead", 0.0), f"clock {worker}")
+
+    def undo() -> None:
+        machine.ahead, system.clocks_changed_at = 0.0, system.world.now
+
+    later(system, seconds, undo, f"clock {worker}")
+
+
+@act
+def clock_of_the_api(system: System, ahead: float, seconds: float) -> None:
+    system.server.ahead, system.clocks_changed_at = ahead, system.world.now
+    system.violations.disturb("", seconds)
+
+    def undo() -> None:
+        system.server.ahead, system.clocks_changed_at = 0.0, system.world.now
+
+    later(system, seconds, undo, "clock_of_the_api")
+
+
+@act
+def destroys(system: System, seconds: float) -> None:
+    ledger = system.server.objects.get(LEDGER_PATH)
+    if ledger is None or "deletionTimestamp" in ledger["metadata"]:
+        return
+    system.violations.disturb("", seconds, after=300.0)
+    deleted = {**ledger["metadata"], "deletionTimestamp": system.server.time().strftime("%Y-%m-%dT%H:%M:%SZ")}
+    system.server.put(LEDGER_PATH, {**ledger, "metadata": deleted})
+
+    def again() -> None:
+        if LEDGER_PATH in system.server.objects:
+            system.violations.disturb("", 60.0, after=300.0)
+            system.world.after(60.0, again)
+            return
+        system.server.put(LEDGER_PATH, ledger)
+
+    later(system, seconds, again, "destroys")
 
 
 @act
 def exporter(system: System, node: str, kind: str, seconds: float) -> None:
-    """The exporter has a fault.
-
-    `kind` is "gone", "hangs", "frozen", "lies", "fails" (NVML fails) or "partial" (NVML does not report a process's
-    memory).
-    """
     machine, each = system.hardware.machines[node], system.exporters[node]
-    # For "partial", the process is on the first device. The readings of the other devices are complete.
     system.violations.disturb(machine.cards[0].uuid if kind == "partial" else node, seconds)
     if kind == "fails":
         machine.failing = "NVML: GPU is lost"
     elif kind == "partial":
         machine.unknown = 1
+    elif kind == "stalls":
+        machine.hangs = True
+        system.world.after(STALE_SECONDS, system.world.stir)
+    elif kind == "loses":
+        machine.lost = frozenset({len(machine.cards) - 1})
     else:
         each.trouble = kind
+    if kind != "partial" and (kind != "loses" or len(machine.cards) == 1):
+        each.untrusted_since = each.untrusted_since or system.world.now
 
     def undo() -> None:
         machine.failing, machine.unknown, each.trouble = "", 0, ""
+        machine.hangs, machine.lost, each.untrusted_since = False, frozenset(), None
 
     later(system, seconds, undo, f"exporter {kind} {node}")
 
@@ -407,6 +522,5 @@ def _stop_all(system: System, machine: Machine, boot: float = 10.0) -> None:
 
 
 def _refuse(system: System, part: str, answer: tuple[str, int], seconds: float, what: str) -> None:
-    """Refuses requests with `part` in "<method> <path>" for some time, with the cause and the status in `answer`."""
     system.server.refused[part] = answer
     later(system, seconds, lambda: system.server.refused.pop(part, None), what)

@@ -1,7 +1,7 @@
-"""Checks the promises by the real memory of the simulated devices, not by readings.
+"""Checks all promises with the real memory of the simulated devices. Units: MiB, seconds.
 
-A promise with a time limit is suspended while the API server or the node has a fault, and for some time afterwards. A
-tenant's act never suspends a promise. Units: MiB, seconds.
+A promise with a time limit does not count during a fault of the API server or the node. It always counts during a
+tenant's act.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,46 +12,54 @@ from simulation.devices import Card
 from simulation.kubelet import RunningPod
 from simulation.scheduler import advertised
 from simulation.tenants import ON_DEMAND, QUEUED, RESIDENT, Workload, gpumem_of
+from tenancy.ledger import Pool
 from tenancy.names import GATE, METRIC_POOL_FLOOR, RECONCILE, WATCHDOG
+from tests.simulation.agent_promises import AgentPromises
+from tests.simulation.cache_promises import CachePromises
 from tests.simulation.gate_promises import LAG_SECONDS, GatePromises, hangs
+from tests.simulation.preemption import Preemptions
+from tests.simulation.report_promises import ReportPromises
+from tests.support.seat_orders import Wanted, fits
 
 if TYPE_CHECKING:
     from tests.simulation.system import System
 
 CHECK_SECONDS = 5.0
 ADMITTED_WAITS = "admitted job waits"
-# SEAT_SECONDS is the longest wait of a seat's pod after its memory is free by the ledger. LENT_SECONDS is the longest
-# wait if only on-demand workloads use the memory.
+STRANDED = "seat is stranded"
+# SEAT_SECONDS and LENT_SECONDS limit how long a seat's pod waits. LENT_SECONDS counts if on-demand workloads use the
+# memory.
 LENT_SECONDS, SEAT_SECONDS = 45.0, 150.0
-# The longest time during which an offender may stay on a device below its floor. The sum is 90 s for a pod that hangs,
-# 30 s for the offender's recycle, and the time of two readings.
+# An offender may stay this long on a device below its floor.
 PRESSED_SECONDS = 135.0
 STARVED_SECONDS = 240.0
 SILENT_SECONDS = 200.0
 CAPACITY_SECONDS = 150.0
-# An unprotected node must lose its exporter within this time. With scrapes and evaluation, the alert then fires within
-# three minutes.
+LATE_SECONDS = 20.0
+# An unprotected node must lose its exporter within this time, so that an alert fires.
 UNTOLD_SECONDS = 75.0
-# The longest time from the end of a cool-down, a minimum age or a fault to the delayed recycle.
 SLACK_SECONDS = 15.0
 HOUR = 3600.0
 
 
 class Invariants:
-    """Checks the promises every 5 s, and at each write of an agent."""
-
     def __init__(self, system: "System") -> None:
         self.system = system
         self.world = system.world
         self.violations = system.violations
         self.gates = GatePromises(system)
-        self.recycled: dict[str, list[float]] = {}  # Maps a workload to the times of its recycles.
-        self.bound: dict[str, float] = {}  # Maps a pod's UID to the time of its bind.
-        self.helped: dict[str, float] = {}  # Maps a device to the last time when recycles there could help.
+        self.agents = AgentPromises(system)
+        self.caches = CachePromises(system, self.gates)
+        self.reports = ReportPromises(system)
+        self.preemptions = Preemptions(system)
+        self.recycled: dict[str, list[float]] = {}  # Maps each workload to the times of its recycles.
+        self.bound: dict[str, float] = {}  # Maps each pod's UID to the time of the pod's bind.
+        self.helped: dict[str, float] = {}  # Maps each device to the last time when recycles on it could help.
+        self.waited_at = -HOUR  # The last time when a pod waited for a node, or a process for memory.
         system.server.checks.append(self._check)
 
     def resume(self) -> None:
-        self.world.tick(0.0, self._tick)  # starts after the agents' first samples
+        self.world.tick(0.0, self._tick)
 
     def _tick(self) -> None:
         self.look()
@@ -62,7 +70,6 @@ class Invariants:
         self.violations.skip(until - self.world.now)
 
     def tense(self) -> bool:
-        """Returns True if an agent may act after some time even without a change."""
         system = self.system
         return (
             bool(system.scheduler.waiting)
@@ -82,9 +89,11 @@ class Invariants:
         self._untold()
         self._quota()
         self._agents()
+        self.agents.look()
+        self.caches.look()
+        self.reports.look()
 
     def _waits(self) -> None:
-        """Reports each pod of a seat that waits for too long."""
         system = self.system
         seen = set()
         for key, _ in [*system.scheduler.waiting.items()]:
@@ -92,12 +101,12 @@ class Invariants:
             workload = system.tenants.of(pod) if pod else None
             if pod is None or workload is None or workload.kind not in (RESIDENT, QUEUED):
                 continue
-            if self.violations.is_hidden(workload.namespace):  # the scheduler cannot bind a pod to this node
+            if self.violations.is_hidden(workload.namespace):
                 continue
             uid = pod["metadata"]["uid"]
             seen.add(uid)
             cards = [card for card in self._roomy(pod, workload) if self.violations.up(card.node, card.uuid)]
-            if workload.kind == QUEUED:  # only memory of offenders and on-demand workloads counts
+            if workload.kind == QUEUED:
                 text = f"{key[1]}, which Kueue admitted, waits for {workload.declared_mib}; the ledger has room"
                 able = any(self._reclaimable(card) >= workload.declared_mib for card in cards)
                 self.violations.held(ADMITTED_WAITS, uid, able, SEAT_SECONDS, text)
@@ -106,25 +115,35 @@ class Invariants:
                 card.free_mib + self._lent(card) - system.pools[card.node].floor_mib >= self._awaited_mib(card.node)
                 for card in cards
             )
+            self._stranded(key[1], uid, pod, workload)
             free = max((card.free_mib for card in cards), default=0)
             text = f"{key[1]} asks for {workload.declared_mib}, the ledger has room, {free} MiB are free"
             self.violations.held("seat waits", uid, bool(cards), SEAT_SECONDS, text)
             self.violations.held("seat waits for what gates lent", uid, bool(cards) and lent, LENT_SECONDS, text)
         self.violations.forget(ADMITTED_WAITS, seen)
         self.violations.forget("seat waits", seen)
+        self.violations.forget(STRANDED, seen)
         self.violations.forget("seat waits for what gates lent", seen)
 
+    def _stranded(self, name: str, uid: str, pod: Object, workload: Workload) -> None:
+        system = self.system
+        seat = next((each for each in system.stack.ledger.seats if each.name == workload.name), None)
+        pool = system.stack.ledger.pool(seat.pool) if seat else None
+        cards = [card for card in system.cards() if system.pools.get(card.node) is pool]
+        lost = any({card.node, card.uuid} & self.violations.disturbed.keys() for card in cards)
+        bad = False
+        if pool is not None and not lost and self._absent_seats(pool, only=workload):
+            bad = not self._fits_beside_absent_seats(pod, workload, pool)
+        text = f"{name} of {workload.declared_mib} is within its seat, and all its devices are there"
+        self.violations.held(STRANDED, uid, bad, SEAT_SECONDS, text)
+
     def _awaited_mib(self, node: str) -> int:
-        """Returns the total MiB of the waiting seats that may be placed on the node. The node may keep memory for each
-        of these seats.
-        """
         system = self.system
         pods = [pod for key in system.scheduler.waiting if (pod := system.server.pods.get(key))]
         seats = [w for pod in pods if (w := system.tenants.of(pod)) and system.scheduler.selects(pod, node)]
         return sum(each.declared_mib for each in seats if each.kind == RESIDENT)
 
     def _roomy(self, pod: Object, workload: Workload) -> Iterator[Card]:
-        """Yields the devices where the pod's request is free by the ledger."""
         system, key = self.system, self.system.stack.ledger.names.gpumem
         for machine in system.hardware.machines.values():
             node = system.server.nodes.get(machine.name)
@@ -136,21 +155,58 @@ class Invariants:
             ):
                 continue
             sum_mib = advertised(node, key) - system.scheduler.bound_mib(machine.name)
-            if sum_mib < workload.declared_mib:
+            if sum_mib < workload.declared_mib or not system.scheduler.has_devices(machine.name, pod):
                 continue
-            held = self.promised(machine.name)
-            for card in machine.cards:
-                if system.pools[machine.name].device_mib - held.get(card.uuid, 0) >= workload.declared_mib:
-                    yield card
+            if not self._fits_beside_absent_seats(pod, workload, system.pools[machine.name]):
+                continue
+            held, offered = self.promised(machine.name), system.pools[machine.name].device_mib
+            roomy = [card for card in machine.cards if offered - held.get(card.uuid, 0) >= workload.each_mib]
+            if len(roomy) >= workload.devices:
+                yield from roomy
+
+    def _fits_beside_absent_seats(self, pod: Object, workload: Workload, pool: Pool) -> bool:
+        system = self.system
+        names = [
+            machine.name
+            for machine in system.hardware.machines.values()
+            if machine.ready and machine.alive and system.pools.get(machine.name) is pool
+            if machine.name in system.server.nodes and system.scheduler.selects(pod, machine.name)
+        ]
+        wanted = [*self._absent_seats(pool)]
+        own = Wanted(workload.each_mib, max(workload.devices, 1))
+        if workload.kind != RESIDENT or own not in self._absent_seats(pool, only=workload):
+            wanted.append(own)
+        free = []
+        for name in names:
+            held, cards = self.promised(name), system.hardware.machines[name].cards
+            free.append(tuple(sorted(pool.device_mib - held.get(card.uuid, 0) for card in cards)))
+        return fits(tuple(sorted(wanted)), tuple(sorted(free)))
+
+    def _absent_seats(self, pool: Pool, only: Workload | None = None) -> list[Wanted]:
+        system, found = self.system, []
+        for seat in system.stack.ledger.seats_in(pool.name):
+            workload = system.tenants.workloads.get(seat.name)
+            if workload is None or only not in (None, workload):
+                continue
+            pods = [
+                pod
+                for pod in system.server.pods.values()
+                if pod["spec"].get("nodeName")
+                and pod["status"].get("phase") not in ("Succeeded", "Failed")
+                and system.tenants.of(pod) is workload
+            ]
+            found += [Wanted(seat.gpumem_mib, seat.devices_per_pod)] * (seat.replicas - len(pods))
+        return found
 
     def promised(self, node: str) -> dict[str, int]:
-        """Returns the MiB that the node's bound pods request, by device."""
         names, held = self.system.stack.ledger.names, {}
         for pod in self.system.server.pods.values():
             if pod["spec"].get("nodeName") == node and pod["status"].get("phase") not in ("Succeeded", "Failed"):
                 uuid = (pod["metadata"].get("annotations") or {}).get(names.device_uuid)
-                if uuid:
-                    held[uuid] = held.get(uuid, 0) + gpumem_of(pod, names.gpumem)
+                for each in uuid.split(",") if uuid else ():
+                    held[each] = held.get(each, 0) + gpumem_of(pod, names.gpumem) // max(
+                        gpumem_of(pod, names.gpu_count), 1
+                    )
         return held
 
     def _lent(self, card: Card) -> int:
@@ -159,9 +215,8 @@ class Invariants:
         return sum(mib for each, mib in uses if each is not None and each.workload.kind == ON_DEMAND)
 
     def _reclaimable(self, card: Card) -> int:
-        """Returns the MiB free above the floor after the stops of all on-demand workloads and all recycles."""
         on = self._on(card)
-        over = sum(each.used_mib - each.workload.declared_mib for each in on if self._evictable(each) or _greedy(each))
+        over = sum(each.over_mib_on(card) for each in on if self._evictable(each) or _greedy(each))
         return card.free_mib + self._lent(card) + over - self.system.pools[card.node].floor_mib
 
     def _pressed(self, card: Card) -> bool:
@@ -172,17 +227,22 @@ class Invariants:
             if not self._pressed(card):
                 self.violations.held("pressure stays", card.uuid, False, 0.0, "")
                 self.violations.held("gate stays open", card.uuid, False, 0.0, "")
+                self.reports.silent_pressure(card, (), little=False, limited=False)
                 continue
             self.world.see("state: a device is under its floor")
             on = self._on(card)
-            going = sum(each.used_mib for each in on if each.ends and not hangs(each))
+            going = sum(each.used_mib for each in on if self._goes(each))
             pressed = card.free_mib + going < self.system.pools[card.node].floor_mib and self.violations.up(
                 card.node, card.uuid
             )
             pressed = pressed and not self._stray(card.node)
             evictable = [each for each in on if self._evictable(each)]
-            evictable = evictable if self._restore(card, evictable) else []
-            names = ", ".join(f"{e.workload.name} ({e.used_mib} of {e.workload.declared_mib})" for e in evictable)
+            restores = self._restore(card, evictable)
+            allowed = self._within_limits(card, evictable)
+            limited = restores and not self._restore(card, allowed)
+            self.reports.silent_pressure(card, evictable, little=pressed and not restores, limited=pressed and limited)
+            evictable = allowed if self._restore(card, allowed) else []
+            names = ", ".join(f"{e.workload.name} ({e.used_mib} of {e.workload.each_mib})" for e in evictable)
             text = f"{card.uuid} has {card.free_mib} MiB free, and nobody recycles {names}"
             self.violations.held("pressure stays", card.uuid, pressed and bool(evictable), PRESSED_SECONDS, text)
             lent = [each for each in on if self._closable(each)]
@@ -191,35 +251,33 @@ class Invariants:
             self.violations.held("gate stays open", card.uuid, pressed and bool(lent), PRESSED_SECONDS, text)
 
     def _restore(self, card: Card, offenders: Sequence[RunningPod]) -> bool:
-        """Returns True if recycles of these pods restore the device's floor, or at least its least free memory."""
         floor_mib = self.system.pools[card.node].floor_mib
         least_mib = int(self.system.stack.environ[WATCHDOG]["LEAST_FREE_MIB"])
-        going = sum(each.used_mib for each in self._on(card) if each.ends and not hangs(each))
+        going = sum(each.used_mib for each in self._on(card) if self._goes(each))
         free_mib = card.free_mib + going
-        over_mib = sum(max(each.used_mib - each.workload.declared_mib, 0) for each in offenders)
+        over_mib = sum(each.over_mib_on(card) for each in offenders)
         return any(free_mib < level <= free_mib + over_mib for level in (floor_mib, min(least_mib, floor_mib)))
 
+    def _goes(self, running: RunningPod) -> bool:
+        since = running.ends_since
+        return since is not None and not hangs(running) and self.world.now - since <= LAG_SECONDS
+
     def _on(self, card: Card) -> list[RunningPod]:
-        return [each for each in self.system.kubelets.running.values() if each.card is card]
+        return [each for each in self.system.kubelets.running.values() if card in each.cards]
 
     def _remember_help(self) -> None:
-        """Records the devices where recycles of all offenders could restore memory or help a waiting pod.
-
-        Offenders that must not be recycled also count.
-        """
+        running = self.system.kubelets.running.values()
+        if self.system.scheduler.waiting or any(each.short_since is not None for each in running):
+            self.waited_at = self.world.now
         for card in self.system.cards():
-            budgeted = [each for each in self._on(card) if each.workload.declared_mib and not each.ends]
+            budgeted = [each for each in self._on(card) if each.workload.declared_mib and not self._goes(each)]
             if self.system.scheduler.waiting or self._restore(card, budgeted):
                 self.helped[card.uuid] = self.world.now
 
     def _stray(self, node: str) -> bool:
-        """Returns True if the node has lost its pool's labels, so that no agent knows the node."""
         return not self.system.pools[node].matches(self.system.server.nodes[node]["metadata"]["labels"])
 
     def _untold(self) -> None:
-        """Reports a node that advertises memory, is unprotected, and causes no alert. The alert fires if no exporter on
-        the node serves its pool's floor.
-        """
         system = self.system
         for name in system.hardware.machines:
             held = advertised(system.server.nodes[name], system.stack.ledger.names.gpumem)
@@ -229,9 +287,14 @@ class Invariants:
             self.violations.held("a stray node is not told of", name, untold, UNTOLD_SECONDS, text)
 
     def _closable(self, running: RunningPod) -> bool:
-        """Returns True if the demand gate started the workload and can stop it."""
         workload = running.workload
-        return workload.kind == ON_DEMAND and not running.ends and not self.violations.is_hidden(workload.namespace)
+        own = workload.name not in self.system.foreign
+        return (
+            workload.kind == ON_DEMAND
+            and own
+            and not running.ends
+            and not self.violations.is_hidden(workload.namespace)
+        )
 
     def _evictable(self, running: RunningPod) -> bool:
         workload, now = running.workload, self.world.now
@@ -239,25 +302,37 @@ class Invariants:
         recycled = self.recycled.get(workload.name, [])
         return (
             workload.kind == RESIDENT
-            and running.used_mib > workload.declared_mib
+            and running.over_budget
             and not running.ends
+            and not self.system.pools[running.machine.name].assumed
             and now - running.started > int(limits["MINIMUM_AGE_SECONDS"]) + SLACK_SECONDS
             and now >= self.violations.blocked.get(workload.name, 0.0)
             and now - max(recycled, default=-HOUR) > int(limits["COOL_DOWN_SECONDS"]) + SLACK_SECONDS
             and self._recycles(workload.namespace) < int(limits["EVICTIONS_PER_HOUR"])
         )
 
+    def _within_limits(self, card: Card, offenders: Sequence[RunningPod]) -> list[RunningPod]:
+        left: dict[str, int] = {}
+        found = []
+        for each in sorted(offenders, key=lambda each: -each.over_mib_on(card)):
+            space = each.workload.namespace
+            most = int(self.system.stack.environ[WATCHDOG]["EVICTIONS_PER_HOUR"])
+            left.setdefault(space, most - self._recycles(space))
+            if left[space] > 0:
+                found.append(each)
+                left[space] -= 1
+        return found
+
     def _recycles(self, namespace: str) -> int:
-        """Returns the number of a tenant's recycles within the last hour."""
         mine = [w.name for w in self.system.tenants.workloads.values() if w.namespace == namespace]
         return sum(self.world.now - at < HOUR for name in mine for at in self.recycled.get(name, ()))
 
     def _starved(self) -> None:
-        """Reports a process that lacks memory within its budget, while other processes exceed their budgets."""
         short = [each for each in self.system.kubelets.running.values() if each.short_since is not None]
         for each in short:
             on = self._on(each.card)
             evictable = [other for other in on if self._evictable(other)]
+            evictable = self._within_limits(each.card, evictable)
             evictable = evictable if self._restore(each.card, evictable) else []
             guilty = [other for other in on if self._closable(other)] + evictable
             bad = bool(guilty) and self.violations.up(each.machine.name, each.card.uuid)
@@ -272,7 +347,6 @@ class Invariants:
             self.violations.add("quota exceeded", f"{kueue.used_mib} of {kueue.quota_mib} MiB are admitted")
 
     def _capacity(self) -> None:
-        """Reports a node of a pool that does not advertise its memory."""
         system = self.system
         for machine in system.hardware.machines.values():
             node = system.server.nodes[machine.name]
@@ -285,48 +359,74 @@ class Invariants:
             self.violations.held(
                 "capacity gone", machine.name, bad, CAPACITY_SECONDS, f"{machine.name} advertises nothing"
             )
+            late = (
+                gone
+                and self.agents.reconcile_follows(machine.name)
+                and machine.labels.items() <= node["metadata"]["labels"].items()
+            )
+            text = f"{machine.name} advertises nothing, and reconcile runs without a fault"
+            self.violations.held("capacity late", machine.name, late, LATE_SECONDS, text)
 
     def _check(self, kind: str, found: Object) -> None:
         match kind:
             case "evict":
                 self._evicted(found)
             case "preempt":
-                self._preempted(found["pod"], found["victim"])
+                for victim in found["victims"]:
+                    self._preempted(found["pod"], victim)
+                if {victim["metadata"]["uid"] for victim in found["victims"]} != {*found["named"]}:
+                    self.preemptions.check(found["pod"], found["node"], found["victims"], found["candidates"])
             case "bind":
                 self._bound(found)
             case "scale":
+                gate = self.system.gates[found["metadata"]["name"]]
+                opens = bool(found["spec"]["replicas"])
+                nodes = {card.node for card in self.system.cards_of(self.system.pool_of(gate))} if opens else set()
+                self.agents.acted(GATE, nodes)
+                self.agents.listed(GATE)
                 self.gates.scaled(found)
+                self.reports.gate_scaled(found)
             case "node":
                 self._advertised(found)
+            case "finalizers":
+                self.agents.finalized(found)
 
     def _evicted(self, pod: Object) -> None:
-        """Reports an eviction of a pod within its budget, and an eviction that cannot help."""
         workload = self.system.tenants.of(pod)
         running = self.system.kubelets.running.get(pod["metadata"]["uid"])
         self.world.see("action: evicted")
         if workload is None:
             return
+        if self.system.server.who == WATCHDOG:
+            self.agents.acted(WATCHDOG, {running.machine.name} if running else set())
+            self._stays_active(pod, workload)
         used = running.used_mib if running else 0
         self.world.say("api", f"evicts {workload.name}, which has {used} of {workload.declared_mib} MiB")
-        # A terminating pod also counts, because the watchdog shortens the grace period of an offender.
+        self.agents.evicted(pod, workload)
+        self.reports.evicted(pod)
+        self._remember_help()
         self.recycled.setdefault(workload.name, []).append(self.world.now)
         self.world.timers.append(self.world.now + int(self.system.stack.environ[WATCHDOG]["COOL_DOWN_SECONDS"]))
         recently = running is not None and self.world.now - running.over_at <= LAG_SECONDS
-        if used <= workload.declared_mib and not recently:
+        if not (running and running.over_budget) and not recently:
             self.violations.add("evicted within budget", f"{workload.name} has {used} of {workload.declared_mib}")
-        if running is not None and self.world.now - self.helped.get(running.card.uuid, -HOUR) > LAG_SECONDS:
+        helped = max((self.helped.get(card.uuid, -HOUR) for card in running.cards), default=-HOUR) if running else 0.0
+        if running is not None and self.world.now - helped > LAG_SECONDS:
             text = f"{workload.name} has {used} of {workload.declared_mib}, {running.card.free_mib} MiB are free"
             self.violations.add("evicted in vain", text)
 
+    def _stays_active(self, pod: Object, workload: Workload) -> None:
+        stops = workload.pod_set is not None and (workload.pod_set.controller or {}).get("kind") != "ReplicaSet"
+        if stops and "deletionTimestamp" not in pod["metadata"] and self.system.kueue.is_active(workload):
+            self.violations.add("queued work stays active", f"{workload.name} is evicted, and its Workload is active")
+
     def _preempted(self, pod: Object, victim: Object) -> None:
-        """Reports a preempted pod if its priority is not lower."""
         priority, lower = (each["spec"].get("priority") or 0 for each in (pod, victim))
         if lower >= priority:
             names = [each["metadata"]["name"] for each in (victim, pod)]
             self.violations.add("preempted by an equal", f"{names[0]} of {lower} for {names[1]} of {priority}")
 
     def _bound(self, pod: Object) -> None:
-        """Reports a device if its pods hold more memory than the device offers."""
         names = self.system.stack.ledger.names
         annotations = pod["metadata"].get("annotations") or {}
         self.world.see("action: bound")
@@ -334,24 +434,34 @@ class Invariants:
         uuid, node = annotations.get(names.device_uuid), pod["spec"]["nodeName"]
         if not uuid:
             return
-        held = self.promised(node).get(uuid, 0) + gpumem_of(pod, names.gpumem)
-        offered = self.system.pools[node].device_mib
-        if held > offered:
-            self.violations.add("device promised twice", f"{uuid} has {held} of {offered} MiB promised")
+        uuids = uuid.split(",")
+        offered, before = self.system.pools[node].device_mib, self.promised(node)
+        for each in uuids:
+            held = before.get(each, 0) + gpumem_of(pod, names.gpumem) // len(uuids)
+            if held > offered:
+                self.violations.add("device promised twice", f"{each} has {held} of {offered} MiB promised")
+        wanted = max(gpumem_of(pod, names.gpu_count), 1)
+        if len({*uuids} & {card.uuid for card in self.system.hardware.machines[node].cards}) != wanted:
+            text = f"{pod['metadata']['name']} asks for {wanted} devices of {node}, and has {uuid}"
+            self.violations.add("wrong devices", text)
 
     def _advertised(self, node: Object) -> None:
-        """Reports a node that advertises less than its pods requested when the writing pass began.
-
-        The next pass counts the pods that were bound after this.
-        """
+        if self.system.ledger_deleted():
+            return
         names, name = self.system.stack.ledger.names, node["metadata"]["name"]
+        self.agents.node_written(name)
         looked = self.system.seen_until(RECONCILE)
         pods = [
             pod for pod in self.system.scheduler.bound_to(name) if self.bound.get(pod["metadata"]["uid"], 0.0) <= looked
         ]
         held, bound = advertised(node, names.gpumem), sum(gpumem_of(pod, names.gpumem) for pod in pods)
         self.world.see("action: capacity written")
-        if held < bound:
+        machine = self.system.hardware.machines.get(name)
+        shown = self.system.pools[name].shown_mib([card.total_mib for card in machine.cards]) if machine else 0
+        if held > max(shown, bound):
+            text = f"{name} advertises {held} MiB, and its devices offer {shown}"
+            self.violations.add("more capacity than devices", text)
+        if held < bound and advertised(self.system.server.nodes[name], names.gpumem):
             self.violations.add("capacity below what is bound", f"{name} advertises {held}, {bound} are bound")
         count = advertised(node, names.gpu_count)
         devices = sum(gpumem_of(pod, names.gpu_count) for pod in pods)
@@ -361,7 +471,6 @@ class Invariants:
             )
 
     def _agents(self) -> None:
-        """Reports an agent that has no more runs."""
         for name in (RECONCILE, WATCHDOG, GATE):
             agent = self.system.crons[name]
             silent = self.violations.up() and agent.stuck
@@ -369,6 +478,4 @@ class Invariants:
 
 
 def _greedy(running: RunningPod) -> bool:
-    """Returns True for a queued Job's pod that uses more than its quota."""
-    workload = running.workload
-    return workload.kind == QUEUED and running.used_mib > workload.declared_mib and not running.ends
+    return running.workload.kind == QUEUED and running.over_budget and not running.ends

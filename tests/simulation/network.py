@@ -1,54 +1,100 @@
-"""An API server with failing requests, and exporters with wrong metrics."""
+"""Simulates an API server that fails some requests, and exporters with wrong metrics."""
 
 import http.client
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 
-from agents.kube.errors import refusal, unanswered
+from agents.exporter.attribution import NodeUse
+from agents.kube.errors import ApiError, refusal, unanswered
 from agents.runtime.http_client import FetchError
 from agents.telemetry.reading import Reading
-from simulation.api import KilledError, Object, Server, StatusError
+from simulation.api import PODS, KilledError, Object, Server, StatusError
 from simulation.exporter import Exporter
+from tenancy.names import WATCHDOG
+from tenancy.units import MIB
+
+# The statuses of a write that the API server refuses because the client does not know the object's state.
+_VAIN = (http.client.CONFLICT, http.client.NOT_FOUND)
+_SCANS_SECONDS = 65.0  # An agent acts on readings of at most this age.
 
 
 @dataclass
 class FaultyServer(Server):
-    """An API server with faults.
-
-    `slow` has the seconds that a request takes; the longest time counts. `odds` has the probability of each kind of
-    failure. `refused` maps a pattern for requests to a cause and a status. In a pattern, "*" matches any text. `lost`
-    maps a part of a request to the number of responses to drop. `kill` maps a client to the number of requests after
-    which the client is killed.
-    """
-
     slow: list[float] = field(default_factory=list)
     odds: dict[str, float] = field(default_factory=dict)
     refused: dict[str, tuple[str, int]] = field(default_factory=dict)
     lost: dict[str, int] = field(default_factory=dict)
     kill: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, float] = field(default_factory=dict)
+    attempts: list[Callable[[str], None]] = field(default_factory=list)
+    refusals: list[Callable[[str, str, ApiError], None]] = field(default_factory=list)
+    told: list[Callable[[Object], None]] = field(default_factory=list)
+    listed: dict[str, float] = field(default_factory=dict)  # the time of each client's last list of pods
+    vain: dict[tuple[str, str], int] = field(default_factory=dict)
+    undated: bool = False
+    ended_at: float = 0.0  # the time when the watches ended last
+    who: str = ""
+
+    @property
+    def is_faulty(self) -> bool:
+        return bool(self.slow or self.odds or self.refused or self.down)
+
+    def handle(self, method: str, path: str, body: Object | None) -> Object:
+        answer = super().handle(method, path, body)
+        if method == "POST" and path.endswith("/events"):
+            for tell in self.told:
+                tell(answer)
+        return answer
+
+    def date(self) -> datetime | None:
+        return None if self.undated else super().date()
+
+    def end_watches(self) -> None:
+        super().end_watches()
+        self.ended_at = self.world.now
 
     def exchange(self, who: str, method: str, path: str, body: Object | None, timeout_seconds: float) -> Object:
-        """Returns the response to a request. Raises ApiError. Raises KilledError if the process of the client `who` is
-        killed.
-        """
-        request = f"{method} {path.partition('?')[0]}"
+        """Raises KilledError if the process of the current client is killed."""
+        where = path.partition("?")[0]
+        request = f"{method} {where}"
+        if where == PODS and method == "GET":
+            self.listed[who] = self.world.now
         self._kill(who, request)
-        if self.slow:
-            waits = max(self.slow) * (0.5 + self.world.dice.random())
-            if waits > timeout_seconds:
-                self.world.pass_time(timeout_seconds)
-                self.world.after(waits - timeout_seconds, lambda: self._handle_late(method, path, body))
-                raise unanswered(request, TimeoutError("timed out"))
-            self.world.pass_time(waits)
-        if self.down:
-            self.world.pass_time(0.05)
-            raise unanswered(request, ConnectionRefusedError("connection refused"))
-        fate = self._fate(who, request, method)
-        answer = super().exchange(who, method, path, body, timeout_seconds)
-        if fate == "doubled":
+        evicts = where.endswith("/eviction")
+        for attempt in self.attempts if evicts and who == WATCHDOG else ():
+            attempt(where)
+        try:
+            self._wait(who, request, timeout_seconds, lambda: self._handle_late(method, path, body))
+            fate = self._fate(who, request, method)
+            self.who = who
             answer = super().exchange(who, method, path, body, timeout_seconds)
+            if fate == "doubled":
+                answer = super().exchange(who, method, path, body, timeout_seconds)
+            self.vain.pop((who, request), None)
+        except ApiError as error:
+            if method != "GET" and error.status in _VAIN and not self.is_faulty:
+                self.vain[who, request] = self.vain.get((who, request), 0) + 1
+            for hear in self.refusals if evicts else ():
+                hear(who, where, error)
+            raise
         if fate == "lost":
             raise unanswered(request, http.client.RemoteDisconnected("closed connection without response"))
         return answer
+
+    def _wait(self, who: str, request: str, timeout_seconds: float, late: Callable[[], None]) -> None:
+        if self.slow:
+            waits = max(self.slow) * (0.5 + self.world.dice.random())
+            if waits > timeout_seconds:
+                self.failed[who] = self.world.now
+                self.world.pass_time(timeout_seconds)
+                self.world.after(waits - timeout_seconds, late)
+                raise unanswered(request, TimeoutError("timed out"))
+            self.world.pass_time(waits)
+        if self.down:
+            self.failed[who] = self.world.now
+            self.world.pass_time(0.05)
+            raise unanswered(request, ConnectionRefusedError("connection refused"))
 
     def _handle_late(self, method: str, path: str, body: Object | None) -> None:
         try:
@@ -63,11 +109,11 @@ class FaultyServer(Server):
         self.kill[who] = left - 1
         if not left:
             del self.kill[who]
+            self.failed[who] = self.world.now
             self.world.say(who, f"is killed before {request}")
             raise KilledError
 
     def _fate(self, who: str, request: str, method: str) -> str:
-        """Returns the kind of failure of the response, or "". Raises ApiError if the request must have no effect."""
         for part, (cause, code) in self.refused.items():
             if all(piece in request for piece in part.split("*")):
                 self.world.see(f"api: {code} {cause}")
@@ -75,6 +121,7 @@ class FaultyServer(Server):
         for part, left in [*self.lost.items()]:
             if part in f"{who} {request}" and left:
                 self.lost[part] = left - 1
+                self.failed[who] = self.world.now
                 self.world.say("api", f"the answer to {who}'s {request} is lost")
                 self.world.see("api: lost")
                 return "lost"
@@ -82,6 +129,7 @@ class FaultyServer(Server):
             if self.world.dice.random() < odds:
                 if fate in ("lost", "doubled") and method == "GET":
                     continue
+                self.failed[who] = self.world.now
                 self.world.see(f"api: {fate}")
                 if fate in ("lost", "doubled"):
                     return fate
@@ -95,14 +143,21 @@ class FaultyServer(Server):
 
 @dataclass(kw_only=True)
 class FaultyExporter(Exporter):
-    """An exporter with faults. `trouble` is "gone", "hangs", "frozen", "lies", or "" without a fault.
-
-    `selected` is True if the DaemonSet selects the node.
-    """
-
     trouble: str = ""
     selected: bool = True
     frozen: tuple[int, str] | None = None
+    untrusted_since: float | None = None
+    silent_since: float | None = None
+    # The last readings of the devices: the time, and the free MiB of each device by UUID.
+    scans: list[tuple[float, dict[str, int]]] = field(default_factory=list)
+    shown: Callable[["FaultyExporter", Reading], None] = lambda exporter, found: None
+
+    def _read(self) -> NodeUse:
+        found = super()._read()
+        recent = [each for each in self.scans if self.world.now - each[0] <= _SCANS_SECONDS]
+        free = {each.device.uuid: each.device.free_bytes // MIB for each in self.scan.occupancies}
+        self.scans = [*recent, (self.world.now, free)]
+        return found
 
     def fetch(self, url: str) -> str:
         if not self._is_reachable():
@@ -110,6 +165,8 @@ class FaultyExporter(Exporter):
                 self.world.pass_time(1.5)
             raise FetchError(f"{url}: timed out")
         text = super().fetch(url)
+        if self.trouble == "halved":
+            return _halved(text)
         return _shifted(text) if self.trouble == "lies" else text
 
     def metrics(self) -> tuple[int, str]:
@@ -124,18 +181,29 @@ class FaultyExporter(Exporter):
             self.parsed = None
         found = super().reading(url)
         self.parsed = None if self.trouble else self.parsed
+        self.shown(self, found)
         return found
 
+    def note_silence(self) -> None:
+        if self._is_reachable():
+            self.silent_since = None
+        elif self.silent_since is None:
+            self.silent_since = self.world.now
+
     def serves(self, name: str) -> bool:
-        """Returns True if a scrape would now contain the metric `name`."""
         return self._is_reachable() and f"\n{name}{{" in self.gauge.metrics()[1]
 
     def _is_reachable(self) -> bool:
         return self.machine.alive and self.selected and self.trouble not in ("gone", "hangs")
 
 
+def _halved(text: str) -> str:
+    lines = text.splitlines(keepends=True)
+    last = max(number for number, line in enumerate(lines) if line.startswith("gpu_device_memory_free_bytes{"))
+    return "".join(lines[:last] + lines[last + 1 :])
+
+
 def _shifted(text: str) -> str:
-    """Returns metrics that contradict each other: the free memory is too high by 5000 MiB."""
     lines = []
     for line in text.splitlines():
         if line.startswith("gpu_device_memory_free_bytes{"):

@@ -1,4 +1,4 @@
-"""Plans: lists of faults and acts in a simulated cluster, with their times."""
+"""A plan lists faults and acts in a simulated cluster, each with its time."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,8 +11,6 @@ DAY = 86_400.0
 
 @dataclass(frozen=True)
 class Entry:
-    """A call of the function `what` of ACTS after `at` seconds, with the arguments `given`."""
-
     at: float
     what: str
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -23,12 +21,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Plan:
-    """The entries for a cluster with this shape. `days` may be a fraction."""
-
     shape: Shape
     entries: tuple[Entry, ...]
     days: float = 1.0
     seed: int = 0
+    tame: bool = False  # if True, hostile tenants write ordinary values
 
 
 Act = Callable[..., None]
@@ -36,14 +33,11 @@ ACTS: dict[str, Act] = {}
 
 
 def act(run: Act) -> Act:
-    """Adds a function to ACTS under its name."""
     ACTS[run.__name__] = run
     return run
 
 
 def later(system: System, seconds: float, undo: Callable[[], object], what: str) -> None:
-    """Ends the effect of an entry after `seconds`."""
-
     def end() -> None:
         undo()
         system.world.say("plan", f"end of {what}")

@@ -1,12 +1,8 @@
-"""Simulates days from seeds: `python -m tests.simulation.run`.
+"""Simulates plans from seeds: `python -m tests.simulation.run`.
 
-`--seeds 200` simulates 200 days, beginning with the seed `--first`, in `--jobs` processes. The command prints each
-violation at once. `--seed 17` simulates one day, and prints the timeline around each violation. With `--whole`, the
-command prints the whole timeline.
-
-`--shrink 17 NAME` prints those entries of the plan that are necessary to break the promise NAME.
-
-`--timelines` compares the hashes of 300 days with tests/golden/timelines.txt. `--timelines write` rewrites this file.
+`--seeds 200` simulates 200 seeds and prints each violation. `--seed 17` simulates one seed and prints its timeline
+around each violation. `--shrink 17 NAME` prints the smallest plan that breaks the promise NAME. `--timelines` compares
+the hashes of 100 timelines with tests/golden/timelines.txt. `--timelines write` records the hashes.
 """
 
 import argparse
@@ -22,12 +18,12 @@ from random import Random
 
 from simulation.timeline import Timeline, clock
 from tests.simulation import faults, timelines
-from tests.simulation.drawing import draw
+from tests.simulation.drawing import SPAN, draw
 from tests.simulation.plan import ACTS, DAY, Entry, Plan
 from tests.simulation.system import system
 from tests.simulation.violations import Violation
 
-PROGRESS = 100  # the number of seeds between two progress lines
+PROGRESS = 100  # the number of simulated seeds between two progress lines
 
 
 @dataclass(frozen=True)
@@ -38,9 +34,9 @@ class Result:
 
 
 def simulate(plan: Plan, *, jumping: bool = True) -> Result:
-    """Simulates the plan. The agents' and the network's random numbers also depend on the plan's seed."""
     dice = Random(plan.seed + 1)  # noqa: S311 (a simulation)
     with system(plan.shape, dice, jumping=jumping) as simulated:
+        simulated.tame = plan.tame
         faults.carry_out(simulated, plan)
         simulated.run(plan.days * DAY)
         return Result(plan, tuple(simulated.violations.found), simulated.world.timeline)
@@ -48,8 +44,6 @@ def simulate(plan: Plan, *, jumping: bool = True) -> Result:
 
 @dataclass(frozen=True)
 class Brief:
-    """A result without its timeline, as returned by a worker process."""
-
     seed: int
     found: tuple[Violation, ...]
     seen: Counter[str]
@@ -61,11 +55,11 @@ def one(seed: int, days: float) -> Brief:
     return Brief(seed, result.found, result.timeline.seen, timelines.digest(result.timeline))
 
 
-def shrunk(plan: Plan, name: str) -> Plan:
-    """Returns a smaller plan that still breaks the promise `name`. Removes halves of the entries, then smaller parts,
-    then single entries.
-    """
+def first_broken(seeds: Iterable[int], days: float = SPAN) -> Brief | None:
+    return next((brief for seed in seeds if (brief := one(seed, days)).found), None)
 
+
+def shrunk(plan: Plan, name: str) -> Plan:
     def fails(entries: Sequence[Entry]) -> bool:
         return any(each.name == name for each in simulate(replace(plan, entries=tuple(entries))).found)
 
@@ -87,7 +81,6 @@ def shrunk(plan: Plan, name: str) -> Plan:
 
 
 def report(result: Result, names: Iterable[str] = ()) -> str:
-    """Returns the timeline around each violation."""
     lines = [f"seed {result.plan.seed}, {result.plan.shape}, {result.plan.days:g} days"]
     for each in result.found:
         if not names or each.name in names:
@@ -99,11 +92,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="tests.simulation.run", description=__doc__)
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--first", type=int, default=1)
-    parser.add_argument("--days", type=float, default=1.0)
+    parser.add_argument("--days", type=float, default=SPAN)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--shrink", nargs=2)
     parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--until-broken", action="store_true")
     parser.add_argument("--timelines", nargs="?", const="compare", choices=("compare", "write"))
     given = parser.parse_args(arguments)
     if given.shrink:
@@ -117,7 +111,12 @@ def main(arguments: Sequence[str]) -> int:
         return bool(result.found)
     if given.timelines:
         return check_timelines(given.jobs, write=given.timelines == "write")
-    return _many(range(given.first, given.first + given.seeds), given.days, given.jobs)
+    seeds = range(given.first, given.first + given.seeds)
+    if given.until_broken:
+        broken = first_broken(seeds, given.days)
+        print("no promise is broken" if broken is None else f"seed {broken.seed}: {broken.found[0]}")
+        return int(broken is not None)
+    return _many(seeds, given.days, given.jobs)
 
 
 def _briefs(seeds: Sequence[int], days: float, jobs: int) -> Iterator[Brief]:
@@ -130,11 +129,7 @@ def _briefs(seeds: Sequence[int], days: float, jobs: int) -> Iterator[Brief]:
 
 
 def check_timelines(jobs: int = 1, *, write: bool = False) -> int:
-    """Compares the timelines of timelines.SEEDS with the recorded timelines, or records new timelines.
-
-    Returns 1 if a timeline differs.
-    """
-    found = {brief.seed: brief.digest for brief in _briefs(timelines.SEEDS, 1.0, jobs)}
+    found = {brief.seed: brief.digest for brief in _briefs(timelines.SEEDS, SPAN, jobs)}
     differing = timelines.differing(found)
     if write:
         timelines.write(found)
@@ -145,7 +140,6 @@ def check_timelines(jobs: int = 1, *, write: bool = False) -> int:
 
 
 def _many(seeds: Sequence[int], days: float, jobs: int) -> int:
-    """Prints each violation, and then the number of occurrences of each state and each fault."""
     began, seen, failed = time.perf_counter(), Counter[str](), Counter[str]()
     for done, brief in enumerate(_briefs(seeds, days, jobs), start=1):
         seen.update(brief.seen)

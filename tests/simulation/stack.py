@@ -1,24 +1,26 @@
-"""The stacks of the simulated cluster: prod's stack, and prod's stack with changes."""
+"""The stacks of the simulated cluster: prod, prod with changes, or drawn from a seed."""
 
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 
 from simulation.stack import Stack, stack_of
 from stacks import settings
+from tenancy.ledger import Pool
+from tests.simulation import drawn_stack
 from tests.support import prod
 from tests.support.prod import Change
 
 QUEUE_MIB = 1500
+PROD_POOL = "t4"
+_DRAWN = "drawn "
 
 
 def two_nodes(config: prod.Raw) -> None:
-    """Adds a second node with a T4, and a second replica of each seat."""
     config["pools"]["t4"] |= {"nodes": 2}
     _twice(config)
 
 
 def two_devices(config: prod.Raw) -> None:
-    """Adds a second T4 to the node, and a second replica of each seat."""
     config["pools"]["t4"] |= {"device_count": 2}
     _twice(config)
 
@@ -30,7 +32,6 @@ def _twice(config: prod.Raw) -> None:
 
 
 def shared_queue(config: prod.Raw) -> None:
-    """Gives 1500 MiB of the T4 to queued Jobs instead of a seat."""
     del config["residents"]["portal-stt"]
     queues = config["queues"]
     queues["flavors"]["t4-share"] = {"pool": "t4"}
@@ -39,8 +40,19 @@ def shared_queue(config: prod.Raw) -> None:
     queues["local_queues"]["team-a-share"] = {"tenant": "team-a", "cluster_queue": "share-cq"}
 
 
+def ranked(config: prod.Raw) -> None:
+    two_devices(config)
+    residents = config["residents"]
+    for name in [name for name, seat in residents.items() if seat["pool"] == PROD_POOL]:
+        del residents[name]
+    sizes = {"immich": 9000, "llama-swap": 8500, "frigate": 5000, "portal-stt": 5000, "small": 500}
+    for name, mib in sizes.items():
+        residents[name] = {"tenant": name, "pool": PROD_POOL, "gpumem_mib": mib}
+    config["tenants"]["small"] = {}
+    config["admission"]["tenant_priorities"]["small"] = "tier-2-gpu"
+
+
 def observing(config: prod.Raw) -> None:
-    """Sets the stack's mode to observe, so that the agents only report."""
     config["mode"] = "observe"
 
 
@@ -49,17 +61,32 @@ CHANGES: Mapping[str, tuple[Change, ...]] = {
     "two nodes": (two_nodes,),
     "two devices": (two_devices,),
     "queue": (shared_queue,),
+    "ranks": (ranked,),
     "observing": (observing,),
 }
 
 
+def drawn(seed: int) -> str:
+    return f"{_DRAWN}{seed}"
+
+
+def is_drawn(kind: str) -> bool:
+    return kind.startswith(_DRAWN)
+
+
+def nodes_of(pool: Pool) -> list[str]:
+    return [f"{pool.name}-{number}" for number in range(pool.nodes)]
+
+
 def config(kind: str) -> prod.Raw:
+    if is_drawn(kind):
+        return drawn_stack.config(int(kind.removeprefix(_DRAWN)))
     found = prod.raw()
     for change in CHANGES[kind]:
         change(found)
     return found
 
 
-@cache
+@lru_cache(maxsize=64)
 def stack(kind: str = "prod") -> Stack:
     return stack_of(settings.parse(config(kind)))

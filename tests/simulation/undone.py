@@ -1,14 +1,14 @@
-"""Removes the fix that a plan of cases.py needs.
+"""Takes the fix of a plan in cases.py out of the agents' code."""
 
-Each function replaces an agent's code with the code before the fix, or with equivalent code.
-"""
-
+import inspect
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+from agents.exporter.main import DeviceReader
 from agents.exporter.registry import Registry
 from agents.extender.filter import PlacementVerbs
 from agents.extender.pending import PendingPods
@@ -20,9 +20,11 @@ from agents.kube.errors import ApiError
 from agents.kube.journal import Journal
 from agents.reconcile import decide as reconcile_decide
 from agents.reconcile.main import Reconciler
+from agents.runtime.clock import Moment
 from agents.telemetry import reading
 from agents.watchdog import decide as watchdog_decide
-from agents.watchdog import evict, spare
+from agents.watchdog import evict, spare, workload
+from agents.watchdog.history import RecycleJournal
 from agents.watchdog.types import DeviceVerdict, DoubtfulTelemetry, Recycled, RecycleTarget
 from agents.watchdog.view import PassView
 from tenancy.devices.recycle import Offender, RecycleChoice
@@ -40,9 +42,18 @@ def _put(target: object, name: str, new: object) -> Patch:
     return mock.patch.object(target, name, new)
 
 
-def _stack(**changes: Callable[[Any], object]) -> Patch:
-    """Replaces fields of the stack."""
+def _changed(owner: Any, name: str, old: str, new: str) -> Patch:
+    """Replaces a text in the source of a function or a method of `owner`."""
+    function = inspect.getattr_static(owner, name)
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(old) == 1, f"{name}: {source.count(old)} times {old}"
+    module = inspect.getmodule(function)
+    found: dict[str, Any] = {}
+    exec(compile(source.replace(old, new), f"<{name}>", "exec"), vars(module), found)  # noqa: S102 (our own code)
+    return _put(owner, name, found[name])
 
+
+def _stack(**changes: Callable[[Any], object]) -> Patch:
     def changed(kind: str) -> Any:
         found = _plain_stack(kind)
         return replace(found, **{name: change(getattr(found, name)) for name, change in changes.items()})
@@ -55,10 +66,9 @@ def _watchdog(**variables: str) -> Patch:
 
 
 def _evict(*given: Any) -> evict.EvictionResult:
-    """Ends the pass at the first eviction that the API server refuses."""
     found = _plain_evict(*given)
     if found.outcome in (evict.EvictionOutcome.BLOCKED, evict.EvictionOutcome.REFUSED):
-        raise ApiError("POST", 500, "InternalError", found.detail)
+        raise ApiError("POST", None, "InternalError", found.detail)
     return found
 
 
@@ -71,13 +81,11 @@ def _keeps_nothing(*given: Any) -> Mapping[str, SeatNeed]:
 
 
 def _journal_write(journal: Journal, content: Mapping[str, Any], *, after: Any) -> Any:
-    """Treats each conflict as a write of another run."""
     with mock.patch.object(journal.api, "find", return_value=None):
         return _plain_journal_write(journal, content, after=after)
 
 
 def _doubt(view: PassView, found: DeviceVerdict) -> DoubtfulTelemetry | None:
-    """Recycles no pod on a device while one of its pods has just ended."""
     ended = DoubtfulTelemetry(
         node=found.node, trouble=reading.Trouble.IMPLAUSIBLE, problem="a pod ended", gpu=found.device.gpu
     )
@@ -106,13 +114,12 @@ def _at_once() -> tuple[Patch, ...]:
 
 
 def _first_restored(offenders: Collection[Offender], aims_mib: Iterable[int]) -> RecycleChoice:
-    """If recycles cannot restore the memory, chooses the offender with the largest overshoot."""
     found = _plain_first_restored(offenders, aims_mib)
     worst = sorted(offenders, key=lambda each: -each.overshoot_mib)[:1]
     return found if found.restores else replace(found, chosen=tuple(worst))
 
 
-# The patches without the fix, by the name of the case.
+# Maps the name of each case to the patches that undo its fix.
 UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     "a seat is refused while all others keep to theirs": lambda: (
         _put(PlacementVerbs, "_short", lambda _verbs, _query, request, fits: (fits, request)),
@@ -127,7 +134,7 @@ UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     "a disruption budget on one offender saves the other": lambda: (_put(spare, "SPARED_SECONDS", 0),),
     "a lost answer makes the runaway immune": lambda: (
         _put(Journal, "write", _journal_write),
-        _put(PassView, "_was_in_vain", lambda *_: False),  # this check would end the fault after a minute
+        _put(PassView, "_was_in_vain", lambda *_: False),
     ),
     "one tenant's four recycles end everybody's protection": lambda: (
         _put(Recycled, "tenant", property(lambda _: "everybody")),
@@ -149,6 +156,12 @@ UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     "a job beyond its quota has what another that Kueue admitted waits for": lambda: (
         _put(kube_pods, "_quota_seats", lambda *_: ()),
     ),
+    "a pod group beyond its quota has what another that Kueue admitted waits for": lambda: (
+        _changed(spare, "_never", "pod.owner is None and not pod.stops_with_its_work", "pod.owner is None"),
+    ),
+    "a JobSet beyond its quota is admitted again after its recycle": lambda: (
+        _changed(workload.KueueWorkload, "owns", "range(_DEEPEST)", "range(0)"),
+    ),
     "an extender that restarts forgets whom it held back": lambda: (_put(PendingPods, "_begins", lambda _: False),),
     "a recycle that was written down and not done spares the offender": lambda: (
         _put(PassView, "_was_in_vain", lambda *_: False),
@@ -159,12 +172,23 @@ UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     "a recycle that came to nothing uses up the cap of the node": lambda: (
         _put(PassView, "counted", property(lambda view: view.snapshot.recycled)),
     ),
+    "the finalizer goes while a node still advertises": lambda: (
+        _changed(Reconciler, "_retire", "if wrong:", "if wrong and not mine:"),
+    ),
+    "a refused eviction forgets the refusals of others": lambda: (
+        _changed(RecycleJournal, "settle", "(*self.refused, *refusals)", "refusals"),
+    ),
+    "a stale reading is served as fresh": lambda: (
+        _changed(DeviceReader, "metrics", "if self.age_seconds > self._limit_seconds:", "if False:"),
+    ),
+    "a clock ahead of the API server's is believed": lambda: (
+        _changed(Moment, "problem", "abs(apart) > APART_SECONDS", "apart > APART_SECONDS"),
+    ),
 }
 
 
 @contextmanager
 def undone(name: str) -> Iterator[None]:
-    """Removes the fix of a case until the end of the `with` block."""
     with ExitStack() as stack:
         for patch in UNDONE[name]():
             stack.enter_context(patch)
