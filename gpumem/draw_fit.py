@@ -16,7 +16,7 @@ def fit_text(found: Fit, paper: Paper) -> Iterator[str]:
         yield "no pool shares memory"
     for pool in found.pools:
         yield from paper.wrapped(f"{pool.pool}: {_verdict(pool, asked)}", alarm=not pool.fits)
-        yield from _pool(pool, paper)
+        yield from _pool(pool, f"promise {asked} to {found.tenant or NEW_TENANT}", paper)
         yield ""
     if found.patch:
         into = (
@@ -41,33 +41,46 @@ def _verdict(pool: FitPool, asked: str) -> str:
     return f"{asked} fit now" if pool.fits else f"{asked} do not fit now"
 
 
-def _pool(pool: FitPool, paper: Paper) -> Iterator[str]:
+def _pool(pool: FitPool, new: str, paper: Paper) -> Iterator[str]:
     if pool.seat:
         yield from paper.wrapped(f"promised already: seat {pool.seat}", "  ")
-    for title, part in (("to promise it", pool.promises), ("on the devices, as they are held now", pool.devices)):
-        if part is not None:
-            yield from _part(title, part, paper)
+    if pool.taken:
+        yield from paper.wrapped(f"{pool.taken}: the pods need a new promise", "  ")
+    if pool.promises is not None:
+        yield from _part("to promise it", pool.promises, paper, new)
+    if pool.devices is not None:
+        yield from _part("on the devices, as they are held now", pool.devices, paper)
     if pool.nodes is not None and not pool.fits:
         floor = f" and floor_mib to {pool.floor_mib}" if pool.floor_mib is not None else ""
         yield from paper.wrapped(
-            f"or, with nobody touched: raise pools.{pool.pool}.nodes to {pool.nodes}{floor}, and add the nodes"
+            f"{_missing(pool)}: raise pools.{pool.pool}.nodes to {pool.nodes}{floor}, and add the nodes"
             if pool.promises is None or not pool.promises.fits
             else f"or, with nobody touched: add a node to pools.{pool.pool}",
             "  ",
         )
 
 
-def _part(title: str, part: FitPart, paper: Paper) -> Iterator[str]:
+def _missing(pool: FitPool) -> str:
+    devices = "1 device is" if pool.missing == 1 else f"{pool.missing} devices are"
+    if pool.promises is not None and pool.promises.changes is None:
+        return f"{devices} missing"
+    return "or, with nobody touched"
+
+
+def _part(title: str, part: FitPart, paper: Paper, new: str = "") -> Iterator[str]:
+    """Yields the result of a search. `new` is the new promise, which stands before the changes of other seats."""
     if part.fits:
         places = "; ".join(" and ".join(place) for place in part.places)
         yield from paper.wrapped(f"{title}: nothing has to change{f' ({places})' if places else ''}", "  ")
         return
     if part.changes is None:
-        yield from paper.wrapped(f"{title}: no change of seats and pods is known that makes room", "  ")
+        none = "no change makes room" if part.proven else "fit does not know a change that makes room"
+        kept = "each seat keeps what it uses, or half of its budget"
+        yield from paper.wrapped(f"{title}: {none}, where {kept}", "  ")
         return
     yield from paper.wrapped(f"{title}, {_proof(part)}:", "  ")
-    for change in part.changes:
-        yield from paper.wrapped(f"- {_change(change)}", "    ")
+    for change in [new, *map(_change, part.changes)] if new else map(_change, part.changes):
+        yield from paper.wrapped(f"- {change}", "    ")
 
 
 def _proof(part: FitPart) -> str:

@@ -1,6 +1,6 @@
 """Reads the facts about one pod or workload: its objects, its Events and its place in Kueue's queue.
 
-The module also reads the acts by which the watchdog and the gate free memory.
+The module also reads the acts with which the watchdog and the gate free memory.
 """
 
 import http.client
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from agents.kube.client import ApiError, Object
-from agents.kube.pods import Pod
 from agents.runtime.errors import AgentError
 from gpumem.cluster import ClusterSnapshot
 from gpumem.kubectl import Kubectl
+from gpumem.pods import WholePod
 from tenancy.frameworks import FRAMEWORKS, GATES, FrameworkName
 from tenancy.names import (
     EVENT_BLOCKED,
@@ -24,29 +24,40 @@ from tenancy.names import (
     EVENT_TOO_LITTLE,
     KUEUE_API,
     LABEL_NAME,
+    LEADER_WORKER_SET_LABEL,
     SCHEDULER,
 )
-from tenancy.workload import maps_at
+from tenancy.workload import ShapeError, map_at, maps_at, text_at, value_or
 
-_KINDS = {"pod": "/api/v1", "deployment": "/apis/apps/v1", "statefulset": "/apis/apps/v1", "job": "/apis/batch/v1"}
-_SHORT = {"po": "pod", "deploy": "deployment", "sts": "statefulset", "lws": "leaderworkerset"}
-# The custom kinds that Kueue queues, each with the label that has the object's name on its pods. Source:
-# PodLabelSelector in pkg/controller/jobs of sigs.k8s.io/kueue.
+_APPS = ("deployment", "statefulset", "replicaset", "daemonset")
+_KINDS = {"pod": "/api/v1", **dict.fromkeys(_APPS, "/apis/apps/v1"), "job": "/apis/batch/v1"}
+_SHORT = {
+    "po": "pod",
+    "deploy": "deployment",
+    "sts": "statefulset",
+    "rs": "replicaset",
+    "ds": "daemonset",
+    "lws": "leaderworkerset",
+}
+# The custom kinds that Kueue queues. Each pod of an object has a label of its kind, with the object's name as its
+# value. Source: PodLabelSelector in pkg/controller/jobs of sigs.k8s.io/kueue.
 _POD_LABELS = {
     FrameworkName.JOBSET: "jobset.sigs.k8s.io/jobset-name",
     FrameworkName.TRAIN_JOB: "jobset.sigs.k8s.io/jobset-name",
-    FrameworkName.LEADER_WORKER_SET: "leaderworkerset.sigs.k8s.io/name",
+    FrameworkName.LEADER_WORKER_SET: LEADER_WORKER_SET_LABEL,
     FrameworkName.RAY_CLUSTER: "ray.io/cluster",
     FrameworkName.RAY_JOB: "ray.io/originated-from-cr-name",
     FrameworkName.MPI_JOB: "training.kubeflow.org/job-name",
 }
 CUSTOM_KINDS = {FRAMEWORKS[name].kind.lower(): FRAMEWORKS[name] for name in _POD_LABELS}
-# The watchdog and the gate write these Events when they free memory.
+_MOST_AHEAD = 3  # the maximum number of Workloads that `why` names as being ahead in a queue
+KINDS = (*_KINDS, *CUSTOM_KINDS)
+# The watchdog and the gate write Events with these reasons when they free memory.
 _ACTS = (EVENT_RECYCLED, EVENT_SPARED, EVENT_BLOCKED, EVENT_CAPPED, EVENT_TOO_LITTLE, EVENT_GATE_CLOSED)
 
 
 class TargetError(AgentError):
-    """Raised when the target cannot be found. The message shows how to write a target."""
+    """Raised if the target cannot be found. The message of the error shows the form of a target."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +74,7 @@ class WorkloadRef:
 class SeenEvent:
     """An Event of the API.
 
-    `about` is the kind and the name of the Event's object. `at` is the time at which the Event happened last.
+    `about` is the kind and the name of the Event's object. `at` is the time of the Event's last occurrence.
     """
 
     uid: str
@@ -75,35 +86,46 @@ class SeenEvent:
 
 
 @dataclass(frozen=True)
+class WorkloadAhead:
+    """A pending Workload that comes before another Workload in a ClusterQueue."""
+
+    namespace: str
+    name: str
+    priority: int
+    created: datetime
+
+
+@dataclass(frozen=True)
 class PendingWorkload:
     """The Workload object that Kueue has for queued work.
 
-    `ahead` is the number of pending Workloads that come before this Workload in the ClusterQueue. `ahead` counts only
-    Workloads that the user may read.
+    `ahead` is the number of pending Workloads that come before the Workload in its ClusterQueue. `first` are the first
+    of these Workloads. `ahead` and `first` have only Workloads that the user may read.
     """
 
     workload: Object
     queue: str
     ahead: int
     pending: int
+    first: tuple[WorkloadAhead, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """The facts about the target.
+    """The facts about the pod or workload that `why` explains.
 
-    `workload` is None if the target is a pod that does not exist any more. `acts` are Events about acts that free
-    memory for other pods, the newest first. `schedulers` is None if the user may not read the scheduler's pods.
+    `workload` is None if the target is a pod that does not exist any more. `acts` has the Events about acts that free
+    memory for other pods, with the newest first. `schedulers` is None if the user may not read the scheduler's pods.
     """
 
     cluster: ClusterSnapshot
     target: WorkloadRef
     workload: Object | None = None
-    pods: tuple[Pod, ...] = ()
+    pods: tuple[WholePod, ...] = ()
     events: tuple[SeenEvent, ...] = ()
     queued: PendingWorkload | None = None
     acts: tuple[SeenEvent, ...] = ()
-    schedulers: tuple[Pod, ...] | None = None
+    schedulers: tuple[WholePod, ...] | None = None
     gaps: tuple[str, ...] = ()
 
     def newest(self, *reasons: str) -> SeenEvent | None:
@@ -116,10 +138,9 @@ def target_of(text: str, namespace: str) -> WorkloadRef:
     kind, _, name = text.rpartition("/")
     kind = (kind or "pod").lower().partition(".")[0]
     kind = _SHORT.get(kind, kind)
-    known_kinds = (*_KINDS, *CUSTOM_KINDS)
-    kind = kind if kind in known_kinds else kind.removesuffix("s")
-    if kind not in known_kinds or not name:
-        known = ", ".join(f"{each}/NAME" for each in known_kinds)
+    kind = kind if kind in KINDS else kind.removesuffix("s")
+    if kind not in KINDS or not name:
+        known = ", ".join(f"{each}/NAME" for each in KINDS)
         raise TargetError(f"{text!r}: write a pod's name, or {known}")
     return WorkloadRef(kind, namespace, name)
 
@@ -138,7 +159,7 @@ def gather(source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, syste
         if workload is None and target.kind != "pod":
             raise TargetError(f"there is no {target}")
         pods, makers = _pods(cluster, target, workload, sets.result() if target.kind == "deployment" else ())
-        seen = sorted(map(_event, events.result()), key=_moment, reverse=True)
+        seen = sorted(map(seen_event, events.result()), key=_moment, reverse=True)
         uids = {pod.uid for pod in pods} | makers
         owners = {workload["metadata"]["uid"], *(pod.uid for pod in pods)} if workload else set()
         queued = _queued(source, cluster, target, owners, gaps) if is_queued(target, pods) else None
@@ -155,22 +176,27 @@ def gather(source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, syste
         )
 
 
-def is_queued(target: WorkloadRef, pods: Iterable[Pod]) -> bool:
-    """Returns True if Kueue may hold the target back: by its suspension, or by a scheduling gate of its pods."""
+def is_queued(target: WorkloadRef, pods: Iterable[WholePod]) -> bool:
+    """Returns True if Kueue can suspend the target, or if a pod of the target has a scheduling gate."""
     return target.kind == "job" or target.kind in CUSTOM_KINDS or any(map(is_gated, pods))
 
 
-def is_gated(pod: Pod) -> bool:
+def is_gated(pod: WholePod) -> bool:
     return any(gate.get("name") in GATES for gate in maps_at(pod.spec, "schedulingGates"))
 
 
 def _find(source: Kubectl, target: WorkloadRef) -> Object | None:
     try:
-        return source.get(f"{_api(source, target.kind)}/namespaces/{target.namespace}/{target.kind}s/{target.name}")
+        return source.get(f"{collection(source, target)}/{target.name}")
     except ApiError as error:
         if error.status == http.client.NOT_FOUND:
             return None
         raise
+
+
+def collection(source: Kubectl, target: WorkloadRef) -> str:
+    """Returns the path of all objects of the target's kind in its namespace. Raises ApiError."""
+    return f"{_api(source, target.kind)}/namespaces/{target.namespace}/{target.kind}s"
 
 
 def _api(source: Kubectl, kind: str) -> str:
@@ -182,7 +208,7 @@ def _api(source: Kubectl, kind: str) -> str:
 
 
 def _list(source: Kubectl, path: str, gaps: list[str], **parameters: str) -> list[Object]:
-    """Returns the items of a list, or an empty list after an error. Adds the error to `gaps`."""
+    """Returns the items of a list, or an empty list after an error. After an error, adds the error to `gaps`."""
     try:
         return [*source.items(path, **parameters)]
     except ApiError as error:
@@ -190,30 +216,29 @@ def _list(source: Kubectl, path: str, gaps: list[str], **parameters: str) -> lis
         return []
 
 
-def _schedulers(source: Kubectl, system: str) -> tuple[Pod, ...] | None:
+def _schedulers(source: Kubectl, system: str) -> tuple[WholePod, ...] | None:
     try:
         items = [*source.items(f"/api/v1/namespaces/{system}/pods", labelSelector=f"{LABEL_NAME}={SCHEDULER}")]
     except ApiError:
         return None
-    return tuple(map(Pod, items))
+    return tuple(map(WholePod, items))
 
 
 def _acts(source: Kubectl, reason: str) -> list[SeenEvent]:
     try:
-        return [*map(_event, source.items("/api/v1/events", fieldSelector=f"reason={reason}"))]
+        return [*map(seen_event, source.items("/api/v1/events", fieldSelector=f"reason={reason}"))]
     except ApiError:
         return []
 
 
 def _pods(
     cluster: ClusterSnapshot, target: WorkloadRef, workload: Object | None, sets: Iterable[Object]
-) -> tuple[tuple[Pod, ...], set[str]]:
-    """Returns the pods of the target, and the UIDs of the controllers of these pods."""
+) -> tuple[tuple[WholePod, ...], set[str]]:
     mine = [pod for pod in cluster.pods if pod.namespace == target.namespace]
     if workload is None:
         return (), set()
     if target.kind == "pod":
-        return (Pod(workload),), set()
+        return (WholePod(workload),), set()
     if target.kind in CUSTOM_KINDS:
         label = _POD_LABELS[CUSTOM_KINDS[target.kind].name]
         return tuple(pod for pod in mine if pod.labels.get(label) == target.name), {workload["metadata"]["uid"]}
@@ -228,7 +253,7 @@ def _owner(item: Object) -> str | None:
     return next((owner["uid"] for owner in owners if owner.get("controller")), None)
 
 
-def _event(event: Object) -> SeenEvent:
+def seen_event(event: Object) -> SeenEvent:
     about = event.get("involvedObject") or {}
     series = event.get("series") or {}
     at = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
@@ -243,7 +268,7 @@ def _event(event: Object) -> SeenEvent:
 
 
 def _is_about(event: SeenEvent, target: WorkloadRef) -> bool:
-    """Returns True if the Event is about the target. The pod or workload itself may be gone."""
+    """Returns True if the Event is about the target. The pod or workload of an Event can be gone."""
     return event.about == f"{target.kind}/{target.name}"
 
 
@@ -254,12 +279,13 @@ def _moment(event: SeenEvent) -> float:
 def _queued(
     source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, owners: Set[str], gaps: list[str]
 ) -> PendingWorkload | None:
-    """Returns the Workload of one of the owners and its place in the queue, preferably a Workload that waits.
+    """Returns the Workload of one of the owners, with the Workload's place in the queue. If several Workloads exist,
+    prefers a waiting Workload.
 
     A ClusterQueue sorts Workloads by priority, then by age.
     """
     path = f"/apis/{KUEUE_API}/namespaces/{target.namespace}/workloads"
-    own = _list(source, path, gaps)
+    own = _readable(_list(source, path, gaps), gaps)
     found = [each for each in own if owners & {owner["uid"] for owner in each["metadata"].get("ownerReferences", ())}]
     mine = next((each for each in found if is_pending(each)), found[0] if found else None)
     if mine is None:
@@ -271,25 +297,54 @@ def _queued(
 
     everyone = own
     if cluster.whole:
-        everyone = _list(source, f"/apis/{KUEUE_API}/workloads", gaps) or own
+        listed = _list(source, f"/apis/{KUEUE_API}/workloads", gaps)
+        everyone = _readable(listed, gaps) if listed else own
     queue = queue_of(mine)
     pending = [each for each in everyone if queue_of(each) == queue and is_pending(each)]
-    ahead = sum(_place(each) < _place(mine) for each in pending)
+    ahead = sorted((each for each in pending if _place(each) < _place(mine)), key=_place)
     return PendingWorkload(
-        workload=mine, queue=queue or mine["spec"].get("queueName", ""), ahead=ahead, pending=len(pending)
+        workload=mine,
+        queue=queue or mine["spec"].get("queueName", ""),
+        ahead=len(ahead),
+        pending=len(pending),
+        first=tuple(map(_ahead, ahead[:_MOST_AHEAD])),
     )
+
+
+def _ahead(workload: Object) -> WorkloadAhead:
+    less_priority, created, name = _place(workload)
+    return WorkloadAhead(workload["metadata"]["namespace"], name, -less_priority, datetime.fromisoformat(created))
+
+
+def _readable(workloads: Iterable[Object], gaps: list[str]) -> list[Object]:
+    """Returns the Workloads that the function could decode. For each unreadable Workload, the function adds a sentence
+    to `gaps`."""
+    found = []
+    for workload in workloads:
+        try:
+            is_pending(workload)
+            _place(workload)
+        except ShapeError as error:
+            metadata = workload["metadata"]
+            line = f"Workload {metadata['namespace']}/{metadata['name']} is not counted: {error}"
+            if line not in gaps:
+                gaps.append(line)
+            continue
+        found.append(workload)
+    return found
 
 
 def is_pending(workload: Object) -> bool:
-    """Returns True if the Workload still waits for quota."""
-    states = {each["type"]: each["status"] for each in (workload.get("status") or {}).get("conditions") or ()}
+    """Returns True if the Workload still waits for quota. Raises ShapeError."""
+    conditions = maps_at(map_at(workload, "status"), "conditions")
+    states = {text_at(each, "type"): text_at(each, "status") for each in conditions}
     ended, reserved = states.get("Finished") == "True", states.get("QuotaReserved") == "True"
-    return not ended and not reserved and workload["spec"].get("active", True)
+    return not ended and not reserved and value_or(map_at(workload, "spec"), "active", True) is not False
 
 
 def _place(workload: Object) -> tuple[int, str, str]:
-    return (
-        -int(workload["spec"].get("priority") or 0),
-        workload["metadata"]["creationTimestamp"],
-        workload["metadata"]["name"],
-    )
+    """Raises ShapeError."""
+    priority = value_or(map_at(workload, "spec"), "priority", 0)
+    if not isinstance(priority, int):
+        raise ShapeError(f"spec.priority must be a whole number (got {priority!r})")
+    return -priority, workload["metadata"]["creationTimestamp"], workload["metadata"]["name"]

@@ -1,6 +1,6 @@
 """Implements `kubectl gpumem fit`: finds devices for new pods, or the smallest change after which the pods fit.
 
-Judges the promises of the ledger and the pods on the devices. Pure.
+Judges the ledger's promises and the pods on the devices separately. Pure.
 """
 
 from collections import Counter
@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpumem.cluster import ClusterSnapshot
-from gpumem.who import DeviceRow, Filter, Holder, NodeRow, PoolError, who
+from gpumem.who import DeviceRow, Filter, Holder, NodeRow, UnknownNameError, who
 from tenancy.fit.layout import Budget, DeviceRoom, PlacedPod
 from tenancy.fit.lower import lower_budgets, nodes_needed, obstacle
 from tenancy.fit.rearrange import rearrange
-from tenancy.fit.smallest_change import Change, SmallestChange, Wanted
-from tenancy.ledger import Ledger, Pool
+from tenancy.fit.smallest_change import WORK, Change, SmallestChange, Wanted, least_mib
+from tenancy.ledger import Ledger, Pool, Seat, Tenant
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitChange(Change):
-    """A change of a workload, with the measured use of its seat.
+    """A change of a workload, with the measured use of the workload's pods.
 
     If `used_mib` is None, the pods of the seat may need more than the lowered budget.
     """
@@ -28,12 +28,12 @@ class FitChange(Change):
 
 @dataclass(frozen=True, kw_only=True)
 class FitPart:
-    """The result for the promises of the ledger, or for the pods on the devices.
+    """The result of a search: among the ledger's promises, or among the pods on the devices.
 
-    `fits` is true if the new pods fit without a change. `changes` are the smallest known changes after which the new
-    pods fit, or null if the search found none. `touched` is the number of changed workloads, and `mib` is the MiB of
-    promises given up. If `proven` is false, the search ended early. At least `least_touched` workloads must change.
-    `places` has the devices of each new pod.
+    `fits` is true if the new pods fit without a change. `changes` has the smallest known changes after which the new
+    pods fit, or null if the search found none. `touched` is the number of changed workloads. `mib` is the sum of MiB by
+    which promises are lowered. If `proven` is false, the search ended early: a smaller change can exist, or any change
+    if `changes` is null. At least `least_touched` workloads must change. `places` has the devices of each new pod.
     """
 
     fits: bool = False
@@ -50,31 +50,38 @@ class FitPart:
 class FitPool:
     """The result for one pool. `never` is the reason why a new pod does not fit even an empty device, or "".
 
-    If the tenant already has a seat of exactly this size, `seat` is its name and `promises` is null. Without a cluster,
-    `devices` is null. `nodes` is the number of nodes with which the pods fit without other changes. If `floor_mib` is
-    not null, the pool's floor must then also be lowered to `floor_mib`.
+    If the tenant already has a free seat of exactly this size, `seat` is the name of this seat, and `promises` is null.
+    `taken` is the reason why the new pods need a new promise: pods take this seat, or the tenant's quota has too little
+    left. Otherwise, `taken` is "". `missing` is the number of devices that `nodes` adds to the pool.
+    Without a cluster, `devices` is null. If the pool had `nodes` nodes, the pods would fit without other changes. If
+    `floor_mib` is not null, the pool's floor must also be lowered to `floor_mib`.
     """
 
     pool: str
     never: str
     seat: str | None
+    taken: str
     promises: FitPart | None
     devices: FitPart | None
+    missing: int | None
     nodes: int | None
     floor_mib: int | None
 
     @property
     def fits(self) -> bool:
         """Returns True if the new pods fit without a change."""
-        return not self.never and all(part is None or part.fits for part in (self.promises, self.devices))
+        return (
+            not self.never
+            and not self.taken
+            and all(part is None or part.fits for part in (self.promises, self.devices))
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
     """The report.
 
-    `patch` is a change of the stack file, and the policy pack accepts this change. If `patch` is None, `refusals` has
-    the reasons.
+    `patch` is a change of the stack file that the policy pack accepts. If `patch` is None, `refusals` has the reasons.
     """
 
     mib: int
@@ -94,16 +101,24 @@ def fit(
 ) -> Fit:
     """Judges every pool that shares memory, or only the named pool.
 
-    The pool that needs the smallest change comes first in the result. Raises PoolError.
+    The pool that needs the smallest change comes first in the result. Raises UnknownNameError.
     """
     shared = [each.name for each in ledger.shared_pools]
     if pool is not None and pool not in shared:
-        raise PoolError(f"--pool {pool!r} is no pool that shares memory; these are: {', '.join(shared) or 'none'}")
+        raise UnknownNameError(
+            f"--pool {pool!r} is no pool that shares memory; these are: {', '.join(shared) or 'none'}"
+        )
     gaps = [*cluster.gaps] if cluster else []
+    if cluster is None and tenant and ledger.seats_of(tenant):
+        gaps.append(f"the pods that take the seats of {tenant}: read the cluster with --live")
+    if cluster and tenant and cluster.own not in (None, tenant):
+        gaps.append(f"the pods that take the seats of {tenant}: only those of {cluster.own} may be read")
     if cluster and not cluster.whole:
         gaps.append("what others hold is not known: only promises are judged")
-    pools = [_pool(ledger, cluster, each, wanted, tenant) for each in ledger.shared_pools if pool in (None, each.name)]
-    pools.sort(key=_order)
+    judged = [each for each in ledger.shared_pools if pool in (None, each.name)]
+    pools = sorted(
+        (_pool(ledger, cluster, each, wanted, tenant, work=WORK // len(judged)) for each in judged), key=_order
+    )
     return Fit(
         mib=wanted.mib,
         gpu_count=wanted.count,
@@ -121,32 +136,42 @@ def _order(found: FitPool) -> tuple[bool, int, int, str]:
     return never, sum(part.touched for part in parts), sum(part.mib for part in parts), found.pool
 
 
-def _pool(ledger: Ledger, cluster: ClusterSnapshot | None, pool: Pool, wanted: Wanted, tenant: str | None) -> FitPool:
+def _pool(
+    ledger: Ledger, cluster: ClusterSnapshot | None, pool: Pool, wanted: Wanted, tenant: str | None, *, work: int
+) -> FitPool:
     never = obstacle(ledger, pool, wanted)
     seat = _seat_of(ledger, pool, wanted, tenant)
+    taken = _taken(ledger, cluster, tenant, seat, wanted) if cluster and tenant else ""
+    seat = None if taken else seat
     rows = who(cluster, Filter(pool=pool.name)).nodes if cluster and cluster.whole else None
     used = _used(rows or ())
-    nodes = None if never or seat else nodes_needed(ledger, pool, wanted)
+    least = {each.name: least_mib(each.gpumem_mib, used.get(each.name)) for each in ledger.seats}
+    nodes = None if never or seat else nodes_needed(ledger, pool, wanted, work)
     gates = {gate.namespace: gate.name for gate in cluster.gates if gate.pool == pool.name} if cluster else {}
     return FitPool(
         pool=pool.name,
         never=never,
-        seat=seat,
-        promises=None if never or seat else _part(lower_budgets(ledger, pool, wanted, used), used),
-        devices=None if never or rows is None else _part(_on_devices(ledger, gates, rows, wanted, used), used),
+        seat=seat.name if seat else None,
+        taken=taken,
+        promises=None if never or seat else _part(lower_budgets(ledger, pool, wanted, least, work), used),
+        devices=None
+        if never or rows is None
+        else _part(_on_devices(ledger, gates, rows, wanted, least=least, work=work), used),
+        missing=(nodes.nodes - pool.nodes) * pool.device_count if nodes else None,
         nodes=nodes.nodes if nodes else None,
         floor_mib=nodes.floor_mib if nodes else None,
     )
 
 
-def _seat_of(ledger: Ledger, pool: Pool, wanted: Wanted, tenant: str | None) -> str | None:
-    """Returns the name of a tenant's seat with exactly the wanted MiB.
+def _seat_of(ledger: Ledger, pool: Pool, wanted: Wanted, tenant: str | None) -> Seat | None:
+    """Returns a tenant's seat with exactly the wanted MiB.
 
-    Each pod of the seat has the wanted number of devices, or the seat has one replica for each wanted device.
+    Each replica of the seat's resident has the wanted number of devices, or the resident has one replica for each
+    wanted device.
     """
     return next(
         (
-            seat.name
+            seat
             for seat in ledger.seats_of(tenant or "")
             if (seat.pool, seat.gpumem_mib) == (pool.name, wanted.mib)
             and seat.devices_per_pod in (1, wanted.count)
@@ -154,6 +179,21 @@ def _seat_of(ledger: Ledger, pool: Pool, wanted: Wanted, tenant: str | None) -> 
         ),
         None,
     )
+
+
+def _taken(ledger: Ledger, cluster: ClusterSnapshot, tenant: str, seat: Seat | None, wanted: Wanted) -> str:
+    names, users, held_mib = ledger.names, [], 0
+    for pod in cluster.pods:
+        mib = pod.request(names.gpumem) if pod.namespace == tenant and not pod.ended else 0
+        held_mib += mib
+        if seat and (mib, max(pod.request(names.gpu_count), 1)) == (seat.pod_mib, seat.devices_per_pod):
+            users.append(str(pod))
+    if seat and users and (seat.replicas - len(users)) * seat.devices_per_pod < wanted.replicas * wanted.count:
+        return f"seat {seat.name} is taken by {', '.join(sorted(users))}"
+    budget_mib, observed = ledger.budget_mib(tenant), ledger.tenants_by_name.get(tenant, Tenant(name="")).observed
+    if observed or budget_mib - held_mib >= wanted.total_mib:
+        return ""
+    return f"the quota of {tenant} has {max(budget_mib - held_mib, 0)} of {budget_mib} MiB left"
 
 
 def _used(rows: Sequence[NodeRow]) -> dict[str, int]:
@@ -168,9 +208,9 @@ def _used(rows: Sequence[NodeRow]) -> dict[str, int]:
     return {seat: max(mib or 0 for mib in all_of) for seat, all_of in used.items() if None not in all_of}
 
 
-def _part(smallest: SmallestChange | None, used: Mapping[str, int]) -> FitPart:
-    if smallest is None:
-        return FitPart()
+def _part(smallest: SmallestChange, used: Mapping[str, int]) -> FitPart:
+    if smallest.changes is None:
+        return FitPart(proven=smallest.proven)
     touched, mib = smallest.cost
     return FitPart(
         fits=not smallest.changes,
@@ -189,8 +229,10 @@ def _on_devices(
     gates: Mapping[str, str],
     rows: Sequence[NodeRow],
     wanted: Wanted,
-    used: Mapping[str, int],
-) -> SmallestChange | None:
+    *,
+    least: Mapping[str, int],
+    work: int,
+) -> SmallestChange:
     """Returns the smallest change for the pods that are on the pool's devices now.
 
     `gates` has the name of the on-demand workload of each namespace.
@@ -211,14 +253,10 @@ def _on_devices(
                 DeviceRoom(node=node.node, name=name, room_mib=row.offered_mib - row.held_mib - parked, open=is_open)
             )
     budgets = {
-        seat.name: Budget(
-            mib=seat.gpumem_mib,
-            least_mib=min(max(used.get(seat.name, 1), 1), seat.gpumem_mib),
-            replicas=seat.devices,
-        )
+        seat.name: Budget(mib=seat.gpumem_mib, least_mib=least[seat.name], replicas=seat.devices)
         for seat in seats.values()
     }
-    return rearrange(devices, pods, budgets, wanted)
+    return rearrange(devices, pods, budgets, wanted, work)
 
 
 def _lying(
@@ -226,7 +264,7 @@ def _lying(
 ) -> Iterator[PlacedPod]:
     """Yields the pods on a device.
 
-    For an on-demand workload, only its use of memory that is free by the ledger counts.
+    The memory of on-demand workloads is the memory that is free by the ledger but in use.
     """
     on_demand = []
     for pod in row.pods:
@@ -253,7 +291,7 @@ def _lying(
 def _lack(row: DeviceRow) -> int:
     """Returns the MiB of a device that are free by the ledger but in use.
 
-    Overshoot does not count, because the watchdog recycles pods with an overshoot.
+    The function leaves out overshoot, because the watchdog recycles pods with an overshoot.
     """
     if row.measured_free_mib is None:
         return 0

@@ -1,7 +1,7 @@
 """Finds devices, and the devices of each pod, from the exporters' readings.
 
-The module is used for a stack that does not place pods by device. Only placement by device makes ResourceSlices, and
-the annotations with the devices of each pod. Pure.
+The reports use this module for a stack that does not place pods by device. A stack without placement by device lacks
+ResourceSlices. The pods of a stack without placement by device have no annotations with their devices. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,6 +10,7 @@ from dataclasses import replace
 from agents.extender.cache.inventory import NodeDevices, devices_of
 from agents.extender.cache.pod_info import PodInfo
 from agents.kube.client import Object
+from agents.kube.nodes import Node
 from agents.telemetry import resourceslice
 from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.device import Survey
@@ -18,19 +19,19 @@ from tenancy.ledger import Ledger
 
 
 def measured_devices(
-    node: Object, slices: Iterable[Object], ledger: Ledger, reading: NodeTelemetry | None
+    node: Node, slices: Iterable[Object], ledger: Ledger, reading: NodeTelemetry | None
 ) -> NodeDevices:
     """Returns the devices of a node from its ResourceSlices.
 
     Without ResourceSlices, returns the devices that the node's exporter measures. A node without a reading has no known
-    device, but still takes pods.
+    devices, but still takes pods.
     """
     names, published = ledger.names, list(slices)
     if not any(each["spec"].get("driver") == names.device_driver for each in published):
         if reading is None or not reading.devices:
             found = devices_of(node, published, ledger)
             return replace(found, unusable=None) if found.pool else found
-        host = PublishingNode(name=reading.node, uid=str(node["metadata"].get("uid", "")))
+        host = PublishingNode(name=reading.node, uid=node.uid)
         published.append(resourceslice.slice_of(Survey(devices=reading.devices), host, names, None))
     return devices_of(node, published, ledger)
 
@@ -38,8 +39,8 @@ def measured_devices(
 def on_its_device(pod: PodInfo, devices: Mapping[str, NodeDevices], readings: Mapping[str, NodeTelemetry]) -> PodInfo:
     """Returns the pod with its devices.
 
-    The pod has all devices of the node if it needs that many. Otherwise it has the devices that it uses. Returns the
-    pod without devices if its devices are not known.
+    If the pod needs as many devices as the node has, the pod has all devices of the node. If the pod needs fewer
+    devices, the pod has the devices that it uses. If the pod's devices are unknown, returns the pod without devices.
     """
     node, reading = devices.get(pod.node), readings.get(pod.node)
     if pod.is_placed or node is None:

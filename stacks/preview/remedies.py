@@ -1,41 +1,101 @@
-"""Proposes a change after a refused preview: the fewest budgets to lower so that all promises of a pool fit. Pure."""
+"""Proposes a change after a refused preview: lower budgets with which all promises fit, or more devices. Pure."""
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from tenancy.fit.lower import lower_budgets
-from tenancy.fit.smallest_change import Change, SmallestChange
-from tenancy.ledger import Ledger
+from stacks.preview.events import Resource
+from tenancy.decode import DecodeError
+from tenancy.fit.lower import lower_budgets, nodes_needed
+from tenancy.fit.smallest_change import WORK, Change, SmallestChange, least_mib
+from tenancy.full_seats import full_seats
+from tenancy.ledger import Ledger, Pool, Seat
+from tenancy.names import LEDGER, LEDGER_KEY
 
 _MOST_LISTED = 3
-# These limits keep the search short, so that the operator soon sees the refusal. `_WORK` is the number of steps for all
-# pools. `_MOST_PODS` and `_MOST_DEVICES` are limits for each pool.
-_WORK = 100_000
-_MOST_PODS, _MOST_DEVICES = 40, 64
 
 
-def remedies(ledger: Ledger, file_of: Callable[[str], str] = lambda _: "") -> Iterator[str]:
-    """Yields a sentence for each pool in which a short search finds lower budgets with which all promises fit.
+def ledger_before(resources: Iterable[Resource]) -> Ledger | None:
+    """Returns the ledger in Pulumi's state, or None if the state has no ledger that this version can read."""
+    for resource in resources:
+        if (
+            resource.type == "kubernetes:core/v1:ConfigMap"
+            and (resource.before.get("metadata") or {}).get("name") == LEDGER
+        ):
+            try:
+                return Ledger.from_data(json.loads(resource.before["data"][LEDGER_KEY]), ignored=[])
+            except (DecodeError, ValueError, KeyError, TypeError):
+                return None
+    return None
 
-    `file_of` returns the file with a seat, or "" for the stack file. `kubectl gpumem fit` searches longer.
+
+def remedies(
+    ledger: Ledger, file_of: Callable[[str], str] = lambda _: "", before: Ledger | None = None
+) -> Iterator[str]:
+    """Yields a sentence for each pool with promises that do not fit.
+
+    The sentence names the seats that this change adds or raises, and lower budgets with which all promises fit. If
+    possible, the sentence lowers only the seats of this change. If no sensible budgets fit, the sentence has the number
+    of missing devices. `file_of` returns the file that declares a seat, or "" for the stack file. `before` is the
+    ledger before this change.
     """
     for pool in ledger.shared_pools:
-        pods = sum(seat.devices for seat in ledger.seats if seat.pool == pool.name)
-        if pods > _MOST_PODS or pool.nodes * pool.device_count > _MOST_DEVICES:
-            continue
-        smallest = lower_budgets(ledger, pool, work=_WORK // len(ledger.shared_pools))
-        if smallest is not None and smallest.changes:
-            yield f"{pool.name}: {_title(smallest)} lowers {_listed(smallest.changes, file_of)}"
+        work = WORK // (3 * len(ledger.shared_pools))
+        old = {seat.name: seat.gpumem_mib for seat in (before or ledger).seats if seat.pool == pool.name}
+        edited = [seat for seat in ledger.seats_in(pool.name) if seat.gpumem_mib > old.get(seat.name, 0)]
+        least = {seat.name: old.get(seat.name) or least_mib(seat.gpumem_mib, None) for seat in edited}
+        smallest = lower_budgets(ledger, pool, least=least, work=work)
+        if smallest.changes is None:
+            smallest = lower_budgets(ledger, pool, work=work)
+        if smallest.changes != ():
+            edit = f"this change {_edited(edited, old)}; " if edited else ""
+            yield f"{pool.name}: {edit}{_remedy(ledger, pool, smallest, work, file_of)}"
 
 
-def _title(smallest: SmallestChange) -> str:
-    return "the smallest change that fits" if smallest.proven else "a change that fits, perhaps not the smallest,"
-
-
-def _listed(changes: tuple[Change, ...], file_of: Callable[[str], str]) -> str:
-    shown = [
-        f"{change.workload}{file and f' ({file})'} from {change.from_mib} to {change.to_mib}"
-        for change in changes[:_MOST_LISTED]
-        for file in [file_of(change.workload)]
+def _edited(seats: Iterable[Seat], old: dict[str, int]) -> str:
+    texts = [
+        f"raises {seat.name} from {old[seat.name]} to {seat.gpumem_mib} MiB"
+        if seat.name in old
+        else f"adds {seat.name} with {seat.gpumem_mib} MiB"
+        for seat in seats
     ]
-    more = len(changes) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    return _shortened(texts)
+
+
+def _remedy(ledger: Ledger, pool: Pool, smallest: SmallestChange, work: int, file_of: Callable[[str], str]) -> str:
+    if smallest.changes:
+        title = "the smallest change that fits" if smallest.proven else "a change that fits, perhaps not the smallest,"
+        return f"{title} lowers {_listed(smallest.changes, file_of)}{_reason(ledger, pool, smallest.changes)}"
+    needed = nodes_needed(ledger, pool, work=work)
+    sure = "no budgets fit that keep half of each seat" if smallest.proven else "no lower budgets are known that fit"
+    if needed is None or needed.nodes <= pool.nodes:
+        return sure
+    devices = (needed.nodes - pool.nodes) * pool.device_count
+    are = "device is" if devices == 1 else "devices are"
+    floor = "" if needed.floor_mib is None else f" and floor_mib to {needed.floor_mib}"
+    return f"{sure}: {devices} {are} missing; raise pools.{pool.name}.nodes to {needed.nodes}{floor}"
+
+
+def _reason(ledger: Ledger, pool: Pool, changes: Sequence[Change]) -> str:
+    """Returns the limit that the lower budgets just reach."""
+    after = ledger.with_budgets({each.workload: each.to_mib for each in changes if each.to_mib is not None})
+    full = full_seats(after, pool)
+    if after.promised_mib(pool.name) == pool.advertised_mib:
+        return f": then {pool.advertised_mib} MiB are promised, all that {pool.name} advertises"
+    if full.over_mib == 0 and pool.floor_mib:
+        return f": every seat full, a device of {pool.memory_mib} MiB then keeps its floor of {pool.floor_mib} free"
+    return f": then every seat fits on a device of {pool.device_mib} MiB"
+
+
+def _listed(changes: Iterable[Change], file_of: Callable[[str], str]) -> str:
+    return _shortened(
+        [
+            f"{change.workload}{file and f' ({file})'} from {change.from_mib} to {change.to_mib}"
+            for change in changes
+            for file in [file_of(change.workload)]
+        ]
+    )
+
+
+def _shortened(texts: list[str]) -> str:
+    more = len(texts) - _MOST_LISTED
+    return ", ".join(texts[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -1,14 +1,14 @@
 """Finds the minimum number of pods on devices to change so that new pods fit.
 
-The result is exact unless the search runs out of steps. The search first tries changes of one workload, then of two
-workloads, and so on. Each search places new pods on full devices. Then the search lowers budgets, moves pods or stops
-on-demand workloads until the pods fit on every device. New pods that fit without a change are only counted, and get no
-device. Units: whole MiB.
+The result is exact, unless the search runs out of steps. The search first tries changes of one workload, then of two
+workloads, and so on. Each search places new pods on full devices. After placing new pods, the search changes workloads
+until the pods fit on every device. A change lowers a budget, moves a pod or stops an on-demand workload. The search
+only counts new pods that fit without a change, and chooses no devices for these pods. Units: whole MiB.
 """
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations, islice
 from math import ceil
@@ -19,34 +19,44 @@ from tenancy.fit.layout import Budget, DeviceRoom, Layout, PlacedPod, State
 from tenancy.fit.smallest_change import WORK, Change, Kind, SmallestChange, Wanted
 
 _NARROW = 3  # the maximum number of choices at each step of a narrow search
-_NARROW_WORK = 200_000
-_DEEPER = 12
+_DEEPER = 6
 _DEEPEST = 100  # the maximum number of changed workloads, and of steps that place new pods
 
 
 def rearrange(
-    devices: Sequence[DeviceRoom], pods: Sequence[PlacedPod], seats: dict[str, Budget], wanted: Wanted, work: int = WORK
-) -> SmallestChange | None:
-    """Returns the smallest change after which the wanted pods fit, or None if the search found none."""
-    layout, steps = Layout(devices=devices, pods=pods, seats=seats, wanted=wanted), StepsLeft(work)
-    for touched in range(_fewest(layout), min(len(pods) + len(seats), _DEEPEST) + 1):
-        search = _Search(layout, touched, steps)
-        try:
-            search.run()
-        except OutOfStepsError:
-            found = search.best or _narrow(layout, touched)
-            return found and SmallestChange(
-                changes=found.changes, places=found.places, proven=False, least=(touched, 0)
-            )
-        if search.best is not None:
-            return search.best
-    return None
+    devices: Sequence[DeviceRoom],
+    pods: Sequence[PlacedPod],
+    seats: Mapping[str, Budget],
+    wanted: Wanted,
+    work: int = WORK,
+) -> SmallestChange:
+    """Returns the smallest change after which the wanted pods fit."""
+    steps = StepsLeft(work)
+    layout = Layout(devices=devices, pods=pods, seats=seats, wanted=wanted, work=steps)
+    if layout.impossible:
+        return SmallestChange(changes=None)
+    touched = int(layout.too_many > 0)
+    best: SmallestChange | None = None
+    try:
+        for touched in range(_fewest(layout), min(layout.workloads, _DEEPEST) + 1):
+            search = _Search(layout, touched, steps)
+            try:
+                search.run()
+            finally:
+                best = search.best
+            if best is not None:
+                return best
+    except OutOfStepsError:
+        found = best or _narrow(layout, touched, work)
+        changes, places = (found.changes, found.places) if found else (None, ())
+        return SmallestChange(changes=changes, places=places, proven=False, least=(touched, 0))
+    return SmallestChange(changes=None, proven=layout.workloads <= _DEEPEST)
 
 
-def _narrow(layout: Layout, fewest: int) -> SmallestChange | None:
-    """Returns the first change that is found by trying only a few choices at each step."""
-    for touched in range(fewest, fewest + _DEEPER):
-        search = _Search(layout, touched, StepsLeft(_NARROW_WORK), width=_NARROW)
+def _narrow(layout: Layout, fewest: int, work: int) -> SmallestChange | None:
+    for more in range(_DEEPER):
+        layout.work.left = work // _DEEPER
+        search = _Search(layout, fewest + 2**more - 1, layout.work, width=_NARROW)
         with suppress(OutOfStepsError):
             search.run()
         if search.best is not None:
@@ -79,13 +89,14 @@ class _Search:
     def __init__(self, layout: Layout, touched: int, work: StepsLeft, width: int | None = None) -> None:
         self.layout, self.most, self.work, self.width = layout, touched, work, width
         self.seen: set[tuple[tuple[int, ...], ...]] = set()
+        self.repaired: set[tuple[object, ...]] = set()
         self.best: SmallestChange | None = None
         self.mib: int | None = None
 
     def run(self) -> None:
         """Runs the search until it ends or has used all its steps.
 
-        Raises OutOfStepsError; `best` is then the best change so far.
+        Raises OutOfStepsError; `best` is the best change that the search has found so far.
         """
         turns = [iter((State(self.layout, self.most),))]
         while turns:
@@ -98,7 +109,9 @@ class _Search:
                 return  # a change that only moves pods costs 0 MiB, so no other change is cheaper
 
     def _put_new(self, state: State) -> Iterator[State]:
-        """Yields the states in which one more new pod is placed, and the state in which no more new pods are placed."""
+        """Yields the next states of the search. In each next state except one, one more new pod is placed. In this
+        exception, no more new pods are placed.
+        """
         wanted = self.layout.wanted
         more = len(state.forced) < wanted.replicas and state.left > 0
         enough = state.puts >= self.layout.too_many
@@ -109,7 +122,7 @@ class _Search:
         if not enough:
             yield state.settle()
         if more and (self.most > 1 or wanted.replicas > 1):
-            # a new pod that fits now may use free memory that a moved pod could have used
+            # after a new pod is placed, its memory is no longer free for moved pods
             yield from self._put_one_more(state, full=False)
 
     def _put_one_more(self, state: State, *, full: bool) -> Iterator[State]:
@@ -128,8 +141,8 @@ class _Search:
     def _ways(self, state: State, *, full: bool) -> Iterator[tuple[int, ...]]:
         """Yields the possible devices for a new pod.
 
-        All devices of one choice are on one node. Other pods may first have to free memory on these devices. The choice
-        for which the fewest pods must change comes first.
+        All devices of one choice are on one node. Other pods may first have to free memory on the chosen devices. The
+        choice for which the fewest pods must change comes first.
         """
         found, wanted = [], self.layout.wanted
         by_count = full and wanted.count == 1
@@ -138,7 +151,10 @@ class _Search:
             times = {index: 1 + (state.free_for(index) if by_count else 0) for index in node}
             cost = {index: state.needs(index, wanted.mib * times[index]) for index in node}
             near = [index for index in node if cost[index] <= state.left]
+            if self.width is not None:
+                near = sorted(near, key=lambda index: (cost[index], -state.room_on(index)))[: wanted.count]
             for choice in combinations(near, wanted.count):
+                self.work.take(3 + wanted.count)
                 needs = sum(cost[index] for index in choice)
                 if (needs > 0) is full and needs <= state.left * self.layout.spread:
                     short = sum(wanted.mib - state.room_on(index) % wanted.mib for index in choice)
@@ -151,8 +167,10 @@ class _Search:
         Either lower budgets free the memory later, or one pod on the device changes.
         """
         self.work.take(10 + 10 * len(state.room))
-        if state.bound() > state.left:
+        key = (state.forced, frozenset(state.moved.items()), state.lowered, state.settled)
+        if key in self.repaired or state.bound() > state.left:
             return
+        self.repaired.add(key)
         full = next(iter(state.full), None)
         if full is None:
             self._judge(state)
@@ -165,7 +183,6 @@ class _Search:
                 yield from self._touch(state, pod)
 
     def _touch(self, state: State, pod: int) -> Iterator[State]:
-        """Yields the states in which this pod has freed memory on its device."""
         found = self.layout.pods[pod]
         if found.leaves and pod not in state.moved:
             removed = state.remove(pod)
@@ -177,70 +194,52 @@ class _Search:
         if found.seat is not None and found.seat not in state.lowered and self.layout.gains[pod] > 0:
             yield state.lower(found.seat)
 
-    def _targets(self, state: State, pod: int) -> Iterator[int]:
-        """Yields the devices to which a removed pod may move.
+    def _targets(self, state: State, pod: int) -> list[int]:
+        """Returns the devices to which a removed pod may move.
 
-        The devices with enough free memory come first, and the fullest of these is the very first. The devices on which
-        another change is needed come last.
+        The devices with enough free memory come first, and the fullest of them is the very first. The devices on which
+        another change is necessary come last.
         """
-        found, most = self.layout.pods[pod], self.layout.gains[pod]
-        mib, is_lowered = found.mib, found.seat in state.lowered
-        gain = most if is_lowered else 0
+        layout, found = self.layout, self.layout.pods[pod]
+        gain = layout.gains[pod] if found.seat in state.lowered else 0
         ways = []
-        for index in self._near(state, mib, gain, most):
+        for index in self._near(state, pod):
             room = state.room_on(index)
-            if index == found.device or (room + gain < mib and not state.left):
-                continue
-            needs = 0 if room + gain >= mib else state.needs(index, mib - gain)
-            if needs > 1 and not is_lowered and most:  # lowering the seat of this pod can free memory too
-                needs = min(needs, 1 + state.needs(index, mib - most))
-            if needs <= state.left:
-                ways.append((needs, room if room >= mib else mib - room + 2**40, index))
-        self.work.take(len(ways) + 10)
-        ways.sort()
-        targets = [index for *_, index in ways]
-        if ways and ways[0][0] == 0 and state.room_on(targets[0]) >= mib and not state.full:
-            if len(state.forced) == self.layout.wanted.replicas:
-                return iter(targets[:1])
-            if not state.left:  # no further change is allowed, so only the free memory of each device matters
-                return iter(self._unlike(state, targets))
-        return iter(targets)
+            needs = 0 if room + gain >= found.mib else state.move(pod, index).needs(index)
+            if index != found.device and needs <= state.left:
+                ways.append((needs, room if room >= found.mib else found.mib - room + 2**40, index))
+        targets = [index for *_, index in sorted(ways)]
+        is_last = len(state.forced) == layout.wanted.replicas and not state.full
+        return targets[:1] if is_last and targets and state.room_on(targets[0]) >= found.mib else targets
 
-    def _unlike(self, state: State, devices: Iterable[int]) -> Iterable[int]:
-        """Returns one device of each group of devices with equal free memory.
-
-        If the wanted pods need several devices, a group has only devices of one node.
+    def _near(self, state: State, pod: int) -> Iterable[int]:
+        """Returns the devices to which a pod may move. The result leaves out devices on which too much memory is
+        missing.
         """
-        several = self.layout.wanted.count > 1
-        first: dict[tuple[int, int], int] = {}
-        for index in devices:
-            first.setdefault((state.room_on(index), self.layout.node_of[index] if several else 0), index)
-        return first.values()
-
-    def _near(self, state: State, mib: int, gain: int, most: int) -> Iterable[int]:
-        """Returns the devices to which a pod may move. Devices that cannot lead to a better result are left out."""
-        layout = self.layout
-        if state.left > 1 or (state.left and most):
-            self.work.take(2 * len(layout.devices))
+        layout, found = self.layout, self.layout.pods[pod]
+        if state.left > 1 and self.width is None:
+            self.work.take(4 * len(layout.node_of))
             return layout.node_of
-        near = {index for index in state.room if index in layout.node_of}
-        near.update(index for _, index in layout.by_room[bisect_left(layout.by_room, (mib - gain,)) :])
+        lowered = [layout.pods[other].device for seat in state.lowered for other in layout.of[f"seat {seat}"]]
+        near = {index: None for index in [*state.room, *lowered] if index in layout.node_of}
+        several, alike = layout.wanted.count > 1, set()
+        least = found.mib - (layout.gains[pod] if found.seat in state.lowered else 0)
+        start = bisect_left(layout.by_room, (least,))
+        for room, index in islice(layout.by_room, start, self.width and start + 10 * self.width):
+            # if no further change is allowed, only the free memory of each further device matters
+            key = room, layout.node_of[index] if several else 0
+            if index not in near and (state.left or key not in alike):
+                near[index] = None
+                alike.add(key)
+            self.work.take(1)
         if state.left:
-            most_room = max([room for room, _ in layout.by_room[-1:]] + [*state.room.values()])
-            movable = layout.by_move[bisect_left(layout.by_move, (mib - gain,)) :]
-            near.update(index for _, index, moved_mib in movable if moved_mib <= most_room)
-            for room, index in reversed(layout.by_room):
-                short = mib - gain - room
-                if self.mib is not None and short >= self.mib:
-                    break
-                if layout.gain_on[index] >= short:
-                    near.add(index)
-        self.work.take(len(near))
+            start = bisect_left(layout.by_reach, (found.mib - layout.gains[pod],))
+            reached = islice(layout.by_reach, start, self.width and start + 10 * self.width)
+            near.update((index, None) for _, index in reached)
+        self.work.take(4 * len(near))
         return near
 
     def _judge(self, state: State) -> None:
-        """Remembers the state as the best change, if the remaining new pods fit and no earlier change has the same or a
-        lower cost."""
         layout = self.layout
         rest = layout.wanted.replicas - len(state.forced)
         if rest:
@@ -248,7 +247,7 @@ class _Search:
             self.work.take(len(changed) + 1)
             if sum(state.fit(layout.nodes[node]) - layout.fits[node] for node in changed) + sum(layout.fits) < rest:
                 return
-        needs = {device: -room for device, room in state.room.items() if room < 0}
+        needs = {device: -state.room[device] for device in state.received if state.room[device] < 0}
         amounts: dict[str, int] = {}
         if needs:
             amounts = cheapest_reductions(needs, _lowerable(state), self.work, self.mib)
@@ -285,15 +284,18 @@ def _smallest_change(state: State, amounts: dict[str, int], rest: int, mib: int)
         for name, amount in sorted(amounts.items())
         if amount
     ]
-    left = sorted((target is None, pod, target) for pod, target in state.moved.items())
     removed = [
         Change(
-            kind=Kind.MOVE if target is not None else Kind.PARK,
-            workload=pods[pod].name,
-            source=devices[pods[pod].device].name,
-            target=devices[target].name if target is not None else None,
+            kind=Kind.MOVE, workload=pods[pod].name, source=devices[pods[pod].device].name, target=devices[target].name
         )
-        for _, pod, target in left
+        for pod, target in sorted(state.moved.items())
+        if target is not None
+    ]
+    parked: dict[str, list[str]] = {}
+    for pod in sorted(pod for pod, target in state.moved.items() if target is None):
+        parked.setdefault(pods[pod].name, []).append(devices[pods[pod].device].name)
+    removed += [
+        Change(kind=Kind.PARK, workload=name, source=" and ".join(dict.fromkeys(on))) for name, on in parked.items()
     ]
     places = [*state.forced, *state.free_places(rest)]
     named = tuple(tuple(devices[index].name for index in place) for place in places)

@@ -1,15 +1,24 @@
 """Defines wanted pods, and the smallest change after which the pods fit.
 
-A change of fewer workloads is smaller than a change of more workloads. If two changes have equally many workloads, the
-one that gives up fewer MiB of promises is smaller. Units: whole MiB of GPU memory.
+A change of fewer workloads is smaller than a change of more workloads. Of two changes of equally many workloads, the
+change that lowers promises by fewer MiB is smaller. Units: whole MiB of GPU memory.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-# The maximum number of steps of a search. A search with this many steps takes about two seconds. The limit is the same
-# on every machine.
-WORK = 3_000_000
+# The maximum number of steps of a search. A search with the maximum number of steps takes about one second. The limit
+# of steps is the same on every machine.
+WORK = 1_000_000
+
+
+def least_mib(mib: int, used_mib: int | None) -> int:
+    """Returns the lowest budget that a proposal may give to a seat of `mib`.
+
+    The lowest budget of a seat with a measured use is this use. A seat without a measured use keeps at least half of
+    its budget.
+    """
+    return min(used_mib, mib) if used_mib else mib - mib // 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,16 +42,16 @@ class Kind(StrEnum):
     """The kind of a change."""
 
     LOWER = "lower"  # Lowers the budget of a seat.
-    MOVE = "move"  # Moves a pod of a seat to another device, which restarts the pod once.
+    MOVE = "move"  # Creates a pod of a seat again on another device.
     PARK = "park"  # Stops an on-demand workload until the new pods are placed.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A change of one workload.
+    """The change of one workload.
 
-    `from_mib` and `to_mib` are the old and the new budget of a seat, on each device of each replica. `source` is the
-    pod's old device, and `target` is its new device. Only a move has a `target`.
+    `from_mib` and `to_mib` are a seat's old and new budget on each device of each replica. `source` is the old device
+    of the pod, and `target` is its new device. Only a change that moves a pod has a `target`.
     """
 
     kind: Kind
@@ -62,13 +71,14 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class SmallestChange:
-    """The smallest list of changes after which all pods fit. `changes` is empty if all pods fit now.
+    """The smallest list of changes after which all pods fit. `changes` is empty if all pods fit now, and None if the
+    search found no change.
 
     `places` has the devices that each new replica would get. If `proven` is False, the search ran out of steps, and a
-    smaller change may exist. `least` is a lower bound: a number of workloads and a number of MiB.
+    smaller change may exist. `least` is a lower bound for the number of workloads and for the number of MiB.
     """
 
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Change, ...] | None = ()
     places: tuple[tuple[str, ...], ...] = ()
     proven: bool = True
     least: tuple[int, int] = (0, 0)
@@ -76,4 +86,5 @@ class SmallestChange:
     @property
     def cost(self) -> tuple[int, int]:
         """Returns the number of changed workloads, and the MiB of promises that the changes give up."""
-        return len(self.changes), sum(change.mib for change in self.changes)
+        changes = self.changes or ()
+        return len(changes), sum(change.mib for change in changes)

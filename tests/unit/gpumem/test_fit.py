@@ -1,7 +1,4 @@
-"""Tests fit on the cluster, on a stack file, and on a cluster with a stack file.
-
-The policy pack must accept every change that fit prints.
-"""
+"""Tests the command fit. The policy pack accepts every change that fit prints."""
 
 import re
 from dataclasses import replace
@@ -11,11 +8,12 @@ import pytest
 import yaml
 
 from gpumem import cluster
+from gpumem.cli import main
 from gpumem.draw import Paper
 from gpumem.draw_fit import fit_text
 from gpumem.fit import Fit, fit
 from gpumem.stack_fit import StackFile
-from gpumem.who import PoolError
+from gpumem.who import UnknownNameError
 from policy.graph import Graph
 from policy.rules import violations
 from stacks import settings
@@ -70,7 +68,7 @@ def test_a_budget_is_lowered_and_never_below_what_is_used() -> None:
     found = of(less, 8000)
     assert kinds(found) == [("lower", "llama-swap", 3000)]
     assert "lower llama-swap by 2000 MiB, from 5000 to 3000 (it uses 1000 now)" in text(found)
-    assert "no change of seats and pods is known" in text(of(more, 8000))
+    assert "as they are held now: no change makes room" in text(of(more, 8000))
 
 
 def test_without_a_measurement_a_lower_budget_is_called_a_guess() -> None:
@@ -131,6 +129,53 @@ def test_with_a_seat_of_the_tenant_nothing_new_is_promised() -> None:
     assert found.fits
 
 
+def test_a_seat_that_a_pod_takes_needs_a_new_promise() -> None:
+    read = cluster.read(api(SEATS), SYSTEM, lambda: "immich")
+    found = fit(read.ledger, read, Wanted(mib=3000), "t4", "immich")
+    (pool,) = found.pools
+    assert (pool.seat, pool.taken) == (None, "seat immich-ml is taken by immich/ml")
+    assert pool.promises is not None
+    assert not found.fits
+    assert "seat immich-ml is taken by immich/ml: the pods need a new promise" in text(found)
+
+
+def test_a_seat_that_the_quota_cannot_pay_needs_a_new_promise() -> None:
+    other = pod("other", 4000, on="k8s-node1")
+    read = cluster.read(api([other]), SYSTEM, lambda: "immich")
+    (pool,) = fit(read.ledger, read, Wanted(mib=3000), "t4", "immich").pools
+    assert pool.taken == "the quota of immich has 800 of 4800 MiB left"
+
+
+def test_a_stack_file_does_not_show_which_seats_are_taken() -> None:
+    found = fit(LEDGER_OF_PROD, None, Wanted(mib=3000), "t4", "immich")
+    assert any("the pods that take the seats of immich" in line for line in found.unknown)
+
+
+def test_where_no_sensible_change_is_known_the_missing_devices_are_counted() -> None:
+    found = fit(LEDGER_OF_PROD, None, Wanted(mib=13000, replicas=2), "t4")
+    (pool,) = found.pools
+    assert pool.promises is not None
+    assert (pool.promises.changes, pool.promises.proven, pool.missing) == (None, True, 2)
+    assert "to promise it: no change makes room" in text(found)
+    assert "2 devices are missing: raise pools.t4.nodes to 3" in text(found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "4000", "2000"], "fit judges pods of one size"),
+        (["fit", "4000", "--live"], "--live needs --stack"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(arguments, {})
+    assert refused.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def prod() -> StackFile:
     return StackFile("prod", ROOT)
@@ -156,7 +201,6 @@ def test_what_is_to_be_written_passes_settings_and_gate(
 
 @pytest.fixture
 def pair(tmp_path: Path) -> StackFile:
-    """Returns the stack prod with a further pool of two nodes with three devices each."""
     document = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())
     spare = {"pool": "spare", "nvidia.com/gpu.sharing-strategy": "none"}
     sizes = {"device_count": 3, "memory_mib": 24576, "reserve_mib": 1536, "floor_mib": 1024}
@@ -182,10 +226,7 @@ def test_pods_of_two_devices_are_proposed_as_such(pair: StackFile) -> None:
 
 
 def test_three_pods_of_two_devices_do_not_fit_two_nodes_of_three(pair: StackFile) -> None:
-    """Before the fix, fit wrote three pods of two devices as six replicas of one device, which fit.
-
-    Before the fix, the next run of fit ignored that both devices of a pod must be on one node.
-    """
+    """Before the fix, fit replaced three pods with two devices each by six replicas with one device each."""
     found = pair.with_patch(fit(pair.ledger, None, Wanted(mib=20000, count=2, replicas=3), "spare", None))
     assert not found.fits
     assert found.patch is not None, found.refusals
@@ -207,7 +248,7 @@ def test_what_is_to_be_written_names_the_file_that_has_the_seat(tmp_path: Path) 
     (tmp_path / "seats" / "llama.yaml").write_text(yaml.safe_dump({"residents": {"llama-swap": llama}}))
     (tmp_path / "a.yaml").write_text(yaml.safe_dump({"residents": seats}))
     stack = StackFile("prod", tmp_path)
-    found = stack.with_patch(fit(stack.ledger, None, Wanted(mib=4000), "t4", "immich"))
+    found = stack.with_patch(fit(stack.ledger, None, Wanted(mib=2500), "t4", "immich"))
     assert found.patch is not None, found.refusals
     documents = dict(zip(re.findall("^--- # (.*)$", found.patch, re.M), yaml.safe_load_all(found.patch), strict=True))
     assert {file: {part: [*entries] for part, entries in parts.items()} for file, parts in documents.items()} == {
@@ -229,5 +270,5 @@ def test_no_patch_is_shown_that_the_gate_would_refuse(prod: StackFile) -> None:
 
 
 def test_a_pool_that_is_not_there_is_named_with_those_that_are() -> None:
-    with pytest.raises(PoolError, match="--pool 'batch' is no pool that shares memory; these are: t4"):
+    with pytest.raises(UnknownNameError, match="--pool 'batch' is no pool that shares memory; these are: t4"):
         fit(LEDGER_OF_PROD, None, Wanted(mib=1), "batch")
