@@ -5,15 +5,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.kube.errors import Object
-from agents.kube.pods import Pod
 from gpumem.init.sourced import SourcedNumber, assumed, dns_label
+from gpumem.pods import WholePod
 from gpumem.users import GpuUser
 from tenancy.names import SYSTEM_PRIORITIES
 from tenancy.workload import text_at
 
 DEFAULT_CLASS = "gpu-workload"
 _DEFAULT_VALUE = 1_000_000
-_HIGHEST = 1_000_000_000  # Kubernetes reserves higher values for itself.
+_HIGHEST = 1_000_000_000  # Kubernetes reserves values above 1,000,000,000 for itself.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +44,12 @@ class Classes:
 
 
 def classes(
-    users: Sequence[GpuUser], pods: Sequence[Pod], declared: Mapping[str, Object], exempt: Collection[str]
+    users: Sequence[GpuUser], pods: Sequence[WholePod], declared: Mapping[str, Object], exempt: Collection[str]
 ) -> Classes:
     """Returns the PriorityClasses for the stack.
 
-    A PriorityClass of the cluster is used only if all its pods reach a GPU. Admission denies this PriorityClass to pods
-    that reach no GPU.
+    The proposal uses a PriorityClass of the cluster only if all pods of the class reach a GPU. Admission denies a
+    PriorityClass of the GPU pods to pods that reach no GPU.
     """
     tenants = {user.workload.namespace for user in users}
     theirs = {pod.uid for user in users for pod in user.pods}

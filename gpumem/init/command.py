@@ -12,7 +12,6 @@ from gpumem.draw import Paper, text_of_lines
 from gpumem.init import peaks
 from gpumem.init.peaks import Peak
 from gpumem.init.propose import FoundGpus, StackProposal, find_gpus, propose
-from gpumem.init.sourced import printable
 from gpumem.init.stack_text import stack_text
 from gpumem.prometheus import SCHEMES, Prometheus
 from gpumem.report import Report
@@ -20,12 +19,13 @@ from gpumem.survey import ApiReader
 from gpumem.users import Workload
 
 _STACK_NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,99}")
-# Pulumi writes these keys next to `config`. Pulumi needs these keys for a stack that it has previewed before.
+# In a stack file, Pulumi writes these keys next to `config`. Pulumi needs its keys in a stack file for a stack that it
+# has previewed before.
 _PULUMIS = re.compile(r"^(?:encryptionsalt|encryptedkey|secretsprovider):.*$", re.MULTILINE)
 
 
 class InitError(AgentError):
-    """Raised when the stack file cannot be written. The message has the remedy."""
+    """Raised if the stack file cannot be written. The message of the error explains how to correct the mistake."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,6 @@ def _write(path: Path, text: str, *, overwrite: bool) -> None:
 
 
 def _assumed(proposal: StackProposal) -> Iterator[str]:
-    """Yields the keys of the numbers that nothing in the cluster shows."""
     for pool in proposal.pools:
         for key in ("memory_mib", "reserve_mib", "driver_reserved_mib", "floor_mib"):
             number = getattr(pool, key)
@@ -112,8 +111,8 @@ def initialized_text(report: Initialized, paper: Paper) -> Iterator[str]:
     if report.assumed:
         yield from paper.wrapped(f"check these first, nothing shows them: {', '.join(report.assumed)}")
     for line in proposal.misfits:
-        yield from paper.wrapped(f"! {printable(line)}", alarm=True)
-    yield from paper.unknown(map(printable, proposal.unknown))
+        yield from paper.wrapped(f"! {line}", alarm=True)
+    yield from paper.unknown(proposal.unknown)
     yield ""
     stack = report.file.removeprefix("Pulumi.").removesuffix(".yaml")
     yield f"next: make preview STACK={stack}"

@@ -1,19 +1,19 @@
 """Proposes a stack from a cluster.
 
-Nodes become pools, workloads that reach a GPU become residents, and their namespaces become tenants. Pure. A part of
-the cluster that the settings cannot describe is left out. `misfits` has a sentence about each part that is left out,
-with the remedy.
+Nodes become pools, workloads that reach a GPU become residents, and their namespaces become tenants. Pure. The proposal
+leaves out parts of the cluster that the settings cannot describe. `misfits` has a sentence about each part that is left
+out, with the reason and a correction.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.kube.pods import Pod
 from gpumem.init.budgets import SeatProposal, seat_proposals
 from gpumem.init.classes import Classes, classes
 from gpumem.init.nodes import Division, GpuNode, Taint, domain_of, gpu_nodes
 from gpumem.init.peaks import Peak
 from gpumem.init.pools import PoolProposal, pool_proposals
+from gpumem.pods import WholePod
 from gpumem.survey import Survey, SurveyError
 from gpumem.users import GpuUser, Workload, gpu_users, infrastructure_namespaces, workload_of
 from tenancy import reach
@@ -42,7 +42,7 @@ _MOST_REASON = 200  # characters of pod_security_reason
 class TenantProposal:
     """An existing namespace that becomes a tenant.
 
-    `reason` explains a level below baseline. `source` names the fact that led to the level.
+    `reason` explains a level that permits more than baseline. `source` names the fact that requires the level.
     """
 
     name: str
@@ -64,7 +64,8 @@ class PrometheusProposal:
 class StackProposal:
     """The content of a proposed stack file.
 
-    `existing` names objects that stay unchanged. `misfits` has sentences about what the file leaves out.
+    `existing` names objects that stay unchanged. `misfits` has sentences about the parts of the cluster that the file
+    leaves out.
     """
 
     domain: str
@@ -88,8 +89,9 @@ class StackProposal:
 class FoundGpus:
     """The GPUs of a cluster, and the workloads that reach a GPU.
 
-    `exempt` has the namespaces of NVIDIA's programs. `misplaced` has other namespaces with NVIDIA's programs, which no
-    stack may exempt. Both fields map a namespace to a description of a pod of NVIDIA's programs.
+    `exempt` has the namespaces of NVIDIA's programs. `misplaced` has other namespaces in which NVIDIA's programs run.
+    No stack may exempt the namespaces in `misplaced` from admission. `exempt` and `misplaced` map a namespace to a
+    description of a pod of NVIDIA's programs.
     """
 
     names: Names
@@ -170,7 +172,6 @@ def _is_ours_or_exempt(namespace: str, exempt: Mapping[str, str]) -> bool:
 
 
 def _placed(found: FoundGpus, pools: Sequence[PoolProposal], misfits: list[str]) -> list[tuple[GpuUser, PoolProposal]]:
-    """Returns the workloads that can have a seat, each with its pool."""
     placed = []
     for user in found.users:
         pool = _pool_of(user, pools)
@@ -266,7 +267,7 @@ def _tenant(name: str, survey: Survey) -> TenantProposal:
     return TenantProposal(name=name, pod_security=PodSecurity.BASELINE, reason="", source=source)
 
 
-def _owned(pod: Pod) -> list[str]:
+def _owned(pod: WholePod) -> list[str]:
     try:
         return [f"{workload_of(pod).name}: {field}" for field in node_access_fields(pod.spec)]
     except ShapeError:
@@ -274,7 +275,6 @@ def _owned(pod: Pod) -> list[str]:
 
 
 def _prometheus(survey: Survey) -> PrometheusProposal | None:
-    """Returns the first Prometheus object of the Prometheus Operator, sorted by name."""
     found = sorted(survey.prometheuses, key=lambda each: (each["metadata"]["namespace"], each["metadata"]["name"]))
     if not found:
         return None
@@ -285,7 +285,6 @@ def _prometheus(survey: Survey) -> PrometheusProposal | None:
 
 
 def _existing(survey: Survey, tenants: Sequence[str]) -> list[str]:
-    """Returns the names of existing objects that are not part of the stack and stay unchanged."""
     quotas = [each["metadata"] for each in survey.quotas if each["metadata"]["namespace"] in tenants]
     return [
         *(f"ResourceQuota {each['namespace']}/{each['name']}" for each in quotas),
@@ -299,7 +298,7 @@ def _existing(survey: Survey, tenants: Sequence[str]) -> list[str]:
 
 
 def _beyond(survey: Survey, found: FoundGpus, pools: Sequence[PoolProposal], *, several: bool) -> list[str]:
-    """Returns sentences about the features that are left out because this cluster does not support them."""
+    """Returns sentences about the features that the proposal leaves out because the cluster does not support them."""
     lines = []
     if survey.minor < ADMISSION_SINCE:
         needed = ".".join(map(str, ADMISSION_SINCE))
@@ -323,7 +322,6 @@ def _beyond(survey: Survey, found: FoundGpus, pools: Sequence[PoolProposal], *, 
 
 
 def _idle(item: Mapping[str, object], names: Names, known: set[Workload]) -> list[str]:
-    """Returns a sentence about a Deployment that is scaled to 0, if its pods would reach a GPU."""
     metadata, spec = map_at(item, "metadata"), map_at(item, "spec")
     workload = Workload(str(metadata["namespace"]), "Deployment", str(metadata["name"]))
     try:

@@ -22,7 +22,7 @@ def assumed(value: int, reason: str) -> SourcedNumber:
 
 
 def dns_label(text: str, most: int = _MOST) -> str:
-    """Returns the text as a DNS label, or "" for a text of other characters than letters and digits."""
+    """Returns the text as a DNS label. Returns "" for a text of other characters than ASCII letters and digits."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:most].strip("-")
 
 
@@ -33,8 +33,3 @@ def unique(wanted: Iterable[str]) -> list[str]:
         numbered = (f"{name[: _MOST - 6]}-{number}" for number in range(2, len(taken) + 3))
         taken.append(name if name not in taken else next(each for each in numbered if each not in taken))
     return taken
-
-
-def printable(line: str) -> str:
-    """Returns the text with "?" in place of control characters. A tenant could put control characters into a path."""
-    return "".join(each if each.isprintable() else "?" for each in line)

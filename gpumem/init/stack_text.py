@@ -62,7 +62,6 @@ def _head(proposal: StackProposal) -> Iterator[str]:
 
 
 def _wrapped(line: str, first: str = "", rest: str = "") -> list[str]:
-    """Returns the text as lines of limited width. textwrap replaces a line break in the text with a space."""
     return textwrap.wrap(line, _WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
 
 
@@ -120,7 +119,7 @@ def _pool(pool: PoolProposal) -> Entry:
             _number("reserve_mib", pool.reserve_mib),
             _number("driver_reserved_mib", pool.driver_reserved_mib),
             _number("floor_mib", pool.floor_mib),
-            Entry("assumed", True, "until its numbers are checked: an armed watchdog reports alone")
+            Entry("assumed", True, "until its numbers are checked: the watchdog evicts no pod of this pool")
             if pool.is_assumed
             else None,
             Entry("source", "slices", "no labels of GPU feature discovery; the exporter publishes the devices")
@@ -201,7 +200,7 @@ def _agents(proposal: StackProposal) -> Iterator[Entry]:
     yield Entry(
         _key("reconcile"),
         map_of(Entry("interval_seconds", 10)),
-        above=("", "The agents. The watchdog reports, and evicts nobody until it is armed."),
+        above=("", "The agents. The watchdog only observes until you set `armed: true`."),
     )
     yield Entry(_key("exporter"), map_of(Entry("interval_seconds", 5)))
     yield Entry(_key("watchdog"), map_of(Entry("interval_seconds", 5)))

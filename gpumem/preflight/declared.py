@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agents.kube.errors import Object
+from tenancy.frameworks import Framework
+from tenancy.host_memory.pool import HostMemoryPool
 from tenancy.ledger import Ledger
 
 
@@ -37,8 +39,9 @@ class Declared:
 
     `created` are the objects that a first rollout creates. `labels` are the labels that a rollout adds to existing
     namespaces of other owners. `taken_over` returns the findings of `make up` on existing objects. `gates` has the
-    namespace and the name of each Deployment with a demand gate. `namespace_labels` has all labels that the stack sets
-    on its namespaces.
+    namespace and the name of each Deployment that the demand gate scales. `namespace_labels` has all labels that the
+    stack sets on its namespaces. `frameworks` are the kinds of work that Kueue queues. If `has_checks` is True, queues
+    wait for the cluster autoscaler.
     """
 
     ledger: Ledger
@@ -49,6 +52,8 @@ class Declared:
     has_queues: bool = False
     kueue_version: str | None = None
     installed_kueue: InstalledKueue | None = None
+    frameworks: tuple[Framework, ...] = ()
+    has_checks: bool = False
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     mutating_api: str = "v1"
     has_alerts: bool = False
@@ -56,3 +61,4 @@ class Declared:
     is_watchdog_armed: bool = False
     is_gate_armed: bool = False
     gates: tuple[tuple[str, str], ...] = ()
+    memory_pools: tuple[HostMemoryPool, ...] = ()

@@ -6,7 +6,7 @@ PodJudge judges the pods, and tests/e2e/api/test_one_judgement.py compares its r
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agents.kube.pods import Pod
+from gpumem.pods import WholePod
 from gpumem.users import GpuUser, Workload, workload_of
 from tenancy import reach
 from tenancy.admitted import PodJudge, Refusal
@@ -26,7 +26,7 @@ _HELD_BACK = Refusal(
 class Denial:
     """A workload with pods that the admission policy `policy` would deny.
 
-    `message` has the reason and the change after which admission allows the pods.
+    `message` has the reason, and the change after which admission would allow the pods.
     """
 
     namespace: str
@@ -49,10 +49,12 @@ class Unbudgeted:
     remedy: str
 
 
-def denials(pods: Iterable[Pod], ledger: Ledger, handlers: Mapping[str, str], gaps: list[str]) -> tuple[Denial, ...]:
+def denials(
+    pods: Iterable[WholePod], ledger: Ledger, handlers: Mapping[str, str], gaps: list[str]
+) -> tuple[Denial, ...]:
     """Returns one denial for each workload and reason.
 
-    A pod with invalid data adds a sentence to `gaps`.
+    For a pod with invalid data, the function adds a sentence to `gaps`.
     """
     if ledger.admission is None:
         return ()
@@ -76,7 +78,7 @@ def denials(pods: Iterable[Pod], ledger: Ledger, handlers: Mapping[str, str], ga
     return (*_rows(found), *_beyond_quotas(pods, ledger))
 
 
-def template_of(pod: Pod, ledger: Ledger) -> Manifest:
+def template_of(pod: WholePod, ledger: Ledger) -> Manifest:
     """Returns the pod's template, without the fields that Kubernetes and our scheduler add to a running pod."""
     ours = ledger.names.device_annotation_prefix
     annotations = {key: value for key, value in pod.annotations.items() if not key.startswith(ours)}
@@ -85,7 +87,8 @@ def template_of(pod: Pod, ledger: Ledger) -> Manifest:
 
 
 def unbudgeted(users: Iterable[GpuUser], ledger: Ledger) -> tuple[Unbudgeted, ...]:
-    """Returns the workloads that reach a GPU without gpumem. Workloads of tenants without budgets are left out."""
+    """Returns the workloads that reach a GPU without gpumem. The function skips namespaces with declared unbudgeted
+    workloads."""
     exempt = {EXEMPT_BY_NAME, *ledger.exempt_namespaces}
     return tuple(
         Unbudgeted(
@@ -114,26 +117,25 @@ def _remedy(user: GpuUser, ledger: Ledger) -> str:
 
 
 def _limit(seat: Seat, ledger: Ledger) -> str:
-    """Returns the limits of a pod with the seat as text, for instance `40000 and example.com/gpu-count: 2 (chat)`."""
     several = f" and {ledger.names.gpu_count}: {seat.devices_per_pod}" if seat.devices_per_pod > 1 else ""
     return f"{seat.pod_mib}{several} ({seat.name})"
 
 
-def _is_queued(pod: Pod, ledger: Ledger) -> bool:
-    """Returns True if Kueue has admitted the pod or holds the pod back by a scheduling gate."""
+def _is_queued(pod: WholePod, ledger: Ledger) -> bool:
     return (pod.controller is not None and KUEUE_POD_SET_LABEL in pod.labels) or KUEUE_MANAGED_LABEL in pod.labels
 
 
-def _is_unqueued_work(pod: Pod, ledger: Ledger) -> bool:
+def _is_unqueued_work(pod: WholePod, ledger: Ledger) -> bool:
     """Returns True if the pod belongs to work that names no queue. Kueue would suspend work that names no queue."""
     owner, queued = pod.controller, pod.namespace in ledger.queue_tenants and not _is_queued(pod, ledger)
     return queued and owner is not None and any(FRAMEWORKS[n].kind == owner.kind for n in ledger.frameworks)
 
 
-def _of_the_stack(judge: PodJudge, pod: Pod, ledger: Ledger) -> list[Refusal]:
-    """Returns the refusals of the pod, judged without its PriorityClass.
+def _of_the_stack(judge: PodJudge, pod: WholePod, ledger: Ledger) -> list[Refusal]:
+    """Returns the reasons why admission would deny the pod. The function ignores the pod's PriorityClass, because
+    admission replaces the class.
 
-    If a pod asks for a device, admission replaces its PriorityClass and then judges the pod.
+    Admission replaces the PriorityClass of a pod that asks for a device before it judges the pod.
     """
     if pod.priority_class is not None and reach.asks_for_device(pod.spec, ledger.names):
         spec = {key: value for key, value in judge.template["spec"].items() if key != "priorityClassName"}
@@ -153,8 +155,7 @@ def _rows(found: Mapping[tuple[Workload, Refusal], int]) -> Iterator[Denial]:
         )
 
 
-def _beyond_quotas(pods: Iterable[Pod], ledger: Ledger) -> Iterator[Denial]:
-    """Yields a denial for each tenant with pods that together request more gpumem than its seats have."""
+def _beyond_quotas(pods: Iterable[WholePod], ledger: Ledger) -> Iterator[Denial]:
     asked: dict[str, list[int]] = {}
     tenants = {tenant for tenant in ledger.tenants_by_name if tenant not in ledger.queue_tenants}
     for pod in pods:
@@ -162,7 +163,7 @@ def _beyond_quotas(pods: Iterable[Pod], ledger: Ledger) -> Iterator[Denial]:
             try:
                 mib = pod_request(pod.spec, ledger.names.gpumem)
             except (QuantityError, ShapeError):
-                continue  # `gaps` already names this pod
+                continue  # `gaps` already names the pod
             if mib:
                 asked.setdefault(pod.namespace, []).append(mib)
     for tenant, sizes in sorted(asked.items()):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agents.kube.errors import Object
-from agents.kube.pods import Pod
+from gpumem.pods import WholePod
 from gpumem.preflight.declared import Declared, InstalledKueue
 from gpumem.preflight.part import Part, State
 from gpumem.survey import Survey
@@ -38,8 +38,7 @@ def kueue_parts(survey: Survey, declared: Declared) -> Iterator[Part]:
             yield from _webhooks(survey, declared, declared.installed_kueue)
 
 
-def _version(pod: Pod) -> str | None:
-    """Returns the version of Kueue if the pod is Kueue's controller, or None."""
+def _version(pod: WholePod) -> str | None:
     found = (_IMAGE.search(text_at(container, "image")) for container in containers_of(pod.spec))
     return next((match[1] for match in found if match), None)
 
@@ -57,7 +56,7 @@ def _api(survey: Survey) -> Iterator[Part]:
         yield Part(name=_NAME, state=State.OTHER, text=explained, blocks=True)
 
 
-def _account(controller: Pod | None, kueue: InstalledKueue) -> Iterator[Part]:
+def _account(controller: WholePod | None, kueue: InstalledKueue) -> Iterator[Part]:
     if controller is None:
         return
     runs = (controller.namespace, text_at(controller.spec, "serviceAccountName"))
@@ -75,7 +74,7 @@ def _webhooks(survey: Survey, declared: Declared, kueue: InstalledKueue) -> Iter
     The webhook must select the queue tenants, and should not select the agents.
     """
     if not survey.mutating_webhooks:
-        return  # the webhooks could not be read
+        return  # the webhooks of the cluster could not be read
     selectors = [
         map_at(webhook, "namespaceSelector")
         for configuration in survey.mutating_webhooks
@@ -105,13 +104,11 @@ def _judges_jobs(webhook: Mapping[str, Any]) -> bool:
 
 
 def _agents(declared: Declared) -> tuple[str, ...]:
-    """Returns the namespaces of the agents."""
     system = declared.ledger.admission.own[0] if declared.ledger.admission else None
     return (system, node_agent_namespace(system)) if system else ()
 
 
 def _labels(survey: Survey, declared: Declared) -> Mapping[str, Mapping[str, str]]:
-    """Returns the labels that the namespaces would have after the rollout."""
     made = declared.namespace_labels
     return {
         name: {**map_at(survey.namespaces.get(name, {}), "labels"), **made.get(name, {}), LABEL_NAMESPACE: name}
@@ -124,7 +121,6 @@ def _seen(selectors: list[Object], namespace: str, labels: Mapping[str, Mapping[
 
 
 def _selects(selector: Object, labels: Mapping[str, str]) -> bool:
-    """Returns True if the label selector matches these labels."""
     wanted = map_at(selector, "matchLabels")
     return all(labels.get(key) == value for key, value in wanted.items()) and all(
         _meets(expression, labels) for expression in maps_at(selector, "matchExpressions")

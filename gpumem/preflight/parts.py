@@ -5,10 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from agents.kube.errors import Object
 from gpumem.preflight.declared import Declared
+from gpumem.preflight.frameworks import framework_parts
 from gpumem.preflight.kueue import kueue_parts
 from gpumem.preflight.part import Part, State
 from gpumem.survey import Survey
 from tenancy.choices import Sharing, Source
+from tenancy.host_memory.pool import Taint
 from tenancy.ledger import Pool, SeveralPoolsError
 from tenancy.names import (
     GPU,
@@ -19,12 +21,12 @@ from tenancy.names import (
 )
 from tenancy.quantity import QuantityError, whole
 from tenancy.reach import GPU_RESOURCES
-from tenancy.workload import containers_of, map_at, text_at
+from tenancy.workload import containers_of, map_at, maps_at, text_at
 
 # The first version of Kubernetes that serves MutatingAdmissionPolicies without a feature gate.
 ADMISSION_SINCE = (1, 36)
 _ADMISSION_GROUP = "admissionregistration.k8s.io"
-# The last version of the admission API before v1, and the flags of the API server that switch this version on.
+# The last version of the admission API before v1, and the flags with which the API server serves this version.
 _BETA = "v1beta1"
 _BETA_FLAGS = f"--feature-gates=MutatingAdmissionPolicy=true --runtime-config={_ADMISSION_GROUP}/{_BETA}=true"
 _KUBE_STATE_METRICS = re.compile(r"(?:^|/)kube-state-metrics(?:[:@]|$)")
@@ -40,10 +42,12 @@ def parts(survey: Survey, declared: Declared) -> tuple[Part, ...]:
     return (
         *_admission(survey, declared),
         *_pools(survey, declared),
+        *_taints(survey, declared),
         *_runtime(survey, declared),
         *_alerts(survey, declared, images),
         *_network(images),
         *kueue_parts(survey, declared),
+        *framework_parts(survey, declared),
     )
 
 
@@ -122,6 +126,23 @@ def _offers_gpus(node: Object) -> bool:
         return any(whole(amount) > 0 for name, amount in offered.items() if name.startswith(GPU_RESOURCES))
     except QuantityError:
         return False
+
+
+def _taints(survey: Survey, declared: Declared) -> Iterator[Part]:
+    for pool in declared.memory_pools:
+        nodes = [n for n in survey.nodes if pool.node_selector.items() <= map_at(n, "metadata", "labels").items()]
+        for taint in pool.node_taints:
+            lacking = [n for n in nodes if not any(_is_it(taint, t) for t in maps_at(map_at(n, "spec"), "taints"))]
+            if lacking:
+                first = lacking[0]["metadata"]["name"]
+                explained = (
+                    f"{_some(lacking)} without {taint}, so any pod may run there; kubectl taint node {first} {taint}"
+                )
+                yield Part(name=f"memory pool {pool.name}", state=State.MISSING, text=explained, blocks=False)
+
+
+def _is_it(taint: Taint, found: Object) -> bool:
+    return (taint.key, taint.value, taint.effect) == (found.get("key"), found.get("value") or "", found.get("effect"))
 
 
 def _runtime(survey: Survey, declared: Declared) -> Iterator[Part]:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpumem.draw import Paper, text_of_lines
-from gpumem.init.sourced import printable
 from gpumem.preflight import changes
 from gpumem.preflight.declared import Declared
 from gpumem.preflight.denials import Denial, Unbudgeted, denials, unbudgeted
@@ -19,8 +18,8 @@ from tenancy.workload import map_at, value_or
 class Preflight:
     """The obstacles to a rollout, and the changes that the rollout makes.
 
-    `observed` names the parts of the stack in the mode observe, which deny nothing yet. `evicts` and `scales` are acts
-    of the watchdog and the gate, if these agents enforce. `unknown` lists the facts that could not be read.
+    `observed` names the parts of the stack in the mode observe, which deny nothing yet. `evicts` and `scales` list the
+    acts of the watchdog and the gate after they begin to enforce. `unknown` lists the facts that could not be read.
     """
 
     stack: str | None
@@ -71,11 +70,10 @@ def _evicts(declared: Declared) -> Iterator[str]:
     if declared.is_watchdog_armed:
         tenants = sorted({seat.tenant for seat in declared.ledger.seats})
         floors = ", ".join(f"{pool.floor_mib} MiB ({pool.name})" for pool in declared.ledger.shared_pools)
-        yield f"the watchdog is armed: below a floor of {floors} it evicts pods over budget of {', '.join(tenants)}"
+        yield f"the watchdog enforces: below a floor of {floors} it evicts pods over budget of {', '.join(tenants)}"
 
 
 def _scales(survey: Survey, declared: Declared) -> Iterator[str]:
-    """Yields a sentence about each Deployment that the demand gate would scale, if the gate enforces."""
     if not declared.is_gate_armed:
         return
     replicas = {
@@ -98,7 +96,10 @@ def preflight_text(report: Preflight, paper: Paper) -> Iterator[str]:
     yield f"{of} on a cluster of Kubernetes {report.kubernetes}: {report.nodes} nodes, {report.pods} pods"
     yield from paper.wrapped(report.observed) if report.observed else ()
     for title, rows in (
-        (f"would deny, if made again{' while the stack enforces' if report.observed else ''}:", _denied(report.denies)),
+        (
+            f"would deny, if created again{' while the stack enforces' if report.observed else ''}:",
+            _denied(report.denies),
+        ),
         ("would take over, or fail at:", [(line, "") for line in report.takes_over]),
         ("missing:", [(f"{part.name}: {part.state}: {part.text}", "") for part in report.parts]),
         ("reach a GPU without a budget:", _unbudgeted(report.without_budget)),
@@ -111,10 +112,10 @@ def preflight_text(report: Preflight, paper: Paper) -> Iterator[str]:
             yield ""
             yield title
             for line, remedy in rows:
-                yield from paper.wrapped(printable(line), "  ")
-                yield from paper.wrapped(printable(remedy), "    ") if remedy else ()
+                yield from paper.wrapped(line, "  ")
+                yield from paper.wrapped(remedy, "    ") if remedy else ()
     yield ""
-    yield from paper.unknown(map(printable, report.unknown))
+    yield from paper.unknown(report.unknown)
     yield "nothing is in the way" if report.clear else _verdict(report)
 
 

@@ -1,4 +1,4 @@
-"""Tests preflight as a user runs it. The tests check the exit codes and the stack that preflight compares."""
+"""Tests the command preflight and its exit codes."""
 
 import json
 from contextlib import nullcontext
@@ -50,7 +50,7 @@ def test_a_stack_file_is_compared_with_its_own_keys(
     assert typed("--stack prod", budgeted()) == 1
     shown = capsys.readouterr().out
     assert "Namespace immich: is there already" in shown
-    assert "the watchdog is armed" in shown
+    assert "the watchdog enforces" in shown
 
 
 def test_a_stack_that_is_not_there_is_2(

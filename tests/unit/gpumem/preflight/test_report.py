@@ -1,4 +1,4 @@
-"""Tests that preflight reports the obstacles to a rollout: denied pods, objects of other owners, and missing parts."""
+"""Tests preflight's report on denied pods, objects of other owners and missing parts."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,6 +11,7 @@ from gpumem.preflight.declared import Declared, Named
 from gpumem.preflight.part import State
 from gpumem.preflight.report import Preflight, preflight, preflight_text
 from tenancy.choices import Source
+from tenancy.host_memory.pool import Taint
 from tenancy.ledger import LocalQueue, OnDemand, Tenant
 from tests.support.before_rollout import DECLARED, GPUMEM, LEDGER, T4, budgeted
 from tests.support.given_clusters import (
@@ -24,6 +25,7 @@ from tests.support.given_clusters import (
     pod,
     record_0000,
 )
+from tests.support.memory_pools import NODE_4
 
 
 def found(cluster: Cluster, declared: Declared = DECLARED) -> Preflight:
@@ -103,7 +105,7 @@ def test_a_stack_that_observes_denies_nothing_yet_and_is_judged_as_if_it_enforce
     report = found(record_0000(), declared(ledger=replace(LEDGER, observes=("admission",))))
     text = preflight_text(report, Paper())
     assert "this stack observes: admission only report" in text
-    assert "would deny, if made again while the stack enforces:" in text
+    assert "would deny, if created again while the stack enforces:" in text
     assert (len(report.denies), report.clear) == (6, False)
 
 
@@ -173,6 +175,22 @@ def test_a_node_of_two_pools_is_named() -> None:
     assert missing(budgeted(), both)["node k8s-node1"] == (State.OTHER, True)
 
 
+def test_a_node_of_a_memory_pool_without_the_pools_taint_is_named_with_the_command() -> None:
+    taint = Taint(key="memory-pool", value="a", effect="NoSchedule")
+    pool = replace(NODE_4, name="a", node_selector={"kubernetes.io/os": "linux"}, node_taints=(taint,))
+    declared = replace(DECLARED, memory_pools=(pool,))
+    cluster = budgeted()
+    for each in cluster.nodes:
+        each["metadata"]["labels"]["kubernetes.io/os"] = "linux"
+    name = cluster.nodes[0]["metadata"]["name"]
+    (part,) = found(cluster, declared).parts
+    assert (part.name, part.state, part.blocks) == ("memory pool a", State.MISSING, False)
+    assert part.text.endswith(f"kubectl taint node {name} memory-pool=a:NoSchedule")
+    for each in cluster.nodes:
+        each["spec"] = {"taints": [{"key": "memory-pool", "value": "a", "effect": "NoSchedule"}]}
+    assert found(cluster, declared).parts == ()
+
+
 def test_placement_by_device_needs_nvidias_runtime_class() -> None:
     terms = LEDGER.admission
     assert terms is not None
@@ -213,7 +231,7 @@ def test_armed_agents_are_named_with_what_they_would_do() -> None:
     gates = (("tts", "tts"), ("ytdlp", "ytdlp"))
     report = found(cluster, declared(ledger=ledger, is_watchdog_armed=True, is_gate_armed=True, gates=gates))
     assert report.evicts[0].startswith(
-        "the watchdog is armed: below a floor of 1536 MiB (t4) it evicts pods over budget"
+        "the watchdog enforces: below a floor of 1536 MiB (t4) it evicts pods over budget"
     )
     assert report.scales == (
         "Deployment tts/tts has 1 replicas; its demand gate scales it to 0 or 1",
