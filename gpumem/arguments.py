@@ -1,6 +1,6 @@
 """Defines the command line: the subcommands, their flags, and the values and examples of the flags.
 
-The module imports few other modules, so that the command starts fast.
+This module imports few other modules, so that the command starts fast.
 """
 
 import argparse
@@ -8,12 +8,18 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gpumem.kubectl import seconds
+from gpumem.version import VERSION
+from tenancy import quantity
 from tenancy.names import SYSTEM_NAMESPACE
+from tenancy.units import MIB
 
 # The default values of the flag --days.
 ADVISE_DAYS, HOST_MEMORY_DAYS, REPLAY_DAYS, INIT_DAYS = 28, 7, 7, 28
 PLOT_FORMATS = ("svg", "png")
-# The command passes these flags on to kubectl.
+# The values of the flag --sort-by.
+SORTED = ("declared", "used", "over", "waste", "name")
+# The command passes the following flags on to kubectl.
 CONNECTION = {
     "context": "the kubeconfig's context to use",
     "cluster": "the kubeconfig's cluster to use",
@@ -21,12 +27,14 @@ CONNECTION = {
     "kubeconfig": "the kubeconfig's path",
     "as": "a user to impersonate",
     "as-group": "a group to impersonate; may be given several times",
+    "request-timeout": "how long to wait for the API server, such as 5s; default: 10s",
 }
 
 WHO = """examples:
   kubectl gpumem who                     everything
   kubectl gpumem who -n immich           one namespace's pods
   kubectl gpumem who --pool t4 --watch   one pool, every two seconds
+  kubectl gpumem who --sort-by waste     the pods that use least of their memory first
   kubectl gpumem who -o json | jq '.nodes[].devices[] | {uuid, room_mib}'
 """
 FREE = """examples:
@@ -34,11 +42,25 @@ FREE = """examples:
   kubectl gpumem free --pool t4
   kubectl gpumem free -o json | jq '[.pools[].largest_room_mib] | max'
 """
+STATUS = """examples:
+  kubectl gpumem status                  one screen: the ledger, the agents, the pools and the queues
+  kubectl gpumem status --watch
+  kubectl gpumem status -o json | jq '.parts[] | select(.state != "well")'
+"""
+DRAIN = """examples:
+  kubectl gpumem drain k8s-node1 && kubectl drain k8s-node1 --ignore-daemonsets
+  kubectl gpumem drain k8s-node1 -o json | jq -r '.moves[] | [.namespace, .name, .target] | @tsv'
+"""
 WHY = """examples:
   kubectl gpumem why -n immich immich-ml-5d8f7c-x2x9w
   kubectl gpumem why -n tts deployment/tts
   kubectl gpumem why -n team-a raycluster/train
   kubectl gpumem why -n team-a job/train -o json | jq -r '.answers[].reason'
+"""
+CHANGES = """examples:
+  kubectl gpumem changes                     the last 24 hours
+  kubectl gpumem changes --since 2h -n immich
+  kubectl gpumem changes -o json | jq '.changes[] | select(.what == "GpuMemoryRecycled")'
 """
 FIT = """examples:
   kubectl gpumem fit 4000                            one device with 4000 MiB, in any pool
@@ -84,21 +106,78 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
         description="Show the use of GPU memory, the free memory and the reasons why pods wait. Propose budgets, and "
         "show costs.",
         epilog="exit codes: 0 done, 1 failed, 2 wrong command; 3 of why: something does not run; of advise: a budget "
-        "is too small; of fit: it does not fit now; of preflight: 1 something is in the way, 2 the cluster cannot be "
-        "read",
+        "is too small; of fit: it does not fit now; of drain: something does not fit; of status: a part does not work; "
+        "of preflight: 1 something is in the way, 2 the cluster cannot be read",
     )
+    top.add_argument("--version", action="version", version=f"kubectl-gpumem {VERSION}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    found = _verb(verbs, "who", "show the pods on each device with their memory, and the waiting pods", WHO)
+    _of_the_cluster(verbs)
+    _of_a_history(verbs)
+    _before_a_rollout(verbs)
+    return top
+
+
+def _of_the_cluster(verbs: Any) -> None:
+    found = _verb(
+        verbs, "who", "show the pods on each device with their memory, and the waiting pods", WHO, ("wide", "name")
+    )
     found.add_argument("--node", help="only this node")
     found.add_argument("--pool", help="only this pool")
     found.add_argument("--device", help="only this device, by its index or UUID")
+    found.add_argument("-l", "--selector", help="only pods with these labels, such as app=ml,stage!=test")
+    found.add_argument(
+        "--sort-by",
+        choices=SORTED,
+        help="show one list of the pods on all devices; waste is the declared memory that a pod does not use",
+    )
+    _no_headers(found)
     _watch(found)
     found = _verb(verbs, "free", "show the free memory, by the ledger and as measured", FREE)
     found.add_argument("--pool", help="only this pool")
+    _no_headers(found)
     _watch(found)
     found = _verb(verbs, "why", "explain why a pod or the pods of a workload do not run", WHY)
     found.add_argument("target", metavar="POD | deployment/NAME | job/NAME | jobset/NAME | ...")
-    found = _verb(verbs, "advise", "propose budgets from a history of use, each with its risk", ADVISE)
+    found = _cluster_verb(
+        verbs, "drain", "show if all pods of a node fit on the other nodes, and if all promises fit without it", DRAIN
+    )
+    found.add_argument("node", metavar="NODE")
+    _no_headers(found)
+    _system_namespace(found)
+    found = _cluster_verb(verbs, "status", "show if each part of the platform works", STATUS)
+    _no_headers(found)
+    _system_namespace(found)
+    _watch(found)
+    found = _verb(verbs, "changes", "show what the platform did, the newest last", CHANGES)
+    found.add_argument("--since", type=_duration, default="24h", help="how far to look back, such as 2h; default: 24h")
+    found.add_argument("--pool", help="only this pool")
+    _no_headers(found)
+    found = _verb(verbs, "fit", "show where new pods fit, or the smallest change after which they fit", FIT)
+    found.add_argument(
+        "mib",
+        metavar="MIB",
+        type=_mib,
+        nargs="+",
+        action=_One,
+        help="memory that a pod needs on each of its devices: 4000 (MiB) or 4Gi",
+    )
+    found.add_argument("--pool", help="only this pool")
+    found.add_argument("--replicas", type=_whole(10_000), default=1, help="number of pods; default: 1")
+    found.add_argument(
+        "--gpu-count", type=_whole(10_000), default=1, help="number of devices of a pod, all on one node; default: 1"
+    )
+    found.add_argument(
+        "--tenant", help="tenant of the pods; if the tenant has a seat of exactly MIB, no new promise is needed"
+    )
+    found.add_argument("--stack", help="read Pulumi.STACK.yaml in this folder instead of the cluster's ledger")
+    found.add_argument("--live", action="store_true", help="with --stack, also judge the devices of the cluster")
+    found.set_defaults(refuse=found.error)
+
+
+def _of_a_history(verbs: Any) -> None:
+    found = _verb(
+        verbs, "advise", "propose budgets from a history of use, with the risk that the use exceeds a budget", ADVISE
+    )
     _history(found)
     found.add_argument(
         "--plot", metavar="FOLDER", help="draw each seat's use and budgets into this folder; needs matplotlib"
@@ -107,30 +186,32 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
     found.add_argument(
         "--host-memory", action="store_true", help="judge the stack's memory pools instead of its GPU seats"
     )
-    days = f"days of history; default: {ADVISE_DAYS}, with --host-memory {HOST_MEMORY_DAYS}"
+    days = f"days of history; default: {ADVISE_DAYS}, or {HOST_MEMORY_DAYS} if --host-memory is given"
     found.add_argument("--days", type=_whole(9999), help=days)
     found = _verb(verbs, "bill", "show the seats, the use and the cost of each tenant in a month", BILL, ("csv",))
     _history(found)
     found.add_argument("--month", help="month in UTC, such as 2026-11; default: the last complete month")
     found.add_argument("--currency", type=_currency, help="currency of the pools' prices, such as EUR")
-    found = _verb(verbs, "fit", "show where new pods fit, or the smallest change after which they fit", FIT)
-    found.add_argument("mib", metavar="MIB", type=_whole(2**24), help="MiB that a pod needs on each of its devices")
-    found.add_argument("--pool", help="only this pool")
-    found.add_argument("--replicas", type=_whole(10_000), default=1, help="number of pods; default: 1")
     found.add_argument(
-        "--gpu-count", type=_whole(10_000), default=1, help="number of devices of one node for each pod; default: 1"
+        "--price",
+        action="append",
+        type=_price,
+        default=[],
+        dest="prices",
+        metavar="POOL=PRICE",
+        help="price of a GiB-hour in a pool that is no longer in the ledger, such as old=0.1; once for each pool",
     )
-    found.add_argument(
-        "--tenant", help="tenant of the pods; if the tenant has a seat of exactly this size, no new promise is needed"
+    found = _plain(
+        verbs,
+        "replay",
+        "repeat a history of use in a simulation, with a stack file and with a changed stack file",
+        REPLAY,
     )
-    found.add_argument("--stack", help="read Pulumi.STACK.yaml in this folder instead of the cluster's ledger")
-    found.add_argument("--live", action="store_true", help="with --stack, also judge the devices of the cluster")
-    found = _plain(verbs, "replay", "simulate a history of use with a stack file and with a changed stack file", REPLAY)
     found.add_argument("--from", dest="source", required=True, help="URL of Prometheus, or path of a CSV file")
     found.add_argument(
         "--today",
         default="prod",
-        help="NAME of Pulumi.NAME.yaml or path of the stack file of the history; default: prod",
+        help="NAME of Pulumi.NAME.yaml, or path of the stack file that was in force during the history; default: prod",
     )
     found.add_argument(
         "--stack", help="NAME or path of the changed stack file; default: simulate only the file of --today"
@@ -138,6 +219,9 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
     found.add_argument(
         "--days", type=_whole(9999), default=REPLAY_DAYS, help=f"days of history; default: {REPLAY_DAYS}"
     )
+
+
+def _before_a_rollout(verbs: Any) -> None:
     found = _cluster_verb(
         verbs, "init", "propose a stack file for this cluster, and change nothing in the cluster", INIT
     )
@@ -148,14 +232,23 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
     found = _cluster_verb(
         verbs,
         "preflight",
-        "show the pods that a rollout would deny, the objects that it would take over or create, and missing parts",
+        "show the pods that a rollout would deny, the objects that it would take over or create, and missing parts of "
+        "the cluster",
         PREFLIGHT,
     )
     found.add_argument(
         "--stack", help="read Pulumi.STACK.yaml in this folder of a checkout; default: the cluster's ledger"
     )
     _system_namespace(found)
-    return top
+
+
+def verb_first(arguments: Sequence[str]) -> list[str]:
+    """Returns the arguments with the verb at the start. kubectl's users also write flags before the verb."""
+    verbs: Any = next(action.choices for action in parser()._actions if action.choices)  # noqa: SLF001 (as completion)
+    at = next((place for place, word in enumerate(arguments) if word in verbs), None)
+    if at is None or arguments[0] in ("-h", "--help", "--version"):
+        return [*arguments]
+    return [arguments[at], *arguments[:at], *arguments[at + 1 :]]
 
 
 def _plain(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:
@@ -171,13 +264,17 @@ def _plain(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] 
 
 
 def _verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """Adds the parser of a subcommand that compares a stack with its cluster."""
     made = _cluster_verb(verbs, name, text, examples, more)
-    made.add_argument(
+    namespaces = made.add_mutually_exclusive_group()
+    namespaces.add_argument(
         "-n",
         "--namespace",
         help="show only pods of this namespace; needed if you may not read pods of other namespaces",
     )
+    if name != "why":
+        namespaces.add_argument(
+            "-A", "--all-namespaces", action="store_true", help="show pods of all namespaces, as is the default"
+        )
     _system_namespace(made)
     return made
 
@@ -191,17 +288,21 @@ def _system_namespace(made: argparse.ArgumentParser) -> None:
 
 
 def _cluster_verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """Adds the parser of a subcommand that reads a cluster."""
     made = _plain(verbs, name, text, examples, more)
     connection = made.add_argument_group("connection, as kubectl has it")
     for flag, meaning in CONNECTION.items():
-        connection.add_argument(f"--{flag}", action="append", help=meaning, metavar=flag.upper())
+        kind = _duration if flag == "request-timeout" else str
+        connection.add_argument(f"--{flag}", action="append", type=kind, help=meaning, metavar=flag.upper())
     return made
 
 
 def _history(made: argparse.ArgumentParser) -> None:
     made.add_argument("--from", dest="source", required=True, help="URL of Prometheus, or path of a CSV file")
     made.add_argument("--stack", help="read Pulumi.STACK.yaml in a checkout; default: the cluster's ledger")
+
+
+def _no_headers(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--no-headers", action="store_true", help="print tables without their headers")
 
 
 def _watch(made: argparse.ArgumentParser) -> None:
@@ -218,7 +319,45 @@ def _whole(most: int) -> Callable[[str], int]:
     return parsed
 
 
+class _One(argparse.Action):
+    """Refuses several sizes. The error message names the flag for several equal pods."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        if len(values) > 1:
+            parser.error("fit judges pods of one size: run fit once for each size, or use --replicas for equal pods")
+        setattr(namespace, self.dest, values[0])
+
+
+def _mib(text: str) -> int:
+    if not text.endswith("i"):
+        return _whole(2**24)(text)
+    try:
+        mib = quantity.parse(text) / MIB
+    except quantity.QuantityError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if mib.denominator != 1 or not 1 <= mib <= 2**24:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be whole MiB, from 1Mi to {2**24}Mi")
+    return int(mib)
+
+
+def _duration(text: str) -> str:
+    try:
+        seconds(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a duration, such as 5s or 1m") from None
+    return text
+
+
 def _currency(text: str) -> str:
     if not re.fullmatch("[A-Z]{3}", text):
         raise argparse.ArgumentTypeError(f"{text!r}: must be a code of ISO 4217, such as EUR")
     return text
+
+
+def _price(text: str) -> tuple[str, float]:
+    found = re.fullmatch(r"([^=]+)=(\d+(?:\.\d+)?)", text, re.ASCII)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a pool and its price, such as old=0.1")
+    return found[1], float(found[2])

@@ -20,17 +20,19 @@ from tenancy.names import RECORDED_SEATS, RECORDED_USED
 from tenancy.units import MIB
 
 HOUR_SECONDS = 3600
-SAMPLES_AN_HOUR = 60  # Prometheus records one sample of the series each minute (components/monitoring/usage.py).
-# The time range of a query. The range excludes the sample at the start of the hour, in every version of Prometheus.
-_AN_HOUR = f"{HOUR_SECONDS * 1000 - 1}ms"
-_ENOUGH = 0.99  # The fraction of the month that Prometheus must have measured at least.
+_DAY_SECONDS = 24 * HOUR_SECONDS
+_MINUTES = 60
+# This range of a PromQL query contains the end of each of the 60 minutes of an hour. The range excludes the start of
+# the hour in every version of Prometheus.
+_EACH_MINUTE = f"{HOUR_SECONDS * 1000 - 1}ms:1m"
+NO_PRICES: Mapping[str, float] = {}
 _NO_CURRENCY = "XXX"  # The code of ISO 4217 for no currency.
 _MIB_IN_GIB = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
-    """The charge for one tenant's day in one pool. `cost` is None if the pool has no price."""
+    """The charge of one day, for one tenant in one pool. `cost` is None if the pool has no price."""
 
     day: str
     tenant: str
@@ -46,8 +48,8 @@ class Charge:
 class Bill:
     """The bill for a month.
 
-    For the current month, the bill ends with the last whole hour. `measured` is the fraction of the time for which
-    Prometheus has recordings.
+    For the current month, the bill ends with the last whole hour. `measured` is the fraction of the month for which
+    Prometheus has recordings. `unmeasured_hours` is the rest of the month.
     """
 
     month: str
@@ -56,31 +58,52 @@ class Bill:
     issuer: str
     currency: str
     measured: float
+    unmeasured_hours: float
     charges: tuple[Charge, ...]
     unknown: tuple[str, ...]
 
 
-def bill(source: str, ledger: Ledger, *, month: str | None, currency: str | None, now: datetime) -> Bill:
-    """Returns the bill for a month. The default is the last whole month. Raises HistoryError."""
+def bill(
+    source: str,
+    ledger: Ledger,
+    *,
+    month: str | None,
+    currency: str | None,
+    now: datetime,
+    former_prices: Mapping[str, float] = NO_PRICES,
+) -> Bill:
+    """Returns the bill for a month. By default, the bill covers the last whole month.
+
+    `former_prices` has the prices of pools that are no longer in the ledger, for each GiB-hour. Raises HistoryError.
+    """
     start, end = _month(month, now)
     if not source.startswith(SCHEMES):
         raise HistoryError(
             f"--from must be Prometheus' http(s) address: a bill is made of what it recorded (got {source})"
         )
-    priced = [pool.name for pool in ledger.pools if pool.price_per_gib_hour is not None]
+    if known := next((name for name in former_prices if ledger.pool(name)), None):
+        raise HistoryError(f"--price {known}: this pool's price is pools.{known}.price_per_gib_hour in the stack file")
+    prices = {**{pool.name: pool.price_per_gib_hour for pool in ledger.pools}, **former_prices}
+    priced = [name for name, price in prices.items() if price is not None]
     if priced and currency is None:
         raise HistoryError(f"pools.{priced[0]} has a price: name its currency, for instance --currency EUR")
     hours = _Hours(Prometheus(source), start, end)
     seats, used = hours.mib(RECORDED_SEATS), hours.mib(RECORDED_USED)
-    measured = hours.measured()
+    if priced and (former := sorted({pool for _, pool in {*seats, *used}} - set(prices))):
+        options = " ".join(f"--price {name}=0.1" for name in former)
+        raise HistoryError(
+            f"{', '.join(former)}: used in this month, and no longer in the ledger; give the price of each: {options}"
+        )
+    length, measured = (end - start).total_seconds() / HOUR_SECONDS, hours.measured()
     return Bill(
         month=f"{start:%Y-%m}",
         start=rfc3339(start),
         end=rfc3339(end),
         issuer=ledger.domain,
         currency=currency or _NO_CURRENCY,
-        measured=measured,
-        charges=tuple(_charges(ledger, seats, used)),
+        measured=measured / length,
+        unmeasured_hours=round(length - measured, 3),
+        charges=tuple(_charges(prices, seats, used)),
         unknown=tuple(_unknown(ledger, source, measured)),
     )
 
@@ -108,7 +131,12 @@ _Used = Mapping[tuple[str, str], Mapping[float, float]]
 
 @dataclass(frozen=True)
 class _Hours:
-    """Reads the recorded series, with one value for each hour."""
+    """Reads the recorded series, with one value for each hour.
+
+    The value of a minute is the value that Prometheus has at the end of the minute. Therefore the result does not
+    depend on how often Prometheus evaluates the rules. If several replicas of Prometheus recorded a series, the largest
+    value counts.
+    """
 
     server: Prometheus
     start: datetime
@@ -116,31 +144,33 @@ class _Hours:
 
     def mib(self, recorded: str) -> _Used:
         found: dict[tuple[str, str], dict[float, float]] = defaultdict(dict)
-        query = f"sum by (tenant, pool) (sum_over_time({recorded}[{_AN_HOUR}])) / {SAMPLES_AN_HOUR * MIB}"
+        query = f"sum_over_time((max by (tenant, pool) ({recorded}))[{_EACH_MINUTE}]) / {_MINUTES * MIB}"
         for labels, hour, value in self._over(query):
             found[labels.get("tenant", ""), labels.get("pool", "")][hour] = value
         return found
 
     def measured(self) -> float:
-        """Returns the fraction of the minutes for which Prometheus has at least one recorded sample."""
-        query = f"max(count_over_time({RECORDED_SEATS}[{_AN_HOUR}])) / {SAMPLES_AN_HOUR}"
-        shares = [min(value, 1.0) for _, _, value in self._over(query)]
-        return sum(shares) / ((self.end - self.start).total_seconds() / HOUR_SECONDS)
+        query = f"count_over_time(max({RECORDED_SEATS} or {RECORDED_USED})[{_EACH_MINUTE}]) / {_MINUTES}"
+        return sum(value for _, _, value in self._over(query))
 
     def _over(self, query: str) -> Iterator[tuple[Mapping[str, str], float, float]]:
-        first, last = self.start.timestamp() + HOUR_SECONDS, self.end.timestamp()
-        for series in self.server.over(query, first, last, HOUR_SECONDS):
-            yield from ((series.labels, at - HOUR_SECONDS, value) for at, value in series.values)
+        """Yields the labels, the start and the value of each hour. Prometheus limits the samples of a query, so each
+        query is for one day."""
+        first, end = self.start.timestamp(), self.end.timestamp()
+        while first < end:
+            last = min(first + _DAY_SECONDS, end)
+            for series in self.server.over(query, first + HOUR_SECONDS, last, HOUR_SECONDS):
+                yield from ((series.labels, at - HOUR_SECONDS, value) for at, value in series.values)
+            first = last
 
 
-def _charges(ledger: Ledger, seats: _Used, used: _Used) -> Iterator[Charge]:
+def _charges(prices: Mapping[str, float | None], seats: _Used, used: _Used) -> Iterator[Charge]:
     for tenant, pool in sorted({*seats, *used}):
         had, took = seats.get((tenant, pool), {}), used.get((tenant, pool), {})
         days: dict[str, list[float]] = defaultdict(list)
         for hour in sorted({*had, *took}):
             days[f"{datetime.fromtimestamp(hour, UTC):%Y-%m-%d}"].append(hour)
-        known = ledger.pool(pool)
-        price = known.price_per_gib_hour if known else None
+        price = prices.get(pool)
         for day, hours in days.items():
             billed = round(sum(max(had.get(hour, 0.0), took.get(hour, 0.0)) for hour in hours) / _MIB_IN_GIB, 6)
             yield Charge(
@@ -161,8 +191,6 @@ def _unknown(ledger: Ledger, source: str, measured: float) -> Iterator[str]:
             f"{source} has no {RECORDED_SEATS} of this month: the stack's alerts record it (gpu-tenancy:alerts), from "
             "the day on that they are rolled out"
         )
-    elif measured < _ENOUGH:
-        yield f"what was used in {1 - measured:.1%} of the time, in which nothing was recorded; it is not charged"
     for pool in ledger.pools:
         if pool.sharing is Sharing.WHOLE:
             yield f"what is used of pool {pool.name}: it hands out whole devices, which no exporter measures"
@@ -171,9 +199,10 @@ def _unknown(ledger: Ledger, source: str, measured: float) -> Iterator[str]:
 @text_of_lines
 def bill_text(report: Bill, paper: Paper) -> Iterator[str]:
     yield f"{report.month}: {report.start} to {report.end}, {report.measured:.1%} of it measured"
-    rows = [_row(charges, report.currency) for charges in _by_tenant(report.charges)]
     header = ("POOL", "TENANT", "SEAT MIB-H", "USED MIB-H", "BILLED GIB-H", "PRICE", "COST")
-    yield from paper.table(header, rows)
+    yield from paper.table(header, list(_rows(report)))
+    if report.unmeasured_hours:
+        yield f"  not measured: {report.unmeasured_hours:g} hours, which nobody is charged for"
     costs = [charge.cost for charge in report.charges if charge.cost is not None]
     if costs:
         yield f"  together {_money(sum(map(decimal, costs), Decimal(0)))} {report.currency}"
@@ -183,23 +212,27 @@ def bill_text(report: Bill, paper: Paper) -> Iterator[str]:
     yield from paper.unknown(report.unknown)
 
 
-def _by_tenant(charges: Sequence[Charge]) -> list[list[Charge]]:
-    found: dict[tuple[str, str], list[Charge]] = defaultdict(list)
-    for charge in charges:
-        found[charge.pool, charge.tenant].append(charge)
-    return [found[key] for key in sorted(found)]
+def _rows(report: Bill) -> Iterator[tuple[str, ...]]:
+    pools: dict[str, dict[str, list[Charge]]] = defaultdict(lambda: defaultdict(list))
+    for charge in report.charges:
+        pools[charge.pool][charge.tenant].append(charge)
+    for pool, tenants in sorted(pools.items()):
+        for tenant, charges in sorted(tenants.items()):
+            yield _row(pool, tenant, charges, report.currency)
+        if len(tenants) > 1:
+            yield _row(pool, "(all)", [charge for charges in tenants.values() for charge in charges], report.currency)
 
 
-def _row(charges: Sequence[Charge], currency: str) -> tuple[str, ...]:
-    first = charges[0]
-    cost = None if first.cost is None else sum((decimal(each.cost or 0) for each in charges), Decimal(0))
+def _row(pool: str, tenant: str, charges: Sequence[Charge], currency: str) -> tuple[str, ...]:
+    price = charges[0].price_per_gib_hour
+    cost = None if price is None else sum((decimal(each.cost or 0) for each in charges), Decimal(0))
     return (
-        first.pool,
-        first.tenant,
+        pool,
+        tenant,
         f"{sum(each.seat_mib_hours for each in charges):.0f}",
         f"{sum(each.used_mib_hours for each in charges):.0f}",
         f"{sum(each.billed_gib_hours for each in charges):.1f}",
-        "-" if first.price_per_gib_hour is None else f"{decimal(first.price_per_gib_hour)} {currency}",
+        "-" if price is None else f"{decimal(price)} {currency}",
         "-" if cost is None else _money(cost),
     )
 
@@ -209,6 +242,6 @@ def _money(amount: Decimal) -> str:
 
 
 def decimal(number: float) -> Decimal:
-    """Returns the number with the digits that the bill prints. So the printed quantity times the price equals the
-    printed cost exactly."""
+    """Returns the number with the digits that the bill prints. With the bill's digits, the printed quantity times the
+    price equals the printed cost exactly."""
     return Decimal(str(number))

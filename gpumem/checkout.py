@@ -1,8 +1,8 @@
 """Reads and changes the stack files of a checkout, for `--stack`.
 
 PyYAML and the project's packages are imported only inside functions, because the kubectl plugin does not have these
-packages. A change replaces only the numbers in the text, so comments and the order of keys stay the same. The policy
-pack judges the changed file.
+packages. A change of a stack file replaces only the numbers in the text, so comments and the order of keys stay the
+same. The policy pack judges the changed stack file.
 """
 
 import copy
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class CheckoutError(AgentError):
-    """Raised when the checkout, a stack, or an entry in a stack file is missing.
+    """Raised if the checkout, a stack, or an entry in a stack file is missing.
 
-    The message has the remedy.
+    The message of the error explains how to correct the mistake.
     """
 
 
@@ -37,8 +37,8 @@ KeyPath = tuple[str, ...]
 class AcceptedStack:
     """A stack file that the check of the settings accepts.
 
-    `values` are the values of this file and of all files that it names. `homes` returns the file that has a certain
-    entry, or None if the stack file itself has the entry.
+    `values` has the values of the stack file and of all files that it names. `homes` returns the file that has a
+    certain entry, or None if the stack file itself has the entry.
     """
 
     path: Path
@@ -105,22 +105,23 @@ def declared_parts(name: str, root: Path) -> Declared:
         installed_kueue=InstalledKueue(namespace=installed.namespace, service_account=installed.service_account)
         if installed
         else None,
+        frameworks=tuple(settings.queues.queued_kinds) if settings.queues else (),
+        has_checks=bool(settings.queues and settings.queues.admission_checks),
         mutating_api=str(settings.admission.mutating_api) if settings.admission else "v1",
         has_alerts=settings.alerts is not None,
         has_operator=settings.alerts is None or settings.alerts.operator,
         is_watchdog_armed=bool(settings.watchdog and settings.acting(settings.watchdog).armed),
         is_gate_armed=bool(settings.gate and settings.acting(settings.gate).armed),
+        memory_pools=_host_memory(settings).pools,
         gates=tuple((spec.tenant, spec.deployment or name) for name, spec in settings.on_demand.items()),
     )
 
 
 def _stack_of(found: Mapping[str, Any]) -> str | None:
-    """Returns the name of the stack that created the object."""
     return (found["metadata"].get("annotations") or {}).get(STACK)
 
 
 def _existing(name: str, root: Path) -> Path:
-    """Returns the path of the stack file."""
     _needed()
     path = root / f"Pulumi.{name}.yaml"
     if not path.is_file():
@@ -129,9 +130,9 @@ def _existing(name: str, root: Path) -> Path:
 
 
 def with_numbers(stack: AcceptedStack, numbers: Mapping[KeyPath, int]) -> Proposal:
-    """Returns the stack file with new numbers at these paths of keys.
+    """Returns the stack file with new numbers at the given paths of keys.
 
-    Raises CheckoutError if a file has no number at one of the paths.
+    Raises CheckoutError if a file has no number at one of these paths.
     """
     texts: dict[Path, str] = {}
     for file in sorted({stack.home(path) for path in numbers}):
@@ -229,7 +230,6 @@ def _needed(what: str = "--stack", instead: str = _WITHOUT_STACK) -> None:
 
 
 def _declared(path: Path) -> Any:
-    """Returns the settings of a stack file, and the files of its parts."""
     from stacks import settings  # noqa: PLC0415
 
     try:
@@ -248,7 +248,7 @@ def _host_memory(settings: Any) -> HostMemoryPools:
 def _at(config: Any, path: KeyPath) -> Any:
     """Returns the YAML node at a path of keys, or None if the node is missing.
 
-    The project's name may stand before the first key.
+    The path of keys may begin with the project's name.
     """
     first, *rest = path
     node = _child(config, f"{PROJECT}:{first}", first)
@@ -263,6 +263,5 @@ def _is_plain(node: Any, text: str) -> bool:
 
 
 def _child(node: Any, *keys: str) -> Any:
-    """Returns the value of the first of these keys that the YAML map has, or None if the map has no such key."""
     pairs = node.value if node is not None and node.id == "mapping" else ()
     return next((value for key, value in pairs if key.value in keys), None)

@@ -1,31 +1,36 @@
 """Runs the command: parses the arguments, reads the cluster, prints a report and returns an exit code.
 
-The modules of a report are imported only when a subcommand needs them. The modules that read a cluster are imported
-while kubectl starts.
+A subcommand imports the modules of its report only when it needs them. The command imports the modules that read a
+cluster while kubectl starts.
 """
 
 import argparse
 import gc
+import http.client
 import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agents.kube.errors import ApiError
 from agents.runtime.errors import AgentError
 from gpumem import completion
-from gpumem.arguments import CONNECTION, parser
+from gpumem.arguments import CONNECTION, parser, verb_first
 from gpumem.kubectl import Kubectl
 from gpumem.report import DONE, FAILED, UNREAD, Report
+from tenancy.names import OPERATOR, VIEWER
 
 if TYPE_CHECKING:
     from gpumem.draw import Paper
     from tenancy.ledger import Ledger
 
+# kubectl proxy answers with status 500 and this text if it cannot connect to the API server.
+_UNREACHED = "dial tcp"
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 # Returns a context manager for access to the API with these kubectl flags.
@@ -37,18 +42,34 @@ def main(arguments: Sequence[str], environ: Mapping[str, str], reach: Reach = Ku
 
     Returns the exit code: 0 for success, 1 for a failure, 2 for a wrong command, and 3 if a pod waits.
     """
-    given = parser().parse_args(arguments)
+    given = parser().parse_args(verb_first(arguments))
     try:
         return _run(given, environ, reach)
     except AgentError as error:
-        print(f"gpumem: {error}", file=sys.stderr)
+        print(f"gpumem: {_unreached(error) or f'{error}{_remedy(error)}'}", file=sys.stderr)
         return UNREAD if given.verb == "preflight" else FAILED
+
+
+def _unreached(error: AgentError) -> str:
+    """Returns one sentence if kubectl reaches no cluster, or "" for any other error."""
+    if not isinstance(error, ApiError) or _UNREACHED not in error.message:
+        return ""
+    reason = error.message[error.message.index(_UNREACHED) :].strip()
+    return f"kubectl reaches no cluster ({reason}); name one with --context or KUBECONFIG"
+
+
+def _remedy(error: AgentError) -> str:
+    if not isinstance(error, ApiError) or error.status != http.client.FORBIDDEN:
+        return ""
+    return f"; ask for the ClusterRole {VIEWER}, or for {OPERATOR} to see all tenants"
 
 
 def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) -> int:
     if given.verb in ("advise", "bill", "replay"):
         return _print(_past(given, reach), given, environ)
     stack = None
+    if given.verb == "fit" and given.live and not given.stack:
+        given.refuse("--live needs --stack: without a stack file, fit always reads the cluster")
     if given.verb == "fit" and given.stack:
         from gpumem import live, stack_fit  # noqa: PLC0415
 
@@ -60,10 +81,13 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
     with reach(kubectl_flags(given)) as kubectl:
         from gpumem import live  # noqa: PLC0415
 
+        if not getattr(given, "watch", False):
+            return _print(live.report(given, kubectl, stack), given, environ)
         while True:
-            code = _print(live.report(given, kubectl, stack), given, environ)
-            if not getattr(given, "watch", False):
-                return code
+            try:
+                _print(live.report(given, kubectl, stack), given, environ)
+            except AgentError as error:
+                print(f"gpumem: {error}; the next try is in {given.interval} s", file=sys.stderr)
             gc.collect()
             time.sleep(given.interval)
 
@@ -108,7 +132,6 @@ def text_of(arguments: Sequence[str], kubectl: Kubectl, paper: "Paper") -> str:
 
 
 def _print(report: Report, given: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Prints the report and returns its exit code."""
     from gpumem import output  # noqa: PLC0415
     from gpumem.draw import Paper  # noqa: PLC0415
 
@@ -117,7 +140,9 @@ def _print(report: Report, given: argparse.Namespace, environ: Mapping[str, str]
         width = shutil.get_terminal_size().columns if terminal else 100
         colour = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         clear = _CLEAR if terminal and getattr(given, "watch", False) else ""
-        text = clear + report.text(report.found, Paper(width, colour))
+        text = clear + report.text(report.found, Paper(width, colour, not getattr(given, "no_headers", False)))
+    elif given.output in report.texts:
+        text = report.texts[given.output](report.found, Paper(headers=not given.no_headers))
     elif given.output == "csv" and report.csv:
         text = report.csv(report.found)
     else:
@@ -129,19 +154,29 @@ def _print(report: Report, given: argparse.Namespace, environ: Mapping[str, str]
     return report.code
 
 
+def _complete(words: Sequence[str]) -> int:
+    def names(argument: str, begun: str, given: Mapping[str, Sequence[str]]) -> Iterable[str]:
+        from gpumem import cluster_names  # noqa: PLC0415
+
+        return cluster_names.find(argument, begun, given)
+
+    os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())  # a credential plugin must not wait for an input
+    print("\n".join(completion.candidates(words, parser(), names)))
+    return DONE
+
+
 def run() -> int:
     """Runs the command with the arguments of this process."""
-    gc.disable()  # a garbage collection takes as long as reading the cluster and frees nothing
+    gc.disable()  # A garbage collection would take as long as reading the cluster, and would free nothing.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + signal.SIGTERM))
     signal.signal(signal.SIGHUP, lambda number, frame: sys.exit(128 + signal.SIGHUP))
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal without block characters
     try:
         if os.path.basename(sys.argv[0]) == completion.PROGRAM:
-            print("\n".join(completion.candidates(sys.argv[1:], parser())))
-            return DONE
+            return _complete(sys.argv[1:])
         return main(sys.argv[1:], os.environ)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # If the reader closes the pipe, as `| head` does, this is no error.
+    except BrokenPipeError:  # A reader of the output may close the pipe, as `| head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE

@@ -1,6 +1,6 @@
 """Reads the cluster into the cache of the scheduler extender, so that all sums are the same as in the extender.
 
-If an object cannot be read, the object is left out, and `gaps` has the reason.
+If an object cannot be read, the cache leaves it out, and `gaps` has the reason.
 """
 
 import http.client
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevices, devices_of
@@ -17,25 +17,41 @@ from agents.extender.cache.pod_info import Nomination, PodInfo, PodWithoutGpu, h
 from agents.gate import config as gates
 from agents.gate.config import GateConfig
 from agents.kube.client import ApiError, Object
+from agents.kube.fields import FieldError
 from agents.kube.ledger import LedgerError, stored_ledger
 from agents.kube.nodes import NODES, node_of
-from agents.kube.pods import LIVE, PODS, Pod, PodError
+from agents.kube.pods import LIVE, PODS
 from agents.kube.slices import SLICES
 from agents.runtime.errors import AgentError
 from agents.telemetry import client as telemetry
-from agents.telemetry.client import NodeTelemetry, Scraper
+from agents.telemetry.client import NodeTelemetry, Scraper, exporter_of
 from gpumem.kubectl import Kubectl
 from gpumem.measured import measured_devices, on_its_device
+from gpumem.pods import WholePod
 from gpumem.report import row
 from tenancy.decode import DecodeError
 from tenancy.ledger import Ledger, OnDemand
-from tenancy.names import EXPORTER, EXPORTER_PORT, GATE, GPU, KUEUE_API, LABEL_NAME, LEDGER, node_agent_namespace
+from tenancy.names import (
+    EXPORTER,
+    EXPORTER_PORT,
+    GATE,
+    GPU,
+    KUEUE_API,
+    LABEL_NAME,
+    LEDGER,
+    OPERATOR,
+    node_agent_namespace,
+)
 from tenancy.units import MIB
 from tenancy.workload import maps_at
 
 _AT_ONCE = 16
 CLUSTER_QUEUES = f"/apis/{KUEUE_API}/clusterqueues"
 _Held = PodInfo | PodWithoutGpu | Nomination
+
+
+class NamespaceError(AgentError):
+    """Raised when a namespace does not exist."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +74,16 @@ class GatedWorkload:
 class ClusterSnapshot:
     """The state of a cluster at one time.
 
-    If the user may read the pods of only one namespace, `own` is this namespace. `own` is None if the user may read the
-    pods of all namespaces. The keys of `devices`, `nodes` and `measured` are the names of nodes. `pods` are the pods
-    that have not ended. `gaps` lists the facts that are not known, with the reasons.
+    If the user may read the pods of only one namespace, `own` is that namespace. If the user may read the pods of all
+    namespaces, `own` is None. The keys of `devices`, `nodes` and `measured` are the names of nodes. `pods` are the pods
+    that have not ended. `gaps` lists the unknown facts, with the reasons.
     """
 
     ledger: Ledger
     now: datetime
     nodes: Mapping[str, Object]
     devices: Mapping[str, NodeDevices]
-    pods: tuple[Pod, ...]
+    pods: tuple[WholePod, ...]
     cache: Cache
     own: str | None = None
     measured: Mapping[str, NodeTelemetry] = field(default_factory=dict)
@@ -81,15 +97,15 @@ class ClusterSnapshot:
         return self.own is None
 
     def bound(self) -> Mapping[str, PodInfo]:
-        """Returns the pods in the cache that hold GPU memory. The keys are the UIDs of the pods."""
+        """Returns the pods in the cache that hold GPU memory. The keys of the result are the UIDs of the pods."""
         return {pod.uid: pod for node in self.devices for pod in self.cache.node(node).pods.values()}
 
 
 def read(source: Kubectl, system: str, namespace: Callable[[], str]) -> ClusterSnapshot:
     """Reads the whole state of a cluster in parallel.
 
-    If the user may not list the pods of all namespaces, calls `namespace` and reads that namespace. Raises ApiError and
-    LedgerError.
+    If the user may not list the pods of all namespaces, the function reads only the pods of `namespace()`. The function
+    raises ApiError and LedgerError.
     """
     gaps: list[str] = []
     with ThreadPoolExecutor(_AT_ONCE) as threads:
@@ -120,7 +136,7 @@ def read(source: Kubectl, system: str, namespace: Callable[[], str]) -> ClusterS
         nodes=known_nodes,
         devices=devices,
         pods=tuple(kept),
-        cache=_cache(devices.values(), held, measured.values()),
+        cache=_cache(found_ledger, devices.values(), held, measured.values()),
         own=own,
         measured=measured,
         gates=found_gates,
@@ -129,17 +145,17 @@ def read(source: Kubectl, system: str, namespace: Callable[[], str]) -> ClusterS
     )
 
 
-def _readable(items: Iterable[Object], ledger: Ledger, gaps: list[str]) -> tuple[list[Pod], list[_Held]]:
-    """Returns the pods with valid requests. Also returns the pods with valid requests that hold GPU memory."""
+def _readable(items: Iterable[Object], ledger: Ledger, gaps: list[str]) -> tuple[list[WholePod], list[_Held]]:
+    """Returns the pods with valid requests. Also returns the subset of these pods that hold GPU memory."""
     kept, held = [], []
     for item in items:
-        pod = Pod(item)
+        pod = WholePod(item)
         try:
             found = holder_of(item, ledger.names)
             waiting = () if pod.node else (ledger.names.gpumem, ledger.names.gpu_count)
             for resource in (*waiting, GPU):
-                pod.request(resource)  # an error must be raised here, and not later in a report
-        except PodError as error:
+                pod.request(resource)  # an unreadable queue must raise its error here, and not later in a report
+        except FieldError as error:
             gaps.append(f"is not counted: {error}")
             continue
         kept.append(pod)
@@ -148,8 +164,11 @@ def _readable(items: Iterable[Object], ledger: Ledger, gaps: list[str]) -> tuple
     return kept, held
 
 
-def _cache(devices: Iterable[NodeDevices], held: Iterable[_Held], measured: Iterable[NodeTelemetry]) -> Cache:
+def _cache(
+    ledger: Ledger, devices: Iterable[NodeDevices], held: Iterable[_Held], measured: Iterable[NodeTelemetry]
+) -> Cache:
     cache = Cache()
+    cache.promise(ledger)
     cache.replace(devices, held, time.monotonic())
     for each in measured:
         if each.devices:
@@ -159,7 +178,7 @@ def _cache(devices: Iterable[NodeDevices], held: Iterable[_Held], measured: Iter
 
 
 def ledger(source: Kubectl, system: str) -> Ledger:
-    """Returns the ledger that the cluster stores. Raises ApiError and LedgerError."""
+    """Returns the ledger that the cluster stores. The function raises ApiError and LedgerError."""
     try:
         found = stored_ledger(source.get(f"/api/v1/namespaces/{system}/configmaps/{LEDGER}"), system)
     except ApiError as error:
@@ -174,10 +193,21 @@ def ledger(source: Kubectl, system: str) -> Ledger:
     return found.ledger()
 
 
+def check_namespace(source: Kubectl, namespace: str) -> None:
+    """Raises NamespaceError if the namespace does not exist. A user may lack the right to read the namespace."""
+    try:
+        source.get(f"/api/v1/namespaces/{quote(namespace, safe='')}")
+    except ApiError as error:
+        if error.status == http.client.NOT_FOUND:
+            raise NamespaceError(f"there is no namespace {namespace}") from None
+        if error.status != http.client.FORBIDDEN:
+            raise
+
+
 def _pods(
     source: Kubectl, listing: "Future[list[Object]]", namespace: Callable[[], str], gaps: list[str]
 ) -> tuple[list[Object], str | None]:
-    """Returns the pods that the user may read. Also returns the namespace if the user may read only one namespace.
+    """Returns the pods that the user may read. If the user may read only one namespace, also returns this namespace.
 
     Raises ApiError.
     """
@@ -187,12 +217,16 @@ def _pods(
         if error.status != http.client.FORBIDDEN:
             raise
     own = namespace()
-    gaps.append(f"the pods of other namespaces than {own} may not be read: shown are its own, and what is promised")
+    gaps.append(
+        f"the pods of other namespaces than {own} may not be read: shown are its own, and what is promised (the "
+        f"ClusterRole {OPERATOR} shows all)"
+    )
     return [*source.items(f"/api/v1/namespaces/{own}/pods", **LIVE)], own
 
 
 def _cluster_queues(listing: "Future[list[Object]]", ledger: Ledger, gaps: list[str]) -> list[Object]:
-    """Returns Kueue's ClusterQueues, if the stack has any. A cluster without Kueue has none. Raises ApiError."""
+    """Returns Kueue's ClusterQueues, if the stack has any. A cluster without Kueue has no ClusterQueues. Raises
+    ApiError."""
     if not ledger.queue_tenants:
         listing.exception()
         return []
@@ -227,14 +261,12 @@ def _devices(
     ledger: Ledger,
     measured: Mapping[str, NodeTelemetry],
 ) -> dict[str, NodeDevices]:
-    """Returns the devices of all nodes that belong to a pool of the ledger."""
     found = {}
-    for node in nodes:
-        if any(pool.matches(node["metadata"].get("labels") or {}) for pool in ledger.pools):
-            name = node["metadata"]["name"]
-            slices, reading = published.get(name, ()), measured.get(name)
+    for node in map(node_of, nodes):
+        if any(pool.matches(node.labels) for pool in ledger.pools):
+            slices, reading = published.get(node.name, ()), measured.get(node.name)
             by_reading = not ledger.places_by_device
-            found[name] = (
+            found[node.name] = (
                 measured_devices(node, slices, ledger, reading) if by_reading else devices_of(node, slices, ledger)
             )
     return found
@@ -245,12 +277,12 @@ def _measured(source: Kubectl, system: str, ledger: Ledger, nodes: Iterable[Obje
     namespace = node_agent_namespace(system)
     try:
         listed = source.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"{LABEL_NAME}={EXPORTER}")
-        exporters = [Pod(item) for item in listed]
+        pods = [WholePod(item) for item in listed]
     except ApiError as error:
         return str(error)
-    if not exporters:
+    if not pods:
         return f"no exporter runs in {namespace}"
-    by_address = {pod.status.get("podIP"): pod for pod in exporters}
+    by_address = {pod.address: pod for pod in pods}
 
     def ask(url: str) -> bytes:
         asked = urlsplit(url)
@@ -258,18 +290,16 @@ def _measured(source: Kubectl, system: str, ledger: Ledger, nodes: Iterable[Obje
         return source.ask(namespace, pod.name, _port(pod), asked.path)
 
     readings = telemetry.read(
-        source,
+        filter(None, map(exporter_of, (pod.item for pod in pods))),
         ledger,
         [node_of(node) for node in nodes],
-        namespace=namespace,
-        port=1,  # has no effect, because `ask` finds the port of each pod
+        port=1,  # The port has no effect, because `ask` finds the port of each pod.
         scraper=Scraper(get=ask),
     )
     return {each.node: each for each in readings}
 
 
-def _port(pod: Pod) -> int:
-    """Returns the first port of the pod's containers."""
+def _port(pod: WholePod) -> int:
     ports = [port for each in maps_at(pod.spec, "containers") for port in maps_at(each, "ports")]
     return int(ports[0]["containerPort"]) if ports else EXPORTER_PORT
 
@@ -279,8 +309,8 @@ def _gates(
 ) -> tuple[GatedWorkload, ...]:
     """Returns the on-demand workloads with the names and the states of their Deployments.
 
-    The names of the Deployments come from the gate's CronJob. Without this CronJob, each Deployment is assumed to have
-    the name of its workload.
+    The names of the Deployments come from the gate's CronJob. Without the gate's CronJob, the function assumes that
+    each Deployment has the name of its workload.
     """
     with_deployment = {(gate.namespace, gate.name): gate.deployment for gate in _declared_gates(declaring.result)}
 

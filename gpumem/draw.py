@@ -8,41 +8,45 @@ from gpumem.free import Free, FreeDevice, FreePool, FreeWhole
 from gpumem.queues import QueueRow
 from gpumem.reasons import FINE
 from gpumem.who import DeviceRow, Holder, NodeRow, Who
-from gpumem.why import Answer, Why
+from gpumem.why import Ahead, Answer, Why
 from tenancy.bars import FREE, Segment, bar, wrapped
 
 NARROWEST = 60
+_PLANNED = "░"
 _Found = TypeVar("_Found")
 _USE = ("P50", "P95", "P99", "MAX", "STARTS", "LOAD", "GROWTH", "DAYS", "PROPOSED")
 _COSTS = ("SEAT MIB-H", "USED MIB-H", "BILLED GIB-H", "PRICE", "COST")
 _PROPOSED = ("NODES", "DEVICES", "MIB EACH", "SEATS", "MIB PROMISED")
 _QUEUED = ("QUOTA", "IN USE", "BORROWED", "LENT", "WAITING")
-_NUMBERS = (*_PROPOSED, "GPUMEM", "DECLARED", "USED", "OVER", "NEEDS", "GPUS", *_USE, *_COSTS, *_QUEUED)
-_MOST_LINES = 12  # The maximum number of lines that the text shows below a reason. The flag -o json shows all lines.
+_NUMBERS = (*_PROPOSED, "GPUMEM", "DECLARED", "USED", "OVER", "WASTE", "NEEDS", "GPUS", *_USE, *_COSTS, *_QUEUED)
+_MOST_LINES = 12  # The maximum number of lines below a reason in the text. The report of -o json has all lines.
 
 
 @dataclass(frozen=True)
 class Paper:
-    """The width of a report in columns. `colour` is True if the report has ANSI colours."""
+    """The width of a report in columns. `colour` is True if the report has ANSI colours. `headers` is True if tables
+    have headers."""
 
     width: int = 100
     colour: bool = False
+    headers: bool = True
 
     def wrapped(self, text: str, indent: str = "", *, alarm: bool = False) -> Iterator[str]:
-        yield from wrapped(text, max(self.width, NARROWEST), indent, alarm=alarm and self.colour)
+        yield from wrapped(printable(text), max(self.width, NARROWEST), indent, alarm=alarm and self.colour)
 
     def unknown(self, gaps: Iterable[str]) -> Iterator[str]:
         for gap in gaps:
             yield from self.wrapped(f"not known: {gap}")
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "  ") -> Iterator[str]:
-        """Draws a table. Leaves out columns that are empty or have only dashes, and aligns numbers to the right."""
-        shown = [[*row] for row in rows]
+        """Draws a table. Leaves out table columns that are empty or have only dashes, and aligns numbers to the
+        right."""
+        shown = [[*map(printable, row)] for row in rows]
         if not shown:
             return
         kept = [i for i in range(len(header)) if i == 0 or any(row[i] not in ("", "-") for row in shown)]
         widths = {i: max(len(header[i]), *(len(row[i]) for row in shown)) for i in kept}
-        for row in (header, *shown):
+        for row in (header, *shown) if self.headers else shown:
             cells = (row[i].rjust(widths[i]) if header[i] in _NUMBERS else row[i].ljust(widths[i]) for i in kept)
             yield (indent + "  ".join(cells)).rstrip()
 
@@ -51,10 +55,18 @@ class Paper:
         return indent + bar(segments, max(self.width, NARROWEST) - len(indent), colour=self.colour)[0]
 
 
+def printable(text: str) -> str:
+    """Returns the text on one line, with an escape in place of each control character.
+
+    A tenant can put control characters into an Event or a path. A terminal would obey them.
+    """
+    return "".join(each if each.isprintable() else " " if each.isspace() else ascii(each)[1:-1] for each in text)
+
+
 def text_of_lines(lines: Callable[[_Found, Paper], Iterable[str]]) -> Callable[[_Found, Paper], str]:
     """Decorates a generator of text lines.
 
-    The decorated function returns the lines as one text without empty lines at the start and at the end.
+    The decorated function returns the lines as one text, without empty lines at the start and at the end.
     """
     return lambda report, paper: "\n".join(lines(report, paper)).strip("\n") + "\n"
 
@@ -114,7 +126,13 @@ def _node(node: NodeRow, scope: str | None, paper: Paper) -> Iterator[str]:
 
 def _device(device: DeviceRow, scope: str | None, paper: Paper) -> Iterator[str]:
     held = f"{device.held_mib} of {device.offered_mib} MiB held"
-    room = f", {device.room_mib} free by the ledger" if scope is None else f" by {scope}; what others hold is not known"
+    kept_mib = device.kept_mib if scope is None else 0
+    kept = f", {kept_mib} of them planned for absent seats" if kept_mib else ""
+    room = (
+        f", {device.room_mib} free by the ledger{kept}"
+        if scope is None
+        else f" by {scope}; what others hold is not known"
+    )
     over = device.held_mib > device.offered_mib
     yield from paper.wrapped(f"gpu {device.index} {device.uuid}: {held}{room}", "  ", alarm=over)
     if device.measured_free_mib is not None:
@@ -133,7 +151,8 @@ def _device(device: DeviceRow, scope: str | None, paper: Paper) -> Iterator[str]
     ]
     others = device.held_mib - sum(pod.declared_mib for pod in holders)
     segments.append(Segment(label=f"others {others}", amount=max(others, 0), tenant="others"))
-    segments.append(Segment(label=str(rest), amount=max(rest, 0), fill=FREE))
+    segments.append(Segment(label=f"planned {kept_mib}", amount=kept_mib, fill=_PLANNED))
+    segments.append(Segment(label=str(rest - kept_mib), amount=max(rest - kept_mib, 0), fill=FREE))
     if any(segment.amount for segment in segments):
         yield paper.bar(segments)
     yield from _pods(device.pods, paper)
@@ -172,8 +191,8 @@ def free_text(report: Free, paper: Paper) -> Iterator[str]:
         )
     if report.queues:
         yield ""
-    if report.scope is not None:
-        yield f"{report.scope}: its pods hold {report.own_held_mib} of its budget of {report.own_budget_mib} MiB"
+    if report.own is not None:
+        yield f"{report.own}: its pods hold {report.own_held_mib} of its budget of {report.own_budget_mib} MiB"
         yield ""
     yield from paper.unknown(report.unknown)
 
@@ -219,10 +238,21 @@ def why_text(report: Why, paper: Paper) -> Iterator[str]:
     yield from paper.unknown(report.unknown)
 
 
+def _ahead(ahead: Ahead, paper: Paper) -> Iterator[str]:
+    for row in ahead.first:
+        yield from paper.wrapped(
+            f"- before it: {row.namespace}/{row.name}, priority {row.priority}, {row.age} old", "  "
+        )
+    if ahead.total > len(ahead.first):
+        yield f"  - and {ahead.total - len(ahead.first)} more"
+
+
 def _reason(answer: Answer, paper: Paper) -> Iterator[str]:
     fine = answer.reason in FINE
     yield from paper.wrapped(f"{answer.about}: {answer.title} [{answer.reason}]", alarm=not fine)
     yield from paper.wrapped(answer.text, "  ")
+    if answer.ahead:
+        yield from _ahead(answer.ahead, paper)
     for line in answer.more[:_MOST_LINES]:
         yield from paper.wrapped(f"- {line}", "  ")
     if len(answer.more) > _MOST_LINES:

@@ -24,10 +24,10 @@ class FreeDevice(DeviceFigures):
 class FreePool:
     """A pool that shares memory.
 
-    `advertised_mib`, `promised_mib` and `unpromised_mib` are sums over all nodes that the ledger declares. The other
-    sums are over the devices that exist. `room_mib` is free for seats, and `free_mib` is free for pods without a seat.
-    `largest_room_mib` and `largest_free_mib` are the largest of these amounts on one device. The amounts of free memory
-    are None if the user may not list all pods. `lent_mib` is the use by pods without a budget. `lent_mib` and
+    `advertised_mib`, `promised_mib` and `unpromised_mib` are sums over all nodes that the ledger declares. All other
+    sums are over the devices that exist. `room_mib` is the free memory for seats. `free_mib` is the free memory for
+    pods without a seat. `largest_room_mib` and `largest_free_mib` are the maximum for one device. The amounts of free
+    memory are None if the user may not list all pods. `lent_mib` is the use by pods without a budget. `lent_mib` and
     `measured_free_mib` are None if a device of the pool is not measured.
     """
 
@@ -64,13 +64,15 @@ class FreeWhole:
 
 @dataclass(frozen=True, kw_only=True)
 class Free:
-    """The report of free.
+    """The report of `kubectl gpumem free`.
 
-    `scope` is the only namespace in the report, or None for all namespaces. `own_budget_mib` is the sum of the seats in
-    the namespace `scope`, and `own_held_mib` is the sum that its pods hold.
+    `scope` is the only namespace in the report, or None for all namespaces. `own` is the tenant that the user asks
+    about, or None. `own_budget_mib` is the sum of this tenant's seats. `own_held_mib` is the sum that the tenant's pods
+    hold.
     """
 
     scope: str | None
+    own: str | None
     pools: tuple[FreePool, ...]
     whole: tuple[FreeWhole, ...]
     queues: tuple[QueueRow, ...]
@@ -80,15 +82,19 @@ class Free:
     observed: str = ""
 
 
-def free(cluster: ClusterSnapshot, pool: str | None = None) -> Free:
-    """Returns the report on every pool, or on the named pool. Raises PoolError."""
+def free(cluster: ClusterSnapshot, pool: str | None = None, namespace: str | None = None) -> Free:
+    """Returns the report on every pool, or on the named pool. Raises UnknownNameError.
+
+    With `namespace`, the report has the budget of this tenant.
+    """
     check_pool(cluster.ledger, pool)
     found = who(cluster, Filter(pool=pool))
-    ledger, own = cluster.ledger, cluster.own
+    ledger, own = cluster.ledger, cluster.own or namespace
     pools = [each for each in ledger.pools if pool in (None, each.name)]
     return Free(
         observed=cluster.ledger.observed,
-        scope=own,
+        scope=cluster.own,
+        own=own,
         pools=tuple(
             _shared(cluster, each, [node for node in found.nodes if node.pool == each.name])
             for each in pools
@@ -101,7 +107,9 @@ def free(cluster: ClusterSnapshot, pool: str | None = None) -> Free:
         ),
         queues=found.queues,
         own_budget_mib=None if own is None else ledger.budget_mib(own),
-        own_held_mib=None if own is None else sum(pod.request.total_mib for pod in cluster.bound().values()),
+        own_held_mib=None
+        if own is None
+        else sum(pod.request.total_mib for pod in cluster.bound().values() if pod.namespace == own),
         unknown=found.unknown,
     )
 
@@ -148,6 +156,6 @@ def _if(known: bool, mib: int) -> int | None:
 
 
 def _sum(parts: list[int | None]) -> int | None:
-    """Returns the sum of the parts. Returns None if there are no parts or a part is unknown."""
+    """Returns the sum of the parts. Returns None if there are no parts, or if a part is unknown."""
     known = [part for part in parts if part is not None]
     return sum(known) if known and len(known) == len(parts) else None

@@ -1,11 +1,13 @@
 """Reads the API through one process of `kubectl proxy`, so that kubectl does the authentication.
 
-The proxy listens on a socket in a directory that no other user may open, and ends with this process.
-`kubectl get --raw` would start one process and one credential plugin for each request, which may take a second.
+The proxy listens on a socket in a directory that no other user may open, and ends with this process. `kubectl get
+--raw` would start one process and one credential plugin for each request. Each start of kubectl and its credential
+plugin can take a second.
 """
 
 import http.client
 import json
+import re
 import select
 import shutil
 import socket
@@ -25,26 +27,27 @@ from agents.runtime.errors import AgentError
 from gpumem.forward import Forwards, end_process
 
 TIMEOUT_SECONDS = 10.0
-# The timeout in seconds of a request to a pod. The API server may be unable to reach the pod.
+# The timeout in seconds of a request to a pod. The API server sometimes has no route to the pod.
 POD_SECONDS = 3.0
-_STARTED_SECONDS = 30.0  # a credential plugin may wait for input of the user
+_STARTED_SECONDS = 30.0  # a credential plugin can wait for input of the user
 _PAGE = 500
 
 
 class KubectlError(AgentError):
-    """Raised when kubectl does not run. The message is kubectl's error message."""
+    """Raised if kubectl does not run. The message of the error is kubectl's error message."""
 
 
 class Kubectl:
     """A client for the API of the cluster that kubectl's `flags` select.
 
-    The client is used in a `with` statement. Several threads may use the client at the same time. Every request may
-    raise KubectlError. `now` is the time of the API server at its last response.
+    The client is used in a `with` statement. Several threads may use the client at the same time. Every request of the
+    client can raise KubectlError. `now` is the time of the API server at its last response.
     """
 
     def __init__(self, flags: Sequence[str], program: str = "kubectl") -> None:
         self._flags = flags
         self._program = program
+        self._seconds = request_timeout(flags) or TIMEOUT_SECONDS
         self._connections = threading.local()
         self.now: datetime | None = None
         self._forwards = Forwards([program, *flags])
@@ -76,7 +79,7 @@ class Kubectl:
 
     def namespace(self) -> str:
         """Returns the namespace of kubectl's current context."""
-        flags = [flag for flag in self._flags if not flag.startswith(("--as=", "--as-group=", "--request-timeout="))]
+        flags = [flag for flag in self._flags if not flag.startswith(("--as=", "--as-group="))]
         done = subprocess.run(
             [self._program, "config", "view", "--minify", "--output=jsonpath={..namespace}", *flags],
             capture_output=True,
@@ -87,7 +90,11 @@ class Kubectl:
 
     def get(self, path: str) -> Object:
         """Returns one object. Raises ApiError."""
-        found = json.loads(self._body(path, TIMEOUT_SECONDS))
+        body = self._body(path, self._seconds)
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            found = None
         if not isinstance(found, dict):
             raise ApiError(f"GET {path}", None, "NoAnswer", "the answer is not a JSON object")
         return found
@@ -106,7 +113,8 @@ class Kubectl:
     def ask(self, namespace: str, pod: str, port: int, path: str) -> bytes:
         """Sends a GET request to a pod and returns the response.
 
-        If the API server cannot reach pods, reads the first few pods through their kubelets. Raises ApiError.
+        If the API server cannot reach pods, the method reads the first few pods through their kubelets. Raises
+        ApiError.
         """
         try:
             answer = self._through_api(f"/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{path}")
@@ -121,7 +129,8 @@ class Kubectl:
     def _through_api(self, path: str) -> bytes:
         """Returns the pod's response through the API server.
 
-        If the first request fails, the code sends no request to other pods, because each request may take seconds.
+        If the first request to a pod fails, the method sends no request to other pods, because each request can take
+        seconds.
         """
         if self._unreached and not self._reaches_pods:
             raise self._unreached
@@ -169,7 +178,6 @@ class Kubectl:
                 raise KubectlError(self._failure)
 
     def _await_start(self) -> str:
-        """Returns the reason why the proxy does not listen, or "" after the proxy has started to listen."""
         output = self._process.stdout
         assert output is not None  # noqa: S101 (it was asked for)
         readable, _, _ = select.select([output], [], [], _STARTED_SECONDS)
@@ -181,6 +189,20 @@ class Kubectl:
         self._stderr.seek(0)
         message = self._stderr.read().decode(errors="replace").strip()
         return message or f"kubectl proxy ended with status {self._process.returncode}"
+
+
+def request_timeout(flags: Sequence[str]) -> float | None:
+    """Returns the seconds of kubectl's flag --request-timeout, or None without the flag or if the flag is 0."""
+    given = [value for name, _, value in (flag.partition("=") for flag in flags) if name == "--request-timeout"]
+    return seconds(given[-1]) if given else None
+
+
+def seconds(text: str) -> float:
+    """Returns the seconds of a duration such as 5, 500ms, 10s, 2m or 1h. Raises ValueError."""
+    found = re.fullmatch(r"(\d{1,6})(ms|s|m|h)?", text, re.ASCII)
+    if found is None:
+        raise ValueError(text)
+    return int(found[1]) * {"ms": 0.001, "m": 60, "h": 3600}.get(found[2], 1)
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -1,18 +1,25 @@
-"""Makes the reports `who`, `free`, `why` and `fit` on the current state of a cluster or a stack file."""
+"""Makes the reports on the current state of a cluster or a stack file, and the report `changes`."""
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 
+from agents.kube.pods import LIVE, PODS
 from gpumem import cluster
+from gpumem.changes import changes, changes_text
 from gpumem.cluster import ClusterSnapshot
+from gpumem.drain import drain, drain_text
 from gpumem.draw import free_text, who_text, why_text
 from gpumem.draw_fit import fit_text
+from gpumem.draw_pods import names_text, pods_text
 from gpumem.evidence import gather, target_of
 from gpumem.fit import fit
 from gpumem.free import free
-from gpumem.kubectl import Kubectl
+from gpumem.kubectl import Kubectl, seconds
 from gpumem.report import DONE, WAITS, Report
 from gpumem.stack_fit import StackFile
-from gpumem.who import Filter, check_pool, who
+from gpumem.status import status, status_text
+from gpumem.who import Filter, UnknownNameError, check, who
 from gpumem.why import why
 from tenancy.fit.smallest_change import Wanted
 
@@ -21,31 +28,71 @@ def report(given: argparse.Namespace, kubectl: Kubectl, stack: StackFile | None 
     """Returns the report that the arguments request. Raises AgentError."""
 
     def namespace() -> str:
-        own: str = given.namespace or kubectl.namespace()
+        own: str = getattr(given, "namespace", None) or kubectl.namespace()
         return own
 
+    if getattr(given, "namespace", None):
+        cluster.check_namespace(kubectl, given.namespace)
+    if given.verb == "changes":
+        made = changes(
+            kubectl,
+            given.system_namespace,
+            seconds(given.since),
+            namespace=given.namespace,
+            pool=given.pool,
+            own=namespace,
+        )
+        return Report("changes", made, changes_text)
     found = cluster.read(kubectl, given.system_namespace, namespace)
+    return _of_snapshot(given, kubectl, found, namespace, stack)
+
+
+def _of_snapshot(
+    given: argparse.Namespace,
+    kubectl: Kubectl,
+    found: ClusterSnapshot,
+    namespace: Callable[[], str],
+    stack: StackFile | None,
+) -> Report:
     if given.verb == "who":
-        check_pool(found.ledger, given.pool)
-        wanted = Filter(namespace=given.namespace, node=given.node, pool=given.pool, device=given.device)
-        return Report("who", who(found, wanted), who_text)
+        if given.sort_by and given.output in ("json", "yaml"):
+            raise UnknownNameError(f"--sort-by sorts the text; it has no meaning with -o {given.output}")
+        uids = selected(kubectl, given.namespace or found.own, given.selector) if given.selector else None
+        wanted = Filter(namespace=given.namespace, node=given.node, pool=given.pool, device=given.device, uids=uids)
+        check(found, wanted)
+        texts = {"wide": partial(pods_text, by=given.sort_by, wide=True), "name": partial(names_text, by=given.sort_by)}
+        text = partial(pods_text, by=given.sort_by) if given.sort_by else who_text
+        return Report("who", who(found, wanted), text, texts=texts)
     if given.verb == "why":
         wanted_pod = target_of(given.target, namespace())
         reasons = why(gather(kubectl, found, wanted_pod, given.system_namespace))
         return Report("why", reasons, why_text, DONE if reasons.fine else WAITS)
+    if given.verb == "status":
+        parts = status(kubectl, found, given.system_namespace)
+        return Report("status", parts, status_text, DONE if parts.fine else WAITS)
+    if given.verb == "drain":
+        drained = drain(found, given.node)
+        return Report("drain", drained, drain_text, DONE if drained.fine else WAITS)
     if given.verb == "fit":
         return fit_report(given, found, stack)
-    return Report("free", free(found, given.pool), free_text)
+    return Report("free", free(found, given.pool, given.namespace), free_text)
 
 
 def fit_report(given: argparse.Namespace, found: ClusterSnapshot | None, stack: StackFile | None) -> Report:
     """Returns the report of `kubectl gpumem fit` on a cluster, on a stack file, or on a cluster and a stack file.
 
-    Raises PoolError.
+    Raises UnknownNameError.
     """
     wanted = Wanted(mib=given.mib, count=given.gpu_count, replicas=given.replicas)
-    ledgers = [source.ledger for source in (stack, found) if source is not None]  # `stack` or `found` is given, or both
+    # The caller gives at least one of `stack` and `found`.
+    ledgers = [source.ledger for source in (stack, found) if source is not None]
     fitting = fit(ledgers[0], found, wanted, given.pool, given.tenant)
     if stack:
         fitting = stack.with_patch(fitting)
     return Report("fit", fitting, fit_text, DONE if fitting.fits else WAITS)
+
+
+def selected(kubectl: Kubectl, namespace: str | None, selector: str) -> frozenset[str]:
+    """Returns the UIDs of the pods with these labels. The API server judges the label selector. Raises ApiError."""
+    path = f"/api/v1/namespaces/{namespace}/pods" if namespace else PODS
+    return frozenset(item["metadata"]["uid"] for item in kubectl.items(path, **LIVE, labelSelector=selector))

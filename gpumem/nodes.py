@@ -1,22 +1,22 @@
-"""Finds the reason why each node does not take a pod. Uses the cache of the extender. Pure."""
+"""Finds the reason why each node does not take a pod. The module uses the cache of the extender. Pure."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from agents.extender.cache.answers import FilterAnswer
 from agents.extender.cache.pod_info import Entitlement
 from agents.kube.client import Object
-from agents.kube.pods import Pod
 from gpumem.cluster import ClusterSnapshot
+from gpumem.pods import WholePod
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import seats_for
 from tenancy.names import REFUSED_AS_MEASURED
 from tenancy.quantity import whole
-from tenancy.workload import map_at, maps_at
+from tenancy.workload import map_at, maps_at, tolerates
 
-# The reasons why a node does not take a pod. The last reasons are those of nodes that are closest to taking the pod. If
-# the nodes have different reasons, the report shows the reason that is last in this list.
+# The reasons why a node does not take a pod. The node with the last reason of this list is closest to taking the pod.
+# The report of `why` shows the reason of the closest node.
 NEARNESS = (
     "selector",
     "taint",
@@ -49,10 +49,11 @@ class NodeVerdict:
     text: str
 
 
-def verdicts(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest) -> tuple[NodeVerdict, ...]:
+def verdicts(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest) -> tuple[NodeVerdict, ...]:
     """Returns a verdict on each node of the pools that share memory.
 
-    The node that is closest to taking the pod comes first. The reason for a node that fits is `untried`.
+    The verdicts begin with the node that is closest to taking the pod. If the pod fits on a node, the reason in the
+    verdict is `untried`.
     """
     shared = [
         name
@@ -63,32 +64,31 @@ def verdicts(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest) -> tupl
     return tuple(sorted(found, key=lambda each: (-NEARNESS.index(each.reason), each.node)))
 
 
-def _verdict(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest, name: str) -> NodeVerdict:
+def _verdict(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest, name: str) -> NodeVerdict:
     for found in _by_node(cluster, pod, request, name):
         return NodeVerdict(name, *found)
     seats = seats_for(cluster.ledger, pod.namespace, request, map_at(pod.spec, "nodeSelector"))
     entitlement, now = Entitlement(pod.priority, frozenset(seat.pool for seat in seats)), time.monotonic()
     if name in cluster.cache.feasible_nodes(request, now, pod.uid, entitlement):
         return NodeVerdict(name, "untried", "has room by now")
-    # this call reserves memory only for a pod that fits
+    # this call reserves memory only if the pod fits
     fits = cluster.cache.fit(pod.uid, request, [name], now, entitlement)
     return NodeVerdict(name, *_by_device(cluster.devices[name].pool in entitlement.pools, name, fits))
 
 
-def _by_node(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest, name: str) -> Iterator[tuple[str, str]]:
-    """Yields the reasons of kube-scheduler's own plugins, in the order of the plugins."""
+def _by_node(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest, name: str) -> Iterator[tuple[str, str]]:
     node, names = cluster.nodes[name], cluster.ledger.names
     labels = map_at(node, "metadata", "labels")
     if lacking := [f"{k}={v}" for k, v in map_at(pod.spec, "nodeSelector").items() if labels.get(k) != v]:
         yield "selector", f"has not the label {', '.join(lacking)}"
-    if map_at(node, "spec").get("unschedulable") and not _tolerates(pod, {"key": _CORDON, "effect": _REPELLENT[0]}):
+    if map_at(node, "spec").get("unschedulable") and not tolerates(pod.spec, {"key": _CORDON, "effect": _REPELLENT[0]}):
         yield "cordoned", "is cordoned"
     ready: Object = next((c for c in maps_at(map_at(node, "status"), "conditions") if c.get("type") == "Ready"), {})
     if ready.get("status") != "True":
         yield "not-ready", f"is not ready: {ready.get('message') or 'its kubelet has not reported'}"
     taints = [t for t in maps_at(map_at(node, "spec"), "taints") if t.get("effect") in _REPELLENT]
     for taint in taints:
-        if not _tolerates(pod, taint) and taint.get("key") not in (_CORDON, *_NOT_READY):
+        if not tolerates(pod.spec, taint) and taint.get("key") not in (_CORDON, *_NOT_READY):
             yield "taint", f"has the taint {taint.get('key')}={taint.get('value', '')}:{taint.get('effect')}"
     devices = cluster.devices[name]
     if devices.unusable:
@@ -104,7 +104,6 @@ def _by_node(cluster: ClusterSnapshot, pod: Pod, request: MemoryRequest, name: s
 
 
 def _by_device(seated: bool, name: str, fits: FilterAnswer) -> tuple[str, str]:
-    """Returns the reason and the text with which the extender's filter refused the node."""
     if name in fits.hopeless:
         return "too-large", fits.hopeless[name]
     text = fits.refused[name]
@@ -115,26 +114,10 @@ def _by_device(seated: bool, name: str, fits: FilterAnswer) -> tuple[str, str]:
     return "held" if seated else "measured", text + over
 
 
-def _tolerates(pod: Pod, taint: Mapping[str, object]) -> bool:
-    """Returns True if the pod tolerates the taint. Source: ToleratesTaint in k8s.io/api core/v1 toleration.go."""
-    return any(_matches(each, taint) for each in maps_at(pod.spec, "tolerations"))
-
-
-def _matches(toleration: Mapping[str, object], taint: Mapping[str, object]) -> bool:
-    key, operator = toleration.get("key"), toleration.get("operator") or "Equal"
-    if toleration.get("effect") not in (None, "", taint.get("effect")):
-        return False
-    if key not in (None, "", taint.get("key")):
-        return False
-    if operator == "Exists":
-        return True
-    return bool(key) and (toleration.get("value") or "") == (taint.get("value") or "")
-
-
 def reason_in_message(message: str, gpumem: str) -> str | None:
     """Returns the reason in kube-scheduler's message, for users without the right to read other pods.
 
-    Returns None for an unknown message.
+    For an unknown message, returns None.
     """
     ways: Sequence[tuple[str, bool]] = (
         ("held", "the seat is held back" in message),

@@ -44,7 +44,14 @@ def _advised(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
 def _billed(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
     stack = checkout.read(given.stack, Path.cwd()) if given.stack else None
     declared = stack.ledger if stack else ledger()
-    found = bill(given.source, declared, month=given.month, currency=given.currency, now=datetime.now(UTC))
+    found = bill(
+        given.source,
+        declared,
+        month=given.month,
+        currency=given.currency,
+        now=datetime.now(UTC),
+        former_prices=dict(given.prices),
+    )
     if given.namespace:
         found = replace(found, charges=tuple(each for each in found.charges if each.tenant == given.namespace))
     return Report("bill", found, bill_text, csv=bill_csv)

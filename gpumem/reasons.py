@@ -1,4 +1,7 @@
-"""Defines the reasons why a pod with GPU memory does not run. Each reason comes with the next event and a remedy."""
+"""Defines the reasons why a pod with GPU memory does not run.
+
+For each reason, the table has the next event and the remedy.
+"""
 
 from dataclasses import dataclass
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 class Reason:
     """A reason why a pod does not run.
 
-    `title` names the problem, `then` names the next event if nobody acts, and `do` names the remedy.
+    `title` describes the problem. `then` describes the next event if nobody acts. `do` describes the remedy.
     """
 
     title: str
@@ -15,14 +18,19 @@ class Reason:
     do: str
 
 
-# The reasons of pods without a problem.
-FINE = ("runs", "completed")
+# The reasons of pods that have no problem.
+FINE = ("runs", "elsewhere", "completed")
 
 REASONS: dict[str, Reason] = {
     "runs": Reason(
         "the pod runs",
         "nothing",
         "nothing",
+    ),
+    "elsewhere": Reason(
+        "Kueue dispatched the workload to a worker cluster, where its pods run",
+        "the workload's status comes back from the worker cluster",
+        "run kubectl gpumem why with the kubeconfig of the worker cluster",
     ),
     "completed": Reason(
         "the pod or Job has completed",
@@ -31,24 +39,24 @@ REASONS: dict[str, Reason] = {
     ),
     # Reasons why the pod was never created.
     "quota": Reason(
-        "the tenant's budget is used up",
+        "the tenant's pods have used up its quota",
         "the pod's controller tries again, at intervals that grow to 16 minutes at most",
         "end another pod of the tenant, lower the pod's request, or raise the tenant's seats in the stack file",
     ),
     "admission": Reason(
         "an admission policy denied the pod",
-        "the pod's controller tries again and is denied again, until the pod template changes",
+        "the pod's controller retries, and admission denies each new pod until the pod template changes",
         "change the field that the policy names",
     ),
     "class": Reason(
         "the tenant may not use the pod's PriorityClass",
-        "the pod's controller tries again and is denied again, until the pod template changes",
-        "remove priorityClassName, which admission then sets; or let the tenant use the class in the stack file",
+        "the pod's controller retries, and admission denies each new pod until the pod template changes",
+        "remove priorityClassName, so that admission sets it; or give the class to the tenant in the stack file",
     ),
     "gate": Reason(
         "the demand gate keeps the workload at 0 replicas",
         "the demand gate starts the workload once enough consecutive samples show demand and headroom",
-        "give the workload demand, or free memory; to scale the workload by hand, remove it from on_demand",
+        "create demand for the workload, or free memory; to scale the workload by hand, remove it from on_demand",
     ),
     "scaled": Reason(
         "the workload is scaled to 0",
@@ -60,15 +68,26 @@ REASONS: dict[str, Reason] = {
         "Kueue admits the workload as soon as its ClusterQueue has quota and no other workload is before it",
         "wait; give the workload a higher kueue.x-k8s.io/priority-class, or raise the queue's quota in the stack file",
     ),
+    "dispatch": Reason(
+        "the workload has quota here, and waits until a worker cluster admits it",
+        "Kueue dispatches the workload to the first worker cluster that has enough quota",
+        "wait; check the worker clusters with kubectl get multikueueclusters, and their queues with their kubeconfigs",
+    ),
+    "check": Reason(
+        "the workload has its quota, and waits for an admission check of its queue",
+        "Kueue starts the workload as soon as the check is ready, for example when the cluster autoscaler has added "
+        "nodes",
+        "wait; check the ProvisioningRequests of the namespace and the log of the cluster autoscaler",
+    ),
     "preempted": Reason(
         "Kueue preempted the workload for another workload",
         "the workload is in the queue again, and starts from its beginning",
         "wait, or give the workload a higher kueue.x-k8s.io/priority-class",
     ),
     "deactivated": Reason(
-        "Kueue's Workload is deactivated, by the watchdog's recycle or by hand",
+        "Kueue's Workload is deactivated, by Kueue, by the watchdog's recycle or by hand",
         "nothing",
-        "make the workload use at most its budget, then set spec.active of its Workload to true",
+        "remove the cause, such as a use above the budget; then set spec.active of its Workload to true",
     ),
     "unqueued": Reason(
         "Kueue holds the workload back, but the workload is in no queue",
@@ -160,7 +179,7 @@ REASONS: dict[str, Reason] = {
     "selector": Reason(
         "the pod's nodeSelector or affinity matches no node of a pool",
         "nothing until a node gets the labels",
-        "remove the nodeSelector, which admission then sets; or label the node",
+        "remove the nodeSelector, so that admission sets it; or label the node",
     ),
     # Reasons why the pod is on a node but does not run.
     "image": Reason(
@@ -170,7 +189,7 @@ REASONS: dict[str, Reason] = {
     ),
     "crash": Reason(
         "the pod's container ends again and again",
-        "the kubelet restarts the container, at intervals that grow to 5 minutes; the waiting pod keeps its seat",
+        "the kubelet restarts the container, at intervals that grow to 5 minutes; the pod still holds its memory",
         "see kubectl logs --previous",
     ),
     "config": Reason(
@@ -210,7 +229,7 @@ REASONS: dict[str, Reason] = {
         "see kubectl logs",
     ),
     "gone": Reason(
-        "the pod is missing in the cluster and in its Events",
+        "the pod and its Events are gone, or never existed",
         "nothing",
         "name the pod's workload: kubectl gpumem why deployment/NAME",
     ),

@@ -1,7 +1,7 @@
 """Defines the result of a subcommand, and the exit codes."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,13 +17,17 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True)
 class Report:
-    """`found` is the report, and `kind` is its name in JSON. `text` and `csv` format the report."""
+    """`found` is the report, and `kind` is its name in JSON. `text` and `csv` format the report.
+
+    `texts` formats the report for further values of the flag -o.
+    """
 
     kind: str
     found: Any
     text: "Callable[[Any, Paper], str]"
     code: int = DONE
     csv: Callable[[Any], str] | None = None
+    texts: "Mapping[str, Callable[[Any, Paper], str]]" = field(default_factory=dict)
 
 
 def rfc3339(time: datetime) -> str:
@@ -34,7 +38,7 @@ def rfc3339(time: datetime) -> str:
 def row(kind: type[_Row], source: object, **more: Any) -> _Row:
     """Returns a dataclass of the type `kind`.
 
-    Each value is the field of `source` with the same name, unless `more` has another value.
+    A field without a value in `more` has the value of the same field in `source`.
     """
     names = {field.name for field in fields(kind)} - more.keys()  # type: ignore[arg-type]
     return kind(**{name: getattr(source, name) for name in names}, **more)

@@ -1,7 +1,7 @@
 """Reads the objects of a cluster that init and preflight judge. It writes nothing.
 
-A survey is impossible without the nodes, the pods, the namespaces and the server's version. Any other list that the
-user may not read counts as empty, and `gaps` has the reason.
+A survey is impossible without the nodes, the pods, the namespaces and the server's version. If the user may not read
+another list, the list counts as empty, and `gaps` has the reason.
 """
 
 import http.client
@@ -12,10 +12,12 @@ from typing import Protocol, TypeVar
 
 from agents.kube.errors import ApiError, Object
 from agents.kube.nodes import NODES
-from agents.kube.pods import LIVE, PODS, Pod
+from agents.kube.pods import LIVE, PODS
 from agents.kube.slices import SLICES
 from agents.runtime.errors import AgentError
-from tenancy.names import KUEUE_API, KUEUE_GROUP, PROMETHEUS_OPERATOR_API
+from gpumem.pods import WholePod
+from tenancy.frameworks import FRAMEWORKS
+from tenancy.names import AUTOSCALING_GROUP, KUEUE_API, KUEUE_GROUP, PROMETHEUS_OPERATOR_API
 from tenancy.workload import text_at
 
 NAMESPACES = "/api/v1/namespaces"
@@ -33,6 +35,8 @@ _OF_KUEUE = {
     "localqueues": LOCAL_QUEUES,
     "mutatingwebhookconfigurations": MUTATING_WEBHOOKS,
 }
+# Kubernetes itself always serves the kinds of the other frameworks.
+_GROUPS_OF_WORK = {each.group for each in FRAMEWORKS.values() if "." in each.group} | {AUTOSCALING_GROUP}
 _AT_ONCE = 8
 _FROM_A_PROXY = (http.client.BAD_GATEWAY, http.client.SERVICE_UNAVAILABLE, http.client.GATEWAY_TIMEOUT)
 
@@ -40,11 +44,11 @@ Read = TypeVar("Read")
 
 
 class SurveyError(AgentError):
-    """Raised when the cluster cannot be read. The message names the verb and the resource."""
+    """Raised if the cluster cannot be read. The message of the error names the verb and the resource."""
 
 
 class ApiReader(Protocol):
-    """The methods with which the survey reads the API."""
+    """The methods with which the survey reads the API server."""
 
     def get(self, path: str) -> Object:
         """Returns one object. Raises ApiError."""
@@ -59,15 +63,18 @@ class ApiReader(Protocol):
 class Survey:
     """The state of a cluster at one time.
 
-    `pods` are the pods that have not ended. Four fields are mappings by name. `namespaces` has metadata, `priorities`
-    has PriorityClasses, `handlers` has the handlers of RuntimeClasses, and `groups` has the versions of API groups.
+    `pods` are the pods that have not ended. Five fields of the state are mappings by name. `namespaces` has metadata,
+    `priorities` has PriorityClasses, `handlers` has the handlers of RuntimeClasses, and `groups` has the versions of
+    API groups. `kinds` has the plural names of the kinds in the groups of Kueue's frameworks and of the cluster
+    autoscaler.
     """
 
     version: str
     nodes: tuple[Object, ...]
-    pods: tuple[Pod, ...]
+    pods: tuple[WholePod, ...]
     namespaces: Mapping[str, Object]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)
     slices: tuple[Object, ...] = ()
     priorities: Mapping[str, Object] = field(default_factory=dict)
     handlers: Mapping[str, str] = field(default_factory=dict)
@@ -111,14 +118,19 @@ def read(source: ApiReader) -> Survey:
             **(_OF_KUEUE if KUEUE_GROUP in known else {}),
             **({"prometheuses": PROMETHEUSES} if PROMETHEUS_OPERATOR_API.partition("/")[0] in known else {}),
         }
+        kinds = {
+            group: [threads.submit(source.get, f"{GROUPS}/{group}/{version}") for version in known[group]]
+            for group in known.keys() & _GROUPS_OF_WORK
+        }
         asked = {name: threads.submit(lambda path: [*source.items(path)], path) for name, path in optional.items()}
         found = {name: _may(name, listing.result, gaps) for name, listing in asked.items()}
         return Survey(
             version=text_at(version.result(), "gitVersion"),
             nodes=tuple(nodes.result()),
-            pods=tuple(Pod(item) for item in pods.result()),
+            pods=tuple(WholePod(item) for item in pods.result()),
             namespaces={each["metadata"]["name"]: each["metadata"] for each in namespaces.result()},
             groups=known,
+            kinds={group: _kinds([each.result for each in listings], gaps) for group, listings in kinds.items()},
             slices=tuple(found["resourceslices"]),
             priorities={each["metadata"]["name"]: each for each in found["priorityclasses"]},
             handlers={each["metadata"]["name"]: text_at(each, "handler") for each in found["runtimeclasses"]},
@@ -139,8 +151,13 @@ def _groups(found: Object) -> dict[str, tuple[str, ...]]:
     }
 
 
+def _kinds(readings: Iterable[Callable[[], Object]], gaps: list[str]) -> frozenset[str]:
+    listed = _may("kinds", lambda: [each for reading in readings for each in reading().get("resources") or ()], gaps)
+    return frozenset(each["name"] for each in listed)
+
+
 def _must(verb: str, resource: str, reading: Callable[[], Read]) -> Read:
-    """Returns the result of `reading`, without which there is no survey. Raises SurveyError."""
+    """Returns the result of the function `reading`. If the cluster cannot be read, raises SurveyError."""
     try:
         return reading()
     except ApiError as error:
@@ -155,7 +172,6 @@ def _must(verb: str, resource: str, reading: Callable[[], Read]) -> Read:
 
 
 def _is_away(error: ApiError) -> bool:
-    """Returns True if no API server responded."""
     unreached = error.status == http.client.INTERNAL_SERVER_ERROR and "dial tcp" in error.message
     return error.status is None or error.status in _FROM_A_PROXY or unreached
 

@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from agents.kube.pods import Pod
+from gpumem.pods import WholePod
 from tenancy import reach
 from tenancy.names import EXEMPT_BY_NAME, POD_TEMPLATE_HASH, Names
 from tenancy.quantity import QuantityError
 from tenancy.workload import ShapeError, containers_of, map_at, maps_at, text_at
 
-# Matches the kubelet's directories in which drivers and device plugins register. A pod that mounts one of these
-# directories already controls its node.
+# Matches the kubelet's directories in which drivers and device plugins register. A pod that mounts one of the kubelet's
+# registration directories already controls its node.
 _KUBELET = re.compile(r"/+var/+lib/+kubelet/+(device-plugins|plugins|plugins_registry|pod-resources)(/.*)?")
 _INFRASTRUCTURE = re.compile(r"nvidia|dcgm", re.IGNORECASE)
 _RUN_OF_A_CRON_JOB = re.compile(r"-[0-9]{8,}$")
@@ -34,16 +34,16 @@ class GpuUser:
     """A workload with pods that reach a GPU. `routes` describes each route by which the first pod reaches a GPU."""
 
     workload: Workload
-    pods: tuple[Pod, ...]
+    pods: tuple[WholePod, ...]
     routes: tuple[str, ...]
 
     @property
-    def pod(self) -> Pod:
-        """Returns one of the workload's pods, which are all alike."""
+    def pod(self) -> WholePod:
+        """Returns the first pod of the workload, as all its pods are alike."""
         return self.pods[0]
 
 
-def workload_of(pod: Pod) -> Workload:
+def workload_of(pod: WholePod) -> Workload:
     """Returns the workload of the pod, such as the Deployment of a ReplicaSet, the CronJob of a Job, or the
     pod itself.
     """
@@ -58,12 +58,12 @@ def workload_of(pod: Pod) -> Workload:
     return Workload(pod.namespace, owner.kind, owner.name)
 
 
-def gpu_users(pods: Iterable[Pod], names: Names, gaps: list[str]) -> tuple[GpuUser, ...]:
+def gpu_users(pods: Iterable[WholePod], names: Names, gaps: list[str]) -> tuple[GpuUser, ...]:
     """Returns the workloads with pods that reach a GPU, sorted by name.
 
     If a pod's data is invalid, adds a sentence about the pod to `gaps`.
     """
-    found: dict[Workload, list[Pod]] = {}
+    found: dict[Workload, list[WholePod]] = {}
     routes: dict[Workload, tuple[str, ...]] = {}
     for pod in pods:
         try:
@@ -78,12 +78,12 @@ def gpu_users(pods: Iterable[Pod], names: Names, gaps: list[str]) -> tuple[GpuUs
     return tuple(GpuUser(workload=each, pods=tuple(found[each]), routes=routes[each]) for each in sorted(found))
 
 
-def infrastructure_namespaces(pods: Iterable[Pod]) -> dict[str, str]:
+def infrastructure_namespaces(pods: Iterable[WholePod]) -> dict[str, str]:
     """Returns the namespaces with NVIDIA's device plugin, driver or exporter.
 
-    For each namespace, returns a sentence about the pod of the program. Each of these programs mounts a directory in
-    which the kubelet registers drivers. An account that may create pods with this mount already controls the node. So a
-    tenant cannot gain an exemption by a name or a label alone.
+    For each namespace, returns a sentence about the pod of the program. Each of NVIDIA's programs mounts a directory in
+    which the kubelet registers drivers. An account that may create pods with a mount of the kubelet's directory already
+    controls the node. Therefore a tenant cannot gain an exemption by a name or a label.
     """
     found: dict[str, str] = {}
     for pod in pods:
@@ -96,13 +96,13 @@ def infrastructure_namespaces(pods: Iterable[Pod]) -> dict[str, str]:
     return found
 
 
-def _kubelets_folders(pod: Pod) -> Iterator[str]:
+def _kubelets_folders(pod: WholePod) -> Iterator[str]:
     for volume in maps_at(pod.spec, "volumes"):
         path = text_at(map_at(volume, "hostPath"), "path")
         if _KUBELET.fullmatch(path):
             yield path
 
 
-def _described(pod: Pod) -> Iterator[str]:
+def _described(pod: WholePod) -> Iterator[str]:
     yield from (text_at(container, "image") for container in containers_of(pod.spec))
     yield text_at(pod.spec, "runtimeClassName")

@@ -1,17 +1,17 @@
 """Implements `kubectl gpumem who`.
 
-Reports the pods on each device with their budgets and use, the waiting pods, and the gates. Pure.
+Reports the pods on each device with their budgets and use, the waiting pods, and the on-demand workloads. Pure.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.extender.cache.pod_info import PodInfo
 from agents.extender.cache.snapshot import DeviceUsage, NodeUsage
-from agents.kube.pods import Pod
 from agents.runtime.errors import AgentError
 from agents.telemetry.client import NodeTelemetry
 from gpumem.cluster import ClusterSnapshot, GatedWorkload, age
+from gpumem.pods import WholePod
 from gpumem.queues import QueueRow, queue_rows
 from gpumem.report import row
 from tenancy.choices import Sharing
@@ -20,22 +20,22 @@ from tenancy.devices.recycle import overshoot_mib
 from tenancy.devices.waiting import seats_for
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import GPU
-from tenancy.quantity import QuantityError
 from tenancy.units import MIB
-from tenancy.workload import ShapeError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Selects the part of the cluster to show.
+    """Selects the part of the cluster that the report shows.
 
-    A field that is None selects everything. `device` is an index or a UUID.
+    A field of the selection that is None selects everything. `device` is an index or a UUID. `uids` are the UIDs of the
+    pods to show.
     """
 
     namespace: str | None = None
     node: str | None = None
     pool: str | None = None
     device: str | None = None
+    uids: frozenset[str] | None = None
 
     def takes(self, node: str, pool: str | None) -> bool:
         return self.node in (None, node) and self.pool in (None, pool)
@@ -43,16 +43,19 @@ class Filter:
     def takes_device(self, index: int, uuid: str) -> bool:
         return self.device in (None, str(index), uuid)
 
+    def takes_pod(self, namespace: str, uid: str) -> bool:
+        return self.namespace in (None, namespace) and (self.uids is None or uid in self.uids)
+
 
 EVERYTHING = Filter()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
-    """A pod on a device, with its budget there and its use.
+    """A pod on a device, with the pod's budget on the device and the pod's use.
 
-    A value of None means unknown. If `seat` is None, the pod may also have no seat. `over_mib` is the overshoot as the
-    watchdog computes it. `capped` is "" if the pod has a cap, and otherwise the reason why the pod has none. `capped`
+    A field with the value None is unknown. `seat` is None if the pod has no seat. `over_mib` is the overshoot as the
+    watchdog computes it. `capped` is "" if the pod has a cap. If the cap is missing, `capped` is the reason. `capped`
     is None if the pool has no caps. `state` is the pod's phase, `terminating` or `unbudgeted`. `state` is `unknown` for
     a process without a known pod.
     """
@@ -70,10 +73,11 @@ class Holder:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceFigures:
-    """The figures of one device.
+    """The figures of one device of a node.
 
-    `free_mib` is the largest amount for a new pod without a seat, and `room_mib` is the largest amount for a seat. The
-    fields `measured_*` are None without a reading. `held_mib` counts only pods that the user may read.
+    `free_mib` is the memory for a new pod without a seat, after the memory of pods and of absent seats. `room_mib` is
+    the largest budget with which a new seat fits. The fields `measured_*` are None without a reading. `held_mib` counts
+    only pods that the user may read.
     """
 
     index: int
@@ -89,8 +93,13 @@ class DeviceFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceRow(DeviceFigures):
-    """The figures of one device, with the device's pods."""
+    """The figures of one device, with the device's pods.
 
+    The scheduler keeps `kept_mib` for seats that have no pod now. The scheduler may keep the memory on other devices
+    later.
+    """
+
+    kept_mib: int
     measured_used_mib: int | None
     floor_mib: int
     pods: tuple[Holder, ...]
@@ -147,15 +156,36 @@ class Who:
     observed: str = ""
 
 
-class PoolError(AgentError):
-    """Raised when a pool does not exist. The message lists the pools."""
+class UnknownNameError(AgentError):
+    """Raised when a flag names an object that does not exist. The message of the error lists the possible names."""
 
 
 def check_pool(ledger: Ledger, pool: str | None) -> None:
-    """Raises PoolError if the ledger has no such pool."""
-    pools = [each.name for each in ledger.pools]
-    if pool is not None and pool not in pools:
-        raise PoolError(f"--pool {pool!r} is no pool of the ledger; these are: {', '.join(pools) or 'none'}")
+    """Raises UnknownNameError if the ledger has no such pool."""
+    _check("--pool", pool, [each.name for each in ledger.pools], "pool of the ledger")
+
+
+def check(cluster: ClusterSnapshot, wanted: Filter) -> None:
+    """Raises UnknownNameError if the pool, the node or the device of the filter does not exist."""
+    check_pool(cluster.ledger, wanted.pool)
+    nodes = [
+        name
+        for name, node in sorted(cluster.nodes.items())
+        if any(pool.matches(node["metadata"].get("labels") or {}) for pool in cluster.ledger.pools)
+    ]
+    _check("--node", wanted.node, nodes, "node of a pool")
+    devices = [
+        name
+        for node in ([wanted.node] if wanted.node else nodes)
+        for device in (cluster.devices[node].devices if node in cluster.devices else ())
+        for name in (str(device.index), device.uuid)
+    ]
+    _check("--device", wanted.device, sorted({*devices}), "device there")
+
+
+def _check(flag: str, name: str | None, known: Sequence[str], kind: str) -> None:
+    if name is not None and name not in known:
+        raise UnknownNameError(f"{flag} {name!r} is no {kind}; these are: {', '.join(known) or 'none'}")
 
 
 def who(cluster: ClusterSnapshot, wanted: Filter = EVERYTHING) -> Who:
@@ -183,29 +213,32 @@ def who(cluster: ClusterSnapshot, wanted: Filter = EVERYTHING) -> Who:
             for each in cluster.gates
             if wanted.namespace in (None, each.namespace)
             and wanted.pool in (None, each.pool)
-            and not (wanted.node or wanted.device)
+            and not (wanted.node or wanted.device or wanted.uids is not None)
         ),
-        queues=() if wanted.namespace or wanted.node or wanted.device else queues(cluster, wanted.pool, gaps),
+        queues=()
+        if wanted.namespace or wanted.node or wanted.device or wanted.uids is not None
+        else queues(cluster, wanted.pool, gaps),
         unknown=tuple(gaps),
     )
 
 
 def queues(cluster: ClusterSnapshot, pool: str | None, gaps: list[str]) -> tuple[QueueRow, ...]:
-    """Returns the GPUs of each ClusterQueue. Objects that cannot be read become a gap."""
-    try:
-        return queue_rows(cluster.cluster_queues, cluster.ledger, pool)
-    except (ShapeError, QuantityError) as error:
-        gaps.append(f"the queues are not known: {error}")
-        return ()
+    """Returns the GPUs of each ClusterQueue. If a queue cannot be read, the function adds a sentence to `gaps`."""
+    rows, problems = queue_rows(cluster.cluster_queues, cluster.ledger, pool)
+    gaps.extend(problems)
+    return rows
 
 
-def _device(usage: DeviceUsage, reading: NodeTelemetry | None, floor_mib: int, pods: Iterable[Holder]) -> DeviceRow:
+def _device(
+    usage: DeviceUsage, reading: NodeTelemetry | None, floor_mib: int, kept_mib: int, pods: Iterable[Holder]
+) -> DeviceRow:
     seen = next((each for each in reading.devices if each.uuid == usage.uuid), None) if reading else None
     return row(
         DeviceRow,
         usage,
         offered_mib=usage.mib,
         room_mib=max((usage.mib if usage.healthy and not usage.excluded else 0) - usage.held_mib, 0),
+        kept_mib=kept_mib,
         measured_used_mib=seen.used_bytes // MIB if seen else None,
         floor_mib=floor_mib,
         pods=tuple(pods),
@@ -213,8 +246,7 @@ def _device(usage: DeviceUsage, reading: NodeTelemetry | None, floor_mib: int, p
 
 
 def _whole_devices(cluster: ClusterSnapshot, wanted: Filter) -> Iterator[WholeRow]:
-    """Yields the nodes of the pools that hand out whole devices."""
-    by_node: dict[str, list[Pod]] = {}
+    by_node: dict[str, list[WholePod]] = {}
     for pod in cluster.pods:
         if pod.node and not pod.ended:
             by_node.setdefault(pod.node, []).append(pod)
@@ -223,13 +255,13 @@ def _whole_devices(cluster: ClusterSnapshot, wanted: Filter) -> Iterator[WholeRo
         if pool is None or not wanted.takes(name, pool.name):
             continue
         offered = ((node.get("status") or {}).get("allocatable") or {}).get(GPU)
-        users = {str(pod): pod.request(GPU) for pod in by_node.get(name, ()) if pod.request(GPU)}
+        users = [pod for pod in by_node.get(name, ()) if pod.request(GPU)]
         yield WholeRow(
             node=name,
             pool=pool.name,
             offered=None if offered is None else int(offered),
-            held=sum(users.values()),
-            pods=tuple(sorted(each for each in users if _is_of(each.partition("/")[0], wanted))),
+            held=sum(pod.request(GPU) for pod in users),
+            pods=tuple(sorted(str(pod) for pod in users if wanted.takes_pod(pod.namespace, pod.uid))),
         )
 
 
@@ -251,13 +283,14 @@ class _Holders:
     def node(self, usage: NodeUsage) -> NodeRow:
         reading, devices = self._cluster.measured.get(usage.node), self._cluster.devices.get(usage.node)
         floor_mib = devices.floor_mib if devices else 0
+        kept = self._cluster.cache.node(usage.node).kept
         pool = devices.pool if devices else usage.pool
         return NodeRow(
             node=usage.node,
             pool=pool,
             unusable=usage.unusable,
             devices=tuple(
-                _device(each, reading, floor_mib, self._on(each, pool, reading))
+                _device(each, reading, floor_mib, kept.get(each.index, 0), self._on(each, pool, reading))
                 for each in usage.devices
                 if self._wanted.takes_device(each.index, each.uuid)
             ),
@@ -273,7 +306,7 @@ class _Holders:
         yield from (self._holder(pod, pool, usage.uuid, reading) for pod in pods if self._is_shown(pod))
         holding = {pod.uid for pod in usage.pods}
         for use in sorted(reading.uses if reading else (), key=lambda use: -use.used_bytes):
-            if use.uuid == usage.uuid and use.uid not in holding and _is_of(use.namespace, self._wanted):
+            if use.uuid == usage.uuid and use.uid not in holding and self._wanted.takes_pod(use.namespace, use.uid):
                 used_mib = use.used_bytes // MIB
                 yield Holder(
                     namespace=use.namespace,
@@ -305,7 +338,6 @@ class _Holders:
         )
 
     def seat(self, uid: str, pool: str | None) -> str | None:
-        """Returns the smallest seat of the pool that is large enough for the pod."""
         pod, held = self._pods.get(uid), self._bound.get(uid)
         if pod is None or held is None:
             return None
@@ -336,18 +368,14 @@ class _Holders:
         return "running" if pod.running else str(pod.status.get("phase") or held.state).lower()
 
     def _is_shown(self, held: PodInfo) -> bool:
-        return _is_of(held.namespace, self._wanted)
-
-
-def _is_of(namespace: str, wanted: Filter) -> bool:
-    return wanted.namespace in (None, namespace)
+        return self._wanted.takes_pod(held.namespace, held.uid)
 
 
 def _waiting(cluster: ClusterSnapshot, wanted: Filter) -> Iterator[Waiting]:
-    """Yields the waiting pods, the oldest first. Yields none if the filter selects a node or a device."""
+    """Yields the waiting pods, the oldest first. If the filter selects a node or a device, yields no pods."""
     if wanted.node or wanted.device:
         return
-    mine = [pod for pod in cluster.pods if not pod.node and not pod.ended and _is_of(pod.namespace, wanted)]
+    mine = [pod for pod in cluster.pods if not pod.node and not pod.ended and wanted.takes_pod(pod.namespace, pod.uid)]
     for pod in sorted(mine, key=lambda pod: (pod.created, str(pod))):
         total_mib = pod.request(cluster.ledger.names.gpumem)
         if not total_mib:

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from agents.kube.client import Object
-from agents.kube.pods import Pod, PodError
+from agents.kube.fields import FieldError
 from gpumem.cluster import age
 from gpumem.evidence import CUSTOM_KINDS, Evidence, PendingWorkload, SeenEvent, is_gated, is_pending
 from gpumem.nodes import reason_in_message, verdicts
+from gpumem.pods import WholePod
 from gpumem.reasons import FINE, REASONS
 from tenancy import names, policy_names
 from tenancy.workload import map_at, maps_at
@@ -30,11 +31,30 @@ _ACTS_SECONDS = 600
 
 
 @dataclass(frozen=True, kw_only=True)
+class AheadRow:
+    """A Workload that Kueue admits before the target."""
+
+    namespace: str
+    name: str
+    priority: int
+    age: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ahead:
+    """The number of Workloads before the target in its queue, and the first of these Workloads."""
+
+    total: int
+    first: tuple[AheadRow, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The reason for one pod or workload.
+    """The reason why one pod or workload does not run.
 
     `reason` is a key of REASONS. `title`, `then` and `do` are the texts for this key. `text` explains the reason with
-    numbers. `more` has a sentence for each node, each Event, and each act that frees memory.
+    numbers. `more` has a sentence for each node, each Event, and each act that frees memory. `ahead` is None unless the
+    target waits in a queue.
     """
 
     about: str
@@ -44,11 +64,12 @@ class Answer:
     then: str
     do: str
     more: tuple[str, ...] = ()
+    ahead: Ahead | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Why:
-    """The report of why.
+    """The report of `kubectl gpumem why`.
 
     `fine` is true if every pod runs or has completed. Pods with the same reason and text have one common entry in
     `answers`.
@@ -65,6 +86,7 @@ class _Found:
     reason: str
     text: str
     more: tuple[str, ...] = ()
+    ahead: Ahead | None = None
 
 
 def why(evidence: Evidence) -> Why:
@@ -105,17 +127,25 @@ def _without_pods(evidence: Evidence) -> _Found:
     if kind == "job":
         return _job(evidence, workload)
     if evidence.queued:
-        return _queue(evidence.queued)
+        return _queue(evidence.queued, evidence)
     if kind in CUSTOM_KINDS:
         return _missing(evidence) or _Found("unqueued", "Kueue has no Workload for it")
-    replicas = map_at(workload, "spec").get("replicas")
-    if replicas == 0:
-        return _closed(evidence)
-    return _missing(evidence) or _Found("uncreated", f"{replicas or 1} wanted, none is there")
+    return _uncreated(evidence, workload)
+
+
+def _uncreated(evidence: Evidence, workload: Object) -> _Found:
+    if evidence.target.kind == "daemonset":
+        wanted = map_at(workload, "status").get("desiredNumberScheduled")
+        if wanted == 0:
+            return _Found("scaled", "no node matches its node selector, affinity and tolerations")
+    else:
+        wanted = map_at(workload, "spec").get("replicas")
+        if wanted == 0:
+            return _closed(evidence)
+    return _missing(evidence) or _Found("uncreated", f"{wanted or 1} wanted, none is there")
 
 
 def _gone(evidence: Evidence) -> _Found:
-    """Returns the reason why a pod does not exist any more, from its Events."""
     recycled = evidence.newest(names.EVENT_RECYCLED)
     if recycled:
         return _Found("recycled", recycled.note)
@@ -141,7 +171,7 @@ def _closed(evidence: Evidence) -> _Found:
 def _missing(evidence: Evidence) -> _Found | None:
     """Returns the reason why the controller could not create a pod.
 
-    Returns None if the controller has created a pod since then.
+    If the controller has created a pod since then, returns None.
     """
     failed = evidence.newest("FailedCreate")
     if failed is None or evidence.target.kind == "pod":
@@ -153,7 +183,6 @@ def _missing(evidence: Evidence) -> _Found | None:
 
 
 def _refused(note: str) -> _Found:
-    """Returns the reason why the API server refused to create the pod, with the text of the API server."""
     if "exceeded quota" in note:
         return _Found("quota", note[note.index("exceeded quota") :])
     denied = _DENIED.search(note)
@@ -171,35 +200,81 @@ def _job(evidence: Evidence, job: Object) -> _Found:
     if "Failed" in conditions:
         return _Found("failed", str(conditions["Failed"].get("message") or "the Job has failed"))
     if evidence.queued:
-        return _queue(evidence.queued)
+        return _queue(evidence.queued, evidence)
     if spec.get("suspend"):
         return _Found("unqueued", "spec.suspend is true")
     return _missing(evidence) or _Found("uncreated", "no pod of it is there")
 
 
-def _queue(queued: PendingWorkload) -> _Found:
+def _queue(queued: PendingWorkload, evidence: Evidence) -> _Found:
     workload, conditions = queued.workload, _conditions(queued.workload)
     if "Finished" in conditions:
         ended = conditions["Finished"]
         return _Found("failed" if ended.get("reason") == "Failed" else "completed", str(ended.get("message")))
     if not workload["spec"].get("active", True):
-        return _Found("deactivated", f"Workload {workload['metadata']['name']}: spec.active is false")
+        cause = _message(workload, "Evicted")
+        return _Found(
+            "deactivated",
+            f"Workload {workload['metadata']['name']}: spec.active is false" + (f"; {cause}" if cause else ""),
+        )
     if not queued.queue:
         return _Found("unqueued", "it names no queue, and its namespace has no LocalQueue named default")
     if not is_pending(workload):
-        return _Found("uncreated", f"ClusterQueue {queued.queue} has admitted it; its pods are not there yet")
+        return _dispatched(workload, queued.queue) or _admitted(queued)
     place = f"ClusterQueue {queued.queue}: {queued.ahead} of {queued.pending} waiting are before it"
     message, preempted = _message(workload, "QuotaReserved"), conditions.get("Preempted")
+    ahead = _ahead(queued, evidence)
     if preempted is None:
-        return _Found("queue", place, (message,) if message else ())
+        return _Found("queue", place, (message,) if message else (), ahead)
     by = str(preempted.get("message") or "")
     return _Found(
-        "preempted", f"{place}; {by}", (message,) if message not in ("", by) else ()
-    )  # this condition stays until Kueue tries the Workload again
+        "preempted", f"{place}; {by}", (message,) if message not in ("", by) else (), ahead
+    )  # The condition Preempted stays until Kueue tries the Workload again.
 
 
-def _pod(pod: Pod, evidence: Evidence) -> _Found:
-    if pod.terminating:  # comes first: exit codes of a terminating pod's containers do not show the reason
+def _ahead(queued: PendingWorkload, evidence: Evidence) -> Ahead:
+    now = evidence.cluster.now
+    rows = (
+        AheadRow(
+            namespace=each.namespace,
+            name=each.name,
+            priority=each.priority,
+            age=age((now - each.created).total_seconds()),
+        )
+        for each in queued.first
+    )
+    return Ahead(total=queued.ahead, first=tuple(rows))
+
+
+def _dispatched(workload: Object, queue: str) -> _Found | None:
+    """Returns the worker cluster to which Kueue dispatched the Workload, or the reason why no cluster has it yet.
+
+    If Kueue does not dispatch the Workload, returns None.
+    """
+    status = map_at(workload, "status")
+    checks = {str(each.get("name")): each for each in maps_at(status, "admissionChecks")}
+    check = checks.get(names.multi_kueue_check(queue))
+    if check is None:
+        return None
+    message = str(check.get("message") or "")
+    if cluster := status.get("clusterName"):
+        return _Found("elsewhere", f"in worker cluster {cluster}", (message,) if message else ())
+    offered = ", ".join(map(str, status.get("nominatedClusterNames") or ())) or "no worker cluster"
+    return _Found("dispatch", f"offered to {offered}", (message,) if message else ())
+
+
+def _admitted(queued: PendingWorkload) -> _Found:
+    checks = maps_at(map_at(queued.workload, "status"), "admissionChecks")
+    waits = [f"{each['name']} is {each['state']}" for each in checks if each["state"] != "Ready"]
+    if not waits:
+        return _Found("uncreated", f"ClusterQueue {queued.queue} has admitted it; its pods are not there yet")
+    more = tuple(str(each["message"]) for each in checks if each.get("message"))
+    return _Found("check", f"ClusterQueue {queued.queue} has reserved its quota; {', '.join(waits)}", more)
+
+
+def _pod(pod: WholePod, evidence: Evidence) -> _Found:
+    # A terminating pod comes first, because the exit codes of its containers do not show the reason.
+    if pod.terminating:
         recycled = evidence.newest(names.EVENT_RECYCLED)
         return _Found("terminating", _ends(pod), (recycled.note,) if recycled else ())
     if pod.status.get("phase") == "Succeeded":
@@ -209,16 +284,14 @@ def _pod(pod: Pod, evidence: Evidence) -> _Found:
     return _on_node(pod, evidence) if pod.node else _waits(pod, evidence)
 
 
-def _ends(pod: Pod) -> str:
-    """Returns a sentence with the time at which a terminating pod will be gone, or with its finalizers."""
+def _ends(pod: WholePod) -> str:
     if pod.ended:
         finalizers = ", ".join(pod.metadata.get("finalizers", ()))
         return f"its containers have ended{finalizers and f'; finalizers keep it: {finalizers}'}"
     return f"until {pod.gone_by:%H:%M:%S} UTC at the latest" if pod.gone_by else "its deletion began"
 
 
-def _ended(pod: Pod) -> _Found:
-    """Returns the reason why a pod ended: a disruption, an eviction by the kubelet, or a failure."""
+def _ended(pod: WholePod) -> _Found:
     disrupted = _conditions(pod.item).get("DisruptionTarget")
     if disrupted:
         return _Found("evicted", f"{disrupted.get('reason')}: {disrupted.get('message')}")
@@ -227,7 +300,7 @@ def _ended(pod: Pod) -> _Found:
     return _Found("failed", str(pod.status.get("message") or pod.status.get("reason") or "a container failed"))
 
 
-def _on_node(pod: Pod, evidence: Evidence) -> _Found:
+def _on_node(pod: WholePod, evidence: Evidence) -> _Found:
     lost = evidence.newest(names.EVENT_DEVICE_LOST)
     if lost:
         return _Found("device-lost", lost.note)
@@ -244,10 +317,10 @@ def _on_node(pod: Pod, evidence: Evidence) -> _Found:
     return _Found("starting", f"on {pod.node}{_devices(pod, evidence)}", (failing.note,) if failing else ())
 
 
-def _stuck(pod: Pod) -> Iterator[_Found]:
+def _stuck(pod: WholePod) -> Iterator[_Found]:
     """Yields the reasons of containers that crash or do not start.
 
-    A crashed container is `terminated` for a short time, before it waits for its next start.
+    A crashed container is `terminated` for a short time before the kubelet starts it again.
     """
     for status in _containers(pod):
         ended = map_at(status, "state", "terminated")
@@ -263,11 +336,11 @@ def _stuck(pod: Pod) -> Iterator[_Found]:
             yield _Found("crash", f"{text}; {_end(status, map_at(status, 'lastState', 'terminated'))}")
 
 
-def _waits(pod: Pod, evidence: Evidence) -> _Found:
+def _waits(pod: WholePod, evidence: Evidence) -> _Found:
     held_by = [gate.get("name", "") for gate in maps_at(pod.spec, "schedulingGates")]
     if held_by:
         waits = _Found("scheduling-gate", f"spec.schedulingGates: {', '.join(held_by)}")
-        return _queue(evidence.queued) if evidence.queued and is_gated(pod) else waits
+        return _queue(evidence.queued, evidence) if evidence.queued and is_gated(pod) else waits
     last = next((c for c in maps_at(pod.status, "conditions") if c.get("type") == "PodScheduled"), None)
     message = str((last or {}).get("message") or "")
     ours = pod.spec.get("schedulerName") == names.SCHEDULER_NAME
@@ -278,7 +351,7 @@ def _waits(pod: Pod, evidence: Evidence) -> _Found:
         return _Found("extender", message)
     try:
         request = pod.memory_request(evidence.cluster.ledger.names)
-    except PodError as error:
+    except FieldError as error:
         return _Found("too-large", str(error))
     if request is None or not evidence.cluster.whole:
         found = reason_in_message(message, evidence.cluster.ledger.names.gpumem)
@@ -287,7 +360,7 @@ def _waits(pod: Pod, evidence: Evidence) -> _Found:
     return _by_nodes(pod, evidence, message)
 
 
-def _by_nodes(pod: Pod, evidence: Evidence, message: str) -> _Found:
+def _by_nodes(pod: WholePod, evidence: Evidence, message: str) -> _Found:
     request = pod.memory_request(evidence.cluster.ledger.names)
     judged = verdicts(evidence.cluster, pod, request) if request else ()
     more = (*(f"{each.node}: {each.text}" for each in judged), *_events_about(pod, evidence), *_also(message))
@@ -301,8 +374,7 @@ def _by_nodes(pod: Pod, evidence: Evidence, message: str) -> _Found:
     return _Found(nearest.reason, f"{asked}; {nearest.node} {_verb(nearest.text)}", more)
 
 
-def _events_about(pod: Pod, evidence: Evidence) -> Iterator[str]:
-    """Yields the extender's Event about the pod, and the acts that have freed memory since the pod was created."""
+def _events_about(pod: WholePod, evidence: Evidence) -> Iterator[str]:
     for each in evidence.events:
         if each.uid == pod.uid and each.reason == names.EVENT_SEAT_HELD:
             yield f"{each.reason} ({_ago(each, evidence)}): {each.note}"
@@ -317,16 +389,14 @@ def _also(message: str) -> tuple[str, ...]:
 
 
 def _verb(text: str) -> str:
-    """Returns the text so that it can follow a node's name in a sentence."""
     return text if text.startswith(("has ", "is ", "advertises ")) else f"has no room: {text}"
 
 
-def _ready(pod: Pod) -> bool:
+def _ready(pod: WholePod) -> bool:
     return "Ready" in _conditions(pod.item) and not pod.terminating
 
 
 def _conditions(item: Object) -> dict[str, Object]:
-    """Returns the conditions with the status True, by their type."""
     return {c["type"]: c for c in maps_at(map_at(item, "status"), "conditions") if c.get("status") == "True"}
 
 
@@ -335,7 +405,7 @@ def _message(item: Object, kind: str) -> str:
     return str(found.get("message") or "")
 
 
-def _containers(pod: Pod) -> list[Object]:
+def _containers(pod: WholePod) -> list[Object]:
     return [*maps_at(pod.status, "initContainerStatuses"), *maps_at(pod.status, "containerStatuses")]
 
 
@@ -349,12 +419,12 @@ def _end(status: Object, ended: Object) -> str:
     return f"it was restarted {status.get('restartCount', 0)} times, and ended last with exit code {code} ({reason})"
 
 
-def _devices(pod: Pod, evidence: Evidence) -> str:
+def _devices(pod: WholePod, evidence: Evidence) -> str:
     index = pod.annotations.get(evidence.cluster.ledger.names.device_index)
     return f", gpu {index}" if index else ""
 
 
-def _age(pod: Pod, evidence: Evidence) -> str:
+def _age(pod: WholePod, evidence: Evidence) -> str:
     return age((evidence.cluster.now - pod.created).total_seconds())
 
 

@@ -1,4 +1,4 @@
-"""Runs each command of `kubectl gpumem` as a user would, on a cluster with prod and a real API server."""
+"""Runs each command of `kubectl gpumem` as a user would, on a real API server with prod."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -48,11 +48,6 @@ def reasons(prod: Rollout, target: str, namespace: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def used(prod: Rollout) -> Iterator[Rollout]:
-    """Creates workloads for the reports: a resident, an on-demand workload and queued Jobs.
-
-    The resident has two replicas, but quota for only one. The demand gate has not started the on-demand workload. One
-    Job waits in the queue behind another Job.
-    """
     ml = deployment("immich-ml", "3000", replicas=2)
     tts = deployment("tts", None, replicas=0)
     made = {"immich": ml, "tts": tts}
@@ -103,12 +98,14 @@ def test_why_says_what_the_api_server_the_gate_and_kueue_say(used: Rollout) -> N
 
 
 def test_fit_reads_the_promises_and_the_devices(used: Rollout) -> None:
-    """Another 488 MiB could be promised without using the floor. The pods hold only the resident's 3000 MiB."""
     fits = shown(used, "fit", "450", "--pool", "t4", "--tenant", "tts")
-    assert fits["fits"], fits
+    assert not fits["fits"], fits
+    (pool,) = fits["pools"]
+    assert (pool["promises"]["fits"], pool["taken"]) == (True, "the quota of tts has 0 of 0 MiB left")
     (pool,) = shown(used, "fit", "4000", "--pool", "t4", "--tenant", "tts")["pools"]
-    (lowered,) = pool["promises"]["changes"]
-    assert (lowered["workload"], lowered["from_mib"], lowered["to_mib"]) == ("llama-swap", 5000, 1488)
+    lowered = [(each["from_mib"], each["to_mib"]) for each in pool["promises"]["changes"]]
+    assert sum(before - after for before, after in lowered) == 3512
+    assert all(after >= before / 2 for before, after in lowered)
     assert pool["promises"]["proven"]
     assert pool["devices"]["fits"], pool
     (pool,) = shown(used, "fit", "1800", "--pool", "t4", "--tenant", "immich")["pools"]
@@ -116,7 +113,6 @@ def test_fit_reads_the_promises_and_the_devices(used: Rollout) -> None:
 
 
 def admins(name: str, mib: str = "100", cpu: str = "10m", **spec: Any) -> dict[str, Any]:
-    """Returns an administrator's pod for simulated nodes. In the pod's namespace, our policies judge no pod."""
     asks = container({GPUMEM: mib})
     asks["resources"]["requests"] = {"cpu": cpu}
     chosen = {"schedulerName": names.SCHEDULER_NAME, "nodeSelector": SHARED, "containers": [asks]}
@@ -124,7 +120,6 @@ def admins(name: str, mib: str = "100", cpu: str = "10m", **spec: Any) -> dict[s
 
 
 def started(name: str, code: str, restart: str = "Never", **fields: Any) -> dict[str, Any]:
-    """Returns a pod that is bound to the real node, so that a real kubelet starts the pod."""
     main = {"name": "main", "image": agent_image(), "command": ["python", "-ISc", code], **fields}
     volumes = [{"name": each["name"], "configMap": {"name": "not-there"}} for each in fields.get("volumeMounts", ())]
     spec = {"nodeName": control_plane.NODE, "restartPolicy": restart, "terminationGracePeriodSeconds": 0}
@@ -147,10 +142,10 @@ def paused(name: str) -> dict[str, Any]:
 BARE = {"nodeSelector": SHARED, "containers": [container({"nvidia.com/gpu": "1"})]}
 NO_SECRET = {"envFrom": [{"secretRef": {"name": "not-there"}}]}
 MOUNTED = {"volumeMounts": [{"name": "settings", "mountPath": "/settings"}]}
-# Maps a reason to the API path of a collection, and to an object. `why` reports the reason about this object.
+# Maps each reason of `kubectl gpumem why` to an object with this reason.
 MADE: dict[str, tuple[str, dict[str, Any]]] = {
-    "runs": (pods("kube-system"), admins("fills", "10000")),
-    "node-sum": (pods("kube-system"), admins("waits", "5000")),
+    "runs": (pods("kube-system"), admins("fills", "500", "8")),
+    "node-sum": (pods("kube-system"), admins("waits", "12000")),
     "too-large": (pods("kube-system"), admins("large", "14001")),
     "selector": (pods("kube-system"), admins("elsewhere", nodeSelector={"nowhere": "at-all"})),
     "scheduling-gate": (pods("kube-system"), admins("gated", schedulingGates=[{"name": "example.com/wait"}])),
@@ -209,9 +204,8 @@ def test_a_node_that_takes_no_pod_is_reported(made: Rollout, reason: str, spec: 
 
 
 def test_a_pod_that_was_preempted_is_reported(made: Rollout) -> None:
-    """This test is the last test that creates pods, because its pod takes the memory for which other pods wait."""
     place = pods("kube-system")
-    made.create(place, admins("urgent", "10001", priorityClassName="system-node-critical"))
+    made.create(place, admins("urgent", "100", "10", priorityClassName="system-node-critical"))
     try:
         becomes(lambda: reasons(made, "fills", "kube-system"), ["evicted"], "evicted is told")
     finally:

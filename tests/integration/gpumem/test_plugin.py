@@ -1,10 +1,11 @@
-"""Tests the file that `make plugin` writes, with a fake kubectl and without a cluster."""
+"""Tests the kubectl plugin that `make plugin` writes, with a fake kubectl and without a cluster."""
 
 import json
 import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.support.given_clusters import record_0000
 from tests.support.kubectl import SYSTEM, FakeApi, api, pod
 from toolchain import plugin
 
-# A fake kubectl. `proxy` serves the objects of a JSON file by their paths. Other commands print their arguments.
+# A fake kubectl. Its command `proxy` serves the objects of a JSON file.
 KUBECTL = """#!{python}
 import http.server, json, os, pathlib, socketserver, sys
 from urllib.parse import urlsplit
@@ -61,7 +62,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def install(folder: Path, found: FakeApi) -> Path:
-    """Writes the plugin into the folder, and a fake kubectl that serves these objects. Returns the folder."""
     plugin.main(folder)
     kubectl = folder / "kubectl"
     kubectl.write_text(KUBECTL.format(python=sys.executable))
@@ -74,7 +74,6 @@ def install(folder: Path, found: FakeApi) -> Path:
 def run(
     installed: Path, *arguments: str, program: str = plugin.NAME, folder: Path | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs the plugin. PATH has the fake kubectl and the Python that runs the tests."""
     path = os.pathsep.join((str(installed), str(Path(sys.executable).parent), "/usr/bin", "/bin"))
     return subprocess.run(
         [installed / program, *arguments],
@@ -88,14 +87,11 @@ def run(
 
 
 def test_modules_of_other_commands_are_not_imported(installed: Path) -> None:
-    """Each import takes milliseconds.
-
-    So the plugin starts kubectl first, and imports the modules of a report while kubectl runs.
-    """
+    """The plugin starts kubectl before it imports the modules for the report, because imports take time."""
     code = "import sys, gpumem.cli; print(*(name for name in sys.modules if name.startswith('gpumem.')))"
     env = {"PYTHONPATH": str(installed / plugin.NAME)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    light = {"arguments", "cli", "completion", "forward", "kubectl", "report"}
+    light = {"arguments", "cli", "completion", "forward", "kubectl", "report", "version"}
     assert {name.removeprefix("gpumem.") for name in done.stdout.split()} == light
 
 
@@ -154,6 +150,28 @@ def test_it_proposes_a_stack_file_without_a_checkout(tmp_path: Path) -> None:
 
 def test_its_other_name_completes(installed: Path) -> None:
     assert run(installed, "fr", program="kubectl_complete-gpumem").stdout == "free\n:4\n"
+
+
+def test_names_of_the_cluster_are_completed(installed: Path) -> None:
+    done = run(installed, "who", "--pool", "", program="kubectl_complete-gpumem")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "t4\nbatch\n:4\n", "")
+    assert run(installed, "why", "-n", "immich", "m", program="kubectl_complete-gpumem").stdout == "ml\nmpijob/\n:4\n"
+
+
+def test_without_a_cluster_no_name_is_completed_and_nothing_is_printed(installed: Path) -> None:
+    done = run(installed, "who", "--context", "nobody", "--node", "", program="kubectl_complete-gpumem")
+    assert (done.returncode, done.stdout, done.stderr) == (0, ":4\n", "")
+
+
+def test_a_kubectl_that_hangs_delays_the_completion_by_at_most_some_seconds(tmp_path: Path) -> None:
+    plugin.main(tmp_path)
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text("#!/bin/sh\nexec sleep 60\n")
+    kubectl.chmod(0o755)
+    began = time.monotonic()
+    done = run(tmp_path, "who", "--node", "", program="kubectl_complete-gpumem")
+    assert (done.returncode, done.stdout, done.stderr) == (0, ":4\n", "")
+    assert time.monotonic() - began < 20  # 2 s, plus the time in which Python starts on a busy machine
 
 
 def test_it_is_the_same_file_whenever_it_is_built() -> None:

@@ -1,4 +1,4 @@
-"""Tests that bill computes the charges of an hour and of a month, and writes the columns of FOCUS."""
+"""Tests the charges of bill for an hour and for a month, in the columns of FOCUS."""
 
 import csv
 import io
@@ -10,6 +10,7 @@ from decimal import Decimal
 import pytest
 
 from gpumem import cli
+from gpumem.arguments import parser
 from gpumem.bill import Bill, bill, bill_text
 from gpumem.draw import Paper
 from gpumem.focus import bill_csv
@@ -23,19 +24,17 @@ NOW = datetime(2026, 11, 22, 12, 34, tzinfo=UTC)
 PRICED = replace(LEDGER_OF_PROD, pools=(replace(T4, price_per_gib_hour=0.1), *LEDGER_OF_PROD.pools[1:]))
 OCTOBER = datetime(2026, 10, 1, tzinfo=UTC).timestamp()
 HOURS = 31 * 24
-# The MiB-hours of each hour of October.
+# The MiB-hours for each hour of October.
 SEATS = {"llama-swap": lambda hour: 5000.0, "immich": lambda hour: 4800.0 if hour < 48 else 2400.0}
 USED = {"llama-swap": lambda hour: 6000.0 if hour % 2 else 4000.0, "tts": lambda hour: 2048.0 if hour == 5 else None}
 
 
 @pytest.fixture
 def _october(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulates a Prometheus with recordings of the whole month of October."""
-
     def over(self: Prometheus, query: str, start: float, end: float, *rest: object) -> Iterator[Series]:
         assert rest[0] == 3600
         hours = range(round((start - OCTOBER) / 3600) - 1, round((end - OCTOBER) / 3600))
-        if query.startswith("max(count_over_time("):
+        if query.startswith("count_over_time("):
             yield Series({}, tuple((OCTOBER + (hour + 1) * 3600, 1.0) for hour in hours if 0 <= hour < HOURS))
             return
         for tenant, mib in (SEATS if RECORDED_SEATS in query else USED).items():
@@ -64,7 +63,7 @@ def test_an_hour_costs_the_seats_or_the_use_whichever_is_more() -> None:
     assert by_tenant["llama-swap"][:2] == [5000 * HOURS, 5000 * HOURS]
     assert by_tenant["llama-swap"][2] == pytest.approx((6000 + 5000) / 2 * HOURS / 1024, abs=1e-4)
     assert by_tenant["immich"] == [4800 * 48 + 2400 * (HOURS - 48), 0, pytest.approx(by_tenant["immich"][0] / 1024)]
-    assert by_tenant["tts"] == [0, 2048, 2]  # an on-demand workload has no seat and still pays for its use
+    assert by_tenant["tts"] == [0, 2048, 2]
     assert len([charge for charge in found.charges if charge.tenant == "immich"]) == 31
 
 
@@ -79,9 +78,7 @@ def test_the_cost_is_quantity_times_price_to_the_last_digit() -> None:
     assert f"together {total:.2f} EUR" in bill_text(october(), Paper())
 
 
-# The columns of FOCUS 1.2 that must not be null, and the columns that may be null (specification/columns of FOCUS_Spec
-# at v1.2). The two lists have all mandatory columns, and the conditional and recommended columns that apply to a charge
-# for usage.
+# Columns of FOCUS 1.2, from specification/columns of FOCUS_Spec at v1.2. A column in MUST may not be null.
 FILLED = (
     *("BilledCost", "BillingAccountId", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart", "ChargeCategory"),
     *("ChargeFrequency", "ChargePeriodEnd", "ChargePeriodStart", "ConsumedQuantity", "ConsumedUnit", "ContractedCost"),
@@ -117,8 +114,40 @@ def test_without_a_price_it_counts_and_says_where_to_write_one() -> None:
 
 
 @pytest.mark.usefixtures("_october")
+def test_the_rows_of_a_pool_add_up() -> None:
+    rows = [line.split() for line in bill_text(october(), Paper()).splitlines()]
+    costs = {row[1]: Decimal(row[-1]) for row in rows if row[:1] == ["t4"]}
+    assert costs.keys() == {"llama-swap", "immich", "tts", "(all)"}
+    # Each row is rounded to a cent.
+    assert abs(costs.pop("(all)") - sum(costs.values())) <= Decimal("0.02")
+
+
+def without(pool: str) -> Ledger:
+    return replace(
+        PRICED, pools=(replace(T4, name="l4", price_per_gib_hour=0.1), *(p for p in PRICED.pools if p.name != pool))
+    )
+
+
+@pytest.mark.usefixtures("_october")
+def test_a_pool_that_has_left_the_ledger_needs_a_price() -> None:
+    message = "t4: used in this month, and no longer in the ledger; give the price of each: --price t4=0.1"
+    with pytest.raises(HistoryError, match=message):
+        october(without("t4"))
+    found = bill(ADDRESS, without("t4"), month=None, currency="EUR", now=NOW, former_prices={"t4": 0.1})
+    assert found.charges == october().charges
+
+
+@pytest.mark.usefixtures("_october")
+def test_a_pool_of_the_ledger_has_its_price_in_the_stack_file() -> None:
+    with pytest.raises(HistoryError, match=r"--price t4: this pool's price is pools\.t4\.price_per_gib_hour"):
+        bill(ADDRESS, PRICED, month=None, currency="EUR", now=NOW, former_prices={"t4": 0.2})
+
+
+@pytest.mark.usefixtures("_october")
 def test_what_was_not_measured_is_reported() -> None:
     found = october(month="2026-11")
+    assert found.unmeasured_hours == 21 * 24 + 12
+    assert "not measured: 516 hours, which nobody is charged for" in bill_text(found, Paper())
     assert (found.end, found.measured, found.charges) == ("2026-11-22T12:00:00Z", 0, ())
     assert found.unknown[0].startswith(f"{ADDRESS} has no {RECORDED_SEATS} of this month: the stack's alerts record it")
     assert "what is used of pool batch: it hands out whole devices" in found.unknown[1]
@@ -154,3 +183,10 @@ def test_csv_is_for_bills_alone(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["bill", "--from", ADDRESS, "--currency", "euro"], {})
     assert "'euro': must be a code of ISO 4217, such as EUR" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("price", ["old", "old=", "=0.1", "old=-1", "old=nan"])
+def test_a_price_names_its_pool(price: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["bill", "--from", ADDRESS, "--price", price])
+    assert f"{price!r}: must be a pool and its price, such as old=0.1" in capsys.readouterr().err

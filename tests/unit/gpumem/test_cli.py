@@ -1,39 +1,28 @@
-"""Tests that the command reads its arguments and prints its output."""
+"""Tests the command line's arguments and output."""
 
 import json
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import yaml
 
-from gpumem import arguments, cli, completion, report
+from agents.kube.errors import ApiError
+from gpumem import arguments, cli, report
 from tests.support.kubectl import FakeApi, api, node, pod
 from tests.support.paths import ROOT
 
 
-def candidates(*words: str) -> list[str]:
-    *found, directive = completion.candidates(words, arguments.parser())
-    assert directive == ":4"
-    return found
-
-
-def test_verbs_flags_and_their_values_are_completed() -> None:
-    assert candidates("w") == ["who", "why"]
-    assert "--node" in candidates("who", "--n")
-    assert candidates("who", "-o", "") == ["text", "json", "yaml"]
-    assert candidates("who", "--node", "") == []
-    assert candidates("nonsense", "") == []
-
-
-@pytest.mark.parametrize("verb", ["who", "free", "why", "advise", "bill", "fit", "replay", "init", "preflight"])
+@pytest.mark.parametrize(
+    "verb", ["who", "free", "why", "status", "drain", "changes", "advise", "bill", "fit", "replay", "init", "preflight"]
+)
 def test_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([verb, "--help"], {})
     assert ended.value.code == 0
-    # the kubectl plugin lacks this package
+    # the kubectl plugin does not contain this package
     command = 'make gpumem ARGS="replay' if verb == "replay" else f"kubectl gpumem {verb}"
     assert command in capsys.readouterr().out.partition("examples:")[2]
 
@@ -62,8 +51,6 @@ def test_the_flags_of_the_connection_are_kubectls() -> None:
 
 
 class Reached(nullcontext[Any], FakeApi):
-    """Replaces kubectl for one namespace."""
-
     def namespace(self) -> str:
         return "immich"
 
@@ -88,7 +75,6 @@ def typed(words: str, *pods: dict[str, Any], environ: Mapping[str, str] | None =
     ("words", "shown"),
     [
         ("who", "immich     ml   immich-ml      3000  running"),
-        ("who --node k8s-node9", "no node of a pool is among them"),
         ("who --node k8s-node2", "k8s-node2 (batch): 0 of 1 GPUs held"),
         ("who --node k8s-node3", "takes no new pod: "),
         ("free --pool t4", "t4: 9800 of 14000 MiB promised, 4200 to promise"),
@@ -130,10 +116,110 @@ def test_what_cannot_be_read_is_one_sentence_and_1(capsys: pytest.CaptureFixture
     )
 
 
+def test_a_cluster_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the fix, the plugin printed the path of its request and status 500, in two lines."""
+
+    class Unreached(FakeApi):
+        def get(self, path: str) -> NoReturn:
+            refused = "dial tcp 127.0.0.1:8080: connect: connection refused\n"
+            raise ApiError(f"GET {path}", 500, "Internal Server Error", refused)
+
+    assert cli.main(["who"], {}, lambda _: nullcontext(Unreached())) == report.FAILED
+    assert capsys.readouterr().err == (
+        "gpumem: kubectl reaches no cluster (dial tcp 127.0.0.1:8080: connect: connection refused); name one with "
+        "--context or KUBECONFIG\n"
+    )
+
+
 @pytest.mark.parametrize("verb", ["who", "free"])
 def test_a_pool_that_is_not_there_is_named_with_those_that_are(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert typed(f"{verb} --pool t5", RUNNING) == report.FAILED
     assert capsys.readouterr().err == "gpumem: --pool 't5' is no pool of the ledger; these are: t4, batch\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("who --node k8s-node9", "--node 'k8s-node9' is no node of a pool; these are: k8s-node1, k8s-node2, k8s-node3"),
+        ("who --node k8s-node1 --device 7", "--device '7' is no device there; these are: 0, GPU-k8s-node1-0"),
+        ("who -n nobody", "there is no namespace nobody"),
+        ("free -n nobody", "there is no namespace nobody"),
+        ("who --sort-by waste -o json", "--sort-by sorts the text; it has no meaning with -o json"),
+    ],
+)
+def test_a_name_that_is_not_there_is_an_error(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed(words, RUNNING) == report.FAILED
+    assert capsys.readouterr().err == f"gpumem: {message}\n"
+
+
+def test_a_namespace_that_the_user_may_not_read_is_used(capsys: pytest.CaptureFixture[str]) -> None:
+    found = reached(RUNNING)
+    found.refused.add("/api/v1/namespaces/immich")
+    assert cli.main(["free", "-n", "immich"], {}, lambda _: found) == 0
+    assert "immich: its pods hold 3000 of its budget of 4800 MiB" in capsys.readouterr().out
+
+
+def test_a_user_without_the_right_learns_the_role_to_ask_for(capsys: pytest.CaptureFixture[str]) -> None:
+    found = reached(RUNNING)
+    found.refused.add("/api/v1/nodes")
+    assert cli.main(["who"], {}, lambda _: found) == report.FAILED
+    role = "ask for the ClusterRole gpumem-viewer, or for gpumem-operator to see all tenants"
+    assert capsys.readouterr().err == f"gpumem: GET /api/v1/nodes: 403 Forbidden: may not; {role}\n"
+
+
+def test_flags_may_come_before_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed("--context lab who --pool t4", RUNNING) == 0
+    before = capsys.readouterr().out
+    assert typed("who --pool t4 --context lab", RUNNING) == 0
+    assert capsys.readouterr().out == before
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        typed("--version")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("kubectl-gpumem ")
+
+
+@pytest.mark.parametrize(
+    ("amount", "mib"), [("4000", 4000), ("4Gi", 4096), ("1.5Gi", 1536), ("500Mi", 500), ("2048Ki", 2)]
+)
+def test_an_amount_may_have_a_binary_suffix(amount: str, mib: int) -> None:
+    assert arguments.parser().parse_args(["fit", amount]).mib == mib
+
+
+@pytest.mark.parametrize("amount", ["0", "0Gi", "1.5", "4G", "1Ki", "xGi", "-4Gi", "99999999Gi"])
+def test_an_amount_is_whole_mib(amount: str) -> None:
+    with pytest.raises(SystemExit):
+        arguments.parser().parse_args(["fit", amount])
+
+
+SMALL = pod("small", 1800, on="k8s-node1", status={"phase": "Running"})
+
+
+def test_one_list_of_pods_can_be_sorted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed("who --sort-by declared", SMALL, RUNNING) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split() == ["NODE", "GPU", "NAMESPACE", "POD", "SEAT", "DECLARED", "STATE"]
+    assert [row.split()[3] for row in rows if row.startswith("k8s")] == ["ml", "small"]
+    assert typed("who --sort-by declared --no-headers", SMALL, RUNNING) == 0
+    assert capsys.readouterr().out.splitlines()[0].split()[3] == "ml"
+
+
+def test_pods_are_listed_by_name_and_with_more_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed("who -o name", SMALL, RUNNING, ADRIFT) == 0
+    assert capsys.readouterr().out.splitlines() == ["immich/ml", "immich/small", "immich/lost"]
+    assert typed("who -o wide", RUNNING) == 0
+    assert "uid-immich-ml" in capsys.readouterr().out
+
+
+def test_pods_are_selected_by_labels(capsys: pytest.CaptureFixture[str]) -> None:
+    labelled = pod("tagged", 1800, on="k8s-node1", status={"phase": "Running"})
+    labelled["metadata"]["labels"] = {"app": "ml"}
+    assert typed("who -l app=ml -o name", RUNNING, labelled) == 0
+    assert capsys.readouterr().out.splitlines() == ["immich/tagged"]
+    assert typed("who -l app=ml", RUNNING, labelled) == 0
+    assert "4800 of 14000 MiB held" in capsys.readouterr().out
 
 
 def test_of_a_stack_and_a_cluster_both_are_judged(
@@ -142,7 +228,7 @@ def test_of_a_stack_and_a_cluster_both_are_judged(
     monkeypatch.chdir(ROOT)
     assert typed("fit 4000 --stack prod --pool t4 --live", RUNNING) == report.WAITS
     said = capsys.readouterr().out
-    assert "to promise it, the smallest change there is (1 workload touched, 3512 MiB less promised):" in said
+    assert "to promise it, the smallest change there is (2 workloads touched, 3512 MiB less promised):" in said
     assert "on the devices, as they are held now: nothing has to change (k8s-node1, gpu 0)" in said
     assert "into Pulumi.prod.yaml, under config:" in said
 
@@ -167,6 +253,25 @@ def test_watching_goes_on_until_it_is_interrupted(
         typed("free -o json --watch --interval 7", RUNNING)
     assert slept == [7, 7]
     assert capsys.readouterr().out.count('"kind": "free"') == 2
+
+
+def test_watching_goes_on_after_a_request_that_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, slept = reached(RUNNING), []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+        found.refused = {"/api/v1/nodes"} if len(slept) == 1 else set()
+
+    monkeypatch.setattr(cli.time, "sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        cli.main(["free", "-o", "json", "--watch"], {}, lambda _: found)
+    caught = capsys.readouterr()
+    assert caught.out.count('"kind": "free"') == 2
+    assert caught.err == "gpumem: GET /api/v1/nodes: 403 Forbidden: may not; the next try is in 2 s\n"
 
 
 def test_a_history_is_judged_by_the_clusters_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The report on queues counts GPUs as Kueue's status does, and finds the quota that a queue could borrow."""
+"""Tests that the report on queues counts GPUs like Kueue's status."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from gpumem import cluster
 from gpumem.draw import Paper, free_text, who_text
 from gpumem.free import free
-from gpumem.queues import queue_rows
+from gpumem.queues import QueueRow, queue_rows
 from gpumem.who import Filter, who
 from tenancy.ledger import Ledger, QueueQuota
 from tenancy.names import GPU
@@ -33,25 +33,31 @@ def queue(name: str, *, used: int, borrowed: int = 0, cohort: str = "research", 
     }
 
 
+def rows(queues: list[dict[str, Any]]) -> tuple[QueueRow, ...]:
+    found, problems = queue_rows(queues, LEDGER)
+    assert problems == ()
+    return found
+
+
 def test_a_queue_shows_what_it_borrows_and_its_cohort_what_it_lends() -> None:
-    a, b = queue_rows([queue("a", used=3, borrowed=1, waiting=4), queue("b", used=1)], LEDGER)
+    a, b = rows([queue("a", used=3, borrowed=1, waiting=4), queue("b", used=1)])
     assert (a.used, a.borrowed, a.lent, a.free, a.borrowable, a.waiting) == (3, 1, 0, 0, 0, 4)
     assert (b.used, b.borrowed, b.lent, b.free, b.borrowable, b.waiting) == (1, 0, 1, 1, 0, 0)
 
 
 def test_a_queue_may_borrow_idle_quota_of_its_cohort_up_to_its_limit() -> None:
-    a, b = queue_rows([queue("a", used=2), queue("b", used=0)], LEDGER)
+    a, b = rows([queue("a", used=2), queue("b", used=0)])
     assert (a.free, a.borrowable, b.free, b.borrowable) == (0, 1, 2, 0)
 
 
 def test_a_queue_without_a_cohort_borrows_and_lends_nothing() -> None:
-    a, b = queue_rows([queue("a", used=2, cohort=""), queue("b", used=0, cohort="")], LEDGER)
+    a, b = rows([queue("a", used=2, cohort=""), queue("b", used=0, cohort="")])
     assert (a.borrowable, b.lent) == (0, 0)
 
 
 def test_a_queue_of_others_and_of_another_pool_is_left_out() -> None:
-    assert [each.queue for each in queue_rows([queue("a", used=0), queue("mine", used=1)], LEDGER)] == ["a"]
-    assert queue_rows([queue("a", used=0)], LEDGER, "t4") == ()
+    assert [each.queue for each in rows([queue("a", used=0), queue("mine", used=1)])] == ["a"]
+    assert queue_rows([queue("a", used=0)], LEDGER, "t4") == ((), ())
 
 
 def served(*queues: dict[str, Any], ledger: Ledger = LEDGER) -> Any:
@@ -71,8 +77,23 @@ def test_who_and_free_print_the_queues() -> None:
     assert who(found, Filter(namespace="immich")).queues == ()
 
 
-@pytest.mark.parametrize("status", [{"flavorsUsage": "x"}, {"pendingWorkloads": "many"}])
-def test_a_queue_that_cannot_be_read_is_a_line_and_no_crash(status: dict[str, Any]) -> None:
-    report = who(served({**queue("a", used=0), "status": status}))
-    assert report.queues == ()
-    assert any("the queues are not known" in line for line in report.unknown)
+UNREADABLE = [
+    {"status": {"flavorsUsage": "x"}},
+    {"status": {"flavorsUsage": [{"name": "l4", "resources": [{"name": GPU, "total": "many"}]}]}},
+    {"status": {"pendingWorkloads": "many"}},
+    {"status": "x"},
+    {"spec": []},
+]
+
+
+@pytest.mark.parametrize("fields", UNREADABLE)
+def test_a_queue_that_cannot_be_read_is_a_line_and_the_others_are_shown(fields: dict[str, Any]) -> None:
+    found = served({**queue("a", used=0), **fields}, queue("b", used=2))
+    for report in (who(found), free(found)):
+        assert [(each.queue, each.used, each.borrowable) for each in report.queues] == [("b", 2, 0)]
+        (line,) = [line for line in report.unknown if "ClusterQueue" in line]
+        assert line.startswith("ClusterQueue a is not counted, also not in its cohort: ")
+
+
+def test_an_unreadable_queue_of_others_is_no_line() -> None:
+    assert queue_rows([{**queue("mine", used=0), "status": "x"}], LEDGER) == ((), ())

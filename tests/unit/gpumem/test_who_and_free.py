@@ -1,4 +1,4 @@
-"""Tests that `who` and `free` report the same sums as the extender, and list unknown facts."""
+"""Tests that `who` and `free` report the same sums as the extender."""
 
 import json
 from dataclasses import replace
@@ -80,7 +80,7 @@ def test_without_an_exporter_a_line_says_what_is_not_known() -> None:
     report = who(read(api([pod("ml", 3000, on="k8s-node1")])))
     assert report.unknown == ("what is in use is not known: no exporter runs in gpu-tenancy-system-nodes",)
     (holder,) = report.nodes[0].devices[0].pods
-    assert (holder.used_mib, holder.over_mib, report.nodes[0].devices[0].free_mib) == (None, None, 11000)
+    assert (holder.used_mib, holder.over_mib, report.nodes[0].devices[0].free_mib) == (None, None, 4200)
 
 
 def test_an_exporter_that_does_not_answer_is_named_and_the_ledger_counts() -> None:
@@ -96,7 +96,7 @@ def test_a_stale_reading_does_not_count() -> None:
     text = page("k8s-node1", 100, {}).replace("sample_age_seconds 1", "sample_age_seconds 40")
     add_exporter(found, "k8s-node1", text)
     report = free(read(found), "t4")
-    assert report.pools[0].largest_free_mib == 14000
+    assert report.pools[0].largest_free_mib == 4200
     assert "sample_age_seconds is [40.0]" in report.unknown[0]
 
 
@@ -204,6 +204,17 @@ def test_what_others_hold_stays_in_the_sum_when_one_namespace_is_shown() -> None
     assert "others 5000" in text
 
 
+def test_the_memory_of_absent_seats_is_drawn_as_planned() -> None:
+    report = who(read(api([pod("ml", 3000, on="k8s-node1")])))
+    (device,) = (device for row in report.nodes for device in row.devices)
+    absent_mib = kubectl.LEDGER_OF_PROD.promised_mib("t4") - 3000
+    assert device.kept_mib == absent_mib > 0
+    text = who_text(report, Paper(120))
+    assert f"11000 free by the ledger, {absent_mib} of them planned for absent seats" in text
+    assert f"░ planned {absent_mib} ░" in text
+    assert "planned" not in who_text(who(read(api([], ledger=WITHOUT_SEATS))), Paper())
+
+
 def test_an_unreadable_request_is_a_line_and_no_crash() -> None:
     odd = [pod("odd", on="k8s-node1", limits={"cpu": "x"}), pod("odder", limits={kubectl.NAMES.gpumem: "y"})]
     report = who(read(api(odd)))
@@ -211,10 +222,12 @@ def test_an_unreadable_request_is_a_line_and_no_crash() -> None:
     assert report.waiting == ()
 
 
+WITHOUT_SEATS = replace(kubectl.LEDGER_OF_PROD, seats=())
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_the_sums_are_the_extenders_own(data: st.DataObject) -> None:
-    """The extender must accept a seat of `room_mib` and another pod of `free_mib`, but nothing larger."""
     sizes = data.draw(st.lists(st.integers(2000, 20000), min_size=1, max_size=3))
     pods = [
         pod(
@@ -226,7 +239,8 @@ def test_the_sums_are_the_extenders_own(data: st.DataObject) -> None:
         )
         for number in range(data.draw(st.integers(0, 5)))
     ]
-    found = read(api(pods, slices=[device_slice("k8s-node1", *sizes)]))
+    slices = [device_slice("k8s-node1", *sizes)]
+    found, unpromised = read(api(pods, slices=slices)), read(api(pods, ledger=WITHOUT_SEATS, slices=slices))
     report, rooms = who(found), free(found, "t4").pools[0]
     counted = [usage for usage in found.cache.snapshot() if usage.devices]
     shown = [row for row in report.nodes if row.devices]
@@ -235,11 +249,14 @@ def test_the_sums_are_the_extenders_own(data: st.DataObject) -> None:
     ]
     assert rooms.held_mib == sum(device.held_mib for usage in counted for device in usage.devices)
     seat, anybody = Entitlement(0, frozenset({"t4"})), Entitlement()
-    for mib, entitlement in ((rooms.largest_room_mib, seat), (rooms.largest_free_mib, anybody)):
+    for mib, entitlement, snapshot in (
+        (rooms.largest_room_mib, seat, unpromised),
+        (rooms.largest_free_mib, anybody, found),
+    ):
         assert mib is not None
-        fits = found.cache.feasible_nodes
+        fits = snapshot.cache.feasible_nodes
         assert not mib or fits(MemoryRequest(mib), 0, "", entitlement, by_ledger=True)
-        assert not fits(MemoryRequest(mib + 1), 0, "", entitlement, by_ledger=True)
+        assert snapshot is found or not fits(MemoryRequest(mib + 1), 0, "", entitlement, by_ledger=True)
 
 
 @given(
@@ -269,10 +286,6 @@ def test_of_a_stack_that_observes_both_begin_with_a_line_that_names_the_parts() 
 
 
 def without_the_extender(*pods: dict[str, Any]) -> FakeApi:
-    """Returns the cluster of a stack without our scheduler.
-
-    The cluster lacks our ResourceSlices, and its pods lack annotations.
-    """
     admission = AdmissionTerms(gpu_priority="gpu-workload", priorities={}, own=(SYSTEM,))
     found = api(pods, ledger=replace(kubectl.LEDGER_OF_PROD, admission=admission), slices=[])
     for each in found.lists[PODS]:
@@ -281,9 +294,7 @@ def without_the_extender(*pods: dict[str, Any]) -> FakeApi:
 
 
 def test_without_the_extender_the_exporter_shows_the_devices_and_a_pod_is_on_the_only_one() -> None:
-    """Before the fix, a node without ResourceSlices seemed to refuse new pods, and its pods seemed to have unknown
-    devices.
-    """
+    """Before the fix, the command showed such a node as a node that refuses new pods."""
     found = without_the_extender(pod("ml", 3000, on="k8s-node1"), pod("tts-1", 0, "tts", on="k8s-node1"))
     uses = {"immich/ml": 2900, "tts/tts-1": 1500}
     add_exporter(found, "k8s-node1", page("k8s-node1", 10000, uses))

@@ -1,7 +1,4 @@
-"""Tests that why names every reason why a pod does not run.
-
-Each test causes one reason by objects as the API server shows them.
-"""
+"""Tests that `kubectl gpumem why` names every reason why a pod does not run."""
 
 import re
 from collections.abc import Callable
@@ -49,7 +46,6 @@ def one(found: FakeApi, target: str = "ml", namespace: str = "immich") -> Answer
 
 
 def with_pods(*pods: dict[str, Any], ready: bool = True, **fields: Any) -> FakeApi:
-    """Adds a ready scheduler to the cluster."""
     found = api(pods, **fields)
     status = {"conditions": [{"type": "Ready", "status": str(ready)}]}
     scheduler = pod("scheduler", 0, SYSTEM, on="k8s-node2", status=status)
@@ -75,7 +71,6 @@ def say(found: FakeApi, *events: Any, namespace: str = "immich") -> FakeApi:
 
 
 def deployment(found: FakeApi, name: str = "ml", namespace: str = "immich", replicas: int = 1) -> FakeApi:
-    """Adds a Deployment with a ReplicaSet that could not create a pod."""
     base = f"/apis/apps/v1/namespaces/{namespace}"
     owner = [{"uid": f"uid-{name}", "controller": True, "kind": "Deployment", "name": name}]
     made = {"metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"}, "spec": {"replicas": replicas}}
@@ -104,6 +99,7 @@ def job(found: FakeApi, workload: dict[str, Any] | None = None, **fields: Any) -
 
 def workload(name: str = "job-train", uid: str = "uid-job", minute: int = 30, **fields: Any) -> dict[str, Any]:
     conditions = fields.pop("conditions", [("QuotaReserved", "False", "couldn't assign flavors: 1 more needed")])
+    checks = fields.pop("checks", {})
     return {
         "metadata": {
             "name": name,
@@ -112,7 +108,10 @@ def workload(name: str = "job-train", uid: str = "uid-job", minute: int = 30, **
             "ownerReferences": [{"uid": uid, "controller": True}],
         },
         "spec": {"queueName": "gpu", "priority": 0, **fields},
-        "status": {"conditions": [{"type": t, "status": s, "message": m} for t, s, m in conditions]},
+        "status": {
+            "conditions": [{"type": t, "status": s, "message": m} for t, s, m in conditions],
+            "admissionChecks": [{"name": name, "state": state, "message": ""} for name, state in checks.items()],
+        },
     }
 
 
@@ -155,6 +154,14 @@ def queueing(*ahead: dict[str, Any], **fields: Any) -> FakeApi:
     return found
 
 
+def dispatched(**status: Any) -> FakeApi:
+    found = queueing(conditions=[("QuotaReserved", "True", "")])
+    check = {"name": "multikueue-gpu-cq", "state": "Pending", "message": ""}
+    for each in found.lists[f"{WORKLOADS}/namespaces/team-a/workloads"]:
+        each["status"] |= {"admissionChecks": [check], **status}
+    return found
+
+
 TAINT = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
 QUOTA = (
     'Error creating: pods "ml-1" is forbidden: exceeded quota: gpumem-seats, requested: '
@@ -170,7 +177,7 @@ def terminating() -> FakeApi:
 
 
 ML, JOB, DEPLOYMENT = ("ml", "immich"), ("job/train", "team-a"), ("deployment/ml", "immich")
-# For each reason: the cluster, the target, and some words of the answer.
+# Each reason has a cluster, an argument of the command, and some words of the answer.
 CASES: dict[str, tuple[Callable[[], FakeApi], tuple[str, str], str]] = {
     "runs": (lambda: with_pods(pod("ml", 3000, on="k8s-node1")), ML, "on k8s-node1, gpu 0"),
     "completed": (lambda: with_pods(pod("ml", 3000, on="k8s-node1", status={"phase": "Succeeded"})), ML, "0"),
@@ -208,7 +215,18 @@ CASES: dict[str, tuple[Callable[[], FakeApi], tuple[str, str], str]] = {
         JOB,
         "0 of 1 waiting are before it; to accommodate a workload",
     ),
-    "deactivated": (lambda: queueing(active=False), JOB, "spec.active is false"),
+    "elsewhere": (lambda: dispatched(clusterName="east"), JOB, "in worker cluster east"),
+    "dispatch": (lambda: dispatched(nominatedClusterNames=["east", "west"]), JOB, "offered to east, west"),
+    "check": (
+        lambda: queueing(conditions=[("QuotaReserved", "True", "")], checks={"autoscaler": "Pending"}),
+        JOB,
+        "gpu-cq has reserved its quota; autoscaler is Pending",
+    ),
+    "deactivated": (
+        lambda: queueing(active=False, conditions=[("Evicted", "True", "no nodes were found")]),
+        JOB,
+        "spec.active is false; no nodes were found",
+    ),
     "unqueued": (lambda: job(with_pods()), JOB, "spec.suspend"),
     "uncreated": (lambda: deployment(with_pods()), DEPLOYMENT, "1 wanted, none is there"),
     "scheduling-gate": (lambda: full(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]), ML, "x-k8s.io/admission"),
@@ -226,7 +244,7 @@ CASES: dict[str, tuple[Callable[[], FakeApi], tuple[str, str], str]] = {
         "llama-swap/swap by 7000 MiB",
     ),
     "measured": (lambda: in_use(2000, 3000, "tts"), ("ml", "tts"), "464 MiB free, not 3000, as measured"),
-    "device": (two_devices, ML, "its largest GPU has 4000 MiB free, not 5000"),
+    "device": (two_devices, ML, "its largest GPU has 2200 MiB free, not 5000"),
     "node-sum": (full, ML, "2000 of its 14000 MiB are free, not 3000"),
     "too-large": (lambda: with_pods(pod("ml", 15000)), ML, "advertises 14000 MiB in all, not 15000"),
     "resources": (lambda: with_pods(pod("ml", 3000, status=scheduled(OTHER_CPU))), ML, OTHER_CPU),
@@ -419,7 +437,6 @@ CUSTOM = sorted(each.kind for each in FRAMEWORKS.values() if "." in each.group)
 
 
 def custom(found: FakeApi, kind: str, held: dict[str, Any] | None) -> FakeApi:
-    """Adds an object of a kind with a CustomResourceDefinition, and its Workload."""
     framework = next(each for each in FRAMEWORKS.values() if each.kind == kind)
     version = f"{framework.group}/v1beta7"
     found.objects[f"/apis/{framework.group}"] = {"preferredVersion": {"groupVersion": version}}
@@ -449,6 +466,28 @@ def test_work_without_pods_has_the_state_of_its_workload(held: dict[str, Any] | 
     assert one(custom(with_pods(), "JobSet", held), "jobset/train", "team-a").reason == reason
 
 
+def test_a_workload_with_a_message_of_multikueue_shows_the_message() -> None:
+    found = dispatched()
+    held = found.lists[f"{WORKLOADS}/namespaces/team-a/workloads"][0]
+    held["status"]["admissionChecks"][0]["message"] = "Admitting remote lost"
+    answer = one(found, *JOB)
+    assert (answer.reason, answer.text, answer.more) == (
+        "dispatch",
+        "offered to no worker cluster",
+        ("Admitting remote lost",),
+    )
+    held["status"]["admissionChecks"][0]["name"] = "autoscaler"
+    assert one(found, *JOB).reason == "check"
+
+
+@pytest.mark.parametrize("fields", [{"status": "x"}, {"spec": []}, {"status": {"conditions": [{"type": 1}]}}])
+def test_an_unreadable_workload_is_a_line_and_the_others_are_counted(fields: dict[str, Any]) -> None:
+    found = queueing({**workload("broken", "u1", 10), **fields}, workload("b", "u2", 20))
+    report = ask(found, *JOB)
+    assert "1 of 2 waiting are before it" in report.answers[0].text
+    assert [line for line in report.unknown if line.startswith("Workload team-a/broken is not counted: ")]
+
+
 def test_the_pods_of_a_job_set_are_found_by_their_label() -> None:
     made = pod("train-0", 3000, "team-a", on="k8s-node1")
     made["metadata"]["labels"] = {"jobset.sigs.k8s.io/jobset-name": "train"}
@@ -460,3 +499,33 @@ def test_a_pod_at_kueues_gate_waits_in_the_queue() -> None:
     found = with_pods(pod("ml", 3000, "team-a", schedulingGates=[{"name": GATES[0]}]))
     found.lists[f"{WORKLOADS}/namespaces/team-a/workloads"] = [workload(uid="uid-team-a-ml")]
     assert one(found, "ml", "team-a").reason == "queue"
+
+
+def test_a_tenants_text_cannot_control_the_terminal() -> None:
+    gone = say(with_pods(), event("Pod/ml", "Evicted", "low\x1b[2J\non \u202ememory"))
+    text = why_text(ask(gone), Paper())
+    assert "Evicted: low\\x1b[2J on \\u202ememory" in text
+
+
+def test_the_first_workloads_before_a_queued_one_are_named() -> None:
+    before = [workload(f"old-{n}", f"u{n}", 10 + n) for n in range(4)]
+    urgent, later = workload("urgent", "u8", 50, priority=9), workload("later", "u9", 40)
+    report = ask(queueing(*before, urgent, later), *JOB)
+    ahead = report.answers[0].ahead
+    assert ahead is not None
+    assert ahead.total == 5
+    assert [(row.namespace, row.name, row.priority, row.age) for row in ahead.first] == [
+        ("team-a", "urgent", 9, "10m"),
+        ("team-a", "old-0", 0, "50m"),
+        ("team-a", "old-1", 0, "49m"),
+    ]
+    text = why_text(report, Paper())
+    assert "  - before it: team-a/urgent, priority 9, 10m old\n" in text
+    assert "  - before it: team-a/old-1, priority 0, 49m old\n  - and 2 more\n" in text
+
+
+def test_a_workload_in_no_queue_has_none_before_it() -> None:
+    assert one(with_pods(pod("ml", 3000, on="k8s-node1"))).ahead is None
+    first = one(queueing(), *JOB).ahead
+    assert first is not None
+    assert (first.total, first.first) == (0, ())

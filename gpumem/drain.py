@@ -1,0 +1,221 @@
+"""Implements `kubectl gpumem drain`.
+
+Reports if all pods of a node fit on the other nodes of its pool, and if the pool keeps its promises without the node.
+Pure.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from agents.runtime.errors import AgentError
+from gpumem.cluster import ClusterSnapshot
+from gpumem.draw import Paper, text_of_lines
+from gpumem.pods import WholePod
+from gpumem.who import Filter, NodeRow, WholeRow, check, who
+from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, place
+from tenancy.devices.plan import Shape, absent_seats
+from tenancy.devices.spread import place_on_nodes
+from tenancy.ledger import Ledger, Seat
+from tenancy.names import GPU
+from tenancy.sums import contradictions
+from tenancy.workload import map_at, maps_at
+
+_NOT_JUDGED = "CPU, memory of the host, node affinity, taints of pods and PodDisruptionBudgets: they are not judged"
+
+
+class DrainError(AgentError):
+    """Raised when the question has no answer for this user."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """A pod of the drained node.
+
+    `gpus` is the number of devices, and `mib` is the amount on each device, or None for whole devices. `target` is a
+    place for the pod, or None if the pods do not all fit. `stays` is True for a pod that a drain does not evict.
+    """
+
+    namespace: str
+    name: str
+    mib: int | None
+    gpus: int
+    target: str | None
+    stays: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drain:
+    """The report.
+
+    `fits` is True if all pods fit on the other nodes, and None if the search had no result.
+    `promises` has a sentence for each promise that needs the node.
+    """
+
+    node: str
+    pool: str
+    fits: bool | None
+    why_not: str
+    moves: tuple[Move, ...]
+    promises: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def fine(self) -> bool:
+        return self.fits is True and not self.promises
+
+
+def drain(cluster: ClusterSnapshot, node: str) -> Drain:
+    """Returns the report. Raises UnknownNameError for an unknown node.
+
+    Raises DrainError if the user may not read all pods.
+    """
+    check(cluster, Filter(node=node))
+    if not cluster.whole:
+        raise DrainError("drain needs the right to read the pods of all namespaces: ask for the role gpumem-operator")
+    found = who(cluster)
+    rows: list[NodeRow | WholeRow] = [*found.nodes, *found.whole]
+    mine = next((row for row in rows if row.node == node), None)
+    if mine is None or mine.pool is None:
+        raise DrainError(f"{node} belongs to no pool of the ledger, or to several pools")
+    open_nodes = [row for row in rows if row.pool == mine.pool and row.node != node and _takes_pods(cluster, row)]
+    pods = [pod for pod in cluster.pods if pod.node == node and not pod.ended and not pod.terminating]
+    evicted = {str(pod) for pod in pods if not _stays(pod)}
+    promises = [*_promises(cluster.ledger, mine.pool)]
+    if isinstance(mine, NodeRow):
+        held = cluster.cache.node(node).pods.values()
+        items = [Item(f"{pod.namespace}/{pod.name}", pod.request.mib, pod.request.count) for pod in held]
+        moved, devices = [each for each in items if each.name in evicted], [*map(_devices, open_nodes)]
+        outcome = place_on_nodes(moved, devices)
+        ending = {pod.uid for pod in cluster.pods if pod.node == node and pod.terminating}
+        absent = [*_absent(cluster, mine.pool, ending)]
+        both = place_on_nodes([*moved, *absent], devices) if isinstance(outcome, Placement) else outcome
+        if isinstance(both, Placement):
+            outcome = both
+        elif isinstance(outcome, Placement) and not promises:
+            promises.append(_without_room(mine.pool, both, absent))
+    else:
+        items = [Item(str(pod), pod.request(GPU)) for pod in pods if pod.request(GPU)]
+        outcome = place([each for each in items if each.name in evicted], [*map(_free, open_nodes)])
+    targets = _targets(outcome)
+    return Drain(
+        node=node,
+        pool=mine.pool,
+        fits=None if isinstance(outcome, Undecided) else isinstance(outcome, Placement),
+        why_not=outcome.reason if isinstance(outcome, Impossible) else "",
+        moves=tuple(
+            Move(
+                namespace=item.name.partition("/")[0],
+                name=item.name.partition("/")[2],
+                mib=item.mib if isinstance(mine, NodeRow) else None,
+                gpus=item.devices if isinstance(mine, NodeRow) else item.mib,
+                target=", ".join(targets[item.name]) if targets.get(item.name) else None,
+                stays=item.name not in evicted,
+            )
+            for item in items
+        ),
+        promises=tuple(promises),
+        unknown=(*found.unknown, _NOT_JUDGED),
+    )
+
+
+def _absent(cluster: ClusterSnapshot, pool: str, ending: Collection[str]) -> Iterator[Item]:
+    """Yields the seats of the pool that have no pod after the pods in `ending` have ended."""
+    present: dict[str, Counter[Shape]] = {}
+    for name, devices in cluster.devices.items():
+        if devices.pool == pool:
+            for pod in cluster.cache.node(name).pods.values():
+                if pod.uid not in ending:
+                    present.setdefault(pod.namespace, Counter())[Shape(pod.request.mib, pod.request.count)] += 1
+    for tenant, seats in groupby(sorted(cluster.ledger.seats_in(pool), key=_tenant), key=_tenant):
+        sizes: Counter[Shape] = Counter()
+        for seat in seats:
+            sizes[Shape(seat.gpumem_mib, seat.devices_per_pod)] += seat.replicas
+        for shape in absent_seats(sizes, present.get(tenant, {})).elements():
+            yield Item(f"seat of {tenant}", shape.mib, shape.count)
+
+
+def _tenant(seat: Seat) -> str:
+    return seat.tenant
+
+
+def _without_room(pool: str, outcome: Placement | Impossible | Undecided, absent: Sequence[Item]) -> str:
+    """Returns a sentence about absent seats that do not fit next to the moved pods."""
+    names = ", ".join(f"{item.name}, {item.amount} MiB" for item in dict.fromkeys(absent))
+    if isinstance(outcome, Undecided):
+        return f"{pool}: not known if these absent seats fit next to the moved pods: {names}"
+    return f"{pool}: not all of these absent seats fit next to the moved pods: {names}"
+
+
+def _takes_pods(cluster: ClusterSnapshot, row: NodeRow | WholeRow) -> bool:
+    node = cluster.nodes[row.node]
+    ready = next((c for c in maps_at(map_at(node, "status"), "conditions") if c.get("type") == "Ready"), {})
+    usable = not (isinstance(row, NodeRow) and row.unusable)
+    return usable and ready.get("status") == "True" and not map_at(node, "spec").get("unschedulable")
+
+
+def _stays(pod: WholePod) -> bool:
+    """Returns True for a pod of a DaemonSet and for a static pod. `kubectl drain` evicts neither."""
+    return pod.static or (pod.controller is not None and pod.controller.kind == "DaemonSet")
+
+
+def _devices(row: NodeRow | WholeRow) -> list[Bin]:
+    devices = row.devices if isinstance(row, NodeRow) else ()
+    return [Bin(f"{row.node}, gpu {device.index}", device.room_mib) for device in devices]
+
+
+def _free(row: NodeRow | WholeRow) -> Bin:
+    offered = row.offered or 0 if isinstance(row, WholeRow) else 0
+    return Bin(row.node, max(offered - (row.held if isinstance(row, WholeRow) else 0), 0))
+
+
+def _targets(outcome: Placement | Impossible | Undecided) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for device, items in outcome.assignments if isinstance(outcome, Placement) else ():
+        for item in items:
+            found.setdefault(item.name, []).append(device.name)
+    return found
+
+
+def _promises(ledger: Ledger, pool: str) -> Iterator[str]:
+    """Yields the contradictions that the ledger has only without one of the pool's nodes."""
+    fewer = [replace(each, nodes=each.nodes - 1) if each.name == pool else each for each in ledger.pools]
+    if any(each.nodes < 1 for each in fewer):
+        yield f"{pool}: it has no other node, and {ledger.promised_mib(pool)} MiB promised"
+        return
+    now = {line for _, line in contradictions(ledger)}
+    yield from (line for _, line in contradictions(replace(ledger, pools=tuple(fewer))) if line not in now)
+
+
+@text_of_lines
+def drain_text(report: Drain, paper: Paper) -> Iterator[str]:
+    pods = [move for move in report.moves if not move.stays]
+    verdict = {
+        True: "all its pods fit on the other nodes" if pods else "no pod has to move",
+        False: "its pods do not all fit on the other nodes",
+        None: "not known if its pods fit on the other nodes: the search ended without a result",
+    }[report.fits]
+    yield from paper.wrapped(f"{report.node} ({report.pool}): {verdict}", alarm=not report.fits)
+    if report.why_not:
+        yield from paper.wrapped(report.why_not, "  ")
+    rows = [
+        (
+            move.namespace,
+            move.name,
+            "-" if move.mib is None else str(move.mib),
+            str(move.gpus),
+            "stays" if move.stays else move.target or "-",
+        )
+        for move in report.moves
+    ]
+    yield from paper.table(("NAMESPACE", "POD", "GPUMEM", "GPUS", "COULD MOVE TO"), rows)
+    yield ""
+    if report.promises:
+        yield "promises that the pool cannot keep without this node"
+        for line in report.promises:
+            yield from paper.wrapped(f"- {line}", "  ", alarm=True)
+    else:
+        yield f"all promises of {report.pool} fit without this node"
+    yield ""
+    yield from paper.unknown(report.unknown)

@@ -1,0 +1,3 @@
+"""The version of the plugin. A test compares the version with pyproject.toml."""
+
+VERSION = "0.1.0"

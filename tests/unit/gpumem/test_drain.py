@@ -1,0 +1,123 @@
+"""Tests that drain finds the pods that must move, and their new places."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpumem import cluster
+from gpumem.drain import Drain, drain, drain_text
+from gpumem.draw import Paper
+from gpumem.who import UnknownNameError
+from tenancy.ledger import Ledger
+from tests.support.kubectl import BATCH, LEDGER_OF_PROD, SYSTEM, T4, api, device_slice, node, pod
+
+TWO_NODES = replace(LEDGER_OF_PROD, pools=(replace(T4, nodes=2), replace(BATCH, nodes=2)))
+
+
+def drained(
+    *pods: dict[str, Any], of: str = "k8s-node1", ledger: Ledger = TWO_NODES, nodes: list[dict[str, Any]] | None = None
+) -> Drain:
+    there = nodes or [node("k8s-node1"), node("k8s-node2", "whole"), node("k8s-node3"), node("k8s-node4", "whole")]
+    slices = [device_slice("k8s-node1", 15360), device_slice("k8s-node3", 15360)]
+    return drain(cluster.read(api(pods, there, ledger, slices), SYSTEM, str), of)  # type: ignore[arg-type]
+
+
+def on(name: str, mib: int, where: str = "k8s-node1") -> dict[str, Any]:
+    return pod(name, mib, on=where)
+
+
+def test_pods_that_fit_on_the_other_node_have_a_target() -> None:
+    found = drained(on("ml", 3000), on("server", 1800))
+    assert (found.fits, found.promises, found.fine) == (True, (), True)
+    assert {(move.name, move.target) for move in found.moves} == {
+        ("ml", "k8s-node3, gpu 0"),
+        ("server", "k8s-node3, gpu 0"),
+    }
+    assert "k8s-node1 (t4): all its pods fit on the other nodes" in drain_text(found, Paper())
+
+
+def test_pods_that_do_not_all_fit_have_no_target() -> None:
+    found = drained(on("ml", 3000), on("other", 12000, "k8s-node3"))
+    assert (found.fits, found.fine) == (False, False)
+    assert [move.target for move in found.moves] == [None]
+    text = drain_text(found, Paper())
+    assert "k8s-node1 (t4): its pods do not all fit on the other nodes" in text
+    assert found.why_not in text
+
+
+@pytest.mark.parametrize(
+    "closed",
+    [node("k8s-node3", spec={"unschedulable": True}), node("k8s-node3", ready="False")],
+    ids=["cordoned", "lost"],
+)
+def test_a_node_that_takes_no_pod_is_no_target(closed: dict[str, Any]) -> None:
+    assert drained(on("ml", 3000), nodes=[node("k8s-node1"), closed]).fits is False
+
+
+def test_pods_that_a_drain_does_not_evict_need_no_place() -> None:
+    owner = {"kind": "DaemonSet", "name": "agent", "uid": "u", "apiVersion": "apps/v1", "controller": True}
+    stays = on("agent", 13000)
+    stays["metadata"]["ownerReferences"] = [owner]
+    found = drained(stays, on("other", 12000, "k8s-node3"))
+    assert (found.fits, [move.stays for move in found.moves]) == (True, [True])
+    assert "no pod has to move" in drain_text(found, Paper())
+
+
+def test_promises_that_need_the_node_are_named() -> None:
+    ledger = replace(TWO_NODES, seats=(replace(LEDGER_OF_PROD.seats[0], gpumem_mib=9000, replicas=2),))
+    found = drained(ledger=ledger)
+    assert (found.fits, found.fine) == (True, False)
+    assert found.promises[0].startswith("t4: 18000 MiB promised, 14000 advertised (4000 over)")
+
+
+def seats(*sizes: int) -> Ledger:
+    return replace(
+        TWO_NODES,
+        seats=tuple(
+            replace(LEDGER_OF_PROD.seats[0], name=f"s{mib}", tenant=f"t{mib}", gpumem_mib=mib) for mib in sizes
+        ),
+    )
+
+
+def test_absent_seats_that_do_not_fit_next_to_the_moved_pods_are_named() -> None:
+    """The seats of 14000 MiB would fill the other node, but the pod without a seat moves there too."""
+    guest = pod("guest", 5000, "guest", on="k8s-node1")
+    found = drained(guest, ledger=seats(6000, 8000))
+    assert (found.fits, found.fine) == (True, False)
+    names = "seat of t6000, 6000 MiB, seat of t8000, 8000 MiB"
+    assert found.promises == (f"t4: not all of these absent seats fit next to the moved pods: {names}",)
+    assert drained(guest, ledger=seats(8000)).fine
+
+
+def test_the_seat_of_a_moved_pod_is_not_absent() -> None:
+    assert drained(pod("ml", 8000, "t8000", on="k8s-node1"), ledger=seats(6000, 8000)).fine
+    assert drained(pod("ml", 8000, "t8000", on="k8s-node3"), ledger=seats(6000, 8000)).fine
+    stranger = pod("stranger", 8000, "t6000", on="k8s-node3")
+    assert not drained(stranger, ledger=seats(6000, 8000)).fine
+
+
+def test_the_seat_of_a_pod_that_ends_on_the_node_becomes_absent() -> None:
+    ending = pod("ml", 8000, "t8000", on="k8s-node1")
+    ending["metadata"]["deletionTimestamp"] = "2026-11-26T00:00:00Z"
+    guest = pod("guest", 7000, "guest", on="k8s-node3")
+    found = drained(ending, guest, ledger=seats(8000))
+    assert (found.fits, found.fine) == (True, False)
+
+
+def test_the_only_node_of_a_pool_keeps_its_promises_nowhere() -> None:
+    found = drained(ledger=LEDGER_OF_PROD, nodes=[node("k8s-node1")])
+    assert found.promises == ("t4: it has no other node, and 9800 MiB promised",)
+
+
+def test_whole_devices_move_to_nodes_with_free_devices() -> None:
+    job = pod("job", 0, "team-a", on="k8s-node2", limits={"nvidia.com/gpu": "1"})
+    found = drained(job, of="k8s-node2")
+    assert [(move.mib, move.gpus, move.target) for move in found.moves] == [(None, 1, "k8s-node4")]
+    taken = pod("taken", 0, "team-a", on="k8s-node4", limits={"nvidia.com/gpu": "1"})
+    assert drained(job, taken, of="k8s-node2").fits is False
+
+
+def test_an_unknown_node_is_an_error() -> None:
+    with pytest.raises(UnknownNameError, match="--node 'k8s-node9' is no node of a pool"):
+        drained(of="k8s-node9")
