@@ -1,7 +1,7 @@
 """Judges the objects that Kueue queues: Jobs, JobSets, Ray clusters and the other kinds of the stack's frameworks.
 
-If a queue can never admit an object, the object would stay pending. Only this module reports the object before it is
-submitted.
+An object that its queue can never admit would stay pending. Only this module reports an object that its queue can never
+admit before somebody submits the object.
 """
 
 import math
@@ -16,6 +16,7 @@ from policy.graph import KUEUE, Graph, framework_in, is_gpumem, job_of, queue_of
 from policy.objects import Object, text_at, texts_at
 from policy.unknown import is_unknown
 from tenancy import names, reach
+from tenancy.dispatch import dispatch_quotas, promises
 from tenancy.frameworks import FrameworkName
 from tenancy.ledger import Ledger
 from tenancy.podsets import PodSet, pod_sets
@@ -24,9 +25,10 @@ from tenancy.workload import ShapeError, map_at, maps_at, value_or
 
 CLUSTER_QUEUE, LOCAL_QUEUE = f"ClusterQueue.{KUEUE}", f"LocalQueue.{KUEUE}"
 PRIORITY = f"WorkloadPriorityClass.{KUEUE}"
-_CONFIGURATION = "kueue-manager-config"  # the suffix of the ConfigMap in Kueue's release manifests
-_LONGEST = 2**16  # the most characters of Kueue's configuration that are read; the chart's default has 3000
-# The default of the Kueue that the stack installs, if the graph has no configuration of Kueue.
+_CONFIGURATION = "kueue-manager-config"  # The suffix of the ConfigMap in Kueue's release manifests.
+# The rule does not read longer configurations of Kueue. The configuration in the chart has 3000 characters.
+_LONGEST = 2**16
+# The prefixes of our Kueue, for a graph without a configuration of Kueue.
 _UNCOUNTED = ("cpu", "memory", "ephemeral-storage")
 
 
@@ -43,22 +45,42 @@ def obstacles_to_start(graph: Graph, work: Object) -> Iterator[Finding]:
     target = graph.named(CLUSTER_QUEUE, text_at(map_at(found.manifest, "spec"), "clusterQueue")) if found else None
     if target is not None:
         yield from _of_graph(graph, work, target, _sets(work, framework))
+        yield from _fits_a_cluster(graph.ledger, work, target.name, _sets(work, framework)) if graph.ledger else ()
     elif graph.ledger is not None and found is None and work.namespace in graph.ledger.queue_tenants:
         yield from _of_ledger(graph.ledger, work, name, framework)
 
 
 def _is_held_back(graph: Graph, work: Object, framework: FrameworkName) -> Iterator[Finding]:
-    """Reports an object of a queue tenant without a queue and without GPUs. If the object asks for GPUs, the rule
-    `admission` reports it."""
+    """Reports an object of a queue tenant if the object names no queue and uses only CPUs. If the object asks for GPUs,
+    the rule `admission` reports the object."""
     ledger = graph.ledger
     if ledger is None or ledger.admission is None or "admission" in ledger.observes:
         return
     if work.namespace in ledger.queue_tenants and not any(_uses_gpus(ledger, each) for each in _sets(work, framework)):
+        give = f"give it the label {names.KUEUE_QUEUE_LABEL}, or declare a LocalQueue there with name: default"
         yield Finding(
-            f"{work}: names no queue, and Kueue holds back all work of {work.namespace}; give it the label "
-            f"{names.KUEUE_QUEUE_LABEL}, or declare a LocalQueue there with name: default",
+            f"{work}: names no queue, and Kueue holds back all work of {work.namespace}; {moved_label(work) or give}",
             work.urn,
         )
+
+
+def moved_label(work: Object) -> str:
+    """Returns the change for an object with the queue's label in a place where Kueue does not read it, or ""."""
+    home = "spec.jobTemplate.metadata.labels" if work.kind == "CronJob" else "metadata.labels"
+    wrong = next((path for path in _labelled(work.manifest, "") if path != home), None)
+    return f"move the label {names.KUEUE_QUEUE_LABEL} from {wrong} to {home} of the {work.kind}" if wrong else ""
+
+
+def _labelled(value: Any, path: str) -> Iterator[str]:
+    """Yields the path of each map `labels` with the queue's label."""
+    inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for part, item in inner:
+        if is_unknown(item):
+            continue
+        there = f"{path}.{part}".lstrip(".")
+        if part == "labels" and isinstance(item, Mapping) and names.KUEUE_QUEUE_LABEL in item:
+            yield there
+        yield from _labelled(item, there)
 
 
 def _uses_gpus(ledger: Ledger, pods: PodSet) -> bool:
@@ -67,8 +89,10 @@ def _uses_gpus(ledger: Ledger, pods: PodSet) -> bool:
 
 
 def _sets(work: Object, framework: FrameworkName) -> list[PodSet]:
-    """Returns the pod sets with which Kueue starts the object. By an annotation, Kueue may start a Job with fewer pods
-    than its parallelism."""
+    """Returns the pod sets with which Kueue starts the object.
+
+    If a Job has the annotation for partial admission, Kueue can start the Job with fewer pods than its parallelism.
+    """
     manifest = job_of(work)
     sets = pod_sets(manifest, framework)
     fewest = text_at(map_at(manifest, "metadata", "annotations"), names.KUEUE_FEWEST_PODS)
@@ -92,13 +116,13 @@ def _of_graph(graph: Graph, work: Object, queue: Object, sets: Sequence[PodSet])
                 "kueue.exclude_resource_prefixes",
                 work.urn,
             )
-        elif "/" in resource:  # An extended resource is counted in whole units.
+        elif "/" in resource:  # Kueue counts an extended resource in whole units.
             most = [_most(queue, quota) for _, quota in quotas_of(queue, resource)]
             yield from _is_within_reach(work, sets, queue.name, resource, most)
 
 
 def _of_ledger(ledger: Ledger, work: Object, name: str, framework: FrameworkName) -> Iterator[Finding]:
-    """Judges an object for a queue that is in the ledger and not in the graph. A ledger of an older version has no
+    """Judges an object for a queue that is in the ledger and not in the graph. A ledger of an older version contains no
     queues."""
     queues = {queue.name: queue.queue for queue in ledger.local_queues if queue.tenant == work.namespace}
     if queues and name not in queues:
@@ -109,6 +133,7 @@ def _of_ledger(ledger: Ledger, work: Object, name: str, framework: FrameworkName
         )
     elif queues:
         sets = _sets(work, framework)
+        yield from _fits_a_cluster(ledger, work, queues[name], sets)
         for resource in _resources(sets):
             held = (queues[name], resource)
             most = [quota.most for quota in ledger.quotas if (quota.holder, quota.resource) == held]
@@ -116,11 +141,27 @@ def _of_ledger(ledger: Ledger, work: Object, name: str, framework: FrameworkName
                 yield from _is_within_reach(work, sets, queues[name], resource, most)
 
 
+def _fits_a_cluster(ledger: Ledger, work: Object, queue: str, sets: Sequence[PodSet]) -> Iterator[Finding]:
+    """Reports an object that asks for more than any worker cluster of its queue promises. Kueue dispatches an object as
+    a whole."""
+    for quota in dispatch_quotas(ledger):
+        asked = sum(each.request(quota.resource) for each in sets)
+        promised = promises(ledger, quota.resource)
+        most = max(promised.get(name, 0) for name in quota.clusters)
+        if quota.queue == queue and most < asked <= quota.most:
+            shown = ", ".join(f"{name} {promised.get(name, 0)}" for name in quota.clusters)
+            yield Finding(
+                f"{work}: asks for {asked} {quota.resource} at once, and no worker cluster of ClusterQueue {queue} "
+                f"promises so much ({shown}): it would never start; lower its parallelism or requests",
+                work.urn,
+            )
+
+
 def _is_within_reach(
     work: Object, sets: Sequence[PodSet], queue: str, resource: str, most: Sequence[float]
 ) -> Iterator[Finding]:
     """Reports an object that asks for more than its queue can ever hand out. Kueue admits an object as a whole, and
-    gives each pod set one flavor. `most` holds the maximum of each flavor."""
+    gives each pod set one flavor. `most` has the maximum of each flavor."""
     asked = {each.name: each.request(resource) for each in sets}
     if sum(asked.values()) <= sum(most, 0) and max(asked.values()) <= max(most, default=0):
         return
@@ -150,8 +191,8 @@ def quotas_of(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, 
 
 
 def _most(queue: Object, quota: Mapping[str, Any]) -> float:
-    """Returns the largest amount that the queue may hand out of a quota. In a cohort, a quota without a borrowing limit
-    has no maximum."""
+    """Returns the largest amount of a resource that the queue may give to Jobs. In a cohort, a quota without a
+    borrowing limit has no maximum."""
     spec = map_at(queue.manifest, "spec")
     in_cohort = bool(text_at(spec, "cohortName") or text_at(spec, "cohort"))  # v1beta2, v1beta1
     borrowing = value_or(quota, "borrowingLimit", None)
@@ -191,8 +232,8 @@ def _configurations(graph: Graph) -> Iterator[str]:
 
 
 def undeclared_priority_class(graph: Graph, work: Object) -> Iterator[Finding]:
-    """Reports an object with an undeclared WorkloadPriorityClass. Kueue ignores an object with an undeclared class, so
-    this object would never start."""
+    """Reports an object with an undeclared WorkloadPriorityClass. Kueue never starts an object with an undeclared
+    class."""
     if framework_in(graph.ledger, work) is None:
         return
     called = text_at(map_at(job_of(work), "metadata", "labels"), names.KUEUE_PRIORITY_LABEL)

@@ -1,7 +1,7 @@
-"""Judges a pod's manifest in a preview by the same rules as the admission policies in the cluster.
+"""Judges the manifest of a pod in a preview. The admission policies in the cluster have the same rules.
 
-components/admission has the same rules in CEL. tests/e2e/api/test_one_judgement.py compares both sets of rules, and
-lists facts that only the cluster knows.
+The package components/admission has the same rules in CEL. The test tests/e2e/api/test_one_judgement.py compares the
+rules in Python with those in CEL, and lists facts that only the cluster knows.
 """
 
 import math
@@ -18,7 +18,7 @@ from tenancy.quantity import parse, whole
 from tenancy.seat_sizes import SeatSizes
 from tenancy.workload import Manifest, containers_of, largest_at_once, map_at, maps_at, text_at, texts_at, value_or
 
-# Pod Security baseline allows a container to add these capabilities
+# The Pod Security level baseline permits a container to add these capabilities
 # (https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline).
 _CAPABILITIES = (
     *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP"),
@@ -28,10 +28,10 @@ _CAPABILITIES = (
 
 @dataclass(frozen=True)
 class Refusal:
-    """A violation by a pod, with the change to the pod that removes the violation. `policy` is the admission policy
-    that would deny the pod.
+    """A violation by a pod, and the change to the pod that removes the violation. `policy` is the name of the admission
+    policy that would deny the pod.
 
-    `of_budget` is True if the pod asks for a wrong amount of memory or a wrong number of devices.
+    `of_budget` is True if the pod asks for a wrong amount of memory or for a wrong number of devices.
     """
 
     policy: str
@@ -41,10 +41,10 @@ class Refusal:
 
 @dataclass(frozen=True)
 class PodJudge:
-    """Judges a pod with the metadata and spec of `template` in the namespace `namespace`.
+    """Judges a pod in the namespace `namespace`. The pod has the metadata and the spec of `template`.
 
-    With `queued`, the pod is judged as a pod that Kueue holds back. `handlers` has the handler of each known
-    RuntimeClass. Every method may raise QuantityError and ShapeError.
+    With `queued`, the pod counts as a pod that Kueue holds back. `handlers` maps each known RuntimeClass to its
+    handler. Every method may raise QuantityError and ShapeError.
     """
 
     ledger: Ledger
@@ -54,7 +54,9 @@ class PodJudge:
     handlers: Mapping[str, str] = field(default_factory=dict)
 
     def refusals(self) -> list[Refusal]:
-        """Returns the reasons why admission would deny the pod, or an empty list if admission would allow the pod."""
+        """Returns the reasons why admission would deny the pod. If admission would allow the pod, returns an empty
+        list.
+        """
         found = [
             *self._seen_of_pod(),
             *self._device_choice(),
@@ -81,10 +83,6 @@ class PodJudge:
 
     @property
     def _devices(self) -> int:
-        """Returns the number of devices of the node with the most devices.
-
-        Returns 0 if the stack does not place pods by device.
-        """
         return self.ledger.admission.devices if self.ledger.admission else 0
 
     @property
@@ -105,7 +103,6 @@ class PodJudge:
 
     @cached_property
     def _said(self) -> set[str]:
-        """Returns the routes to a GPU that admission denies even to a pod with a budget."""
         choosing = (c for c in self._containers if reach.chooses_device(c, self.ledger.names))
         return {reach.choice_by_environment(c) for c in choosing} | (
             {*node_access_fields(self._pod_spec)} if self._is_held else set()
@@ -135,11 +132,9 @@ class PodJudge:
 
     @cached_property
     def _spread(self) -> int:
-        """Returns the number of devices over which the pod's gpumem is divided."""
         return max(1, self._amount(self.ledger.names.gpu_count, "containers"))
 
     def _seen_of_pod(self) -> Iterator[Refusal]:
-        """Yields violations of checks in the API server, and of the admission policies that judge every pod."""
         if maps_at(self._pod_spec, "ephemeralContainers"):
             yield Refusal("", "ephemeralContainers are added to a pod that runs; remove them")
         if names.MIRROR_ANNOTATION in self._annotations:
@@ -167,7 +162,6 @@ class PodJudge:
                 )
 
     def _placed(self) -> Iterator[Refusal]:
-        """Yields the violations of a pod that is placed by device."""
         ours = text_at(self._pod_spec, "schedulerName") == names.SCHEDULER_NAME
         gpumem, gpu_count = self.ledger.names.gpumem, self.ledger.names.gpu_count
         if not self._has_budget:
@@ -204,7 +198,6 @@ class PodJudge:
         return reach.chooses_device(container, self.ledger.names)
 
     def _budget(self) -> Iterator[Refusal]:
-        """Yields a violation if the pod can reach a device and its budget does not match a seat of its tenant."""
         gpumem, gpu_count = self.ledger.names.gpumem, self.ledger.names.gpu_count
         routes = [route for route in self._routes if route not in self._said]
         if (asked := self._resources()) and self._tenant is None:
@@ -243,7 +236,6 @@ class PodJudge:
 
     @property
     def _runs_under_nvidia(self) -> bool:
-        """Returns True if the pod uses NVIDIA's runtime through a RuntimeClass that has another name."""
         handler = self.handlers.get(text_at(self._pod_spec, "runtimeClassName"), "")
         return reach.RUNTIME in handler and not self._asks_for_device
 
@@ -261,7 +253,7 @@ class PodJudge:
     def _whole_devices(self) -> Iterator[Refusal]:
         """Yields a violation if the pod asks for a whole device.
 
-        If a pod with a seat could request whole devices, it could use every device of its node.
+        A pod with a seat that requested a whole device could use every device of its node.
         """
         devices = int(largest_at_once(self._pod_spec, _whole_devices_of))
         if devices > self._spread:
@@ -274,10 +266,11 @@ class PodJudge:
     def _not_a_seat(self) -> Iterator[Refusal]:
         if not self.is_a_seat:
             sizes = " or ".join(self._sizes.texts)
+            spread = f" on {self._spread} devices" if self._spread > 1 else ""
             yield Refusal(
                 policy_names.SEAT_SIZES,
-                f"a pod asks for {self._taken} MiB on {self._spread} devices, a seat of {self.namespace} has {sizes}; "
-                "ask for as much on each device, or change residents",
+                f"a pod asks for {self._taken} MiB{spread}, a seat of {self.namespace} is {sizes}, and admission lets "
+                "in exactly a seat's size; write it, or change gpumem_mib of the resident",
                 of_budget=True,
             )
 
@@ -287,7 +280,7 @@ class PodJudge:
 
     @property
     def is_a_seat(self) -> bool:
-        """Returns True if the pod takes the same amount of each device as a seat of its tenant."""
+        """Returns True if the pod's memory on each device equals a seat of its tenant."""
         share, rest = divmod(self._taken, self._spread)
         return not rest and self._sizes.have(share, self._spread)
 
@@ -296,7 +289,7 @@ class PodJudge:
         return SeatSizes.of(self.ledger.seats_of(self.namespace))
 
     def _queue(self) -> Iterator[Refusal]:
-        """Yields a violation if a queue tenant's pod reaches a GPU without a seat and did not pass its queue."""
+        """Yields a violation if a queue tenant's pod reaches a GPU without a seat and outside its queue."""
         if self._said.issuperset(self._routes) and not self._counts:
             return
         if (
@@ -311,7 +304,6 @@ class PodJudge:
             )
 
     def _without_budget(self) -> Iterator[Refusal]:
-        """Yields violations of the limits that hold for tenants without budgets."""
         uncounted = [
             r
             for c in self._containers
@@ -335,7 +327,7 @@ class PodJudge:
     def _owns_its_node(self) -> Iterator[Refusal]:
         """Yields a violation for each field that gives a container access to every device of its node.
 
-        Pod Security baseline forbids these fields.
+        The Pod Security level baseline forbids these fields.
         """
         wrong = list(node_access_fields(self._pod_spec))
         if wrong and self._is_held and self._tenant is not None:
@@ -370,7 +362,7 @@ class PodJudge:
 def amount(container: Manifest, resource: str) -> int:
     """Returns a container's limit on an extended resource, in whole units.
 
-    The container's request must equal the limit.
+    The request of the container must equal its limit.
     """
     resources = map_at(container, "resources")
     return math.ceil(
@@ -383,7 +375,7 @@ def _whole_devices_of(container: Manifest) -> Fraction:
 
 
 def node_access_fields(pod_spec: Manifest) -> Iterator[str]:
-    """Yields a description of each field of a pod that gives the pod access to its node. Raises ShapeError."""
+    """Yields a description of each field that gives a pod access to its node. Raises ShapeError."""
     yield from (f"{shared} is on" for shared in ("hostNetwork", "hostPID", "hostIPC") if pod_spec.get(shared))
     for volume in maps_at(pod_spec, "volumes"):
         if volume.get("hostPath") is not None:

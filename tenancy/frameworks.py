@@ -1,7 +1,8 @@
-"""Defines the kinds of work that Kueue can queue, and how Kueue holds back each kind.
+"""Defines the kinds of work that Kueue can queue. For each kind of work, defines how Kueue prevents the start of its
+pods.
 
-Source: pkg/controller/jobs of sigs.k8s.io/kueue. The names of the kinds are the values of `integrations.frameworks` in
-Kueue's configuration.
+The source is pkg/controller/jobs of sigs.k8s.io/kueue. The names of the kinds are the values of
+`integrations.frameworks` in Kueue's configuration.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +11,7 @@ from enum import StrEnum
 
 from tenancy.names import JOB_CONTROLLERS, KUEUE_GROUP
 
-# Kueue removes these scheduling gates from a pod that it has admitted and for which it has chosen a place.
+# Kueue removes these scheduling gates from a pod after it has admitted the pod and chosen its place.
 GATES = (f"{KUEUE_GROUP}/admission", f"{KUEUE_GROUP}/topology")
 
 
@@ -33,9 +34,10 @@ class FrameworkName(StrEnum):
 class Framework:
     """A kind of work that Kueue can queue.
 
-    Kueue suspends an object of this kind, or adds a scheduling gate to the object's pods. `accounts` are the user names
-    of the controllers that create objects of this kind. `makes_pods` is True if this controller creates the pods
-    itself, without a scheduling gate.
+    If `is_suspended` is True, Kueue suspends an object of this kind. If `is_suspended` is False, Kueue adds a
+    scheduling gate to the pods of the object. `accounts` are the user names of the controllers that create objects of
+    this kind. `makes_pods` is True if one of these controllers creates the pods directly, without a scheduling gate.
+    `parts` are the kinds of the objects between an object of this kind and its pods.
     """
 
     name: FrameworkName
@@ -45,11 +47,18 @@ class Framework:
     accounts: Sequence[str] = ()
     is_suspended: bool = True
     makes_pods: bool = False
+    parts: Sequence[FrameworkName] = ()
 
 
 def kinds_of(frameworks: Iterable[FrameworkName]) -> str:
-    """Returns the names of the kinds as part of a sentence, such as `Job or JobSet`."""
+    """Returns the names of the kinds as a part of a sentence, such as `Job or JobSet`."""
     return " or ".join(FRAMEWORKS[name].kind for name in frameworks)
+
+
+def parts_of(frameworks: Iterable[FrameworkName]) -> Sequence[Framework]:
+    """Returns the kinds of the objects between the objects of these kinds and their pods."""
+    names = {part for name in frameworks for part in FRAMEWORKS[name].parts}
+    return [FRAMEWORKS[name] for name in sorted(names)]
 
 
 def framework_of(kind: str, group: str) -> FrameworkName | None:
@@ -74,8 +83,16 @@ FRAMEWORKS = {
             "jobset.x-k8s.io",
             "jobsets",
             _account("jobset-system", "jobset-controller-manager"),
+            parts=(FrameworkName.JOB,),
         ),
-        Framework(FrameworkName.RAY_JOB, "RayJob", "ray.io", "rayjobs", _RAY),
+        Framework(
+            FrameworkName.RAY_JOB,
+            "RayJob",
+            "ray.io",
+            "rayjobs",
+            _RAY,
+            parts=(FrameworkName.RAY_CLUSTER, FrameworkName.JOB),
+        ),
         Framework(FrameworkName.RAY_CLUSTER, "RayCluster", "ray.io", "rayclusters", _RAY, makes_pods=True),
         Framework(
             FrameworkName.TRAIN_JOB,
@@ -83,6 +100,7 @@ FRAMEWORKS = {
             "trainer.kubeflow.org",
             "trainjobs",
             _account("kubeflow-system", "kubeflow-trainer-controller-manager"),
+            parts=(FrameworkName.JOBSET, FrameworkName.JOB),
         ),
         Framework(
             FrameworkName.MPI_JOB,
@@ -91,6 +109,7 @@ FRAMEWORKS = {
             "mpijobs",
             _account("mpi-operator", "mpi-operator"),
             makes_pods=True,
+            parts=(FrameworkName.JOB,),
         ),
         Framework(
             FrameworkName.LEADER_WORKER_SET,

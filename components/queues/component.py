@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import pulumi
 
+from components.base.identity import Identity
 from components.base.manifest import component_type, register
-from components.queues import objects
+from components.queues import clusters, objects
 from components.queues.spec import CohortSpec, QueuesSpec, tenants_of
 
 
@@ -20,10 +21,12 @@ class QueuesArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalQueuesArgs:
-    """Holds the arguments. `tenants` maps each tenant to the resources that declare its namespace."""
+    """Holds the arguments. `tenants` maps each tenant to the resources that declare its namespace. `namespace` is the
+    namespace of Kueue."""
 
     spec: QueuesSpec
     tenants: Mapping[str, pulumi.Resource]
+    namespace: str
 
 
 class Queues(pulumi.ComponentResource):
@@ -38,11 +41,13 @@ class Queues(pulumi.ComponentResource):
         flavors = self._flavors(name, args)
         cohorts = self._cohorts(name, spec, flavors)
         checks = self._checks(name, spec)
+        dispatching = self._dispatching(name, spec)
         tenants = tenants_of(spec)
         for key, queue in spec.cluster_queues.items():
             named = [flavors[flavor] for flavor in queue.quotas]
             named += [cohorts[queue.cohort]] if queue.cohort else []
             named += [checks[check.name] for check in queue.admission_checks]
+            named += [dispatching[key]] if queue.clusters else []
             declared = objects.cluster_queue(key, queue, tenants[key])
             register(declared, f"{name}-cluster-{key}", parent=self, depends_on=named)
         self.register_outputs({})
@@ -63,8 +68,9 @@ class Queues(pulumi.ComponentResource):
     def _cohorts(
         self, name: str, spec: QueuesSpec, flavors: Mapping[str, pulumi.Resource]
     ) -> dict[str, pulumi.Resource]:
-        """Registers the cohorts with settings, and the cohorts that queues or cohorts only name. Cohorts may be in any
-        order, because Kueue accepts a cohort before its parent exists."""
+        """Registers the cohorts with settings. Also registers the cohorts without settings that a queue or another
+        cohort names. Cohorts may be in any order, because Kueue accepts a cohort before its parent exists.
+        """
         named = {queue.cohort for queue in spec.cluster_queues.values() if queue.cohort}
         named |= {cohort.parent_name for cohort in spec.cohorts.values() if cohort.parent_name}
         cohorts: dict[str, pulumi.Resource] = {}
@@ -85,12 +91,28 @@ class Queues(pulumi.ComponentResource):
             )
         return checks
 
+    def _dispatching(self, name: str, spec: QueuesSpec) -> dict[str, pulumi.Resource]:
+        workers = {
+            key: register(clusters.multi_kueue_cluster(key, worker), f"{name}-worker-{key}", parent=self)
+            for key, worker in spec.clusters.items()
+        }
+        checks: dict[str, pulumi.Resource] = {}
+        for key, queue in spec.cluster_queues.items():
+            if queue.clusters:
+                declared = clusters.multi_kueue_config(key, queue.clusters)
+                named = [workers[cluster] for cluster in queue.clusters]
+                config = register(declared, f"{name}-dispatch-{key}", parent=self, depends_on=named)
+                check = clusters.admission_check(key)
+                checks[key] = register(check, f"{name}-dispatch-check-{key}", parent=self, depends_on=[config])
+        return checks
+
 
 class LocalQueues(pulumi.ComponentResource):
     """The tenants' LocalQueues. LocalQueues depend on the tenants, and the tenants depend on the ClusterQueues.
 
     Kueue does not delete a ClusterQueue while a Workload holds its quota. Pulumi deletes in reverse order of the
-    dependencies. So a tenant's namespace is deleted before the ClusterQueue, together with its Jobs and Workloads.
+    dependencies. Therefore Pulumi deletes a tenant's namespace before the ClusterQueue, together with its Jobs and
+    Workloads.
     """
 
     def __init__(self, name: str, args: LocalQueuesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -100,4 +122,8 @@ class LocalQueues(pulumi.ComponentResource):
         for key, queue in queues.items():
             declared = objects.local_queue(key, queue)
             register(declared, f"{name}-{key}", parent=self, depends_on=[args.tenants[queue.tenant]])
+        named = [args.tenants[tenant] for tenant in sorted(set(tenants.values()))] if args.spec.managers else []
+        for manager in args.spec.managers:
+            account = clusters.manager_account(manager, args.namespace, args.spec.queued_kinds, {*tenants.values()})
+            Identity(f"{name}-manager-{manager}", account, pulumi.ResourceOptions(parent=self, depends_on=named))
         self.register_outputs({})

@@ -4,19 +4,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from components.base.manifest import Manifest, description_field, manifest
+from components.queues.nodes import FlavorSpec, ProvisioningSpec, TopologySpec
 from components.queues.quotas import Quotas, QuotaSpec
 from components.queues.spec import (
     ClusterQueueSpec,
     CohortSpec,
     FairSharingSpec,
-    FlavorSpec,
     LocalQueueSpec,
     PreemptionSpec,
-    ProvisioningSpec,
-    TopologySpec,
     WorkloadPrioritySpec,
 )
-from tenancy.names import KUEUE_API, KUEUE_GROUP, LABEL_NAMESPACE
+from tenancy.names import KUEUE_API, KUEUE_GROUP, LABEL_NAMESPACE, multi_kueue_check
 from tenancy.quantity import canonical_text
 
 PROVISIONING_CONTROLLER = f"{KUEUE_GROUP}/provisioning-request"
@@ -51,7 +49,7 @@ def cluster_queue(name: str, spec: ClusterQueueSpec, tenants: Iterable[str]) -> 
     """Returns the ClusterQueue, which is open to `tenants` only.
 
     The namespaceSelector selects the tenants' namespaces by the label that Kubernetes sets on each namespace. A null
-    selector would admit no namespace, and {} would admit every namespace.
+    namespaceSelector would admit no namespace, and {} would admit every namespace.
     """
     body: dict[str, Any] = {
         "queueingStrategy": spec.strategy,
@@ -73,20 +71,22 @@ def cluster_queue(name: str, spec: ClusterQueueSpec, tenants: Iterable[str]) -> 
         }
     if spec.admission_scope is not None:
         body["admissionScope"] = {"admissionMode": spec.admission_scope.admission_mode}
-    if spec.admission_checks:
-        checks = [{"name": each.name, **_given(onFlavors=each.on_flavors)} for each in spec.admission_checks]
+    checks = [{"name": each.name, **_given(onFlavors=each.on_flavors)} for each in spec.admission_checks]
+    checks += [{"name": multi_kueue_check(name)}] if spec.clusters else []
+    if checks:
         body["admissionChecksStrategy"] = {"admissionChecks": checks}
     return _kueue("ClusterQueue", name, spec=body)
 
 
 def _given(**fields: Any) -> dict[str, Any]:
-    """Returns the fields without those that are None or empty."""
+    """Returns the fields without None and without empty values."""
     return {name: value for name, value in fields.items() if value not in (None, {}, [])}
 
 
 def _is_one_of(tenants: Sequence[str]) -> dict[str, Any]:
-    """Returns the selector's expression. `In` needs at least one value. Without tenants, `DoesNotExist` selects no
-    namespace, because every namespace has the label."""
+    """Returns the selector's expression. `In` needs at least one value. For an empty list of tenants, `DoesNotExist`
+    selects no namespace, because every namespace has the label.
+    """
     if not tenants:
         return {"key": LABEL_NAMESPACE, "operator": "DoesNotExist"}
     return {"key": LABEL_NAMESPACE, "operator": "In", "values": list(tenants)}
@@ -109,8 +109,8 @@ def _preemption(spec: PreemptionSpec) -> dict[str, Any]:
 
 
 def _resource_groups(quotas: Quotas, *, borrows: bool) -> dict[str, Any]:
-    """Returns the resource groups: flavors with the same resources form one group. The flavors are sorted by name, and
-    Kueue tries the flavors of a group in this order."""
+    """Returns the resource groups: flavors with the same resources form one group. Kueue tries the flavors of a group
+    in the order of their names."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name in sorted(quotas):
         groups.setdefault(tuple(sorted(quotas[name])), []).append(name)
@@ -128,8 +128,9 @@ def _resource_groups(quotas: Quotas, *, borrows: bool) -> dict[str, Any]:
 
 
 def _quota(resource: str, spec: QuotaSpec, *, borrows: bool) -> dict[str, str]:
-    """Returns the quota of a resource. A quota that may borrow always gets a borrowing limit, because Kueue's default
-    is no limit."""
+    """Returns the quota of a resource. If the queue may borrow, the quota always gets a borrowing limit. Kueue's
+    default borrowing limit is no limit.
+    """
     borrowing = (spec.borrowing_limit or 0) if borrows else None
     limits = {"borrowingLimit": borrowing, "lendingLimit": spec.lending_limit}
     given = {key: canonical_text(amount) for key, amount in limits.items() if amount is not None}

@@ -2,32 +2,15 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from components.base.amount import Amount
 from components.base.spec import DnsLabel, ResourceName, Spec
-from tenancy.quantity import QuantityError, canonical_text, parse, whole
+from tenancy.quantity import QuantityError, parse, whole
 
 # Kueue counts cpu in thousandths, memory and ephemeral-storage in bytes, and all other resources in whole units.
 PARTIAL_RESOURCES = ("cpu", "memory", "ephemeral-storage")
-
-
-def _amount(value: object) -> int | str:
-    """Returns a whole decimal amount as an integer, and every other amount as a canonical Kubernetes quantity."""
-    try:
-        exact = parse(value)
-        if exact < 0:
-            raise ValueError(f"must be at least 0 (got {value})")
-        is_binary = isinstance(value, str) and value.endswith("i")
-        return canonical_text(value) if is_binary or exact.denominator != 1 else exact.numerator
-    except QuantityError:
-        raise ValueError(f"must be a Kubernetes quantity such as 8, 500m or 32Gi (got {value!r})") from None
-
-
-Amount = Annotated[
-    int | str,
-    PlainValidator(_amount),
-    WithJsonSchema({"type": ["integer", "string"], "minimum": 0, "examples": [1]}),
-]
+NonNegative = Annotated[int, Field(ge=0)]
 
 
 class QuotaSpec(Spec):
@@ -39,7 +22,9 @@ class QuotaSpec(Spec):
         description="Maximum idle quota that the queue or cohort may borrow from its cohort. Default: nothing.",
     )
     lending_limit: Amount | None = Field(
-        default=None, description="Maximum of this quota that other queues of the cohort may borrow. Default: all."
+        default=None,
+        description="Maximum of the queue's or cohort's own quota that other queues of the cohort may "
+        "borrow. Default: all.",
     )
 
     @field_validator("lending_limit")
@@ -55,8 +40,9 @@ Quotas = dict[DnsLabel, dict[ResourceName, QuotaSpec]]
 
 
 def _are_resource_groups(quotas: Quotas) -> Quotas:
-    """Requires that flavors with the same resources form one resource group. Kueue accepts a resource in one group
-    only."""
+    """Raises an error if two flavors have a common resource and different lists of resources. Kueue accepts a resource
+    in one group only.
+    """
     covered = [frozenset(resources) for resources in quotas.values()]
     if not all(covered) or any(a & b and a != b for a in covered for b in covered):
         raise ValueError("flavors that share a resource must list the same resources, at least one")

@@ -17,18 +17,15 @@ from pydantic import (
 from components.base.identity import service_account_user
 from components.base.spec import (
     DnsLabel,
-    LabelKey,
     Labels,
-    LabelValue,
     ObjectName,
-    PoolKey,
     PriorityValue,
-    ResourceName,
     Spec,
     StringForm,
     TenantKey,
-    TolerationSpec,
 )
+from components.queues.clusters import WorkerClusterSpec
+from components.queues.nodes import FlavorSpec, ProvisioningSpec, TopologySpec
 from components.queues.quotas import PARTIAL_RESOURCES, Quotas, QuotaSpec, ResourceGroups
 from tenancy.frameworks import FRAMEWORKS, Framework, FrameworkName
 from tenancy.names import KUEUE_SERVICE_ACCOUNT
@@ -40,49 +37,8 @@ AccountName = Annotated[str, StringForm("namespace/name of a ServiceAccount", f"
 Weight = Annotated[float, Field(ge=0, le=1_000_000, examples=[2])]
 
 
-class TaintSpec(Spec):
-    """A taint of a flavor's nodes. Kueue assigns the flavor only to Jobs that tolerate the taint."""
-
-    key: LabelKey = Field(description="Key of the taint.", examples=["spot"])
-    value: LabelValue = Field(default="", description="Value of the taint.", examples=["true"])
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(
-        default="NoSchedule", description="Effect of the taint."
-    )
-
-
-class FlavorSpec(Spec):
-    """A ResourceFlavor: all nodes of a pool, or some of its nodes. A flavor without a pool is for nodes without
-    GPUs."""
-
-    pool: PoolKey | None = Field(
-        default=None,
-        description="Key of pools: the nodes of this flavor. A flavor for CPU and memory of other nodes has no pool.",
-        examples=["t4"],
-    )
-    node_labels: Labels = Field(
-        default_factory=dict,
-        max_length=8,
-        description="Labels of the flavor's nodes, in addition to the node_selector of its pool.",
-    )
-    node_taints: list[TaintSpec] = Field(
-        default_factory=list,
-        max_length=8,
-        description="Taints of the flavor's nodes. A Job that does not tolerate them does not get the flavor.",
-    )
-    tolerations: list[TolerationSpec] = Field(
-        default_factory=list,
-        max_length=8,
-        description="Tolerations that Kueue adds to the pods of Jobs with this flavor.",
-    )
-    topology_name: DnsLabel | None = Field(
-        default=None,
-        description="Key of topologies: the topology by which Kueue places the pods of a Job close to each other.",
-        examples=["racks"],
-    )
-
-
 class FairSharingSpec(Spec):
-    """The share of idle quota. The share has an effect only if kueue.fair_sharing is set."""
+    """The share of idle quota that a queue gets. The weight has an effect only if kueue.fair_sharing is set."""
 
     weight: Weight = Field(
         default=1,
@@ -99,7 +55,8 @@ class BorrowWithinCohortSpec(Spec):
     )
     max_priority_threshold: PriorityValue | None = Field(
         default=None,
-        description="Only Jobs with at most this priority are preempted. Default: all Jobs with a lower priority.",
+        description="A borrowing Job preempts only Jobs with at most this priority. Default: all Jobs with a lower "
+        "priority.",
         examples=[100],
     )
 
@@ -116,9 +73,19 @@ class PreemptionSpec(Spec):
     )
     borrow_within_cohort: BorrowWithinCohortSpec | None = Field(
         default=None,
-        description="Preemption by a Job that borrows. Default: never.",
+        description="Preemption by a Job that borrows. Default: never. This setting needs reclaim_within_cohort.",
         examples=[{"policy": "LowerPriority"}],
     )
+
+    @field_validator("borrow_within_cohort")
+    @classmethod
+    def _may_reclaim(
+        cls, borrows: BorrowWithinCohortSpec | None, info: ValidationInfo
+    ) -> BorrowWithinCohortSpec | None:
+        preempts = borrows is not None and borrows.policy != "Never"
+        if preempts and info.data.get("reclaim_within_cohort") == "Never":
+            raise ValueError("needs LowerPriority or Any in reclaim_within_cohort")
+        return borrows
 
 
 class FlavorFungibilitySpec(Spec):
@@ -126,18 +93,18 @@ class FlavorFungibilitySpec(Spec):
 
     when_can_borrow: Literal["MayStopSearch", "TryNextFlavor"] = Field(
         default="MayStopSearch",
-        description="If the Job fits a flavor only by borrowing: MayStopSearch may use this "
-        "flavor, TryNextFlavor tries the next flavor first.",
+        description="Applies if a Job fits a flavor only by borrowing. With MayStopSearch, Kueue may use the flavor. "
+        "With TryNextFlavor, Kueue first tries the next flavor.",
     )
     when_can_preempt: Literal["MayStopSearch", "TryNextFlavor"] = Field(
         default="TryNextFlavor",
-        description="If the Job fits a flavor only by preemption: MayStopSearch may use "
-        "this flavor, TryNextFlavor tries the next flavor first.",
+        description="Applies if a Job fits a flavor only by preemption. With MayStopSearch, Kueue may use the flavor. "
+        "With TryNextFlavor, Kueue first tries the next flavor.",
     )
     preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = Field(
         default=None,
         description="The flavor that Kueue prefers if one flavor needs borrowing and another needs preemption. "
-        "Default: BorrowingOverPreemption. Only with TryNextFlavor in when_can_borrow and when_can_preempt.",
+        "Default: BorrowingOverPreemption. Valid only with TryNextFlavor in when_can_borrow and when_can_preempt.",
     )
 
     @field_validator("preference")
@@ -165,7 +132,7 @@ class QueueCheckSpec(Spec):
     on_flavors: list[DnsLabel] = Field(
         default_factory=list,
         max_length=64,
-        description="Flavors for which the check is needed. Default: all flavors.",
+        description="Flavors for which Jobs must pass the admission check. Default: all flavors.",
         examples=[["l4"]],
     )
 
@@ -207,29 +174,57 @@ class ClusterQueueSpec(Spec):
         max_length=64,
         description="Checks that a Job must pass after Kueue has reserved its quota.",
     )
+    clusters: list[DnsLabel] = Field(
+        default_factory=list,
+        max_length=20,
+        description="Keys of clusters: the worker clusters to which Kueue dispatches the Jobs of the queue. Each Job "
+        "runs in one worker cluster. Default: the Jobs run in the manager cluster.",
+        examples=[["east", "west"]],
+    )
     stop_policy: StopPolicy = Field(
         default="None",
         description="With Hold, the queue admits no more Jobs. With HoldAndDrain, Kueue also evicts running Jobs.",
     )
 
+    @field_validator("clusters")
+    @classmethod
+    def _is_the_only_check(cls, clusters: list[str], info: ValidationInfo) -> list[str]:
+        if clusters and info.data.get("admission_checks"):
+            raise ValueError("is next to admission_checks, and Kueue accepts one of them; remove either")
+        if len(set(clusters)) != len(clusters):
+            raise ValueError("names a cluster twice")
+        return clusters
+
     @field_validator("cohort")
     @classmethod
     def _is_there_to_borrow_from(cls, cohort: str | None, info: ValidationInfo) -> str | None:
-        quotas: Quotas = info.data.get("quotas", {})
-        limits = [(q.borrowing_limit, q.lending_limit) for resources in quotas.values() for q in resources.values()]
-        if cohort is None and any(limit != (None, None) for limit in limits):
+        if cohort is None and _has_limits(info.data.get("quotas", {})):
             raise ValueError(
                 "is missing though a quota has a borrowing_limit or lending_limit; name one or remove them"
             )
         return cohort
 
+    @field_validator("admission_checks")
+    @classmethod
+    def _are_on_flavors_of_the_queue(cls, checks: list[QueueCheckSpec], info: ValidationInfo) -> list[QueueCheckSpec]:
+        quotas: Quotas = info.data.get("quotas", {})
+        unknown = [flavor for check in checks for flavor in check.on_flavors if quotas and flavor not in quotas]
+        if unknown:
+            raise ValueError(f"on_flavors names {unknown[0]}, for which the queue has no quota")
+        return checks
+
+
+def _has_limits(quotas: Quotas) -> bool:
+    limits = [(q.borrowing_limit, q.lending_limit) for resources in quotas.values() for q in resources.values()]
+    return any(limit != (None, None) for limit in limits)
+
 
 class CohortSpec(Spec):
-    """A Cohort: a group of queues that lend each other idle quota. Cohorts form a tree."""
+    """A Cohort: a group of queues that lend each other idle quota. The cohorts of a cluster form trees."""
 
     parent_name: DnsLabel | None = Field(
         default=None,
-        description="The parent cohort, from which this cohort borrows and to which it lends.",
+        description="The parent cohort, from which the cohort borrows and to which the cohort lends.",
         examples=["site"],
     )
     quotas: ResourceGroups = Field(
@@ -241,6 +236,13 @@ class CohortSpec(Spec):
     fair_sharing: FairSharingSpec | None = Field(
         default=None, description="The cohort's share of its parent's idle quota.", examples=[{"weight": 2}]
     )
+
+    @field_validator("quotas")
+    @classmethod
+    def _are_exchanged_with_a_parent(cls, quotas: Quotas, info: ValidationInfo) -> Quotas:
+        if info.data.get("parent_name") is None and _has_limits(quotas):
+            raise ValueError("has a borrowing_limit or lending_limit without a parent_name; add one or remove them")
+        return quotas
 
 
 class LocalQueueSpec(Spec):
@@ -265,55 +267,6 @@ class LocalQueueSpec(Spec):
     )
 
 
-class TopologySpec(Spec):
-    """A Topology: node labels for levels such as rack and host. Nodes with the same value are close to each other."""
-
-    levels: list[LabelKey] = Field(
-        min_length=1,
-        max_length=16,
-        description="Node labels from the widest to the narrowest level.",
-        examples=[["example.com/rack", "kubernetes.io/hostname"]],
-    )
-
-
-class RetryStrategySpec(Spec):
-    """The times between a failed ProvisioningRequest of a Job and the next one."""
-
-    backoff_limit_count: Annotated[int, Field(ge=0, le=100)] = Field(
-        default=3, description="Number of retries after a failed request.", examples=[3]
-    )
-    backoff_base_seconds: Annotated[int, Field(ge=1)] = Field(
-        default=60, description="Time before the first retry. Each further time is twice as long.", examples=[60]
-    )
-    backoff_max_seconds: Annotated[int, Field(ge=1)] = Field(
-        default=1800, description="The longest time before a retry.", examples=[1800]
-    )
-
-
-class ProvisioningSpec(Spec):
-    """A ProvisioningRequestConfig, with which Kueue asks the cluster autoscaler for nodes before a Job starts."""
-
-    provisioning_class_name: DnsLabel = Field(
-        description="Provisioning class of the cluster autoscaler, such as check-capacity.autoscaling.x-k8s.io.",
-        examples=["queued-provisioning"],
-    )
-    parameters: dict[str, str] = Field(
-        default_factory=dict,
-        max_length=100,
-        description="Parameters of the provisioning class.",
-        examples=[{"max-run": "600"}],
-    )
-    managed_resources: list[ResourceName] = Field(
-        default_factory=list,
-        max_length=100,
-        description="Kueue asks for nodes only for Jobs that request one of these resources. Default: for all Jobs.",
-        examples=[["nvidia.com/gpu"]],
-    )
-    retry_strategy: RetryStrategySpec = Field(
-        default=RetryStrategySpec(), description="The times between requests, if they fail."
-    )
-
-
 class WorkloadPrioritySpec(Spec):
     """A WorkloadPriorityClass, which orders the queued Jobs."""
 
@@ -324,18 +277,21 @@ class WorkloadPrioritySpec(Spec):
 
 
 class InstalledKueueSpec(Spec):
-    """Settings for a Kueue that another program installed. The stack has no key `kueue` then."""
+    """Settings for a Kueue that another program installed. A stack with an installed Kueue has no key `kueue`."""
 
-    namespace: DnsLabel = Field(default="kueue-system", description="Namespace of this Kueue.", examples=["kueue"])
+    namespace: DnsLabel = Field(
+        default="kueue-system", description="Namespace of the installed Kueue.", examples=["kueue"]
+    )
     service_account: ObjectName = Field(
         default=KUEUE_SERVICE_ACCOUNT,
-        description="ServiceAccount of Kueue's controller. Only this account may start the Jobs of queue tenants.",
+        description="ServiceAccount of the installed Kueue's controller. Only Kueue's ServiceAccount may start the "
+        "Jobs of queue tenants.",
         examples=["queueing-controller-manager"],
     )
     namespace_labels: Labels = Field(
         default_factory=dict,
-        description="Labels by which Kueue's managedJobsNamespaceSelector selects namespaces. The stack adds these "
-        "labels to the namespaces of queue tenants.",
+        description="Labels by which Kueue's managedJobsNamespaceSelector selects namespaces. The stack adds "
+        "namespace_labels to the namespaces of queue tenants.",
         examples=[{"kueue-managed": "true"}],
     )
 
@@ -349,15 +305,15 @@ class QueuesSpec(Spec):
     frameworks: list[FrameworkName] = Field(
         default=[FrameworkName.JOB],
         min_length=1,
-        description="The kinds of objects that Kueue queues, by Kueue's names of its integrations. In the "
-        "namespaces of queue tenants, Kueue queues every object of these kinds. deployment, statefulset and "
+        description="The kinds of objects that Kueue queues, by Kueue's names of its integrations. In the namespaces "
+        "of queue tenants, Kueue queues every object of the listed kinds. deployment, statefulset and "
         "leaderworkerset also need pod.",
         examples=[["batch/job", "jobset.x-k8s.io/jobset"]],
     )
     framework_accounts: dict[FrameworkName, AccountName] = Field(
         default_factory=dict,
-        description="ServiceAccounts of these kinds' controllers, as namespace/name. Default: the accounts in each "
-        "project's own manifests.",
+        description="ServiceAccounts of the frameworks' controllers, as namespace/name. Default: the accounts in the "
+        "manifests of each framework's project.",
         examples=[{"ray.io/rayjob": "ray-system/kuberay-operator"}],
     )
     flavors: dict[DnsLabel, FlavorSpec] = Field(
@@ -380,6 +336,16 @@ class QueuesSpec(Spec):
         default_factory=dict,
         description="Admission checks by the cluster autoscaler, which adds nodes when a Job needs them.",
     )
+    clusters: dict[DnsLabel, WorkerClusterSpec] = Field(
+        default_factory=dict,
+        description="Worker clusters of MultiKueue, to which queues with `clusters` dispatch their Jobs.",
+    )
+    managers: list[DnsLabel] = Field(
+        default_factory=list,
+        description="ServiceAccounts for manager clusters that dispatch Jobs to the worker cluster. The stack creates "
+        "each account in Kueue's namespace, with rights on the queued objects of queue tenants.",
+        examples=[["multikueue"]],
+    )
     workload_priorities: dict[DnsLabel, WorkloadPrioritySpec] = Field(
         default_factory=dict, description="WorkloadPriorityClasses, which order the Jobs of a queue."
     )
@@ -396,17 +362,41 @@ class QueuesSpec(Spec):
 
     @property
     def queued_kinds(self) -> list[Framework]:
-        """Returns the frameworks with the accounts of this cluster's controllers."""
+        """Returns Kueue's job frameworks, with the accounts that their controllers have in this cluster."""
         return [self._framework(name) for name in sorted(self.frameworks)]
 
     def _framework(self, name: FrameworkName) -> Framework:
         framework, account = FRAMEWORKS[name], self.framework_accounts.get(name)
         return replace(framework, accounts=(service_account_user(*account.split("/")),)) if account else framework
 
+    @field_validator("clusters")
+    @classmethod
+    def _have_their_own_secrets(cls, clusters: dict[str, WorkerClusterSpec]) -> dict[str, WorkerClusterSpec]:
+        first: dict[str, str] = {}
+        for name, cluster in clusters.items():
+            if (other := first.setdefault(cluster.secret, name)) != name:
+                raise ValueError(f"{other} and {name} have the same secret {cluster.secret}; give each cluster its own")
+        return clusters
+
+    @model_validator(mode="after")
+    def _keeps_other_clusters_apart(self) -> "QueuesSpec":
+        far = [f"cluster_queues.{name}" for name, queue in self.cluster_queues.items() if queue.clusters]
+        here = {flavor: holder for holder, quotas in self.holders() if holder not in far for flavor in quotas}
+        for holder, quotas in self.holders():
+            for flavor in quotas if holder in far else ():
+                what = f"but {holder} dispatches its Jobs to other clusters"
+                pool, other = self.flavors[flavor].pool if flavor in self.flavors else None, here.get(flavor)
+                if pool is not None:
+                    raise ValueError(f"flavors.{flavor} has pool {pool}, {what}; name a flavor without a pool")
+                if other is not None:
+                    raise ValueError(f"flavors.{flavor} is also for {other}, {what}; give {holder} its own flavor")
+        return self
+
     @model_validator(mode="after")
     def _hands_devices_out_of_pools(self) -> "QueuesSpec":
+        far = {f"cluster_queues.{name}" for name, queue in self.cluster_queues.items() if queue.clusters}
         for holder, quotas in self.holders():
-            for flavor, resources in quotas.items():
+            for flavor, resources in quotas.items() if holder not in far else ():
                 devices = sorted(resource for resource in resources if resource not in PARTIAL_RESOURCES)
                 if flavor in self.flavors and self.flavors[flavor].pool is None and devices:
                     raise ValueError(f"flavors.{flavor} has no pool, but {holder} hands out {devices[0]}; name one")
@@ -429,9 +419,17 @@ def tenants_of(spec: QueuesSpec) -> dict[str, set[str]]:
 
 
 def admissible_by_tenant(spec: QueuesSpec, resource: str) -> dict[str, int]:
-    """Maps each tenant to the largest amount of a resource that its queues may admit, borrowed quota included."""
+    """Maps each tenant to the largest amount of a resource that its queues may admit. The largest amount includes
+    borrowed quota.
+
+    Includes the quota of worker clusters only if a framework has pods. A dispatched pod also exists in the manager
+    cluster, with a scheduling gate. For objects of all other kinds, Kueue creates no pod in the manager cluster.
+    """
+    gated = any(not FRAMEWORKS[each].is_suspended for each in spec.frameworks)
     most: dict[str, int] = {}
     for name, tenants in tenants_of(spec).items():
+        if spec.cluster_queues[name].clusters and not gated:
+            continue
         quotas = [quotas[resource] for quotas in spec.cluster_queues[name].quotas.values() if resource in quotas]
         for tenant in tenants if quotas else ():
             most[tenant] = most.get(tenant, 0) + sum(whole(q.nominal) + whole(q.borrowing_limit or 0) for q in quotas)

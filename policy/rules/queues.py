@@ -1,7 +1,7 @@
 """Rules over Kueue's objects: quotas compared with the hardware, and Jobs that would never run."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from policy.finding import UNREADABLE, Finding, judge_each, unproven
 from policy.graph import KUEUE, Graph
@@ -9,8 +9,9 @@ from policy.objects import Object, text_at
 from policy.queued import CLUSTER_QUEUE, LOCAL_QUEUE, PRIORITY, obstacles_to_start, quotas_of, undeclared_priority_class
 from policy.rule import MAIN, Example, rule
 from policy.rules.platform import is_taken
-from tenancy import names, sums
+from tenancy import names, node_quotas, sums
 from tenancy.choices import Sharing
+from tenancy.dispatch import overdrawn
 from tenancy.ledger import Ledger
 from tenancy.names import GPU
 from tenancy.quantity import parse, whole
@@ -21,8 +22,9 @@ COHORT, FLAVOR = f"Cohort.{KUEUE}", f"ResourceFlavor.{KUEUE}"
 
 @rule("gpu-quota", Example("queues.cluster_queues.gpu-cq.quotas.gpu-any", {GPU: {"nominal": 2}}, {GPU: {"nominal": 1}}))
 def gpu_quota(graph: Graph) -> Iterator[Finding]:
-    """The nominal quotas of all queues of a pool together are at most its number of GPUs. No queue can hand out more
-    GPUs than its pool has, borrowed GPUs included."""
+    """The sum of the nominal quotas of a pool's queues is at most the number of the pool's GPUs. No queue can hand out
+    more GPUs than its pool has, borrowed GPUs included. If the pool declares the CPU and the host memory of its nodes,
+    the quotas of CPU and host memory also fit."""
     ledger = graph.ledger
     if ledger is None:
         return
@@ -32,9 +34,11 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
     for queue in graph.of(CLUSTER_QUEUE, COHORT):
         try:
             if is_taken(graph, queue):
-                continue  # The rule `platform` reports this queue.
+                continue  # The rule `platform` reports a queue of the platform in another program.
             yield from _of_memory(ledger, queue)
             for flavor, quota in quotas_of(queue, GPU):
+                if flavors.get(flavor) == "":
+                    continue  # The rule `clusters` reports quotas of worker clusters.
                 pool = ledger.pool(flavors.get(flavor, ""))
                 if pool is None:
                     yield Finding(f"{queue}: the ledger knows no pool behind flavor {flavor}", queue.urn)
@@ -51,8 +55,50 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
             yield unproven(queue, error)
 
 
+@rule(
+    "clusters",
+    Example(
+        "queues.cluster_queues.gpu-cq.quotas.far",
+        {GPU: {"nominal": 9}},
+        {GPU: {"nominal": 8}},
+        given={
+            "queues.flavors.far": {},
+            "queues.clusters": {"east": {"secret": "east-kubeconfig", "promises": {GPU: 8}}},
+            "queues.cluster_queues.gpu-cq.clusters": ["east"],
+            "queues.cluster_queues.gpu-cq.quotas": {},
+        },
+    ),
+)
+def clusters(graph: Graph) -> Iterator[Finding]:
+    """The quotas of all queues that dispatch work to worker clusters are at most the promises of these clusters. No
+    other program raises a quota for dispatched work."""
+    ledger = graph.ledger
+    if ledger is None:
+        return
+    if graph.ledger_objects:
+        yield from (Finding(line) for line in overdrawn(ledger))
+    far = {quota.flavor for quota in ledger.quotas if quota.clusters}
+    yield from judge_each(graph.of(CLUSTER_QUEUE, COHORT), lambda queue: _is_promised(graph, ledger, far, queue))
+
+
+def _is_promised(graph: Graph, ledger: Ledger, far: Collection[str], queue: Object) -> Iterator[Finding]:
+    if is_taken(graph, queue):
+        return  # The rule `platform` reports a queue of the platform in another program.
+    for resource in sorted({quota.resource for quota in ledger.quotas if quota.clusters}):
+        for flavor, quota in quotas_of(queue, resource):
+            held = (_holder(queue), flavor, resource)
+            most = whole(value_or(quota, "nominalQuota", 0)) + whole(value_or(quota, "borrowingLimit", 0))
+            promised = sum(q.most for q in ledger.quotas if (q.holder, q.flavor, q.resource) == held)
+            if flavor in far and most > promised:
+                yield Finding(
+                    f"{queue}: may hand out {most} {resource} of flavor {flavor}, which is of worker clusters, and the "
+                    f"ledger promises it {promised}; lower nominalQuota, or raise "
+                    f"queues.cluster_queues.{queue.name}.quotas of the platform's stack",
+                    queue.urn,
+                )
+
+
 def _nominal_of_others(graph: Graph, ledger: Ledger) -> dict[str, int]:
-    """Maps each pool to the nominal GPU quota of the queues that are in the ledger and not in the graph."""
     nominal: dict[str, int] = defaultdict(int)
     declared = {_holder(queue) for queue in graph.of(CLUSTER_QUEUE, COHORT)}
     for entry in ledger.quotas if not graph.ledger_objects else ():
@@ -62,7 +108,6 @@ def _nominal_of_others(graph: Graph, ledger: Ledger) -> dict[str, int]:
 
 
 def _holder(queue: Object) -> str:
-    """Returns the name by which the ledger's quotas call this queue or cohort."""
     return f"cohort {queue.name}" if queue.qualified_kind == COHORT else queue.name
 
 
@@ -89,6 +134,8 @@ def _promised(graph: Graph, ledger: Ledger) -> Iterator[Finding]:
     declared = {_holder(queue) for queue in graph.of(CLUSTER_QUEUE, COHORT)}
     lines = sums.gpu_quotas(ledger, but=declared, together=bool(graph.ledger_objects))
     yield from (Finding(line) for line in lines)
+    if graph.ledger_objects:
+        yield from (Finding(line) for line in node_quotas.overdrawn(ledger))
 
 
 @rule(
@@ -96,8 +143,8 @@ def _promised(graph: Graph, ledger: Ledger) -> Iterator[Finding]:
     Example(f"{MAIN}.resources.limits", {GPU: "1", "example.com/fpga": "1"}, {GPU: "1"}, of="Job team-a/train"),
 )
 def coverage(graph: Graph) -> Iterator[Finding]:
-    """A ClusterQueue has quota for every resource that its tenants' Jobs ask for. Otherwise, Kueue would never admit
-    the Job."""
+    """A ClusterQueue has quota for every resource that its tenants' Jobs ask for. Without a quota for the resource,
+    Kueue would never admit the Job."""
     ledger = graph.ledger
     for queue in sorted({quota.queue for quota in ledger.quotas if not quota.cohort}) if ledger else ():
         yield from _covers_its_pools(ledger, queue) if ledger else ()
@@ -110,18 +157,20 @@ def coverage(graph: Graph) -> Iterator[Finding]:
 def _covers_its_pools(ledger: Ledger, queue: str) -> Iterator[Finding]:
     entries = [quota for quota in ledger.quotas if quota.holder == queue]
     covered = {quota.resource for quota in entries}
-    for name in dict.fromkeys(quota.pool for quota in entries):
+    for name in dict.fromkeys(quota.pool for quota in entries if not quota.clusters):
         pool = ledger.pool(name)
-        needed = ledger.names.gpumem if pool is not None and pool.sharing is Sharing.MEMORY else GPU
+        is_shared = pool is not None and pool.sharing is Sharing.MEMORY
+        needed = ledger.names.gpumem if is_shared else GPU
+        whole_devices = f", or hand out whole devices: pools.{name}.sharing: whole" if is_shared else ""
         if needed not in covered:
             yield Finding(
                 f"ClusterQueue {queue}: covers {', '.join(sorted(covered))}, but pool {name} is handed out by "
-                f"{needed}; add it to queues.cluster_queues.{queue}.quotas"
+                f"{needed}; add it to queues.cluster_queues.{queue}.quotas{whole_devices}"
             )
 
 
 def _is_used(ledger: Ledger, queue: str) -> Iterator[Finding]:
-    """Reports a queue that nobody can use. An older ledger holds no LocalQueues."""
+    """Reports a queue without a LocalQueue, because nobody can use it. An older ledger contains no LocalQueues."""
     if ledger.local_queues and queue not in {each.queue for each in ledger.local_queues}:
         yield Finding(
             f"ClusterQueue {queue}: no LocalQueue leads to it, so nobody can use its quota; add one to "
@@ -155,7 +204,7 @@ def _leads_somewhere(graph: Graph, queue: Object) -> Iterator[Finding]:
     ),
 )
 def namespace_selector(graph: Graph) -> Iterator[Finding]:
-    """Every ClusterQueue has a namespaceSelector, because without one it would admit no Job."""
+    """Every ClusterQueue has a namespaceSelector, because a ClusterQueue without a namespaceSelector admits no Job."""
     yield from judge_each(graph.of(CLUSTER_QUEUE), _namespace_selector)
 
 
@@ -196,8 +245,8 @@ def _preempts(queue: Object, classes: int) -> Iterator[Finding]:
     ),
 )
 def flavors(graph: Graph) -> Iterator[Finding]:
-    """A ClusterQueue names only declared flavors. A ClusterQueue has several flavors only if their pools have more than
-    one GPU together."""
+    """A ClusterQueue names only declared flavors. A ClusterQueue has several flavors only if their pools have at least
+    two GPUs in total."""
     yield from judge_each(graph.of(CLUSTER_QUEUE), lambda queue: _flavors(graph, queue))
 
 
@@ -214,6 +263,8 @@ def _flavors(graph: Graph, queue: Object) -> Iterator[Finding]:
 
 def _fungible(ledger: Ledger, queue: Object, called: list[str]) -> Iterator[Finding]:
     behind = {quota.flavor: quota.pool for quota in ledger.quotas if quota.flavor in called}
+    if "" in behind.values():
+        return  # The nodes of the flavor are in worker clusters.
     pools = [pool for pool in ledger.pools if pool.name in behind.values()]
     gpus = sum(pool.gpus for pool in pools)
     if gpus <= 1:

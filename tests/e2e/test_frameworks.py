@@ -1,21 +1,34 @@
-"""Tests each kind of work that Kueue queues, with the real Kueue and the real controllers of these kinds.
+"""Tests each kind of work that Kueue queues. Kueue and the controllers are real, but nodes and pods are simulated."""
 
-Nodes and pods are simulated. A stack with all frameworks has one ClusterQueue with two GPUs, for work of team-a and for
-Jobs of team-b.
-"""
-
+import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from agents.kube.client import Api
+from agents.kube.transport import Endpoint
+from agents.runtime.clock import Clock
+from agents.runtime.items import ItemProblems
+from agents.runtime.log import Log
+from agents.watchdog.evict import EvictionOutcome, recycle
+from agents.watchdog.pods import GpuPod, read_pods
+from agents.watchdog.types import RecycleTarget
+from components.agents.exporter import ExporterSpec
+from components.agents.watchdog import WatchdogArgs, WatchdogSpec, watchdog_agent
+from components.base.identity import binding, role, service_account
 from components.monitoring.rules import queues
 from tenancy.frameworks import FRAMEWORKS, GATES, FrameworkName
-from tenancy.names import GPU, KUEUE_PRIORITY_LABEL
+from tenancy.ledger import Ledger
+from tenancy.names import GPU, KUEUE_PRIORITY_LABEL, KUEUE_QUEUE_LABEL, KUEUE_WORKLOAD_ANNOTATION
 from tenancy.podsets import pod_sets
 from tests.support.e2e import apart, controllers, plugin
 from tests.support.e2e.kueue_metrics import KueueMetrics
-from tests.support.e2e.queueing import HIGH, LOW, NODE, POOL, gpu_pods, gpus_of, job, rolled_out, workloads
+from tests.support.e2e.queueing import HIGH, LOW, NODE, POOL, WORKLOADS, gpu_pods, gpus_of, job, rolled_out, workloads
 from tests.support.e2e.rollout import (
     Object,
     Rollout,
@@ -30,8 +43,9 @@ from tests.support.e2e.rollout import (
     submit,
     workload,
 )
+from tests.support.given import CLUSTER, CODE
 from tests.support.healthy import ARGS
-from tests.support.queued_work import IMAGE, RUNTIME, VERSIONS, Manifest, template, work
+from tests.support.queued_work import IMAGE, RUNTIME, Manifest, path, template, work
 from toolchain.cluster import cluster, paths, simulated
 from toolchain.cluster.extent import Extent
 
@@ -48,8 +62,8 @@ SETTINGS = {
     },
     "workload_priorities": {LOW: {"value": 100}, HIGH: {"value": 1000}},
 }
-# Kueue keeps the quota of these kinds until their pods are gone. For the other kinds, Kueue gives the quota to the next
-# Workload when the deletion of the pods begins. The scheduler then waits until the devices are free.
+# For these kinds, Kueue frees the quota only after the pods have ended. For all other kinds, Kueue frees the quota when
+# the deletion begins.
 KEEP_THEIR_QUOTA = {FrameworkName.RAY_CLUSTER, FrameworkName.LEADER_WORKER_SET, FrameworkName.STATEFUL_SET}
 
 
@@ -61,7 +75,7 @@ NODES_OF_TORCH = {
         "spec": {"template": {"spec": {"containers": [{"name": "node", "image": IMAGE}]}}},
     },
 }
-# The runtime of the TrainJob (manifests/base/runtimes/torch_distributed.yaml of kubeflow/trainer).
+# Source: manifests/base/runtimes/torch_distributed.yaml of kubeflow/trainer.
 TORCH = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
     "kind": "ClusterTrainingRuntime",
@@ -75,7 +89,6 @@ TORCH = {
 
 @pytest.fixture(scope="module")
 def stack(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
-    """Runs a cluster with all controllers, and rolls a stack with all frameworks out."""
     if lacking := paths.missing(controllers.PROGRAMS):
         pytest.skip(f"{', '.join(lacking)} not installed: make cluster-toolchain")
     if reason := apart.why_not():
@@ -92,7 +105,6 @@ def stack(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(autouse=True)
 def queue(stack: Rollout) -> Iterator[None]:
-    """Deletes all work after the test, and waits until the queues are empty."""
     yield
     linger(stack, None)
     for framework in FrameworkName:
@@ -107,39 +119,28 @@ def queue(stack: Rollout) -> Iterator[None]:
     eventually(lambda: not left(), "the queues are empty", left)
 
 
-def path(framework: FrameworkName, name: str = "") -> str:
-    version, resource = VERSIONS[framework], FRAMEWORKS[framework].resource
-    group = "/api/v1" if version == "v1" else f"/apis/{version}"
-    return f"{group}/namespaces/{TEAM}/{resource}{f'/{name}' if name else ''}"
-
-
 def reserved(each: Object) -> bool | None:
-    """Returns True if the Workload has its quota, and None if Kueue has not decided on the Workload yet."""
     status = condition(each, "QuotaReserved").get("status")
     return None if status is None else status == "True"
 
 
 def waits(stack: Rollout) -> bool:
-    """Returns True if Kueue has decided on a Workload of the team, and all Workloads of the team lack quota."""
     states = {reserved(each) for each in workloads(stack, TEAM)}
     return False in states and True not in states
 
 
 def running(stack: Rollout) -> list[str]:
-    """Returns the nodes of the team's GPU pods that run."""
     found = gpu_pods(stack, TEAM)
     runs = [p for p in found if p["status"].get("phase") == "Running" and "deletionTimestamp" not in p["metadata"]]
     return [pod["spec"]["nodeName"] for pod in runs]
 
 
 def counted(stack: Rollout) -> list[tuple[str, int, int]]:
-    """Returns the pod sets of one Workload of the team: name, count and GPUs."""
     sets = workloads(stack, TEAM)[0]["spec"]["podSets"]
     return sorted((each["name"], each["count"], each["count"] * gpus_of(each["template"])) for each in sets)
 
 
 def linger(stack: Rollout, lingers: str | None) -> None:
-    """Lets the team's GPU pods stay after their deletion, or end."""
     for pod in gpu_pods(stack, TEAM):
         patch = {"metadata": {"annotations": {simulated.LINGERS: lingers}}}
         stack.cluster.api.patch(pods(TEAM, pod["metadata"]["name"]), patch)
@@ -174,15 +175,13 @@ def test_work_waits_is_admitted_is_preempted_and_resumes(stack: Rollout, framewo
     await_the_devices(stack, "urgent", handed_on=framework not in KEEP_THEIR_QUOTA)
     linger(stack, None)
     await_running(stack, OTHERS, "urgent")
-    if framework is not FrameworkName.POD:  # nobody creates a single pod again
+    if framework is not FrameworkName.POD:
         eventually(lambda: waits(stack), "it waits again", lambda: workloads(stack, TEAM))
         complete(stack, OTHERS, "urgent")
         becomes(lambda: running(stack), whole, "it runs again")
 
 
 def await_the_devices(stack: Rollout, name: str, *, handed_on: bool) -> None:
-    """Waits until the Job has its quota and its pod waits for devices, or until the Job waits for a preemption."""
-
     def stands() -> bool:
         found = workload(stack, OTHERS, name)
         if not handed_on:
@@ -191,6 +190,173 @@ def await_the_devices(stack: Rollout, name: str, *, handed_on: bool) -> None:
         return reserved(found) is True and unscheduled == ["False"]
 
     eventually(stands, f"{name} waits", lambda: (workload(stack, OTHERS, name), job_pods(stack, OTHERS, name)))
+
+
+@dataclass(frozen=True)
+class Listed:
+    found: Sequence[Object]
+
+    def items(self, path: str, **parameters: str) -> Iterator[Object]:
+        yield from self.found
+
+
+@pytest.fixture(scope="module")
+def watchdog(stack: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    args = WatchdogArgs(
+        spec=WatchdogSpec(armed=True),
+        cluster=CLUSTER,
+        code=CODE,
+        exporter=ExporterSpec(),
+        budgeted=[TEAM],
+        queued=[TEAM],
+        frameworks=tuple(FrameworkName),
+    )
+    agent, api = watchdog_agent(args), stack.cluster.api
+    accounts, rbac = (
+        "/api/v1/namespaces/default/serviceaccounts",
+        f"/apis/rbac.authorization.k8s.io/v1/namespaces/{TEAM}",
+    )
+    account: dict[str, Any] = {**service_account(agent), "metadata": {"name": agent.name, "namespace": "default"}}
+    bound = {**binding(agent, TEAM), "subjects": [{"kind": "ServiceAccount", **account["metadata"]}]}
+    api.create(accounts, account)
+    api.create(f"{rbac}/roles", role(agent, TEAM))
+    api.create(f"{rbac}/rolebindings", bound)
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
+    token = tmp_path_factory.mktemp("watchdog") / "token"
+    token.write_text(api.create(f"{accounts}/{agent.name}/token", request)["status"]["token"])
+    server = urlsplit(api.server)
+    endpoint = Endpoint(
+        host=server.hostname or "", port=server.port or 0, token_file=token, ca_file=stack.cluster.folder.ca
+    )
+    with closing(Api(endpoint, clock=Clock())) as client:
+        yield client
+
+
+def offender(stack: Rollout) -> GpuPod:
+    ledger = Ledger(domain="example.com", pools=(), queue_tenants=(TEAM,))
+    listed, problems = Listed(gpu_pods(stack, TEAM)), ItemProblems(log=Log("watchdog", io.StringIO()))
+    return next(read_pods(listed, NODE, ledger, problems))  # type: ignore[arg-type]
+
+
+def recycled(stack: Rollout, api: Api) -> list[EvictionOutcome]:
+    def outcomes() -> list[EvictionOutcome]:
+        target = RecycleTarget(pods=(offender(stack),), used_mib=2, overshoot_mib=1)
+        found = [each.outcome for each in recycle(api, target, longest_grace_seconds=30)]
+        return [] if found == [EvictionOutcome.GONE] else found
+
+    return eventually(outcomes, "the Workload has not changed between read and write")
+
+
+def inactive(stack: Rollout) -> list[str]:
+    found = [each["metadata"]["name"] for each in workloads(stack, TEAM) if each["spec"].get("active") is False]
+    return [f"{WORKLOADS}/namespaces/{TEAM}/workloads/{name}" for name in found]
+
+
+def stays_away(stack: Rollout) -> None:
+    becomes(lambda: running(stack), [], "it stops")
+    for name in ("next", "last"):
+        submit(stack, OTHERS, job(name, DEFAULT, GPUS))
+        await_running(stack, OTHERS, name)
+        complete(stack, OTHERS, name)
+        assert running(stack) == []
+
+
+SERVICES = {FrameworkName.DEPLOYMENT, FrameworkName.STATEFUL_SET}
+
+
+@pytest.mark.parametrize("framework", sorted(set(FrameworkName) - SERVICES), ids=lambda each: FRAMEWORKS[each].kind)
+def test_work_that_the_watchdog_recycles_stays_away_until_it_is_activated(
+    stack: Rollout, watchdog: Api, framework: FrameworkName
+) -> None:
+    whole = [NODE] * (1 if framework is FrameworkName.POD else 2)
+    assert stack.create(path(framework), work(framework)).refusal is None
+    becomes(lambda: running(stack), whole, "it runs")
+    assert recycled(stack, watchdog) == [EvictionOutcome.DEACTIVATED]
+    stays_away(stack)
+    if framework is not FrameworkName.POD:
+        (path_of_workload,) = inactive(stack)
+        stack.cluster.api.patch(path_of_workload, {"spec": {"active": True}})
+        becomes(lambda: running(stack), whole, "it runs again")
+
+
+def grouped(name: str) -> Mapping[str, Any]:
+    labels = {KUEUE_QUEUE_LABEL: QUEUE, "kueue.x-k8s.io/pod-group-name": "group"}
+    annotations = {"kueue.x-k8s.io/pod-group-total-count": "2"}
+    return {**template(1), "metadata": {"name": name, "labels": labels, "annotations": annotations}}
+
+
+def test_a_pod_group_that_the_watchdog_recycles_stays_away(stack: Rollout, watchdog: Api) -> None:
+    for name in ("one", "two"):
+        assert stack.create(pods(TEAM), grouped(name)).refusal is None
+    becomes(lambda: running(stack), [NODE] * 2, "it runs")
+    assert recycled(stack, watchdog) == [EvictionOutcome.DEACTIVATED]
+    becomes(lambda: running(stack), [], "it stops")
+    assert all("deletionTimestamp" in pod["metadata"] for pod in gpu_pods(stack, TEAM))
+    (path_of_workload,) = inactive(stack)
+    stack.delete(path_of_workload)
+    becomes(lambda: gpu_pods(stack, TEAM), [], "its pods are gone")
+    stays_away(stack)
+
+
+@pytest.mark.parametrize("framework", sorted(SERVICES), ids=lambda each: FRAMEWORKS[each].kind)
+def test_a_recycled_pod_of_a_service_comes_back_and_the_others_stay(
+    stack: Rollout, watchdog: Api, framework: FrameworkName
+) -> None:
+    assert stack.create(path(framework), work(framework)).refusal is None
+    becomes(lambda: running(stack), [NODE] * 2, "it runs")
+    uid, before = offender(stack).uid, {pod["metadata"]["uid"] for pod in gpu_pods(stack, TEAM)}
+    assert recycled(stack, watchdog) == [EvictionOutcome.EVICTED]
+    eventually(lambda: uid not in uids(stack) and len(running(stack)) == 2, "it has a new pod", lambda: uids(stack))
+    assert len(before & uids(stack)) == 1
+    assert inactive(stack) == []
+
+
+def uids(stack: Rollout) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in gpu_pods(stack, TEAM)}
+
+
+@pytest.mark.parametrize("framework", [FrameworkName.JOB, FrameworkName.JOBSET], ids=lambda each: FRAMEWORKS[each].kind)
+def test_a_pod_that_names_a_foreign_workload_is_evicted(
+    stack: Rollout, watchdog: Api, framework: FrameworkName
+) -> None:
+    assert stack.create(path(framework, ""), work(framework)).refusal is None
+    becomes(lambda: running(stack), [NODE] * 2, "it runs")
+    other = work(FrameworkName.JOB, name="other")
+    assert stack.create(path(FrameworkName.JOB), other).refusal is None
+    eventually(lambda: workload(stack, TEAM, "other"), "the other Job has a Workload")
+    annotation = {KUEUE_WORKLOAD_ANNOTATION: workload(stack, TEAM, "other")["metadata"]["name"]}
+    for pod in gpu_pods(stack, TEAM):
+        forged = {"metadata": {"annotations": annotation}}
+        stack.cluster.api.patch(pods(TEAM, pod["metadata"]["name"]), forged)
+    assert recycled(stack, watchdog) == [EvictionOutcome.EVICTED]
+    assert inactive(stack) == []
+
+
+def refusals(stack: Rollout) -> list[str]:
+    messages = [str(event.get("message")) for event in stack.items(f"/api/v1/namespaces/{TEAM}/events")]
+    return [message for message in messages if "exceeded quota" in message]
+
+
+@pytest.mark.parametrize("framework", [FrameworkName.JOB, FrameworkName.JOBSET], ids=lambda each: FRAMEWORKS[each].kind)
+def test_pods_that_end_slowly_are_not_replaced_beyond_the_quota(stack: Rollout, framework: FrameworkName) -> None:
+    """Before the fix, six pods used a queue's only GPU at the same time."""
+    before = len(refusals(stack))
+    assert stack.create(path(framework), of_low_priority(framework)).refusal is None
+    becomes(lambda: running(stack), [NODE] * GPUS, "it runs")
+    linger(stack, "true")
+    for pod in gpu_pods(stack, TEAM):
+        stack.delete(pods(TEAM, pod["metadata"]["name"]))
+    eventually(lambda: len(refusals(stack)) > before, "the quota refuses a new pod", lambda: stack.items(pods(TEAM)))
+    assert sum(map(gpus_of, stack.items(pods(TEAM)))) == GPUS
+
+
+def test_a_pod_at_kueues_gate_counts_in_the_quota_of_its_namespace(stack: Rollout) -> None:
+    submit(stack, OTHERS, job("first", DEFAULT, GPUS))
+    await_running(stack, OTHERS, "first")
+    waits = [{**work(FrameworkName.POD), "metadata": {"name": f"waits-{number}"}} for number in range(GPUS + 1)]
+    *within, beyond = [stack.create(path(FrameworkName.POD), manifest).refusal for manifest in waits]
+    assert within == [None] * GPUS
+    assert "exceeded quota" in (beyond or "")
 
 
 def test_work_without_a_queue_waits_or_uses_the_queue_named_default(stack: Rollout) -> None:
@@ -204,7 +370,7 @@ def test_work_without_a_queue_waits_or_uses_the_queue_named_default(stack: Rollo
 
 
 def test_a_gpu_pod_beside_the_queue_waits_at_kueues_gate_or_is_denied(stack: Rollout) -> None:
-    """Kueue does not gate a pod that belongs to a queued object. Anybody can name such an object as a pod's owner."""
+    """Any tenant can name a queued object as the owner of a pod."""
     bare = {**template(1), "metadata": {"name": "bare"}}
     gated = stack.create(f"{pods(TEAM)}?dryRun=All", bare)
     assert {"name": GATES[0]} in gated.body["spec"]["schedulingGates"], gated
@@ -216,10 +382,9 @@ def test_a_gpu_pod_beside_the_queue_waits_at_kueues_gate_or_is_denied(stack: Rol
 
 
 def read_metrics() -> dict[str, set[str]]:
-    """Returns the metrics of Kueue that the alerts read, each with the labels that they read."""
     found: dict[str, set[str]] = {}
     for alert in queues.rules(ARGS):
-        for metric, selector in re.findall(r"(kueue_[a-z_]+)(?:\{([^}]*)\})?", alert.expression):
+        for metric, selector in re.findall(r"\b(kueue_[a-z_]+)(?:\{([^}]*)\})?", alert.expression):
             found.setdefault(metric, set()).update(re.findall(r"(\w+)[!=]", selector))
         for labels, metric in re.findall(r"by \(([^)]*)\) \((kueue_[a-z_]+)", alert.expression):
             found[metric].update(labels.split(", "))

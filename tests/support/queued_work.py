@@ -1,4 +1,4 @@
-"""Makes one workload of each kind that Kueue queues. Each workload requests GPUs."""
+"""Makes a workload of each kind that Kueue queues. Each workload requests GPUs."""
 
 from typing import Any
 
@@ -22,18 +22,19 @@ VERSIONS = {
 RUNTIME = "torch"
 
 
+def path(framework: FrameworkName, name: str = "") -> str:
+    version, resource = VERSIONS[framework], FRAMEWORKS[framework].resource
+    group = "/api/v1" if version == "v1" else f"/apis/{version}"
+    return f"{group}/namespaces/team-a/{resource}{f'/{name}' if name else ''}"
+
+
 def template(gpus: int, labels: dict[str, str] | None = None, **spec: Any) -> Manifest:
-    """Returns a pod template with a container that requests `gpus` devices."""
     resources = {"limits": {GPU: str(gpus)}} if gpus else {}
     container = {"name": "main", "image": IMAGE, "resources": resources}
     return {"metadata": {"labels": labels or {}}, "spec": {"containers": [container], **spec}}
 
 
 def work(framework: FrameworkName, *, name: str = "work", queue: str | None = "team-a-gpu", gpus: int = 1) -> Manifest:
-    """Returns a workload of the framework's kind, with two pods that request `gpus` devices each.
-
-    A workload of the kind Pod is a single pod.
-    """
     labels = {KUEUE_QUEUE_LABEL: queue} if queue else {}
     body = template(gpus) if framework is FrameworkName.POD else {"spec": _spec(framework, gpus)}
     metadata = {"name": name, "namespace": "team-a", "labels": labels}

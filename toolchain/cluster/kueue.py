@@ -1,14 +1,18 @@
 """Runs Kueue's controller as a process while its Helm release is in the cluster.
 
 The Deployment's pod is on a simulated node and so runs no container. While the Deployment has replicas, this module
-runs the real controller as a process of this machine. The process has the release's ServiceAccount and configuration.
-The Service of the webhooks becomes an ExternalName, so that the API server reaches the process. The pod becomes Ready
-when the process is ready. If the Deployment is scaled to 0, the process ends.
+runs the real controller as a process of this machine. The process uses the ServiceAccount and the configuration of the
+Helm release. The module changes the webhooks' Service to an ExternalName. Therefore the API server can connect to
+Kueue's process. Kueue's pod becomes Ready when Kueue's process is ready. When the Deployment is scaled to 0, Kueue's
+process ends.
 
-Each upgrade of the release restores the release's Service and APIServices. So each step changes these objects again.
+Each upgrade of the release restores the release's Service and APIServices. Therefore this module changes the Service
+and the APIServices again at each step.
 """
 
 import base64
+import math
+import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -31,23 +35,27 @@ _SERVICES_OF_APIS = "/apis/apiregistration.k8s.io/v1/apiservices"
 _TOKEN_SECONDS = 7 * 24 * 3600
 _PROBE_SECONDS = 2
 _STEADY_STEPS = 10
+# A process that is not ready after this number of seconds is replaced. Kueue waits up to 9 minutes between two checks
+# of its certificate, so a late certificate can cost more time than a restart.
+_START_SECONDS = 120
 
 
 class KueueRunner:
-    """Starts and stops Kueue's process as the release requires. Call `step` about twice a second.
+    """Starts and stops Kueue's process, depending on the state of the Helm release. Call `step` about twice a second.
 
-    After Kueue is ready, most steps read only the Deployment and the Service. An upgrade of the release changes one of
-    these objects.
+    After Kueue is ready, most steps read only the Deployment and the Service. An upgrade of the release changes the
+    Deployment or the Service.
     """
 
     def __init__(self, api: ClusterApi, folder: Folder, ports: Ports) -> None:
         self._api, self._folder, self._ports = api, folder, ports
         self._process: ChildProcess | None = None
         self._revision: tuple[str, int] | None = None
+        self._started = math.inf
         self._steady_steps = 0
 
     def step(self) -> None:
-        """Adapts the process and the release's objects once.
+        """Makes one step: adapts the process and the release's objects to the current state.
 
         Raises OSError if the API server cannot be reached, and ClusterError if the API server refuses a request.
         """
@@ -66,14 +74,20 @@ class KueueRunner:
             self.stop()
         if self._process is None and self._has_ports(_service(metadata)):
             self._process, self._revision = self._start(deployment), _revision(deployment)
+            self._started = time.monotonic()
         if self._process is not None and self._copy_certificate(deployment) and self._is_ready():
             self._show_ready(metadata["namespace"])
-            self._steady_steps = _STEADY_STEPS
+            self._started, self._steady_steps = math.inf, _STEADY_STEPS
+        if time.monotonic() - self._started > _START_SECONDS:
+            self.stop()
+            raise ClusterError(
+                f"not ready within {_START_SECONDS} s; a new process starts:\n{self._folder.tail('kueue')}"
+            )
 
     def stop(self) -> None:
         if self._process is not None:
             self._process.stop()
-        self._process = None
+        self._process, self._started = None, math.inf
 
     def _runs(self, deployment: Mapping[str, Any]) -> bool:
         return self._process is not None and self._process.running and self._revision == _revision(deployment)
@@ -85,8 +99,8 @@ class KueueRunner:
     def _remove_visibility(self) -> None:
         """Deletes the APIServices of Kueue's visibility API.
 
-        The process does not serve this API, because this API would need certificates in a fixed folder below /.
-        Kubernetes deletes a namespace only if every registered API responds.
+        Kueue's process does not serve the visibility API, because this API would need certificates in a fixed folder
+        below /. Kubernetes deletes a namespace only if every registered API responds.
         """
         for version in ("v1beta1", "v1beta2"):
             self._api.request("DELETE", f"{_SERVICES_OF_APIS}/{version}.visibility.kueue.x-k8s.io")
@@ -104,7 +118,7 @@ class KueueRunner:
         return bool(service.get("spec", {}).get("type") == "ExternalName")
 
     def _has_ports(self, service: str) -> bool:
-        """Writes the port of the process into all webhooks. Returns False if the webhooks do not exist yet."""
+        """Writes the port of Kueue's process into all webhooks. If the webhooks do not exist yet, returns False."""
         mutating, validating, definitions = (
             list(self._patches(path, service))
             for path in (
@@ -120,7 +134,6 @@ class KueueRunner:
         return True
 
     def _patches(self, collection: str, service: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-        """Yields the path of each object with a webhook of this Service, and a patch that sets the port."""
         for item in (self._api.get(collection) or {"items": []})["items"]:
             calls = [
                 {"op": "add", "path": f"{path}/service/port", "value": self._ports.webhook}
@@ -146,7 +159,7 @@ class KueueRunner:
         return ChildProcess.start(Command(name="kueue", arguments=arguments), self._folder)
 
     def _configuration(self, namespace: str, config_map: str) -> dict[str, Any]:
-        """Returns the release's configuration, changed for a single process on this machine."""
+        """Returns the release's configuration, changed so that Kueue can run as a process on this machine."""
         found = self._api.get(f"/api/v1/namespaces/{namespace}/configmaps/{config_map}")
         if found is None:
             raise ClusterError(f"Kueue's ConfigMap {namespace}/{config_map} is gone")
@@ -167,7 +180,7 @@ class KueueRunner:
         return self._folder.path / "kueue-certificates"
 
     def _copy_certificate(self, deployment: Mapping[str, Any]) -> bool:
-        """Writes the data of the certificate's Secret into files. Returns False if the Secret has no data."""
+        """Writes the data of the certificate's Secret into files. If the Secret has no data, returns False."""
         metadata, spec = deployment["metadata"], deployment["spec"]["template"]["spec"]
         name = _volume(spec, "secret")["secretName"]
         secret = self._api.get(f"/api/v1/namespaces/{metadata['namespace']}/secrets/{name}") or {}
@@ -204,7 +217,6 @@ def _service(metadata: Mapping[str, Any]) -> str:
 
 
 def _clients(item: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields the JSON pointer and the content of each clientConfig of the object."""
     for index, webhook in enumerate(item.get("webhooks", [])):
         yield f"/webhooks/{index}/clientConfig", webhook["clientConfig"]
     conversion = item.get("spec", {}).get("conversion", {}).get("webhook", {})
@@ -213,6 +225,6 @@ def _clients(item: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 
 def _volume(pod_spec: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """Returns the source of the pod's first volume of that kind."""
+    """Returns the source of the pod's first volume of the given kind."""
     source: Mapping[str, Any] = next(volume[kind] for volume in pod_spec["volumes"] if kind in volume)
     return source

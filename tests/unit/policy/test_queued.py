@@ -1,13 +1,15 @@
-"""The pack judges every kind of object that Kueue queues, even in programs without the platform."""
+"""Tests how the policy pack judges each kind of work that Kueue queues."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from policy.rule import an_object
+from tenancy.choices import Sharing
 from tenancy.frameworks import FrameworkName
 from tenancy.ledger import Ledger, LocalQueue
-from tenancy.names import KUEUE_PRIORITY_LABEL
+from tenancy.names import KUEUE_PRIORITY_LABEL, KUEUE_QUEUE_LABEL
 from tests.support.consumers import CONFIG, FULL
 from tests.support.graphs import Manifest, judge
 from tests.support.queued_work import work
@@ -46,6 +48,46 @@ def test_other_work_without_a_queue_is_reported_or_uses_the_default(framework: F
     assert "names no queue, and Kueue holds back all work of team-a" in line
     default = LocalQueue(name="default", tenant="team-a", queue="gpu-cq")
     assert _lines(plain, replace(LEDGER, local_queues=(*LEDGER.local_queues, default))) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "home"),
+    [
+        (FrameworkName.JOBSET, ("spec", "replicatedJobs", 0, "template"), "metadata.labels of the JobSet"),
+        (FrameworkName.JOB, ("spec", "template"), "metadata.labels of the Job"),
+    ],
+)
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_queues_label_in_the_wrong_place_is_found(
+    kind: FrameworkName, where: tuple[str | int, ...], home: str, gpus: int
+) -> None:
+    """Before the fix, the finding asked for a label that the object seemed to have."""
+    manifest = work(kind, queue=None, gpus=gpus)
+    holder: Any = manifest
+    for part in where:
+        holder = holder[part]
+    holder.setdefault("metadata", {}).setdefault("labels", {})[KUEUE_QUEUE_LABEL] = "team-a-gpu"
+    path = ".".join(map(str, (*where, "metadata.labels")))
+    lines = _lines(manifest)
+    assert lines
+    assert all(line.endswith(f"move the label {KUEUE_QUEUE_LABEL} from {path} to {home}") for line in lines), lines
+
+
+def test_the_label_of_a_cron_job_is_for_its_jobs() -> None:
+    job = work(FrameworkName.JOB, queue=None, gpus=1)
+    cron = an_object("batch/v1", "CronJob", "nightly", "team-a", spec={"jobTemplate": {"spec": job["spec"]}})
+    cron["metadata"]["labels"] = {KUEUE_QUEUE_LABEL: "team-a-gpu"}
+    assert any(
+        line.endswith("from metadata.labels to spec.jobTemplate.metadata.labels of the CronJob")
+        for line in _lines(cron)
+    )
+
+
+def test_whole_gpus_of_a_queue_need_a_pool_of_whole_devices() -> None:
+    """Before the fix, the finding named only gpumem."""
+    pools = tuple(replace(pool, sharing=Sharing.MEMORY) for pool in LEDGER.pools)
+    lines = _lines(work(FrameworkName.JOB), replace(LEDGER, pools=pools))
+    assert any("or hand out whole devices: pools.batch.sharing: whole" in line for line in lines), lines
 
 
 def test_a_kind_that_kueue_does_not_queue_is_refused() -> None:

@@ -1,10 +1,10 @@
-"""The rules refuse Jobs that Kueue would never admit, and quotas beyond the hardware."""
+"""Tests that the rules refuse Jobs that Kueue would never admit, and too large quotas."""
 
 from dataclasses import replace
 
 from policy.rule import an_object
 from tenancy import names
-from tenancy.ledger import LocalQueue
+from tenancy.ledger import LocalQueue, NodeQuota
 from tests.support import graphs
 from tests.support.graphs import LEDGER, judge, platform, pool, put
 
@@ -55,7 +55,7 @@ def test_a_job_may_use_what_its_queue_borrows_but_of_one_flavor_alone() -> None:
     program = platform(replace(pool("batch", nodes=2), quotas=quotas)) | {"job": wide_job(parallelism=2)}
     queue = program["cluster queue"]
     put(queue, "spec.cohortName", "gpus")
-    assert judge(program) == []  # without a limit, the queue may borrow all quota of its cohort
+    assert judge(program) == []  # without a borrowing limit, a queue may borrow the whole quota of its cohort
     put(queue, "spec.resourceGroups.0.flavors.0.resources.0.borrowingLimit", 1)
     assert judge(program) == []
     put(queue, "spec.resourceGroups.0.flavors.0.resources.0.borrowingLimit", 0)
@@ -65,7 +65,6 @@ def test_a_job_may_use_what_its_queue_borrows_but_of_one_flavor_alone() -> None:
 
 
 def test_a_queue_may_borrow_what_another_has() -> None:
-    """Borrowing adds no GPU, so the lender's nominal quota counts only once."""
     quotas = (replace(LEDGER.quotas[0], borrowing=1), replace(LEDGER.quotas[0], queue="other", borrowing=1))
     ledger = replace(pool("batch", nodes=2), quotas=quotas)
     assert ledger.quota_gpus("batch") == 2
@@ -109,3 +108,16 @@ def test_a_queue_without_quota_and_weight_is_refused() -> None:
     assert judge(program) == []
     put(queue, "spec.resourceGroups.0.flavors.0.resources.0.nominalQuota", "0")
     assert any("has weight 0 and no quota of its own" in line for line in judge(program))
+
+
+def test_queues_with_more_cpu_than_the_nodes_of_their_pool_are_refused() -> None:
+    quota = NodeQuota(holder="ClusterQueue gpu-cq", pool="batch", resource="cpu", nominal="65")
+    (batch,) = [each for each in LEDGER.pools if each.name == "batch"]
+    others = tuple(each for each in LEDGER.pools if each.name != "batch")
+    changed = replace(LEDGER, pools=(*others, replace(batch, node_cpu="64")), node_quotas=(quota,))
+    assert judge(platform(changed)) == [
+        "gpu-quota: batch: queues have 65 cpu, its nodes have 64; lower nominal or borrowing_limit, or raise "
+        "pools.batch.node_cpu"
+    ]
+    assert judge(platform(replace(changed, node_quotas=(replace(quota, nominal="64"),)))) == []
+    assert judge(platform(replace(LEDGER, node_quotas=(quota,)))) == []

@@ -1,0 +1,156 @@
+"""Finds problems with queues that concern several parts of a stack file."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from components.kueue import KueueSpec
+from stacks.paths import at, values_at
+from stacks.problems import dotted, key, nearest, shown_value
+from tenancy.frameworks import FrameworkName
+from tenancy.names import GPU, GPU_COUNT_SUFFIX, GPUMEM_SUFFIX, Names
+from tenancy.quantity import QuantityError, whole
+
+_HELD_BACK = f", and with {FrameworkName.POD} in queues.frameworks Kueue holds back all its pods"
+
+
+def problems(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Yields an error message for each problem."""
+    yield from _beside_a_queue(raw)
+    yield from _uncounted(raw)
+    yield from _borrowed_from_nobody(raw)
+    yield from _unshared(raw)
+    yield from _two_kueues(raw)
+    yield from _unknown_checks(raw)
+    yield from _dispatched(raw)
+
+
+def _beside_a_queue(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Reports a queue tenant that also has an unbudgeted workload, an on-demand workload, or a seat with pods that
+    Kueue holds back.
+
+    Admission denies a queue tenant's pods without a budget, because these pods could bypass the queue. With the
+    framework `pod`, Kueue holds back the pods of seats too, by its scheduling gate.
+    """
+    found = values_at(raw, "queues.local_queues.*.tenant")
+    queued = {tenant: path[2] for path, tenant in found if isinstance(tenant, str)}
+    frameworks = at(raw, "queues").get("frameworks")
+    gates_seats = isinstance(frameworks, list) and FrameworkName.POD in frameworks
+    for part in ("on_demand", "unbudgeted", "residents") if gates_seats else ("on_demand", "unbudgeted"):
+        for (_, name, _), tenant in values_at(raw, f"{part}.*.tenant"):
+            if isinstance(tenant, str) and tenant in queued:
+                yield (
+                    f"{key(part, name, 'tenant')}: {tenant} queues for its GPUs "
+                    f"({dotted('queues', 'local_queues', queued[tenant])}){_HELD_BACK if part == 'residents' else ''}; "
+                    f"give {name} a tenant of its own"
+                )
+
+
+def _uncounted(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Reports prefixes by which Kueue would ignore our resources.
+
+    With an ignored prefix, Kueue's queues would not limit the resources of our stack (pkg/workload resources.go).
+    """
+    domain = at(raw, "cluster").get("resource_domain")
+    counted = {GPU, *([Names(domain).gpumem] if isinstance(domain, str) else [])}
+    counted |= {str(name) for _, name in values_at(raw, "queues.cluster_queues.*.quotas.*.*@")}
+    if not at(raw, "kueue"):
+        return
+    default = KueueSpec.model_fields["exclude_resource_prefixes"].default
+    prefixes = at(raw, "kueue").get("exclude_resource_prefixes", default)
+    for prefix in prefixes if isinstance(prefixes, list | tuple) else ():
+        if hit := [name for name in sorted(counted) if isinstance(prefix, str) and name.startswith(prefix)]:
+            rest = [each for each in prefixes if each != prefix]
+            yield (
+                f"{key('kueue', 'exclude_resource_prefixes')}: queues would not count {', '.join(hit)}; "
+                f"write [{', '.join(map(str, rest))}]{shown_value(prefix)}"
+            )
+
+
+def _borrowed_from_nobody(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Reports a queue if its borrowing limit for gpumem is too high.
+
+    A queue can borrow at most the quota that other queues and the cohorts above lend. For other resources than gpumem,
+    the borrowing limit may be higher, because queues of other stacks can be in the cohort.
+    """
+    queues, cohorts = at(raw, "queues.cluster_queues"), at(raw, "queues.cohorts")
+    roots = {name: _root(cohorts, queue.get("cohort")) for name, queue in queues.items() if isinstance(queue, Mapping)}
+    for (*_, queue, _, flavor, resource), quota in values_at(raw, "queues.cluster_queues.*.quotas.*.*"):
+        cohort = queues[queue].get("cohort")
+        borrowing = _whole(quota.get("borrowing_limit")) if isinstance(quota, Mapping) else None
+        if not isinstance(cohort, str) or borrowing is None:
+            continue
+        if not str(resource).endswith((GPUMEM_SUFFIX, GPU_COUNT_SUFFIX)):
+            continue
+        others = [queues[name] for name, root in roots.items() if name != queue and root == roots[queue]]
+        others += [each for name, each in cohorts.items() if _root(cohorts, name) == roots[queue]]
+        lent = sum(_lent(at(at(other, "quotas"), flavor).get(resource)) for other in others)
+        if borrowing > lent:
+            where = key("queues", "cluster_queues", queue, "quotas", flavor, resource, "borrowing_limit")
+            yield f"{where}: must be at most {lent}, which the others of cohort {cohort} lend{shown_value(borrowing)}"
+
+
+def _root(cohorts: Mapping[str, Any], cohort: object) -> object:
+    """Returns the cohort at the top of the tree.
+
+    If the cohorts form a circle, no cohort is at the top, and Kueue reports an error.
+    """
+    seen: list[object] = []
+    while isinstance(cohort, str) and cohort not in seen:
+        seen.append(cohort)
+        cohort = at(cohorts, cohort).get("parent_name") if isinstance(cohorts.get(cohort), Mapping) else None
+    return seen[-1] if seen else None
+
+
+def _lent(quota: Any) -> int:
+    if not isinstance(quota, Mapping):
+        return 0
+    limit = quota.get("lending_limit")
+    return _whole(quota.get("nominal") if limit is None else limit) or 0
+
+
+def _whole(amount: object) -> int | None:
+    try:
+        return None if amount is None else whole(amount)
+    except QuantityError:
+        return None  # the check of the settings refuses the amount
+
+
+def _unknown_checks(raw: Mapping[str, Any]) -> Iterator[str]:
+    known = at(raw, "queues.admission_checks")
+    for path, checks in values_at(raw, "queues.cluster_queues.*.admission_checks"):
+        for index, check in enumerate(checks if isinstance(checks, list) else ()):
+            name = check.get("name") if isinstance(check, Mapping) else None
+            if isinstance(name, str) and name not in known:
+                instead = nearest(name, known, "there") if known else f"add queues.admission_checks.{dotted(name)}"
+                yield f"{key(*path, index, 'name')}: {name!r} is no key of queues.admission_checks; {instead}"
+
+
+def _dispatched(raw: Mapping[str, Any]) -> Iterator[str]:
+    known = at(raw, "queues.clusters")
+    for path, clusters in values_at(raw, "queues.cluster_queues.*.clusters"):
+        for index, name in enumerate(clusters if isinstance(clusters, list) else ()):
+            if isinstance(name, str) and name not in known:
+                instead = nearest(name, known, "there") if known else f"add {dotted('queues', 'clusters', name)}"
+                yield f"{key(*path, index)}: {name!r} is no key of queues.clusters; {instead}"
+        queue = path[2]
+        for where, resource in values_at(raw, f"queues.cluster_queues.{queue}.quotas.*.*@") if clusters else ():
+            if isinstance(resource, str) and resource.endswith((GPUMEM_SUFFIX, GPU_COUNT_SUFFIX)):
+                yield f"{key(*where)}: a queue with clusters hands out whole devices; remove it, or its clusters"
+
+
+def _unshared(raw: Mapping[str, Any]) -> Iterator[str]:
+    if not at(raw, "kueue"):
+        return
+    shares = ("cluster_queues", "cohorts", "local_queues")
+    for needed, patterns in {
+        "fair_sharing": [f"queues.{part}.*.fair_sharing" for part in shares[:2]],
+        "admission_fair_sharing": ["queues.cluster_queues.*.admission_scope", "queues.local_queues.*.fair_sharing"],
+    }.items():
+        first = next((path for pattern in patterns for path, value in values_at(raw, pattern) if value), None)
+        if first is not None and needed not in at(raw, "kueue"):
+            yield f"{key('kueue', needed)}: is missing though {dotted(*first)} is there: Kueue would ignore it; add it"
+
+
+def _two_kueues(raw: Mapping[str, Any]) -> Iterator[str]:
+    if at(raw, "kueue") and at(raw, "queues.installed_kueue"):
+        yield f"{key('queues', 'installed_kueue')}: is for a Kueue of others, and kueue installs one; remove either"

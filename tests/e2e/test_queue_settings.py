@@ -1,0 +1,294 @@
+"""Tests the settings of queues with a real Kueue. The nodes and pods are simulated.
+
+Each tested setting has its own ClusterQueue. All Jobs belong to team-a.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tenancy.names import GPU
+from tests.support.e2e import plugin
+from tests.support.e2e.autoscaler import DEFINITION, NOT_FOUND, Autoscaler, define
+from tests.support.e2e.queueing import HIGH, LOW, WORKLOADS, job, rolled_out, workloads
+from tests.support.e2e.rollout import (
+    Object,
+    Rollout,
+    await_running,
+    await_waiting,
+    becomes,
+    complete,
+    condition,
+    eventually,
+    job_pods,
+    jobs,
+    pods,
+    running_pods,
+    submit,
+    workload,
+)
+from tests.support.prod import raw
+from toolchain.cluster import cluster, simulated
+from toolchain.cluster.extent import Extent
+
+TEAM = "team-a"
+HOSTNAME = "kubernetes.io/hostname"
+LABELS = simulated.gpu_labels(sharing="none", replicas=1)
+POOLS = ("l4", "t4", "site", "elastic")  # each node has the name of its pool, and one GPU
+CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+PARAMETERS = {"ValidUntilSeconds": "600"}
+SPOT = {"key": "spot", "value": "true"}
+TOLERATIONS = [{**SPOT, "operator": "Equal", "effect": "NoSchedule"}]
+KUEUE = {
+    "exclude_resource_prefixes": [],
+    "wait_for_pods_ready": {
+        "timeout": "20s",
+        "recovery_timeout": "20s",
+        "requeuing_strategy": {"timestamp": "Creation", "backoff_limit_count": 0, "backoff_base_seconds": 1},
+    },
+    "admission_fair_sharing": {
+        "usage_half_life_time": "10m",
+        "usage_sampling_interval": "1s",
+        "resource_weights": {GPU: 10, "cpu": 0},
+    },
+    "retention": {"after_finished": "2s", "after_deactivated_by_kueue": "1h"},
+}
+
+
+def one(pool: str, nominal: int = 1, borrowing: int | None = None) -> dict[str, Any]:
+    limit = {} if borrowing is None else {"borrowing_limit": borrowing}
+    return {pool: {GPU: {"nominal": nominal, **limit}}}
+
+
+BORROWS = {
+    "cohort": "lab",
+    "quotas": one("site", nominal=0, borrowing=1),
+    "preemption": {
+        "within_cluster_queue": "Never",
+        "reclaim_within_cohort": "LowerPriority",
+        "borrow_within_cohort": {"policy": "LowerPriority", "max_priority_threshold": 500},
+    },
+}
+# The ClusterQueues that have a LocalQueue of the same name.
+NAMESAKES = ("either", "borrows", "borrows-too", "close", "drained", "grows")
+QUEUES = {
+    "flavors": {
+        "l4": {"pool": "l4"},
+        "hosts": {"pool": "l4", "topology_name": "hosts"},
+        "t4": {"pool": "t4", "node_taints": [SPOT]},
+        "site": {"pool": "site"},
+        "elastic": {"pool": "elastic"},
+        "cores": {},
+    },
+    "topologies": {"hosts": {"levels": [HOSTNAME]}},
+    "admission_checks": {
+        "autoscaler": {
+            "provisioning_class_name": CLASS,
+            "parameters": PARAMETERS,
+            "managed_resources": [GPU],
+            "retry_strategy": {"backoff_limit_count": 1, "backoff_base_seconds": 1, "backoff_max_seconds": 1},
+        }
+    },
+    "cohorts": {"lab": {"parent_name": "whole-site"}, "whole-site": {"quotas": one("site")}},
+    "cluster_queues": {
+        "either": {
+            "quotas": {**one("l4"), **one("t4"), "cores": {"cpu": {"nominal": "1500m"}, "memory": {"nominal": "2Gi"}}},
+            "flavor_fungibility": {"when_can_preempt": "TryNextFlavor"},
+        },
+        "borrows": BORROWS,
+        "borrows-too": BORROWS,
+        "turns": {
+            "quotas": one("site"),
+            "admission_scope": {"admission_mode": "UsageBasedAdmissionFairSharing"},
+        },
+        "close": {"quotas": one("hosts")},
+        "drained": {"quotas": one("site"), "stop_policy": "HoldAndDrain"},
+        "grows": {"quotas": one("elastic"), "admission_checks": [{"name": "autoscaler", "on_flavors": ["elastic"]}]},
+    },
+    "local_queues": {
+        **{name: {"tenant": TEAM, "cluster_queue": name} for name in NAMESAKES},
+        **{name: {"tenant": TEAM, "cluster_queue": "turns", "fair_sharing": {"weight": 1}} for name in ("one", "two")},
+        "held": {"tenant": TEAM, "cluster_queue": "turns", "stop_policy": "Hold"},
+    },
+    "workload_priorities": {LOW: {"value": 100}, HIGH: {"value": 1000}},
+}
+
+
+@pytest.fixture(scope="module")
+def stack(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
+    if not DEFINITION.is_file():
+        pytest.skip("the kind ProvisioningRequest is not installed: python3 toolchain/install.py oracle")
+    pools: dict[str, Any] = {
+        name: {"node_selector": {HOSTNAME: name}, "nodes": 1, "device_count": 1, "sharing": "whole"} for name in POOLS
+    }
+    pools["elastic"]["least_nodes"] = 0
+    with cluster.running(tmp_path_factory.mktemp("settings"), extent=Extent.SIMULATED) as running:
+        define(running.api)
+        for pool in pools.keys() - {"elastic"}:
+            running.add_node(pool, labels=LABELS, resources={GPU: "1"})
+        with rolled_out(
+            running,
+            tmp_path_factory.mktemp("stack"),
+            0,
+            tenants={TEAM: {}},
+            pools=pools,
+            queues=QUEUES,
+            kueue={**raw()["kueue"], **KUEUE},
+        ) as stack:
+            yield stack
+
+
+@pytest.fixture(autouse=True)
+def empty(stack: Rollout) -> Iterator[None]:
+    yield
+    for found in stack.items(jobs(TEAM)):
+        stack.delete(jobs(TEAM, found["metadata"]["name"]))
+
+    def left() -> list[Object]:
+        return [*workloads(stack, TEAM), *stack.items(pods(TEAM))]
+
+    eventually(lambda: not left(), "the queues are empty", left)
+
+
+def asks(name: str, queue: str, priority: str = LOW, **pod: Any) -> dict[str, Any]:
+    made = job(name, queue, 1, priority)
+    requests, annotations = pod.pop("requests", {}), pod.pop("annotations", {})
+    template = made["spec"]["template"]
+    template["metadata"] = {"annotations": annotations}
+    template["spec"]["containers"][0]["resources"]["requests"] = requests
+    template["spec"].update(pod)
+    return made
+
+
+def nodes_of(stack: Rollout, name: str) -> list[str]:
+    return [pod["spec"].get("nodeName", "") for pod in job_pods(stack, TEAM, name)]
+
+
+def admission(stack: Rollout, name: str) -> Object:
+    (chosen,) = workload(stack, TEAM, name)["status"]["admission"]["podSetAssignments"]
+    return dict(chosen)
+
+
+def test_a_job_falls_back_to_the_next_flavor_and_needs_a_toleration_of_its_taint(stack: Rollout) -> None:
+    submit(stack, TEAM, asks("first", "either"))
+    await_running(stack, TEAM, "first")
+    assert nodes_of(stack, "first") == ["l4"]
+    submit(stack, TEAM, asks("intolerant", "either"))
+    await_waiting(stack, TEAM, "intolerant", "untolerated taint")
+    submit(stack, TEAM, asks("second", "either", tolerations=TOLERATIONS))
+    await_running(stack, TEAM, "second")
+    assert (admission(stack, "second")["flavors"], nodes_of(stack, "second")) == ({GPU: "t4"}, ["t4"])
+
+
+def test_cpu_and_memory_are_counted_in_a_resource_group_of_their_own(stack: Rollout) -> None:
+    submit(stack, TEAM, asks("first", "either", requests={"cpu": "900m", "memory": "512Mi"}))
+    await_running(stack, TEAM, "first")
+    flavors = admission(stack, "first")["flavors"]
+    assert flavors == {GPU: "l4", "cpu": "cores", "memory": "cores"}
+    submit(stack, TEAM, asks("cores", "either", requests={"cpu": "700m"}, tolerations=TOLERATIONS))
+    await_waiting(stack, TEAM, "cores", "insufficient unused quota for cpu in flavor cores")
+    submit(stack, TEAM, asks("memory", "either", requests={"memory": "1800Mi"}, tolerations=TOLERATIONS))
+    await_waiting(stack, TEAM, "memory", "insufficient unused quota for memory in flavor cores")
+
+
+def test_kueue_places_the_pods_of_a_job_by_the_topology(stack: Rollout) -> None:
+    required = {"kueue.x-k8s.io/podset-required-topology": HOSTNAME}
+    submit(stack, TEAM, asks("close", "close", annotations=required))
+    await_running(stack, TEAM, "close")
+    assert admission(stack, "close")["topologyAssignment"]["levels"] == [HOSTNAME]
+    (pod,) = job_pods(stack, TEAM, "close")
+    assert pod["spec"]["nodeSelector"][HOSTNAME] == "l4"
+
+
+def test_a_queue_borrows_quota_of_the_cohort_above_and_preempts_a_job_that_borrows(stack: Rollout) -> None:
+    submit(stack, TEAM, asks("first", "borrows"))
+    await_running(stack, TEAM, "first")
+    assert workload(stack, TEAM, "first")["status"]["admission"]["clusterQueue"] == "borrows"
+    submit(stack, TEAM, asks("equal", "borrows-too"))
+    await_waiting(stack, TEAM, "equal", "insufficient")
+    submit(stack, TEAM, asks("urgent", "borrows-too", HIGH))
+    await_running(stack, TEAM, "urgent")
+    assert condition(workload(stack, TEAM, "first"), "Preempted")["reason"] == "InCohortReclaimWhileBorrowing"
+
+
+def test_the_queue_that_used_less_comes_first(stack: Rollout) -> None:
+    submit(stack, TEAM, asks("first", "one"))
+    await_running(stack, TEAM, "first")
+
+    def used() -> bool:
+        status = stack.get(f"{WORKLOADS}/namespaces/{TEAM}/localqueues/one")["status"]
+        consumed = status.get("fairSharing", {}).get("admissionFairSharingStatus", {}).get("consumedResources", {})
+        return consumed.get(GPU, "0") not in ("0", "0m")
+
+    eventually(used, "Kueue has counted the use")
+    for number, (name, queue) in enumerate((("older", "one"), ("newer", "two")), 1):
+        submit(stack, TEAM, asks(name, queue))
+        becomes(lambda: stack.get(f"{WORKLOADS}/clusterqueues/turns")["status"]["pendingWorkloads"], number, name)
+    complete(stack, TEAM, "first")
+    await_running(stack, TEAM, "newer")
+    assert running_pods(stack, TEAM, "older") == []
+
+
+def test_a_stopped_queue_admits_nothing(stack: Rollout) -> None:
+    submit(stack, TEAM, asks("held", "held"))
+    await_waiting(stack, TEAM, "held", "LocalQueue held is inactive")
+    submit(stack, TEAM, asks("drained", "drained"))
+    await_waiting(stack, TEAM, "drained", "ClusterQueue drained is inactive")
+
+
+def test_kueue_evicts_a_job_whose_pods_do_not_become_ready_in_time(stack: Rollout) -> None:
+    submit(stack, TEAM, asks("nowhere", "one", nodeSelector={"disk": "none"}))
+    evicted = eventually(lambda: condition(workload(stack, TEAM, "nowhere"), "Evicted"), "the Job is evicted")
+    assert "exceeding the maximum number of re-queuing retries" in evicted["message"]
+    assert workload(stack, TEAM, "nowhere")["spec"]["active"] is False
+    assert plugin.reasons(stack.cluster.kubeconfig, "job/nowhere", TEAM) == ["deactivated"]
+
+
+def test_the_workload_of_a_finished_job_is_deleted(stack: Rollout) -> None:
+    submit(stack, TEAM, asks("short", "one"))
+    await_running(stack, TEAM, "short")
+    complete(stack, TEAM, "short")
+    becomes(lambda: workload(stack, TEAM, "short"), {}, "the Workload is deleted")
+    assert stack.get(jobs(TEAM, "short"))["status"]["succeeded"] == 1
+
+
+def state_of_check(stack: Rollout, name: str) -> str:
+    (check,) = workload(stack, TEAM, name)["status"]["admissionChecks"]
+    return str(check["state"])
+
+
+def test_a_job_waits_for_a_node_that_the_autoscaler_adds(stack: Rollout) -> None:
+    autoscaler = Autoscaler(stack.cluster, TEAM)
+    submit(stack, TEAM, asks("train", "grows"))
+    request = autoscaler.open_request()
+    assert (request["spec"]["provisioningClassName"], request["spec"]["parameters"]) == (CLASS, PARAMETERS)
+    (pod_set,) = request["spec"]["podSets"]
+    template = stack.get(f"/api/v1/namespaces/{TEAM}/podtemplates/{pod_set['podTemplateRef']['name']}")["template"]
+    assert template["spec"]["nodeSelector"] == {HOSTNAME: "elastic"}
+    assert template["spec"]["containers"][0]["resources"]["limits"] == {GPU: "1"}
+
+    assert (state_of_check(stack, "train"), nodes_of(stack, "train")) == ("Pending", [])
+    assert stack.get(jobs(TEAM, "train"))["spec"]["suspend"] is True
+    assert plugin.reasons(stack.cluster.kubeconfig, "job/train", TEAM) == ["check"]
+    autoscaler.provide(request, "elastic", LABELS, {GPU: "1"})
+    await_running(stack, TEAM, "train")
+    (pod,) = job_pods(stack, TEAM, "train")
+    assert pod["spec"]["nodeName"] == "elastic"
+    called = pod["metadata"]["annotations"]["autoscaling.x-k8s.io/consume-provisioning-request"]
+    assert called == request["metadata"]["name"]
+
+
+def test_a_job_whose_nodes_are_refused_is_tried_again_and_then_given_up(stack: Rollout) -> None:
+    autoscaler = Autoscaler(stack.cluster, TEAM)
+    submit(stack, TEAM, asks("train", "grows"))
+    first = autoscaler.open_request()
+    autoscaler.refuse(first)
+    eventually(lambda: condition(workload(stack, TEAM, "train"), "Evicted"), "Kueue frees the quota")
+    second = autoscaler.open_request()
+    assert second["metadata"]["name"] != first["metadata"]["name"]
+    autoscaler.refuse(second)
+    eventually(lambda: workload(stack, TEAM, "train")["spec"]["active"] is False, "Kueue gives the Job up")
+    assert (stack.get(jobs(TEAM, "train"))["spec"]["suspend"], nodes_of(stack, "train")) == (True, [])
+    answer = plugin.shown(stack.cluster.kubeconfig, "why", "job/train", "-n", TEAM)["answers"][0]
+    assert (answer["reason"], NOT_FOUND in answer["text"]) == ("deactivated", True)
