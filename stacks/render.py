@@ -1,0 +1,195 @@
+"""Writes a stack as plain manifests, for Flux, Argo CD or kubectl.
+
+The manifests are the inputs that the program declares in a preview. The folders have numbers, and a folder needs
+the objects of the folders before it.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stacks.engine import Engine, EngineError
+from stacks.existing.planned import RELEASE_TYPE, is_patch
+from stacks.preview.events import Events, Resource
+
+# The folders in their order. Namespaces of all components have a folder of their own.
+WAVES = ("namespaces", "priorities", "kueue", "queues", "budgets", "agents", "admission")
+_NAMESPACES, _PRIORITIES, KUEUE, _QUEUES, _BUDGETS, _AGENTS, _ADMISSION = range(len(WAVES))
+# The folder of each component's objects. Components that are not listed are agents.
+_OF_COMPONENT = {
+    "Admission": _ADMISSION,
+    "Capacity": _BUDGETS,
+    "Kueue": KUEUE,
+    "LocalQueues": _BUDGETS,
+    "Memory": _ADMISSION,
+    "Priorities": _PRIORITIES,
+    "Queues": _QUEUES,
+    "System": _BUDGETS,
+    "Tenant": _BUDGETS,
+}
+_ARGO_WAVE = "argocd.argoproj.io/sync-wave"
+# A deployment tool must not delete a namespace together with everything that its tenant has there.
+KEPT = {"argocd.argoproj.io/sync-options": "Prune=false,Delete=false", "kustomize.toolkit.fluxcd.io/prune": "disabled"}
+_FOR_PULUMI = "pulumi.com/"  # annotations that only Pulumi's provider reads
+_MARK = ".rendered-by-gpu-tenancy"
+# In the events of a preview, this text stands for a value that only the update knows (Pulumi, sdk/go/common/resource).
+_UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+_CHART_PROGRAM = """import json
+from pathlib import Path
+from pulumi_kubernetes.helm.v3 import Chart, LocalChartOpts
+
+given = json.loads(Path("release.json").read_text())
+Chart(given["name"], LocalChartOpts(path=given["chart"], namespace=given["namespace"], values=given["values"]))
+"""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An object with its folder."""
+
+    wave: int
+    manifest: Mapping[str, Any]
+
+    @property
+    def file_name(self) -> str:
+        metadata = self.manifest["metadata"]
+        group = self.manifest["apiVersion"].rpartition("/")[0]
+        kind = self.manifest["kind"] + (f".{group}" if "." in group and not group.endswith(".k8s.io") else "")
+        parts = (kind, metadata.get("namespace", ""), metadata["name"])
+        return re.sub(r"[^a-z0-9.-]+", "-", "-".join(part for part in parts if part).lower()) + ".yaml"
+
+
+def placed(engine: Engine, resources: Iterable[Resource]) -> list[Placed]:
+    """Returns all objects of a preview of a new stack, with the objects of Kueue's chart. Raises EngineError."""
+    found = [*resources]
+    objects = [Placed(_wave(each), each.inputs) for each in found if _is_an_object(each)]
+    for release in (each for each in found if each.type == RELEASE_TYPE):
+        objects += [Placed(KUEUE, each) for each in _of_the_chart(engine, release.inputs)]
+    if unknown := [each.file_name for each in objects if _UNKNOWN in json.dumps(each.manifest)]:
+        raise EngineError(f"{', '.join(unknown)}: has a value that only an update knows; use make up")
+    return objects
+
+
+def write(stack: str, objects: Sequence[Placed], out: Path) -> None:
+    """Writes the manifests into `out`. Replaces the files of an earlier run. Raises EngineError."""
+    if out.exists() and not (out / _MARK).exists() and any(out.iterdir()):
+        raise EngineError(f"{out} has other files; name an empty folder, or one that make render has written: OUT=dir")
+    try:
+        if out.exists():
+            for folder in (each for each in out.iterdir() if each.is_dir()):
+                shutil.rmtree(folder)
+        waves: dict[int, dict[str, Mapping[str, Any]]] = defaultdict(dict)
+        for each in objects:
+            waves[each.wave][each.file_name] = _annotated(each)
+        for wave, files in sorted(waves.items()):
+            folder = out / folder_name(wave)
+            folder.mkdir(parents=True)
+            for name, manifest in files.items():
+                (folder / name).write_text(_as_yaml(manifest), encoding="utf-8")
+        (out / "flux").mkdir()
+        (out / "flux" / "kustomizations.yaml").write_text(_flux(stack, sorted(waves)), encoding="utf-8")
+        (out / _MARK).write_text(f"{stack}\n", encoding="utf-8")
+    except OSError as error:
+        raise EngineError(f"{out} cannot be written: {error.strerror}; name another folder: OUT=dir") from None
+
+
+def folder_name(wave: int) -> str:
+    return f"{wave}-{WAVES[wave]}"
+
+
+def _is_an_object(resource: Resource) -> bool:
+    kinds = resource.type.startswith("kubernetes:") and resource.type != RELEASE_TYPE
+    return kinds and {"apiVersion", "kind", "metadata"} <= resource.inputs.keys()
+
+
+def _wave(resource: Resource) -> int:
+    if resource.inputs["kind"] == "Namespace":
+        return _NAMESPACES
+    *_, types, _ = resource.urn.split("::", 3)
+    components = (each.rpartition(":")[2] for each in types.split("$"))
+    return next((_OF_COMPONENT[each] for each in components if each in _OF_COMPONENT), _AGENTS)
+
+
+def _annotated(each: Placed) -> Mapping[str, Any]:
+    metadata = each.manifest["metadata"]
+    kept = KEPT if each.manifest["kind"] == "Namespace" else {}
+    own = {name: text for name, text in metadata.get("annotations", {}).items() if not name.startswith(_FOR_PULUMI)}
+    annotations = {**own, _ARGO_WAVE: str(each.wave), **kept}
+    return {**each.manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _flux(stack: str, waves: Sequence[int]) -> str:
+    """Returns a Flux Kustomization for each folder. Each one waits for the one before it."""
+    documents = []
+    for before, wave in zip((None, *waves), waves, strict=False):
+        depends = {} if before is None else {"dependsOn": [{"name": _flux_name(stack, before)}]}
+        spec = {
+            **depends,
+            "interval": "10m",
+            "path": f"./{folder_name(wave)}",
+            "prune": True,
+            "wait": True,
+            "timeout": "10m",
+            "sourceRef": {"kind": "GitRepository", "name": "gpu-tenancy"},
+        }
+        metadata = {"name": _flux_name(stack, wave), "namespace": "flux-system"}
+        api = {"apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization"}
+        documents.append(_as_yaml({**api, "metadata": metadata, "spec": spec}))
+    return "---\n".join(documents)
+
+
+def _flux_name(stack: str, wave: int) -> str:
+    return re.sub(r"[^a-z0-9-]+", "-", f"gpu-tenancy-{stack}-{folder_name(wave)}".lower())
+
+
+def _of_the_chart(engine: Engine, release: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yields the objects that Helm would create for the release. Pulumi's Kubernetes provider contains Helm."""
+    chart = Path(release["chart"])
+    if not (engine.root / chart).is_dir():
+        raise EngineError(f"the chart {chart} is not in this checkout, so it cannot be rendered; run make toolchain")
+    given = {**release, "chart": str(engine.root / chart)}
+    with tempfile.TemporaryDirectory(prefix="gpu-tenancy-render-") as folder:
+        project = Path(folder)
+        (project / "release.json").write_text(json.dumps(given), encoding="utf-8")
+        (project / "__main__.py").write_text(_CHART_PROGRAM, encoding="utf-8")
+        runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": str(engine.root / ".venv")}}
+        (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "chart", "runtime": runtime}), encoding="utf-8")
+        environment = {**engine.environment, "PULUMI_ENABLE_STREAMING_JSON_PREVIEW": "true"}
+        program = str(engine.pulumi)
+        for command in (("stack", "init", "render"), ("preview", "--stack", "render", "--json", "--non-interactive")):
+            done = subprocess.run(
+                [program, *command], cwd=project, env=environment, capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                raise EngineError(f"Kueue's chart cannot be rendered:\n{(done.stderr + done.stdout).strip()}")
+        events = Events()
+        for line in done.stdout.splitlines():
+            events.add(line)
+    for each in events.resources.values():
+        if _is_an_object(each) and not is_patch(each):
+            yield each.inputs
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, _: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def _as_yaml(manifest: Mapping[str, Any]) -> str:
+    return yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, width=1000)

@@ -1,0 +1,59 @@
+"""Tests `python -m stacks render` with Pulumi's real engine and its Kubernetes provider."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tenancy import quantity
+from tests.golden import render as golden
+from tests.support.paths import ROOT
+from toolchain.workspace import Outcome, Workspace
+
+# Annotations for deployment tools, and the name of the stack, which the golden objects have from another project.
+OTHERS = ("argocd.argoproj.io/", "kustomize.toolkit.fluxcd.io/", "pulumi.com/", "gpu-tenancy/stack")
+
+
+def rendered(space: Workspace, out: Path) -> Outcome:
+    command = (str(ROOT / ".venv" / "bin" / "python"), "-m", "stacks", "render", "--stack", "prod", "--out", str(out))
+    return space.run(*command, cwd=space.project)
+
+
+def test_the_files_are_the_objects_of_the_program_and_kueues_chart(space: Workspace, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    outcome = rendered(space, out)
+    assert outcome.code == 0, outcome.text
+    files = [*out.glob("[0-9]-*/*.yaml")]
+    assert f"{len(files)} objects are written to {out}" in outcome.text
+    found = {path: yaml.safe_load(path.read_text()) for path in files}
+    of_the_chart = {path for path in files if path.parent.name == "2-kueue"}
+    assert any(path.name.startswith("deployment-kueue-system") for path in of_the_chart)
+    written = [golden.stable(each) for path, each in found.items() if path not in of_the_chart]
+    resources = yaml.safe_load_all((golden.FOLDER / "prod.objects.yaml").read_text())
+    declared = [each["inputs"] for each in resources if "metadata" in each.get("inputs", {})]
+    assert by_name(written) == by_name(declared)
+
+
+def test_a_stack_that_the_pack_refuses_is_not_written(space: Workspace, tmp_path: Path) -> None:
+    space.change(lambda stack: stack["residents"]["llama-swap"].update(gpumem_mib=7000))
+    outcome = rendered(space, tmp_path / "out")
+    assert outcome.code != 0
+    assert "gpu-tenancy refuses prod" in outcome.text
+    assert not (tmp_path / "out").exists()
+
+
+def by_name(manifests: list[Any]) -> Mapping[str, Any]:
+    """Maps each object's kind, namespace and name to the object without the annotations in OTHERS."""
+    named = {}
+    for each in manifests:
+        metadata = dict(each["metadata"])
+        annotations = {n: text for n, text in metadata.pop("annotations", {}).items() if not n.startswith(OTHERS)}
+        metadata["annotations"] = annotations
+        same = {**each, "metadata": metadata}
+        if same.get("globalDefault") is False:  # the provider leaves it out
+            del same["globalDefault"]
+        if hard := same.get("spec", {}).get("hard"):  # the provider writes 100000 as 100k
+            same["spec"] = {**same["spec"], "hard": {name: quantity.parse(amount) for name, amount in hard.items()}}
+        named[f"{each['kind']} {metadata.get('namespace', '')}/{metadata['name']}"] = same
+    return named

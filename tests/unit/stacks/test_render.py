@@ -1,0 +1,80 @@
+"""Tests the folders and files of a stack as plain manifests."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stacks import render
+from stacks.engine import Engine, EngineError
+from stacks.preview.events import Op, Resource
+from stacks.render import Placed
+
+URN = "urn:pulumi:prod::gpu-tenancy::"
+ENGINE = Engine(Path(), "prod", {})
+
+
+def made(component: str, token: str, manifest: dict[str, Any]) -> Resource:
+    urn = f"{URN}gputenancy:index:{component}${token}::x"
+    return Resource(urn=urn, parent="", op=Op.CREATE, inputs=manifest)
+
+
+def manifest(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, **more}}
+
+
+NAMESPACE = made("Tenant", "kubernetes:core/v1:Namespace", manifest("Namespace", "chat"))
+QUOTA = made("Tenant", "kubernetes:core/v1:ResourceQuota", manifest("ResourceQuota", "seats", namespace="chat"))
+AGENT = made("Watchdog", "kubernetes:batch/v1:CronJob", manifest("CronJob", "watchdog", namespace="system"))
+POLICY = made("Admission", "kubernetes:x/v1:ValidatingAdmissionPolicy", manifest("ValidatingAdmissionPolicy", "p"))
+COMPONENT = Resource(urn=f"{URN}gputenancy:index:Tenant::chat", parent="", op=Op.CREATE)
+
+
+def test_an_object_is_in_a_folder_after_all_that_it_needs(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    render.write("prod", render.placed(ENGINE, [POLICY, AGENT, COMPONENT, QUOTA, NAMESPACE]), out)
+    assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.yaml")) == [
+        "0-namespaces/namespace-chat.yaml",
+        "4-budgets/resourcequota-chat-seats.yaml",
+        "5-agents/cronjob-system-watchdog.yaml",
+        "6-admission/validatingadmissionpolicy-p.yaml",
+        "flux/kustomizations.yaml",
+    ]
+
+
+def test_argo_and_flux_read_the_order_and_keep_namespaces(tmp_path: Path) -> None:
+    render.write("prod", render.placed(ENGINE, [AGENT, NAMESPACE]), tmp_path)
+    namespace = yaml.safe_load((tmp_path / "0-namespaces" / "namespace-chat.yaml").read_text())
+    assert namespace["metadata"]["annotations"] == {"argocd.argoproj.io/sync-wave": "0", **render.KEPT}
+    agent = yaml.safe_load((tmp_path / "5-agents" / "cronjob-system-watchdog.yaml").read_text())
+    assert agent["metadata"]["annotations"] == {"argocd.argoproj.io/sync-wave": "5"}
+    first, second = yaml.safe_load_all((tmp_path / "flux" / "kustomizations.yaml").read_text())
+    assert "dependsOn" not in first["spec"]
+    assert second["spec"]["dependsOn"] == [{"name": first["metadata"]["name"]}]
+    assert (tmp_path / second["spec"]["path"]).is_dir()
+
+
+def test_a_second_run_removes_what_the_stack_no_longer_has(tmp_path: Path) -> None:
+    render.write("prod", render.placed(ENGINE, [AGENT, NAMESPACE]), tmp_path)
+    render.write("prod", render.placed(ENGINE, [NAMESPACE]), tmp_path)
+    assert not (tmp_path / "5-agents").exists()
+
+
+def test_a_folder_with_other_files_is_refused_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("x")
+    with pytest.raises(EngineError, match="has other files; name an empty folder"):
+        render.write("prod", [Placed(0, NAMESPACE.inputs)], tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+def test_a_value_that_only_an_update_knows_is_refused() -> None:
+    unknown = made("Tenant", "kubernetes:core/v1:ConfigMap", manifest("ConfigMap", "c"))
+    unknown.inputs["data"] = {"uid": "04da6b54-80e4-46f7-96ec-b56ff0331ba9"}  # type: ignore[index]
+    with pytest.raises(EngineError, match=r"configmap-c\.yaml: has a value that only an update knows"):
+        render.placed(ENGINE, [unknown])
+
+
+def test_two_kinds_with_one_name_have_two_files() -> None:
+    kueues = {**manifest("Workload", "a"), "apiVersion": "kueue.x-k8s.io/v1beta2"}
+    assert Placed(0, kueues).file_name != Placed(0, manifest("Workload", "a")).file_name
