@@ -1,48 +1,47 @@
 """Draws the seating chart: every promise of a ledger, on the devices of its pool.
 
-The bar of each device shows seats, the quota of queues, free memory and the reserve, all to scale. A label that is too
-long for its part of the bar is printed below the bar. If some seats do not fit, the chart draws all other seats and
-lists the names of the seats that do not fit.
+A bar shows the seats of a device, the quota of queues, free memory and the reserve, all to scale. If a label is too
+long for its part of the bar, it is printed below the bar. In a pool with many devices, a bar shows a whole node, and
+letters stand for the seats. If some seats do not fit, the chart draws all other seats and lists the names of these
+seats.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import partial
+from string import ascii_letters
 
-from tenancy.bars import EDGE, FREE, RESERVE, Segment, bar, wrapped
+from tenancy import node_quotas
+from tenancy.bars import EDGE, FREE, RESERVE, SEPARATOR, Segment, apportion, bar, listed, painted, wrapped
 from tenancy.choices import Sharing, Source
-from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided
-from tenancy.devices.spread import AlikeNodes, place_on_nodes
+from tenancy.dispatch import dispatch_quotas, promises
 from tenancy.full_seats import FullSeats, full_seats
 from tenancy.ledger import Ledger, Pool, QueueQuota
 from tenancy.names import GPU
+from tenancy.seating import (
+    SeatedDevice,
+    SeatGroup,
+    Seating,
+    TooManySeatsError,
+    counted,
+    is_drawn_by_node,
+    kinds,
+    seating,
+)
 
 NARROWEST = 40
-# The maximum number of steps of the search. The policy pack allows 100 times as many steps, but drawing a chart must be
-# fast.
-_STEPS = 10_000
-# The maximum number of seats and of bars that the chart draws. Above these limits, the chart prints only the number of
-# seats or bars.
-_MOST_SEATS, _MOST_BARS = 2000, 32
+_MOST_BARS = 24
+_MOST_PARTS = 16  # If a device has more groups of seats than this number, its bar joins the smallest groups.
+_LEAST_COLUMNS = 4  # of one device in the bar of a node
+_OTHERS, _QUEUED = "*", "="
 _FLOOR = "▲"
 _LEGEND = f"{FREE} free   {RESERVE} reserve   {_FLOOR} floor: with less memory free the watchdog acts"
-_TIE = "\N{NO-BREAK SPACE}"
 _SHOWN_BY = {Source.SLICES: "ResourceSlices", Source.DECLARED: "labels or ResourceSlices"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Seating:
-    """`devices` has each combination of seats on one device, with the number of devices that have this combination."""
-
-    devices: tuple[tuple[tuple[Item, ...], int], ...]
-    unplaced: tuple[Item, ...] = ()
-    remark: str = ""
-
-
 def seating_chart(ledger: Ledger, *, width: int = 100, colour: bool = False) -> str:
-    """Returns the chart as text of at most `width` columns (40 or more).
+    """Returns the seating chart as text of at most `width` columns. `width` must be at least 40.
 
-    With `colour`, the text has ANSI colours.
+    With `colour`, the text contains ANSI colours.
     """
     chart = _Chart(ledger, max(width, NARROWEST), colour)
     return "\n".join(chart.lines()) + "\n"
@@ -61,9 +60,10 @@ class _Chart:
         for pool in pools:
             yield ""
             yield from self._shared_pool(pool) if pool.sharing is Sharing.MEMORY else self._whole_pool(pool)
+        yield from self._clusters()
         yield ""
         if self.ledger.queue_tenants:
-            yield from self._text(f"queue tenants: {_listed(self.ledger.queue_tenants)}", indent="")
+            yield from self._text(f"queue tenants: {listed(self.ledger.queue_tenants)}", indent="")
         for tenant in self.ledger.tenants:
             if not tenant.is_held:
                 yield from self._text(f"privileged: {tenant.name}: {tenant.pod_security_reason}", indent="", alarm=True)
@@ -93,34 +93,89 @@ class _Chart:
             yield from self._text("its numbers are assumed: the watchdog only reports there", alarm=True)
 
     def _bars(self, pool: Pool, fits_in_sum: bool) -> Iterator[str]:
-        seats = sum(seat.replicas for seat in self.ledger.seats_in(pool.name))
-        if seats > _MOST_SEATS:
-            yield from self._text(f"{seats} seats: {_MOST_SEATS} at most are drawn; the policy pack places them")
+        try:
+            found = seating(self.ledger, pool)
+        except TooManySeatsError as error:
+            yield from self._text(str(error))
             return
-        seated = self.ledger.seats_in(pool.name)
-        items = [Item(s.name, s.gpumem_mib, s.devices_per_pod) for s in seated for _ in range(s.replicas)]
-        seating = _seat(items, pool)
-        quota_mib = self.ledger.quota_mib(pool.name)
-        for held, count in seating.devices[:_MOST_BARS]:
-            free_mib = pool.device_mib - sum(item.mib for item in held)
-            queued_mib = min(free_mib, -(-quota_mib // count))
-            quota_mib = max(quota_mib - queued_mib * count, 0)
-            segments = [
-                *(Segment(label=f"{i.name} {i.mib}", amount=i.mib, tenant=self.tenants[i.name]) for i in held),
-                Segment(label=f"queues {queued_mib}", amount=queued_mib, tenant="queues"),
-                Segment(label=f"{free_mib - queued_mib}", amount=free_mib - queued_mib, fill=FREE),
-                Segment(label=f"{pool.reserve_mib}", amount=pool.memory_mib - pool.device_mib, fill=RESERVE),
-            ]
-            yield from self._bar(segments, _times(count, pool.gpus), pool.gpus)
-        if folded := seating.devices[_MOST_BARS:]:
-            more = sum(count for _, count in folded)
-            held_mib = sum(item.mib * count for held, count in folded for item in held)
-            yield from self._text(f"and {more} more devices with {held_mib} MiB of seats")
+        yield from self._nodes(pool, found) if is_drawn_by_node(pool) else self._devices(pool, found)
+        if found.unplaced:
+            yield from self._text(f"no room for {counted(found.unplaced)}", alarm=True)
+        if found.remark and fits_in_sum:
+            yield from self._text(found.remark, alarm=True)
+
+    def _devices(self, pool: Pool, found: Seating) -> Iterator[str]:
+        """Yields a bar for each different device."""
+        if pool.gpus > 1 and found.seats:
+            yield from self._text("a possible seating:")
+        for device, count in found.devices[:_MOST_BARS]:
+            yield from self._device(pool, device, _times(count, pool.gpus))
+        yield from self._more("devices", [((device,), count) for device, count in found.devices[_MOST_BARS:]])
         yield from self._floor(pool)
-        if seating.unplaced:
-            yield from self._text(f"no room for {_counted(seating.unplaced)}", alarm=True)
-        if seating.remark and fits_in_sum:
-            yield from self._text(seating.remark, alarm=True)
+
+    def _more(self, what: str, folded: Sequence[tuple[tuple[SeatedDevice, ...], int]]) -> Iterator[str]:
+        if folded:
+            held_mib = sum(device.seats_mib * count for devices, count in folded for device in devices)
+            yield from self._text(f"and {sum(n for _, n in folded)} more {what} with {held_mib} MiB of seats")
+
+    def _device(self, pool: Pool, device: SeatedDevice, times: str) -> Iterator[str]:
+        shown = device.seats if len(device.seats) <= _MOST_PARTS else kinds(device.seats)[: _MOST_PARTS - 1]
+        joined = [each for each in device.seats if each not in shown]
+        joined_mib = sum(each.total_mib for each in joined)
+        free_mib = pool.device_mib - device.seats_mib - device.queued_mib
+        segments = [
+            *(Segment(label=_label(each), amount=each.total_mib, tenant=self.tenants[each.name]) for each in shown),
+            Segment(label=f"{len(joined)} more {joined_mib}", amount=joined_mib, tenant=_OTHERS),
+            Segment(label=f"queues {device.queued_mib}", amount=device.queued_mib, tenant="queues"),
+            Segment(label=f"{free_mib}", amount=free_mib, fill=FREE),
+            Segment(label=f"{pool.reserve_mib}", amount=pool.memory_mib - pool.device_mib, fill=RESERVE),
+        ]
+        yield from self._bar(segments, times, pool.gpus, [_label(each) for each in joined])
+
+    def _nodes(self, pool: Pool, found: Seating) -> Iterator[str]:
+        """Yields a bar for each different node, and the letters of the seats."""
+        everywhere = found.seats
+        letters = {(each.name, each.mib): letter for each, letter in zip(everywhere, ascii_letters, strict=False)}
+        node = "node" if pool.device_count == 1 else f"node with {pool.device_count} devices"
+        yield from self._text(f"{'a possible seating, ' if found.seats else ''}a line for each {node}:")
+        margin = len(f"{pool.nodes} x ")
+        for devices, count in found.nodes[:_MOST_BARS]:
+            at_once = max((self.width - margin - len(EDGE)) // (_LEAST_COLUMNS + len(SEPARATOR)), 1)
+            for start in range(0, len(devices), at_once):
+                times = f"{count} x " if start == 0 else ""
+                drawn = self._node(pool, devices[start : start + at_once], letters, self.width - margin)
+                yield f"{times:>{margin}}{drawn}"
+        yield from self._more("nodes", found.nodes[_MOST_BARS:])
+        named = [f"{letters[each.name, each.mib]} = {_label(each)}" for each in everywhere[: len(letters)]]
+        if others := everywhere[len(letters) :]:
+            named.append(f"{_OTHERS} = {len(others)} more {sum(each.total_mib for each in others)}")
+        if named:
+            yield from self._text(listed(named))
+
+    def _node(
+        self, pool: Pool, devices: Sequence[SeatedDevice], letters: dict[tuple[str, int], str], width: int
+    ) -> str:
+        room = width - 2 * len(EDGE) - len(SEPARATOR) * (len(devices) - 1)
+        widths = [room // len(devices) + (number < room % len(devices)) for number in range(len(devices))]
+        return f"{EDGE}{SEPARATOR.join(map(partial(self._small, pool, letters), devices, widths))}{EDGE}"
+
+    def _small(self, pool: Pool, letters: dict[tuple[str, int], str], device: SeatedDevice, columns: int) -> str:
+        """Returns a device as letters on `columns` columns."""
+        named = [each for each in device.seats if (each.name, each.mib) in letters][: max(columns - 3, 1)]
+        others_mib = device.seats_mib - sum(each.total_mib for each in named)
+        parts = [
+            *((letters[each.name, each.mib], each.total_mib, self.tenants[each.name]) for each in named),
+            (_OTHERS, others_mib, _OTHERS),
+            (_QUEUED, device.queued_mib, "queues"),
+            (FREE, pool.device_mib - device.seats_mib - device.queued_mib, ""),
+            (RESERVE, pool.memory_mib - pool.device_mib, ""),
+        ]
+        drawn = [part for part in parts if part[1]]
+        cells = zip(drawn, apportion([mib for _, mib, _ in drawn], columns), strict=True)
+        return "".join(
+            painted(fill * width, tenant) if tenant and self.colour else fill * width
+            for (fill, _, tenant), width in cells
+        )
 
     def _whole_pool(self, pool: Pool) -> Iterator[str]:
         yield from self._whole_head(pool)
@@ -139,6 +194,22 @@ class _Chart:
     def _whole_head(self, pool: Pool) -> Iterator[str]:
         yield from self._head(pool, self.ledger.quota_gpus(pool.name), pool.gpus, "GPU", f"{_devices(pool)}, whole")
 
+    def _clusters(self) -> Iterator[str]:
+        """For each resource, yields a bar with the promises of all worker clusters and the quotas of all queues."""
+        for resource in sorted({each for cluster in self.ledger.clusters for each in cluster.promises}):
+            queues = [each for each in dispatch_quotas(self.ledger) if each.resource == resource]
+            supply, used = promises(self.ledger, resource), sum(each.nominal for each in queues)
+            free = sum(supply.values()) - used
+            verdict = f"OVER by {-free}" if free < 0 else f"{free} free"
+            clusters = listed(f"{name} {amount}" for name, amount in supply.items())
+            text = f"worker clusters: {used} of {used + free} {resource} promised, {verdict} ({clusters})"
+            yield ""
+            yield from self._text(text, indent="", alarm=free < 0)
+            segments = [Segment(label=f"{q.queue} {q.nominal}", amount=q.nominal, tenant=q.queue) for q in queues]
+            yield from self._bar([*segments, Segment(label=f"{free}", amount=max(free, 0), fill=FREE)], "", 1)
+            for each in queues:
+                yield from self._text(f"{each.queue} dispatches to {listed(each.clusters)}")
+
     def _head(self, pool: Pool, promised: int, available: int, unit: str, size: str) -> Iterator[str]:
         over = promised - available
         verdict = f"OVER by {over} {unit}" if over > 0 else f"{-over} free"
@@ -146,28 +217,29 @@ class _Chart:
         yield from self._text(text, indent="", alarm=over > 0)
 
     def _beside(self, pool: Pool) -> Iterator[str]:
-        """Yields lines of text about seats with several devices, on-demand workloads and queues."""
         several = [s for s in self.ledger.seats_in(pool.name) if s.devices_per_pod > 1]
         if several:
-            each = _listed(f"{s.name} {s.devices_per_pod}" for s in several)
+            each = listed(f"{s.name} {s.devices_per_pod}" for s in several)
             yield from self._text(f"devices of one node for each pod: {each}")
         let_in = [f"{o.name} {o.need_mib}{_gpus(o.gpus)}" for o in self.ledger.on_demand if o.pool == pool.name]
         if let_in:
-            yield from self._text(f"on demand: {_listed(let_in)}")
+            yield from self._text(f"on demand: {listed(let_in)}")
         queued = [_queued(q) for q in self.ledger.quotas if q.pool == pool.name]
         if queued:
-            yield from self._text(f"queues: {_listed(queued)}")
+            yield from self._text(f"queues: {listed(queued)}")
+        if pool.gpus > 1 and self.ledger.quota_mib(pool.name):
+            yield from self._text("drawn in equal parts; Kueue counts the sum, and each pod goes where it has room")
+        for text in node_quotas.summary(self.ledger, pool):
+            yield from self._text(text)
 
     def _reserve(self, full: FullSeats) -> Iterator[str]:
-        """Yields a line of text about the use of the reserve by the driver and by unbudgeted workloads."""
         pool, short = full.pool, full.reserve_short_mib
         measured = [f"{u.name} {u.measured_mib}{_gpus(u.gpus)}" for u in self.ledger.unbudgeted if u.pool == pool.name]
-        used = _listed([f"driver {pool.driver_reserved_mib}", *(f"unbudgeted {each}" for each in measured)])
+        used = listed([f"driver {pool.driver_reserved_mib}", *(f"unbudgeted {each}" for each in measured)])
         rest = f"{short} short" if short > 0 else f"{-short} left"
         yield from self._text(f"reserve {pool.reserve_mib}: {used}; {rest}", alarm=short > 0)
 
     def _full(self, full: FullSeats) -> Iterator[str]:
-        """Yields a line of text about the free memory of the fullest device while every seat uses its whole budget."""
         pool = full.pool
         above = full.free_mib - pool.floor_mib
         floor = f", {abs(above)} {'under' if above < 0 else 'above'} the floor of {pool.floor_mib}"
@@ -176,17 +248,17 @@ class _Chart:
         held = "; the driver lets no seat have more" if pool.caps else ""
         yield from self._text(f"{where}: {free}{floor if pool.floor_mib else ''}{held}", alarm=full.over_mib > 0)
 
-    def _bar(self, segments: Sequence[Segment], times: str, devices: int) -> Iterator[str]:
+    def _bar(self, segments: Sequence[Segment], times: str, devices: int, joined: Sequence[str] = ()) -> Iterator[str]:
         margin = " " * len(_times(devices, devices))
         drawn, cut = bar(segments, self.width - len(margin), colour=self.colour)
         yield f"{times:>{len(margin)}}{drawn}"
-        if cut:
-            yield from self._text(_listed(cut), indent=f"{margin} ")
+        if cut or joined:
+            yield from self._text(listed([*cut, *joined]), indent=f"{margin} ")
 
     def _floor(self, pool: Pool) -> Iterator[str]:
-        """Yields a line of text that marks the floor below the bars.
+        """Yields the line of text that marks the floor below the bars.
 
-        If the use of a device goes beyond the mark, the device is below its floor.
+        If the use of a device goes beyond the mark of the floor, the device is below its floor.
         """
         if not 0 < pool.floor_mib < pool.memory_mib:
             return
@@ -197,67 +269,11 @@ class _Chart:
         yield f"{label:>{at}}{_FLOOR}" if at >= len(label) else f"{_FLOOR:>{at + 1}} {label.rstrip()}"
 
     def _text(self, text: str, *, indent: str = "  ", alarm: bool = False) -> Iterator[str]:
-        lines = wrapped(text, self.width, indent, alarm=alarm and self.colour)
-        yield from (line.replace(_TIE, " ") for line in lines)
+        yield from wrapped(text, self.width, indent, alarm=alarm and self.colour)
 
 
-def _seat(items: Sequence[Item], pool: Pool) -> _Seating:
-    """Places the seats on the pool's devices.
-
-    All devices are equal, so the search uses no more devices than the seats need. All other devices stay empty.
-    """
-    nodes = AlikeNodes(nodes=pool.nodes, device_count=pool.device_count, device_mib=pool.device_mib).needed(items)
-    outcome = place_on_nodes(items, nodes, steps=_STEPS)
-    if isinstance(outcome, Placement):
-        return _Seating(devices=_folded([held for _, held in outcome.assignments], pool.gpus))
-    rows, unplaced = _crammed(items, nodes)
-    return _Seating(devices=_folded(rows, pool.gpus), unplaced=unplaced, remark=_remark(outcome))
-
-
-def _remark(outcome: Impossible | Undecided) -> str:
-    if isinstance(outcome, Impossible):
-        return f"no seating: {_counted(outcome.items)}: {outcome.reason}"
-    return f"no seating found in {outcome.steps} steps; the policy pack looks longer"
-
-
-def _crammed(items: Sequence[Item], nodes: Sequence[Sequence[Bin]]) -> tuple[list[tuple[Item, ...]], tuple[Item, ...]]:
-    """Places the largest seats first, each on the fullest devices that have enough free memory."""
-    free = [[device.mib for device in node] for node in nodes]
-    rows: list[list[tuple[Item, ...]]] = [[()] * len(node) for node in nodes]
-    unplaced = []
-    for item in sorted(items, key=lambda item: (-item.mib * item.devices, item.name)):
-        choices = {}  # by node: the fullest devices with enough free memory
-        for number, node in enumerate(free):
-            roomy = sorted((mib, index) for index, mib in enumerate(node) if mib >= item.mib)
-            if len(roomy) >= item.devices:
-                choices[number] = roomy[: item.devices]
-        if not choices:
-            unplaced.append(item)
-            continue
-        tightest = min(choices, key=lambda number: sum(mib for mib, _ in choices[number]))
-        for _, index in choices[tightest]:
-            free[tightest][index] -= item.mib
-            rows[tightest][index] += (item,)
-    return [row for node in rows for row in node], tuple(unplaced)
-
-
-def _folded(rows: Sequence[tuple[Item, ...]], gpus: int) -> tuple[tuple[tuple[Item, ...], int], ...]:
-    """Groups the devices that have the same seats, with the fullest devices first and the empty devices last."""
-    counts = Counter(tuple(sorted(row, key=lambda item: (-item.mib, item.name))) for row in rows)
-    counts[()] += gpus - len(rows)
-    used = [(row, count) for row, count in counts.items() if count]
-    return tuple(sorted(used, key=lambda pair: (-sum(item.mib for item in pair[0]), pair[0] and pair[0][0].name)))
-
-
-def _listed(labels: Iterable[str]) -> str:
-    """Joins the labels with commas. A line may break between two labels, never within a label."""
-    return ", ".join(label.replace(" ", _TIE) for label in labels)
-
-
-def _counted(items: Sequence[Item]) -> str:
-    """Returns the name, the MiB and the number of equal items, for instance `llama-swap 7000, frigate 2000 x 3`."""
-    counts = Counter(items)
-    return _listed(f"{i.name} {i.amount}{f' x {count}' if count > 1 else ''}" for i, count in counts.items())
+def _label(seats: SeatGroup) -> str:
+    return f"{seats.name} {seats.mib}{f' x {seats.count}' if seats.count > 1 else ''}"
 
 
 def _queued(quota: QueueQuota) -> str:
@@ -275,5 +291,4 @@ def _devices(pool: Pool) -> str:
 
 
 def _times(count: int, gpus: int) -> str:
-    """Returns the number of devices that one bar represents, as text. Returns "" for a pool with one device."""
     return "" if gpus == 1 else f"{count} x "

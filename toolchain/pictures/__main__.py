@@ -1,7 +1,7 @@
 """Draws each picture of docs/pictures again if its source has changed (`python -m toolchain.pictures [--capture]`).
 
 The sources are the files *.d2 and demo.json. `make demo ARGS="--record docs/pictures/demo.json"` writes demo.json. With
---capture, the program also runs two previews and draws the previews' reports.
+--capture, the program also runs three previews and draws their reports and the picture of a pull request.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from toolchain.pictures import capture, day, terminal
-from toolchain.pictures.svg import is_fresh, with_source_hash
+from toolchain.pictures.svg import is_fresh, page_picture, with_source_hash
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 STYLE = FOLDER / "style.d2"
@@ -21,6 +21,7 @@ DEMO = FOLDER / "demo.json"
 _SHOWN = "leak"
 _D2 = FOLDER.parents[1] / ".toolchain" / "bin" / "d2"
 _PAD = "20"  # pixels
+_PAGE = 900, 1066  # the width and height of the picture of a pull request in pixels
 
 
 def sources() -> dict[Path, tuple[Path, ...]]:
@@ -44,6 +45,8 @@ def main(arguments: Sequence[str]) -> int:
         command = "make preview"
         (FOLDER / "preview.svg").write_text(terminal.terminal_picture(command, capture.preview()))
         (FOLDER / "refused.svg").write_text(terminal.terminal_picture(command, capture.preview("llama-swap", 7000)))
+        page = capture.pull_request({"llama-swap": 4400, "immich-ml": 3500})
+        (FOLDER / "pull-request.svg").write_text(page_picture(page, *_PAGE))
     return 0
 
 
@@ -54,7 +57,7 @@ def _drawn(picture: Path, source: Path, recorded: dict[str, Any]) -> str:
         answer = next(each for each in recorded["answers"] if each["step"] == _SHOWN)
         return terminal.terminal_picture(answer["command"], answer["text"])
     subprocess.run([str(_D2), "--pad", _PAD, str(source), str(picture)], check=True, stderr=subprocess.DEVNULL)
-    picture.chmod(0o644)  # d2 makes files that only their owner may read
+    picture.chmod(0o644)  # d2 writes files that only their owner may read.
     return picture.read_text()
 
 

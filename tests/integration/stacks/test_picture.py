@@ -1,0 +1,181 @@
+"""Opens pictures of changes in a headless browser, in narrow and wide windows, on light and dark backgrounds."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stacks.preview.picture import picture
+from tenancy.ledger import Ledger, Pool, QueueQuota, Seat
+from tests.support import browser
+from tests.support.browser import Browser
+from tests.support.paths import ROOT
+
+WIDTHS = (800, 1600)
+LONGEST = "a-seat-with-a-name-of-sixty-three-characters-the-most-in-a-label"
+LEAST_PIXELS, LEAST_CONTRAST = 12, 4.5  # WCAG 2.1, success criterion 1.4.3
+# A script that returns the visible texts of a page. A text that its parent cuts off counts with its visible part.
+TEXTS = """(() => {
+  const styles = new Map();
+  const styleOf = each => styles.get(each) || styles.set(each, getComputedStyle(each)).get(each);
+  const numbers = text => text.match(/[\\d.]+/g).map(Number);
+  const linear = part => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  const luminance = colour => {
+    const [r, g, b] = colour.map(each => linear(each / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = each => {
+    for (; each; each = each.parentElement) {
+      const found = numbers(styleOf(each).backgroundColor);
+      if (found.length === 3 || found[3] > 0) return found.slice(0, 3);
+    }
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const text = walker.currentNode.data.trim();
+    if (!text) continue;
+    const parent = walker.currentNode.parentElement, range = document.createRange(), style = styleOf(parent);
+    range.selectNodeContents(walker.currentNode);
+    const ellipsis = style.textOverflow === "ellipsis";
+    const both = [luminance(numbers(style.color).slice(0, 3)), luminance(behind(parent))];
+    const contrast = (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
+    const lines = [...range.getClientRects()];
+    for (const whole of ellipsis ? lines.slice(0, 1) : lines) {
+      let {left, right, top, bottom} = whole;
+      for (let each = parent; each; each = each.parentElement) {
+        if (styleOf(each).overflowX !== "hidden") continue;
+        const edge = each.getBoundingClientRect();
+        [left, right] = [Math.max(left, edge.left), Math.min(right, edge.right)];
+        [top, bottom] = [Math.max(top, edge.top), Math.min(bottom, edge.bottom)];
+      }
+      if (right - left < 1 || bottom - top < 1) continue;
+      const cut = whole.width - (right - left) > 1 || whole.height - (bottom - top) > 1;
+      found.push({text, left, right, top, bottom, contrast, ellipsis, cut, pixels: parseFloat(style.fontSize)});
+    }
+  }
+  const pictures = [...document.querySelectorAll("[role=img]")];
+  return {
+    texts: found,
+    width: document.documentElement.scrollWidth,
+    title: document.title,
+    pictures: pictures.length,
+    unlabelled: pictures.filter(each => !each.ariaLabel).length,
+  };
+})()"""
+
+
+def pool(nodes: int, devices: int) -> Pool:
+    return Pool(
+        name="a100",
+        node_selector={"gpu": "a100"},
+        nodes=nodes,
+        device_count=devices,
+        memory_mib=40960,
+        reserve_mib=960,
+        floor_mib=1536,
+    )
+
+
+def seats(devices: int) -> list[Seat]:
+    """Returns seats for three quarters of the devices' memory: 14 kinds, and one seat for each of 30 names."""
+    sizes = (500, 1200, 2500, 5000, 8000, 12000, 20000, 300)
+    names = [LONGEST, "llama-swap", "immich-ml", *(f"service-{number}" for number in range(11))]
+    kinds = [
+        Seat(
+            name=name, tenant=f"team-{number % 5}", pool="a100", gpumem_mib=mib, replicas=max(devices * 1500 // mib, 1)
+        )
+        for number, name in enumerate(names)
+        for mib in (sizes[number % len(sizes)],)
+        if devices > 1 or mib <= 5000
+    ]
+    return [*kinds, *(Seat(name=f"small-{n}", tenant="small", pool="a100", gpumem_mib=40 + n) for n in range(30))]
+
+
+def pages(nodes: int, devices: int) -> str:
+    old = Ledger(
+        domain="example.com",
+        pools=(pool(nodes, devices),),
+        seats=tuple(seats(nodes * devices)),
+        quotas=(QueueQuota(queue="q", flavor="f", pool="a100", resource="example.com/gpumem", nominal=nodes * 900),),
+    )
+    first, second, _, *rest = old.seats
+    added = Seat(name="new-and-small", tenant="team-9", pool="a100", gpumem_mib=77)
+    changed = (
+        replace(first, gpumem_mib=first.gpumem_mib + 100),
+        replace(second, replicas=second.replicas + 1),
+        *rest,
+        added,
+    )
+    return picture("prod", replace(old, seats=changed), old, "Before: build/base/Pulumi.prod.yaml.")
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    program = browser.found()
+    if program is None:
+        pytest.skip("NO BROWSER: python3 toolchain/install.py browser")
+    with browser.running(program, tmp_path_factory.mktemp("profile")) as tab:
+        yield tab
+
+
+def overlaps(texts: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Returns the pairs of texts that have more than a pixel in common."""
+    found = []
+    ordered = sorted(texts, key=lambda each: each["top"])
+    for number, one in enumerate(ordered):
+        for other in ordered[number + 1 :]:
+            if other["top"] >= one["bottom"] - 1:
+                break
+            if min(one["right"], other["right"]) - max(one["left"], other["left"]) > 1:
+                found.append((one["text"], other["text"]))
+    return found
+
+
+@pytest.mark.parametrize(("nodes", "devices"), [(1, 1), (1, 8), (8, 8), (125, 8), (1000, 1)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_texts_of_a_picture_are_whole_readable_and_apart(
+    tab: Browser, tmp_path: Path, nodes: int, devices: int, scheme: str
+) -> None:
+    file = tmp_path / "picture.html"
+    file.write_text(pages(nodes, devices))
+    tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    for width in WIDTHS:
+        tab.open(file.as_uri(), width, 900)
+        state = tab.evaluate(TEXTS)
+        texts = state["texts"]
+        assert overlaps(texts) == []
+        assert state["width"] <= width
+        assert [each["text"] for each in texts if each["cut"] and not each["ellipsis"]] == []
+        assert [each["text"] for each in texts if each["pixels"] < LEAST_PIXELS] == []
+        assert [each["text"] for each in texts if each["contrast"] < LEAST_CONTRAST] == []
+        assert (state["title"], state["unlabelled"], state["pictures"]) == ("prod: seats before and after", 0, 2)
+        shown = " ".join(each["text"] for each in texts)
+        assert all(name in shown for name in ("new-and-small", LONGEST, "4 changed seats"))
+    assert tab.requested == [file.as_uri()]
+
+
+def test_the_test_finds_texts_that_overlap_or_are_cut(tab: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "bad.html"
+    file.write_text(
+        "<style>div { color: #999; background: #fff } .on { position: absolute }</style>"
+        "<div class=on>one</div><div class=on>two</div>"
+        "<div style='width: 20px; overflow: hidden; font-size: 9px; white-space: nowrap'>a number 12345</div>"
+    )
+    tab.call("Emulation.setEmulatedMedia", features=[])
+    tab.open(file.as_uri(), 800, 900)
+    texts = tab.evaluate(TEXTS)["texts"]
+    assert ("one", "two") in overlaps(texts)
+    assert [each["text"] for each in texts if each["cut"]] == ["a number 12345"]
+    assert [each["pixels"] for each in texts] == [16, 16, 9]
+    assert all(each["contrast"] < LEAST_CONTRAST for each in texts)
+
+
+def test_the_picture_in_the_docs_has_its_whole_page(tab: Browser) -> None:
+    tab.open((ROOT / "docs" / "pictures" / "pull-request.svg").as_uri(), 960, 900)
+    heights = tab.evaluate(
+        "[document.querySelector('main').scrollHeight, document.documentElement.getAttribute('height')]"
+    )
+    assert 0 <= int(heights[1]) - heights[0] < 30
