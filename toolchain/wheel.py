@@ -1,10 +1,10 @@
 """Builds the wheel, in which all our packages are below the import name gpu_tenancy.
 
-`python -m toolchain.wheel FOLDER` writes the wheel into the folder. `pip wheel .` builds the same wheel, because
-pyproject.toml names this module's command.
+`python -m toolchain.wheel FOLDER` writes the wheel into the folder. `pip wheel .` also builds this wheel, because
+pyproject.toml names the build command of this module.
 
-In the wheel, each import of one of our packages has the prefix `gpu_tenancy.`. The build of the agents' archive removes
-this prefix (components/base/zipapp.py).
+In the wheel, every import of our own packages begins with the prefix `gpu_tenancy.`. The build of the agents' archive
+removes the prefix gpu_tenancy. from imports (components/base/zipapp.py).
 """
 
 import ast
@@ -21,20 +21,20 @@ ROOT = Path(__file__).resolve().parents[1]
 NAME = "gpu_tenancy"
 PACKAGES = ("agents", "components", "stacks", "tenancy")
 # The command line works only in a checkout, so the wheel does not contain it.
-LEFT_OUT = ("stacks/__main__.py", "stacks/cluster.py", "stacks/commands.py")
-# The wheel also contains the lock file, which has the hashes of NVML's bindings, and Kueue's chart. With the chart, a
-# preview needs no network.
+LEFT_OUT = ("stacks/__main__.py", "stacks/cluster.py", "stacks/commands.py", "stacks/render.py")
+# The wheel also contains two other things: the lock file with the hashes of NVML's bindings, and Kueue's chart. With
+# Kueue's chart in the wheel, a preview needs no network.
 LOCK = Path("requirements.lock")
 CHART = Path(".toolchain") / "charts" / "kueue"
 _SOURCES = (NAME, *PACKAGES, "toolchain", ".toolchain", "pyproject.toml", "README.md", "LICENSE", str(LOCK))
 
 
 class WheelError(Exception):
-    """The wheel cannot be built. The message is for the operator."""
+    """Raised if the wheel cannot be built. The message of the error is for the operator."""
 
 
 class BuildPy(build_py):  # type: ignore[misc] # setuptools has no types
-    """Extends setuptools' build command: also copies our other packages into gpu_tenancy/."""
+    """Extends setuptools' build command. The build command also copies our other packages into gpu_tenancy/."""
 
     def run(self) -> None:
         super().run()
@@ -43,7 +43,7 @@ class BuildPy(build_py):  # type: ignore[misc] # setuptools has no types
 
 
 def fill_package(package: Path, root: Path) -> None:
-    """Fills the built package from the checkout `root`. Raises WheelError."""
+    """Copies files from the checkout `root` into the built package. Raises WheelError."""
     chart = root / CHART
     if not chart.is_dir():
         raise WheelError(f"{CHART} is not there; run make toolchain")
@@ -59,9 +59,9 @@ def fill_package(package: Path, root: Path) -> None:
 
 
 def move_imports(source: bytes, path: Path) -> bytes:
-    """Returns the source in which each import of our packages has the prefix gpu_tenancy.
+    """Returns the source with the prefix gpu_tenancy in each import of our packages.
 
-    Raises WheelError if removing the prefix would not restore the source.
+    If the removal of the prefix does not restore the original source, raises WheelError.
     """
     lines = source.splitlines(keepends=True)
     for line, column in sorted(_imports(source, path), reverse=True):
@@ -73,7 +73,10 @@ def move_imports(source: bytes, path: Path) -> bytes:
 
 
 def _imports(source: bytes, path: Path) -> list[tuple[int, int]]:
-    """Returns the line and the column of each name of our packages in imports, both counted from 0."""
+    """Returns the line and the column of the package's name in each import of our packages.
+
+    Lines and columns are counted from 0.
+    """
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PACKAGES:
@@ -84,7 +87,8 @@ def _imports(source: bytes, path: Path) -> list[tuple[int, int]]:
 
 
 def build(folder: Path, root: Path = ROOT) -> Path:
-    """Writes the wheel into this folder and returns its path. The build writes nothing into the checkout."""
+    """Writes the wheel into this folder and returns its path. The build of the wheel writes nothing into the
+    checkout."""
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     before = Path.cwd()

@@ -9,9 +9,9 @@ from pathlib import Path
 from toolchain.installer import environment
 from toolchain.installer.console import Console
 from toolchain.installer.download import Internet
-from toolchain.installer.errors import ToolchainError, UnavailableError
+from toolchain.installer.errors import ToolchainError
 from toolchain.installer.store import Store
-from toolchain.installer.tools import GROUPS, install_target
+from toolchain.installer.tools import GROUPS, go, install_target
 from toolchain.installer.ways import Installer
 
 INTERRUPTED = 130
@@ -26,10 +26,11 @@ def run(checkout: Path, arguments: list[str]) -> int:
     groups: list[str] = parser.parse_args(arguments).groups or ["preview"]
     if unknown := [group for group in groups if group not in GROUPS]:
         parser.error(f"no group {', '.join(unknown)}; there are {', '.join(GROUPS)}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends the compilers, as Ctrl-C does
+    # With this handler, SIGTERM also ends the compilers, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _install(checkout, groups, Console(sys.stdout))
-    except (ToolchainError, OSError) as error:  # an OSError may mean a full disk or a read-only folder
+    except (ToolchainError, OSError) as error:  # an OSError can mean a full disk or a read-only folder
         print(f"toolchain: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -42,13 +43,13 @@ def _install(checkout: Path, groups: list[str], console: Console) -> None:
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     cache = (base if base.is_absolute() else Path.home() / ".cache") / "gpu-tenancy"
     store, target = Store(cache=cache, shelf=checkout / ".toolchain"), install_target(checkout)
-    installer = Installer(store, Internet(), console)
-    for group in groups:
-        try:
-            installer.install(GROUPS[group](target))
-        except UnavailableError as closed:
-            console.line(f"{group}: {closed}; the tests that need it are skipped")
+    installer = Installer(store, Internet(), console, go(target))
+    lacking = [line for group in groups for line in installer.install(GROUPS[group](target))]
     for needed_by, wanted in (({"python", "preview"}, environment.PROJECT), ({"docs"}, environment.DOCS)):
         if needed_by & {*groups}:
             environment.bring_up_to_date(checkout, wanted, console)
+    if lacking and os.environ.get("CI", "").lower() not in ("", "0", "false"):
+        raise ToolchainError("\n".join([*lacking, "CI runs every test: install what is missing, or unset CI."]))
+    for line in lacking:
+        console.line(line)
     console.line(f"toolchain: {' and '.join(groups)} ready")

@@ -1,4 +1,4 @@
-"""Prints the progress: a line for each tool, and below it a line for each long step with the elapsed time."""
+"""Prints the progress. Each tool has a line, and each long step of a tool has a line below it with the elapsed time."""
 
 import os
 import signal
@@ -39,6 +39,9 @@ class Console:
         log.parent.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         with log.open("wb") as output:
+            # The installer handles an interrupt only after it knows the process. After an earlier interrupt, the
+            # process could continue alone.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             process = subprocess.Popen(
                 command,
                 cwd=cwd,
@@ -49,6 +52,7 @@ class Console:
                 start_new_session=True,
             )
             try:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
                 while process.poll() is None:
                     try:
                         process.wait(timeout=QUIET_SECONDS)

@@ -18,15 +18,19 @@ from toolchain.installer.errors import ToolchainError, UnavailableError
 from toolchain.installer.tool import GoBuild, ModuleFiles
 
 PUBLIC_PROXY = "https://proxy.golang.org"
-NO_DEBUG = "all=-dwarf=false"  # Writes no debug information, because the linker would strip it.
+NO_DEBUG = "all=-dwarf=false"  # The Go compiler writes no debug information, because the linker would remove it anyway.
 # The settings GOGC and GOMAXPROCS save a third of the compilers' CPU time. Go runs one compiler for each core, so each
 # compiler needs only one thread.
 FRUGAL = {"GOGC": "400", "GOMAXPROCS": "1"}
 
 
-def build(wanted: GoBuild, into: Path, console: Console, log: Path) -> None:
-    """Builds the programs and writes them into a folder."""
+def build(wanted: GoBuild, into: Path, console: Console, log: Path, installed: Path) -> None:
+    """Builds the programs and writes them into a folder.
+
+    The machine's own Go and C compiler come before the ones in the folder `installed`.
+    """
     cores = os.cpu_count() or 1
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), str(installed)))
     linked = " ".join(f"-X {variable}={value}" for variable, value in wanted.stamps.items())
     if wanted.cgo:
         linked += " -extldflags=-Wl,-z,lazy"
@@ -37,14 +41,14 @@ def build(wanted: GoBuild, into: Path, console: Console, log: Path) -> None:
         ]  # fmt: skip
         for program, package in wanted.programs.items():
             command = ["go", "build", *flags, "-o", str(into / program), package]
-            env = {**FRUGAL, **_environment(cgo=wanted.cgo)}
+            env = {**FRUGAL, **_environment(cgo=wanted.cgo), "PATH": path}
             console.run(f"go build {program}", command, log, cwd=wanted.module.folder, env=env)
 
 
 def copy_files(wanted: ModuleFiles, into: Path, console: Console) -> None:
     """Copies files of a module into a folder.
 
-    Modules do not record file modes, so this function makes each file executable that starts with #!.
+    Modules do not record file modes. Therefore this function makes a file executable if the file starts with #!.
     """
     with TemporaryDirectory() as scratch:
         folder = _module_folder(wanted, Path(scratch), console)
@@ -85,7 +89,7 @@ def _module_folder(wanted: ModuleFiles, scratch: Path, console: Console) -> Path
     proxies = [proxy for proxy in re.split("[,|]", os.environ.get("GOPROXY", PUBLIC_PROXY)) if "://" in proxy]
     path = re.sub(
         "[A-Z]", lambda capital: "!" + capital[0].lower(), wanted.path
-    )  # the proxy protocol requires this form
+    )  # The protocol of module proxies requires module names in this form.
     try:
         if not proxies:
             raise UnavailableError("GOPROXY names no module proxy")
@@ -101,9 +105,9 @@ def _module_folder(wanted: ModuleFiles, scratch: Path, console: Console) -> Path
 
 
 def _overlay(wanted: GoBuild, scratch: Path, console: Console) -> str:
-    """Returns the path of an overlay file for `go build`, which adds the files of `embeds` to the module's folder.
+    """Returns the path of an overlay file for `go build`.
 
-    Returns "" if there are no such files.
+    The overlay adds the files of `embeds` to the module's folder. If there are no files to add, returns "".
     """
     if wanted.embeds is None:
         return ""

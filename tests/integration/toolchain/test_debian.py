@@ -3,6 +3,7 @@
 import io
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,12 @@ from tests.support.scripts import script, system_programs
 from toolchain.installer import debian
 from toolchain.installer.console import Console
 from toolchain.installer.errors import UnavailableError
-from toolchain.installer.tool import DebianPackages
+from toolchain.installer.tool import DebianPackages, Dependencies
 
-RECIPE = DebianPackages(packages=("browser", "fonts"), file="usr/lib/browser/run", program="browser")
+RECIPE = DebianPackages(packages=("browser", "fonts"), programs={"browser": "usr/lib/*/run"})
 APT = """case "$*" in
   *--simulate*browser*fonts*) printf 'Inst libx (1)\\nConf libx (1)\\nInst browser (2)\\n';;
-  *download*libx*browser*) touch libx_1.deb browser_2.deb;;
+  *download*browser*fonts*libx*) touch libx_1.deb browser_2.deb;;
   *) exit 1;;
 esac
 """
@@ -36,10 +37,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def unpack(machine: Path) -> Path:
+def unpack(machine: Path, recipe: DebianPackages = RECIPE) -> Path:
     folder = machine / "entry"
     folder.mkdir()
-    debian.unpack(RECIPE, folder, Console(io.StringIO()), machine / "log")
+    debian.unpack(recipe, folder, Console(io.StringIO()), machine / "log")
     return folder
 
 
@@ -48,6 +49,28 @@ def test_the_program_finds_its_libraries_where_its_folder_is_now(machine: Path) 
     done = subprocess.run([folder / "browser", "hello"], capture_output=True, text=True, check=True)
     assert done.stdout == f"hello {folder}/usr/lib/x86\n"
     assert [*folder.glob("*.deb")] == []
+
+
+def test_the_programs_own_arguments_come_before_the_users(machine: Path) -> None:
+    recipe = replace(RECIPE, programs={"cc": "usr/lib/browser/run"}, arguments='--sysroot="$here" ')
+    folder = unpack(machine, recipe)
+    done = subprocess.run([folder / "cc", "file.c"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"--sysroot={folder} ")
+
+
+def test_a_package_alone_is_unpacked_without_its_dependencies(machine: Path) -> None:
+    script(machine / "bin" / "apt-get", """[ "${*##*download -q }" = server ] || exit 1; touch server_1.deb""")
+    recipe = DebianPackages(
+        packages=("server",), programs={"server": "usr/lib/browser/run"}, dependencies=Dependencies.NONE
+    )
+    assert (unpack(machine, recipe) / "server").readlink() == Path("usr/lib/browser/run")
+
+
+def test_a_machine_without_an_index_of_packages_gets_one_in_a_temporary_folder(machine: Path) -> None:
+    index = 'case "$*" in *Dir::State=*) state=${*#*Dir::State=}; state=${state%% *};; *) exit 100;; esac'
+    update = 'case "$*" in *update*) touch "$state/index"; exit;; esac; [ -e "$state/index" ] || exit 100'
+    script(machine / "bin" / "apt-get", f"{index}\n{update}\n{APT}")
+    assert (unpack(machine) / "browser").exists()
 
 
 def test_a_machine_without_the_packages_reports_it(machine: Path) -> None:

@@ -1,7 +1,4 @@
-"""Tests that the installer gets a fictional tool from each source.
-
-The sources are a release on a local server, a Go module in a zip file, and a build by a fake `go`.
-"""
+"""Tests that the installer gets a tool from every kind of source: a release, a Go module, or a build."""
 
 import hashlib
 import io
@@ -10,7 +7,7 @@ import os
 import tarfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,7 +25,6 @@ from toolchain.installer.store import Store
 from toolchain.installer.tool import GoBuild, ModuleFiles, Release, Tool
 from toolchain.installer.ways import Installer
 
-# The checksum that `go mod download` has computed for the zip file of `module_zip`.
 STAGES_H1 = "h1:04C0q4HD33Y9fmmwtzS98avza6mqLa2PnFXh/1o8bjI="
 STAGES = {
     "go.mod": "module example.com/stages\n",
@@ -37,13 +33,12 @@ STAGES = {
     "bin/shim": "#!/bin/sh\necho shim\n",
     "README.md": "stages\n",
 }
-NOWHERE = "http://127.0.0.1:9"  # no server listens at this address
+NOWHERE = "http://127.0.0.1:9"  # An address at which no server listens.
 CLOSED = "127.0.0.1:9 cannot be reached (Connection refused)"
 WRITE = 'echo built > "$out"'
 
 
 def module_zip(file: Path) -> Path:
-    """Writes the zip file of the module example.com/stages v1.0.0, as a module proxy would serve it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with ZipFile(file, "w") as archive:
         for name, content in STAGES.items():
@@ -52,8 +47,6 @@ def module_zip(file: Path) -> Path:
 
 
 class Server(ThreadingHTTPServer):
-    """Serves a folder over HTTP on loopback."""
-
     def __init__(self, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(folder)))
 
@@ -74,8 +67,6 @@ def served(tmp_path: Path) -> Iterator[Server]:
 
 @dataclass
 class Workshop:
-    """Holds a checkout, a cache and a PATH. The PATH has only the programs that a test puts there."""
-
     folder: Path
     output: io.StringIO = field(default_factory=io.StringIO)
     internet: Internet = field(default_factory=lambda: Internet(f"{NOWHERE}/"))
@@ -106,7 +97,6 @@ class Workshop:
         )
 
     def release(self, address: str, *, published: str | None = None) -> Release:
-        """Writes a release archive with the program `gauge` and a file with checksums into the folder `served`."""
         archive = self.folder / "served" / "gauge.tar.gz"
         with tarfile.open(archive, "w:gz") as tar:
             member = tarfile.TarInfo("gauge-1.2.3/gauge")
@@ -117,7 +107,6 @@ class Workshop:
         return Release(url=f"{address}/gauge.tar.gz", checksums=f"{address}/SHA256SUMS", members=("gauge-1.2.3/gauge",))
 
     def has_go(self, build: str = WRITE) -> None:
-        """Puts a fake `go` on PATH. `go build` runs the script `build`, with the path of the output in $out."""
         find_output = 'while [ $# -gt 0 ]; do [ "$1" = -o ] && out=$2; shift; done'
         calls = self.folder / "go-calls"
         script(self.folder / "bin" / "go", f'[ "$1" = build ] || exit 3\necho "$@" >> {calls}\n{find_output}\n{build}')
@@ -127,7 +116,6 @@ class Workshop:
         return calls.read_text().splitlines() if calls.exists() else []
 
     def copy(self, **files: str) -> dict[str, int]:
-        """Copies files of the module example.com/stages, and maps each copied file to its mode."""
         wanted = ModuleFiles(module=self.module, path="example.com/stages", files=files)
         into = self.folder / "into"
         golang.copy_files(wanted, into, Console(self.output))
@@ -250,7 +238,7 @@ def test_a_build_finds_what_it_embeds_next_to_its_code(workshop: Workshop) -> No
     script(workshop.folder / "bin" / "go", f"{answer}\n{show}")
     embeds = ModuleFiles(module=workshop.module, path="example.com/stages", files={"cmd/schema.json": "schema.json"})
     wanted = GoBuild(module=workshop.module, programs={"gauge": "."}, embeds=embeds)
-    golang.build(wanted, workshop.folder, Console(workshop.output), workshop.folder / "log")
+    golang.build(wanted, workshop.folder, Console(workshop.output), workshop.folder / "log", workshop.folder)
     (shown,) = json.loads((workshop.folder / "log").read_text())["Replace"]
     assert shown == str(workshop.module.folder / "schema.json")
 
@@ -283,3 +271,10 @@ def test_a_module_that_cannot_be_had_names_both_ways(workshop: Workshop, monkeyp
     monkeypatch.setenv("GOPROXY", "direct")
     with pytest.raises(ToolchainError, match=r"cannot be had: Go is not installed; GOPROXY names no module proxy"):
         workshop.copy(**{"charts/demo": ""})
+
+
+def test_without_go_a_tool_that_only_tests_need_is_named_with_its_tests(workshop: Workshop) -> None:
+    tool = replace(workshop.gauge(), skipped="what the gauge measures")
+    said = Installer(workshop.store, workshop.internet, Console(workshop.output)).install([tool])
+    assert said == ["without gauge (there is no Go to build it), these tests are skipped: what the gauge measures"]
+    assert not workshop.store.linked(tool)
