@@ -1,7 +1,7 @@
 """Memory pools: nodes on which host memory is oversubscribed on purpose (docs/adr/0001).
 
-Requests cover the memory that workloads use almost always. Peaks use the memory that is left. If it runs out, the
-kernel kills disposable pods first.
+Requests cover the memory that workloads use almost always. The peaks of workloads use the memory that other pods leave
+free. If the host memory runs out, the kernel kills disposable pods first.
 """
 
 import json
@@ -16,10 +16,10 @@ from pydantic import Field, ValidationInfo, field_validator
 from components.admission import host_memory
 from components.admission.policy import MutatingApi, put_into_force, served_as
 from components.base.manifest import Manifest, component_type, manifest, register
-from components.base.spec import Count, DnsLabel, Labels, Mib, MibOrNone, PriorityKey, Spec, TenantKey
+from components.base.spec import Count, DnsLabel, Labels, Mib, MibOrNone, PriorityKey, Spec, TaintSpec, TenantKey
 from tenancy import names
 from tenancy.choices import Mode
-from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Workload
+from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Taint, Workload
 from tenancy.quantity import canonical, canonical_mib
 
 _COMPONENT = "memory"
@@ -74,10 +74,10 @@ class DisposableSpec(Spec):
         description="Key of priorities: the PriorityClass of the pods that may be killed first."
     )
     pods_least: Annotated[int, Field(ge=0, le=100_000, examples=[1])] = Field(
-        description="Number of this workload's pods that always run."
+        description="Number of the workload's pods that always run."
     )
     pods_most: Count = Field(
-        description="Largest number of this workload's pods at the same time. A ResourceQuota refuses further pods."
+        description="Largest number of the workload's pods at the same time. A ResourceQuota refuses more pods."
     )
     resident_least_mib: Mib = Field(description="Measured minimum of one pod's host memory.")
     resident_most_mib: Mib = Field(description="Measured maximum of one pod's host memory.")
@@ -95,23 +95,29 @@ class DisposableSpec(Spec):
 
 
 class HostMemoryPoolSpec(Spec):
-    """Nodes with oversubscribed host memory. All numbers are for one node."""
+    """Nodes with oversubscribed host memory. All numbers of a memory pool are for one node."""
 
     node_selector: Labels = Field(min_length=1, description="Labels of the pool's nodes.")
     memory_mib: Mib = Field(
-        description="Total host memory of a node: MemTotal in /proc/meminfo, and `capacity` of the Node."
+        description="Total host memory of a node (MemTotal in /proc/meminfo, and `capacity` of the Node)."
     )
-    allocatable_mib: Mib = Field(description="Host memory for pods: `allocatable` of the Node.")
+    allocatable_mib: Mib = Field(description="Host memory of a node for pods (`allocatable` of the Node).")
     eviction_threshold_mib: Mib = Field(
         default=100,
         validate_default=True,
         description="The kubelet's evictionHard for memory.available. The kubelet evicts pods when less host memory "
-        "than this is available.",
+        "is available.",
     )
     guard: bool = Field(
         default=True,
         description="true: the guard keeps the oom_score_adj of protected pods below the oom_score_adj of every "
         "disposable pod.",
+    )
+    node_taints: list[TaintSpec] = Field(
+        default_factory=list,
+        max_length=8,
+        description="Taints of the pool's nodes. They keep other pods off these nodes. Set them with `kubectl taint`. "
+        "The stack's output adds the tolerations to the pool's workloads.",
     )
     workloads: dict[DnsLabel, OversubscribedSpec] = Field(
         min_length=1, description="The pool's protected workloads. Their peaks may exceed their requests."
@@ -146,9 +152,10 @@ def host_memory_pools(specs: Mapping[str, HostMemoryPoolSpec]) -> HostMemoryPool
 
 
 def _pool(name: str, spec: HostMemoryPoolSpec) -> HostMemoryPool:
-    own = spec.model_dump(exclude={"workloads", "disposable"})
+    own = spec.model_dump(exclude={"workloads", "disposable", "node_taints"})
     return HostMemoryPool(
         name=name,
+        node_taints=tuple(Taint(**taint.model_dump()) for taint in spec.node_taints),
         workloads=tuple(Workload(name=n, **w.model_dump()) for n, w in sorted(spec.workloads.items())),
         disposable=tuple(Disposable(name=n, **d.model_dump()) for n, d in sorted(spec.disposable.items())),
         **own,
@@ -162,11 +169,11 @@ def config_map(pools: HostMemoryPools, namespace: str) -> Manifest:
 
 
 def quotas(pools: HostMemoryPools) -> Iterator[Manifest]:
-    """Yields a quota for each tenant and PriorityClass. The quota allows no more pods than the preview's proof has
+    """Yields a quota for each tenant and PriorityClass. The quota allows only the pods that the policy pack's proof has
     counted.
 
-    There is no LimitRange, because its maximum is also the default request of a pod without a request. With a
-    LimitRange, a disposable pod would not be BestEffort (plugin/pkg/admission/limitranger).
+    The stack declares no LimitRange, for the sake of disposable pods. With a LimitRange, a disposable pod without a
+    request would get the maximum as request, and would not be BestEffort (plugin/pkg/admission/limitranger).
     """
     hard: dict[tuple[str, str], Counter[str]] = {}
     for pool in pools.pools:
@@ -186,10 +193,11 @@ def quotas(pools: HostMemoryPools) -> Iterator[Manifest]:
 
 
 def pod_fragments(pool: HostMemoryPoolSpec) -> dict[str, dict[str, Any]]:
-    """Maps each workload of the pool to the fields that its pods need. `resources` is for the main container.
+    """Maps each workload of the pool to the fields that its pods need. `resources` are the resources of the main
+    container.
 
-    A disposable pod without a request has no `resources` at all. So it is BestEffort, and the kernel and the kubelet
-    end BestEffort pods first.
+    A disposable pod without a request has no `resources` at all, and is therefore BestEffort. The kernel and the
+    kubelet end BestEffort pods before other pods.
     """
     fragments = {}
     for name, spec in _members(pool).items():
@@ -200,6 +208,7 @@ def pod_fragments(pool: HostMemoryPoolSpec) -> dict[str, dict[str, Any]]:
             "nodeSelector": dict(pool.node_selector),
             "priorityClassName": spec.priority,
             "resources": resources,
+            **({"tolerations": [taint.toleration for taint in pool.node_taints]} if pool.node_taints else {}),
         }
     return fragments
 
@@ -229,8 +238,8 @@ class HostMemory(pulumi.ComponentResource):
             metadata = quota["metadata"]
             register(quota, f"{name}-{metadata['namespace']}-{metadata['name']}", parent=self)
         for policy in served_as(args.mutating_api, host_memory.policies(pools)):
-            # In the mode observe no policy sets a pod's PriorityClass, so this policy would warn about every pod of the
-            # pools.
+            # In the mode observe, no policy sets a pod's PriorityClass. The policy for PriorityClasses would therefore
+            # warn about every pod of the memory pools.
             own = policy["metadata"]["name"]
             put_into_force(policy, f"{name}-{own}", parent=self, mode=args.mode, stamped=True)
         self.register_outputs({})

@@ -30,13 +30,13 @@ class PrioritySpec(Spec):
     value: PriorityValue
     create: bool = Field(
         default=True,
-        description="false: the class exists already with this value and preemption policy. The stack does not "
-        "change it.",
+        description="false: the class exists already with the declared value and preemption policy. The stack does "
+        "not change an existing class.",
         examples=[False],
     )
     preemption_policy: PreemptionPolicy = Field(
         default=PreemptionPolicy.LOWER,
-        description="Allows pods of this class to preempt pods with a lower priority, or forbids it (Never).",
+        description="Allows pods of this class to preempt pods with a lower priority, or forbids preemption (Never).",
     )
     description: str = Field(
         default="",
@@ -68,8 +68,9 @@ def priority_class(name: str, spec: PrioritySpec) -> Manifest:
 
 
 def existing_class(name: str, spec: PrioritySpec) -> Manifest:
-    """Returns the fields that a PriorityClass of another program must have. The stack declares these fields and does
-    not own the class."""
+    """Returns the fields that a PriorityClass of another program must have. The stack declares some fields of the
+    PriorityClass, but the class belongs to another program.
+    """
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -80,8 +81,9 @@ def existing_class(name: str, spec: PrioritySpec) -> Manifest:
 
 
 class Priorities(pulumi.ComponentResource):
-    """The PriorityClasses. A class of another program is patched with its declared values. If the class has the same
-    values, nothing changes. The API server refuses a different value."""
+    """The PriorityClasses. Pulumi patches another program's PriorityClass with the declared values. If the
+    PriorityClass already has the declared values, nothing changes. The API server refuses a change of a PriorityClass'
+    value."""
 
     def __init__(self, name: str, args: PrioritiesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         props = {"classes": {key: spec.model_dump(mode="json") for key, spec in args.classes.items()}}

@@ -1,4 +1,4 @@
-"""The roles for users of `kubectl gpumem` (docs/reference/gpumem.md). The roles only give rights to read.
+"""The roles for users of `kubectl gpumem` (docs/reference/gpumem.md). The roles of readers give only rights to read.
 
 Only operators may read the pods of all tenants.
 """
@@ -19,6 +19,8 @@ from tenancy.names import (
     OPERATOR,
     RESOURCE_GROUP,
     VIEWER,
+    WATCHDOG,
+    journal,
     labels,
 )
 
@@ -32,10 +34,10 @@ _VIEWER_RULES = (
 )
 _OPERATOR_RULES = (
     *_VIEWER_RULES,
+    PolicyRule("", ("configmaps",), ("get",), resource_names=(journal(GATE), journal(WATCHDOG))),
     PolicyRule("", ("pods", "events"), _READS),
-    PolicyRule("apps", ("deployments", "replicasets", "statefulsets"), _READS),
-    PolicyRule("batch", ("jobs",), _READS),
-    PolicyRule("batch", ("cronjobs",), ("get",), resource_names=(GATE,)),
+    PolicyRule("apps", ("daemonsets", "deployments", "replicasets", "statefulsets"), _READS),
+    PolicyRule("batch", ("cronjobs", "jobs"), _READS),
     PolicyRule(KUEUE_GROUP, ("workloads",), _READS),
 )
 # Users connect to the exporters through the API server's proxy, or with a port forward.

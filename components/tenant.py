@@ -39,8 +39,8 @@ class TenantSpec(Spec):
 
     create_namespace: bool = Field(
         default=True,
-        description="false: the namespace exists already. The stack only adds the labels of a tenant. `destroy` "
-        "removes these labels.",
+        description="false: the namespace exists already. With false, the stack only adds a tenant's labels to the "
+        "namespace. `make destroy` removes the labels that the stack added.",
     )
     delete: bool = Field(
         default=False,
@@ -69,7 +69,7 @@ class TenantSpec(Spec):
         default="",
         max_length=200,
         validate_default=True,
-        description="Reason why the tenant's pods need the level privileged. The seating chart shows this reason.",
+        description="Reason why the tenant's pods need the level privileged. The seating chart shows the reason.",
         examples=["it loads kernel modules"],
     )
 
@@ -107,17 +107,18 @@ class ResidentSpec(Spec):
 
 
 class UnbudgetedSpec(Spec):
-    """A declared workload that uses a device without a budget. Admission allows its pods."""
+    """A declared workload that uses a device without a budget. The admission policies allow the pods of such a
+    workload."""
 
     tenant: TenantKey
     pool: PoolKey
     measured_mib: Mib = Field(
-        description="Measured use of the workload on one device. The pool's reserve covers this use."
+        description="Measured use of the workload on one device. The pool's reserve covers the workload's use."
     )
     gpus: Count = Field(
         default=1,
         description="Total nvidia.com/gpu that the workload's pods may request. The tenant's ResourceQuota includes "
-        "this number.",
+        "the workload's gpus.",
     )
 
 
@@ -145,8 +146,9 @@ class TenantArgs:
 def namespace(tenant: str, args: TenantArgs) -> Manifest:
     """Returns the namespace.
 
-    The namespace may exist since an earlier rollout with another field manager, which still owns its labels. An
-    annotation makes Pulumi take over these fields by force (docs/adr/0034).
+    An earlier rollout with another field manager may have created the namespace. The earlier field manager still owns
+    the namespace's labels. With an annotation, Pulumi takes the labels over even if there is a conflict
+    (docs/adr/0034).
     """
     made = manifest("v1", "Namespace", tenant, _COMPONENT)
     made["metadata"]["labels"] |= {**tenant_labels(args), POD_SECURITY_WARN: str(args.spec.pod_security)}
@@ -171,8 +173,9 @@ def tenant_labels(args: TenantArgs) -> dict[str, str]:
 def quota(tenant: str, args: TenantArgs) -> Manifest:
     """Returns the ResourceQuota. For a tenant without seats and queues, the values of the quota are "0".
 
-    There is no LimitRange. In a LimitRange, a maximum of gpumem for a Container would also be the default of every
-    container. A maximum for a Pod would refuse every pod without gpumem (plugin/pkg/admission/limitranger).
+    The stack declares no LimitRange for gpumem. In a LimitRange, a maximum of gpumem for a Container would also be the
+    default of every container. A LimitRange with a maximum for a Pod would refuse every pod without gpumem
+    (plugin/pkg/admission/limitranger).
     """
     hard = {
         args.names.requests_gpumem: canonical(args.gpumem_mib),
@@ -193,7 +196,7 @@ def role_binding(tenant: str, role: Role, groups: Iterable[str]) -> Manifest:
 
 
 def groups_by_role(groups: Mapping[str, Role]) -> dict[Role, list[str]]:
-    """Maps each role to its groups, sorted by name. Roles without a group are left out."""
+    """Maps each role to its groups, sorted by name. Roles without a group are left out of the map."""
     return {role: sorted(g for g, r in groups.items() if r is role) for role in Role if role in groups.values()}
 
 
@@ -211,8 +214,9 @@ class Tenant(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _namespace(self, name: str, args: TenantArgs) -> list[pulumi.Resource]:
-        """Declares the namespace, or the labels on an existing namespace. Without `delete`, the namespace stays in the
-        cluster after its tenant has left the stack."""
+        """Declares the namespace, or the labels on an existing namespace. If `delete` is False, the namespace stays in
+        the cluster after the tenant was removed from the stack.
+        """
         if args.spec.create_namespace:
             made = namespace(args.tenant, args)
             return [register(made, f"{name}-namespace", parent=self, retain=not args.spec.delete)]

@@ -19,7 +19,7 @@ _OUR_CONTAINERS = ("image",)
 
 
 class SeatedDeploymentArgs(TypedDict):
-    """The arguments of a SeatedDeployment: the image, the seat, and further fields of the pod."""
+    """The arguments of a SeatedDeployment: the image, the seat, and other fields of the pod."""
 
     image: pulumi.Input[str]
     """The container's image."""
@@ -28,14 +28,14 @@ class SeatedDeploymentArgs(TypedDict):
     """The platform's stack, such as organization/gpu-tenancy/prod, which exports `residents`."""
 
     residents: NotRequired[pulumi.Input[dict[str, Any]]]
-    """The output `residents` of a Platform in the same program, or a copy of this output. Use it instead of
-    `platform`."""
+    """The output `residents` of a Platform in the same program, or a copy of this output. Set `residents`
+    instead of `platform`."""
 
     resident: NotRequired[str]
     """The resident's name in the platform's settings, and the Deployment's name. Default: the component's name."""
 
     replicas: NotRequired[int]
-    """The number of pods, at most the replicas of the seat. Default: the replicas of the seat."""
+    """The number of pods, at most the resident's replicas. Default: the resident's replicas."""
 
     env: NotRequired[pulumi.Input[dict[str, str]]]
     """The container's environment variables, as a map from name to value."""
@@ -51,8 +51,10 @@ class SeatedDeploymentArgs(TypedDict):
 
 class SeatedDeployment(pulumi.ComponentResource):
     """A Deployment with one container that uses a resident's seat. Budget, nodeSelector, tolerations, PriorityClass and
-    claim come from the platform. A rollout ends an old pod before it starts the new pod, because both need the same
-    seat. The pod meets Pod Security `restricted`, unless the arguments `pod` or `container` change this."""
+    claim come from the platform. A rollout ends the old pod before the start of the new pod, because both pods need the
+    same seat. The pod meets Pod Security `restricted`, unless the arguments `pod` or `container` change its
+    securityContext.
+    """
 
     name: pulumi.Output[str]
     """The Deployment's name."""
@@ -93,7 +95,7 @@ class SeatedDeployment(pulumi.ComponentResource):
 
 
 def deployment(resident: str, given: Mapping[str, Any], seat: pulumi.Output[dict[str, Any]]) -> Manifest:
-    """Returns the Deployment. A rollout replaces several pods one after the other."""
+    """Returns the Deployment. A rollout replaces several pods of the Deployment one after the other."""
     labels = {LABEL_NAME: resident}
     spec = pulumi.Output.all(pod_spec(given), seat).apply(lambda both: override_with_stanza(*both))
     replicas = seat.apply(lambda it: int(given.get("replicas", it.get("replicas", 1))))
@@ -144,7 +146,6 @@ def pod_spec(given: Mapping[str, Any]) -> Manifest:
 
 
 def _taken(given: Mapping[str, Any]) -> list[str]:
-    """Returns one line for each given field that the seat or the component sets."""
     pod, container = given.get("pod", {}), given.get("container", {})
     resources = container.get("resources", {})
     asked = [

@@ -21,12 +21,12 @@ class PlatformArgs(TypedDict):
     """The arguments of a Platform: its settings, in the program or in a file."""
 
     settings: NotRequired[dict[str, Any]]
-    """The settings, with the keys of docs/config.schema.json without `gpu-tenancy:`. The values must be plain and no
-    Outputs, because the platform adds up the budgets before it declares a resource."""
+    """The settings, with the keys of docs/config.schema.json without `gpu-tenancy:`. The values must not be Outputs,
+    because the platform adds up the budgets before it declares a resource."""
 
     file: NotRequired[str]
-    """The path of a YAML file with the settings, or of a stack file, relative to the project's folder. Use it instead
-    of `settings`."""
+    """The path of a YAML file with the settings, or of a stack file, relative to the project's folder. Set `file`
+    instead of `settings`."""
 
 
 class Platform(pulumi.ComponentResource):
@@ -34,12 +34,12 @@ class Platform(pulumi.ComponentResource):
     quotas, admission, queues, agents and alerts."""
 
     ledger: pulumi.Output[dict[str, Any]]
-    """The ledger with every promise. The component Queue reads this output. Other programs pass this output to the
+    """The ledger with every promise. The component Queue reads the output `ledger`. Other programs pass `ledger` to the
     policy pack (`--policy-pack-config`)."""
 
     residents: pulumi.Output[dict[str, Any]]
-    """The fields that each resident's pods need. The output is known once the nodes advertise gpumem. The components
-    Seat and SeatedDeployment read this output."""
+    """The fields that each resident's pods need. The output `residents` is known once the nodes advertise
+    gpumem. The components Seat and SeatedDeployment read `residents`."""
 
     memory: pulumi.Output[dict[str, Any]]
     """The fields that the pods of each workload of a memory pool need."""
@@ -122,8 +122,8 @@ def _plain(value: Any) -> Any:
 
 
 def _provider_problems(opts: pulumi.ResourceOptions | None) -> list[str]:
-    """Returns one line if the stack's default provider would replace ConfigMaps instead of changing them. An explicit
-    provider is not judged."""
+    """Returns one line if the stack's default provider would replace a changed ConfigMap. The function does not judge
+    an explicit provider."""
     parent = opts.parent if opts else None
     others = opts and (opts.provider or opts.providers or (parent and parent.get_provider(_OF_THE_LEDGER)))
     if others or provider.changes_config_maps():

@@ -1,4 +1,4 @@
-"""A queue tenant's LocalQueue, and the labels that its Jobs need."""
+"""The LocalQueue of a queue tenant, and the labels that the tenant's Jobs need."""
 
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict, Unpack
@@ -24,7 +24,8 @@ class QueueArgs(TypedDict):
     """The platform's stack, such as organization/gpu-tenancy/prod, which exports `ledger`."""
 
     ledger: NotRequired[pulumi.Input[dict[str, Any]]]
-    """The output `ledger` of a Platform in the same program, or a copy of this output. Use it instead of `platform`."""
+    """The output `ledger` of a Platform in the same program, or a copy of this output. Set `ledger`
+    instead of `platform`."""
 
     queue: NotRequired[str]
     """The key of queues.local_queues in the platform's settings. Default: the component's name."""

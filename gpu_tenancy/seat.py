@@ -20,8 +20,8 @@ class SeatArgs(TypedDict):
     """The platform's stack, such as organization/gpu-tenancy/prod, which exports `residents`."""
 
     residents: NotRequired[pulumi.Input[dict[str, Any]]]
-    """The output `residents` of a Platform in the same program, or a copy of this output. Use it instead of
-    `platform`."""
+    """The output `residents` of a Platform in the same program, or a copy of this output. Set `residents`
+    instead of `platform`."""
 
     resident: NotRequired[str]
     """The resident's name in the platform's settings. Default: the component's name."""
@@ -41,16 +41,16 @@ class Seat(pulumi.ComponentResource):
     """The pod's tolerations, for the taints of the pool's nodes."""
 
     priority_class_name: pulumi.Output[str]
-    """The pod's PriorityClass. The value is empty if the platform declares no admission."""
+    """The pod's PriorityClass. The name is empty if the platform has no setting `admission`."""
 
     resource_claims: pulumi.Output[list[dict[str, Any]]]
-    """The pod's claim on a device. The list is empty unless the platform's seats are claims."""
+    """The pod's claim on a device. The list of claims is empty if the platform does not place pods by claims."""
 
     resources: pulumi.Output[dict[str, Any]]
     """The `resources` of the container that uses the device, with the budget."""
 
     replicas: pulumi.Output[int]
-    """The number of pods of the seat."""
+    """The number of the resident's replicas."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ def stanza(kind: str, name: str, given: Mapping[str, Any], *, parent: pulumi.Res
 
 def output(name: str, given: Mapping[str, Any], which: str, *, parent: pulumi.Resource) -> pulumi.Output[Any]:
     """Returns an output of the platform: the argument with this name, or the output of the platform's stack. Returns
-    None if the stack has no such output."""
+    None if the platform's stack has no such output."""
     if which in given:
         return pulumi.Output.from_input(given[which])
     opts = pulumi.ResourceOptions(parent=parent)
@@ -137,7 +137,8 @@ def missing_output(stack: str, which: str) -> str:
 
 
 def override_with_stanza(pod: Mapping[str, Any], stanza: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the pod's spec with the fields of the resident's stanza, which override fields of the pod."""
+    """Returns the pod's spec with the fields of the resident's stanza. The fields of the stanza override fields of the
+    pod."""
     first, *others = pod["containers"]
     spec = {
         **pod,

@@ -10,13 +10,14 @@ from pulumi_policy import proxy as sdk
 from policy.objects import Object
 from policy.unknown import Unknown, is_unknown
 from tenancy import names
+from tenancy.workload import ShapeError
 
 _MAP = type(sdk.unknown_checking_proxy({}))
 _LIST = type(sdk.unknown_checking_proxy([]))
 _UNKNOWN = frozenset(value for name, value in vars(sdk).items() if name.startswith("UNKNOWN_"))
 _PREFIX = "kubernetes:"
-CONTEXT = "context"  # the setting of a provider, and the key of the pack's configuration
-_SETTINGS = ("kubeconfig", CONTEXT, "cluster")  # the settings by which a provider chooses its cluster
+CONTEXT = "context"  # A setting of a provider and a key of the pack's configuration have this name.
+_SETTINGS = ("kubeconfig", CONTEXT, "cluster")  # A provider chooses its cluster by these settings.
 
 _Settings = Mapping[str, object]
 
@@ -51,7 +52,8 @@ def _object(kind: str, api_version: str, props: dict[str, Any], urn: str) -> Obj
 
 
 def plain_data(value: Any, path: tuple[Any, ...] = ()) -> Any:
-    """Turns proxies into dicts and lists, and unknown values into `Unknown`. `path` is (parent's path, key)."""
+    """Turns proxies into dicts and lists, and unknown values into `Unknown`. `path` is the pair of the parent's path
+    and the key."""
     kind = type(value)
     if kind is _MAP or kind is dict:
         items = value["__target"] if kind is _MAP else value
@@ -77,9 +79,10 @@ def split(
 ) -> tuple[list[PolicyResource], list[PolicyResource]]:
     """Returns the resources of the ledger's cluster, and the resources of other clusters.
 
-    The ledger's cluster is that of the ledger's provider. If the program declares no ledger, the ledger's cluster is
-    the cluster with the configured context. A resource is of another cluster only if its provider names a different
-    one. Every ledger counts as a resource of the ledger's cluster, so that a program with two ledgers is refused.
+    The ledger's cluster is the cluster of the ledger's provider. If the program declares no ledger, the ledger's
+    cluster is the cluster with the configured context. A resource belongs to another cluster only if its provider names
+    a different cluster. Every ledger counts as a resource of the ledger's cluster, so that a program with two ledgers
+    is refused.
     """
     ledgers = [resource for resource in resources if _is_ledger(resource)]
     context = configured.get(CONTEXT)
@@ -93,18 +96,22 @@ def split(
 def _is_ledger(resource: PolicyResource) -> bool:
     if not resource.resource_type.endswith(":ConfigMap"):
         return False
-    return any(not is_unknown(found.name) and found.name == names.LEDGER for found in objects_of([resource]))
+    try:
+        return any(not is_unknown(found.name) and found.name == names.LEDGER for found in objects_of([resource]))
+    except ShapeError:
+        return False  # A rule reports a ConfigMap with a name that is not a string.
 
 
 def _settings(resource: PolicyResource) -> _Settings:
-    """Returns the settings of the resource's provider. If a program sets no kubeconfig, Pulumi's SDK sets the value of
-    the variable KUBECONFIG."""
+    """Returns the settings of the resource's provider. If a program sets no kubeconfig, Pulumi's SDK sets the
+    provider's kubeconfig to the value of the variable KUBECONFIG."""
     properties = plain_data(resource.provider.props) if resource.provider is not None else {}
     return {key: value for key in _SETTINGS if (value := properties.get(key)) is not None}
 
 
 def _differ(one: _Settings, other: _Settings) -> bool:
-    """Returns True if both have a different value of a setting, and no setting is unknown."""
+    """Returns True if both providers have the same setting with different values. If a value is unknown, returns
+    False."""
     return not _unknown((*one.values(), *other.values())) and any(
         one[key] != other[key] for key in _SETTINGS if key in one and key in other
     )

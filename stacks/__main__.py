@@ -30,7 +30,17 @@ _EXIT_CODES = """exit codes:
 
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--stack": {"required": True, "metavar": "NAME", "help": "NAME of Pulumi.NAME.yaml"},
+    "--out": {
+        "required": True,
+        "metavar": "DIR",
+        "help": "folder for the manifests: empty, or written by this command",
+    },
     "--full": {"action": "store_true", "help": "show Pulumi's own output with every resource"},
+    "--before": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "draw the seats of this stack file as the seats before the change; default: the stack's state",
+    },
     "--yes": {
         "action": "store_true",
         "help": "do not ask for consent, for example in a pipeline with its own approval",
@@ -41,7 +51,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class _Command:
-    """A subcommand with its summary, the arguments of its examples, and its options by name."""
+    """A subcommand: its summary, the arguments of its examples, and its options by name."""
 
     run: Callable[..., int]
     summary: str
@@ -59,8 +69,8 @@ COMMANDS: Mapping[str, _Command] = {
     "preview": _Command(
         commands.preview,
         "show the changes, the seating chart and the policy pack's verdict, without a cluster",
-        ("--stack lab", "--stack lab --full", "--stack lab -- --diff"),
-        ("--stack", "--full", "flags"),
+        ("--stack lab", "--stack lab --full", "--stack lab --before base/Pulumi.lab.yaml", "--stack lab -- --diff"),
+        ("--stack", "--full", "--before", "flags"),
     ),
     "up": _Command(
         commands.up,
@@ -80,9 +90,15 @@ COMMANDS: Mapping[str, _Command] = {
         ("--stack lab", "--stack lab --yes"),
         ("--stack", "--yes", "flags"),
     ),
+    "render": _Command(
+        commands.render,
+        "write a stack as plain manifests for Flux, Argo CD or kubectl, if the policy pack accepts the stack",
+        ("--stack lab --out manifests",),
+        ("--stack", "--out"),
+    ),
     "recover": _Command(
         commands.recover,
-        "repair a stack's state after a killed command; up, destroy and refresh do this first",
+        "repair a stack's state after a killed command; up, destroy and refresh begin with this repair",
         ("--stack lab", "--stack lab --yes"),
         ("--stack", "--yes"),
     ),
@@ -90,6 +106,12 @@ COMMANDS: Mapping[str, _Command] = {
         commands.new, "write Pulumi.NAME.yaml from an example with one GPU", ("--stack lab",), ("--stack",)
     ),
     "chart": _Command(commands.chart, "print a stack's seating chart", ("--stack lab",), ("--stack",)),
+    "ledger": _Command(
+        commands.ledger,
+        "print the configuration with which the policy pack judges other programs; the stack need not be up",
+        ("--stack lab > ledger.json",),
+        ("--stack",),
+    ),
     "rules": _Command(
         commands.rules,
         "print the alerts and recording rules as a rule file for Prometheus, for a cluster without the Prometheus "
@@ -99,7 +121,7 @@ COMMANDS: Mapping[str, _Command] = {
     ),
     "scrapes": _Command(
         commands.scrapes,
-        "print the scrapes that the rules need, as a file for scrape_config_files of Prometheus",
+        "print the scrape configurations that the rules need, as a file for scrape_config_files of Prometheus",
         ("--stack lab > gpu-tenancy.scrapes.yaml",),
         ("--stack",),
     ),
@@ -115,7 +137,7 @@ COMMANDS: Mapping[str, _Command] = {
 def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Returns the parser of the command line.
 
-    Each subcommand has a parser of the same type. Options cannot be abbreviated.
+    Each subcommand has its own parser of this type. Options cannot be abbreviated.
     """
     texts: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
     top = kind(prog="python -m stacks", description=_ABOUT, epilog=_EXIT_CODES, **texts)
@@ -132,7 +154,7 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
 def main(arguments: Sequence[str], root: Path | None = None) -> int:
     """Runs one command on the project in `root`, by default the project in the current directory.
 
-    Returns the exit code.
+    Returns the exit code of the command.
     """
     options = vars(parser().parse_args(arguments))
     command = COMMANDS[options.pop("command")]
@@ -146,9 +168,9 @@ def main(arguments: Sequence[str], root: Path | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # a program such as `head` may stop reading the output early, which is no error
+    # a program such as `head` can stop reading the output early
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal may lack block characters
+        sys.stdout.reconfigure(errors="replace")  # some terminals lack block characters
     sys.exit(main(sys.argv[1:]))

@@ -1,12 +1,16 @@
 """Implements the commands on one stack.
 
-Each command returns an exit code. Before the first change, a command may raise an error with several lines of text.
+Each command on a stack returns an exit code. Before the first change, a command can raise an error with several lines
+of text.
 """
 
+import json
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -17,31 +21,39 @@ from components.monitoring.args import AlertsArgs
 from components.monitoring.component import rule_groups
 from components.monitoring.pod_monitors import scrape_configs
 from stacks import kubeconfig, settings, stackfile
+from stacks import render as manifests
 from stacks.cluster import connect, preflight
 from stacks.engine import GATED, Engine, EngineError, refuse_flags
 from stacks.existing import removal
 from stacks.existing.check import Changes, check
 from stacks.kubeconfig import KubeconfigError
 from stacks.parts import Parts
-from stacks.platform import alerts_args
+from stacks.platform import alerts_args, policy_configuration
 from stacks.preview import run
 from stacks.preview.events import Op
-from stacks.preview.remedies import remedies
+from stacks.preview.picture import picture
+from stacks.preview.remedies import ledger_before, remedies
 from stacks.preview.report import PreviewOutcome, report
 from stacks.problems import key
-from stacks.settings import StackSettings
+from stacks.settings import ConfigError, StackSettings
 from tenancy.chart import seating_chart
 from tenancy.host_memory.chart import host_memory_chart
+from tenancy.ledger import Ledger
+from tenancy.names import PROJECT
 from toolchain.recovery.cli import Stack
 from toolchain.recovery.recover import is_locked_by_the_dead
 from toolchain.recovery.recover import recover as put_right
 
 EXAMPLE = Path("examples") / "template" / "gpus.yaml"
+_PICTURES = Path("build") / "preview"
 _SCHEMA = "# yaml-language-server: $schema=docs/config.schema.json\n#\n"
 
 
-def preview(engine: Engine, *, flags: Sequence[str], full: bool) -> int:
-    """Previews the stack and prints a report. The exit code is 0 if the policy pack accepts the stack."""
+def preview(engine: Engine, *, flags: Sequence[str], full: bool, before: Path | None = None) -> int:
+    """Previews the stack and prints a report. The exit code of a preview is 0 if the policy pack accepts the stack.
+
+    Also draws the seats before and after the change into a file. By default, `before` is the stack's state.
+    """
     refuse_flags(flags, engine.environment, gated=True)
     declared, parts = settings.declared(engine.existing_stack_file())
     engine.select()
@@ -49,7 +61,7 @@ def preview(engine: Engine, *, flags: Sequence[str], full: bool) -> int:
         cluster = _cluster(engine)
     except KubeconfigError as error:
         cluster = f"{error}; the program is judged without one"
-    return _judge(engine, flags, declared, parts, cluster, full=full).exit_code
+    return _judge(engine, flags, declared, parts, cluster, full=full, before=before).exit_code
 
 
 def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
@@ -58,10 +70,11 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
 
     Raises EngineError if the rollout would take over existing objects of the cluster (docs/adr/0034).
 
-    `pulumi up` previews the stack again under the policy pack before the first change. So the policy pack also judges
-    changes that are newer than the operator's consent. `up` does not pass --skip-preview to Pulumi, because the pack
-    would then see the whole graph only after the changes. `up` does not pass --plan to Pulumi. Pulumi's option --plan
-    is experimental, and fails at the first value that only the real cluster knows (the uid of a Namespace).
+    `pulumi up` previews the stack again under the policy pack before the first change. Therefore the policy pack also
+    judges changes that are newer than the operator's consent. `up` does not pass --skip-preview to Pulumi, because the
+    pack would then see the whole graph only after the changes. `up` does not pass --plan to Pulumi, because --plan is
+    experimental. With --plan, Pulumi fails at the first value that only the real cluster knows (the uid of a
+    Namespace).
     """
     refuse_flags(flags, engine.environment, gated=True)
     declared, parts = settings.declared(engine.existing_stack_file())
@@ -93,7 +106,7 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
 
 
 def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
-    """Updates Pulumi's state from the cluster. Pulumi itself asks for consent."""
+    """Updates Pulumi's state from the cluster. Pulumi itself asks the operator for consent."""
     refuse_flags(flags, engine.environment, gated=False)
     recover(engine, yes=yes)
     return run.run_attended(engine, "refresh", *(("--yes",) if yes else ()), *flags)
@@ -102,18 +115,18 @@ def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
 def recover(engine: Engine, *, yes: bool) -> int:
     """Recovers the stack after a killed run.
 
-    If the last run ended normally, prints nothing. Raises RecoveryError and CliError.
+    After a run of Pulumi that ended normally, `recover` prints nothing. The function raises RecoveryError and CliError.
     """
     engine.existing_stack_file()
     stack = Stack(engine.stack, engine.root, engine.environment, engine.pulumi)
-    is_locked_by_the_dead(stack)  # this check comes before Pulumi reads the state
+    is_locked_by_the_dead(stack)  # the command checks the cluster before Pulumi reads the state
     engine.select()
     put_right(stack, lambda: _confirm(f"Recover {engine.stack}", _cluster(engine), yes=yes))
     return 0
 
 
 def new(engine: Engine) -> int:
-    """Writes a stack file from the example. The first preview creates the stack itself."""
+    """Writes a stack file from the example. The first preview of the new stack creates the stack itself."""
     path = engine.stack_file
     try:
         example = (engine.root / EXAMPLE).read_text(encoding="utf-8")
@@ -127,12 +140,39 @@ def new(engine: Engine) -> int:
     return 0
 
 
+def render(engine: Engine, *, out: str) -> int:
+    """Writes the stack as plain manifests into the folder `out`, if the policy pack accepts the stack.
+
+    The preview has an empty state and no cluster. Therefore it shows every object as the program declares it.
+    """
+    declared, parts = settings.declared(engine.existing_stack_file())
+    with tempfile.TemporaryDirectory(prefix="gpu-tenancy-render-") as state:
+        elsewhere = {"PULUMI_BACKEND_URL": f"file://{state}", "KUBECONFIG": f"{state}/none"}
+        alone = replace(engine, environment={**engine.environment, **elsewhere})
+        alone.select()
+        ended = _judge(alone, (), declared, parts, f"{engine.stack} as plain manifests", full=False)
+        if ended.exit_code:
+            return ended.exit_code
+        objects = manifests.placed(alone, ended.events.resources.values())
+    manifests.write(engine.stack, objects, Path(out))
+    print(f"{len(objects)} objects are written to {out}: docs/howto/use-flux-or-argo.md")
+    return 0
+
+
 def chart(engine: Engine) -> int:
     """Prints the seating chart.
 
-    The chart marks a pool with too many promises, but only the policy pack refuses such a pool.
+    The seating chart marks each pool with more promises than memory. Only the policy pack refuses a pool with more
+    promises than memory.
     """
     sys.stdout.write(_chart(settings.load_file(engine.existing_stack_file())))
+    return 0
+
+
+def ledger(engine: Engine) -> int:
+    """Prints the configuration with which the policy pack judges other programs. The platform need not be up."""
+    declared = settings.load_file(engine.existing_stack_file())
+    print(json.dumps(policy_configuration(declared, f"{PROJECT}/{engine.stack}"), indent=1))
     return 0
 
 
@@ -172,9 +212,15 @@ def _colour() -> bool:
 
 
 def _judge(
-    engine: Engine, flags: Sequence[str], declared: StackSettings, parts: Parts, cluster: str, *, full: bool
+    engine: Engine,
+    flags: Sequence[str],
+    declared: StackSettings,
+    parts: Parts,
+    cluster: str,
+    *,
+    full: bool,
+    before: Path | None = None,
 ) -> PreviewOutcome:
-    """Previews the stack under the policy pack, and prints the report."""
     given = [*GATED, *flags]
     print(cluster, flush=True)
     if full or run.wants_pulumis_display(given):
@@ -184,11 +230,31 @@ def _judge(
         if sys.stderr.isatty():
             print(f"previewing {engine.stack} …", file=sys.stderr)
         ended = run.preview_quietly(engine, given)
-    lowered = remedies(declared.ledger(), lambda seat: parts.shown(("residents", seat)))
+    state = ledger_before(ended.events.resources.values())
+    lowered = remedies(declared.ledger(), lambda seat: parts.shown(("residents", seat)), state)
     observed = declared.ledger().observed
-    sys.stdout.write(report(ended, _chart(declared), colour=_colour(), remedies=lowered, observed=observed))
+    drawn = f"{_chart(declared)}\n{_draw(engine, declared.ledger(), state, before)}\n"
+    sys.stdout.write(report(ended, drawn, colour=_colour(), remedies=lowered, observed=observed))
     sys.stdout.flush()
     return ended
+
+
+def _draw(engine: Engine, after: Ledger, state: Ledger | None, file: Path | None) -> str:
+    """Writes the picture of the seats before and after a change, and returns a line of text about it.
+
+    The seats before the change are those of the stack file `file`, or else those of the stack's state.
+    """
+    path = _PICTURES / f"{engine.stack}.html"
+    before, origin = state, "the last rollout"
+    try:
+        if file is not None:
+            before, origin = settings.load_file(file).ledger(), str(file)
+        compared = f"Before: {origin}. After: {engine.stack_file.name}." if before else "There was no rollout before."
+        (engine.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (engine.root / path).write_text(picture(engine.stack, after, before, compared), encoding="utf-8")
+    except (ConfigError, OSError) as error:
+        return f"no picture of the seats: {error}"
+    return f"picture of the seats{' before and after' if before else ''}: {path}"
 
 
 def _refuse_a_takeover(engine: Engine, previewed: PreviewOutcome) -> None:
@@ -223,8 +289,8 @@ def _listed(headline: str, lines: Iterable[str]) -> str:
 def _cluster(engine: Engine) -> str:
     """Returns a description of the cluster that Pulumi would write to.
 
-    The cluster is that of the stack's own kubeconfig and context, or else that of kubectl's current context. Raises
-    KubeconfigError if the cluster does not respond.
+    The kubeconfig and the context of the stack select the cluster. If the stack sets no kubeconfig or context,
+    kubectl's current context selects the cluster. Raises KubeconfigError if the API server does not respond.
     """
     provider = stackfile.read(engine.stack_file).foreign
     config = provider.get("kubernetes:kubeconfig")
@@ -237,7 +303,8 @@ def _cluster(engine: Engine) -> str:
 
 
 def _confirm(question: str, cluster: str, *, yes: bool, word: str = "yes") -> None:
-    """Asks the operator to type a word before a change. Raises EngineError if the operator types anything else."""
+    """Asks the operator to type a word before a change of the cluster. Raises EngineError if the operator types
+    anything else."""
     if yes:
         print(f"{question}: {cluster} (--yes)", flush=True)
         return

@@ -45,8 +45,8 @@ from tenancy.ledger import Ledger
 from tenancy.quantity import canonical
 from tenancy.reach import COUNTED_RESOURCES, of_device_plugin
 
-# The path, in the project's directory, at which the installer puts the pinned chart. The path must be relative, because
-# Pulumi's state contains the chart's address.
+# The path, in the project's directory, at which the installer puts the pinned chart. The chart's path must be relative,
+# because Pulumi's state contains the path.
 PINNED_CHART = Path(".toolchain") / "charts" / "kueue"
 # The directory of Kueue's chart in the wheel (toolchain/wheel.py).
 _SHIPPED_CHART = Path(__file__).resolve().parents[1] / "charts" / "kueue"
@@ -68,7 +68,7 @@ class Outputs:
 
 @dataclass(frozen=True, kw_only=True)
 class PartsParent:
-    """The parent of the parts: the stack itself, or a component. The names of the parts begin with `prefix`."""
+    """The parent of the parts: the stack itself, or a component. The names of all parts begin with `prefix`."""
 
     parent: pulumi.Resource | None = None
     prefix: str = ""
@@ -101,9 +101,12 @@ def build(settings: StackSettings, root: Path = Path(), place: PartsParent = IN_
     capacity_args = CapacityArgs(cluster=settings.cluster, code=code, ledger=ledger, reconcile=settings.reconcile)
     capacity = Capacity(place.named("capacity"), capacity_args, place.after(system))
     if settings.queues is not None:
-        LocalQueues(
-            place.named("local-queues"), LocalQueuesArgs(spec=settings.queues, tenants=tenants), place.after(*queues)
+        local_args = LocalQueuesArgs(
+            spec=settings.queues,
+            tenants=tenants,
+            namespace=settings.kueue_namespace or settings.queues.installed_kueue.namespace,
         )
+        LocalQueues(place.named("local-queues"), local_args, place.after(*queues))
     if settings.memory_pools:
         host_memory_args = HostMemoryArgs(
             pools=settings.memory_pools,
@@ -159,25 +162,31 @@ def build(settings: StackSettings, root: Path = Path(), place: PartsParent = IN_
     ]
     stanzas = pod_stanzas(settings, ledger)
     return Outputs(
-        ledger={
-            names.POLICY: {
-                "ledger": ledger.to_data(),
-                "memory_pools": host_memory_pools(settings.memory_pools).to_data(),
-                "stack": f"{pulumi.get_project()}/{pulumi.get_stack()}",
-            }
-        },
+        ledger=policy_configuration(settings, f"{pulumi.get_project()}/{pulumi.get_stack()}"),
         residents=pulumi.Output.all(*ready).apply(lambda _: stanzas),
         memory={pool: pod_fragments(spec) for pool, spec in settings.memory_pools.items()},
         seating_chart=seating_chart(ledger),
     )
 
 
+def policy_configuration(settings: StackSettings, stack: str) -> dict[str, Any]:
+    """Returns the configuration with which the policy pack judges programs without the ledger."""
+    return {
+        names.POLICY: {
+            "ledger": settings.ledger().to_data(),
+            "memory_pools": host_memory_pools(settings.memory_pools).to_data(),
+            "stack": stack,
+        }
+    }
+
+
 async def declare(settings: StackSettings) -> Mapping[str, Any]:
     """Declares the platform of the project in the current directory, for pulumi.run. Returns the stack's outputs.
 
-    The pause (`sleep`) lets Pulumi start the registration of all resources. After the pause, the SDK waits for one
-    registration after the other. Without the pause, the SDK would wait for all outputs again after each resource.
-    Waiting took a third of a preview's time with 1,000 tenants (docs/choosing/benchmarks.md).
+    The function sleeps for a moment, so that Pulumi can start to register all resources. After the pause, Pulumi's SDK
+    waits for one registration after the other. Without the pause, Pulumi's SDK would wait for all outputs again after
+    each resource. With 1,000 tenants, waiting for outputs took a third of a preview's time
+    (docs/choosing/benchmarks.md).
     """
     outputs = build(settings)
     await asyncio.sleep(0)
@@ -189,7 +198,7 @@ def watchdog_args(
 ) -> WatchdogArgs:
     """Returns the arguments of the watchdog.
 
-    The watchdog acts for tenants with a seat, or with a queue that hands out gpumem.
+    The watchdog acts for tenants with a seat, or with a queue for gpumem.
     """
     queued = admissible_by_tenant(settings.queues, ledger.names.gpumem) if settings.queues else {}
     measured = {seat.tenant for seat in ledger.seats if not settings.pools[seat.pool].assumed}
@@ -200,6 +209,7 @@ def watchdog_args(
         exporter=exporter,
         budgeted=[name for name in settings.tenants if ledger.budget_mib(name) or name in queued],
         queued=list(queued),
+        frameworks=settings.queues.frameworks if settings.queues else (),
         assumed=[seat.tenant for seat in ledger.seats if seat.tenant not in measured and seat.tenant not in queued],
     )
 
@@ -207,9 +217,10 @@ def watchdog_args(
 def pod_stanzas(settings: StackSettings, ledger: Ledger) -> dict[str, dict[str, Any]]:
     """Returns the fields that the pods of each resident need, and the number of pods.
 
-    Each container also requests nvidia.com/gpu. Without our scheduler, a container requests 1 nvidia.com/gpu, because
-    the device plugin chooses the device. With our scheduler, a container requests 0 nvidia.com/gpu. By this request,
-    NVIDIA's GPU operator finds the pod before an upgrade of the driver (docs/howto/upgrade-the-driver.md).
+    Each container of a resident also requests nvidia.com/gpu. Without our scheduler, a container requests 1
+    nvidia.com/gpu, because the device plugin chooses the device. With our scheduler, a container requests 0
+    nvidia.com/gpu. The GPU operator finds pods by a request for 0 nvidia.com/gpu before an upgrade of the driver
+    (docs/howto/upgrade-the-driver.md).
     """
     stanzas = resident_stanzas(ledger) if ledger.claimed is None else claim_stanzas(ledger)
     for seat in ledger.seats:
@@ -248,7 +259,7 @@ def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
 def kueue_chart(version: str, root: Path) -> Chart:
     """Returns the Helm chart of this version of Kueue.
 
-    If there is a copy of this version from the installer or in the wheel, returns the path of the copy. Otherwise
+    Returns the path of a copy of the chart, if the installer or the wheel has a copy of this version. Without a copy,
     returns the address of the chart in Kueue's registry. For a chart in the registry, a preview needs the network.
     """
     copies = {_chart_version(root / path): path for path in (_SHIPPED_CHART, PINNED_CHART)}
@@ -271,9 +282,9 @@ def _chart_version(chart: Path) -> str | None:
 
 
 def _address(chart: Path, root: Path) -> str:
-    """Returns the path of the chart. A path in the project's directory is relative.
+    """Returns the path of the chart. If the chart is in the project's directory, the path is relative.
 
-    Pulumi's state has this path, so it must be the same on every machine.
+    Pulumi's state contains the path of the chart, so the path must be the same on every machine.
     """
     folder = root.resolve()
     inside = chart.relative_to(folder) if chart.is_relative_to(folder) else chart
@@ -281,7 +292,7 @@ def _address(chart: Path, root: Path) -> str:
 
 
 def _declare_queues(settings: StackSettings, root: Path, place: PartsParent) -> list[pulumi.Resource]:
-    """Declares Kueue and its objects. Kueue comes first, because its webhooks judge the objects."""
+    """Declares Kueue and its objects. Kueue comes first, because its webhooks judge Kueue's objects."""
     kueue = []
     if settings.kueue is not None:
         chart = kueue_chart(settings.kueue.version, root)
@@ -304,8 +315,8 @@ def _declare_tenants(
 ) -> dict[str, Tenant]:
     """Declares the tenants.
 
-    Queue tenants are created after the ClusterQueues. So queue tenants are deleted before the ClusterQueues, together
-    with their Jobs (components/queues.py).
+    Queue tenants are created after the ClusterQueues. Therefore Pulumi deletes queue tenants before the ClusterQueues,
+    together with their Jobs (components/queues.py).
     """
     return {
         name: Tenant(place.named(name), args, place.after(*(queues if args.has_queue else ())))
@@ -335,11 +346,11 @@ def tenant_args(settings: StackSettings, ledger: Ledger) -> dict[str, TenantArgs
 
 
 def gpus_of(ledger: Ledger, queues: QueuesSpec | None, tenant: str) -> dict[str, int]:
-    """Returns the largest amount of each resource of the device plugin that the pods of a tenant may hold together.
+    """Returns the maximum of each GPU resource (such as nvidia.com/gpu) that all pods of a tenant may hold together.
 
-    Only a tenant with a queue, or with workloads without a budget, has these amounts. A terminating pod counts until it
-    has ended. A Job's new pod therefore waits until the old pod has ended, even if the Job controller creates it at
-    once.
+    Only a tenant that has a queue or unbudgeted workloads has these maximums. A terminating pod counts in the quota
+    until the pod has ended. A Job's new pod therefore waits until the old pod has ended, even if the Job controller
+    creates it at once.
     """
     base, queued = ledger.gpus_of(tenant), tenant in ledger.queue_tenants
     if queues is None or not queued:
@@ -361,7 +372,6 @@ def _declare_readers(
     code: Zipapp,
     place: PartsParent,
 ) -> None:
-    """Declares the watchdog, the gate and the alerts, which use the exporter's measurements."""
     cluster = settings.cluster
     if settings.watchdog is not None:
         args = watchdog_args(settings.watchdog, settings, ledger, exporter, code=code)
@@ -419,7 +429,7 @@ def _mode(*, enforces: bool) -> Mode:
 def _guarded(settings: StackSettings) -> tuple[HostMemoryPool, ...]:
     """Returns the memory pools with a guard.
 
-    The guard has no mode in which it only reports. So a stack in the mode observe has no guard.
+    The guard has no mode in which it only reports. Therefore a stack in the mode observe has no guard.
     """
     if not settings.enforces():
         return ()

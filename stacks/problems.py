@@ -16,8 +16,8 @@ from tenancy.names import PROJECT
 
 KeyPath = tuple[str | int, ...]
 
-# Our error messages for pydantic's types of errors. `{...}` is replaced by a value from the context of pydantic's
-# error.
+# Our error messages for pydantic's types of errors. In each message, `{...}` stands for a value from the context of
+# pydantic's error.
 _MESSAGES = {
     "form": "must be {words}",
     "missing": "is missing; add it",
@@ -27,8 +27,6 @@ _MESSAGES = {
     "float_type": "must be a number such as 0.02, without quotes or a currency",
     "finite_number": "must be a number such as 0.02",
     "string_type": "must be a string; quote it",
-    "model_type": "must be a map of keys",
-    "model_attributes_type": "must be a map of keys",
     "dict_type": "must be a map of keys",
     "list_type": "must be a list",
     "too_short": "must not be empty",
@@ -46,19 +44,22 @@ _UNITS = {
 }
 # The namespaces of configuration keys that the Kubernetes provider or Pulumi's engine reads.
 PROVIDERS = ("kubernetes", "pulumi")
+# Words that operators write for a key with another name.
+_MEANT = {"schedule": "window", "cron": "window"}
 _LONGEST_VALUE = 60
 _MOST_NAMES = 16
+_FEW_NAMES = 4
 
 
 def from_validation(error: ValidationError, model: type[BaseModel], but: Collection[KeyPath] = ()) -> list[str]:
-    """Returns one error message for each error in validating `model`, except for the paths in `but`."""
+    """Returns one error message for each error in validating `model`, except for errors at the paths in `but`."""
     return [_line(detail, model) for detail in error.errors(include_url=False) if detail["loc"] not in but]
 
 
 def keys_without_value(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Yields the keys that have no value.
+    """Yields the keys of the configuration that have no value.
 
-    For a key without a value, pydantic would use the default, and Pulumi's engine passes on an empty text.
+    The check refuses a key without a value, because pydantic would use the default and Pulumi's engine an empty text.
     """
     if isinstance(value, Mapping):
         for name, item in value.items():
@@ -96,16 +97,16 @@ def dotted(*path: str | int) -> str:
 def nearest(name: str, known: Iterable[str], where: str) -> str:
     """Returns a proposal for a wrong name: the closest known name, or the known names if no name is close."""
     names = sorted(_printable(one) for one in known)
-    close = difflib.get_close_matches(name, names, n=1)
+    close = [each for each in (_MEANT.get(name),) if each in names] or difflib.get_close_matches(name, names, n=1)
     if close:
         return f"did you mean {close[0]}?"
     return f"known {where}: {', '.join(names[:_MOST_NAMES])}{', …' if len(names) > _MOST_NAMES else ''}"
 
 
 def known_keys(model: type[BaseModel], path: Iterable[str | int]) -> Collection[str]:
-    """Returns the keys that the map at `path` may have. The result is empty if any key is allowed.
+    """Returns the keys that the map at `path` may have. The result is empty if the map may have any key.
 
-    The result comes from the annotations of the model.
+    The keys come from the annotations of the model.
     """
     kind = kind_at(model, path)
     return kind.model_fields.keys() if is_model(kind) else ()
@@ -146,6 +147,8 @@ def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
         return f"{key(*path)}: unknown key; {nearest(str(path[-1]), known, 'here')}"
     if path and path[-1] == "[key]":
         return f"{key(*path[:-1])}: the name {_message(detail)}{shown_value(value)}"
+    if kind in ("model_type", "model_attributes_type"):
+        return f"{key(*path)}: must be a map with {_keys_of(kind_at(model, path))}{shown_value(value)}"
     if kind in ("int_type", "int_from_float"):
         unit = str(path[-1]).rpartition("_")[2]
         return f"{key(*path)}: must be a whole number{_UNITS.get(unit, '')}{shown_value(value)}"
@@ -155,6 +158,15 @@ def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
 def _message(detail: ErrorDetails) -> str:
     template = _MESSAGES.get(detail["type"])
     return template.format(**detail.get("ctx", {})) if template else detail["msg"]
+
+
+def _keys_of(kind: Any) -> str:
+    """Returns the keys of a small map, and of a large map those that it must have."""
+    fields = kind.model_fields if is_model(kind) else {}
+    needed = [name for name, one in fields.items() if one.is_required()]
+    shown = list(fields) if len(fields) <= _FEW_NAMES or not needed else needed
+    more = ", …" if len(shown) > _MOST_NAMES else ""
+    return f"the keys {', '.join(shown[:_MOST_NAMES])}{more}" if shown else "keys"
 
 
 def _plain(annotation: Any) -> Any:

@@ -1,6 +1,6 @@
 """Makes the JSON schemas of a stack file and of the files that it names, from the models of the settings.
 
-Editors use the schemas to complete and check these files. The schemas are written in Draft 7, which the YAML language
+Editors use the schemas to complete and check stack files. The schemas are written in Draft 7, which the YAML language
 server reads. The schemas do not check references and relations between keys, but the check of the settings does.
 """
 
@@ -41,7 +41,7 @@ def stack_file_schema() -> dict[str, Any]:
                 },
                 "patternProperties": {f"^({'|'.join(PROVIDERS)}):.": True},
                 "additionalProperties": False,
-                "allOf": [_once(name, required=name in settings["required"]) for name in parts],
+                "allOf": [_once(name, required=name in (*settings["required"], "pools")) for name in parts],
             },
             **{name: {"description": text} for name, text in PULUMI_KEYS.items()},
         },
@@ -51,7 +51,8 @@ def stack_file_schema() -> dict[str, Any]:
 
 
 def parts_file_schema() -> dict[str, Any]:
-    """Returns the schema of a file with parts. The schema refers to the schema of `config` in a stack file."""
+    """Returns the schema of a file with parts. The schema of a file with parts refers to the schema of `config` in a
+    stack file."""
     names = [name for name in StackSettings.model_fields if name != FILES]
     under_config = "config.schema.json#/properties/config/properties"
     return {
@@ -71,24 +72,31 @@ def parts_file_schema() -> dict[str, Any]:
 def _spellings(name: str) -> list[dict[str, Any]]:
     """Returns the two spellings of a key, with the project's name and without it.
 
-    Pulumi's engine does not distinguish the two spellings.
+    Pulumi's engine treats the two spellings of a key as the same key.
     """
     return [{"required": [f"{PROJECT}:{name}"]}, {"required": [name]}]
 
 
-def _once(name: str, *, required: bool = False) -> dict[str, Any]:
-    """Returns a schema that allows a key in one spelling only.
+_WITH_CLUSTERS = [
+    {"required": [name], "properties": {name: {"required": ["clusters"]}}} for name in (f"{PROJECT}:queues", "queues")
+]
 
-    If the stack file names further files, one of these files may have a required key.
+
+def _once(name: str, *, required: bool = False) -> dict[str, Any]:
+    """Returns a schema that allows a key in only one of its spellings.
+
+    If the stack file names further files, one of these files may have a required key. A stack with worker clusters
+    needs no pools.
     """
     at_most = {"not": {"allOf": _spellings(name)}}
     if not required:
         return at_most
-    return {"if": {"anyOf": _spellings(FILES)}, "then": at_most, "else": {"oneOf": _spellings(name)}}
+    unless = [*_spellings(FILES), *(_WITH_CLUSTERS if name == "pools" else ())]
+    return {"if": {"anyOf": unless}, "then": at_most, "else": {"oneOf": _spellings(name)}}
 
 
 def generated_files(root: Path) -> dict[Path, str]:
-    """Returns each file of the project that is made from the settings, with its text."""
+    """Returns each file of the project that is generated from the settings, with its text."""
     project = root / "Pulumi.yaml"
     return {
         root / "docs/config.schema.json": _json(stack_file_schema()),
@@ -105,7 +113,7 @@ def _json(schema: dict[str, Any]) -> str:
 def _tidied(node: Any) -> Any:
     """Returns pydantic's schema without its generated titles and nulls.
 
-    In the result, the pattern for the keys of a map is in `propertyNames`.
+    In the returned schema, `propertyNames` has the pattern for the keys of a map.
     """
     if isinstance(node, list):
         return [_tidied(item) for item in node]

@@ -1,7 +1,8 @@
 """Defines the settings of a stack, and checks their types and values. `stackfile.py` and `parts.py` read the files.
 
-This module checks shapes and references. The check reports all errors at once, each with the path of its key. The
-policy pack checks sums, placement, and everything that concerns several resources.
+The module settings.py checks the types of values, and the keys that refer to other keys. The check reports all errors
+of the settings at once, each with the path of its key. The policy pack checks sums, placement, and everything that
+concerns several resources.
 """
 
 import json
@@ -34,8 +35,21 @@ from stacks import parts, problems, references, stackfile, taken_names
 from stacks.parts import Parts
 from tenancy.choices import ConsumableShares, Mode, PlacementMode, Sharing, Source
 from tenancy.frameworks import FrameworkName
-from tenancy.ledger import AdmissionTerms, Ledger, LocalQueue, OnDemand, Pool, QueueQuota, Seat, Tenant, Unbudgeted
+from tenancy.ledger import (
+    AdmissionTerms,
+    Ledger,
+    LocalQueue,
+    NodeQuota,
+    OnDemand,
+    Pool,
+    QueueQuota,
+    Seat,
+    Tenant,
+    Unbudgeted,
+    WorkerCluster,
+)
 from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace
+from tenancy.node_quotas import RESOURCES
 from tenancy.quantity import whole
 
 Acting = TypeVar("Acting", WatchdogSpec, GateSpec)
@@ -43,43 +57,47 @@ _MOST_LINES = 100
 
 
 class ConfigError(pulumi.RunError):
-    """Raised when the configuration is refused.
+    """Raised if the configuration is refused.
 
-    The message has one line for each error. Pulumi prints this error without a traceback.
+    The message of the error has one line for each mistake. Pulumi prints the error without a traceback.
     """
 
 
 class StackSettings(Spec):
     """One stack.
 
-    Every key except `cluster` and `pools` may be missing. If a key is missing, its part is not declared.
+    Every key of the settings except `cluster` and `pools` may be missing. The stack does not declare a part with a
+    missing key.
     """
 
     mode: Mode = Field(
         default=Mode.ENFORCE,
         description="With observe, the stack only reports what it would deny, evict, scale or change. With enforce, "
-        "the stack acts. A part may have its own mode.",
+        "the stack acts. Some parts of the stack file may have their own mode.",
         examples=["enforce"],
     )
     cluster: ClusterSpec = Field(
         description="The resource domain, the agents' namespace and the agents' image, which all parts use."
     )
     pools: dict[DnsLabel, PoolSpec] = Field(
-        min_length=1,
-        description="Nodes with the same kind of devices, chosen by labels, and the way to share their memory.",
+        default_factory=dict,
+        description="Nodes with the same kind of devices, chosen by labels, and the way to share their memory. Only a "
+        "manager cluster, which has `queues.clusters`, may have no pool.",
     )
     tenants: dict[DnsLabel, TenantSpec] = Field(
-        default_factory=dict, description="Namespaces, and the groups of people with rights in them."
+        default_factory=dict, description="Namespaces, and the groups of people that may use each namespace."
     )
     residents: dict[DnsLabel, ResidentSpec] = Field(
-        default_factory=dict, description="Workloads that always run, and the budget of GPU memory of each in MiB."
+        default_factory=dict, description="Workloads that always run, each with its budget of GPU memory in MiB."
     )
     on_demand: dict[DnsLabel, OnDemandSpec] = Field(
         default_factory=dict,
-        description="Workloads without a seat. The demand gate starts them while a device has enough free memory.",
+        description="Workloads without a seat. The demand gate starts on-demand workloads while a device has enough "
+        "free memory.",
     )
     unbudgeted: dict[DnsLabel, UnbudgetedSpec] = Field(
-        default_factory=dict, description="Workloads with a measured use and no budget. The reserve covers this use."
+        default_factory=dict,
+        description="Workloads with a measured use and no budget. The reserve covers the use of unbudgeted workloads.",
     )
     priorities: dict[DnsLabel, PrioritySpec] = Field(default_factory=dict, description="PriorityClasses.")
     admission: AdmissionSpec | None = Field(
@@ -87,7 +105,7 @@ class StackSettings(Spec):
     )
     kueue: KueueSpec | None = Field(
         default=None,
-        description="Kueue, installed by its Helm chart. Leave this part out if Kueue is installed already.",
+        description="Kueue, installed by its Helm chart. Leave out the part kueue if Kueue is installed already.",
     )
     queues: QueuesSpec | None = Field(
         default=None, description="Kueue's flavors, ClusterQueues, LocalQueues and WorkloadPriorityClasses."
@@ -102,19 +120,22 @@ class StackSettings(Spec):
     exporter: ExporterSpec | None = Field(default=None, description="The node agent that measures GPU memory by pod.")
     scheduler: SchedulerSpec | None = Field(
         default=None,
-        description="The scheduler that chooses a device for each pod. The pod's containers see only this device.",
+        description="The scheduler that chooses a device for each pod. The pod's containers see only the chosen "
+        "device.",
     )
-    alerts: AlertsSpec | None = Field(default=None, description="Alerts, the scrapes that they need, and a dashboard.")
+    alerts: AlertsSpec | None = Field(
+        default=None, description="Alerts, the scrape configurations for the alerts, and a dashboard."
+    )
     readers: ReadersSpec | None = Field(
         default=None, description="Groups of people with the right to use kubectl gpumem, and their ClusterRoles."
     )
     memory_pools: dict[DnsLabel, HostMemoryPoolSpec] = Field(
-        default_factory=dict, description="Nodes on which pods are promised more host memory than the node has."
+        default_factory=dict, description="Nodes on which pods are promised more host memory than the nodes have."
     )
     files: list[Annotated[str, parts.INSIDE]] = Field(
         default_factory=list,
-        description="Paths of further files with these keys, or of folders with such files. The paths are in the "
-        "project's folder.",
+        description="Paths of further files with parts of the stack file, or of folders with such files. Each path is "
+        "inside the project's folder.",
         examples=[["stacks.d/prod"]],
     )
 
@@ -124,7 +145,7 @@ class StackSettings(Spec):
         return (own or self.mode) is Mode.ENFORCE
 
     def acting(self, agent: Acting) -> Acting:
-        """Returns the agent's Spec. If the agent is in the mode observe, `armed` is False in the result."""
+        """Returns the agent's Spec. If the agent is in the mode observe, `armed` is False in the returned Spec."""
         return agent.model_copy(update={"armed": agent.armed and self.enforces(agent)})
 
     @property
@@ -177,7 +198,7 @@ class StackSettings(Spec):
     def ledger(self) -> Ledger:
         """Returns the ledger of these settings, sorted by name.
 
-        The ledger is sorted, because Pulumi's engine changes the order of maps in a configuration.
+        The function sorts the ledger, because Pulumi's engine changes the order of maps in a configuration.
         """
         queues = self.queues
         return Ledger(
@@ -187,6 +208,11 @@ class StackSettings(Spec):
             on_demand=_entries(OnDemand, self.on_demand),
             unbudgeted=_entries(Unbudgeted, self.unbudgeted),
             quotas=_quotas(queues) if queues else (),
+            node_quotas=_node_quotas(queues) if queues else (),
+            clusters=tuple(
+                WorkerCluster(name=name, promises=dict(sorted(cluster.promises.items())))
+                for name, cluster in sorted(queues.clusters.items() if queues else ())
+            ),
             queue_tenants=tuple(sorted({q.tenant for q in queues.local_queues.values()})) if queues else (),
             tenants=tuple(
                 replace(tenant, observed=not self.enforces(self.tenants[tenant.name]))
@@ -214,15 +240,11 @@ def specs() -> dict[str, type[Spec]]:
 
 
 def _exempt(admission: AdmissionSpec | None, cluster: ClusterSpec) -> tuple[str, ...]:
-    """Returns the exempt namespaces: those that the operator names, kube-system, and the namespace of the agents on the
-    nodes.
-    """
     always = {EXEMPT_BY_NAME, node_agent_namespace(cluster.system_namespace)}
     return tuple(sorted(always | set(admission.exempt_namespaces if admission else ())))
 
 
 def _terms(settings: StackSettings, admission: AdmissionSpec) -> AdmissionTerms:
-    """Returns the facts by which the admission policies and the policy pack judge pods."""
     tenants = {admission.gpu_priority: set[str](), **tenants_by_priority(settings.memory_pools)}
     for tenant, priority in admission.tenant_priorities.items():
         tenants.setdefault(priority, set()).add(tenant)
@@ -245,7 +267,7 @@ _Entry = TypeVar("_Entry", Pool, Seat, OnDemand, Unbudgeted, Tenant)
 def _entries(kind: type[_Entry], specs: Mapping[str, Spec]) -> tuple[_Entry, ...]:
     """Returns the ledger's entries of one kind, sorted by name.
 
-    Each entry has the fields of its Spec that also exist in the ledger.
+    Each entry of the ledger has the fields of its Spec that also exist in the ledger.
     """
     known = {field.name for field in fields(kind)}
     return tuple(
@@ -255,12 +277,12 @@ def _entries(kind: type[_Entry], specs: Mapping[str, Spec]) -> tuple[_Entry, ...
 
 
 def _quotas(queues: QueuesSpec) -> tuple[QueueQuota, ...]:
-    """Returns the quotas of queues and cohorts for resources of the pools.
+    """Returns the quotas of queues and cohorts for resources of the pools and of worker clusters.
 
     The ledger has no quotas for CPU and host memory, because only Kueue counts these resources.
     """
-    holders = [(name, False, queue.quotas) for name, queue in sorted(queues.cluster_queues.items())]
-    holders += [(name, True, cohort.quotas) for name, cohort in sorted(queues.cohorts.items())]
+    holders = [(name, False, queue.clusters, queue.quotas) for name, queue in sorted(queues.cluster_queues.items())]
+    holders += [(name, True, [], cohort.quotas) for name, cohort in sorted(queues.cohorts.items())]
     return tuple(
         QueueQuota(
             queue=name,
@@ -270,20 +292,40 @@ def _quotas(queues: QueuesSpec) -> tuple[QueueQuota, ...]:
             resource=resource,
             nominal=whole(quota.nominal),
             borrowing=whole(quota.borrowing_limit or 0),
+            clusters=tuple(clusters),
         )
-        for name, is_cohort, quotas in holders
+        for name, is_cohort, clusters, quotas in holders
         for flavor, resources in sorted(quotas.items())
-        if flavor in queues.flavors and (pool := queues.flavors[flavor].pool) is not None
+        if flavor in queues.flavors and ((pool := queues.flavors[flavor].pool or "") or clusters)
         for resource, quota in sorted(resources.items())
         if resource not in PARTIAL_RESOURCES
+    )
+
+
+def _node_quotas(queues: QueuesSpec) -> tuple[NodeQuota, ...]:
+    holders = [(f"ClusterQueue {name}", queue.quotas) for name, queue in sorted(queues.cluster_queues.items())]
+    holders += [(f"cohort {name}", cohort.quotas) for name, cohort in sorted(queues.cohorts.items())]
+    return tuple(
+        NodeQuota(
+            holder=name,
+            pool=pool,
+            resource=resource,
+            nominal=str(resources[resource].nominal),
+            borrowing=str(resources[resource].borrowing_limit or 0),
+        )
+        for name, quotas in holders
+        for flavor, resources in sorted(quotas.items())
+        if flavor in queues.flavors and (pool := queues.flavors[flavor].pool)
+        for resource in RESOURCES
+        if resource in resources
     )
 
 
 def load() -> StackSettings:
     """Returns the settings of the running stack, as Pulumi's engine has read them.
 
-    Raises ConfigError for errors, and for values that differ from the stack file. Values must not differ, because the
-    chart and the reviewers of a change read the stack file.
+    Raises ConfigError for mistakes, and for values that differ from the stack file. The values must equal the stack
+    file, because people review the stack file, and the seating chart shows it.
     """
     given = pulumi.runtime.config.get_config_env()
     own = {key: name for key in given if (name := stackfile.project_key(key)) is not None}
@@ -299,9 +341,13 @@ def load() -> StackSettings:
     settings, _ = _parsed(contents.values, path, foreign=both)
     given_values, written = _without_empty(raw), _without_empty(contents.values)
     if names := [name for name in {**written, **given_values} if given_values.get(name) != written.get(name)]:
-        # The engine has values that the stack file does not show. These values come from --config-file, an environment
-        # or Pulumi.yaml.
-        different = (f"{problems.key(name)}: {path} says otherwise than the engine; write it there" for name in names)
+        # The engine has values that are not in the stack file. Values outside of the stack file come from
+        # --config-file, an environment or Pulumi.yaml.
+        different = (
+            f"{problems.key(name)}: has another value in {path} than the engine read elsewhere (--config-file, an "
+            f"environment, Pulumi.yaml); write it into {path} alone"
+            for name in names
+        )
         raise ConfigError("\n".join(different))
     return settings
 
@@ -332,7 +378,7 @@ def from_file(path: Path) -> StackSettings:
 def from_mapping(values: Mapping[str, Any], folder: Path) -> StackSettings:
     """Returns the settings in a mapping with keys without the project's name.
 
-    The directory `folder` has the files that the mapping names. Raises ConfigError.
+    The directory `folder` contains the files that the mapping names. Raises ConfigError.
     """
     return _parsed(values, folder / "settings", foreign=())[0]
 
@@ -344,9 +390,10 @@ def parse(
     found: Sequence[str] = (),
     placed: Callable[[str], str] = str,
 ) -> StackSettings:
-    """Returns the settings in JSON-like data with keys without the project's name. Raises ConfigError with all errors.
+    """Returns the settings in JSON-like data with keys without the project's name. Raises ConfigError with all
+    mistakes.
 
-    `found` are error messages about the files, and `foreign` are keys of other programs. `placed` adds the name of the
+    `found` has error messages about the files, and `foreign` has keys of other programs. `placed` adds the name of the
     file to an error message about a key. An empty optional part counts as missing, because Pulumi's engine gives
     missing keys the default {}.
     """
@@ -375,7 +422,7 @@ def _opened(path: Path, reader: Callable[[Path], stackfile.Contents]) -> stackfi
 
 
 def _read(path: Path) -> stackfile.Contents:
-    """Returns the contents of a stack file, which Pulumi's engine must be able to pass on."""
+    """Returns the contents of a stack file. Raises ConfigError if the file is too large for Pulumi's engine."""
     contents = _opened(path, stackfile.read)
     if problem := stackfile.too_large(contents.values):
         raise ConfigError(f"{path}: {problem}")
@@ -383,16 +430,13 @@ def _read(path: Path) -> stackfile.Contents:
 
 
 def _parsed(values: Mapping[str, Any], path: Path, *, foreign: Iterable[str]) -> tuple[StackSettings, Parts]:
-    """Returns the settings of the stack file at `path` and of the files that it names."""
     gathered = parts.gather(values, path)
     settings = parse(gathered.values, foreign=foreign, found=gathered.problems, placed=gathered.placed)
     return settings, gathered
 
 
 def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values without those that Pulumi's engine adds for missing keys (Pulumi.yaml): empty values, and the
-    mode.
-    """
+    """Removes empty values and the default mode. Pulumi's engine adds both for missing keys."""
     default = StackSettings.model_fields["mode"].default
     return {n: value for n, value in values.items() if value not in ({}, []) and (n, value) != ("mode", default)}
 
@@ -400,7 +444,7 @@ def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
 def _refuse_encrypted(names: Iterable[str]) -> None:
     """Raises ConfigError for encrypted keys.
 
-    The check comes before all others, because other error messages would show the value.
+    The check for encrypted keys comes first, because the messages of other checks would show the value.
     """
     found = [f"{problems.key(name)}: is encrypted, but nothing here is secret; write it plainly" for name in names]
     if found:

@@ -9,12 +9,12 @@ from stacks.settings import StackSettings
 
 _HEAD = """# Settings
 
-This page lists every key of a stack file, by part. `make schema` makes the page from the code. NAME stands for a name
+This page lists every key of a stack file, by part. `make schema` writes the page from the code. NAME stands for a name
 that you choose, and `[]` stands for an item of a list. 1 MiB is 2^20 bytes.
 """
 _UNITS = (("_mib_per_second", "MiB/s"), ("_per_gib_hour", "per GiB and hour"), ("_mib", "MiB"), ("_seconds", "s"))
 _WORDS = {"integer": "whole number", "boolean": "true or false", "array": "list", "object": "map"}
-# A key of the Kubernetes provider that the program needs.
+# The program needs the key enableConfigMapMutable of the Kubernetes provider.
 _CONFIG_MAPS = """\
   # Without this key, the provider would replace the ledger's ConfigMap at each change. While the ConfigMap is missing,
   # reconcile would remove the capacity of every node.
@@ -25,9 +25,9 @@ _CONFIG_MAPS = """\
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A key that takes a value.
+    """A key of the settings that takes a value.
 
-    `default` and `example` are YAML in one line. `default` is None if the key has no default.
+    `default` and `example` are YAML in one line. If the key has no default, `default` is None.
     """
 
     path: str
@@ -39,7 +39,7 @@ class Setting:
 
 
 def settings(part: str, schema: Mapping[str, Any]) -> Iterator[Setting]:
-    """Yields the settings of a part, in the order of its Spec. `schema` is the tidied schema of all settings."""
+    """Yields the settings of a part, in the order of its Spec. `schema` is the JSON schema of all settings."""
     yield from _settings(schema["properties"][part], schema["$defs"], part, required=part in schema["required"])
 
 
@@ -67,16 +67,15 @@ def _settings(
 
 
 def _resolved(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a node, merged with the definition to which it refers.
+    """Returns a schema node, merged with the definition to which the node refers.
 
-    If the definition has the same key, the node's own key wins.
+    A key of the node overrides the same key of the definition.
     """
     name = node.get("$ref", "").rpartition("/")[2]
     return {**definitions[name], **node} if name else dict(node)
 
 
 def _has_keys(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
-    """Returns True if the values of a map, or the items of a list, are settings with keys of their own."""
     found = _resolved(node, definitions)
     return "properties" in found or isinstance(found.get("additionalProperties"), dict)
 
@@ -89,7 +88,7 @@ def _kind(found: Mapping[str, Any]) -> str:
 
 
 def _example(found: Mapping[str, Any]) -> str:
-    """Returns the field's own example.
+    """Returns the example of a field of the settings.
 
     For a choice without an example, returns the first value that is not the default.
     """
@@ -102,7 +101,6 @@ def _example(found: Mapping[str, Any]) -> str:
 
 
 def _line(value: object) -> str:
-    """Returns the value as YAML in one line, since every JSON text is valid YAML."""
     return value if isinstance(value, str) and value else json.dumps(value)
 
 
@@ -133,7 +131,7 @@ def _row(found: Setting) -> str:
 def render_project(written: str) -> str:
     """Returns the text of Pulumi.yaml.
 
-    The text before `config:` is written by hand, and the rest is made from the settings.
+    The text before `config:` is written by hand, and the rest is generated from the settings.
     """
     head, key, _ = written.partition("\nconfig:\n")
     parts = [_entry(name, str(field.description)) for name, field in StackSettings.model_fields.items()]
@@ -143,8 +141,7 @@ def render_project(written: str) -> str:
 def _entry(name: str, description: str) -> str:
     """Returns the entry of a key in Pulumi.yaml.
 
-    Pulumi's engine needs a description of the items of a list. The contents of maps are described in
-    docs/config.schema.json.
+    Pulumi's engine needs a description of the items of a list. docs/config.schema.json describes the contents of maps.
     """
     if name == "files":
         kind, items, default = "array", "    items:\n      type: string\n", "[]"

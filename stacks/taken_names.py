@@ -5,8 +5,8 @@ from typing import Any
 
 from components.base.system import ClusterSpec
 from components.kueue import KueueSpec
+from stacks.paths import at, values_at
 from stacks.problems import dotted, key, shown_value
-from stacks.references import at, values_at
 from tenancy import reach
 from tenancy.names import EXEMPT_BY_NAME, Names, node_agent_namespace
 
@@ -48,7 +48,6 @@ def _domain(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _admission_names(raw: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:
-    """Yields the names in a list under `admission`, each with its key."""
     listed = at(raw, "admission").get(field)
     for index, name in enumerate(listed if isinstance(listed, list) else ()):
         if isinstance(name, str):
@@ -109,7 +108,6 @@ def _device_classes(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _exempt_priorities(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Reports a PriorityClass for exempt pods that the stack also gives to other pods."""
     users = [match for pattern in _PRIORITIES for match in values_at(raw, pattern)]
     used = {priority: dotted(*path) for path, priority in users if isinstance(priority, str)}
     for where, name in _admission_names(raw, "exempt_priorities"):

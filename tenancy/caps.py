@@ -1,8 +1,8 @@
 """Reads the caps of containers from a pod spec.
 
-If the pool enforces budgets, NVIDIA's driver lets a container allocate at most its cap, in whole MiB on each device.
-Source: cmd/nvidia-cdi-hook/apply-cuda-memory-limits in NVIDIA's container toolkit 1.20.1. The toolkit reads one value
-in whole MiB for all devices of a container, from the environment variables VARIABLES.
+If a pool has `enforce: driver`, NVIDIA's driver limits the memory of each container on each device to its cap. The
+source is cmd/nvidia-cdi-hook/apply-cuda-memory-limits in NVIDIA's container toolkit 1.20.1. The toolkit reads one
+number of MiB for all devices of a container from the environment variables VARIABLES.
 """
 
 import math
@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tenancy.names import MEMORY_LIMIT, MEMORY_REQUEST, Names
-from tenancy.workload import Manifest, container_request, containers_of, maps_at, pod_request
+from tenancy.workload import Manifest, container_request, containers_of, maps_at, pod_request, text_at
 
 VARIABLES = (MEMORY_LIMIT, MEMORY_REQUEST)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cap:
-    """A container's cap. The container may use `mib` on each of its devices.
+    """A container's cap. The container may use `mib` MiB on each of its devices.
 
-    `stamped` is True if the cap is already in the container's environment variables.
+    `stamped` is True if the container's environment variables already have the cap.
     """
 
     container: str
@@ -36,6 +36,6 @@ def caps_of(pod_spec: Manifest, names: Names) -> Iterator[Cap]:
     for container in containers_of(pod_spec):
         mib = math.ceil(container_request(container, names.gpumem)) // devices
         if mib:
-            given = {each.get("name"): each.get("value") for each in maps_at(container, "env")}
+            given = {text_at(each, "name"): each.get("value") for each in maps_at(container, "env")}
             stamped = all(given.get(variable) == str(mib) for variable in VARIABLES)
-            yield Cap(container=str(container.get("name")), mib=mib, stamped=stamped)
+            yield Cap(container=text_at(container, "name"), mib=mib, stamped=stamped)

@@ -1,6 +1,7 @@
-"""Defines the ledger: every pool, and every promise.
+"""Defines the ledger with every pool and every promise.
 
-The components write the ledger, the policy pack judges it, and the agents enforce it. Units: whole MiB of GPU memory.
+The components write the ledger, the policy pack judges the ledger, and the agents enforce it. Units: whole MiB of GPU
+memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,21 +13,22 @@ from tenancy.decode import decode
 from tenancy.encode import encode
 from tenancy.frameworks import FrameworkName
 from tenancy.names import GPU, Names, seat_claim_template
-from tenancy.workload import Manifest, maps_at, pod_request, value_or
+from tenancy.workload import Manifest, maps_at, pod_request, text_at
 
-# The MiB that NVIDIA's driver reserves on a Tesla T4 (nvmlMemory_v2_t.reserved, from kai-scheduler #2212). The driver
-# reserves other amounts on other GPUs.
+# The MiB that NVIDIA's driver reserves on a Tesla T4 (nvmlMemory_v2_t.reserved, from kai-scheduler #2212). NVIDIA's
+# driver reserves other amounts on other GPUs.
 DRIVER_RESERVED_MIB = 450
-# The demand gate starts a workload only if this many MiB would stay free above the floor. The gate stops a workload to
-# free memory only when the device is below its floor.
+# The demand gate starts a workload only if at least this many MiB stay free above the floor. The margin above the floor
+# matters only for the start of a workload. The gate stops a workload only if a device is below its floor or a seat
+# needs memory.
 GATE_MARGIN_MIB = 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tenant:
-    """A tenant with its Pod Security level, and the reason for a level below baseline.
+    """A tenant, its Pod Security level, and the reason for a level below baseline.
 
-    A tenant with `observed` has no ResourceQuota, and its namespace only warns about pods that violate the level.
+    If `observed` is True, the tenant has no ResourceQuota, and Pod Security only warns about pods.
     """
 
     name: str
@@ -36,13 +38,15 @@ class Tenant:
 
     @property
     def is_held(self) -> bool:
-        """Returns True if the Pod Security level forbids anything."""
+        """Returns True unless the tenant's Pod Security level is privileged."""
         return self.pod_security is not PodSecurity.PRIVILEGED
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """Nodes with equal devices. The selector is expected to match `nodes` nodes, or `least_nodes` to `nodes`."""
+    """Nodes with equal devices. The pool's selector matches `nodes` nodes, or between `least_nodes` and
+    `nodes` nodes.
+    """
 
     name: str
     node_selector: Mapping[str, str]
@@ -53,37 +57,39 @@ class Pool:
     reserve_mib: int = 0
     driver_reserved_mib: int = DRIVER_RESERVED_MIB
     floor_mib: int = 0
-    # True if nobody has measured the pool's memory figures yet. The watchdog recycles no pod in a pool with assumed
-    # figures.
+    # True if the memory figures of the pool are assumed and not measured. The watchdog recycles no pod in a pool with
+    # assumed figures.
     assumed: bool = False
     source: Source = Source.LABELS
     enforce: Enforce = Enforce.NONE
-    # With `enforce: driver`, True keeps pods with a budget off nodes with a driver that cannot enforce caps.
+    # If True, a node that cannot enforce caps takes no pod with a budget. The field matters only with `enforce:
+    # driver`.
     require_cap: bool = True
-    # The declared versions of NVIDIA's driver and of NVIDIA's container toolkit on the pool's nodes.
+    # The declared versions of NVIDIA's driver and container toolkit on the pool's nodes.
     driver_version: str = ""
     toolkit_version: str = ""
-    # The price of 1 GiB for one hour, which `kubectl gpumem bill` uses. The flag --currency of the command names the
-    # currency.
+    # The price of 1 GiB for one hour, which `kubectl gpumem bill` reads. The command's flag --currency names the
+    # currency of the price.
     price_per_gib_hour: float | None = None
-    # The number of nodes that always exist. The cluster autoscaler creates the other nodes on demand.
+    # The number of nodes that always exist. The cluster autoscaler creates all other nodes of the pool on demand.
     least_nodes: int | None = None
+    # The CPU and the host memory that each node offers to pods, as Kubernetes quantities. Without a declaration, the
+    # value is "".
+    node_cpu: str = ""
+    node_memory: str = ""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Returns True if a node with these labels matches the pool's node selector."""
+        """Returns True if the pool's node selector matches a node with these labels."""
         return all(labels.get(key) == value for key, value in self.node_selector.items())
 
     def offered_mib(self, memory_mib: int) -> int:
-        """Returns the MiB that a device with `memory_mib` of memory offers.
-
-        Returns 0 if the pool does not share memory.
-        """
+        """Returns the MiB that a device with `memory_mib` of memory offers, or 0 if the pool does not share memory."""
         offered = min(memory_mib, self.memory_mib) - self.reserve_mib
         return max(offered, 0) if self.sharing is Sharing.MEMORY else 0
 
     @property
     def caps(self) -> bool:
-        """Returns True if NVIDIA's driver must hold each container to its budget."""
+        """Returns True if NVIDIA's driver must cap each container at its budget."""
         return self.enforce is Enforce.DRIVER and self.sharing is Sharing.MEMORY
 
     @property
@@ -93,16 +99,18 @@ class Pool:
 
     @property
     def device_mib(self) -> int:
-        """Returns the MiB that a device with the declared memory offers."""
+        """Returns the MiB that a device with the pool's declared memory offers."""
         return self.offered_mib(self.memory_mib)
 
     @property
     def node_mib(self) -> int:
-        """Returns the MiB that reconcile advertises on each complete node."""
+        """Returns the MiB that reconcile advertises on a node with all declared devices."""
         return self.device_count * self.device_mib
 
     def shown_mib(self, devices: Sequence[int]) -> int:
-        """Returns the MiB that a node with these devices advertises. Only `device_count` devices of the node count."""
+        """Returns the MiB that reconcile advertises on a node with these devices. At most `device_count` devices of the
+        node count.
+        """
         return sum(self.offered_mib(mib) for mib in sorted(devices, reverse=True)[: self.device_count])
 
     @property
@@ -111,7 +119,7 @@ class Pool:
 
 
 class SeveralPoolsError(ValueError):
-    """Raised when several `pools` match one node, so that no pool owns the node."""
+    """A node matches several `pools`, and therefore belongs to no pool."""
 
     def __init__(self, pools: tuple[Pool, ...]) -> None:
         which = ", ".join(f"pools.{pool.name}" for pool in pools)
@@ -121,7 +129,7 @@ class SeveralPoolsError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """A resident's budget: `gpumem_mib` on each of `devices_per_pod` devices of one node, for each replica."""
+    """A resident's budget. Each replica is promised `gpumem_mib` on each of `devices_per_pod` devices of one node."""
 
     name: str
     tenant: str
@@ -132,12 +140,12 @@ class Seat:
 
     @property
     def devices(self) -> int:
-        """Returns the number of devices of all replicas. A device that two replicas share counts twice."""
+        """Returns the number of devices of all replicas together. A device that two replicas share counts twice."""
         return self.replicas * self.devices_per_pod
 
     @property
     def pod_mib(self) -> int:
-        """Returns the MiB that a pod asks for, on all its devices together."""
+        """Returns the MiB that a pod asks for on all its devices together."""
         return self.gpumem_mib * self.devices_per_pod
 
     @property
@@ -147,7 +155,7 @@ class Seat:
     def covers(self, mib: int, devices: int) -> bool:
         """Returns True if a pod with `mib` on each device stays within the budget.
 
-        A pod with several devices on a seat of one device may have at most the budget in total.
+        A pod with several devices can use a seat of one device, if the pod's sum over all devices is within the budget.
         """
         if self.devices_per_pod == 1:
             return mib * devices <= self.gpumem_mib
@@ -156,9 +164,10 @@ class Seat:
 
 @dataclass(frozen=True, kw_only=True)
 class OnDemand:
-    """A workload without a seat. The demand gate starts the workload when the headroom is at least `need_mib`.
+    """An on-demand workload, which has no seat. The demand gate starts the workload when the headroom is at least
+    `need_mib`.
 
-    All its pods together request `gpus` nvidia.com/gpu.
+    All pods of the workload together request `gpus` nvidia.com/gpu.
     """
 
     name: str
@@ -170,7 +179,9 @@ class OnDemand:
 
 @dataclass(frozen=True, kw_only=True)
 class Unbudgeted:
-    """A workload with a measured use and without a budget. All its pods together request `gpus` nvidia.com/gpu."""
+    """An unbudgeted workload, with its measured use. All pods of the workload together request `gpus`
+    nvidia.com/gpu.
+    """
 
     name: str
     tenant: str
@@ -181,10 +192,10 @@ class Unbudgeted:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueQuota:
-    """The quota of a ClusterQueue for `resource` in a pool: its own amount, and the amount that it may borrow from
-    other queues.
+    """The quota of a ClusterQueue for `resource` in a pool: its own amount, and the amount that it may borrow.
 
-    With `cohort`, the quota belongs to a Cohort, and `queue` is the name of this Cohort.
+    With `cohort`, the quota belongs to a Cohort, and `queue` is the name of the Cohort. With `clusters`, Kueue
+    dispatches the queue's work to one of these worker clusters, and `pool` is empty.
     """
 
     queue: str
@@ -194,10 +205,11 @@ class QueueQuota:
     nominal: int
     borrowing: int = 0
     cohort: bool = False
+    clusters: tuple[str, ...] = ()
 
     @property
     def holder(self) -> str:
-        """Returns the name of the quota's holder for messages. The name of a Cohort has the prefix "cohort"."""
+        """Returns the name of the quota's holder for messages. In a message, a Cohort has the prefix "cohort"."""
         return f"cohort {self.queue}" if self.cohort else self.queue
 
     @property
@@ -207,8 +219,32 @@ class QueueQuota:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeQuota:
+    """The quota of `holder`, a ClusterQueue or Cohort, for the CPU or the host memory of a pool's nodes.
+
+    `resource` is cpu or memory. The amounts of the quota are Kubernetes quantities.
+    """
+
+    holder: str
+    pool: str
+    resource: str
+    nominal: str
+    borrowing: str = "0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerCluster:
+    """A worker cluster, to which Kueue dispatches work. `promises` maps each resource to the amount that the worker
+    cluster's own queues keep for dispatched work.
+    """
+
+    name: str
+    promises: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
 class LocalQueue:
-    """A tenant's LocalQueue, and the ClusterQueue to which it belongs."""
+    """The LocalQueue of a tenant, and the LocalQueue's ClusterQueue."""
 
     name: str
     tenant: str
@@ -217,13 +253,13 @@ class LocalQueue:
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionTerms:
-    """The facts by which the admission policies judge pods, except the promises.
+    """The facts by which the admission policies judge pods, without the promises.
 
-    `priorities` has the tenants that may use each PriorityClass. All pods that ask for a device may use `gpu_priority`.
-    `gpu_priority_value` is None in a ledger of an older version. Only pods in exempt namespaces may use
-    `exempt_priorities`. `device_classes`: `device_classes` are DeviceClasses that give access to no GPU. `own` are the
-    namespaces of the stack itself. The first is the namespace of the agents. `devices` is the largest number of devices
-    of a node. `devices` is 0 if the stack does not place pods by device.
+    `priorities` maps each PriorityClass to the tenants that may use it. Every pod that asks for a device may use
+    `gpu_priority`. `gpu_priority_value` is None in a ledger of an older version. Only pods in exempt namespaces may use
+    the PriorityClasses in `exempt_priorities`. `device_classes`: `device_classes` are DeviceClasses that give access to
+    no GPU. `own` has the namespaces of the stack itself. The first of them is the agents' namespace. `devices` is the
+    largest number of devices of a node, or 0 if the stack does not place pods by device.
     """
 
     gpu_priority: str
@@ -245,25 +281,28 @@ class Ledger:
     on_demand: tuple[OnDemand, ...] = ()
     unbudgeted: tuple[Unbudgeted, ...] = ()
     quotas: tuple[QueueQuota, ...] = ()
+    node_quotas: tuple[NodeQuota, ...] = ()
+    clusters: tuple[WorkerCluster, ...] = ()
     # The queue tenants: the namespaces of pods without a budget that wait in a queue for whole devices.
     queue_tenants: tuple[str, ...] = ()
     local_queues: tuple[LocalQueue, ...] = ()
-    # The kinds of work that Kueue queues for the queue tenants. Ledgers of version 0.1.0 have no such list.
+    # The kinds of work that Kueue queues for the queue tenants. A ledger of version 0.1.0 does not have the list of
+    # frameworks.
     frameworks: tuple[FrameworkName, ...] = (FrameworkName.JOB,)
-    # The values of the WorkloadPriorityClasses, by name.
+    # The value of each WorkloadPriorityClass, by name.
     workload_priorities: Mapping[str, int] = field(default_factory=dict)
     tenants: tuple[Tenant, ...] = ()
     # The admission policies do not change or deny pods in these namespaces.
     exempt_namespaces: tuple[str, ...] = ()
     # Service accounts in these namespaces may have rights to change objects on which budgets depend. The admission
-    # policies judge the pods in these namespaces.
+    # policies also judge the pods in these namespaces.
     trusted_namespaces: tuple[str, ...] = ()
     # Members of these groups may have rights to change objects on which budgets depend.
     trusted_groups: tuple[str, ...] = ()
-    # The terms of admission, or None if the stack file declares no admission policies.
+    # The settings that the admission policies use, or None if the stack file declares no admission policies.
     admission: AdmissionTerms | None = None
-    # The way in which a seat's claim shares a device of NVIDIA's DRA driver (docs/adr/0027). None if seats use no
-    # claims.
+    # With `memory`, a seat's claim takes a part of a device of NVIDIA's DRA driver. With `disabled`, the claim takes a
+    # whole device (docs/adr/0027). None if the seats of the stack are not ResourceClaims.
     claimed: ConsumableShares | None = None
     # The parts of the stack in the mode observe.
     observes: tuple[str, ...] = ()
@@ -274,7 +313,7 @@ class Ledger:
 
     @property
     def observed(self) -> str:
-        """Returns a message that names the parts of the stack in the mode observe. Returns "" if all parts enforce."""
+        """Returns a message with the parts of the stack in the mode observe, or "" if all parts enforce."""
         return (
             f"this stack observes: {', '.join(self.observes)} only report what they would do" if self.observes else ""
         )
@@ -289,7 +328,7 @@ class Ledger:
 
     @property
     def reads_slices(self) -> bool:
-        """Returns True if reconcile needs ResourceSlices to advertise the gpumem of at least one pool."""
+        """Returns True if reconcile needs ResourceSlices to advertise the gpumem of any pool."""
         return any(pool.source is not Source.LABELS for pool in self.shared_pools)
 
     @property
@@ -298,7 +337,7 @@ class Ledger:
         return tuple(pool for pool in self.pools if pool.sharing is Sharing.MEMORY)
 
     def pool_of(self, labels: Mapping[str, str]) -> Pool | None:
-        """Returns the pool that a node with these labels belongs to, or None if no pool matches.
+        """Returns the pool of a node with these labels, or None if no pool matches.
 
         Raises SeveralPoolsError.
         """
@@ -315,7 +354,7 @@ class Ledger:
         return grouped
 
     def seats_in(self, pool: str) -> tuple[Seat, ...]:
-        """Returns the seats of a pool, sorted by total MiB (the largest first), then by name."""
+        """Returns the seats of a pool, sorted by total MiB with the largest first, and then by name."""
         return tuple(sorted((s for s in self.seats if s.pool == pool), key=lambda s: (-s.total_mib, s.name)))
 
     def seats_of(self, tenant: str) -> tuple[Seat, ...]:
@@ -324,21 +363,21 @@ class Ledger:
 
     @cached_property
     def tenants_by_name(self) -> Mapping[str, Tenant]:
-        """Returns the tenant of each namespace that has a promise or that the stack file declares."""
+        """Returns the tenants of all namespaces that have a promise or that the stack file declares."""
         promised = {seat.tenant for seat in self.seats} | self.tenants_without_budget
         return {name: Tenant(name=name) for name in promised} | {tenant.name: tenant for tenant in self.tenants}
 
     @property
     def tenants_without_budget(self) -> frozenset[str]:
-        """Returns the names of all queue tenants and of all tenants with on-demand or unbudgeted workloads."""
+        """Returns the names of all queue tenants, and of all tenants with on-demand or unbudgeted workloads."""
         on_record = {each.tenant for each in self.on_demand} | {each.tenant for each in self.unbudgeted}
         return frozenset(on_record.union(self.queue_tenants))
 
     def claim_mib(self, seat: Seat) -> int:
-        """Returns the MiB that a claim on the seat requests: the budget and a proportional part of the reserve, rounded
-        up.
+        """Returns the MiB that a claim for the seat requests. The result is the budget plus a proportional part of the
+        reserve, rounded up.
 
-        If the budgets of several seats fill a device, their claims also cover the reserve.
+        If the budgets of some seats fill a device's advertised capacity, their claims also include the whole reserve.
         """
         pool = self.pool(seat.pool)
         if pool is None or not pool.device_mib:
@@ -346,7 +385,7 @@ class Ledger:
         return -(-seat.gpumem_mib * pool.memory_mib // pool.device_mib)
 
     def taken_mib(self, seat: Seat) -> int:
-        """Returns the MiB that the scheduler counts for a pod of the seat on each of its devices."""
+        """Returns the MiB that the scheduler counts for a pod of the seat on each of the pod's devices."""
         pool = self.pool(seat.pool)
         if self.claimed is None or pool is None:
             return seat.gpumem_mib
@@ -357,11 +396,11 @@ class Ledger:
         return pool.device_mib if self.claimed is None else pool.memory_mib
 
     def quota_mib(self, pool: str) -> int:
-        """Returns the MiB that all queues of a pool may hand out as gpumem, without borrowing."""
+        """Returns the MiB of gpumem that all queues of a pool may hand out without borrowing."""
         return sum(q.nominal for q in self.quotas if q.pool == pool and q.resource == self.names.gpumem)
 
     def quota_gpus(self, pool: str) -> int:
-        """Returns the number of whole devices that all queues of a pool may hand out, without borrowing."""
+        """Returns the number of whole devices that all queues of a pool may hand out without borrowing."""
         return sum(q.nominal for q in self.quotas if q.pool == pool and q.resource == GPU)
 
     def promised_mib(self, pool: str) -> int:
@@ -371,13 +410,13 @@ class Ledger:
         return sum(seat.total_mib for seat in self.seats_in(pool)) + self.quota_mib(pool)
 
     def budget_mib(self, tenant: str) -> int:
-        """Returns the sum of a tenant's seats in MiB. The tenant's ResourceQuota has this limit."""
+        """Returns the MiB of all seats of a tenant, which is the limit of the tenant's ResourceQuota."""
         return sum(seat.total_mib for seat in self.seats_of(tenant))
 
     def devices_of(self, tenant: str) -> int:
         """Returns the number of devices of all replicas of a tenant's seats.
 
-        If two replicas share a device, this device counts twice.
+        A device that two replicas share counts twice.
         """
         return sum(seat.devices for seat in self.seats_of(tenant))
 
@@ -399,23 +438,23 @@ class Ledger:
         seats = () if self.claimed is None else self.seats_of(namespace)
         templates = {seat_claim_template(seat.name): seat.gpumem_mib for seat in seats}
         claims = maps_at(pod_spec, "resourceClaims")
-        claimed = (templates.get(value_or(claim, "resourceClaimTemplateName", ""), 0) for claim in claims)
+        claimed = (templates.get(text_at(claim, "resourceClaimTemplateName"), 0) for claim in claims)
         return pod_request(pod_spec, self.names.gpumem) + sum(claimed)
 
     def with_budgets(self, budgets: Mapping[str, int]) -> "Ledger":
-        """Returns a copy of the ledger with new budgets. `budgets` has the new MiB of each seat."""
+        """Returns a copy of the ledger with new budgets. `budgets` maps each seat to its new MiB."""
         seats = (replace(seat, gpumem_mib=budgets.get(seat.name, seat.gpumem_mib)) for seat in self.seats)
         return replace(self, seats=tuple(seats))
 
     def to_data(self) -> dict[str, object]:
-        """Returns the ledger as JSON-like data. `from_data` reads this data."""
+        """Returns the ledger as JSON-like data. `from_data` reads the result."""
         return encode(self)
 
     @staticmethod
     def from_data(data: object, ignored: list[str] | None = None) -> "Ledger":
         """Decodes a ledger. Raises tenancy.decode.DecodeError with every problem and its path.
 
-        By default, an unknown key is an error. If `ignored` is given, an unknown key is skipped and its path is added
-        to `ignored`.
+        By default, an unknown key is an error. With `ignored`, an unknown key is skipped and its path is added to
+        `ignored`.
         """
         return decode(Ledger, data, ignored=ignored)

@@ -1,25 +1,26 @@
 """Compares the sums of a ledger with its devices.
 
 Each contradiction is a message with the amounts and the key to change. The policy pack and the check of the settings
-report these messages. Removing a promise from a ledger never adds a contradiction.
+report these messages. The removal of a promise never adds a contradiction.
 """
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from tenancy import dispatch, node_quotas
 from tenancy.choices import ConsumableShares, Sharing
 from tenancy.full_seats import FullSeats, full_seats
 from tenancy.ledger import Ledger, Pool, Seat
 from tenancy.names import GPU, LABEL_HOSTNAME, NVIDIA_DEVICE_DRIVER
 
-_SHOWN = 2  # the number of promises that a message names, the largest first
+_SHOWN = 2  # the number of promises that a message names, with the largest first
 GPUS = f"{GPU} (nominal and borrowed)"
 
 
 def contradictions(ledger: Ledger) -> Iterator[tuple[str, str]]:
-    """Yields the rule's id and the message of each contradiction.
+    """Yields the rule id and the message of each contradiction.
 
-    Ignores borrowed quota, because the check of the settings judges borrowing.
+    Ignores borrowed quota, because the settings already check borrowing.
     """
     own = replace(ledger, quotas=tuple(replace(quota, borrowing=0) for quota in ledger.quotas))
     for rule, lines in {
@@ -28,7 +29,8 @@ def contradictions(ledger: Ledger) -> Iterator[tuple[str, str]]:
         "seat-size": seat_sizes(ledger),
         "claims": whole_devices(ledger),
         "full-seats": full_pools(ledger),
-        "gpu-quota": gpu_quotas(own),
+        "gpu-quota": (*gpu_quotas(own), *node_quotas.overdrawn(ledger)),
+        "clusters": dispatch.overdrawn(own),
     }.items():
         yield from ((rule, line) for line in lines)
 
@@ -56,13 +58,14 @@ def _largest(ledger: Ledger, pool: str) -> str:
 
 
 def _amount(seat: Seat) -> str:
-    """Returns the amount for messages, for instance `20000 on 2 devices x 3`."""
     devices = f" on {seat.devices_per_pod} devices" if seat.devices_per_pod > 1 else ""
     return f"{seat.gpumem_mib}{devices}{f' x {seat.replicas}' if seat.replicas > 1 else ''}"
 
 
 def pool_numbers(ledger: Ledger) -> Iterator[str]:
-    """Reports a pool without devices or memory beyond its reserve, or with more nodes than its selector matches."""
+    """Reports a pool without devices, a pool without memory above its reserve, and a pool with more nodes than its
+    selector can match.
+    """
     for pool in ledger.pools:
         if min(pool.nodes, pool.device_count) < 1:
             yield f"pools.{pool.name}: {pool.nodes} nodes x {pool.device_count} devices is no pool"
@@ -90,7 +93,7 @@ def _leaves_some(pool: Pool) -> bool:
 
 
 def seat_sizes(ledger: Ledger) -> Iterator[str]:
-    """Reports a seat that is larger than one device of its pool, or that has more devices than a node."""
+    """Reports a seat that is larger than one device of its pool, or that needs more devices than a node has."""
     for seat in ledger.seats:
         pool = ledger.pool(seat.pool)
         if pool is not None and 0 < pool.device_count < seat.devices_per_pod:
@@ -106,7 +109,7 @@ def seat_sizes(ledger: Ledger) -> Iterator[str]:
 
 
 def whole_devices(ledger: Ledger) -> Iterator[str]:
-    """Reports a pool with more replicas than devices, if each claim takes a whole device."""
+    """Reports a pool with more replicas than devices if each claim takes a whole device."""
     if ledger.claimed is not ConsumableShares.DISABLED:
         return
     for pool in ledger.shared_pools:
@@ -121,13 +124,13 @@ def whole_devices(ledger: Ledger) -> Iterator[str]:
 
 
 def full_pools(ledger: Ledger) -> Iterator[str]:
-    """Reports a pool in which a device has too little memory while its seats are full.
+    """Reports a pool in which a device is too small if its seats use their whole budgets.
 
-    The device must also hold the driver, unbudgeted workloads and the floor.
+    The device must also have memory for the driver, for unbudgeted workloads and for the floor.
     """
     for pool in ledger.shared_pools:
         if not _leaves_some(pool):
-            continue  # pool_numbers reports this pool
+            continue  # the function pool_numbers reports this pool
         full = full_seats(ledger, pool)
         if full.reserve_short_mib > 0:
             yield _short(full)
@@ -156,9 +159,9 @@ def _over(full: FullSeats) -> str:
 
 
 def gpu_quotas(ledger: Ledger, but: Collection[str] = (), *, together: bool = True) -> Iterator[str]:
-    """Reports a queue that may hand out more devices than its pool has. Ignores the queues in `but`.
+    """Reports a queue that may hand out more devices than its pool has. The report ignores the queues in `but`.
 
-    With `together`, also reports a pool with fewer devices than its queues have together.
+    With `together`, also reports a pool that has fewer devices than the sum of its queues' quotas.
     """
     for pool in ledger.pools:
         entries = [q for q in ledger.quotas if q.pool == pool.name and q.resource == GPU and q.holder not in but]

@@ -1,8 +1,8 @@
-"""Counts the pods of a workload and the requests of each pod, in the same way as kube-scheduler.
+"""Counts the pods of a workload, and the requests of each pod, in the same way as kube-scheduler.
 
-Manifests are JSON-like data with the fields of the Kubernetes API. A field with the value null counts as absent. Whole
-numbers may be floats, because protobuf converts numbers to floats. Every function raises ShapeError if a map or a list
-is expected and the value has another type.
+A manifest is JSON-like data with the fields of the Kubernetes API. A field with the value null counts as absent. A
+whole number in a manifest may be a float, because protobuf converts numbers to floats. Every function raises ShapeError
+if a value has another type than the expected map or list.
 """
 
 import math
@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 
 from tenancy.quantity import parse, whole
+from tenancy.units import MIB
 
 Manifest = Mapping[str, Any]
 
@@ -30,24 +31,24 @@ _DEFAULT_SURGE = "25%"  # the default for a Deployment (pkg/apis/apps/v1/default
 
 
 class ShapeError(ValueError):
-    """Raised when a manifest does not have the shape that the API expects."""
+    """The manifest does not have the form that the API server expects."""
 
 
 class UnboundedError(ValueError):
-    """Raised when no field of the manifest limits the number of pods that run at the same time."""
+    """The manifest does not limit the number of pods that run at the same time."""
 
 
 def pod_template(manifest: Manifest) -> Manifest | None:
-    """Returns the metadata and spec of the pods of a built-in workload, or None for a kind without pods."""
+    """Returns the metadata and the spec of a built-in workload's pods, or None for a kind without pods."""
     path = TEMPLATES.get(manifest["kind"])
     return None if path is None else map_at(manifest, *path)
 
 
 def max_pods(manifest: Manifest, *, nodes: int) -> int:
-    """Returns the maximum number of pods that a workload runs at the same time outside a rollout.
+    """Returns the maximum number of pods of a workload that run at the same time outside of a rollout.
 
-    A DaemonSet counts with one pod on each of `nodes`. Raises QuantityError. Raises UnboundedError for a CronJob if the
-    number of its overlapping Jobs has no limit.
+    A DaemonSet has one pod on each of `nodes`. Raises QuantityError. Raises UnboundedError for a CronJob if the number
+    of its overlapping Jobs has no limit.
     """
     kind = manifest["kind"]
     spec = map_at(manifest, "spec")
@@ -65,10 +66,10 @@ def max_pods(manifest: Manifest, *, nodes: int) -> int:
 
 
 def max_surge_pods(manifest: Manifest, *, nodes: int) -> int:
-    """Returns the number of additional pods that a rollout runs beyond `max_pods`.
+    """Returns how many pods more than `max_pods` run during a rollout.
 
-    A workload that is scaled to 0 counts as if it had one replica. Source: ResolveFenceposts in
-    pkg/controller/deployment/util/deployment_util.go, where a percentage is rounded up. Raises QuantityError.
+    A workload that is scaled to 0 counts like a workload with one replica. A percentage is rounded up, as in
+    ResolveFenceposts of pkg/controller/deployment/util/deployment_util.go. Raises QuantityError.
     """
     spec = map_at(manifest, "spec")
     if (
@@ -85,8 +86,8 @@ def max_surge_pods(manifest: Manifest, *, nodes: int) -> int:
 def pod_request(pod_spec: Manifest, resource: str, *, per_unit: int = 1) -> int:
     """Returns the request of one pod as kube-scheduler counts it.
 
-    The result is rounded up to 1/`per_unit` of the unit. Source: PodRequests in
-    k8s.io/component-helpers/resource/helpers.go. Raises QuantityError.
+    The result counts parts of the resource's unit, and is rounded up. One part is 1/`per_unit` of the resource's unit.
+    Source: PodRequests in k8s.io/component-helpers/resource/helpers.go. Raises QuantityError.
     """
     level = _pod_level(pod_spec, resource)
     request = containers_request(pod_spec, resource) if level is None else level
@@ -94,17 +95,17 @@ def pod_request(pod_spec: Manifest, resource: str, *, per_unit: int = 1) -> int:
 
 
 def containers_request(pod_spec: Manifest, resource: str) -> Fraction:
-    """Returns the request that kube-scheduler computes from the pod's containers. Raises QuantityError.
+    """Returns the request that kube-scheduler computes from the containers of the pod. Raises QuantityError.
 
-    Source: AggregateContainerRequests in k8s.io/component-helpers/resource/helpers.go. The first sum adds the
-    containers and the sidecars (init containers that restart). The second sum adds an init container and the sidecars
-    declared before it. The result is the larger of the two sums.
+    Source: AggregateContainerRequests in k8s.io/component-helpers/resource/helpers.go. The first sum is the request of
+    all containers and sidecars (init containers that restart). The second sum is the request of an init container and
+    of all sidecars before it. The result is the larger of the two sums.
     """
     return largest_at_once(pod_spec, lambda container: container_request(container, resource))
 
 
 def largest_at_once(pod_spec: Manifest, amount: Callable[[Manifest], Fraction]) -> Fraction:
-    """Returns the largest amount that the containers of a pod take at the same time.
+    """Returns the largest amount that the containers of a pod need at the same time.
 
     `amount` returns the amount of one container.
     """
@@ -118,7 +119,7 @@ def largest_at_once(pod_spec: Manifest, amount: Callable[[Manifest], Fraction]) 
 
 
 def container_request(container: Manifest, resource: str) -> Fraction:
-    """Returns a container's request, or its limit if it has no request. Raises QuantityError.
+    """Returns the request of a container, or its limit if the container has no request. Raises QuantityError.
 
     Source: SetDefaults_Pod in pkg/apis/core/v1/defaults.go.
     """
@@ -126,11 +127,24 @@ def container_request(container: Manifest, resource: str) -> Fraction:
     return parse(value_or(map_at(resources, "requests"), resource, value_or(map_at(resources, "limits"), resource, 0)))
 
 
-def pod_level_request(pod_spec: Manifest, resource: str) -> Fraction | None:
-    """Returns the pod-level request after the API server has set defaults. Returns None if the pod has no pod-level
-    request.
+def memory_limit_mib(pod_spec: Manifest) -> int | None:
+    """Returns the host memory in MiB that the containers of a pod may use together, or None if a container has no
+    limit.
 
-    Source: defaultPodRequests in pkg/apis/core/v1/defaults.go. Raises QuantityError.
+    Source: PodLimits in k8s.io/component-helpers/resource/helpers.go. Raises QuantityError.
+    """
+    level = _memory_limit(pod_spec)
+    if level is not None:
+        return math.ceil(parse(level) / MIB)
+    if any(_memory_limit(container) is None for container in containers_of(pod_spec)):
+        return None
+    return math.ceil(largest_at_once(pod_spec, lambda container: parse(_memory_limit(container))) / MIB)
+
+
+def pod_level_request(pod_spec: Manifest, resource: str) -> Fraction | None:
+    """Returns the pod-level request after the API server has set defaults, or None without a pod-level request.
+
+    The source is defaultPodRequests in pkg/apis/core/v1/defaults.go. Raises QuantityError.
     """
     resources = map_at(pod_spec, "resources")
     stated = value_or(map_at(resources, "requests"), resource, None)
@@ -155,7 +169,7 @@ def is_sidecar(init_container: Manifest) -> bool:
 def containers_of(pod_spec: Manifest, *lists: str) -> Iterator[Manifest]:
     """Yields the containers of the fields `lists` (containers, initContainers), in their order.
 
-    Without `lists`, yields the containers of both fields.
+    Without `lists`, yields the containers of both fields, containers and initContainers.
     """
     for name in lists or ("containers", "initContainers"):
         yield from maps_at(pod_spec, name)
@@ -164,7 +178,7 @@ def containers_of(pod_spec: Manifest, *lists: str) -> Iterator[Manifest]:
 def may_run_on(pod_spec: Manifest, labels: Mapping[str, str]) -> bool:
     """Returns True if the pod's nodeSelector and nodeAffinity allow a node with these labels.
 
-    The node may have more labels. Raises ShapeError.
+    The node can have more labels than `labels`. Raises ShapeError.
     """
     selected = map_at(pod_spec, "nodeSelector")
     if any(selected.get(label, value) != value for label, value in labels.items()):
@@ -175,6 +189,40 @@ def may_run_on(pod_spec: Manifest, labels: Mapping[str, str]) -> bool:
         all(not _rules_out(e, *label) for e, label in product(maps_at(term, "matchExpressions"), labels.items()))
         for term in terms
     )
+
+
+def chooses(pod_spec: Manifest, labels: Mapping[str, str]) -> bool:
+    """Returns True if the pod names a node, or requires a node with one of these labels. Raises ShapeError."""
+    required = map_at(pod_spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    terms = maps_at(required, "nodeSelectorTerms")
+    keys = {
+        text_at(each, "key")
+        for term in terms
+        for each in maps_at(term, "matchExpressions")
+        if text_at(each, "operator") in ("In", "Exists")
+    }
+    names_a_node = bool(text_at(pod_spec, "nodeName")) or any(maps_at(term, "matchFields") for term in terms)
+    chosen = names_a_node or not labels.keys().isdisjoint({*map_at(pod_spec, "nodeSelector"), *keys})
+    return chosen and may_run_on(pod_spec, labels)
+
+
+def tolerates(pod_spec: Manifest, taint: Mapping[str, object]) -> bool:
+    """Returns True if the pod tolerates the taint.
+
+    Source: The source is ToleratesTaint in k8s.io/api core/v1 toleration.go.
+    """
+    return any(_matches(each, taint) for each in maps_at(pod_spec, "tolerations"))
+
+
+def _matches(toleration: Manifest, taint: Mapping[str, object]) -> bool:
+    key, operator = toleration.get("key"), toleration.get("operator") or "Equal"
+    if toleration.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    if key not in (None, "", taint.get("key")):
+        return False
+    if operator == "Exists":
+        return True
+    return bool(key) and (toleration.get("value") or "") == (taint.get("value") or "")
 
 
 def _rules_out(expression: Manifest, label: str, value: str) -> bool:
@@ -245,11 +293,15 @@ def _job_pods(spec: Manifest) -> int:
 def _pod_level(pod_spec: Manifest, resource: str) -> Fraction | None:
     """Returns the pod-level request for cpu, memory or huge pages.
 
-    A pod-level request replaces the requests of the containers.
+    A pod-level request replaces the requests of the pod's containers.
     """
     if resource not in ("cpu", "memory") and not resource.startswith("hugepages-"):
         return None
     return pod_level_request(pod_spec, resource)
+
+
+def _memory_limit(container: Manifest) -> object:
+    return map_at(container, "resources", "limits").get("memory")
 
 
 def _states(container: Manifest, resource: str) -> bool:
@@ -258,7 +310,7 @@ def _states(container: Manifest, resource: str) -> bool:
 
 
 def _share(amount: object, of: int) -> int:
-    """Returns the value of an IntOrString. A percentage of `of` is rounded up."""
+    """Returns the number that an IntOrString stands for. A percentage of `of` is rounded up."""
     if isinstance(amount, str) and amount.endswith("%"):
         return math.ceil(parse(amount.removesuffix("%")) * of / 100)
     return whole(amount)

@@ -1,8 +1,9 @@
-"""Node capacity: of all agents, only reconcile may write a node's gpumem capacity, and reconcile may write nothing else
-there.
+"""Node capacity: only reconcile may write a node's gpumem capacity, and reconcile may write nothing else in a node's
+status.
 
 The right to patch nodes/status includes a node's labels, annotations and conditions
-(pkg/registry/core/node/strategy.go). RBAC cannot limit the right to two keys, so these policies limit it.
+(pkg/registry/core/node/strategy.go). RBAC cannot limit the right to patch nodes/status to two keys, so admission
+policies limit it.
 """
 
 from components.admission import cel
@@ -17,7 +18,7 @@ _NODE_STATUS = (ResourceRule("UPDATE", ("nodes/status",)),)  # The API server ha
 _MAPS = ("capacity", "allocatable")
 _METADATA = ("labels", "annotations", "ownerReferences", "finalizers")
 # All fields of NodeStatus in Kubernetes 1.36 (k8s.io/api core/v1) except the maps capacity and allocatable. A field
-# that the old and the new node both lack counts as unchanged.
+# that is absent in the old and in the new node counts as unchanged.
 STATUS = (
     "addresses",
     "conditions",
@@ -38,7 +39,8 @@ def reconcile_writes(resources: Names, namespace: str) -> Manifest:
     """Allows reconcile to change a node's gpumem and gpu-count only, with the same values in capacity and in
     allocatable.
 
-    reconcile may also remove these keys of another resource domain, which it does after the stack changed the domain.
+    reconcile may also remove the keys of another resource domain. reconcile removes these old keys after the stack has
+    changed the domain.
     """
     keys, agent = _spoken(resources), names.RECONCILE
     unchanged = [*(f"metadata.{field}" for field in _METADATA), *(f"status.{field}" for field in STATUS)]
@@ -62,19 +64,37 @@ def reconcile_writes(resources: Names, namespace: str) -> Manifest:
 
 
 def ledger_writes(namespace: str) -> Manifest:
-    """Allows reconcile to change only the finalizers of the ledger. reconcile removes the finalizer when no node has
-    the capacity keys any more.
+    """Protects the ledger, the journals and the agents' code from accounts with a right to all ConfigMaps.
 
-    Without this policy, reconcile's right to patch the ConfigMap would include the budgets, which all other agents
-    trust.
+    Many operators have the right to write ConfigMaps in every namespace. Only the agents, the controllers of
+    kube-system, and accounts that may change admission policies write the protected ConfigMaps. Reconcile may change
+    only the finalizers of the ledger. Reconcile removes its finalizer when no node has the capacity keys any more.
     """
     same = [f"object.?{field} == oldObject.?{field}" for field in ("data", "binaryData", "immutable")]
     same += [_unchanged(f"metadata.{field}") for field in ("labels", "annotations", "ownerReferences")]
-    conditions = _is_reconcile(namespace) | {"is-the-ledger": f"object.metadata.name == {cel.quoted(names.LEDGER)}"}
+    name = "(object == null ? oldObject : object).metadata.name"
+    other = f"request.operation != 'UPDATE' || {name} != {cel.quoted(names.LEDGER)}"
+    known = " || ".join(
+        f"request.userInfo.username.startsWith('system:serviceaccount:{home}:')" for home in (namespace, "kube-system")
+    )
+    may = (
+        "authorizer.group('admissionregistration.k8s.io').resource('validatingadmissionpolicies')"
+        f".name({cel.quoted(policy_names.LEDGER_WRITES)}).check('update').allowed()"
+    )
+    is_ours = " || ".join(f"{name}.startsWith({cel.quoted(prefix)})" for prefix in names.OURS)
+    homes = in_namespaces([namespace, names.node_agent_namespace(namespace)])
     return validating(
         policy_names.LEDGER_WRITES,
-        Scope(in_namespaces([namespace]), conditions, (ResourceRule("UPDATE", ("configmaps",)),)),
-        {" && ".join(same): f"{names.RECONCILE} may change only metadata.finalizers of the ledger"},
+        Scope(homes, {"is-ours": is_ours}, (ResourceRule("*", ("configmaps",)),)),
+        {
+            f"!({_by_reconcile(namespace)}) || {other} || ({' && '.join(same)})": (
+                f"{names.RECONCILE} may change only metadata.finalizers of the ledger"
+            ),
+            f"{known} || {may}": (
+                "only the agents, and accounts that may change admission policies, write the ConfigMaps of this "
+                "namespace; change the stack instead"
+            ),
+        },
         component=_COMPONENT,
     )
 
@@ -83,8 +103,9 @@ def capacity_writers(resources: Names, namespace: str) -> Manifest:
     """Allows only reconcile, the nodes themselves and the controllers of kube-system to change gpumem and gpu-count on
     a node.
 
-    The policy also allows system:masters: this group is the last resort in an emergency, and could delete the policy
-    anyway. Without the policy, the next run of reconcile would undo a change by another account.
+    The policy also allows system:masters, because an operator needs this group in an emergency. The group
+    system:masters can also delete the policy. Without the policy, another account could change gpumem until the next
+    run of reconcile.
     """
     allowed = (
         f"request.userInfo.username == {cel.quoted_account(namespace, names.RECONCILE)}",
@@ -102,7 +123,11 @@ def capacity_writers(resources: Names, namespace: str) -> Manifest:
 
 
 def _is_reconcile(namespace: str) -> dict[str, str]:
-    return {"is-reconcile": f"request.userInfo.username == {cel.quoted_account(namespace, names.RECONCILE)}"}
+    return {"is-reconcile": _by_reconcile(namespace)}
+
+
+def _by_reconcile(namespace: str) -> str:
+    return f"request.userInfo.username == {cel.quoted_account(namespace, names.RECONCILE)}"
 
 
 def _keys(resources: Names) -> str:
@@ -114,7 +139,6 @@ def _spoken(resources: Names) -> str:
 
 
 def _keeps_foreign_keys(field: str) -> str:
-    """Returns CEL: only our keys changed in the map, or keys with the same suffix as ours were removed."""
     new, old = f"variables.{field}New", f"variables.{field}Old"
     retired = " || ".join(
         f"k.endsWith({cel.quoted(suffix)})" for suffix in (names.GPUMEM_SUFFIX, names.GPU_COUNT_SUFFIX)

@@ -41,8 +41,8 @@ from tenancy.names import (
 from tenancy.policy_names import GPU_BUDGET, PLACE_QUEUED, PLACE_SEATED, PRIORITY_SYSTEM, PRIORITY_USE, STAMP_PRIORITY
 from tenancy.seat_sizes import SeatSizes
 
-# These policies judge the fields that the mutating policies add. Without the mutating policies they would warn about
-# every pod with a GPU.
+# The validating policies with `stamped` judge the fields that the mutating policies add. Without the mutating policies,
+# the stamped policies would warn about every pod with a GPU.
 _AFTER_STAMPS = (policy_names.DEVICE_PLACED, policy_names.DEVICE_CAPPED)
 
 
@@ -52,7 +52,7 @@ class AdmissionSpec(Spec):
 
     mode: Mode | None = Field(
         default=None,
-        description="Mode of this part alone: observe or enforce. Default: the stack's mode.",
+        description="Mode of only this part of the stack: observe or enforce. Default: the stack's mode.",
         examples=["enforce"],
     )
     gpu_priority: PriorityKey = Field(
@@ -60,52 +60,53 @@ class AdmissionSpec(Spec):
     )
     tenant_priorities: dict[DnsLabel, DnsLabel] = Field(
         default_factory=dict,
-        description="Maps a key of tenants to a key of priorities: the PriorityClass that admission sets on this "
+        description="Maps a key of tenants to a key of priorities: the PriorityClass that admission sets on the "
         "tenant's GPU pods instead of gpu_priority.",
         examples=[{"batch": "gpu-later"}],
     )
     exempt_namespaces: list[DnsLabel] = Field(
         default_factory=list,
         description="Namespaces of the driver, the device plugin and similar programs, such as gpu-operator. The "
-        "stack labels these namespaces, and admission changes and denies no pod in these "
-        "namespaces. kube-system is always exempt.",
+        "stack labels exempt namespaces. Our admission policies admit every pod in exempt namespaces without a "
+        "change. kube-system is always exempt.",
         examples=[["gpu-operator"]],
     )
     trusted_namespaces: list[DnsLabel] = Field(
         default_factory=list,
         description="Namespaces of programs that may write objects on which budgets depend, such as "
-        "node-problem-detector. The policy pack permits these programs' rights. Admission judges their pods like "
-        "all other pods.",
+        "node-problem-detector. The policy pack permits the rights of programs in trusted namespaces. Admission "
+        "judges the pods of trusted namespaces like all other pods.",
         examples=[["node-problem-detector"]],
     )
     trusted_groups: list[PeopleName] = Field(
         default_factory=list,
-        description="Groups of the identity provider that may write objects on which budgets depend. The settings "
-        "refuse a tenant's group.",
+        description="Groups of the identity provider that may write objects on which budgets depend. A tenant's group "
+        "must not be a trusted group.",
         examples=[["platform-admins"]],
     )
     exempt_priorities: list[ObjectName] = Field(
         default_factory=list,
         description="PriorityClasses above gpu_priority that other programs declare, such as a storage system's. "
-        "Only pods in exempt namespaces may use these classes, because pods of these classes preempt seats.",
+        "Only pods in exempt namespaces may use an exempt PriorityClass, because such pods preempt pods with a seat.",
         examples=[["storage-critical"]],
     )
     mutating_api: MutatingApi = Field(
         default=MutatingApi.V1,
-        description="Version of the API for the policies that change pods: v1 from Kubernetes 1.36; v1beta1 in 1.34 "
-        "and 1.35, with the feature gate MutatingAdmissionPolicy.",
+        description="Version of the API for the policies that change pods: v1 for Kubernetes 1.36 and later; v1beta1 "
+        "for Kubernetes 1.34 and 1.35, with the feature gate MutatingAdmissionPolicy.",
     )
     device_classes: list[ObjectName] = Field(
         default_factory=list,
-        description="DeviceClasses without GPUs. ResourceClaims may ask only for these classes and for seats.",
+        description="DeviceClasses without GPUs for which pods may have ResourceClaims, in addition to "
+        "the DeviceClasses of seats.",
         examples=[["sriov.example.com"]],
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionArgs:
-    """Holds the arguments of admission. `terms` are the admission terms in the ledger. `kueue` is the user name of
-    Kueue's account.
+    """Holds the arguments of the component Admission. `terms` are the settings of admission that are also in the
+    ledger. `kueue` is the user name of Kueue's account.
 
     `frameworks` are the kinds of objects that Kueue queues.
     """
@@ -176,8 +177,9 @@ def _policies(args: AdmissionArgs) -> list[Manifest]:
 def priority_stamps(args: AdmissionArgs) -> list[Manifest]:
     """Sets the PriorityClass of each pod that asks for a device: gpu_priority, or the class in tenant_priorities.
 
-    No quota counts the other pods that reach a GPU, such as pods with only NVIDIA's RuntimeClass. With the class, any
-    number of them could preempt other pods.
+    Some pods reach a GPU without asking for a device, for example with NVIDIA's RuntimeClass. No quota counts pods that
+    reach a GPU without asking for a device. With the PriorityClass, an unlimited number of these uncounted pods could
+    preempt other pods.
     """
     own: dict[str, list[str]] = {}
     for tenant, priority in args.spec.tenant_priorities.items():
@@ -196,25 +198,27 @@ def priority_stamps(args: AdmissionArgs) -> list[Manifest]:
 
 
 def _priority_stamp(name: str, priority: str, scope: Scope) -> Manifest:
-    """Sets the PriorityClass, and removes the value and the preemption policy of the old class, so that the Priority
-    plugin fills in both again.
+    """Sets the PriorityClass, and removes the value and the preemption policy of the old class. The Priority plugin
+    then adds the value and the preemption policy of the new PriorityClass.
 
-    If the pod kept the old values, the plugin would refuse the pod (plugin/pkg/admission/priority/admission.go).
+    If the pod kept the old values, the Priority plugin would refuse the pod
+    (plugin/pkg/admission/priority/admission.go).
     """
     operations = [
         cel.set_field("priorityClassName", priority),
         cel.drop_field("priority"),
         cel.drop_field("preemptionPolicy"),
     ]
-    # The API server must not call this policy again after the Priority plugin, because the pod would then have no
-    # priority.
+    # The API server must call this policy only once. A second call would remove the number that the API server's plugin
+    # `Priority` has written into the pod.
     return mutating(name, scope, operations, again=False)
 
 
 def queued_placement(args: AdmissionArgs, placed: PoolPlacement) -> Manifest:
-    """Adds the nodeSelector of the queue's devices to queue tenants' pods that ask for whole devices.
+    """Adds the nodeSelector of the queue's pools to queue tenants' pods that ask for whole devices.
 
-    Otherwise, a queued Job with a flavor without node labels could take nvidia.com/gpu of a pool that shares memory.
+    Without the nodeSelector, a queued Job could take nvidia.com/gpu of a pool that shares memory, if the Job's flavor
+    has no node labels.
     """
     conditions = {**_reaches_gpu(args), "has-no-budget": f"!{cel.asks_for_gpumem(args.names)}"}
     scope = Scope(in_namespaces(placed.tenants), conditions)
@@ -225,7 +229,8 @@ def queued_placement(args: AdmissionArgs, placed: PoolPlacement) -> Manifest:
 def seated_placement(args: AdmissionArgs, placed: PoolPlacement) -> Manifest:
     """Adds the nodeSelector of the tenant's pools to the tenant's GPU pods.
 
-    On other nodes, these pods could take GPU memory that is promised to other tenants, or host memory of a memory pool.
+    On other nodes, the tenant's pods could take GPU memory that is promised to other tenants, or host memory of a
+    memory pool.
     """
     operations = [cel.override_node_selector(placed.node_selector)]
     scope = Scope(in_namespaces(placed.tenants), _reaches_gpu(args))
@@ -233,8 +238,8 @@ def seated_placement(args: AdmissionArgs, placed: PoolPlacement) -> Manifest:
 
 
 def gpu_budget(args: AdmissionArgs) -> Manifest:
-    """Denies a pod that reaches a GPU without a budget, or with a budget larger than a device."""
-    gpumem, most = args.names.gpumem, max(pool.device_mib for pool in args.ledger.pools)
+    """Denies a pod that reaches a GPU and has no budget, or a budget above the memory of the largest device."""
+    gpumem, most = args.names.gpumem, max((pool.device_mib for pool in args.ledger.pools), default=0)
     scope = Scope(outside_namespaces(args.without_budget), _reaches_gpu(args))
     has_budget = (
         f"this pod reaches a GPU without a budget: add {gpumem} (MiB) to the limits of the container that uses it, or "
@@ -256,7 +261,7 @@ def gpu_budget(args: AdmissionArgs) -> Manifest:
 
 def priority_uses(args: AdmissionArgs) -> list[Manifest]:
     """Allows only pods that ask for a device to use the class gpu_priority. Allows only the tenants with a class in
-    tenant_priorities to use this class."""
+    tenant_priorities to use the class."""
     tenants = {**dict.fromkeys(args.terms.exempt_priorities, ()), **args.terms.priorities}
     uses = [_priority_use(args, priority, allowed) for priority, allowed in sorted(tenants.items())]
     return [*uses, _no_system_class(args)]
@@ -276,8 +281,8 @@ def _priority_use(args: AdmissionArgs, priority: str, tenants: Sequence[str]) ->
 def _no_system_class(args: AdmissionArgs) -> Manifest:
     """Allows only the stack's own pods to use Kubernetes' system classes (system-*).
 
-    A pod with a system class could preempt every seat and every agent. The kernel would also kill that pod last when
-    host memory runs out.
+    A pod with a system class could preempt every seat and every agent. If host memory runs out, the kernel would kill a
+    pod with a system class last.
     """
     named = f"object.spec.priorityClassName.startsWith({cel.quoted(SYSTEM_PRIORITIES)})"
     has_class = f"has(object.spec.priorityClassName) && {named}"
@@ -291,12 +296,12 @@ def _reaches_gpu(args: AdmissionArgs) -> dict[str, str]:
 
 
 class Admission(pulumi.ComponentResource):
-    """Puts the admission policies into force."""
+    """Creates the admission policies and their bindings."""
 
     def __init__(self, name: str, args: AdmissionArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Admission"), name, {"spec": args.spec.model_dump(mode="json")}, opts)
-        # The stack sets the labels before the policies. Otherwise, a policy could deny pods of an exempt namespace that
-        # has no label yet.
+        # The stack sets the labels of exempt namespaces before the policies. If the stack created the policies first, a
+        # policy could deny pods of an exempt namespace without its label.
         exempt = [
             register(exemption(namespace), f"{name}-exempt-{namespace}", parent=self, patch=True)
             for namespace in args.spec.exempt_namespaces

@@ -20,15 +20,15 @@ from tenancy import names
 from tenancy.choices import Mode
 from tenancy.ledger import GATE_MARGIN_MIB
 
-# A run ends only after the next run has begun its passes. So the gate always notices a waiting seat within one
-# interval. A pod starts 2 to 10 s after the full minute. Of two runs at the same time, only one acts (docs/adr/0021).
+# A run ends only after the next run has begun its first pass. Therefore the gate always finds a waiting seat within one
+# interval. A pod starts 2 to 10 s after the full minute. While two runs overlap, only one of them acts (docs/adr/0021).
 _OVERLAP_SECONDS = 22
 GATE_RUN_SECONDS = RUN_SECONDS + _OVERLAP_SECONDS
 GATE_DEADLINE_SECONDS = DEADLINE_SECONDS + _OVERLAP_SECONDS
-# The number of consecutive samples that must agree before the gate acts. Even a run that starts late takes four samples
-# at the longest interval of 15 s.
+# The number of consecutive samples with the same result after which the gate acts. Even a run that starts late takes
+# four samples at the longest interval of 15 s.
 _SAMPLES = 3
-# The time before a stopped workload may start again.
+# The shortest time before the gate starts a stopped workload again.
 _COOL_DOWN_SECONDS = 300
 
 
@@ -45,16 +45,17 @@ class PrometheusDemand(Spec):
     address: HttpUrl = Field(description="Address of Prometheus.", examples=["http://prometheus.monitoring.svc:9090"])
     query: str = Field(
         min_length=1,
-        description="PromQL query with exactly one value. End it with `or vector(0)`, so that it always has a value.",
+        description="PromQL query with exactly one value. End the query with `or vector(0)`, so that the query "
+        "always has a value.",
         examples=["sum(queue_length) or vector(0)"],
     )
 
 
 class WindowDemand(Spec):
-    """A time window: there is demand during these hours of each day."""
+    """A time window: there is demand between its start and its end on each day."""
 
     between: TimeWindow = Field(
-        description="Start and end of the window, as times of the day. The window may cross midnight.",
+        description="Start and end of the window, as times of the day. A time window can cross midnight.",
         examples=["02:00-06:00"],
     )
     time_zone: TimeZone = Field(default="Etc/UTC", description="Time zone of the window.", examples=["Europe/Berlin"])
@@ -63,8 +64,9 @@ class WindowDemand(Spec):
 class OnDemandSpec(Spec):
     """A workload without a seat, which the demand gate scales from 0 to 1 if there is enough headroom.
 
-    A workload without a demand signal starts whenever there is enough headroom, and stops for a workload with demand.
-    If the headroom is enough for only one of several workloads, the first by name starts.
+    A workload without a demand signal starts if there is enough headroom. The workload stops if a workload with demand
+    needs the memory. If the headroom is enough for only one of several workloads, the workload with the first name
+    starts.
     """
 
     tenant: TenantKey
@@ -75,12 +77,12 @@ class OnDemandSpec(Spec):
     gpus: Count = Field(
         default=1,
         description="Total nvidia.com/gpu that the workload's pods may request. The tenant's ResourceQuota includes "
-        "this number.",
+        "the workload's gpus.",
     )
     idle_seconds: Seconds = Field(
         default=300,
         description="Idle time: the gate stops the workload after this time without demand. At the end of a time "
-        "window, the gate stops it at once.",
+        "window, the gate stops the workload at once.",
     )
     deployment: DnsLabel | None = Field(
         default=None, description="Name of the Deployment to scale. Default: the workload's key.", examples=["worker"]
@@ -115,11 +117,11 @@ class GateSpec(Spec):
     interval_seconds: Seconds = Field(
         default=5,
         le=15,
-        description="Time between two samples. After this time at the latest, the gate notices a waiting seat.",
+        description="Time between two samples. The gate notices a waiting seat at the next sample.",
     )
     mode: Mode | None = Field(
         default=None,
-        description="Mode of this part alone: observe or enforce. Default: the stack's mode.",
+        description="Mode of only this part of the stack: observe or enforce. Default: the stack's mode.",
         examples=["enforce"],
     )
     armed: bool = Field(
@@ -128,7 +130,7 @@ class GateSpec(Spec):
     starting_seconds: Seconds = Field(
         default=300,
         le=86_400,
-        description="After a resident's start, the gate keeps the unused part of its budget free for this time. "
+        description="Time after a resident's start for which the gate keeps the unused part of its budget free. "
         "Choose at least the loading time of your slowest model.",
     )
 
@@ -144,10 +146,10 @@ class GateArgs:
 
 def gates(on_demand: Mapping[str, OnDemandSpec]) -> list[Manifest]:
     """Returns the on-demand workloads in their order, as the gate reads them from the variable GATES. The gate starts
-    the first workload first, and stops it last.
+    the first workload of the list first, and stops it last.
 
     The workloads are sorted by name, because a map in the stack file has no order. Workloads without a demand signal
-    come last.
+    come last in the list.
     """
     in_order = sorted(on_demand.items(), key=lambda item: (not item[1].signals, item[0]))
     return [
@@ -174,8 +176,9 @@ def _demand(spec: OnDemandSpec) -> Manifest:
 
 
 def gate_agent(args: GateArgs) -> Agent:
-    """Returns the agent for all on-demand workloads. Only one agent starts workloads, so two workloads never start in
-    the same headroom."""
+    """Returns the agent for all on-demand workloads. Only one agent starts workloads, so that two workloads never use
+    the same headroom.
+    """
     namespace = args.cluster.system_namespace
     declared = gates(args.on_demand)
     return Agent(

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from components.admission import node_status
 from components.admission.policy import put_into_force
 from components.base.agent import RUN_SECONDS, Agent, cron_job, job_spec
+from components.base.amount import AmountText
 from components.base.identity import Identity, PolicyRule, events_rule
 from components.base.journal import journal_config_map, journal_rule
 from components.base.manifest import Manifest, component_type, register
@@ -43,8 +44,8 @@ class PoolSpec(Spec):
 
     node_selector: Labels = Field(min_length=1, description="Labels of the pool's nodes.")
     nodes: Count = Field(
-        description="Number of nodes that should match node_selector. With least_nodes, the maximum "
-        "number of these nodes."
+        description="Number of nodes that should match node_selector. If least_nodes is set: the maximum number of "
+        "matching nodes."
     )
     device_count: Count = Field(default=1, description="Number of physical devices on each node.")
     sharing: Sharing = Field(
@@ -54,8 +55,20 @@ class PoolSpec(Spec):
     least_nodes: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
         default=None,
         description="Number of nodes that always exist, if the cluster autoscaler adds further nodes on demand. "
-        "Only for pools with sharing: whole. Default: all.",
+        "Valid only for pools with sharing: whole. Default: all.",
         examples=[0],
+    )
+    node_cpu: AmountText | None = Field(
+        default=None,
+        description="CPU that a node of the pool offers to pods (`cpu` in its allocatable). With node_cpu, a "
+        "preview compares the CPU quotas of queues with the pool's nodes.",
+        examples=["64"],
+    )
+    node_memory: AmountText | None = Field(
+        default=None,
+        description="Host memory that a node of the pool offers to pods (`memory` in its allocatable). With "
+        "node_memory, a preview compares the memory quotas of queues with the pool's nodes.",
+        examples=["256Gi"],
     )
     memory_mib: Mib | None = Field(
         default=None,
@@ -65,38 +78,39 @@ class PoolSpec(Spec):
     )
     reserve_mib: MibOrNone = Field(
         default=0,
-        description="MiB of each device that are promised to nobody. The driver and workloads without a budget use "
-        "them.",
+        description="MiB of each device that are promised to nobody. The driver and unbudgeted workloads use the "
+        "reserve.",
     )
     driver_reserved_mib: MibOrNone = Field(
         default=DRIVER_RESERVED_MIB,
         description="Part of the reserve that driver and firmware use on each device: `Reserved` in `nvidia-smi -q "
-        "-d MEMORY`. A CUDA context is not part of this number: it counts as use of the pod.",
+        "-d MEMORY`. A CUDA context is not part of driver_reserved_mib, because the context counts as use of the pod.",
     )
     floor_mib: MibOrNone = Field(default=0, description="Free memory of a device below which the watchdog acts.")
     assumed: bool = Field(
         default=False,
-        description="true while a number of the pool is assumed and not measured. In this pool, the watchdog "
-        "only reports, and recycles no pod.",
+        description="true if a figure of the pool, such as its reserve, is a guess and was not measured. In a pool "
+        "with assumed: true, the watchdog only reports, and recycles no pod.",
         examples=[True],
     )
     source: Source = Field(
         default=Source.LABELS,
         description="Source by which reconcile verifies a node's devices before it advertises their memory. With "
-        "labels: the labels of GPU feature discovery. With slices: the ResourceSlices of NVIDIA's DRA driver "
-        "(gpu.nvidia.com) or of the exporter, with the memory of each device. With declared: labels or slices, if "
-        "they show every declared device (docs/howto/add-devices.md).",
+        "labels, reconcile reads the labels of GPU feature discovery. With slices, reconcile reads the "
+        "ResourceSlices of NVIDIA's DRA driver (gpu.nvidia.com) or of the exporter, with the memory of each "
+        "device. With declared, reconcile uses the numbers of the stack file, if the labels or the slices show "
+        "every declared device (docs/howto/add-devices.md).",
     )
     enforce: Enforce = Field(
         default=Enforce.NONE,
-        description="driver: NVIDIA's driver refuses allocations of a container beyond its gpumem. This needs R615, "
-        "container toolkit 1.20.1 and cgroup v2 on every node of the pool, and no MIG (docs/concepts/driver-caps.md). "
-        "none: the watchdog acts on measurements.",
+        description="With driver, NVIDIA's driver refuses allocations of a container beyond its gpumem. With driver, "
+        "every node of the pool needs driver R615, container toolkit 1.20.1 and cgroup v2, without MIG "
+        "(docs/concepts/driver-caps.md). With none, only the watchdog acts against pods over their budget.",
     )
     require_cap: bool = Field(
         default=True,
-        description="With enforce: driver, true keeps pods with a budget off nodes with a driver that cannot "
-        "enforce budgets.",
+        description="Has an effect only with enforce: driver. If true, no pod with a budget is placed on a node "
+        "with a driver that cannot enforce budgets.",
     )
     driver_version: Version | None = Field(
         default=None,
@@ -111,7 +125,7 @@ class PoolSpec(Spec):
     )
     price_per_gib_hour: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] | None = Field(
         default=None,
-        description="Price of one GiB of GPU memory for one hour, for kubectl gpumem bill. Only for pools with "
+        description="Price of one GiB of GPU memory for one hour, for kubectl gpumem bill. Valid only for pools with "
         "sharing: memory.",
         examples=[0.02],
     )
@@ -162,8 +176,8 @@ class ReconcileSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityArgs:
-    """Holds the arguments. `reconcile` is None if another program advertises gpumem. The stack then declares only the
-    ledger."""
+    """Holds the arguments. If another program advertises gpumem, `reconcile` is None. Without `reconcile`, the stack
+    declares only the ledger."""
 
     cluster: ClusterSpec
     code: Zipapp
@@ -174,9 +188,9 @@ class CapacityArgs:
 def ledger_config_map(ledger: Ledger, namespace: str, *, advertised: bool) -> Manifest:
     """Returns the ConfigMap with the ledger, which the agents and the policy pack read.
 
-    If reconcile advertises the ledger, a finalizer prevents its deletion until reconcile has removed the capacity from
-    every node. The finalizer's name contains the resource domain, so that reconcile knows the capacity keys even if the
-    ledger is unreadable.
+    If reconcile advertises the ledger's capacity, the ledger has a finalizer. reconcile removes the finalizer after it
+    has removed the capacity from every node. The finalizer's name contains the resource domain, so that reconcile knows
+    the capacity keys even if the ledger is unreadable.
     """
     metadata: Manifest = {"name": names.LEDGER, "namespace": namespace, "labels": names.labels("capacity")}
     return {
@@ -188,7 +202,7 @@ def ledger_config_map(ledger: Ledger, namespace: str, *, advertised: bool) -> Ma
 
 
 def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int) -> Agent:
-    """Returns the agent reconcile. reconcile may patch the status of any node, because a node may leave its pool.
+    """Returns the agent reconcile. reconcile may patch the status of any node, because a node can leave its pool.
 
     node_status.py limits the fields that reconcile may write in the status.
     """
@@ -217,8 +231,8 @@ def advertise_job(agent: Agent, ledger: Manifest) -> Manifest:
     """Returns a Job that runs reconcile once, at the rollout. A Job's spec is immutable, so a changed ledger or pod
     template needs a Job with another name.
 
-    The Job has no ttlSecondsAfterFinished. If Kubernetes deleted the Job, Pulumi would create the Job again after every
-    refresh.
+    The Job that runs reconcile at the rollout has no ttlSecondsAfterFinished. If Kubernetes deleted the finished Job,
+    Pulumi would create the Job again after every refresh.
     """
     spec = job_spec(agent, deadline_seconds=120, retries=2)
     digest = hashlib.sha256(_canonical_json([spec, ledger["data"]]).encode()).hexdigest()[:10]
@@ -233,20 +247,20 @@ def _canonical_json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-# The ledger's finalizer names the domain of the capacity keys on the nodes. If the ledger were updated in place, the
-# old keys would stay on the nodes. With a replacement of the ledger, reconcile first removes the old keys. The ledger
-# is replaced when the resource domain changes, or when reconcile leaves the stack.
+# The ledger's finalizer names the domain of the capacity keys on the nodes. If Pulumi changed the ledger without a
+# replacement, the old keys would stay on the nodes. When Pulumi replaces the ledger, reconcile first removes the old
+# keys. Pulumi replaces the ledger if the resource domain changes, or if reconcile is removed from the stack.
 _RETIRES = ("metadata.finalizers",)
-# Pulumi deletes the old Job before it creates the new one. Otherwise, an `up` that fails in between would leave the old
-# Job in the cluster. A later `up` to the former settings would then fail, because a Job with that name exists.
+# Pulumi deletes the old Job before it creates the new one. If the old Job stayed after a failed `up`, its name would
+# make a later `up` fail.
 _RUNS_AGAIN = ("metadata.name",)
 
 
 class Capacity(pulumi.ComponentResource):
     """The ledger, and the agent that advertises its gpumem.
 
-    `advertised` maps each pool to its advertised capacity in MiB. This output is known only when the nodes show this
-    capacity. Every component that needs gpumem depends on this output.
+    `advertised` maps each pool to its advertised capacity in MiB. Pulumi knows the output `advertised` only after the
+    nodes show the capacity. Every component that needs gpumem depends on the output `advertised`.
     """
 
     advertised: pulumi.Output[Mapping[str, int]]
@@ -255,8 +269,10 @@ class Capacity(pulumi.ComponentResource):
         pools = {pool.name: pool.advertised_mib for pool in args.ledger.shared_pools}
         super().__init__(component_type("Capacity"), name, {"advertisedMib": pools}, opts)
         if args.reconcile is None:
-            ledger = ledger_config_map(args.ledger, args.cluster.system_namespace, advertised=False)
-            last = register(ledger, f"{name}-ledger", parent=self, replace_on_changes=_RETIRES)
+            namespace = args.cluster.system_namespace
+            guard = put_into_force(node_status.ledger_writes(namespace), f"{name}-ledger-writes", parent=self)
+            ledger = ledger_config_map(args.ledger, namespace, advertised=False)
+            last = register(ledger, f"{name}-ledger", parent=self, depends_on=[guard], replace_on_changes=_RETIRES)
         else:
             last = self._declare_reconcile(name, args, args.reconcile)
         self.advertised = last.urn.apply(lambda _: pools)
@@ -265,7 +281,8 @@ class Capacity(pulumi.ComponentResource):
     def _declare_reconcile(self, name: str, args: CapacityArgs, spec: ReconcileSpec) -> pulumi.CustomResource:
         """Declares the policies, the journal, the CronJob, the ledger and the Job, in this order.
 
-        Pulumi deletes them in reverse order, because a run of the CronJob must remove the ledger's finalizer.
+        Pulumi deletes the policies, the journal, the CronJob, the ledger and the Job in reverse order. The CronJob must
+        exist until a run of reconcile has removed the ledger's finalizer.
         """
         namespace, resources = args.cluster.system_namespace, args.ledger.names
         guards = [

@@ -24,12 +24,13 @@ from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
 
 # The extender listens on the pod's loopback address, so that only the kube-scheduler in the same pod can connect.
 _VERBS_PORT = 9443
-_HEALTH_PORT = 10259  # The kubelet probes kube-scheduler on this port.
+_HEALTH_PORT = 10259  # The port on which the kubelet probes kube-scheduler
 _METRICS_PORT = 9402
-# One of the two pods is the leader and places pods. If it fails, the other pod takes over within 20 s.
+# One of the two scheduler pods is the leader and places pods. If the leader fails, the other scheduler pod takes over
+# within 20 s.
 _REPLICAS = 2
-# The longest time that the extender delays a pod with a seat while other pods use its memory. In this time, the demand
-# gate stops on-demand workloads, and the watchdog recycles pods.
+# The longest time for which the extender delays a seat's pod while other pods use its memory. During the delay of a
+# pod, the demand gate stops on-demand workloads, and the watchdog recycles pods.
 _HOLD_SECONDS = 60
 _CONFIG_KEY = "kube-scheduler.json"
 _CERTIFICATES = Volume(
@@ -38,19 +39,20 @@ _CERTIFICATES = Volume(
 
 
 class SchedulerSpec(Spec):
-    """Placement of pods with gpumem: either our extender chooses the device, or seats are claims on devices of NVIDIA's
-    DRA driver."""
+    """Placement of pods with gpumem. Either our extender chooses the device of a pod, or the pod's seat is a claim for
+    a device of NVIDIA's DRA driver.
+    """
 
     placement: PlacementMode = Field(
         description="With extender, our scheduler extender chooses the device, and counts the memory of each device. "
-        "With dra, seats become claims on devices of NVIDIA's DRA driver, and kube-scheduler allocates these claims. "
-        "The value dra is experimental, and has never run on a real GPU."
+        "With dra, pods with a seat have claims on devices of NVIDIA's DRA driver. kube-scheduler allocates the "
+        "claims. The value dra is experimental, and has never run on a real GPU."
     )
     consumable_shares: ConsumableShares = Field(
         default=ConsumableShares.DISABLED,
-        description="With placement: dra, the setting of the same name in NVIDIA's DRA driver. With disabled, the "
-        "driver's default, a seat takes a whole device. With memory, seats share a device by MiB. The value memory "
-        "needs the driver's alpha feature gate ConsumableShares.",
+        description="The setting consumableShares of NVIDIA's DRA driver, only for placement: dra. With disabled (the "
+        "driver's default), a seat takes a whole device. With memory, seats share a device by MiB. The value "
+        "memory needs the driver's alpha feature gate ConsumableShares.",
     )
     image: ImageReference = Field(
         default="registry.k8s.io/kube-scheduler:v1.36.3",
@@ -60,8 +62,8 @@ class SchedulerSpec(Spec):
     scoring: Scoring = Field(
         default=Scoring.BEST_FIT,
         description="With best_fit, the extender prefers the device with the least free memory. With fragmentation, "
-        "it prefers the device on which the pod leaves the least free memory that is too small for other pods. The "
-        "extender needs more time for this choice.",
+        "the extender prefers the device on which the least memory becomes too small for other pods. "
+        "fragmentation needs more time for a choice than best_fit.",
     )
 
     @model_validator(mode="after")
@@ -83,8 +85,9 @@ class SchedulerArgs:
 
 
 def scheduler_agent(args: SchedulerArgs) -> Agent:
-    """Returns the extender. kube-scheduler in the same pod uses the extender's account, so the account also has
-    kube-scheduler's built-in roles."""
+    """Returns the extender. The account also has kube-scheduler's built-in roles, because kube-scheduler in the same
+    pod uses this account.
+    """
     spec, namespace = args.spec, args.cluster.system_namespace
     return Agent(
         program="extender",
@@ -106,6 +109,7 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
             PolicyRule("", ("nodes",), ("list", "watch")),
             PolicyRule("", ("pods",), ("get", "list", "watch")),
             PolicyRule("", ("pods/binding",), ("create",)),
+            PolicyRule("policy", ("poddisruptionbudgets",), ("list",)),
             events_rule(),
             PolicyRule(names.RESOURCE_GROUP, ("resourceslices",), ("list", "watch")),
             PolicyRule(
@@ -132,7 +136,7 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
 
 
 def retry_claim(args: SchedulerArgs) -> Manifest:
-    """Returns an empty ResourceClaim. The extender annotates it when a waiting pod would fit.
+    """Returns an empty ResourceClaim. The extender annotates the empty ResourceClaim when a waiting pod would fit.
 
     kube-scheduler retries all waiting pods after any event on a ResourceClaim.
     """
@@ -142,10 +146,11 @@ def retry_claim(args: SchedulerArgs) -> Manifest:
 def configuration(args: SchedulerArgs) -> dict[str, Any]:
     """Returns the configuration of kube-scheduler: one profile, one extender, leadership by a Lease.
 
-    https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/. kube-scheduler also counts the gpumem of
-    each node (ignoredByScheduler: false), so that its cache of assumed pods stays correct. The extender gets every
-    feasible node (percentageOfNodesToScore), because a subset might miss the best device. The extender's filter leaves
-    one node, so kube-scheduler scores no nodes.
+    Source: https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
+
+    kube-scheduler also counts the gpumem of each node (ignoredByScheduler: false), so that its cache of assumed pods
+    stays correct. The extender gets every feasible node (percentageOfNodesToScore), because a subset might miss the
+    best device. The extender's filter leaves one node, so kube-scheduler scores no nodes.
     """
     certificates = _CERTIFICATES.path
     return {
@@ -181,8 +186,8 @@ def configuration(args: SchedulerArgs) -> dict[str, Any]:
 
 
 def config_map(args: SchedulerArgs) -> Manifest:
-    """Returns the configuration as an immutable ConfigMap. The ConfigMap's name contains a hash of the content, so that
-    a change starts a rollout."""
+    """Returns the configuration as an immutable ConfigMap. The name of this ConfigMap contains a hash of the content,
+    so that a change starts a rollout."""
     content = json.dumps(configuration(args), indent=2)
     digest = hashlib.sha256(content.encode()).hexdigest()[:10]
     metadata = scheduler_agent(args).metadata
@@ -196,8 +201,8 @@ def config_map(args: SchedulerArgs) -> Manifest:
 
 
 def deployment(args: SchedulerArgs) -> Manifest:
-    """Returns the Deployment with kube-scheduler and the extender in one pod, so that the same pod is the leader for
-    both."""
+    """Returns the Deployment with kube-scheduler and the extender in one pod, so that one pod is the leader for the two
+    programs."""
     agent, spec = scheduler_agent(args), args.spec
     config = Volume(
         name="config", path="/etc/kube-scheduler", source={"configMap": {"name": config_map(args)["metadata"]["name"]}}
@@ -229,8 +234,6 @@ def deployment(args: SchedulerArgs) -> Manifest:
 
 
 def _kube_scheduler(image: str, config: Volume) -> Manifest:
-    """Returns the container with upstream's kube-scheduler. kube-scheduler creates its own serving certificate in
-    memory."""
     return hardened(
         {
             "name": names.KUBE_SCHEDULER,
@@ -249,7 +252,8 @@ def _kube_scheduler(image: str, config: Volume) -> Manifest:
 
 
 def disruption_budget(args: SchedulerArgs) -> Manifest:
-    """Allows the eviction of one scheduler pod at a time. If a drain evicts the leader, the other pod takes over."""
+    """Allows the eviction of one scheduler pod at a time. If a drain evicts the leading pod, the other scheduler pod
+    takes over."""
     agent = scheduler_agent(args)
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": agent.selector}}
     return agent.declare("policy/v1", "PodDisruptionBudget", spec=spec)
@@ -262,7 +266,7 @@ def network_policy(args: SchedulerArgs) -> Manifest:
 
 
 class Scheduler(pulumi.ComponentResource):
-    """The scheduler's Deployment. Every component that needs gpumem depends on the output of this component."""
+    """The scheduler's Deployment. Every component that needs gpumem depends on the scheduler's output."""
 
     scheduler_name: pulumi.Output[str]
 

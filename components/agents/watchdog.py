@@ -1,4 +1,6 @@
-"""The watchdog: recycles the smallest set of pods over budget while a device is below its floor (record 0000)."""
+"""The watchdog: recycles as few pods over their budgets as possible while a device is below its floor
+(docs/records/0000).
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +19,12 @@ from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
 from tenancy.choices import Mode
+from tenancy.frameworks import FrameworkName, parts_of
 
 # The time before the watchdog may recycle the same workload again.
 _COOL_DOWN_SECONDS = 600
-# The longest grace period of a recycled pod. This time is short, because other pods wait for the memory.
+# The longest grace period of a recycled pod. The grace period of a recycled pod is short, because other pods wait for
+# the memory.
 _GRACE_SECONDS = 30
 
 
@@ -34,33 +38,36 @@ class WatchdogSpec(Spec):
     )
     mode: Mode | None = Field(
         default=None,
-        description="Mode of this part alone: observe or enforce. Default: the stack's mode.",
+        description="Mode of only this part of the stack: observe or enforce. Default: the stack's mode.",
         examples=["enforce"],
     )
     interval_seconds: Seconds = Field(default=5, le=30, description="Time between two passes.")
     minimum_age_seconds: Seconds = Field(
         default=120,
-        description="The watchdog recycles no pod that is younger than this number of seconds, because a new pod "
-        "may still load its model.",
+        description="Minimum age of a pod in seconds before the watchdog may recycle the pod, because a new pod may "
+        "still load its model.",
     )
     evictions_per_hour: Count = Field(
         default=4,
-        description="Recycle limit of each tenant. After this number of recycles within an hour, the watchdog "
-        "recycles no pod of this tenant, and an alert fires.",
+        description="Recycle limit of each tenant. An alert fires when a tenant reaches the recycle limit. After the "
+        "limit, the watchdog recycles the tenant's next pod when the oldest of the counted recycles is an hour "
+        "old.",
     )
     least_free_mib: MibOrNone = Field(
         default=0,
         examples=[512],
-        description="If recycles cannot restore a device's floor, the watchdog recycles only if it can restore this "
-        "many MiB of free memory. With 0, it recycles only if it can restore the floor.",
+        description="If recycles cannot free enough memory for a device's floor, the watchdog recycles only if they "
+        "leave least_free_mib of free memory. With least_free_mib: 0, the watchdog recycles only if recycles can "
+        "free enough memory for the floor.",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchdogArgs:
     """Holds the watchdog's arguments. `budgeted` are the tenants with budgets: the watchdog may recycle their pods.
-    `queued` are the queue tenants among these. `assumed` are the tenants with seats only in pools with assumed
-    numbers."""
+    `queued` are the queue tenants with budgets, and `frameworks` are the kinds of work that Kueue queues. `assumed` are
+    the tenants with all their seats in pools with assumed memory.
+    """
 
     spec: WatchdogSpec
     cluster: ClusterSpec
@@ -68,12 +75,13 @@ class WatchdogArgs:
     exporter: ExporterSpec
     budgeted: Sequence[str]
     queued: Sequence[str] = ()
+    frameworks: Sequence[FrameworkName] = ()
     assumed: Sequence[str] = ()
 
 
 def watchdog_agent(args: WatchdogArgs) -> Agent:
     """Returns the watchdog. If the watchdog enforces (`armed`), it may evict pods in the namespaces of tenants with
-    budgets. In the mode observe, it only reads and reports."""
+    budgets. In the mode observe, the watchdog only reads and reports."""
     spec, namespace = args.spec, args.cluster.system_namespace
     return Agent(
         program="watchdog",
@@ -108,11 +116,14 @@ def _rules(args: WatchdogArgs) -> Iterator[PolicyRule]:
         yield PolicyRule("", ("pods/eviction",), ("create",), namespace=tenant)
         if tenant in args.queued:
             yield PolicyRule(names.KUEUE_GROUP, ("workloads",), ("get", "patch"), namespace=tenant)
+            # The watchdog deactivates a Workload only if the Workload's owner controls the pod.
+            for part in parts_of(args.frameworks):
+                yield PolicyRule(part.group, (part.resource,), ("get",), namespace=tenant)
 
 
 class Watchdog(pulumi.ComponentResource):
-    """The watchdog's CronJob. In the mode enforce, the watchdog has a journal. In this mode, the watchdog depends on
-    the tenants, because it has roles in their namespaces."""
+    """The watchdog's CronJob. In the mode enforce, the watchdog has a journal. In the mode enforce, the watchdog
+    depends on the tenants, because it has roles in their namespaces."""
 
     def __init__(self, name: str, args: WatchdogArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Watchdog"), name, args.spec.model_dump(), opts)

@@ -1,4 +1,5 @@
-"""NetworkPolicies: each port that an agent serves lists its peers, and all other ingress is denied."""
+"""NetworkPolicies: each port of an agent has a list of peers that may connect to the port. The NetworkPolicies deny all
+other ingress."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,8 +14,8 @@ class PrometheusSpec(Spec):
     """The Prometheus pods that may scrape the agents' metrics."""
 
     namespace: DnsLabel = Field(
-        description="Namespace of Prometheus. An account that may create pods in this namespace can also read the "
-        "metrics.",
+        description="Namespace of Prometheus. An account that may create pods in Prometheus' namespace can also read "
+        "the agents' metrics.",
         examples=["monitoring"],
     )
     pod_labels: Labels = Field(
@@ -53,7 +54,7 @@ def ingress(metadata: Manifest, selector: Mapping[str, str], port: int, peers: I
         "spec": {
             "podSelector": {"matchLabels": dict(selector)},
             "policyTypes": ["Ingress"],
-            # An empty `from` would allow everybody.
+            # An empty `from` in a NetworkPolicy would allow every peer.
             "ingress": [rule] if sources else [],
         },
     }

@@ -25,8 +25,8 @@ from tenancy.image import PINNED, is_pinned
 
 @dataclass(frozen=True)
 class StringForm:
-    """The allowed form of a string: `words` describe it to the operator, and `pattern` is its regular expression. The
-    pattern means the same in Python and in ECMA-262."""
+    """The allowed form of a string: `words` describe the form to the operator, and `pattern` is its regular expression.
+    A pattern means the same in Python and in ECMA-262."""
 
     words: str
     pattern: str
@@ -41,8 +41,8 @@ class StringForm:
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        # Editors with vscode-json-languageservice show patternErrorMessage. Other readers of the schema ignore this
-        # key.
+        # Editors with vscode-json-languageservice show patternErrorMessage. Other readers of the schema ignore
+        # patternErrorMessage.
         return {**handler(schema), "pattern": f"^(?:{self.pattern})$", "patternErrorMessage": f"must be {self.words}"}
 
 
@@ -77,14 +77,14 @@ def _is_a_zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        if available_timezones():  # A machine may have no time zone data.
+        if available_timezones():  # Some machines lack the data of time zones.
             raise ValueError(f"is no time zone; write that of a place, such as Europe/Berlin (got {name!r})") from None
     return name
 
 
 DnsLabel = Annotated[str, StringForm("lower-case letters, digits and '-' between them, at most 63 characters", _LABEL)]
-# A domain has at most 56 characters, because gpumem.<domain> is the name of a DRA driver. Kubernetes limits this name
-# to 63 characters (DriverNameMaxLength in k8s.io/api resource/v1).
+# A domain has at most 56 characters, because gpumem.<domain> is the name of a DRA driver. Kubernetes limits the name of
+# a DRA driver to 63 characters (DriverNameMaxLength in k8s.io/api resource/v1).
 DnsDomain = Annotated[
     str, StringConstraints(max_length=56), StringForm("a DNS name such as example.com", rf"{_LABEL}(?:\.{_LABEL})+")
 ]
@@ -117,7 +117,7 @@ ImageReference = Annotated[
 GroupName = Annotated[
     str, StringForm("a group's name without spaces around it, at most 253 characters", r"(?=.{1,253}$)\S(?:.*\S)?")
 ]
-# Most groups with the prefix system: include every account.
+# Groups with the prefix system: are not allowed, because most of them include every account.
 # https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-subjects
 PeopleName = Annotated[
     str,
@@ -146,20 +146,20 @@ ChartVersion = Annotated[str, StringForm("a version such as 0.19.2", r"[0-9]+\.[
 Mib = Annotated[int, Field(ge=1, le=2**31, examples=[4096])]
 MibOrNone = Annotated[int, Field(ge=0, le=2**31, examples=[1024])]
 Count = Annotated[int, Field(ge=1, le=100_000, examples=[2])]
-Seconds = Annotated[int, Field(ge=1, examples=[10])]  # `le` is missing, because it would override a field's own `le`
+Seconds = Annotated[int, Field(ge=1, examples=[10])]  # `le` would override a field's own `le`
 Port = Annotated[int, Field(ge=1024, le=65535, examples=[9500])]
 PriorityValue = Annotated[  # Kubernetes reserves the values above 1e9.
     int,
     Field(
         ge=-(2**31),
         le=1_000_000_000,
-        description="Priority value of the class. A higher value comes first.",
+        description="Priority value of the class. A class with a higher value comes first.",
         examples=[100_000],
     ),
 ]
 Labels = Annotated[dict[LabelKey, LabelValue], Field(examples=[{"nvidia.com/gpu.present": "true"}])]
 
-# These settings hold the names of other keys.
+# The keys of settings that hold the names of other keys.
 TenantKey = Annotated[
     DnsLabel, Field(description="Key of tenants: the namespace of the workload or queue.", examples=["team-a"])
 ]
@@ -172,12 +172,27 @@ class Spec(BaseModel):
     unknown keys."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-    # The keys are the names of the parts that this part of a stack needs. The values are the reasons.
+    # The other parts of the stack that this part needs, each with the reason.
     needs: ClassVar[Mapping[str, str]] = {}
 
 
+class TaintSpec(Spec):
+    """A taint of nodes. The scheduler, and Kueue for a flavor, keep away pods that do not tolerate the taint."""
+
+    key: LabelKey = Field(description="Key of the taint.", examples=["spot"])
+    value: LabelValue = Field(default="", description="Value of the taint.", examples=["true"])
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(
+        default="NoSchedule", description="Effect of the taint."
+    )
+
+    @property
+    def toleration(self) -> dict[str, str]:
+        """Returns the toleration of exactly this taint as an API object."""
+        return {"key": self.key, "operator": "Equal", "value": self.value, "effect": self.effect}
+
+
 class TolerationSpec(Spec):
-    """A toleration of pods. Without `value` it tolerates every value of the taint."""
+    """A toleration of pods. A toleration without `value` tolerates every value of the taint."""
 
     key: LabelKey = Field(description="Key of the taint.", examples=["nvidia.com/gpu"])
     value: LabelValue | None = Field(

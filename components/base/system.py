@@ -14,7 +14,7 @@ from components.base.zipapp import Zipapp
 from tenancy import names
 
 _COMPONENT = "system"
-# The agents never have as many pods as this limit.
+# The agents' pods never reach the number that the ResourceQuota allows.
 _MOST_PODS = 100_000
 
 
@@ -27,7 +27,7 @@ class ClusterSpec(Spec):
     )
     system_namespace: DnsLabel = Field(
         default=names.SYSTEM_NAMESPACE,
-        description="Namespace of the agents and the ledger. The stack creates this namespace.",
+        description="Namespace of the agents and the ledger, which the stack creates.",
         examples=[names.SYSTEM_NAMESPACE],
     )
     agent_image: ImageReference = Field(
@@ -56,9 +56,9 @@ class ClusterSpec(Spec):
 @dataclass(frozen=True, kw_only=True)
 class SystemArgs:
     """Holds the arguments. `node_code` is the code of the agents that see the host's processes, or None if the stack
-    has no such agent.
+    has no such agents.
 
-    With `claims_devices`, these agents see a node's devices by a claim.
+    With `claims_devices`, the node agents see a node's devices by a claim.
     """
 
     cluster: ClusterSpec
@@ -77,8 +77,8 @@ def namespace(name: str, pod_security: str) -> Manifest:
 def node_namespace(name: str, *, claims_devices: bool = False) -> Manifest:
     """Returns the namespace of the agents that see the host's processes and every device.
 
-    A label exempts the namespace from admission. An exemption by name would be unsafe: if a stack lacks this namespace,
-    a tenant could create one with the same name.
+    A label exempts the namespace of the node agents from admission. An exemption by the namespace's name would be
+    unsafe. In a cluster without this namespace, a tenant could create a namespace with its name.
     """
     made = namespace(name, "privileged")
     made["metadata"]["labels"][names.EXEMPT] = names.EXEMPT_VALUE
@@ -88,10 +88,11 @@ def node_namespace(name: str, *, claims_devices: bool = False) -> Manifest:
 
 
 def default_deny_ingress(namespace: str, serving: Iterable[str]) -> Manifest:
-    """Returns a NetworkPolicy that denies all ingress to the namespace's pods, except to the agents in `serving`.
+    """Returns a NetworkPolicy that denies all ingress to the namespace's pods. The policy that denies all ingress does
+    not select the agents in `serving`.
 
-    Each agent in `serving` has a NetworkPolicy of its own, which is created later. If this policy covered these agents
-    too, Prometheus could not scrape them between the two steps of an upgrade.
+    Each agent in `serving` has its own NetworkPolicy, which the stack creates later. If the denying policy selected
+    these agents too, Prometheus could not scrape an agent until the agent's own NetworkPolicy exists.
     """
     others = {"key": names.LABEL_NAME, "operator": "NotIn", "values": sorted(serving)}
     spec = {"podSelector": {"matchExpressions": [others]}, "policyTypes": ["Ingress"]}
@@ -99,8 +100,8 @@ def default_deny_ingress(namespace: str, serving: Iterable[str]) -> Manifest:
 
 
 def critical_pods_quota(namespace: str) -> Manifest:
-    """Returns a quota for pods with system PriorityClasses. Some clusters admit these pods only in namespaces with a
-    quota of this kind.
+    """Returns a ResourceQuota that allows pods with system PriorityClasses. Some clusters admit pods with system
+    PriorityClasses only in namespaces with a quota for these classes.
 
     https://kubernetes.io/docs/concepts/policy/resource-quotas/#limit-priority-class-consumption-by-default
     """
@@ -127,8 +128,8 @@ def code_config_map(code: Zipapp, namespace: str) -> Manifest:
 
 
 class System(pulumi.ComponentResource):
-    """The agents' namespaces, with the agents' code in each. The stack creates these namespaces before every other part
-    of the platform."""
+    """The agents' namespaces, with the agents' code in each. The stack creates the agents' namespaces before all other
+    parts of the platform."""
 
     def __init__(self, name: str, args: SystemArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         system = args.cluster.system_namespace

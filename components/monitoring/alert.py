@@ -7,25 +7,22 @@ from dataclasses import KW_ONLY, dataclass, field
 from components.base.manifest import Manifest
 from tenancy import names
 
-# A successful run ends each minute, plus or minus a few seconds, and Prometheus scrapes it up to two intervals later.
-# With one failed run, 120 s pass between two successes. With this limit, the alert fires within three minutes of the
-# last success, but not for one failed run.
-SILENT_SECONDS = 165
-# The severity of an event. Alertmanager sends one message when the alert begins, and none when it ends.
+# The severity of an alert about a single occurrence. Alertmanager sends one message when an alert about a single
+# occurrence begins, and none when it ends.
 ONCE = "info"
 
 # Changes to the series of a healthy cluster (tests/support/healthy.py). A key selects series as in PromQL, or names a
-# new series. A value is the series' values for each minute, in promtool's notation.
+# new series. The value of a key is the series' values for each minute, in promtool's notation.
 Example = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Alert:
     """An alerting rule with two examples. With the series `fires`, only this alert fires after 15 minutes. With the
-    series `silent`, it does not fire.
+    series `silent`, the alert does not fire.
 
-    `stays` is keep_firing_for: the time for which the alert still fires after its cause has ended. So a cause with
-    short gaps is reported once.
+    `stays` is keep_firing_for: the time for which the alert still fires after its cause has ended. Therefore Prometheus
+    reports a cause with short gaps only once.
     """
 
     name: str

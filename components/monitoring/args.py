@@ -23,8 +23,8 @@ class AlertsSpec(Spec):
 
     operator: bool = Field(
         default=True,
-        description="false: the cluster has no Prometheus Operator. `python -m stacks rules` and `python -m stacks "
-        "scrapes` then print the files for Prometheus.",
+        description="false: the cluster has no Prometheus Operator. With false, `python -m stacks rules` and `python "
+        "-m stacks scrapes` print the files for Prometheus.",
     )
     labels: Labels = Field(
         default_factory=dict,
@@ -62,7 +62,7 @@ class AlertsArgs:
     cron_jobs: Sequence[str]
     recycles_per_hour: int | None = None  # The recycle limit of each tenant, or None without a watchdog.
     places_by_device: bool = False
-    advertised: bool = True  # False if seats are claims, so that nodes advertise no gpumem
+    advertised: bool = True  # False if seats are claims, because nodes then advertise no gpumem.
     guards: Sequence[str] = ()  # The names of the guard's DaemonSets.
     host_memory: Sequence[HostMemoryPool] = ()
     kueue_namespace: str | None = None  # None without queues

@@ -7,6 +7,7 @@ from typing import Any
 from policy.finding import Finding, judge_each
 from policy.graph import Graph, is_gpumem, is_queued, requested_resources
 from policy.objects import Object, text_at
+from policy.queued import moved_label
 from policy.rule import A_RESIDENT, MAIN, Example, rule
 from policy.unknown import is_unknown
 from tenancy import names, policy_names
@@ -36,12 +37,11 @@ def admitted(graph: Graph) -> Iterator[Finding]:
 
 
 def _handlers(graph: Graph) -> Mapping[str, str]:
-    """Returns the handler of each RuntimeClass in the graph."""
     return {o.name: _handler(o) for o in graph.of("RuntimeClass.node.k8s.io")}
 
 
 def _handler(found: Object) -> Any:
-    """Returns the handler, which may be unknown. An unknown handler affects only the pods of this RuntimeClass."""
+    """Returns the handler, which can be unknown. An unknown handler affects only the pods of its RuntimeClass."""
     handler = found.manifest.get("handler")
     return handler if is_unknown(handler) else text_at(found.manifest, "handler")
 
@@ -54,19 +54,21 @@ def _judge(graph: Graph, ledger: Ledger, handlers: Mapping[str, str], workload: 
     for refusal in found:
         elsewhere = refusal.of_budget or (budgeted and refusal.policy in _SAID_BY_SEATS)
         if not elsewhere and not _is_ours(graph, workload, refusal):
-            yield Finding(f"{workload}: {refusal.message}", workload.urn)
+            moved = moved_label(workload) if refusal.policy == policy_names.QUEUED_PODS else ""
+            yield Finding(f"{workload}: {refusal.message}{moved and f'; {moved}'}", workload.urn)
 
 
 def _is_ours(graph: Graph, workload: Object, refusal: Refusal) -> bool:
-    """Returns True for a system PriorityClass in the agents' namespace. The ledger need not list a system class."""
+    """Returns True for a system PriorityClass in the agents' namespace. The ledger does not need to list a system
+    class."""
     return refusal.policy == policy_names.PRIORITY_SYSTEM and workload.namespace in {
         o.namespace for o in graph.ledger_objects
     }
 
 
 def _environment(ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Reports a ConfigMap or Secret with the key NVIDIA_VISIBLE_DEVICES. By envFrom, this key would override the device
-    plugin's variable."""
+    """Reports a ConfigMap or Secret with the key NVIDIA_VISIBLE_DEVICES. By envFrom, the key NVIDIA_VISIBLE_DEVICES
+    would override the device plugin's variable."""
     keys = {key for part in ("data", "stringData") for key in _keys(found.manifest.get(part))}
     if names.VISIBLE_DEVICES not in keys or found.namespace in ledger.exempt_namespaces:
         return
@@ -91,6 +93,5 @@ def _volume(ledger: Ledger, found: Object) -> Iterator[Finding]:
 
 
 def _keys(data: Any) -> list[str]:
-    """Returns the known keys. The data of a Secret may be unknown as a whole. Admission then judges the Secret when it
-    is created."""
+    """Returns the known keys. If all data of a Secret is unknown, admission judges the Secret at its creation."""
     return [] if is_unknown(data) or not isinstance(data, Mapping) else list(data)

@@ -28,11 +28,11 @@ _REQUEST = {"name": "gpumem", "exactly": {"deviceClassName": "frigate.gpumem.vik
         [_REQUEST],
         [],
         of=an_object(names.RESOURCE_API, "ResourceClaimTemplate", "frigate-gpumem", "frigate"),
-        instead="a claim on a seat only where `scheduler.placement` is `dra`",
+        instead="Declare a claim for a seat only in a stack with `scheduler.placement: dra`.",
     ),
 )
 def claims(graph: Graph) -> Iterator[Finding]:
-    """A claim on a seat is in the namespace of the seat's tenant, and asks for at most the MiB of the seat."""
+    """A claim for a seat is in the namespace of the seat's tenant, and asks for at most the MiB of the seat."""
     ledger = graph.ledger
     if ledger is None:
         return
@@ -64,8 +64,8 @@ def _claim(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, spec: Mappi
 
 
 def _of_another_driver(ledger: Ledger, claim: Object, device_class: str) -> Iterator[Finding]:
-    """Reports a claim on devices of another driver, because no budget counts it. Classes in admission.device_classes
-    are allowed, because they give no GPU."""
+    """Reports a claim on devices of another driver, because the ledger does not count such a claim. Classes in
+    admission.device_classes are allowed, because they give no GPU."""
     terms = ledger.admission
     if terms is None or not device_class or device_class.endswith(ledger.names.device_class("")):
         return
@@ -110,8 +110,8 @@ def _exactly(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, asked: Ma
 
 
 def _on_its_pool(ledger: Ledger, request: PodRequest) -> Iterator[Finding]:
-    """Reports a pod without the pool's nodeSelector. A claimed device does not show its pool, so the nodeSelector must
-    name the pool."""
+    """Reports a pod without the pool's nodeSelector. A claim does not name its pool, so the pod's nodeSelector must
+    select the pool."""
     pool = ledger.pool(request.seat.pool) if request.seat else None
     selected = map_at(request.pod_spec, "nodeSelector")
     if pool is None or not maps_at(request.pod_spec, "resourceClaims"):

@@ -1,5 +1,6 @@
-"""Rules on custom kinds, charts and patches. The rules count the requests of these objects, and refuse an object with
-requests that cannot be counted. The rules do not search in text inside these objects (docs/adr/0032)."""
+"""Rules on custom kinds, charts and patches. The rules count the requests of custom kinds, charts and patches, and
+refuse an object with requests that cannot be counted. The rules do not search in the text inside custom kinds and
+charts (docs/adr/0032)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,43 +8,46 @@ from typing import Any
 from policy.finding import Finding, judge_each, unproven
 from policy.graph import KUEUE, Graph, framework_in, is_gpumem, is_queued, runs_pods
 from policy.objects import Object, text_at
+from policy.queued import moved_label
 from policy.rule import A_RESIDENT, MAIN, Example, an_object, rule
 from policy.rules.pods import judges_images
 from policy.rules.writers import own_namespaces
 from policy.unknown import is_unknown, unknown, unknowns
-from tenancy import names, reach
+from tenancy import names, policy_names, reach
 from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger
 from tenancy.names import Names
 from tenancy.podsets import pod_sets
 from tenancy.workload import TEMPLATES, map_at, pod_template
 
-# Components that render other objects. While the input of a component is unknown, its objects are not in the graph.
+# Components that render other objects. While the input of a rendering component is unknown, its objects are not in the
+# graph.
 _RENDERERS = {"ConfigFile", "ConfigGroup", "Chart", "Directory"}
-# Kubernetes' own API groups with a dot in their name. No kind of these groups runs pods.
+# Kubernetes' own API groups with a dot in their name. No kind of Kubernetes' own API groups with a dot runs pods.
 _BUILT_IN = {
     *("admissionregistration", "apiextensions", "authentication", "authorization", "certificates", "coordination"),
     *("discovery", "events", "flowcontrol.apiserver", "internal.apiserver", "networking", "node"),
     *("rbac.authorization", "resource", "scheduling", "storage", "storagemigration"),
 }
-# Rules need the whole object of these kinds, but a Patch shows only a part.
+# For these kinds, the rules need the whole object, but a Patch shows only a part.
 _ROLES = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
 _READ_WHOLE = {*TEMPLATES, "ResourceQuota", "ClusterQueue", "Cohort", *_ROLES}
-# The fields that rules read in workloads outside of the tenants' namespaces: for the rule `images`, and for the proof
-# of host memory.
+# The fields that the rule `images` and the rules on host memory read in workloads outside of tenants' namespaces.
 _READ_FOR_IMAGES = {"image"}
 _READ_FOR_HOST_MEMORY = {"resources", "limits", "requests", "nodeSelector", "affinity"}
-# Objects of these kinds make another program create objects. The graph contains only the values for that program.
+# Charts, Argo objects and Flux objects make another program create objects. The graph contains only the values for
+# the other program.
 _OPAQUE = ("Release.helm.sh", "Application.argoproj.io", "ApplicationSet.argoproj.io", "HelmChart.helm.cattle.io")
 _OPAQUE_GROUPS = ("helm.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io")
-# Custom kinds declare their pods in these fields. An unknown value in one of these fields may hide a request.
+# Custom kinds declare their pods in the fields of _STRUCTURE. An unknown value in a field of _STRUCTURE can hide a
+# request.
 _STRUCTURE = {"spec", "template", "containers", "initContainers", "resources", "limits", "requests", "values"}
 _PODS_FIELDS = {*_STRUCTURE, "replicas", "parallelism"} - {"spec"}
 _GPUS = (reach.GPU_RESOURCES, reach.CLAIMED_RESOURCES)
 _ITS_INPUT = "its input"
-_HOW = (
-    "declare these, or what `helm template` and `kustomize build` write, with kubernetes.yaml.ConfigGroup or "
-    "helm.v3.Chart, which need no cluster"
+_RENDERED = (
+    ", or declare what `helm template` and `kustomize build` write, with kubernetes.yaml.ConfigGroup or helm.v3.Chart, "
+    "which need no cluster"
 )
 
 
@@ -60,7 +64,7 @@ _POD = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"vikto
     ),
     Example(
         of=an_object("argoproj.io/v1alpha1", "Rollout", "x", "immich", spec={"template": _POD}),
-        instead="a Deployment, because the pack can count its requests",
+        instead="Declare a Deployment, because the pack can count its requests.",
     ),
 )
 def judgeable(graph: Graph) -> Iterator[Finding]:
@@ -71,10 +75,14 @@ def judgeable(graph: Graph) -> Iterator[Finding]:
 
 def opaque(graph: Graph) -> list[Object]:
     """Returns the objects that create pods outside of the graph, except the platform's release of Kueue. Only admission
-    can judge these pods."""
+    can judge the pods of objects that create pods outside of the graph."""
     known = names.KUEUE if graph.ledger_objects else None
-    unseen = (o for o in graph.objects if o.qualified_kind in _OPAQUE or o.group in _OPAQUE_GROUPS)
+    unseen = (o for o in graph.objects if _is_opaque(o))
     return [o for o in unseen if is_unknown(name := o.manifest.get("name")) or name != known or known is None]
+
+
+def _is_opaque(found: Object) -> bool:
+    return found.qualified_kind in _OPAQUE or found.group in _OPAQUE_GROUPS
 
 
 def _judgeable(graph: Graph, found: Object) -> Iterator[Finding]:
@@ -93,19 +101,17 @@ def _judgeable(graph: Graph, found: Object) -> Iterator[Finding]:
 
 
 def _is_unrendered(found: Object) -> bool:
-    """Returns True if the component's input is unknown. The output `resources` is always partly unknown until the
-    update, and does not count."""
+    """Returns True if the component's input is unknown. The output `resources` does not count as input, because it is
+    always partly unknown until the update."""
     return is_unknown(found.manifest.get("resources")) or _input(found) != _ITS_INPUT
 
 
 def _input(found: Object) -> str:
-    """Returns the path of an unknown key of the input, or `its input` if the graph shows no unknown key."""
     given = {key: value for key, value in found.manifest.items() if key != "resources"}
     return next(unknowns(given), _ITS_INPUT)
 
 
 def _must_be_whole(graph: Graph, changed: str, patch: Object) -> bool:
-    """Returns True if a rule needs the whole object that the patch changes."""
     ledger = graph.ledger
     if changed in TEMPLATES and ledger is not None and not _is_a_tenants(ledger, patch):
         images = _READ_FOR_IMAGES if judges_images(graph) else set()
@@ -125,18 +131,24 @@ def _custom(graph: Graph, found: Object) -> Iterator[Finding]:
     if ledger is not None and framework is not None and found.namespace in ledger.queue_tenants:
         queued = is_queued(ledger, found)
         for pods in pod_sets(found.manifest, framework):
-            yield from _refused(found, PodJudge(ledger, found.namespace, pods.template, queued=queued))
+            judge = PodJudge(ledger, found.namespace, pods.template, queued=queued)
+            yield from _refused(found, judge, "" if queued else moved_label(found))
     elif _names_gpumem(found.manifest):
         kinds = ", ".join(sorted(TEMPLATES))
-        yield unproven(found, f"it asks for gpumem in a way that is not counted; only {kinds} are: {_HOW}")
+        rendered = _RENDERED if _is_opaque(found) else ""
+        yield unproven(found, f"it asks for gpumem in a way that is not counted; write it as one of {kinds}{rendered}")
     elif runs := _runs_another(graph, found):
-        yield unproven(found, f"it runs the pods of {runs} (workloadRef), which are not counted; {_HOW}")
+        yield unproven(
+            found, f"it runs the pods of {runs} (workloadRef), which are not counted; declare a Deployment instead"
+        )
     elif graph.ledger is not None and any((pod := _pod_of(found.manifest)).values()) and _is_in_a_namespace(found):
         yield from _refused(found, PodJudge(graph.ledger, _lands_in(found), {"spec": pod}))
 
 
-def _refused(found: Object, judge: PodJudge) -> Iterator[Finding]:
-    return (Finding(f"{found}: {refusal.message}", found.urn) for refusal in judge.refusals())
+def _refused(found: Object, judge: PodJudge, moved: str = "") -> Iterator[Finding]:
+    for refusal in judge.refusals():
+        also = f"; {moved}" if moved and refusal.policy == policy_names.QUEUED_PODS else ""
+        yield Finding(f"{found}: {refusal.message}{also}", found.urn)
 
 
 def _is_in_a_namespace(found: Object) -> bool:
@@ -170,8 +182,6 @@ def _names_gpumem(value: Any, field: str = "") -> bool:
 
 
 def _runs_another(graph: Graph, found: Object) -> str | None:
-    """Returns the workload to which a Rollout refers, if the workload's pods reach a GPU or if the workload is not in
-    the graph."""
     spec = found.manifest.get("spec")
     if is_unknown(spec) or not isinstance(spec, Mapping) or spec.get("workloadRef") is None:
         return None
@@ -191,13 +201,13 @@ def _lands_in(found: Object) -> Any:
     if found.qualified_kind == "Release.helm.sh":
         return text_at(found.manifest, "namespace") or "default"
     spec = found.manifest.get("spec")
-    if (found.qualified_kind not in _OPAQUE and found.group not in _OPAQUE_GROUPS) or not isinstance(spec, Mapping):
+    if not _is_opaque(found) or not isinstance(spec, Mapping):
         return found.namespace
     return text_at(spec, "targetNamespace") or text_at(map_at(spec, "destination"), "namespace") or found.namespace
 
 
 def _pod_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a pod's spec with all requests of a custom resource, as if one pod had them."""
+    """Returns the spec of one pod with all GPU requests that the manifest of a custom resource contains."""
     pod: dict[str, Any] = {"containers": [], "volumes": []}
     for field, value in _fields(dict(manifest)):
         container: dict[str, Any] = {"name": "of its pods"}
@@ -218,7 +228,6 @@ def _pod_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yields every field of every map within the value."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not is_unknown(item):

@@ -1,7 +1,8 @@
 """Rules on the memory pools. The kernel and the kubelet must end a disposable pod before any other pod. The end of all
-disposable pods must free enough host memory."""
+disposable pods must free enough host memory for the other pods."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from policy.finding import Finding, judge_each
@@ -23,7 +24,7 @@ from tenancy.host_memory.proof import (
 )
 from tenancy.quantity import canonical_mib, parse
 from tenancy.units import MIB
-from tenancy.workload import containers_of, map_at, pod_request, pod_template, value_or
+from tenancy.workload import containers_of, map_at, pod_request, pod_template, tolerates, value_or
 
 _ON_NODE_4 = {"nodeSelector": {names.LABEL_HOSTNAME: "node-4"}, "priorityClassName": "homelab-critical"}
 
@@ -32,7 +33,7 @@ _ON_NODE_4 = {"nodeSelector": {names.LABEL_HOSTNAME: "node-4"}, "priorityClassNa
     "memory-pools",
     Example(
         of=an_object("v1", "ConfigMap", names.HOST_MEMORY_POOLS, "other", data={}),
-        instead="nothing: only the platform's program declares memory pools",
+        instead="Remove the memory pools: only the platform's program may declare memory pools.",
     ),
 )
 def readable(graph: Graph) -> Iterator[Finding]:
@@ -142,7 +143,7 @@ def eviction(graph: Graph) -> Iterator[Finding]:
         values = {m.priority: value_of(graph, m.priority) for m in pool.members}
         known = {name: value for name, value in values.items() if value is not None}
         if len(known) < len(values):
-            continue  # Another rule reports a missing class.
+            continue  # Another rule reports a missing PriorityClass.
         together: dict[tuple[str, str], list[str]] = {}
         for found in outranked(pool, known):
             together.setdefault((found.moment, found.workload.priority), []).append(found.workload.name)
@@ -194,8 +195,8 @@ def peaks(graph: Graph) -> Iterator[Finding]:
     ),
 )
 def workloads(graph: Graph) -> Iterator[Finding]:
-    """The pods of a memory pool's workload have the PriorityClass, nodeSelector, memory request and memory limit that
-    the pool declares."""
+    """The pods of a memory pool's workload have the PriorityClass, nodeSelector, tolerations, memory request and memory
+    limit that the pool declares."""
     declared = {(m.tenant, m.name): (p, m) for p in _pools(graph) for m in p.members}
     if declared:
         yield from judge_each(graph.workloads, lambda workload: _workload(declared, workload))
@@ -230,6 +231,9 @@ def _differences(
     for key, value in pool.node_selector.items():
         if selected.get(key) != value:
             yield f"nodeSelector {key}", str(selected.get(key, "empty")), value
+    for taint in pool.node_taints:
+        if not tolerates(pod_spec, asdict(taint)):
+            yield "tolerations", "without the pool's taint", str(taint)
     request = pod_request(pod_spec, "memory")
     if request != member.request_mib * MIB:
         yield "its memory request", f"{request / MIB:g} MiB", f"{member.request_mib} MiB"
@@ -244,13 +248,10 @@ def _pools(graph: Graph) -> tuple[HostMemoryPool, ...]:
 
 
 def _proven(graph: Graph) -> list[HostMemoryPool]:
-    """Returns the pools that pass the rule `memory-victim`."""
     return [pool for pool in _pools(graph) if victims(pool) and all(_is_cheap(pool, d) for d in pool.disposable)]
 
 
 def _is_cheap(pool: HostMemoryPool, disposable: Disposable) -> bool:
-    """Returns True if the disposable workload requests less host memory than it always uses, and less than any
-    protected workload requests."""
     smallest_mib = min((w.request_mib for w in pool.workloads), default=disposable.request_mib + 1)
     return disposable.request_mib < min(disposable.resident_least_mib, smallest_mib)
 

@@ -16,15 +16,15 @@ from tenancy.host_memory.proof import victims
 from tenancy.ledger import Ledger
 from tenancy.quantity import parse
 from tenancy.units import MIB
-from tenancy.workload import containers_of, map_at, maps_at, may_run_on, pod_template, value_or
+from tenancy.workload import chooses, containers_of, map_at, maps_at, may_run_on, pod_template, value_or
 
 _STAMPS = "MutatingAdmissionPolicy.admissionregistration.k8s.io"
 
 
 @rule("memory-gpu", Example("admission.tenant_priorities.inference", "tier-2-gpu", "homelab-critical"))
 def gpu_seats(graph: Graph) -> Iterator[Finding]:
-    """If a workload of a memory pool has a GPU seat, a node can belong to both of its pools. Admission sets the
-    PriorityClass that the memory pool declares."""
+    """If a workload of a memory pool also has a GPU seat, the same node can belong to the memory pool and the GPU's
+    pool. Admission sets the PriorityClass that the memory pool declares."""
     for pool in graph.host_memory.pools if graph.host_memory else ():
         for workload in pool.workloads:
             if graph.ledger is not None and workload.name in {s.name for s in graph.ledger.seats_of(workload.tenant)}:
@@ -57,7 +57,6 @@ def _stamp(policy: Object, workload: Workload) -> Iterator[Finding]:
 
 
 def _selects(policy: Object, namespace: str) -> bool:
-    """Returns True if the policy's namespaceSelector selects the namespace with this name."""
     for expression in maps_at(policy.manifest, "spec", "matchConstraints", "namespaceSelector", "matchExpressions"):
         if text_at(expression, "key") == names.LABEL_NAMESPACE:
             operator, among = text_at(expression, "operator"), namespace in texts_at(expression, "values")
@@ -72,22 +71,24 @@ def _selects(policy: Object, namespace: str) -> bool:
         f"{MAIN}.resources",
         memory_resources("1Gi", "2Gi"),
         memory_resources("1Gi", "1Gi"),
-        of=a_deployment("web", "web"),
+        of=a_deployment("web", "web", nodeSelector={names.LABEL_HOSTNAME: "node-4"}),
     ),
 )
 def strangers(graph: Graph) -> Iterator[Finding]:
-    """On the nodes of a memory pool, only the pool's workloads may use more host memory than they request.
+    """A workload that chooses the nodes of a memory pool does not use more host memory there than it requests.
 
-    If a pod exceeds its request by more than a disposable pod uses, the kernel kills it before the disposable pod. A
-    pod without a request may run on these nodes, because the kernel kills it early, like a disposable pod.
+    A workload chooses the nodes of a memory pool by name, by one of the pool's labels, or by a toleration of the pool's
+    taint. The pool's own workloads may use more host memory than they request. A pod without a request may use any
+    amount, because the kernel kills the pod early, like a disposable pod. The rule does not judge a pod that may run on
+    any node.
     """
     pools = [pool for pool in (graph.host_memory.pools if graph.host_memory else ()) if victims(pool)]
     yield from judge_each(graph.workloads if pools else (), lambda workload: _stranger(graph, pools, workload))
 
 
 def _labels(pool: HostMemoryPool, ledger: Ledger | None) -> Mapping[str, str]:
-    """Returns the known labels of the pool's nodes. A node that the pool selects by hostname also has the labels of its
-    GPU pool."""
+    """Returns the known labels of the pool's nodes. If the memory pool selects a node by hostname, the node also has
+    the labels of the GPU pool with this hostname."""
     host = pool.node_selector.get(names.LABEL_HOSTNAME)
     known = dict(pool.node_selector)
     for gpus in ledger.pools if ledger is not None and host is not None else ():
@@ -101,26 +102,40 @@ def _stranger(graph: Graph, pools: Sequence[HostMemoryPool], workload: Object) -
     called = (workload.name, text_at(map_at(template, "metadata", "labels"), names.LABEL_NAME))
     pod_spec = map_at(template, "spec")
     if any((m.tenant, m.name) == (workload.namespace, name) for p in pools for m in p.members for name in called):
-        return  # The rule `memory-workloads` judges this pod.
+        return  # The rule `memory-workloads` judges the pods of declared workloads.
     beyond_mib = _beyond_mib(pod_spec)
     for pool in pools:
         least = max(victims(pool), key=lambda d: d.resident_least_mib)
         if beyond_mib is not None and beyond_mib <= least.resident_least_mib:
             continue
-        if may_run_on(pod_spec, _labels(pool, graph.ledger)):
+        if _chooses(pod_spec, pool) and may_run_on(pod_spec, _labels(pool, graph.ledger)):
             beyond = "without a limit" if beyond_mib is None else f"by {beyond_mib} MiB"
             yield Finding(
-                f"{workload}: may run on memory_pools.{pool.name} and exceed its memory request {beyond}, where the "
-                f"victim {least.name} holds {least.resident_least_mib}: the kernel would kill it before any victim, "
-                f"and the pool's proof does not count it; declare it under memory_pools.{pool.name}.workloads, make "
-                "its memory request and limit equal, or keep it off these nodes by nodeSelector or nodeAffinity",
+                f"{workload}: chooses the nodes of memory_pools.{pool.name} and may exceed its memory request "
+                f"{beyond}, where the victim {least.name} holds {least.resident_least_mib}: the kernel would kill it "
+                "before any victim, and the pool's proof does not count it; declare it under "
+                f"memory_pools.{pool.name}.workloads, make its memory request and limit equal, or let it choose other "
+                f"nodes, for instance by the nodeAffinity {_away_from(pool)}",
                 workload.urn,
             )
 
 
+def _away_from(pool: HostMemoryPool) -> str:
+    """Returns the term of a required nodeAffinity that keeps a pod off the pool's nodes."""
+    label, value = next(iter(pool.node_selector.items()))
+    return f"{{key: {label}, operator: NotIn, values: [{value}]}}"
+
+
+def _chooses(pod_spec: Mapping[str, Any], pool: HostMemoryPool) -> bool:
+    keys = {taint.key for taint in pool.node_taints}
+    return chooses(pod_spec, pool.node_selector) or any(
+        text_at(each, "key") in keys for each in maps_at(pod_spec, "tolerations")
+    )
+
+
 def _beyond_mib(pod_spec: Mapping[str, Any]) -> int | None:
-    """Returns the most MiB by which a container of the pod may exceed its memory request. Returns None if a container
-    with a request has no limit. A container counts as one process, because the kernel ranks processes."""
+    """Returns the most MiB by which a container of the pod can exceed its memory request. Returns None if a container
+    with a request has no limit. A container counts as one process, because the kernel compares processes."""
     most = 0
     for resources in (map_at(container, "resources") for container in containers_of(pod_spec)):
         limit = value_or(map_at(resources, "limits"), "memory", None)

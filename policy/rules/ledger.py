@@ -15,7 +15,7 @@ from tenancy.ledger import GATE_MARGIN_MIB, Ledger, Pool, Seat, SeveralPoolsErro
 from tenancy.quantity import whole
 from tenancy.workload import map_at, pod_template, value_or
 
-_MOST_PLACED = 4000  # For more seats than this number, the rule does not search for a placement.
+_MOST_PLACED = 50_000  # If a pool has more seats than this number, the rule does not search for a placement.
 _WITH_RESERVE = ", each with its part of the reserve, as it is claimed"
 _MOST_NAMED = 8  # A message names at most this many seats.
 
@@ -29,11 +29,13 @@ _BIG = {"tenant": "immich", "pool": "t4"}
     "ledger",
     Example(
         of=an_object("v1", "ConfigMap", names.LEDGER, "other", data={}),
-        instead="nothing: only the platform declares a ledger, and other programs get it as configuration",
+        instead="Remove the ledger: only the platform declares a ledger. Other programs get the ledger as "
+        "configuration.",
     ),
 )
 def readable(graph: Graph) -> Iterator[Finding]:
-    """The policy pack can read the ledger. Workloads of the program reach a GPU only if there is a ledger."""
+    """The policy pack can read the ledger. Workloads of the program reach a GPU only if the policy pack has a
+    ledger."""
     yield from graph.ledger_problems
     if graph.ledger is None and not graph.ledger_problems:
         asking = {id(request.workload) for request in graph.requests}
@@ -133,9 +135,9 @@ def placement(graph: Graph) -> Iterator[Finding]:
         room_mib = ledger.device_room_mib(pool)
         fits_in_sum = sum(seat.total_mib for seat in seats) <= pool.advertised_mib
         if not seats or not fits_in_sum or any(_is_too_large(seat, pool) for seat in seats):
-            continue  # The rules `budgets` and `seat-size` report this pool.
+            continue  # The rules `budgets` and `seat-size` report a pool with too many promises or too large seats.
         if ledger.claimed is ConsumableShares.DISABLED:
-            continue  # The rule `claims` counts the devices of this pool.
+            continue  # With claims of whole devices, the rule `claims` counts the devices of the pool.
         requests: Counter[tuple[int, int]] = Counter()
         for seat in seats:
             requests[ledger.taken_mib(seat), seat.devices_per_pod] += max(seat.replicas, 0)
@@ -177,7 +179,8 @@ def _is_too_large(seat: Seat, pool: Pool) -> bool:
 
 
 def _counted(items: Sequence[Item]) -> str:
-    """Formats the first items with their sizes and numbers, such as `llama-swap 7000, frigate 2000 x 3`."""
+    """Formats the first items with their sizes. For one item and three equal items, the text is `llama-swap 7000,
+    frigate 2000 x 3`."""
     counts = Counter(items)
     shown = [f"{i.name} {i.amount}{f' x {n}' if n > 1 else ''}" for i, n in list(counts.items())[:_MOST_NAMED]]
     more = len(counts) - len(shown)
@@ -192,8 +195,8 @@ def seats_on_a_device(graph: Graph) -> Iterator[Finding]:
 
 @rule("on-demand", Example("on_demand.tts.need_mib", 14_000, 2048))
 def on_demand(graph: Graph) -> Iterator[Finding]:
-    """An unused device of the pool has enough memory to start each on-demand workload. Otherwise, the demand gate would
-    never start the workload."""
+    """Each on-demand workload fits above the floor of an unused device of its pool. The demand gate would never start a
+    workload that needs more memory."""
     yield from _said(graph, _gates_that_stay_shut)
 
 
@@ -201,7 +204,7 @@ def _gates_that_stay_shut(ledger: Ledger) -> Iterator[str]:
     for workload in ledger.on_demand:
         pool = ledger.pool(workload.pool)
         if pool is None or pool.floor_mib >= pool.device_mib:
-            continue  # The rule on the pool's numbers reports this pool.
+            continue  # The rule `physical` reports a pool with a floor above its device.
         most = pool.device_mib - pool.floor_mib - GATE_MARGIN_MIB
         if workload.need_mib > most:
             yield (

@@ -11,12 +11,12 @@ from policy.rule import Example, an_object, rule
 from policy.rules.writers import (
     ANYWHERE,
     BINDINGS,
-    OURS,
     RBAC,
     ROLES,
     RightScope,
     Subject,
     agents_namespaces,
+    are_no_tenants,
     how_to_allow,
     own_namespaces,
     places_of,
@@ -46,8 +46,8 @@ _AGGREGATED = tuple(f"{RBAC}/aggregate-to-{role}" for role in ("view", "edit", "
 
 @dataclass(frozen=True)
 class Grant:
-    """The right to `verb` objects of a `resource` in an API group. If `named`, the right is limited by
-    resourceNames."""
+    """The right to use the verb `verb` on the resource `resource` of an API group. If `named` is True, the right is
+    limited by resourceNames."""
 
     group: str
     resource: str
@@ -68,8 +68,8 @@ _LIMITED: Mapping[Grant, str] = {
     **dict.fromkeys(_WRITE_SLICES, "the right to write resourceslices is the right to make up any node's devices"),
 }
 _KUEUE = names.KUEUE_API.partition("/")[0]
-# All rights of each agent. A right without resourceNames includes the same right with resourceNames. The list repeats
-# the roles in components/ on purpose. If it were derived from these roles, the rule would accept every right that
+# All rights of each agent. A right without resourceNames includes the same right with resourceNames. This list repeats
+# the roles in components/ on purpose. If the list were derived from the roles, the rule would accept every right that
 # somebody adds to a role.
 ALLOWED: Mapping[str, frozenset[Grant]] = {
     names.RECONCILE: frozenset(
@@ -96,6 +96,9 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
             Grant("", "pods/eviction", "create"),
             Grant(_KUEUE, "workloads", "get"),
             Grant(_KUEUE, "workloads", "patch"),
+            Grant("batch", "jobs", "get"),
+            Grant("jobset.x-k8s.io", "jobsets", "get"),
+            Grant("ray.io", "rayclusters", "get"),
         }
     ),
     names.EXPORTER: frozenset(
@@ -125,6 +128,7 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
             *(Grant("", resource, verb) for resource in ("pods", "nodes") for verb in ("list", "watch")),
             Grant("", "pods", "get"),
             Grant("", "pods/binding", "create"),
+            Grant("policy", "poddisruptionbudgets", "list"),
             _EVENTS,
             *(Grant(_DEVICES, "resourceslices", verb) for verb in ("list", "watch")),
             Grant(_DEVICES, "resourceclaims", "patch", named=True),
@@ -132,7 +136,8 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
         }
     ),
 }
-# Maps an account to the built-in roles of Kubernetes that it may have. The graph does not contain these roles.
+# Maps an account to the built-in roles of Kubernetes that it may have. The graph does not contain the built-in roles of
+# Kubernetes.
 BUILT_IN: Mapping[str, frozenset[str]] = {
     names.SCHEDULER: frozenset({*names.KUBE_SCHEDULER_ROLES, names.AUTHENTICATION_READER}),
 }
@@ -148,14 +153,14 @@ BUILT_IN: Mapping[str, frozenset[str]] = {
         of=an_object(
             f"{RBAC}/v1", "ClusterRoleBinding", "detector", roleRef={"kind": "ClusterRole", "name": "cluster-admin"}
         ),
-        instead="a role that lists what is needed, or `monitoring` under `admission.trusted_namespaces`",
+        instead="Write a role that lists the needed rights, or add `monitoring` to `admission.trusted_namespaces`.",
     ),
     Example(
         "rules",
         [{"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["patch"]}],
         [{"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["get"]}],
         of=an_object(f"{RBAC}/v1", "Role", "quotas", "immich"),
-        instead="nothing: no account of a tenant may have this right",
+        instead="Remove the right: no account of a tenant may have it.",
         is_beside=True,
     ),
 )
@@ -172,7 +177,7 @@ def rbac(graph: Graph) -> Iterator[Finding]:
 
 
 def _no_wildcard(role: Object) -> Iterator[Finding]:
-    """Reports a wildcard in a role of the platform's program, because that program lists each right."""
+    """Reports a wildcard in a role of the platform's program, because the platform's roles list each right."""
     for listed in maps_at(role.manifest, "rules"):
         fields: dict[str, str] = {}
         for field, value in wildcards(listed):
@@ -182,10 +187,12 @@ def _no_wildcard(role: Object) -> Iterator[Finding]:
 
 
 def _writes_ours(graph: Graph, role: Object) -> Iterator[Finding]:
-    """Yields a finding for a role with a right in RESERVED. Without a ledger, it judges only rules with a wildcard."""
+    """Yields a finding for a role with a right in RESERVED. Without a ledger, the function judges only rules with a
+    wildcard."""
     rules = [rule for rule in maps_at(role.manifest, "rules") if graph.ledger or any(wildcards(rule))]
     for whom, places, strangers in _given(graph, role):
-        if rights := reserved_rights(rules, places):
+        guarded = graph.ledger is not None and role.kind == "ClusterRole" and are_no_tenants(graph, strangers)
+        if rights := reserved_rights(rules, places, guarded=guarded):
             allow = how_to_allow(graph, strangers)
             yield Finding(
                 f"{role}: lets {whom} {first_items(rights)}, and so bypass every budget; take it away, or {allow}",
@@ -195,7 +202,6 @@ def _writes_ours(graph: Graph, role: Object) -> Iterator[Finding]:
 
 
 def _given(graph: Graph, role: Object) -> Iterator[tuple[str, frozenset[RightScope], Sequence[Subject]]]:
-    """Yields a description of the subjects, the places of their rights, and the subjects that are not trusted."""
     bound = [(binding, untrusted(graph, subjects_of(binding))) for binding in _bindings_of(graph, role)]
     strangers = list(dict.fromkeys(subject for _, found in bound for subject in found))
     places = frozenset(place for binding, found in bound if found for place in places_of(graph, binding))
@@ -208,7 +214,6 @@ def _given(graph: Graph, role: Object) -> Iterator[tuple[str, frozenset[RightSco
 
 
 def _bindings_of(graph: Graph, role: Object) -> Iterator[Object]:
-    """Yields the bindings to the role, and the bindings to a ClusterRole that includes the role's rules."""
     called = [role.name, *(other.name for other in graph.of(f"ClusterRole.{RBAC}") if _takes_in(other, role))]
     for binding in graph.beside(role, *BINDINGS) if role.kind == "Role" else graph.of(*BINDINGS):
         kind, name = _role_ref(binding)
@@ -217,7 +222,6 @@ def _bindings_of(graph: Graph, role: Object) -> Iterator[Object]:
 
 
 def _takes_in(other: Object, role: Object) -> bool:
-    """Returns True if the aggregationRule of `other` selects the role by its labels."""
     selectors = maps_at(other.manifest, "aggregationRule", "clusterRoleSelectors")
     return role.kind == "ClusterRole" and any(
         (wanted := map_at(selector, "matchLabels"))
@@ -239,14 +243,13 @@ def _role_ref(binding: Object) -> tuple[str, str]:
 
 
 def _is_enough(graph: Graph, policy: str, actions: Sequence[str]) -> bool:
-    """Returns True if the policy's actions deny. While admission observes, Warn is enough, except for policies that
-    guard the agents' data."""
+    """Returns True if the policy's actions deny a request. While admission observes, the action Warn is enough. The
+    policies that protect the agents' data must deny in every mode."""
     observes = graph.ledger is not None and "admission" in graph.ledger.observes and policy not in GUARDS
     return "Deny" in actions or (observes and "Warn" in actions)
 
 
 def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
-    """Reports an admission policy of ours that another program declares, or that does not deny."""
     name = text_at(map_at(found.manifest, "metadata"), "name")
     if not name.startswith(f"{names.PROJECT}-"):
         return
@@ -259,9 +262,11 @@ def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
 
 def _in_own_namespace(graph: Graph, found: Object) -> Iterator[Finding]:
     """Reports objects and workloads that another program declares in the platform's namespaces. If the namespace is
-    unknown, the object's name decides."""
-    if is_unknown(found.namespace) and (runs_pods(found) or is_unknown(found.name) or not found.name.startswith(OURS)):
-        return  # The rule `admission` reports workloads.
+    unknown, the function decides by the object's name."""
+    if is_unknown(found.namespace) and (
+        runs_pods(found) or is_unknown(found.name) or not found.name.startswith(names.OURS)
+    ):
+        return  # The rule `admission` reports a workload with an unknown namespace.
     own = own_namespaces(graph)
     trusted = graph.ledger.trusted_namespaces if graph.ledger else ()
     if found.namespace not in own - {*trusted}:
@@ -270,7 +275,7 @@ def _in_own_namespace(graph: Graph, found: Object) -> Iterator[Finding]:
         what = "its pods may have any account there"
     elif text_at(found.manifest, "type") == _OF_ACCOUNT:
         what = "it becomes an account's token"
-    elif found.name.startswith(OURS):
+    elif found.name.startswith(names.OURS):
         what = "its name is the platform's"
     else:
         return
@@ -294,14 +299,12 @@ def _binding(graph: Graph, binding: Object) -> Iterator[Finding]:
 
 
 def _of_elsewhere(graph: Graph, binding: Object, strangers: list[Subject], ours: list[Subject]) -> Iterator[Finding]:
-    """Reports bindings to cluster-admin, and bindings to the platform's or Kueue's roles if the graph does not contain
-    the role."""
     kind, name = _role_ref(binding)
     allow = f"bind a role that lists what is needed, or {how_to_allow(graph, strangers)}"
     if name == _ADMINISTRATOR and (strangers or ours):
         yield Finding(f"{binding}: binds cluster-admin, which may do everything; {allow}", binding.urn)
         return
-    is_ours = name.startswith(OURS) and not name.endswith(_HARMLESS)
+    is_ours = name.startswith(names.OURS) and not name.endswith(_HARMLESS)
     if is_ours and strangers and graph.ledger is not None and _declared(graph, binding) is None:
         yield unproven(binding, f"{first_items(strangers)} gets {kind} {name}, which is not in the graph; {allow}")
 
@@ -336,8 +339,8 @@ def _account(graph: Graph, binding: Object, subject: Subject) -> Iterator[Findin
 
 
 def _unlimited(graph: Graph, grant: Grant, user: str) -> str | None:
-    """Returns the danger of a right that no policy limits. Returns None if a policy limits the right, or if it needs no
-    policy."""
+    """Returns the danger of the right as text, if no admission policy limits the right. If a policy limits the right,
+    or if the right needs no policy, returns None."""
     reach = next((words for limited, words in _LIMITED.items() if limited == replace(grant, named=False)), None)
     return None if reach is None or _is_limited(graph, grant.resource, user) else reach
 
@@ -355,7 +358,7 @@ def _grants(role: Mapping[str, Any]) -> Iterator[Grant]:
 
 
 def _is_limited(graph: Graph, resource: str, user: str) -> bool:
-    """Returns True if a policy that denies applies to this user and this resource."""
+    """Returns True if a denying policy applies to the given user and resource."""
     enforced = {
         text_at(map_at(binding.manifest, "spec"), "policyName")
         for binding in graph.of(_BINDING)

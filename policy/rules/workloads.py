@@ -14,7 +14,7 @@ from tenancy.quantity import QuantityError, whole
 from tenancy.units import MIB
 from tenancy.workload import containers_of, map_at, max_pods, max_surge_pods, pod_request, pod_template, value_or
 
-_LEAST_IN_BYTES = MIB  # The smallest request that is surely in bytes: no node has so many MiB of GPU memory.
+_LEAST_IN_BYTES = MIB  # A larger request is in bytes, because no node has so many MiB of GPU memory.
 _Scaled = tuple[str, str, str]  # namespace, kind, name
 
 
@@ -38,7 +38,7 @@ def device(graph: Graph) -> Iterator[Finding]:
 
 def _device(graph: Graph, request: PodRequest) -> Iterator[Finding]:
     if graph.ledger and _meant_mib(graph.ledger, request):
-        return  # The rule `seats` reports this workload.
+        return  # The rule `seats` reports a workload with a request in bytes.
     pools = graph.reachable_pools(request.pod_spec)
     counted, count = _count_resource(request), _devices_of(request)
     share = -(-request.mib // count)
@@ -88,7 +88,7 @@ def _seat(graph: Graph, ledger: Ledger, request: PodRequest) -> Iterator[Finding
             request.urn,
         )
     elif seat is None and not request.mib:
-        return  # Admission also treats 0 as no request.
+        return  # Admission also treats a request of 0 as no request.
     elif seat is None and workload.namespace in ledger.exempt_namespaces:
         yield Finding(
             f"{request}: asks for {request.mib} MiB in {workload.namespace}, which is exempt from admission and "
@@ -118,30 +118,37 @@ def _seat(graph: Graph, ledger: Ledger, request: PodRequest) -> Iterator[Finding
                 request.urn,
             )
         elif not _is_a_size(graph, ledger, request):
-            has = f"{seat.gpumem_mib} on {seat.replicas if seat.devices_per_pod == 1 else count}"
-            yield Finding(
-                f"{request}: a pod asks for {request.mib} MiB on {count} devices, its seat has {has}: admission lets "
-                f"in pods as large as a seat alone; ask for {seat.gpumem_mib} on each device, or change "
-                f"residents.{seat.name}",
-                request.urn,
-            )
+            yield Finding(f"{request}: {_of_another_size(request, seat, count)}", request.urn)
         yield from _pool(graph, request, seat)
 
 
+def _of_another_size(request: PodRequest, seat: Seat, count: int) -> str:
+    """Returns the message about a pod that asks for less memory than its seat has."""
+    lower = f"residents.{seat.name}.gpumem_mib"
+    if count == 1:
+        return (
+            f"a pod asks for {request.mib} MiB, its seat is {seat.gpumem_mib}, and admission lets in exactly the "
+            f"seat's size; write {seat.gpumem_mib}, or lower {lower} to {request.mib}"
+        )
+    has = f"{seat.gpumem_mib} on {seat.replicas if seat.devices_per_pod == 1 else count}"
+    return (
+        f"a pod asks for {request.mib} MiB on {count} devices, its seat has {has}, and admission lets in exactly the "
+        f"seat's size; ask for {seat.gpumem_mib} on each device, or change residents.{seat.name}"
+    )
+
+
 def _meant_mib(ledger: Ledger, request: PodRequest) -> int:
-    """Returns the MiB that the author probably meant if a request is so large that it must be in bytes, such as 3Gi.
-    Returns 0 for other requests."""
+    """Returns the MiB that the author of a very large request, such as 3Gi, probably meant. The request must be in
+    bytes. Returns 0 for all smaller requests."""
     largest = max((pool.node_mib for pool in ledger.shared_pools), default=0)
     return request.mib // MIB if request.mib > max(largest, _LEAST_IN_BYTES) else 0
 
 
 def _devices_of(request: PodRequest) -> int:
-    """Returns the number of devices that share a pod's gpumem."""
     return max(pod_request(request.pod_spec, _count_resource(request)), 1)
 
 
 def _placeable(graph: Graph, request: PodRequest) -> int:
-    """Returns the number of devices that the pod uses, but at most the number of devices on a node."""
     pools = graph.reachable_pools(request.pod_spec)
     return min([_devices_of(request), *([max(pool.device_count for pool in pools)] if pools else [])])
 
@@ -158,7 +165,7 @@ def _is_a_size(graph: Graph, ledger: Ledger, request: PodRequest) -> bool:
     count = _devices_of(request)
     if request.mib % count or count > _placeable(graph, request):
         return True  # The rule `device` reports this pod.
-    asks = pod_request(request.pod_spec, request.resource)  # else a ResourceClaim asks for the seat
+    asks = pod_request(request.pod_spec, request.resource)  # 0 if a ResourceClaim asks for the seat
     return bool(not asks or queues or PodJudge(ledger, workload.namespace, template).is_a_seat)
 
 
@@ -176,8 +183,8 @@ def _pool(graph: Graph, request: PodRequest, seat: Seat) -> Iterator[Finding]:
 
 
 def _is_queued(ledger: Ledger, workload: Object) -> bool:
-    """Returns True for a queue tenant's Job if the ledger has gpumem quota for queues. Kueue counts this Job against
-    the quota."""
+    """Returns True for a queue tenant's Job if the ledger has gpumem quota for queues. Kueue counts a queue tenant's
+    Job against this quota."""
     return (
         is_queued(ledger, workload)
         and workload.namespace in ledger.queue_tenants
@@ -186,8 +193,8 @@ def _is_queued(ledger: Ledger, workload: Object) -> bool:
 
 
 def _replicas(graph: Graph, requests: list[PodRequest]) -> Iterator[Finding]:
-    """Reports a seat with too few devices for its workloads. All workloads that share a seat may together use only the
-    devices of the seat's replicas."""
+    """Reports a resident with too few devices for its workloads. All workloads of a resident together must not use more
+    devices than the resident's seats have."""
     running: dict[Seat, int] = defaultdict(int)
     ceilings = _ceilings(graph)
     for request in requests:
@@ -216,7 +223,8 @@ def _most_pods(graph: Graph, ceilings: Mapping[_Scaled, int], request: PodReques
 
 
 def _ceilings(graph: Graph) -> Mapping[_Scaled, int]:
-    """Maps each workload to the largest number of replicas that its autoscaler allows. KEDA's default is 100."""
+    """Maps each workload to the largest number of replicas that its autoscaler allows. KEDA's default for the largest
+    number of replicas is 100."""
     ceilings: dict[_Scaled, int] = {}
     for scaler, field, default in (
         ("HorizontalPodAutoscaler.autoscaling", "maxReplicas", 0),
@@ -251,8 +259,8 @@ def _rollout(request: PodRequest) -> Iterator[Finding]:
 
 @rule("whole-mib", Example(f"{MAIN}.resources.requests", {"viktorbarzin.me/gpumem": "4000"}, _LIMIT, of=A_RESIDENT))
 def whole_mib(graph: Graph) -> Iterator[Finding]:
-    """Each container asks for gpumem in whole MiB by a limit. If the container also has a request for gpumem, it equals
-    the limit, because Kubernetes does not overcommit extended resources."""
+    """Each container asks for gpumem in whole MiB by a limit. If the container also has a request for gpumem, the
+    request equals the limit, because Kubernetes does not overcommit extended resources."""
     yield from judge_each(graph.requests, _whole_mib)
 
 

@@ -14,8 +14,6 @@ from tenancy.workload import maps_at
 RBAC = "rbac.authorization.k8s.io"
 ROLES = (f"Role.{RBAC}", f"ClusterRole.{RBAC}")
 BINDINGS = (f"RoleBinding.{RBAC}", f"ClusterRoleBinding.{RBAC}")
-# The names of the platform's and Kueue's objects start with these prefixes.
-OURS = (f"{names.PROJECT}-", names.KUEUE, names.RECONCILE, names.WATCHDOG, names.GATE, names.EXPORTER, names.GUARD)
 _DEVICES = names.RESOURCE_API.partition("/")[0]
 _KUEUE = names.KUEUE_API.partition("/")[0]
 _CHANGES = ("create", "update", "patch")
@@ -31,7 +29,7 @@ _CONTROL_PLANE = (
 
 
 class RightScope(Enum):
-    """The scope of a right. A right in the whole cluster covers all scopes."""
+    """The kind of place in which a right is valid. A right in the whole cluster is valid in all places."""
 
     CLUSTER = "objects without a namespace"
     TENANT = "a tenant's namespace"
@@ -45,14 +43,16 @@ _IN_NAMESPACES = ANYWHERE - _CLUSTER
 
 @dataclass(frozen=True)
 class Right:
-    """The right to one of `verbs` on one of `resources`, in these places. `called` are name prefixes: a rule with
-    resourceNames gives the right only if one of its names has one of the prefixes."""
+    """The right to use one of `verbs` on one of `resources`, in the given places. `called` has name prefixes: a rule
+    with resourceNames gives the right only if one of its names has one of the prefixes. If `is_guarded`, an admission
+    policy protects the named objects from a right to every object of the resource."""
 
     group: str
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
     places: frozenset[RightScope]
     called: tuple[str, ...] = ()
+    is_guarded: bool = False
 
 
 def _with_status(*resources: str) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ RESERVED = (
     Right(_DEVICES, ("resourceclaims/status", "resourceclaims/binding"), _WRITES, _TENANT),
     Right("", ("pods/binding", "bindings"), _WRITES, _IN_NAMESPACES),
     Right("", _with_status("resourcequotas"), _WRITES, _IN_NAMESPACES),
-    Right("", ("configmaps",), _WRITES, frozenset({RightScope.OWN}), called=OURS),
+    Right("", ("configmaps",), _WRITES, frozenset({RightScope.OWN}), called=names.OURS, is_guarded=True),
     Right(_KUEUE, _with_status("clusterqueues", "cohorts", "resourceflavors"), _WRITES, _CLUSTER),
     Right(_KUEUE, _with_status("localqueues", "workloads"), _WRITES, _TENANT),
     Right("admissionregistration.k8s.io", _POLICIES, _WRITES, _CLUSTER),
@@ -76,10 +76,18 @@ RESERVED = (
 )
 
 
-def reserved_rights(rules: Sequence[Mapping[str, Any]], places: frozenset[RightScope]) -> list[str]:
-    """Returns the rights of RESERVED that these rules give in these places, as `verb/verb resource`."""
+def reserved_rights(
+    rules: Sequence[Mapping[str, Any]], places: frozenset[RightScope], *, guarded: bool = False
+) -> list[str]:
+    """Returns the rights of RESERVED that the rules give in these places, as `verb/verb resource`.
+
+    If `guarded` is True, a rule without resourceNames gives no right to objects that admission protects. Many operators
+    have a rule without resourceNames, for example for the ConfigMaps of all namespaces.
+    """
     rights = [right for right in RESERVED if right.places & places]
-    return list(dict.fromkeys(found for rule in rules for right in rights for found in _covered(rule, right)))
+    named = [rule for rule in rules if texts_at(rule, "resourceNames")] if guarded else rules
+    judged = ((rule, right) for right in rights for rule in (named if right.is_guarded else rules))
+    return list(dict.fromkeys(found for rule, right in judged for found in _covered(rule, right)))
 
 
 def wildcards(rule: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -103,7 +111,7 @@ def _covered(rule: Mapping[str, Any], right: Right) -> Iterator[str]:
 
 def _stands_for(listed: str, resource: str) -> bool:
     """Returns True if the rule's entry covers the resource, like ResourceMatches in
-    pkg/apis/rbac/v1/evaluation_helpers.go. An entry with `*` in another form counts as covering every resource."""
+    pkg/apis/rbac/v1/evaluation_helpers.go. An entry such as `pods/*` counts as an entry for every resource."""
     if "*" not in listed:
         return listed == resource
     subresource = listed.removeprefix("*/")
@@ -112,7 +120,7 @@ def _stands_for(listed: str, resource: str) -> bool:
 
 @dataclass(frozen=True)
 class Subject:
-    """A subject of a binding. `namespace` is set for ServiceAccounts only. `name` is None for all ServiceAccounts of a
+    """A subject of a binding. `namespace` is set only for ServiceAccounts. `name` is None for all ServiceAccounts of a
     namespace."""
 
     kind: str
@@ -140,8 +148,8 @@ def subjects_of(binding: Object) -> Iterator[Subject]:
 
 
 def untrusted(graph: Graph, subjects: Iterable[Subject]) -> list[Subject]:
-    """Returns the subjects that belong to none of these: the stack, Kubernetes itself, the trusted and exempt
-    namespaces, and the trusted groups."""
+    """Returns the subjects that are not trusted. The stack, Kubernetes itself, exempt namespaces, trusted namespaces
+    and trusted groups contain only trusted subjects."""
     ledger = graph.ledger
     homes = own_namespaces(graph) | {names.EXEMPT_BY_NAME}
     homes |= {*ledger.exempt_namespaces, *ledger.trusted_namespaces} if ledger else set()
@@ -156,8 +164,7 @@ def untrusted(graph: Graph, subjects: Iterable[Subject]) -> list[Subject]:
 
 
 def how_to_allow(graph: Graph, strangers: Sequence[Subject]) -> str:
-    """Returns an advice that names the setting which would trust these subjects. No setting trusts an account of a
-    tenant."""
+    """Names the setting that allows these rights to these subjects. No setting allows them to a tenant's account."""
     tenants = graph.ledger.tenants_by_name if graph.ledger else {}
     homes = {subject.namespace for subject in strangers}
     listed = sorted(home for home in homes if home is not None and home not in tenants)
@@ -168,6 +175,12 @@ def how_to_allow(graph: Graph, strangers: Sequence[Subject]) -> str:
     if people and len(people) == len(strangers):
         return f"add {', '.join(people)} to admission.trusted_groups {stack}"
     return f"bind it, in this program, to accounts of namespaces under admission.trusted_namespaces {stack} alone"
+
+
+def are_no_tenants(graph: Graph, subjects: Sequence[Subject]) -> bool:
+    """Returns True if all subjects are ServiceAccounts in namespaces that belong to no tenant."""
+    tenants = graph.ledger.tenants_by_name if graph.ledger else {}
+    return bool(subjects) and all(s.namespace is not None and s.namespace not in tenants for s in subjects)
 
 
 def places_of(graph: Graph, found: Object) -> frozenset[RightScope]:

@@ -1,8 +1,8 @@
-"""Suppresses the SDK's debug messages, which only `--debug` shows.
+"""Suppresses the debug messages of Pulumi's SDK, which Pulumi shows only with `--debug`.
 
-The SDK sends at least four debug messages for each resource and waits for each response. With 1,000 tenants, the
-waiting took half of the program's time (docs/choosing/benchmarks.md). Pulumi's engine drops debug messages unless it
-was started with --debug. The program cannot find out how the engine was started.
+Pulumi's SDK sends at least four debug messages for each resource and waits for each response. With 1,000 tenants, the
+SDK's debug messages took half of the program's time (docs/choosing/benchmarks.md). Pulumi's engine drops debug messages
+unless it was started with --debug. The program cannot find out if the engine was started with --debug.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,5 +26,4 @@ def debug_environment(arguments: Sequence[str]) -> Mapping[str, str]:
 
 def _nothing(
     msg: str, resource: pulumi.Resource | None = None, stream_id: int | None = None, ephemeral: bool | None = None
-) -> None:
-    """Replaces pulumi.log.debug."""
+) -> None: ...

@@ -1,6 +1,6 @@
-"""Describes the memory pools as text that people read before an update.
+"""Describes the memory pools as text that operators read before an update.
 
-The text has the proven statements with their numbers.
+The text has the statements and the amounts of memory that the policy pack has proved.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,9 @@ from tenancy.host_memory.proof import (
 
 
 def host_memory_chart(pools: HostMemoryPools) -> str:
-    """Returns a paragraph for each pool, or "" without pools. The verdict itself comes from the policy pack."""
+    """Returns a paragraph for each memory pool, or "" without memory pools. The policy pack itself decides whether a
+    memory pool is safe.
+    """
     return "".join("\n" + "\n".join(_lines(pool)) + "\n" for pool in pools.pools)
 
 
@@ -34,6 +36,8 @@ def _lines(pool: HostMemoryPool) -> Iterator[str]:
         yield f"  above request   at their peaks: {', '.join(above)}"
     if capped := [f"{w.name} {w.limit_mib}" for w in pool.workloads if w.peak_mib == w.limit_mib and w.burst_mib]:
         yield f"  peak at limit   {', '.join(capped)}: what needs more is killed within its own limit, no victim helps"
+    if not pool.node_taints:
+        yield "  other pods      may run on these nodes too; node_taints would keep them off"
     yield f"  the kernel      {_kernel(pool)}"
     yield f"  the kubelet     {_kubelet(pool)}"
 

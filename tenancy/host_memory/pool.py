@@ -1,6 +1,6 @@
 """Defines memory pools, with their workloads and disposable pods.
 
-A memory pool oversubscribes host memory on purpose.
+A memory pool promises more host memory than its nodes have, on purpose.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from tenancy.host_memory.oom import BEST_EFFORT_ADJ, burstable_oom_score_adj, gu
 class Workload:
     """A protected pod.
 
-    The pod requests `request_mib`, normally holds `steady_mib`, and peaks at `peak_mib`. The pod's limit is
-    `limit_mib`. `growth_mib_per_second` is the rate at which the pod grows to its peak. `growth_mib_per_second` is 0 if
-    the peak is the steady state.
+    The pod requests `request_mib` of host memory, normally uses `steady_mib`, and uses `peak_mib` at its peak. The
+    limit of the pod is `limit_mib`. `growth_mib_per_second` is the speed at which the pod's use grows to its peak.
+    `growth_mib_per_second` is 0 if the peak is the steady state.
     """
 
     name: str
@@ -30,21 +30,22 @@ class Workload:
 
     @property
     def burst_mib(self) -> int:
-        """Returns the MiB of the workload's peak above its steady state."""
+        """Returns the MiB between the workload's steady state and its peak."""
         return self.peak_mib - self.steady_mib
 
     @property
     def is_oversubscribed(self) -> bool:
-        """Returns True if the workload may hold more than its request."""
+        """Returns True if the workload can use more host memory than it requests."""
         return self.limit_mib > self.request_mib
 
 
 @dataclass(frozen=True, kw_only=True)
 class Disposable:
-    """A group of pods that may be killed first, on purpose.
+    """A group of pods that the operator has declared as the first to be killed.
 
-    Between `pods_least` and `pods_most` of these pods run at the same time. Each pod holds between `resident_least_mib`
-    and `resident_most_mib`. If `request_mib` is 0, the pods have the QoS class BestEffort.
+    Between `pods_least` and `pods_most` pods of the group run at the same time. Each pod of the group uses between
+    `resident_least_mib` and `resident_most_mib`. If `request_mib` is 0, the pods of the group have the QoS class
+    BestEffort.
     """
 
     name: str
@@ -58,12 +59,26 @@ class Disposable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostMemoryPool:
-    """A group of nodes with oversubscribed host memory. All amounts are for one node.
+class Taint:
+    """The taint of a node, with the fields of the Kubernetes API."""
 
-    `memory_mib` is the memory of the machine, and `allocatable_mib` is the memory that the kubelet offers to pods. The
-    kubelet evicts when less than `eviction_threshold_mib` of memory is available. If `guard` is True, the guard sets
-    the `oom_score_adj` of the workloads.
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        """Returns the taint as `kubectl taint` writes it."""
+        return f"{self.key}={self.value}:{self.effect}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostMemoryPool:
+    """A group of nodes that have less host memory than their workloads can use together. All amounts of a memory pool
+    are for one node.
+
+    `memory_mib` is the machine's memory, and `allocatable_mib` is the memory that the kubelet offers to pods. The
+    kubelet evicts pods when less than `eviction_threshold_mib` of host memory is available. If `guard` is True, the
+    guard sets the `oom_score_adj` of the workloads. The `node_taints` keep all other pods off the nodes.
     """
 
     name: str
@@ -74,46 +89,45 @@ class HostMemoryPool:
     guard: bool
     workloads: tuple[Workload, ...]
     disposable: tuple[Disposable, ...] = ()
+    node_taints: tuple[Taint, ...] = ()
 
     @property
     def members(self) -> tuple[Workload | Disposable, ...]:
-        """Returns all protected workloads and disposable pods of the pool."""
+        """Returns all protected workloads and disposable pods of the memory pool."""
         return (*self.workloads, *self.disposable)
 
     @property
     def protected(self) -> tuple[str, ...]:
-        """Returns the pods that the guard protects.
-
-        Each entry has the form `<tenant>/<PriorityClass>`.
-        """
+        """Returns the pods that the guard protects, in the form `<tenant>/<PriorityClass>`."""
         return tuple(sorted({f"{workload.tenant}/{workload.priority}" for workload in self.workloads}))
 
     @property
     def pods_mib(self) -> int:
-        """Returns the memory limit of the control group of all pods: the allocatable memory and the eviction threshold.
+        """Returns the memory limit of the control group that contains all pods. The limit is the sum of the allocatable
+        memory and the eviction threshold.
 
-        Pods may use the memory of the eviction threshold too, although kube-scheduler does not count this memory.
+        Pods can also use the memory below the eviction threshold. kube-scheduler does not count this memory.
 
-        Source: getNodeAllocatableInternalAbsolute in pkg/kubelet/cm/node_container_manager_linux.go.
+        The source is getNodeAllocatableInternalAbsolute in pkg/kubelet/cm/node_container_manager_linux.go.
         """
         return self.allocatable_mib + self.eviction_threshold_mib
 
     @property
     def totals_mib(self) -> tuple[int, ...]:
-        """Returns the two amounts of memory that may run out: the memory of the pods' control group, and the memory of
-        the machine.
+        """Returns the memory of the pods' control group and the memory of the machine, the smaller amount first. Each
+        of these amounts can run out.
         """
         return tuple(sorted({self.pods_mib, self.memory_mib}))
 
     @property
     def steady_mib(self) -> int:
-        """Returns the MiB that all workloads hold together in their steady states."""
+        """Returns the MiB that all workloads together use in their steady states."""
         return sum(workload.steady_mib for workload in self.workloads)
 
     def oom_score_adj(self, workload: Workload) -> int:
         """Returns the oom_score_adj of the workload.
 
-        The value is set by the guard, or by the kubelet in a pool without a guard.
+        The guard sets the oom_score_adj. In a memory pool without the guard, the kubelet sets it.
         """
         if not self.guard:
             return burstable_oom_score_adj(workload.request_mib, self.memory_mib)
@@ -123,7 +137,7 @@ class HostMemoryPool:
     def least_victim_adj(self) -> int:
         """Returns the lowest oom_score_adj of a disposable pod.
 
-        A workload that the guard protects must have a lower value.
+        A workload that the guard protects must have a lower oom_score_adj than every disposable pod.
         """
         return min((self.victim_adj(disposable) for disposable in self.disposable), default=BEST_EFFORT_ADJ)
 
@@ -141,7 +155,7 @@ class HostMemoryPools:
     pools: tuple[HostMemoryPool, ...]
 
     def to_data(self) -> dict[str, object]:
-        """Returns the pools as JSON-like data. `from_data` reads this data."""
+        """Returns the memory pools as JSON-like data. `from_data` reads the result."""
         return asdict(self)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Writes docs/reference/policy-rules.md: the rules of the policy pack, with their examples and messages."""
+"""Writes the rules of the policy pack into docs/reference/policy-rules.md, with their examples and messages."""
 
 import copy
 from typing import Any
@@ -16,7 +16,6 @@ _BELOW = "<!-- below: make golden -->\n"
 
 
 def page() -> str:
-    """Returns the page with the current rules. The page's other text is unchanged."""
     head, mark, _ = PAGE.read_text().partition(_BELOW)
     return head + mark + "".join(map(_section, RULES))
 
@@ -29,11 +28,11 @@ def _section(rule: Rule) -> str:
 
 def _shown(case: Case) -> str:
     example, said = case.example, "\n".join(case.said())
-    return f"\n```yaml\n{_written(example)}\n```\n\n```text\n{said}\n```\n\nWrite {_instead(example)}.\n"
+    return f"\n```yaml\n{_written(example)}\n```\n\n```text\n{said}\n```\n\n{_instead(example)}\n"
 
 
 def _instead(example: Example) -> str:
-    return example.instead or f"`{_line(example.key, example.right)}`"
+    return example.instead or f"Write `{_line(example.key, example.right)}`."
 
 
 def _written(example: Example) -> str:

@@ -1,19 +1,22 @@
-"""Alerts on the agents' runs. The alerts use the time of the last successful run, because an existing pod proves
-nothing."""
+"""Alerts on the agents' runs. The alerts on runs use the time of the last successful run, because an existing pod
+proves nothing."""
 
 from collections.abc import Iterator
 
-from components.monitoring.alert import SILENT_SECONDS, Alert
+from components.monitoring.alert import Alert
 from components.monitoring.args import AlertsArgs
 from tenancy import names
+from tenancy.seconds import SILENT_SECONDS
 
-# The longest time from a new CronJob to its first completed run in Prometheus: one minute, the run, and a scrape.
+# The longest time after which Prometheus knows the first completed run of a new CronJob. The time is the sum of one
+# minute, the length of a run and a scrape interval.
 UNSEEN_SECONDS = 160
 
 
 def rules(args: AlertsArgs) -> Iterator[Alert]:
-    """Yields two alerts for each CronJob. A missing heartbeat has an alert of its own, because Prometheus may have just
-    started."""
+    """Yields two alerts for each CronJob. The alert on a missing heartbeat waits longer, because Prometheus may have
+    just started.
+    """
     for cron_job in args.cron_jobs:
         yield from _silent(cron_job, args.cluster.system_namespace)
 
@@ -23,8 +26,8 @@ def _silent(cron_job: str, namespace: str) -> Iterator[Alert]:
     look = f"kubectl -n {namespace} get jobs,pods -l {names.LABEL_NAME}={cron_job}"
     yield Alert(
         "GpuAgentSilent",
-        # `abs` also fires for a heartbeat in the future, which shows a wrong clock. Without `abs`, a heartbeat in the
-        # future would hide a failed agent.
+        # With `abs`, the alert also fires for a heartbeat in the future, which shows a wrong clock. Without `abs`, no
+        # alert would fire for a failed agent with a heartbeat in the future.
         f"abs(time() - max by (namespace, cronjob) ({series})) > {SILENT_SECONDS}",
         hold="0s",
         severity="critical",

@@ -8,14 +8,16 @@ from components.monitoring.args import AlertsArgs
 from tenancy import names
 from tenancy.ledger import Ledger
 
-# kube-state-metrics exports this series until the pod has a node. A pod with a scheduling gate has no such series.
+# kube-state-metrics exports kube_pod_status_unschedulable for a pod as long as the pod has no node. A pod with a
+# scheduling gate has no series kube_pod_status_unschedulable.
 _UNSCHEDULABLE = "kube_pod_status_unschedulable"
 _OF_CHAT = f'{_UNSCHEDULABLE}{{namespace="chat", pod="chat-0"}}'
 
 
 def rules(args: AlertsArgs) -> Iterator[Alert]:
     if args.advertised:
-        yield _drift(args.ledger)
+        if args.ledger.shared_pools:
+            yield _drift(args.ledger)
         yield _pending(args.ledger.names.gpumem)
     elif args.ledger.seats:
         yield _claims_pending(args.ledger)
@@ -23,8 +25,9 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
 
 
 def _drift(ledger: Ledger) -> Alert:
-    """Fires for a node with a wrong capacity, so that two errors do not cancel each other. The alert compares the
-    number of nodes only if every node's capacity is right."""
+    """Fires for each single node with a wrong capacity. In a sum over nodes, two errors could cancel each other. The
+    alert compares the number of nodes only if every node's capacity is right.
+    """
     shown, nodes = allocatable(ledger.names.gpumem), Counter[int]()
     for pool in ledger.shared_pools:
         nodes[pool.node_mib] += pool.nodes

@@ -7,7 +7,7 @@ from components.monitoring.args import AlertsArgs
 from tenancy.names import GPU
 
 _STOPPED_HOLD = "15m"
-# The names of Kueue's webhooks. Other programs that are built with the same framework have webhooks with similar names.
+# The names of Kueue's webhooks. Other programs with the same framework have webhooks with similar names.
 _WEBHOOKS = (
     "[mv](job|jobset|pod|deployment|statefulset|leaderworkerset|rayjob|raycluster|trainjob|mpijob|workload).kb.io"
 )
@@ -21,6 +21,8 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
     yield _down(args.kueue_namespace)
     yield _webhook_failing(args.kueue_namespace)
     yield _stopped()
+    if args.ledger.clusters:
+        yield _cluster_lost()
     yield _waits(minutes)
     yield _starves(minutes)
 
@@ -71,24 +73,49 @@ def _stopped() -> Alert:
         summary="ClusterQueue {{ $labels.cluster_queue }} admits no Job",
         description=(
             "The ClusterQueue has a stop_policy, or names a flavor, a topology or an admission check that does not "
-            "exist. Its condition Active states the reason: kubectl describe clusterqueue "
-            "{{ $labels.cluster_queue }}."
+            "exist. Or Kueue reaches none of its worker clusters. Its condition Active states the reason: kubectl "
+            "describe clusterqueue {{ $labels.cluster_queue }}."
         ),
         fires={'kueue_cluster_queue_status{status="active"}': "0x30"},
         silent={'kueue_cluster_queue_status{status="active"}': "0x10 1x20"},
     )
 
 
+def _cluster_lost() -> Alert:
+    """Reads the retries of connections, because Kueue has no metric for the condition Active of a MultiKueueCluster.
+
+    Kueue retries a lost connection at least every 320 seconds (retryAfter in multikueuecluster.go). Kueue retries an
+    unusable kubeconfig at least every 1000 seconds. Therefore the alert ends after some minutes if the kubeconfig is
+    wrong.
+    """
+    retries = 'controller_runtime_reconcile_total{controller="multikueue_cluster", result=~"error|requeue_after"}'
+    example = 'controller_runtime_reconcile_total{controller="multikueue_cluster", result="requeue_after"}'
+    return Alert(
+        "GpuWorkerClusterLost",
+        f"sum(increase({retries}[6m])) > 0",
+        hold="10m",
+        severity="warning",
+        summary="Kueue cannot reach a worker cluster",
+        description=(
+            "Jobs of the ClusterQueues that dispatch to this worker cluster wait, or run in other worker clusters. "
+            "After worker_lost_timeout, Kueue evicts the Jobs that run in the lost cluster. The condition Active of "
+            "the MultiKueueCluster has the reason: kubectl describe multikueueclusters."
+        ),
+        fires={example: "0+1x30"},
+        silent={example: "0 1x29"},
+    )
+
+
 def _waits(minutes: int) -> Alert:
-    """Compares the GPUs of all waiting Jobs with the idle quota. So the alert does not fire if the idle quota is enough
-    for some of the Jobs only."""
+    """Compares the GPUs of all waiting Jobs with the idle quota. Therefore the alert does not fire if the idle quota is
+    enough for only some of the Jobs."""
     pending = f'max by (cluster_queue) (kueue_cluster_queue_resource_pending{{resource="{GPU}"}})'
     return Alert(
         "GpuQueueWaits",
         f"{pending} > 0 and {_own_room()} >= {pending} and {_cohort_room()} >= {pending}",
         hold=f"{minutes}m",
         severity="warning",
-        summary="Jobs for {{ $value }} GPUs wait in ClusterQueue {{ $labels.cluster_queue }} although it has idle "
+        summary="Jobs for {{ $value }} GPUs wait in ClusterQueue {{ $labels.cluster_queue }}, which has enough idle "
         "quota",
         description=(
             f"They have waited for {minutes} minutes, although the ClusterQueue may hand out enough GPUs. The "
@@ -104,7 +131,6 @@ def _waits(minutes: int) -> Alert:
 
 
 def _own_room() -> str:
-    """Returns PromQL: the GPUs that a ClusterQueue may still hand out by its quota and its borrowing limit."""
     parts = [_of_queue(each) for each in ("nominal_quota", "borrowing_limit", "resource_reservation")]
     return f"(sum by (cluster_queue) ({parts[0]} + {parts[1]} - {parts[2]}))"
 

@@ -15,6 +15,7 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
     yield _drift(args.cluster.system_namespace)
     yield _refused_by_use(min(pool.floor_mib for pool in args.ledger.shared_pools))
     yield _SEAT_HELD
+    yield _SEAT_WITHOUT_ROOM
     yield _SEAT_OVERCROWDED
 
 
@@ -36,7 +37,7 @@ def _down(namespace: str) -> Alert:
 
 
 def _drift(namespace: str) -> Alert:
-    """Ignores the kind `outside`, which is memory in use outside of pods, because other alerts report this memory."""
+    """The alert leaves out the kind `outside`, because other alerts report memory in use outside of pods."""
     return Alert(
         "GpuPlacementDrift",
         f'max by (kind) ({names.METRIC_EXTENDER_DRIFT}{{kind!="outside"}}) > 0',
@@ -53,9 +54,9 @@ def _drift(namespace: str) -> Alert:
 
 
 def _refused_by_use(floor_mib: int) -> Alert:
-    """Fires if a pod waits although a device has more memory free by the ledger than measured free above its floor. The
-    alert uses the smallest floor of all pools. So in a pool with a larger floor, it may fail to fire, but each alert
-    has a cause."""
+    """Fires if a pod waits although a device has enough memory that is free by the ledger. The alert uses the smallest
+    floor of all pools. In a pool with a larger floor, the alert can fail to fire.
+    """
     left = f"max by (node, gpu, uuid) ({names.METRIC_EXTENDER_OFFERED} - {names.METRIC_EXTENDER_ALLOCATED})"
     measured = f"max by (uuid) ({names.METRIC_DEVICE_FREE}) - {floor_mib * MIB}"
     waiting = f"max({names.METRIC_EXTENDER_WAITING}) > 0"
@@ -77,18 +78,18 @@ def _refused_by_use(floor_mib: int) -> Alert:
     )
 
 
-# The alert fires after a longer time than the longest delay of one seat by the extender. So it fires if several seats
-# wait one after the other, or if a seat's pod fails to load its model.
+# The alert waits longer than the extender's longest delay of one seat. Therefore the alert fires if several seats wait
+# one after the other, or if a seat's pod fails to load its model.
 _SEAT_HELD = Alert(
     "GpuSeatHeldBack",
     f"max by (pool) ({names.METRIC_EXTENDER_HELD_SEATS}) > 0",
     hold="2m",
     severity="warning",
-    summary="{{ $value }} seats of pool {{ $labels.pool }} wait for memory that other pods use",
+    summary="{{ $value }} pods with a seat in pool {{ $labels.pool }} wait for memory that other pods use",
     description=(
-        "By the ledger these seats fit, but their memory is in use. Gates close and the watchdog recycles to free "
-        "it. The seats' Events name the pods over their budgets: kubectl get events -A --field-selector "
-        f"reason={names.EVENT_SEAT_HELD}."
+        "By the ledger these pods fit, but other pods use their memory. The gate stops on-demand workloads and the "
+        "watchdog recycles pods. The Events of the waiting pods name the pods over their budgets: "
+        f"kubectl get events -A --field-selector reason={names.EVENT_SEAT_HELD}."
     ),
     fires={names.METRIC_EXTENDER_HELD_SEATS: "1x30"},
     silent={names.METRIC_EXTENDER_HELD_SEATS: "0x13 1 0x15"},
@@ -107,4 +108,19 @@ _SEAT_OVERCROWDED = Alert(
     ),
     fires={names.METRIC_EXTENDER_OVERCROWDED: "0x10 1x20"},
     silent={names.METRIC_EXTENDER_OVERCROWDED: "1x30"},
+)
+
+_SEAT_WITHOUT_ROOM = Alert(
+    "GpuSeatWithoutRoom",
+    f"max by (pool, seat) ({names.METRIC_EXTENDER_UNPLACED_SEATS}) > 0",
+    hold="15m",
+    severity="warning",
+    summary="No device of pool {{ $labels.pool }} has room for the next pod of {{ $labels.seat }}",
+    description=(
+        "The seats no longer fit on the devices next to the running pods. A node or a device is lost, or a budget has "
+        "changed and pods with the old budget still run. If other seats have the same size, one of them lacks room. "
+        "kubectl gpumem who shows the pods on each device."
+    ),
+    fires={f'{names.METRIC_EXTENDER_UNPLACED_SEATS}{{pool="t4",seat="llm"}}': "1x30"},
+    silent={f'{names.METRIC_EXTENDER_UNPLACED_SEATS}{{pool="t4",seat="llm"}}': "1x13 0x17"},
 )

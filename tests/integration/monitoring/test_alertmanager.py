@@ -1,4 +1,4 @@
-"""Tests that amtool accepts our route to Slack in the form that the Prometheus Operator writes."""
+"""Tests that amtool accepts our route to Slack."""
 
 import json
 import re
@@ -15,10 +15,7 @@ SPEC = DigestSpec(slack_webhook=SlackWebhook(secret="alerts-webhook"))
 
 
 def translated(value: Any) -> Any:
-    """Translates an AlertmanagerConfig as the Prometheus Operator does.
-
-    Keys become snake case, and matchers become text. The value in a Secret replaces the reference to the Secret.
-    """
+    """Source: the Prometheus Operator. Keys become snake case, and a matcher becomes a single text."""
     if isinstance(value, list):
         return [translated(each) for each in value]
     if not isinstance(value, dict):
@@ -34,7 +31,6 @@ def translated(value: Any) -> Any:
 
 @pytest.fixture
 def configuration(tmp_path: Path) -> Path:
-    """Returns the path of an Alertmanager configuration. Our route is the only route below the root route."""
     config = translated(alertmanager_config(SPEC, {"name": "gpu-tenancy"})["spec"])
     config["route"] = {"receiver": "default", "routes": [config["route"]]}
     config["receivers"].append({"name": "default"})
@@ -46,9 +42,7 @@ def configuration(tmp_path: Path) -> Path:
 def amtool(*arguments: str | Path) -> str:
     program = shutil.which("amtool")
     if program is None:
-        pytest.skip(
-            "amtool is not installed: the digest's route is NOT tested (Debian: apt install prometheus-alertmanager)"
-        )
+        pytest.skip("amtool is not installed: the digest's route is NOT tested (make integration installs it)")
     run = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout

@@ -1,7 +1,4 @@
-"""Tests that each alert fires in its examples in Prometheus' rule tests, and has an entry in the run book.
-
-A stack only has alerts about parts that it declares.
-"""
+"""Tests with promtool that each alert fires in its own examples. A stack has alerts only about its own parts."""
 
 import json
 import re
@@ -12,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from components.monitoring.alert import SILENT_SECONDS, Alert
+from components.monitoring.alert import Alert
 from components.monitoring.alertmanager import DigestSpec, SlackWebhook
 from components.monitoring.args import AlertsArgs, AlertsSpec
 from components.monitoring.component import Alerts, prometheus_rule
 from components.monitoring.rules import alerts
+from tenancy.choices import Sharing
+from tenancy.seconds import SILENT_SECONDS
 from tests.support.alerting import Expected, contradiction, promtool
 from tests.support.engine import names
 from tests.support.given import T4, declared
@@ -90,6 +89,15 @@ def test_a_part_that_is_not_declared_has_no_alert(args: AlertsArgs, series: str)
     assert gone
     assert gone <= on_them(ARGS)
     assert on_them(args) == set()
+
+
+def test_a_stack_with_only_whole_gpus_has_no_alert_on_advertised_memory() -> None:
+    """Before the fix, the preview of such a stack failed."""
+    pools = tuple(pool for pool in ARGS.ledger.pools if pool.sharing is Sharing.WHOLE)
+    ledger = replace(ARGS.ledger, pools=pools, seats=(), on_demand=(), unbudgeted=())
+    whole = replace(ARGS, ledger=ledger, places_by_device=False)
+    assert pools
+    assert "GpuCapacityDrift" in told(ARGS) - told(whole)
 
 
 def test_an_alert_links_to_the_run_book_at_the_configured_address() -> None:

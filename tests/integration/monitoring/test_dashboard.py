@@ -1,8 +1,4 @@
-"""Tests the queries of the dashboard and of the alerts on a real Prometheus, which scrapes the real exporter.
-
-The scrape uses our PodMonitor. The test sets the exporter's readings. tests/integration/agents tests the exporter with
-a fake NVML, and tests/e2e tests the exporter on a node.
-"""
+"""Tests the queries of the dashboard and of the alerts in a real Prometheus, which scrapes the real exporter."""
 
 import json
 import re
@@ -21,7 +17,8 @@ from typing import Any
 import pytest
 
 from agents.exporter.attribution import DeviceUse
-from agents.exporter.registry import OwnNode, Registry
+from agents.exporter.registry import Registry
+from agents.kube.nodes import Node
 from agents.node.cgroup import Container
 from agents.node.pods import NodePod, NodePods
 from agents.runtime.open_server import MetricsServer
@@ -43,15 +40,13 @@ ARGS = AlertsArgs(
 )
 CHAT = NodePod(namespace="chat", name="chat-0", uid="u", group_uid="u", containers={"a": "model"}, declared_mib=5000)
 USE = DeviceUse(device=card(4000), used_bytes={Container("u", "a"): 6000 * MIB, Container("new", "b"): 4000 * MIB})
-REGISTRY = Registry(NodePods((CHAT,)), LEDGER, (), OwnNode(uid="node", labels=LEDGER.pools[0].node_selector))
+REGISTRY = Registry(NodePods((CHAT,)), LEDGER, (), Node(name="n", uid="node", labels=LEDGER.pools[0].node_selector))
 MODEL = read()
 PANELS = MODEL["panels"]
 QUERIES = {(panel["title"], each["legendFormat"]): each["expr"] for panel in PANELS for each in panel["targets"]}
 
 
 class KubeStateMetrics(BaseHTTPRequestHandler):
-    """Serves those series of kube-state-metrics that the dashboard shows."""
-
     def do_GET(self) -> None:
         labels = f'namespace="{SYSTEM}",cronjob="{names.WATCHDOG}"'
         self.send_response(200)
@@ -67,19 +62,17 @@ class KubeStateMetrics(BaseHTTPRequestHandler):
 
 
 def relabel_configs() -> list[dict[str, Any]]:
-    """Returns the relabelings of our PodMonitor in the form that the Prometheus Operator writes."""
     (endpoint,) = pod_monitor(ARGS)["spec"]["podMetricsEndpoints"]
     spelled = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
     return [{spelled.get(key, key): value for key, value in each.items()} for each in endpoint["relabelings"]]
 
 
 def configuration(exporter: int, state: int) -> dict[str, Any]:
-    """Returns Prometheus' configuration. The target has the labels that the Prometheus Operator gives to a pod."""
     pod = {"namespace": "nodes", "pod": "gpu-memory-exporter-x", "container": "exporter", "endpoint": "metrics"}
     labels = {**pod, "__meta_kubernetes_pod_node_name": "k8s-node1"}
     target = {"targets": [f"127.0.0.1:{exporter}"], "labels": labels}
     return {
-        # On a busy machine, a scrape may take as long as the interval.
+        # On a busy machine, a scrape takes longer.
         "global": {"scrape_interval": "3s", "scrape_timeout": "3s", "evaluation_interval": "1s"},
         "rule_files": ["rules.yaml"],
         "scrape_configs": [
@@ -91,10 +84,9 @@ def configuration(exporter: int, state: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Runs Prometheus, and yields its URL after it has scraped both targets."""
     program = shutil.which("prometheus")
     if program is None:
-        pytest.skip("prometheus is not installed: the dashboard is NOT tested (Debian: apt install prometheus)")
+        pytest.skip("prometheus is not installed: the dashboard is NOT tested (make integration installs it)")
     folder = tmp_path_factory.mktemp("prometheus")
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -143,7 +135,6 @@ def query(address: str, expression: str) -> list[dict[str, Any]]:
 
 
 def with_all(expression: str) -> str:
-    """Replaces the dashboard's variables by the pattern that Grafana uses for the choice All."""
     return re.sub(r"\$\w+", ".*", expression)
 
 
@@ -173,7 +164,7 @@ def test_samples_have_the_labels_of_the_measured_pod_and_of_the_node(prometheus:
 def test_every_alert_is_evaluated_without_an_error_and_fires_for_what_is_there(prometheus: str) -> None:
     samples_since = datetime.now(UTC)
     deadline = time.monotonic() + 60
-    while True:  # the first evaluation of the group may have been before the first samples
+    while True:
         groups = answer(prometheus, "rules")["groups"]
         (group,) = (each for each in groups if each["name"] == names.ALERTS)
         evaluated = datetime.fromisoformat(f"{group['lastEvaluation'][:19]}+00:00")

@@ -1,7 +1,4 @@
-"""Tests our components in programs of other languages.
-
-The tests cover the installed plugin, the SDKs that Pulumi generates, and the examples.
-"""
+"""Tests our components in programs of other languages: the plugin, the SDKs that Pulumi generates, and the examples."""
 
 import json
 import os
@@ -26,7 +23,7 @@ from toolchain.cluster.paths import TOOLCHAIN
 from toolchain.workspace import Outcome, Workspace, workspace
 
 PLUGIN = Path("gpu_tenancy") / "plugin"
-# The files of a clone that the plugin's installation needs, because the plugin's requirements.txt names our project.
+# The files that the installation of the plugin needs.
 CLONED = (
     *("agents", "components", "gpu_tenancy", "stacks", "tenancy", "toolchain"),
     *("pyproject.toml", "requirements.lock", "README.md", "LICENSE"),
@@ -36,8 +33,6 @@ CACHES = {"PIP_CACHE_DIR": str(Path.home() / ".cache" / "pip"), "npm_config_cach
 
 @dataclass(frozen=True)
 class Installed:
-    """Holds the folder of the installed plugin, and the file with the schema that the plugin returned."""
-
     folder: Path
     schema_file: Path
 
@@ -48,14 +43,12 @@ class Installed:
 
 
 def beside_the_checkout(folder: Path) -> Workspace:
-    """Returns a workspace in which Python finds the packages of the checkout's environment."""
     space = workspace(folder)
     return replace(space, env={**space.env, "PYTHONPATH": str(Path(pulumi.__file__).parents[1])})
 
 
 @pytest.fixture
 def space(tmp_path: Path) -> Iterator[Workspace]:
-    """Yields a workspace. Ends the processes that a preview of a YAML program does not end (Pulumi 3.259.0)."""
     yield beside_the_checkout(tmp_path)
     home = f"HOME={tmp_path}".encode()
     for process in Path("/proc").glob("[0-9]*"):
@@ -66,7 +59,6 @@ def space(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """Installs the plugin from a clone, because the engine creates a Python environment in the plugin's folder."""
     clone, space = tmp_path_factory.mktemp("clone"), beside_the_checkout(tmp_path_factory.mktemp("space"))
     for name in CLONED:
         if (ROOT / name).is_dir():
@@ -89,7 +81,6 @@ def needs(host: str) -> None:
 
 
 def example(space: Workspace, plugin: Installed, name: str) -> Path:
-    """Returns a copy of an example, changed so that it uses the installed plugin."""
     project = Path(shutil.copytree(ROOT / "examples" / name, space.folder / "examples" / name))
     document = yaml.safe_load((project / "Pulumi.yaml").read_text())
     assert (ROOT / "examples" / name / document["packages"]["gputenancy"]).resolve() == ROOT / PLUGIN
@@ -171,7 +162,7 @@ def install_packages(space: Workspace, project: Path) -> None:
     install = ("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefer-offline")
     outcome = space.run(*install, cwd=project, **CACHES)
     if "npm error network" in outcome.text:
-        pytest.skip("NO NPM: its registry cannot be reached; a program in TypeScript is NOT tested")
+        pytest.skip("NO NPM REGISTRY can be reached; a program in TypeScript is NOT tested")
     assert outcome.code == 0, outcome.text
 
 

@@ -13,14 +13,12 @@ from toolchain.workspace import Outcome, Workspace, workspace
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
-    """Makes a clone of the last commit. The clone uses this machine's cache of tools, and has no cluster."""
     folder = tmp_path_factory.mktemp("newcomer")
     subprocess.run(["git", "clone", "--quiet", ROOT, folder / "clone"], check=True)
     return workspace(folder)
 
 
 def make(space: Workspace, *arguments: str, **env: str) -> Outcome:
-    """Runs make in the clone, without the environment variables of this checkout."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PULUMI_", "MAKE", "PYTEST"))}
     shell = Workspace(space.folder, {**kept, "KUBECONFIG": str(space.folder / "no-kubeconfig")})
     return shell.run("make", *arguments, cwd=space.folder / "clone", **env)
@@ -60,7 +58,10 @@ def test_a_wrong_number_ends_with_the_sentence_that_says_what_to_change(clone: W
             "   budgets: t4: 15336 MiB promised, 14000 advertised (1336 over): llama-swap 7000, immich-ml 3000, "
             "…; lower a budget or raise pools.t4"
         )
-        assert remedy == "   t4: the smallest change that fits lowers llama-swap from 7000 to 5488"
+        assert remedy == (
+            "   t4: the smallest change that fits lowers llama-swap from 7000 to 5488: every seat full, a device of "
+            "15360 MiB then keeps its floor of 1536 free"
+        )
         assert last.startswith("make: *** ")
     assert outcome.text.count(" create") < 30
     assert full.text.count(" create") > 150
@@ -103,6 +104,5 @@ def test_up_without_a_cluster_changes_nothing_and_reports_why(clone: Workspace) 
 
 
 def test_the_clone_is_as_clean_as_before(clone: Workspace) -> None:
-    """Previews write no untracked files. The only new file is the stack file that the previous test has created."""
     status = clone.run("git", "status", "--porcelain", cwd=clone.folder / "clone").text
     assert status.strip() in ("", "?? Pulumi.lab.yaml")

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from stacks.__main__ import main
+from stacks.settings import load_file
+from tenancy.ledger import Ledger
 from tests.support.cluster_objects import namespace
 from tests.support.prod import ROOT
 from tests.support.project import change
@@ -40,6 +42,15 @@ def test_the_chart_of_prod_is_printed_without_colour_into_a_pipe() -> None:
     assert "\x1b" not in done.stdout
 
 
+def test_the_ledger_of_a_stack_is_a_configuration_of_the_policy_pack() -> None:
+    done = run("ledger", "--stack", "prod")
+    assert (done.returncode, done.stderr) == (0, "")
+    configured = json.loads(done.stdout)["gpu-tenancy"]
+    assert Ledger.from_data(configured["ledger"], ignored=[]) == load_file(ROOT / "Pulumi.prod.yaml").ledger()
+    assert configured["stack"] == "gpu-tenancy/prod"
+    assert [*configured["memory_pools"]]
+
+
 def test_a_terminal_without_block_characters_gets_the_chart_all_the_same() -> None:
     done = run("chart", "--stack", "prod", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
@@ -54,7 +65,6 @@ def test_output_can_be_cut_short_by_its_reader() -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Listens at the address of the cluster in the kubeconfig's current context, and yields the cluster's URL."""
     config = tmp_path / "kubeconfig"
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = f"https://127.0.0.1:{listening.getsockname()[1]}"
@@ -67,10 +77,6 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def engine(project: Path, script: str, select: str = "", state: Sequence[object] = ()) -> None:
-    """Writes a script in place of the Pulumi CLI.
-
-    The script records each call, and exports a clean state with these resources.
-    """
     deployment = json.dumps({"deployment": {"resources": state}})
     path = project / ".toolchain" / "bin" / "pulumi"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -176,7 +182,7 @@ HOLDS_ONE = {"type": "kubernetes:core/v1:Namespace", "inputs": namespace("immich
 def test_nothing_is_changed_where_the_cluster_cannot_be_read(
     project: Path, cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The cluster might have objects that `up` would take over, or that `destroy` would lose."""
+    """If a command cannot read the cluster, `up` could take over objects and `destroy` could lose objects."""
     monkeypatch.setenv("PATH", str(project))
     engine(project, f"[ $1 = preview ] && echo '{ACCEPTED}\n{CREATES}'; exit 0")
     assert main(["up", "--stack", "prod", "--yes"], project) == 1
@@ -214,7 +220,7 @@ def test_a_pipeline_is_not_asked_and_the_cluster_is_still_named(
 def test_the_question_names_the_cluster_of_the_stacks_own_context(
     project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Pulumi's provider uses the same key. In an earlier version, the question named the current context of kubectl."""
+    """Before the fix, the question to the user named kubectl's current context."""
     engine(project, "exit 0")
     change(project, "config:\n", "config:\n  kubernetes:context: other\n")
     assert main(["destroy", "--stack", "prod", "--yes"], project) == 1
@@ -228,7 +234,7 @@ def test_the_question_names_the_cluster_of_the_stacks_own_context(
 def test_the_question_names_the_cluster_of_the_stacks_own_kubeconfig(
     inline: bool, project: Path, cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The key is the path or the text of a kubeconfig. An earlier version named the cluster of $KUBECONFIG instead."""
+    """Before the fix, the question to the user named the cluster of $KUBECONFIG."""
     engine(project, "exit 0")
     path = Path(os.environ["KUBECONFIG"])
     monkeypatch.setenv("KUBECONFIG", str(project / "none"))
@@ -253,7 +259,7 @@ def test_nothing_is_applied_that_was_refused_or_without_a_cluster(
     assert main(["destroy", "--stack", "prod", "--yes"], project) == 5
     config = Path(os.environ["KUBECONFIG"])
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]  # after this block, no server listens on this port
+        port = listening.getsockname()[1]
     config.write_text(re.sub(r"127.0.0.1:\d+", f"127.0.0.1:{port}", config.read_text()))
     for command in ("up", "destroy"):
         assert main([command, "--stack", "prod", "--yes"], project) == 1
@@ -274,7 +280,7 @@ def test_a_refresh_is_asked_for_by_pulumi_itself(project: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["", "\n"])
 def test_a_new_stack_adds_its_salt_and_leaves_the_rest_of_the_file_alone(ending: str, project: Path) -> None:
-    """When Pulumi creates a stack, it rewrites the stack file without its comments."""
+    """When Pulumi creates a stack, it writes the stack file again without the comments."""
     engine(project, "exit 0", f'printf "config: rewritten\\n{SALT}\\n" > "$2/Pulumi.lab.yaml"; echo Created stack')
     text = "config:\n  # a comment\n  gpu-tenancy:pools: {}\n\n  gpu-tenancy:residents: {}"
     (project / "Pulumi.lab.yaml").write_text(text + ending)
@@ -287,7 +293,7 @@ def test_a_new_stack_adds_its_salt_and_leaves_the_rest_of_the_file_alone(ending:
 def test_what_a_killed_run_left_torn_is_removed_before_pulumi_reads_the_state(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In an earlier version, a recovery failed, because Pulumi cannot read a state if its attributes are incomplete."""
+    """Pulumi cannot read a state with incomplete attributes."""
     state = project / ".state" / ".pulumi"
     torn, lock = state / "stacks/gpu-tenancy/prod.json.attrs", state / "locks/organization/gpu-tenancy/prod/1.json"
     with subprocess.Popen(["true"]) as gone:

@@ -60,6 +60,16 @@ def test_a_disposable_pod_is_best_effort_unless_it_requests_something() -> None:
     assert pod_fragments(POOL)["inference"]["resources"].keys() == {"requests", "limits"}
 
 
+def test_the_pods_of_a_pool_tolerate_its_taints() -> None:
+    tainted = pool(node_taints=[{"key": "memory-pool", "value": "node-4"}])
+    tolerations = [{"key": "memory-pool", "operator": "Equal", "value": "node-4", "effect": "NoSchedule"}]
+    assert [each["tolerations"] for each in pod_fragments(tainted).values()] == [tolerations] * 3
+    assert all("tolerations" not in each for each in pod_fragments(POOL).values())
+    assert HostMemoryPools.from_data(host_memory_pools({"node-4": tainted}).to_data()) == host_memory_pools(
+        {"node-4": tainted}
+    )
+
+
 def test_the_classes_belong_to_the_tenants_that_the_pools_name() -> None:
     assert tenants_by_priority({"node-4": POOL, "node-5": POOL}) == {
         "critical": {"ml", "data"},

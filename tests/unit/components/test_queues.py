@@ -5,9 +5,11 @@ import pytest
 from pydantic import ValidationError
 
 from components.base.manifest import component_type
+from components.queues.clusters import manager_account
 from components.queues.component import LocalQueues, LocalQueuesArgs, Queues, QueuesArgs
 from components.queues.objects import cluster_queue
 from components.queues.spec import ClusterQueueSpec, QueuesSpec, admissible_by_tenant, tenants_of
+from tenancy.frameworks import FrameworkName
 from tests.support.engine import Graph, build
 
 GPU, GPUMEM = "nvidia.com/gpu", "example.com/gpumem"
@@ -51,7 +53,7 @@ def graph() -> Graph:
         tenants = {t: pulumi.ComponentResource(component_type("Tenant"), t, {}) for t in ("team-a", "team-b")}
         queues = Queues("queues", QueuesArgs(spec=spec(), node_selectors=SELECTORS))
         opts = pulumi.ResourceOptions(depends_on=[queues])
-        LocalQueues("local-queues", LocalQueuesArgs(spec=spec(), tenants=tenants), opts)
+        LocalQueues("local-queues", LocalQueuesArgs(spec=spec(), tenants=tenants, namespace="kueue-system"), opts)
 
     return build(program)
 
@@ -61,7 +63,7 @@ def body(graph: Graph, kind: str, name: str) -> Any:
 
 
 def test_a_flavor_names_the_nodes_of_its_pool(graph: Graph) -> None:
-    """Without the pool's labels, a Job could run on a device of another pool."""
+    """A Job could otherwise run on a device of another pool."""
     assert body(graph, "ResourceFlavor", "queues-flavor-any")["nodeLabels"] == {"pool": "batch"}
     assert body(graph, "ResourceFlavor", "queues-flavor-l4")["nodeLabels"] == {"pool": "l4", "gpu": "l4"}
 
@@ -117,6 +119,24 @@ def test_quotas_that_kueue_would_refuse_are_refused(quotas: dict[str, Any], refu
         ClusterQueueSpec.model_validate({"quotas": quotas, "cohort": "lab"})
 
 
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({"lab": {"quotas": {"l4": {GPU: {"nominal": 1, "borrowing_limit": 1}}}}}, "without a parent_name"),
+        ({"lab": {"quotas": {"l4": {GPU: {"nominal": 1, "lending_limit": 1}}}}}, "without a parent_name"),
+    ],
+)
+def test_limits_of_a_cohort_need_a_parent(settings: dict[str, Any], refused: str) -> None:
+    with pytest.raises(ValidationError, match=refused):
+        QueuesSpec.model_validate({**SPEC, "cohorts": settings})
+
+
+def test_an_admission_check_is_for_flavors_of_its_queue() -> None:
+    checks = [{"name": "autoscaler", "on_flavors": ["t4"]}]
+    with pytest.raises(ValidationError, match="on_flavors names t4, for which the queue has no quota"):
+        ClusterQueueSpec.model_validate({"quotas": {"l4": {GPU: {"nominal": 1}}}, "admission_checks": checks})
+
+
 def test_a_flavor_without_a_pool_hands_out_no_devices() -> None:
     changed = {**SPEC, "flavors": {**SPEC["flavors"], "any": {}}}
     with pytest.raises(ValidationError, match=r"flavors.any has no pool, but cluster_queues.one hands out nvidia"):
@@ -137,9 +157,60 @@ def test_a_cohort_has_its_parent_and_quota_and_waits_for_its_flavors() -> None:
     assert body(made, "Cohort", "queues-cohort-site") == {}
 
 
+DISPATCHING = {
+    **SPEC,
+    "flavors": {**SPEC["flavors"], "far": {}},
+    "clusters": {name: {"secret": f"{name}-kubeconfig", "promises": {GPU: 2}} for name in ("west", "east")},
+    "managers": ["multikueue"],
+    "cluster_queues": {
+        **SPEC["cluster_queues"],
+        "far": {"quotas": {"far": {GPU: {"nominal": 4}}}, "clusters": ["west", "east"]},
+    },
+    "local_queues": {**SPEC["local_queues"], "b-far": {"tenant": "team-b", "cluster_queue": "far"}},
+}
+
+
+def test_a_queue_that_dispatches_waits_for_its_worker_clusters() -> None:
+    def program() -> None:
+        Queues("queues", QueuesArgs(spec=QueuesSpec.model_validate(DISPATCHING), node_selectors=SELECTORS))
+
+    made = build(program)
+    queue = made.one("ClusterQueue", "queues-cluster-far")
+    checks = queue.inputs["spec"]["admissionChecksStrategy"]["admissionChecks"]
+    assert checks == [{"name": "multikueue-far"}]
+    assert body(made, "MultiKueueConfig", "queues-dispatch-far") == {"clusters": ["west", "east"]}  # the order counts
+    source = body(made, "MultiKueueCluster", "queues-worker-west")["clusterSource"]
+    assert source == {"kubeConfig": {"location": "west-kubeconfig", "locationType": "Secret"}}
+    check = made.one("AdmissionCheck", "queues-dispatch-check-far")
+    config = made.one("MultiKueueConfig", "queues-dispatch-far")
+    assert made.depends_on(queue, check)
+    assert made.depends_on(check, config)
+    assert made.depends_on(config, made.one("MultiKueueCluster", "queues-worker-east"))
+
+
+def test_a_manager_cluster_writes_only_in_the_namespaces_of_queue_tenants() -> None:
+    frameworks = QueuesSpec.model_validate(
+        {**DISPATCHING, "frameworks": [FrameworkName.JOB, FrameworkName.POD]}
+    ).queued_kinds
+    account = manager_account("multikueue", "kueue-system", frameworks, ["team-a", "team-b"])
+    everywhere = {verb for rule in account.rules if rule.namespace is None for verb in rule.verbs}
+    assert everywhere == {"get", "list", "watch"}
+    written = {(rule.namespace, rule.resources) for rule in account.rules if "create" in rule.verbs}
+    resources = ("workloads", "jobs", "pods")
+    assert written == {(tenant, (each,)) for tenant in ("team-a", "team-b") for each in resources}
+
+
+@pytest.mark.parametrize(
+    ("frameworks", "most"), [([FrameworkName.JOB], 1), ([FrameworkName.JOB, FrameworkName.POD], 5)]
+)
+def test_the_quota_of_worker_clusters_counts_here_only_for_pods(frameworks: list[FrameworkName], most: int) -> None:
+    """A dispatched pod stays in the manager cluster with a scheduling gate."""
+    queues = QueuesSpec.model_validate({**DISPATCHING, "frameworks": frameworks})
+    assert admissible_by_tenant(queues, GPU)["team-b"] == most
+
+
 def test_flavors_without_an_order_go_by_name() -> None:
-    """The engine sorts maps by key, but a file keeps the order in which it was written. The objects must be the same in
-    both cases."""
+    """Pulumi's engine sorts the keys of maps, but a file keeps their order."""
     quotas = {"t4": {GPU: {"nominal": 1}}, "l4": {GPU: {"nominal": 1}}}
     manifest = cluster_queue("q", ClusterQueueSpec.model_validate({"quotas": quotas}), ["a"])
     assert [f["name"] for f in manifest["spec"]["resourceGroups"][0]["flavors"]] == ["l4", "t4"]

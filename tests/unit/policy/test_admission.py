@@ -1,5 +1,4 @@
-"""For other programs, the policy pack refuses the pods that admission would deny, and accepts similar pods that
-admission would accept."""
+"""Tests that the policy pack judges pods like admission does."""
 
 from typing import Any
 
@@ -113,11 +112,14 @@ def test_what_admission_lets_in_passes(case: str) -> None:
 
 
 def test_a_budget_is_no_way_past_the_scheduler() -> None:
+    field_ref = {"fieldPath": "metadata.annotations['device.viktorbarzin.me/index']"}
+    another = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": field_ref}}
     for field, value, message in (
         ("spec.template.spec.nodeName", "k8s-node1", "nodeName k8s-node1 goes past the scheduler that places"),
         ("spec.template.spec.runtimeClassName", "runc", "runtimeClassName runc is not nvidia"),
         (f"{LLAMA}.resources.limits", {GPUMEM: "5000", "nvidia.com/gpu": "2"}, "it asks for 2 whole devices"),
         (f"{LLAMA}.env", visible()["env"], "chooses its device by NVIDIA_VISIBLE_DEVICES"),
+        (f"{LLAMA}.env", [another], "it sets NVIDIA_VISIBLE_DEVICES; remove it"),
     ):
         program = consumer()
         put(program["llama-swap"], field, value)
@@ -127,8 +129,8 @@ def test_a_budget_is_no_way_past_the_scheduler() -> None:
 
 def test_a_pod_smaller_than_its_seat_would_be_refused_by_admission() -> None:
     assert judge(consumer(4000), CONFIG) == [
-        "seats: Deployment llama-swap/llama-swap: a pod asks for 4000 MiB on 1 devices, its seat has 5000 on 1: "
-        "admission lets in pods as large as a seat alone; ask for 5000 on each device, or change residents.llama-swap"
+        "seats: Deployment llama-swap/llama-swap: a pod asks for 4000 MiB, its seat is 5000, and admission lets in "
+        "exactly the seat's size; write 5000, or lower residents.llama-swap.gpumem_mib to 4000"
     ]
 
 

@@ -1,4 +1,4 @@
-"""The pack judges the objects of the ledger's cluster, and ignores the objects of other clusters."""
+"""Tests that the policy pack judges only the objects in the ledger's cluster."""
 
 import io
 from collections.abc import Mapping
@@ -15,12 +15,10 @@ FILES = {"kubeconfig": "~/.kube/home", "context": "home", "cluster": "a"}
 
 
 def second() -> Program:
-    """Returns a second workload on llama-swap's seat."""
     return {"second": consumer()["llama-swap"]}
 
 
 def said(program: Program, providers: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> tuple[str, str]:
-    """Returns the messages of the pack, and the lines that it prints."""
     printed = io.StringIO()
     with redirect_stdout(printed):
         messages = judged(program, config, providers)
@@ -69,7 +67,6 @@ def test_each_setting_that_names_a_cluster_counts(other: dict[str, Any]) -> None
 
 
 def test_a_second_ledger_in_another_cluster_is_still_refused() -> None:
-    """The pack judges one cluster. Without the refusal, the pack would silently ignore the other platform."""
     program = platform() | {"other": platform()["ledger"]}
     providers = dict.fromkeys(platform(), HERE) | {"other": THERE}
     assert "a second ledger; keep one" in said(program, providers)[0]
@@ -86,3 +83,9 @@ def test_a_program_beside_the_platform_counts_here_unless_the_configuration_name
 
 def test_without_a_provider_every_object_counts() -> None:
     assert judge(platform()) == []
+
+
+def test_a_config_map_with_a_name_that_is_no_string_is_reported() -> None:
+    program = platform()
+    program["memory pools"]["metadata"]["name"] = []
+    assert "ledger: cannot be proven: metadata.name must be a string (got [])" in judge(program)

@@ -1,4 +1,4 @@
-"""Each memory pool breaks one rule, and the rule reports the expected message."""
+"""Tests memory pools that break one rule each."""
 
 import json
 from dataclasses import replace
@@ -9,7 +9,7 @@ import pytest
 from policy.rule import an_object
 from policy.unknown import unknown
 from tenancy import names
-from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Workload
+from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Taint, Workload
 from tests.support import graphs
 from tests.support.graphs import Program, judge, put
 from tests.support.memory_pools import CLICKHOUSE, INFERENCE, MICROVM, NODE_4, host_memory_object
@@ -24,12 +24,12 @@ def with_victim(pool: HostMemoryPool = NODE_4, **changes: Any) -> HostMemoryPool
 
 
 UNGUARDED = replace(NODE_4, guard=False)
-# Memory pools with peaks of 30 GiB, in which the kernel always kills a disposable pod first.
+# With peaks of 30 GiB, the kernel always kills a disposable pod first.
 PEAKING = replace(
     CLICKHOUSE, peak_mib=50_000, limit_mib=50_000, growth_mib_per_second=1, name="warehouse", tenant="signoz"
 )
 
-# Each case has the broken rule, the memory pool, and the message.
+# Each case has a rule, a memory pool that breaks it, and the message.
 BROKEN: dict[str, tuple[str, HostMemoryPool, str]] = {
     "requests that do not fit": (
         "memory-requests",
@@ -53,7 +53,7 @@ def test_a_wrong_number_in_a_memory_pool_breaks_only_its_rule(case: str) -> None
     assert any(sentence in line for line in reported), reported
 
 
-# The remedies that the message of the rule `memory-oom` names (docs/reference/policy-rules.md).
+# The changes that the rule `memory-oom` can propose (docs/reference/policy-rules.md).
 REMEDIES = {
     "the guard": NODE_4,
     "the request": with_inference(UNGUARDED, request_mib=19_989),
@@ -120,7 +120,6 @@ def test_a_class_of_unknown_value_cannot_be_proven() -> None:
 
 
 def deployment(member: Workload | Disposable, pool: HostMemoryPool = NODE_4) -> graphs.Manifest:
-    """Returns a workload of the memory pool without mistakes."""
     resources = {}
     if isinstance(member, Workload):
         resources = {
@@ -137,7 +136,7 @@ def deployment(member: Workload | Disposable, pool: HostMemoryPool = NODE_4) -> 
 
 POD = "spec.template.spec"
 
-# Each case has a field, its wrong value, and the message.
+# Each case has a field of a memory pool, a wrong value, and the message.
 UNLIKE: dict[str, tuple[str, object, str]] = {
     "another class": (
         f"{POD}.priorityClassName",
@@ -173,6 +172,19 @@ def test_a_workload_that_is_not_what_its_pool_says_is_refused(case: str) -> None
 @pytest.mark.parametrize("member", [INFERENCE, CLICKHOUSE, MICROVM], ids=lambda member: member.name)
 def test_a_workload_that_is_what_its_pool_says_is_accepted(member: Workload | Disposable) -> None:
     assert judge(graphs.platform() | {"it": deployment(member)}) == []
+
+
+def test_a_workload_of_a_pool_with_a_taint_needs_the_toleration() -> None:
+    taint = Taint(key="memory-pool", value="node-4", effect="NoSchedule")
+    config = {"memory_pools": HostMemoryPools(pools=(replace(NODE_4, node_taints=(taint,)),)).to_data()}
+    program: Program = {"inference": deployment(INFERENCE)}
+    assert judge(program, config) == [
+        "memory-workloads: Deployment inference/inference: tolerations is without the pool's taint, "
+        "memory_pools.node-4.workloads.inference makes it memory-pool=node-4:NoSchedule; use the platform's output "
+        "memory"
+    ]
+    put(program["inference"], f"{POD}.tolerations", [{"key": "memory-pool", "operator": "Exists"}])
+    assert judge(program, config) == []
 
 
 def test_a_consumer_is_held_to_the_pools_in_the_packs_configuration() -> None:

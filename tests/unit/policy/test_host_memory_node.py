@@ -1,4 +1,4 @@
-"""Rules on the nodes of a memory pool: the GPU seats of its workloads, and pods that the pool does not declare."""
+"""Tests the rules about the nodes of a memory pool."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from policy.rule import an_object
 from policy.unknown import unknown
 from tenancy import names
-from tenancy.host_memory.pool import HostMemoryPools
+from tenancy.host_memory.pool import HostMemoryPools, Taint
 from tenancy.ledger import Ledger, Pool, Seat
 from tests.support import graphs
 from tests.support.graphs import LEDGER, Manifest, Program, judge, put
@@ -31,8 +31,6 @@ def seated(pool: Pool = GPUS) -> Ledger:
 
 
 def program(ledger: Ledger, *, stamped: str) -> Program:
-    """Returns a platform with prod's settings of admission: every tenant's pods get the GPU class, but the pods of
-    `tts` and `inference` get the class `stamped`."""
     found = without_residents(ledger)
     for key, operator in (("stamp", "NotIn"), ("stamp tts", "In")):
         selector = [{"key": names.LABEL_NAMESPACE, "operator": operator, "values": ["tts", "inference"]}]
@@ -42,8 +40,6 @@ def program(ledger: Ledger, *, stamped: str) -> Program:
 
 
 def without_residents(ledger: Ledger) -> Program:
-    """Returns the platform without the residents' workloads, because their pods would have to select one of two
-    pools."""
     return {key: found for key, found in graphs.platform(ledger).items() if key not in {s.name for s in LEDGER.seats}}
 
 
@@ -91,31 +87,57 @@ def memory(request: str | None, limit: str | None) -> dict[str, Any]:
     return {part: {"memory": amount} for part, amount in given.items() if amount is not None}
 
 
-def affinity(*terms: tuple[str, str, list[str]]) -> dict[str, Any]:
-    """Returns a node affinity with one nodeSelectorTerm for each (label, operator, values)."""
-    wanted = [{"matchExpressions": [{"key": k, "operator": o, "values": v}]} for k, o, v in terms]
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": wanted}}}
+def affinity(*terms: tuple[str, str, list[str]]) -> Manifest:
+    return required(*({"matchExpressions": [{"key": k, "operator": o, "values": v}]} for k, o, v in terms))
+
+
+def required(*terms: Manifest) -> Manifest:
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [*terms]}}}
 
 
 AWAY = ("kubernetes.io/hostname", "NotIn", ["node-4"])
+TAINT = Taint(key="memory-pool", value="node-4", effect="NoSchedule")
 STRANGERS: dict[str, tuple[Manifest, str]] = {
-    "a request without a limit": (web(memory("1Mi", None)), "exceed its memory request without a limit"),
-    "on that node by name": (web(memory("1Gi", "2Gi"), nodeSelector=HOST), "may run on memory_pools.node-4"),
-    "on any node of a zone": (web(memory("1Gi", "2Gi"), nodeSelector={"zone": "a"}), "may run on memory_pools.node-4"),
-    "away by one alternative of two": (
-        web(memory("1Gi", "2Gi"), affinity=affinity(AWAY, ("zone", "In", ["a"]))),
-        "keep it off these nodes by nodeSelector or nodeAffinity",
+    "a request without a limit": (
+        web(memory("1Mi", None), nodeSelector=HOST),
+        "exceed its memory request without a limit",
+    ),
+    "on that node by its label": (
+        web(memory("1Gi", "2Gi"), nodeSelector=HOST),
+        "chooses the nodes of memory_pools.node-4",
+    ),
+    "on that node by its name": (web(memory("1Gi", "2Gi"), nodeName="node-4"), "or let it choose other nodes"),
+    "on that node by its field": (
+        web(
+            memory("1Gi", "2Gi"),
+            affinity=required({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-4"]}]}),
+        ),
+        "chooses the nodes of memory_pools.node-4",
+    ),
+    "on that node by one alternative of two": (
+        web(
+            memory("1Gi", "2Gi"),
+            affinity=affinity(("kubernetes.io/hostname", "In", ["node-4"]), ("zone", "In", ["a"])),
+        ),
+        "make its memory request and limit equal",
     ),
     "by an affinity to it": (
         web(memory("1Gi", "2Gi"), affinity=affinity(("kubernetes.io/hostname", "In", ["node-4", "node-5"]))),
         "declare it under memory_pools.node-4.workloads",
     ),
+    "by a toleration of the pool's taint": (
+        web(memory("1Gi", "2Gi"), tolerations=[{"key": TAINT.key, "operator": "Exists"}]),
+        "chooses the nodes of memory_pools.node-4",
+    ),
 }
 LET_IN: dict[str, Manifest] = {
-    "what it requests and no more": web(memory("2Gi", "2Gi")),
-    "a limit alone, which is the request": web(memory(None, "2Gi")),
-    "no more beyond than a victim holds": web(memory("1Gi", "1536Mi")),
-    "nothing reserved": web({}),
+    "any node": web(memory("1Gi", "2Gi")),
+    "any node of a zone": web(memory("1Gi", "2Gi"), nodeSelector={"zone": "a"}),
+    "every taint tolerated": web(memory("1Gi", "2Gi"), tolerations=[{"operator": "Exists"}]),
+    "what it requests and no more": web(memory("2Gi", "2Gi"), nodeSelector=HOST),
+    "a limit alone, which is the request": web(memory(None, "2Gi"), nodeSelector=HOST),
+    "no more beyond than a victim holds": web(memory("1Gi", "1536Mi"), nodeSelector=HOST),
+    "nothing reserved": web({}, nodeSelector=HOST),
     "another node": web(memory("1Gi", "2Gi"), nodeSelector={"kubernetes.io/hostname": "node-5"}),
     "any node but these": web(memory("1Gi", "2Gi"), affinity=affinity(AWAY)),
     "nodes of other names": web(memory("1Gi", "2Gi"), affinity=affinity(("kubernetes.io/hostname", "In", ["node-5"]))),
@@ -126,13 +148,12 @@ LET_IN: dict[str, Manifest] = {
 
 
 def judged(manifest: Manifest) -> list[str]:
-    """Returns the messages of this rule only."""
-    config = {"memory_pools": HostMemoryPools(pools=(NODE_4,)).to_data()}
+    config = {"memory_pools": HostMemoryPools(pools=(replace(NODE_4, node_taints=(TAINT,)),)).to_data()}
     return [line for line in judge({"web": manifest}, config) if line.startswith("memory-strangers: ")]
 
 
 @pytest.mark.parametrize("case", STRANGERS)
-def test_a_pod_that_may_burst_on_the_pools_nodes_and_is_not_declared_is_refused(case: str) -> None:
+def test_an_undeclared_pod_that_chooses_the_pools_nodes_and_may_burst_is_refused(case: str) -> None:
     manifest, message = STRANGERS[case]
     (reported,) = judged(manifest)
     assert "Deployment web/web: " in reported
@@ -140,7 +161,7 @@ def test_a_pod_that_may_burst_on_the_pools_nodes_and_is_not_declared_is_refused(
 
 
 @pytest.mark.parametrize("case", LET_IN)
-def test_a_pod_that_is_killed_after_a_victim_or_runs_elsewhere_passes(case: str) -> None:
+def test_a_pod_that_is_killed_after_a_victim_or_chooses_no_node_of_the_pool_passes(case: str) -> None:
     assert judged(LET_IN[case]) == []
 
 
@@ -151,13 +172,14 @@ def test_a_pod_of_unknown_memory_cannot_be_proven() -> None:
     ]
 
 
-def test_a_resident_of_another_gpu_pool_is_not_on_a_node_that_is_known_by_its_hostname() -> None:
-    """The resident's nodeSelector selects another GPU pool, without a hostname. A node belongs to only one GPU pool."""
+def test_a_resident_that_tolerates_the_taint_and_selects_another_gpu_pool_is_not_on_these_nodes() -> None:
+    """A node can belong to only one GPU pool."""
     llama = graphs.deployment("llama-swap", "llama-swap", 5000)
     put(llama, "spec.template.spec.nodeSelector", dict(graphs.T4.node_selector))
+    put(llama, "spec.template.spec.tolerations", [{"key": TAINT.key, "operator": "Exists"}])
     put(llama, "spec.template.spec.containers.0.resources", {"limits": {graphs.GPUMEM: 5000, "memory": "8Gi"}})
     put(llama, "spec.template.spec.containers.0.resources.requests", {"memory": "2Gi"})
-    pools = HostMemoryPools(pools=(NODE_4,)).to_data()
+    pools = HostMemoryPools(pools=(replace(NODE_4, node_taints=(TAINT,)),)).to_data()
     assert judge({"it": llama}, {"ledger": seated().to_data(), "memory_pools": pools}) == []
     assert graphs.rules_of(judge({"it": llama}, {"ledger": LEDGER.to_data(), "memory_pools": pools})) == {
         "memory-strangers"

@@ -1,4 +1,4 @@
-"""The examples of queued work pass the pack with the ledger of their stack."""
+"""The policy pack accepts the examples of queued work in their stacks."""
 
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ FOLDER = ROOT / "examples" / "kueue-demo"
 WORK = sorted((FOLDER / "work").glob("*.yaml"))
 
 
-def values() -> dict[str, Any]:
-    return dict(stackfile.read_either(FOLDER / "two-teams.yaml").values)
+def values(stack: str = "two-teams") -> dict[str, Any]:
+    return dict(stackfile.read_either(FOLDER / f"{stack}.yaml").values)
 
 
 def ledger() -> Ledger:
@@ -29,8 +29,16 @@ def manifests(file: Path) -> list[Manifest]:
     return list(yaml.safe_load_all(file.read_text()))
 
 
-def test_the_stack_of_the_two_teams_is_accepted() -> None:
-    assert judge(prod.declared(values())) == []
+@pytest.mark.parametrize("stack", ["two-teams", "manager", "worker"])
+def test_each_stack_is_accepted(stack: str) -> None:
+    assert judge(prod.declared(values(stack))) == []
+
+
+def test_the_manager_and_the_worker_have_the_same_local_queue_and_promise() -> None:
+    manager, worker = (values(stack)["queues"] for stack in ("manager", "worker"))
+    assert worker["local_queues"]["team-a-gpu"] == manager["local_queues"]["team-a-gpu"]
+    (quota,) = worker["cluster_queues"]["team-a"]["quotas"].values()
+    assert {name: each["nominal"] for name, each in quota.items()} == manager["clusters"]["east"]["promises"]
 
 
 @pytest.mark.parametrize("file", WORK, ids=lambda file: file.stem)

@@ -1,5 +1,4 @@
-"""The rules refuse a ledger with numbers that do not fit: sums, the placement of seats, and the numbers of devices and
-pools."""
+"""Tests that the rules refuse a ledger with wrong sums, or with seats that do not fit."""
 
 from dataclasses import replace
 
@@ -21,7 +20,7 @@ def a_seat(name: str, mib: int, replicas: int = 1) -> Seat:
 
 QUEUED = QueueQuota(queue="mem-cq", flavor="t4-mem", pool="t4", resource=GPUMEM, nominal=6000)
 
-# Each case has the broken rule, the ledger, and a part of the message.
+# Each case has a ledger, the rule that it breaks, and a part of the message.
 LEDGERS: list[tuple[str, Ledger, str]] = [
     ("budgets", seat("immich-server", replicas=2), "15100 MiB promised, 14000 advertised (1100 over)"),
     (
@@ -82,7 +81,7 @@ def test_a_wrong_number_in_the_ledger_breaks_only_its_rule(rule: str, ledger: Le
 
 
 def test_a_seat_that_asks_for_no_gpu_by_name_is_a_seat_as_before() -> None:
-    """NVIDIA's operator finds pods with nvidia.com/gpu when it upgrades the driver (docs/operations.md)."""
+    """For a driver upgrade, NVIDIA's operator looks for pods that request nvidia.com/gpu (docs/operations.md)."""
     program = platform()
     put(program["llama-swap"], f"{LLAMA}.resources.limits", {GPUMEM: "5000", names.GPU: "0"})
     assert judge(program) == []
@@ -122,7 +121,6 @@ def test_a_pod_on_several_devices_has_them_on_one_node_and_uses_them_evenly(
 
 
 def test_a_queued_pod_larger_than_any_device_is_refused_with_the_device() -> None:
-    """Only a queued pod can be larger than a device, because a queue's quota may span several devices."""
     quota = QueueQuota(queue="mem-cq", flavor="t4-mem", pool="t4", resource=GPUMEM, nominal=14500)
     program = platform(replace(pool("t4", device_count=2, floor_mib=1360), quotas=(*LEDGER.quotas, quota)))
     job = graphs.platform()["job"]
@@ -153,3 +151,11 @@ def test_a_workload_that_may_land_on_two_pools_is_refused() -> None:
     for resident in LEDGER.seats:
         put(program[resident.name], "spec.template.spec.nodeSelector", {"gpu": "t4"})
     assert judge(program) == []
+
+
+def test_more_than_4000_seats_are_tried_in_other_orders_too() -> None:
+    sizes = [14_000] * 4000 + [5000, 5000, 4000, 8000, 3000, 3000]
+    full = replace(LEDGER.pools[0], nodes=4002, floor_mib=0)
+    seats = tuple(a_seat(f"s{number}", mib) for number, mib in enumerate(sizes))
+    graph = platform(replace(LEDGER, pools=(full, *LEDGER.pools[1:]), seats=seats))
+    assert not [line for line in judge(graph) if line.startswith("placement")]

@@ -1,6 +1,4 @@
-"""The rules refuse other programs' rights to write the objects that enforce budgets, and no other right
-(docs/adr/0032).
-"""
+"""Tests that other programs get no right to write the objects that enforce budgets (docs/adr/0032)."""
 
 from dataclasses import replace
 from itertools import product
@@ -54,22 +52,19 @@ def binding(role: str, *subjects: Manifest, within: str | None = None, kind: str
 
 
 def everywhere(*rules: Manifest, to: str = "web") -> Program:
-    """Returns a ClusterRole with these rules, and its binding to an account of the namespace."""
     return {"role": cluster_role(*rules), "binding": binding("x", account(to))}
 
 
 def within(namespace: str, *rules: Manifest, to: str = "web") -> Program:
-    """Returns a Role with these rules in one namespace, and its binding to an account of another namespace."""
     role = an_object(f"{RBAC}/v1", "Role", "x", namespace, rules=list(rules))
     return {"role": role, "binding": binding("x", account(to), within=namespace, kind="Role")}
 
 
 ANYTHING = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 
-# Each case has a program, and a part of its only finding. The programs are in `web`, which is no tenant's namespace,
-# and in tenants' namespaces.
+# Each case has a program, and a part of its only finding.
 REFUSED: dict[str, tuple[Program, str]] = {
-    # Rights to write the objects in RESERVED.
+    # The programs may write the objects in RESERVED.
     "a node's labels": (
         everywhere(on("nodes", "get", "patch")),
         "lets web/x patch nodes, and so bypass every budget; t",
@@ -87,9 +82,12 @@ REFUSED: dict[str, tuple[Program, str]] = {
     # The ledger.
     "the ledger": (within(SYSTEM, on("configmaps", "patch"), to="immich"), f"Role {SYSTEM}/x: lets immich/x patch con"),
     "the ledger by its name": (within(SYSTEM, on("configmaps", "patch", only=names.LEDGER)), "patch configmaps"),
-    "the ledger, wherever it is": (everywhere(on("configmaps", "update")), "update configmaps, and so bypass every"),
+    "the ledger, wherever it is, for a tenant": (
+        everywhere(on("configmaps", "update"), to="immich"),
+        "update configmaps, and so bypass every",
+    ),
     "a journal": (everywhere(on("configmaps", "update", only=names.journal(names.WATCHDOG))), "update configmaps"),
-    # Rights from a built-in role of Kubernetes.
+    # The programs have rights from a built-in role of Kubernetes.
     "cluster-admin": ({"a": binding("cluster-admin", account("web"))}, "may do everything; bind a role that lists wh"),
     "the administrators' for a tenant": (
         {"a": binding("cluster-admin", account("immich"), within="immich")},
@@ -166,7 +164,7 @@ def test_what_leads_past_the_budgets_is_refused_in_one_line(case: str) -> None:
 
 DETECTOR = (on("nodes", "get"), on("nodes/status", "patch"), on("events", "create", "patch"))
 KYVERNO = {"rbac.kyverno.io/aggregate-to-admission-controller": "true"}
-# Accepted programs: their rights cover none of the platform's objects.
+# Programs without rights on the platform's objects.
 ACCEPTED: dict[str, Program] = {
     "the driver": everywhere(*DETECTOR, to="nvidia"),
     "what is in kube-system": everywhere(*DETECTOR, to="kube-system"),
@@ -178,6 +176,7 @@ ACCEPTED: dict[str, Program] = {
     "its own groups": everywhere(on("*", "*", group="monitoring.coreos.com"), on("alertmanagers", "*", group="*")),
     "a scaler of everything": everywhere(on("*/scale", "get", "patch", "update", group="*")),
     "its own ConfigMap": everywhere(on("configmaps", "update", only="cluster-status")),
+    "every ConfigMap, of which admission protects ours": everywhere(on("configmaps", "create", "update", "delete")),
     "ConfigMaps of a tenant": within("immich", on("configmaps", "*")),
     "its own namespace": within("web", ANYTHING),
     "its own namespace by a ClusterRole": {
@@ -258,7 +257,7 @@ def home(kind: str, name: str, api_version: str = "v1", **fields: Any) -> Manife
     return an_object(api_version, kind, name, SYSTEM, **fields)
 
 
-# Each case has an object of another program in the agents' namespaces, and a part of its only finding.
+# Each case has an object that another program adds to an agents' namespace, and a part of the only finding.
 AT_HOME: dict[str, tuple[Manifest, str]] = {
     "a pod with an agent's account": (workload(SYSTEM), f"Deployment {SYSTEM}/x: is in the platform's namespace, and"),
     "Kueue's configuration": (

@@ -1,4 +1,4 @@
-"""Runs the commands of `python -m stacks` within the test's process."""
+"""Runs the commands of `python -m stacks` in the process of the test."""
 
 import sys
 from pathlib import Path
@@ -45,7 +45,8 @@ def test_an_overrun_is_marked_but_not_refused(project: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"new", "schema"}))
 def test_a_stack_without_a_file_is_a_sentence(command: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "--stack", "staging"], project) == 1
+    out = ["--out", "manifests"] if command == "render" else []
+    assert main([command, "--stack", "staging", *out], project) == 1
     assert (
         capsys.readouterr().err
         == f"{project}/Pulumi.staging.yaml is not there; begin with make new-stack STACK=staging\n"

@@ -1,7 +1,4 @@
-"""Tests that the settings from Pulumi's engine are compared with the stack file.
-
-The keys of the Kubernetes provider are tested too.
-"""
+"""Tests that the settings from Pulumi's engine equal the settings in the stack file."""
 
 import json
 from pathlib import Path
@@ -25,11 +22,13 @@ def test_the_engine_hands_over_json_and_left_out_parts_as_empty_maps(
 def test_a_scalar_from_the_engine_is_refused_as_no_map(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(settings.ConfigError) as refused:
         of_the_engine(monkeypatch, {**as_the_engine(raw()), "gpu-tenancy:alerts": "all of them"}, tmp_path)
-    assert str(refused.value) == "gpu-tenancy:alerts: must be a map of keys (got 'all of them')"
+    assert str(refused.value) == (
+        "gpu-tenancy:alerts: must be a map with the keys operator, labels, run_book, queue_wait_minutes, digest (got "
+        "'all of them')"
+    )
 
 
 def test_an_encrypted_value_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The encrypted value is in the engine's list of secret keys, or in the stack file."""
     told = "^gpu-tenancy:alerts: is encrypted, but nothing here is secret; write it plainly$"
     monkeypatch.setenv("PULUMI_CONFIG_SECRET_KEYS", json.dumps(["gpu-tenancy:alerts", "other:password"]))
     config = {**as_the_engine(raw()), "gpu-tenancy:alerts": '{"namespace": "S3cret"}'}
@@ -49,7 +48,6 @@ INSTEAD = "unknown key; what is read here begins with one of gpu-tenancy, kubern
 def test_a_key_that_is_neither_ours_nor_a_providers_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The unknown key is in the stack file, or only in the engine's configuration."""
     path = tmp_path / "Pulumi.x.yaml"
     path.write_text(PROD.read_text().replace("config:\n", f"config:\n  {name}: {{}}\n  kubernetes:context: x\n"))
     with pytest.raises(settings.ConfigError) as refused:
@@ -67,7 +65,10 @@ def test_what_the_engine_has_is_what_the_stack_file_shows(tmp_path: Path, monkey
     assert of_the_engine(monkeypatch, as_the_engine(raw()), tmp_path) == settings.load_file(PROD)
     with pytest.raises(settings.ConfigError) as refused:
         of_the_engine(monkeypatch, {**as_the_engine(raw()), "gpu-tenancy:gate": '{"armed": false}'}, tmp_path)
-    assert str(refused.value) == "gpu-tenancy:gate: Pulumi.x.yaml says otherwise than the engine; write it there"
+    assert str(refused.value) == (
+        "gpu-tenancy:gate: has another value in Pulumi.x.yaml than the engine read elsewhere (--config-file, an "
+        "environment, Pulumi.yaml); write it into Pulumi.x.yaml alone"
+    )
     path.write_text(PROD.read_text().replace("gpumem_mib: 5000", "gpumem_mib: 05000"))
     with pytest.raises(settings.ConfigError, match="05000 is an octal number, a date or a tag"):
         of_the_engine(monkeypatch, as_the_engine(raw()), tmp_path)
@@ -82,7 +83,7 @@ def test_a_part_without_a_value_is_refused_by_chart_and_engine_alike(
         of_the_engine(monkeypatch, {**as_the_engine(raw()), f"gpu-tenancy:{part}": ""}, tmp_path)
 
 
-# The keys of the provider that have no effect on PriorityClasses.
+# These keys of the Kubernetes provider do not affect PriorityClasses.
 NOT_OF_CLASSES = {
     "enableConfigMapMutable",
     "enableSecretMutable",

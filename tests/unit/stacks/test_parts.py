@@ -1,7 +1,4 @@
-"""Tests that parts of a stack are read in the same way from further files as from the stack file.
-
-The files must be in the project's directory, and each entry may be in only one file.
-"""
+"""Tests stack files that consist of several files."""
 
 import json
 import time
@@ -18,11 +15,6 @@ from tests.support.prod import of_the_engine as load
 
 
 def write(folder: Path, *, files: Any, out: tuple[str, ...] = ("tenants", "residents"), **texts: str) -> Path:
-    """Writes the stack file of prod without the parts `out` and with the key `files`.
-
-    `texts` has the text of each further file. The keywords are the paths of these files without .yaml, with __ in place
-    of /.
-    """
     config = {name: value for name, value in raw().items() if name not in out}
     path = folder / "Pulumi.x.yaml"
     path.write_text(json.dumps({"config": {f"{PROJECT}:{name}": v for name, v in {**config, "files": files}.items()}}))
@@ -34,7 +26,6 @@ def write(folder: Path, *, files: Any, out: tuple[str, ...] = ("tenants", "resid
 
 
 def split(folder: Path) -> Path:
-    """Writes prod with its tenants and residents in two files in one directory."""
     seats = list(raw()["residents"].items())
     texts = {
         "stacks__a": json.dumps({"tenants": raw()["tenants"], "gpu-tenancy:residents": dict(seats[:2])}),
@@ -52,10 +43,6 @@ def refused(path: Path) -> list[str]:
 
 
 def of_the_engine(monkeypatch: pytest.MonkeyPatch, path: Path, **more: Any) -> settings.StackSettings:
-    """Returns the settings as the program reads them.
-
-    Pulumi's engine passes on the values of the stack file, and defaults.
-    """
     values = {name.removeprefix(f"{PROJECT}:"): value for name, value in json.loads(path.read_text())["config"].items()}
     return load(monkeypatch, as_the_engine(values | more), path.parent)
 
@@ -68,7 +55,7 @@ def test_prod_in_files_is_prod_to_chart_and_program(
     assert declared.model_copy(update={"files": []}) == prod
     assert declared.ledger() == prod.ledger()
     assert of_the_engine(monkeypatch, path) == declared
-    assert of_the_engine(monkeypatch, path, tenants={}, residents={}) == declared  # Pulumi.yaml has these defaults
+    assert of_the_engine(monkeypatch, path, tenants={}, residents={}) == declared
     assert main(["chart", "--stack", "x"], tmp_path) == 0
     in_files = capsys.readouterr().out
     assert main(["chart", "--stack", "prod"], PROD.parent) == 0
@@ -77,7 +64,6 @@ def test_prod_in_files_is_prod_to_chart_and_program(
 
 @pytest.mark.no_cover
 def test_more_than_the_engine_takes_is_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Further files have no size limit, unlike the configuration that Pulumi's engine passes on."""
     names = [f"tenant-{number:05}" for number in range(2000)]
     tenants = "tenants:\n" + "".join(f"  {name}: {{}}\n" for name in names)
     seats = "".join(f"  {name}: {{tenant: {name}, pool: t4, gpumem_mib: 3000}}\n" for name in names)
@@ -97,7 +83,10 @@ def test_what_only_the_engine_has_is_refused_though_the_files_are_the_same(
     for part, value in (("files", ["stacks/b.yaml", "stacks/a.yaml"]), ("gate", {"armed": False})):
         with pytest.raises(settings.ConfigError) as error:
             of_the_engine(monkeypatch, path, **{part: value})
-        assert str(error.value) == f"gpu-tenancy:{part}: Pulumi.x.yaml says otherwise than the engine; write it there"
+        assert str(error.value) == (
+            f"gpu-tenancy:{part}: has another value in Pulumi.x.yaml than the engine read elsewhere (--config-file, an "
+            "environment, Pulumi.yaml); write it into Pulumi.x.yaml alone"
+        )
 
 
 def test_an_entry_is_known_with_its_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests that the settings refuse unknown names, parts that need a missing part, and pools that share nodes."""
+"""Tests that the settings refuse unknown names, missing parts and overlapping pools."""
 
 import pytest
 
@@ -11,7 +11,7 @@ TENANTS = (
 )
 PRIORITIES = "gpu-workload, homelab-critical, homelab-disposable, tier-2-gpu"
 
-# Each case has a key, an unknown name, the map that lacks the name, and the proposal.
+# Each case has a key, an unknown name, the map without the name, and the proposed name.
 DANGLING = [
     ("residents frigate pool", "a100", "pools", "known there: batch, node-4, t4"),
     ("residents frigate tenant", "frigates", "tenants", "did you mean frigate?"),
@@ -88,6 +88,79 @@ def test_what_a_queue_has_is_counted_where_prefixes_are_left_out_too() -> None:
     assert refusal(CPU, drop("kueue")) == []
 
 
+def dispatches(config: Raw) -> None:
+    queues = config["queues"]
+    queues["flavors"]["far"] = {}
+    queues["clusters"] = {
+        name: {"secret": f"{name}-kubeconfig", "promises": {"nvidia.com/gpu": 8}} for name in ("east", "west")
+    }
+    queues["cluster_queues"]["far"] = {"quotas": {"far": {"nvidia.com/gpu": {"nominal": 8}}}, "clusters": ["east"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            put("queues cluster_queues far clusters", ["east", "wets"]),
+            "queues.cluster_queues.far.clusters.1: 'wets' is no key of queues.clusters; did you mean west?",
+        ),
+        (
+            put("queues cluster_queues far quotas far", {"viktorbarzin.me/gpumem": {"nominal": 1000}}),
+            "queues.cluster_queues.far.quotas.far.viktorbarzin.me/gpumem: a queue with clusters hands out whole "
+            "devices; remove it, or its clusters",
+        ),
+        (
+            put("queues clusters west secret", "east-kubeconfig"),
+            "queues.clusters: east and west have the same secret east-kubeconfig; give each cluster its own",
+        ),
+        (
+            put("queues cluster_queues far clusters", ["east", "east"]),
+            "queues.cluster_queues.far.clusters: names a cluster twice",
+        ),
+        (
+            put("queues clusters west promises cpu", 8),
+            "queues.clusters.west.promises: are compared only for devices; remove cpu",
+        ),
+        (
+            put("queues clusters west promises", {}),
+            "queues.clusters.west.promises: must not be empty",
+        ),
+        (
+            put("queues flavors far pool", "batch"),
+            "queues: flavors.far has pool batch, but cluster_queues.far dispatches its Jobs to other clusters; name a "
+            "flavor without a pool",
+        ),
+        (
+            put("queues cluster_queues gpu-cq quotas far", {"nvidia.com/gpu": {"nominal": 0}}),
+            "queues: flavors.far is also for cluster_queues.gpu-cq, but cluster_queues.far dispatches its Jobs to "
+            "other clusters; give cluster_queues.far its own flavor",
+        ),
+    ],
+)
+def test_worker_clusters_that_do_not_fit_the_queues_are_refused(change: Change, line: str) -> None:
+    assert refusal(dispatches) == []
+    assert refusal(dispatches, change) == [f"gpu-tenancy:{line}"]
+
+
+def test_a_stack_without_pools_and_worker_clusters_is_refused() -> None:
+    config = {"cluster": raw()["cluster"]}
+    with pytest.raises(settings.ConfigError, match=r"^gpu-tenancy:pools: is missing; add it$"):
+        settings.parse(config)
+
+
+def test_a_queue_of_worker_clusters_has_no_other_check() -> None:
+    check = put("queues admission_checks", {"autoscaler": {"provisioning_class_name": "queued"}})
+    lines = refusal(dispatches, check, put("queues cluster_queues far admission_checks", [{"name": "autoscaler"}]))
+    assert lines == [
+        "gpu-tenancy:queues.cluster_queues.far.clusters: is next to admission_checks, and Kueue accepts one of them; "
+        "remove either"
+    ]
+    assert refusal(dispatches, drop("queues clusters")) == [
+        "gpu-tenancy:queues.cluster_queues.far.clusters.0: 'east' is no key of queues.clusters; add "
+        "queues.clusters.east"
+    ]
+
+
 ENFORCED = put("pools t4 enforce", "driver")
 
 
@@ -104,7 +177,6 @@ def test_caps_need_a_scheduler_and_no_claims() -> None:
 
 
 def test_a_selector_of_nothing_is_one_line() -> None:
-    """Before the fix, each pool with matching nodes caused an error message."""
     assert refusal(put("pools t4 node_selector", {})) == ["gpu-tenancy:pools.t4.node_selector: must not be empty"]
 
 
@@ -129,7 +201,10 @@ def test_agents_that_act_on_telemetry_need_the_exporter() -> None:
 
 @pytest.mark.parametrize(
     ("value", "line"),
-    [(None, "has no value; write one, or remove the key"), ([], "must be a map of keys (got a list)")],
+    [
+        (None, "has no value; write one, or remove the key"),
+        ([], "must be a map with the keys port, interval_seconds (got a list)"),
+    ],
 )
 def test_a_part_that_is_there_and_wrong_is_not_missing_too(value: object, line: str) -> None:
     assert refusal(put("exporter", value)) == [f"gpu-tenancy:exporter: {line}"]
@@ -167,6 +242,16 @@ def test_whose_pods_look_like_those_that_go_past_a_queue_has_a_tenant_of_its_own
         f"gpu-tenancy:{part}.{name}.tenant: team-a queues for its GPUs (queues.local_queues.team-a-gpu); give {name} a "
         "tenant of its own"
     ]
+
+
+def test_a_seat_of_a_queue_tenant_would_be_held_back_by_the_framework_pod() -> None:
+    seat = put("residents chat", {"tenant": "team-a", "pool": "t4", "gpumem_mib": 100})
+    assert refusal(seat) == []
+    (line,) = refusal(seat, put("queues frameworks", ["batch/job", "pod", "deployment"]))
+    assert line == (
+        "gpu-tenancy:residents.chat.tenant: team-a queues for its GPUs (queues.local_queues.team-a-gpu), and with pod "
+        "in queues.frameworks Kueue holds back all its pods; give chat a tenant of its own"
+    )
 
 
 def test_who_has_no_seat_may_be_on_record_in_two_pools() -> None:
@@ -263,15 +348,26 @@ def test_a_node_with_two_shared_and_two_whole_devices_is_not_supported() -> None
 
 
 def test_a_pool_of_several_devices_a_node_needs_the_scheduler() -> None:
-    """kube-scheduler only compares a budget with the sum of a node's devices, although no single device may have enough
-    free memory.
-    """
+    """kube-scheduler compares a budget with the sum of all devices of a node."""
     changes = (drop("scheduler"), put("pools t4 device_count", 2))
     assert refusal(*changes) == [
         "gpu-tenancy:scheduler: is missing though each node of pools.t4 has 2 devices: nobody would choose a device "
         "with room for a budget; add scheduler: {placement: extender}"
     ]
     assert refusal(drop("scheduler"), put("pools batch device_count", 2)) == [], "its devices are handed out whole"
+
+
+def test_a_queue_for_gpumem_on_several_devices_needs_the_scheduler() -> None:
+    """Before the fix, only a seat or an on-demand workload in the pool caused the error."""
+    quotas = {"shared": {"viktorbarzin.me/gpumem": {"nominal": 1000}}}
+    (line,) = refusal(
+        drop("scheduler"),
+        *(drop(part) for part in ("residents", "on_demand", "unbudgeted", "gate")),
+        put("pools t4 device_count", 2),
+        put("queues flavors shared", {"pool": "t4"}),
+        put("queues cluster_queues gpu-cq quotas", quotas),
+    )
+    assert line.startswith("gpu-tenancy:scheduler: is missing though each node of pools.t4 has 2 devices")
 
 
 def test_a_flavor_has_at_most_the_labels_that_kueue_takes() -> None:
@@ -318,7 +414,6 @@ def test_prefixes_of_what_no_queue_covers_are_free() -> None:
 
 
 def cohort(config: Raw, *, lends: dict[str, int], borrows: int, resource: str = "nvidia.com/gpu") -> None:
-    """Returns a configuration with two queues that lend each other devices of one flavor."""
     queues = config["queues"]["cluster_queues"]
     config["pools"]["batch"]["device_count"] = 3
     config["queues"]["local_queues"]["team-b-gpu"]["cluster_queue"] = "other"
@@ -339,7 +434,7 @@ def test_nobody_borrows_more_gpumem_than_the_others_of_its_cohort_lend(
         return [line for line in found if "cohort gpus" in line]
 
     assert lines(most) == []
-    # another stack may have a queue in this cohort that lends the resource
+    # A queue of another stack can lend this resource.
     assert lines(most + 1, "nvidia.com/gpu") == []
     assert lines(most + 1) == [
         f"{QUOTA}.{resource}.borrowing_limit: must be at most {most}, which the others of cohort gpus lend "

@@ -1,7 +1,4 @@
-"""Tests that the files made from the settings are up to date.
-
-Tests that the JSON schema accepts prod and refuses a typing error.
-"""
+"""Tests that the generated files are up to date. The JSON schema accepts prod and refuses a typing error."""
 
 from pathlib import Path
 from typing import Any
@@ -39,7 +36,6 @@ def test_the_schema_is_one() -> None:
 
 
 def parts_validator() -> Draft7Validator:
-    """An editor finds the schema of the stack file in the same directory as the schema of the parts."""
     whole = Resource.from_contents(schema.stack_file_schema())
     return Draft7Validator(schema.parts_file_schema(), registry=Registry().with_resource("config.schema.json", whole))
 
@@ -134,3 +130,6 @@ def test_a_stack_without_pools_does_not_validate() -> None:
     config = document()
     del config["config"]["gpu-tenancy:pools"]
     assert not VALIDATOR.is_valid(config)
+    clusters = {"east": {"secret": "east-kubeconfig", "promises": {"nvidia.com/gpu": 1}}}
+    config["config"]["gpu-tenancy:queues"]["clusters"] = clusters
+    assert VALIDATOR.is_valid(config)

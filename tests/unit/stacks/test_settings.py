@@ -1,4 +1,4 @@
-"""Tests that the settings accept right values and print an error for each wrong value."""
+"""The settings accept right values, and report an error for each wrong value."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ LABEL_VALUE = "at most 63 letters, digits, '-', '_' and '.', the first and last 
 
 KEYS_OF_A_POOL = (
     "assumed, device_count, driver_reserved_mib, driver_version, enforce, floor_mib, least_nodes, memory_mib, "
-    "node_selector, nodes, price_per_gib_hour, require_cap, reserve_mib, sharing, source, toolkit_version"
+    "node_cpu, node_memory, node_selector, nodes, price_per_gib_hour, require_cap, reserve_mib, sharing, …"
 )
 WHOLE_MIB = "must be a whole number of MiB without unit or quotes, such as 3072 for 3 GiB"
 URL = "must be a URL such as http://queue.team-a.svc/status"
@@ -26,7 +26,7 @@ BYPASSED = "has quotas that can be bypassed; write 0.18.6, 0.19.2 or later"
 BUDGET, TTS, QUOTAS = "residents frigate gpumem_mib", "on_demand tts window", "queues cluster_queues gpu-cq quotas"
 YTDLP_URL = "on_demand ytdlp http_json url"
 
-# Each case has a key, a wrong value, and the error message of the key.
+# Each case has a key, a wrong value, and the error message.
 WRONG_VALUES: list[tuple[str, object, str]] = [
     # Unknown keys.
     ("resident", {"x": {}}, "unknown key; did you mean residents?"),
@@ -55,6 +55,9 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
     (f"{QUOTAS} gpu-any nvidia.com/gpu nominal", -1, "must be at least 0 (got -1)"),
     # Wrong types.
     ("residents", ["frigate"], "must be a map of keys (got a list)"),
+    ("pools t4", "16 GiB", "must be a map with the keys node_selector, nodes (got '16 GiB')"),
+    ("on_demand tts window", "22:00-06:00", "must be a map with the keys between, time_zone (got '22:00-06:00')"),
+    ("on_demand ytdlp schedule", "22:00-06:00", "unknown key; did you mean window?"),
     ("tenants immich", None, "has no value; write one, or remove the key"),
     ("queues flavors gpu-any tolerations", {"key": "nvidia.com/gpu"}, "must be a list (got a map)"),
     ("pools t4 node_selector nvidia.com/gpu.present", True, "must be a string; quote it (got true)"),
@@ -75,7 +78,7 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
     ("pools", {}, "is missing; add it"),
     (BUDGET, ABSENT, "is missing; add it"),
     ("memory_pools node-4 node_selector", {}, "must not be empty"),
-    # Names that Kubernetes would not accept.
+    # Names that Kubernetes refuses.
     ("cluster resource_domain", "Example.com", "must be a DNS name such as example.com (got 'Example.com')"),
     ("tenants team_a", {}, f"the name must be {LABEL} (got 'team_a')"),
     ("pools t4 node_selector gpu", "a/b", f"must be {LABEL_VALUE} (got 'a/b')"),
@@ -88,7 +91,7 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
     ("scheduler image", "localhost:5000/scheduler", f"{UNPINNED} (got 'localhost:5000/scheduler')"),
     (YTDLP_URL, "ytdlp-queue/status", f"{URL} (got 'ytdlp-queue/status')"),
     (YTDLP_URL, "http://x:99999/", f"{URL} (got 'http://x:99999/')"),
-    # Keys of one map that contradict each other.
+    # Two keys of the same map contradict each other.
     (
         "memory_pools node-4 eviction_threshold_mib",
         62465,
@@ -118,7 +121,7 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
     ("kueue version", "0.19.1", f"{BYPASSED} (got '0.19.1')"),
     ("kueue version", "latest", "must be a version such as 0.19.2 (got 'latest')"),
 ]
-# In these cases, a wrong value of one key causes an error message about another key.
+# The wrong value of one key causes an error message about another key.
 OTHER_KEYS: list[tuple[str, object, str]] = [
     (
         "queues flavors gpu-any tolerations",
@@ -192,6 +195,20 @@ def test_a_pool_keeps_what_a_drivers_part_is_known_to_be_unless_it_says_its_own(
     assert settings.parse(config).pools["t4"].driver_reserved_mib == 0
 
 
+def test_quotas_for_the_cpu_of_a_pools_nodes_are_in_the_ledger() -> None:
+    cpu = {"cpu": {"nominal": "1500m"}, "memory": {"nominal": "2048Mi"}, "nvidia.com/gpu": {"nominal": 1}}
+    config = raw()
+    config["pools"]["batch"]["node_cpu"] = 8
+    config["queues"]["cluster_queues"]["gpu-cq"]["quotas"] = {"gpu-any": cpu}
+    config["kueue"]["exclude_resource_prefixes"] = []
+    ledger = settings.parse(config).ledger()
+    assert next(pool.node_cpu for pool in ledger.pools if pool.name == "batch") == "8"
+    assert [(each.holder, each.pool, each.resource, each.nominal) for each in ledger.node_quotas] == [
+        ("ClusterQueue gpu-cq", "batch", "cpu", "1500m"),
+        ("ClusterQueue gpu-cq", "batch", "memory", "2Gi"),
+    ]
+
+
 def test_a_quota_is_the_queues_own_and_what_it_borrows_apart() -> None:
     config = raw()
     limits = {"nominal": 1, "borrowing_limit": 2}
@@ -208,7 +225,7 @@ ACCEPTED: list[tuple[str, object]] = [
     *((YTDLP_URL, url) for url in ("http://x", "http://a.b.svc:65535/x?y=1", "https://[::1]:80/", "http://X./?q")),
     *((TTS, {"between": "22:00-02:00", "time_zone": zone}) for zone in ("UTC", "Etc/GMT+1", "America/Port-au-Prince")),
     *(("kueue version", version) for version in ("0.18.6", "0.19.2", "0.20.0", "1.0.0")),
-    ("residents llama-swap gpumem_mib", 10000),  # the policy pack judges this sum
+    ("residents llama-swap gpumem_mib", 10000),
 ]
 
 
@@ -245,9 +262,9 @@ def test_all_mistakes_are_reported_at_once_also_within_one_map() -> None:
 @pytest.mark.parametrize("part", ["alerts", "kueue", "queues", "memory_pools", "admission", "unbudgeted"])
 def test_a_part_that_is_empty_counts_as_left_out(part: str) -> None:
     config = raw()
-    del config["scheduler"]  # the setting needs admission
+    del config["scheduler"]  # This setting needs admission policies.
     if part == "admission":
-        del config["memory_pools"]  # the settings need admission
+        del config["memory_pools"]  # These settings need admission policies.
     config[part] = {}
     emptied = settings.parse(config)
     del config[part]

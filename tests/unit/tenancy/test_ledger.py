@@ -1,4 +1,4 @@
-"""Tests the sums of the ledger, and that JSON preserves the ledger."""
+"""Tests the sums of the ledger."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,6 @@ def test_a_ledger_survives_the_way_through_json(ledger: Ledger) -> None:
 
 @given(ledgers())
 def test_a_ledger_survives_a_reader_that_knows_only_floats(ledger: Ledger) -> None:
-    """The Struct of protobuf converts every number to a float."""
     assert Ledger.from_data(json.loads(json.dumps(ledger.to_data()), parse_int=float)) == ledger
 
 
@@ -145,8 +144,8 @@ def test_a_ledger_of_another_shape_is_refused_with_every_problem() -> None:
         "ledger.domain: must be a string (got 1)",
         "ledger.pools.0.device_count: is missing",
         "ledger.pools.0.gpus: unknown key; known here: assumed, device_count, driver_reserved_mib, driver_version, "
-        "enforce, floor_mib, least_nodes, memory_mib, name, node_selector, nodes, price_per_gib_hour, require_cap, "
-        "reserve_mib, sharing, source, toolkit_version",
+        "enforce, floor_mib, least_nodes, memory_mib, name, node_cpu, node_memory, node_selector, nodes, "
+        "price_per_gib_hour, require_cap, reserve_mib, sharing, source, toolkit_version",
         "ledger.pools.0.nodes: must be a whole number (got '2')",
     ]
 
@@ -162,7 +161,7 @@ claimed_pools = st.builds(
 
 @given(claimed_pools, st.lists(st.integers(1, 100_000), min_size=1, max_size=12), st.integers(0, 100_000))
 def test_claims_that_a_device_holds_leave_it_the_reserve(pool: Pool, budgets: list[int], larger_mib: int) -> None:
-    """Kubernetes' allocator may fill a device completely with claims on any seats."""
+    """Kubernetes' allocator may use all memory of a device for ResourceClaims."""
     seats = tuple(Seat(name=f"s{n}", tenant="t", pool="p", gpumem_mib=mib) for n, mib in enumerate(budgets))
     ledger = Ledger(domain="x.y", pools=(pool,), seats=seats, claimed=ConsumableShares.MEMORY)
     device_mib, claimed, promised = pool.memory_mib + larger_mib, 0, 0

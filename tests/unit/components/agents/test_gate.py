@@ -13,8 +13,8 @@ from components.agents.gate import (
     PrometheusDemand,
     WindowDemand,
 )
-from components.monitoring.alert import SILENT_SECONDS
 from components.monitoring.rules.agents import UNSEEN_SECONDS
+from tenancy.seconds import SILENT_SECONDS
 from tests.support.engine import Graph
 from tests.support.given import CLUSTER, CODE, NODES, declared, environment, rights
 
@@ -67,10 +67,7 @@ def test_the_gates_are_served_by_name_those_without_a_demand_signal_last(graph: 
 
 
 def test_its_runs_overlap_so_that_a_seat_that_waits_is_always_seen(graph: Graph) -> None:
-    """When a run ends, the pod of the next run already makes passes.
-
-    The limits of the alerts on runs must be longer than a run.
-    """
+    """When a run of the gate ends, the next run has already begun."""
     spec = graph.one("CronJob").inputs["spec"]
     slowest_start_seconds = 10
     run_seconds = int(environment(dict(graph.one("CronJob").inputs))["RUN_SECONDS"])

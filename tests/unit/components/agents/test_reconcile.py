@@ -109,8 +109,7 @@ def test_the_job_runs_again_when_the_ledger_the_code_or_the_image_changes_and_on
 
 
 def test_another_domain_replaces_the_ledger_so_that_the_old_keys_are_retired(graph: Graph) -> None:
-    """The old finalizer may be removed only after the old keys. An update in place would remove the finalizer and leave
-    the old keys on the nodes."""
+    """An update in place would remove the finalizer and leave the old keys on the nodes."""
     moved = declared(Capacity, "capacity", args(ledger=replace(LEDGER, domain="example.org")))
     before, after = (g.one("ConfigMap", "capacity-ledger") for g in (graph, moved))
     assert before.inputs["metadata"]["finalizers"] == ["example.com/advertised-capacity"]
@@ -126,7 +125,8 @@ def test_reconcile_left_out_replaces_the_ledger_too() -> None:
     assert ledger.request.deleteBeforeReplace
 
 
-def test_without_reconcile_there_is_the_ledger_alone_and_nothing_holds_it() -> None:
+def test_without_reconcile_there_is_the_ledger_with_its_policy_and_nothing_holds_it() -> None:
     graph = declared(Capacity, "capacity", args(reconcile=None))
-    assert names(graph.resources) == {"capacity", "capacity-ledger"}
+    policy = {"capacity-ledger-writes", "capacity-ledger-writes-binding"}
+    assert names(graph.resources) == {"capacity", "capacity-ledger", *policy}
     assert "finalizers" not in graph.one("ConfigMap", "capacity-ledger").inputs["metadata"]

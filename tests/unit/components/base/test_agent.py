@@ -1,4 +1,4 @@
-"""Invariants of the workloads of all agents, in the golden stack with every agent."""
+"""Tests the rules for the workloads of all agents. The golden stack has every agent."""
 
 import importlib
 from dataclasses import replace
@@ -12,8 +12,8 @@ from agents.runtime import settings as agent_environment
 from components.agents.exporter import ExporterSpec
 from components.agents.watchdog import WatchdogArgs, WatchdogSpec, watchdog_agent
 from components.base.agent import DEADLINE_SECONDS, RUN_SECONDS, pod_template
-from components.monitoring.alert import SILENT_SECONDS
 from stacks import platform, settings
+from tenancy.seconds import SILENT_SECONDS
 from tests.golden.render import FOLDER
 from tests.support.engine import build
 from tests.support.given import CLUSTER, CODE, pod
@@ -32,7 +32,6 @@ def workloads() -> list[dict[str, Any]]:
 
 
 def container(workload: dict[str, Any]) -> dict[str, Any]:
-    """Returns the agent's container. In the extender's pod, kube-scheduler has a second container."""
     own: dict[str, Any] = pod(workload)["containers"][0]
     return own
 
@@ -111,7 +110,6 @@ def test_a_run_ends_before_its_deadline_and_the_deadline_before_the_next_run() -
 
 
 def test_no_tenant_preempts_an_agent(workloads: list[dict[str, Any]]) -> None:
-    """A tenant's PriorityClass has a value of at most 1000000000, and Kubernetes' system classes have larger values."""
     classes = {container(w)["name"]: pod(w)["priorityClassName"] for w in workloads}
     assert classes == {
         name: "system-node-critical" if name in ON_NODES else "system-cluster-critical" for name in classes

@@ -19,6 +19,7 @@ def test_a_pool_is_shown_with_the_numbers_of_its_proof() -> None:
         "  all peaks       25600 (inference and clickhouse), 36864 left with every victim gone; 0 victims killed at "
         "the most",
         "  above request   at their peaks: inference by 12288",
+        "  other pods      may run on these nodes too; node_taints would keep them off",
         "  the kernel      kills a victim before any workload, even at its limit; the guard holds oom_score_adj at "
         "inference 475, clickhouse 901",
         "  the kubelet     is not needed: it would be in time from a threshold of 11264 on, and has 100",
@@ -37,7 +38,6 @@ def test_what_does_not_hold_is_not_hidden() -> None:
 
 
 def test_a_peak_at_the_limit_is_said_to_be_beyond_any_victims_help() -> None:
-    """In docs/records/0001, embeddings and ClickHouse both request less memory than they use at their peaks."""
     full = replace(CLICKHOUSE, peak_mib=6144, growth_mib_per_second=1)
     told = chart(replace(NODE_4, workloads=(INFERENCE, full)))
     assert "  above request   at their peaks: inference by 12288, clickhouse by 1024\n" in told
