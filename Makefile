@@ -18,9 +18,8 @@ export GIVEN_FROM = $(value FROM)
 USER_PATH := $(PATH)
 export PATH := $(CURDIR)/.toolchain/bin:$(CURDIR)/.venv/bin:$(PATH)
 INSTALL := PATH="$(USER_PATH)" python3 toolchain/install.py
-# The tests that compare with Kubernetes' own code need Go to build it; without Go they are skipped, and named.
-ORACLE := $(if $(shell PATH="$(USER_PATH)" command -v go),oracle)
 NODE := $(if $(filter Linux,$(shell uname -s)),node)
+BESIDE := compiler monitoring oracle# what some tests need besides
 PYTHON := .venv/bin/python
 # With the bytecode of hundreds of modules kept, also where the shell says not to: without, each worker compiles them.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest -q
@@ -30,24 +29,24 @@ WAITING := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) $(SPREAD)
 DAY := $(PYTEST) -n 0 -s -m day
 COMPILE := .toolchain/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
 MKDOCS := NO_MKDOCS_2_WARNING=1 .toolchain/docs/bin/python -m mkdocs
-# Only YES=1 is a yes.
-ASK := $(if $(filter 1,$(YES)),--yes)
+ASK := $(if $(filter 1,$(YES)),--yes)# only YES=1 is a yes
 FLAGS = $(if $(ARGS),-- $(value ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover init preflight new-stack chart test unit integration simulate e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel schema pictures docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up render destroy refresh recover init preflight new-stack chart test unit integration simulate mutants e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel schema pictures docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-preview: toolchain ## Prove a stack: what changes, seating chart, the policy pack's verdict; FULL=1 lists all
+preview: toolchain ## Prove a stack: what changes, seats, a picture (BEFORE=old.yaml), the policy pack's verdict; FULL=1 lists all
 up: toolchain ## Apply a stack to the current kubeconfig's cluster, after a preview and your yes (YES=1 in pipelines)
+render: toolchain ## Write a stack as plain manifests for Flux, Argo CD or kubectl: make render STACK=lab OUT=manifests
 destroy: toolchain ## Remove a stack from the current kubeconfig's cluster, after a preview and your yes
 refresh: toolchain ## Bring Pulumi's state up to date with the cluster; changes nothing in the cluster
 recover: toolchain ## Put a stack right after a run that was killed; up, destroy and refresh do it by themselves
 chart: toolchain ## Print a stack's seating chart
-preview up destroy refresh recover chart:
-	@$(PYTHON) -m stacks $@ --stack="$$GIVEN_STACK" $(strip $(if $(filter preview up,$@),$(if $(FULL),--full)) $(if $(filter-out preview chart,$@),$(ASK))) $(FLAGS)
+preview up destroy refresh recover chart render:
+	@$(PYTHON) -m stacks $@ --stack="$$GIVEN_STACK" $(strip $(if $(filter preview up,$@),$(if $(FULL),--full)) $(if $(filter preview,$@),$(if $(BEFORE),--before="$$BEFORE")) $(if $(filter-out preview chart render,$@),$(ASK)) $(if $(filter render,$@),--out="$$OUT")) $(FLAGS)
 init: ## Write Pulumi.<STACK>.yaml from the kubeconfig's cluster, which it only reads; FROM=http://prometheus:9090
 	@python3 -m gpumem init --stack="$$GIVEN_STACK" $(if $(FROM),--from="$$GIVEN_FROM") $(value ARGS)
 preflight: toolchain ## Compare a stack with the kubeconfig's cluster before a rollout
@@ -56,6 +55,7 @@ new-stack: toolchain ## Write Pulumi.<STACK>.yaml from an example with one GPU: 
 	@$(PYTHON) -m stacks new --stack="$$GIVEN_STACK"
 
 test: ## Run all tests: lint, unit, integration and e2e, one after the other, and how long each took
+	@$(INSTALL) preview lint languages docs browser cluster $(NODE) $(BESIDE)
 	@export PATH="$(USER_PATH)" COVER=1; for level in lint unit integration e2e; do \
 		echo "== $$level"; began=$$(date +%s); $(MAKE) --no-print-directory $$level || exit; \
 		echo "== $$level: $$(($$(date +%s) - began)) s"; \
@@ -66,36 +66,35 @@ unit: ## Run the tests that need no server, cluster or root; COVER=1 with their 
 	@$(INSTALL) python
 	@$(PYTEST) -n auto $(SPREAD) tests/unit $(if $(ARGS),$(value ARGS),$(if $(COVER),--cov --cov-report=))
 
-integration: ## Run the tests of what the agents, previews and tools are shipped with, and 100 simulated days
-	@$(INSTALL) preview languages docs browser $(ORACLE)
+integration: ## Run the tests of what the agents, previews and tools are shipped with, and 70 simulated plans
+	@$(INSTALL) preview languages docs browser $(BESIDE)
 	@$(PYTEST) $(WAITING) tests/simulation tests/integration $(value ARGS)
 
 simulate: ## Simulate the whole system for SEEDS=n days (1000): what occurred how often, and what each failing seed did
 	@$(INSTALL) python
 	@$(PYTHON) -m tests.simulation.run --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS)) $(value ARGS)
+mutants: ## Put 100 small mistakes into the agents' code, and report which tests and simulated days find each: hours
+	@$(INSTALL) python
+	@nice $(PYTHON) -m tests.mutants $(value ARGS)
 
 # The lanes of tests/e2e/conftest.py, each on a cluster: they wait more than they compute. ARGS="-n 0": one.
-e2e: ## Run the tests on clusters, in five lanes side by side
-	@$(INSTALL) preview cluster $(NODE) $(ORACLE)
-	@$(PYTEST) -n 5 --no-loadscope-reorder tests/e2e $(value ARGS)
+e2e: ## Run the tests on clusters, in six lanes side by side
+	@$(INSTALL) preview cluster $(NODE) $(BESIDE)
+	@$(PYTEST) -n 6 --no-loadscope-reorder tests/e2e $(value ARGS)
 
 demo: cluster-toolchain ## Play the residents' day in five minutes, without a GPU: a cluster, prod, who has the memory
 	@$(PYTHON) -m toolchain.demo $(value ARGS)
-
 day: cluster-toolchain ## Run make demo, the residents' day on the local cluster's real node, and two teams' fair shares: 25 minutes
 	@$(DAY) tests/e2e/prod/test_demo.py tests/e2e/prod/test_day.py tests/e2e/test_fair_sharing.py $(value ARGS)
-
 caps: ## Run NVIDIA's container toolkit on the local cluster's node before a model of the driver: minutes; prints its table
-	@$(INSTALL) preview cluster $(NODE) oracle
+	@$(INSTALL) preview cluster $(NODE) $(BESIDE)
 	@$(DAY) tests/e2e/prod/test_caps.py $(value ARGS)
-
 soak: ## Run the searches at random in full: minutes, on all cores
-	@$(INSTALL) preview $(ORACLE)
+	@$(INSTALL) preview $(BESIDE)
 	@GPU_TENANCY_SOAK=1 $(PYTEST) -n auto --dist loadfile -m search tests/unit tests/integration/judge $(value ARGS)
 
 check: lint ## Format, lint, types, and the contracts between the parts: quick, before a commit
 	@$(PYTEST) tests/unit/contract tests/integration/contract
-
 lint:
 	@$(INSTALL) preview lint
 	@.venv/bin/ruff format --check --quiet . && .venv/bin/ruff check --quiet .

@@ -1,11 +1,11 @@
 """Builds fake_nvml.c: a libnvidia-ml that returns the figures of a text file."""
 
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from toolchain.cluster.errors import ClusterError
+from toolchain.cluster.paths import found
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 LIBRARY = "libnvidia-ml.so.1"
@@ -14,7 +14,7 @@ _COMPILER = "cc"
 
 @dataclass(frozen=True)
 class FakeNvml:
-    """The folder of the built library, and the text file from which the library reads figures.
+    """The folder of the built library, and the text file from which the library reads its figures.
 
     fake_nvml.c describes the format of the text file.
     """
@@ -24,7 +24,7 @@ class FakeNvml:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The environment variables with which a process loads this library and this text file."""
+        """The environment variables with which a process loads the fake library and its text file."""
         return {"LD_LIBRARY_PATH": str(self.folder), "FAKE_NVML": str(self.script)}
 
     def show(self, *lines: str, status: int = 0) -> None:
@@ -32,15 +32,15 @@ class FakeNvml:
 
 
 def write(script: Path, text: str) -> None:
-    """Replaces the text file in one step, because a process that reads an incomplete file would end."""
+    """Replaces the text file in one step. A process that reads an incomplete file of figures would end with an
+    error."""
     whole = script.with_suffix(".new")
     whole.write_text(text)
     whole.replace(script)
 
 
 def can_build() -> bool:
-    """Returns True if the machine has a C compiler."""
-    return shutil.which(_COMPILER) is not None
+    return found(_COMPILER) is not None
 
 
 def build(folder: Path, *, old_driver: bool = False) -> None:
@@ -48,7 +48,8 @@ def build(folder: Path, *, old_driver: bool = False) -> None:
 
     Raises ClusterError if the machine has no C compiler.
     """
-    if not can_build():
-        raise ClusterError("the simulated GPU needs a C compiler: install gcc and libc6-dev")
+    compiler = found(_COMPILER)
+    if compiler is None:
+        raise ClusterError("the simulated GPU needs a C compiler: python3 toolchain/install.py compiler")
     flags = ("-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", *(("-DOLD_DRIVER",) if old_driver else ()))
-    subprocess.run([_COMPILER, *flags, "-o", folder / LIBRARY, SOURCE], check=True)
+    subprocess.run([compiler, *flags, "-o", folder / LIBRARY, SOURCE], check=True)

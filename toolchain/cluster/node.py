@@ -1,14 +1,13 @@
 """Runs a real node: containerd and a kubelet in new PID, mount and network namespaces.
 
-The first process of these namespaces executes this module's `run`. When that process ends, the kernel ends every
-container and removes every mount, bridge and address of the node. The pods can connect only to the API server, at the
-address of the Service `kubernetes`. There is no kube-proxy.
+The first process of the new namespaces executes the function `run` of this module. When this first process ends, the
+kernel ends every container, and removes every mount, bridge and address of the node. The pods can connect only to the
+API server, at the address of the Service `kubernetes`. The real node has no kube-proxy.
 """
 
 import asyncio
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from typing import Any
 from toolchain.cluster import image, nvidia
 from toolchain.cluster.api import wait_until
 from toolchain.cluster.control_plane import NODE, SERVICE_IP, Ports
-from toolchain.cluster.paths import CHECKOUT, TOOLCHAIN, Folder, missing, program
+from toolchain.cluster.paths import CHECKOUT, TOOLCHAIN, Folder, found, missing, program
 from toolchain.cluster.paths import NODE as PROGRAMS
 from toolchain.cluster.process import ChildProcess, Command
 from toolchain.cluster.relay import End, Tcp, Unix, serve
@@ -37,20 +36,20 @@ _POD_RANGE = "10.2.0.0/24"
 
 
 def why_not() -> str | None:
-    """Returns the reason why this machine cannot run a real node, or None if it can."""
+    """Returns the reason why this machine cannot run a real node, or None if the machine can."""
     if sys.platform != "linux":
         return "a real node needs Linux"
     if os.geteuid() != 0:
         return "a real node needs root"
-    if lacking := [*missing(PROGRAMS), *(name for name in _SYSTEM_PROGRAMS if shutil.which(name) is None)]:
-        return f"a real node needs {', '.join(lacking)}: run make cluster-toolchain; runc is the distribution's"
+    if lacking := [*missing(PROGRAMS), *(name for name in _SYSTEM_PROGRAMS if found(name) is None)]:
+        return f"a real node needs {', '.join(lacking)}: run make cluster-toolchain, which says what it cannot install"
     return None
 
 
 def command(folder: Folder, ports: Ports, *, toolkit: bool = False) -> Command:
     """Returns the command that runs the node, with NVIDIA's container runtime if `toolkit` is set.
 
-    SIGKILL is the right signal to stop the command, because the kernel then removes the node's namespaces.
+    The caller ends the node's command with SIGKILL. After SIGKILL, the kernel removes the node's namespaces.
     """
     given = (str(folder.path), json.dumps(asdict(ports)), *(["toolkit"] if toolkit else []))
     module = (sys.executable, "-m", "toolchain.cluster.node", *given)
@@ -64,7 +63,8 @@ def command(folder: Folder, ports: Ports, *, toolkit: bool = False) -> Command:
 
 
 def forwarded_connections(folder: Folder, ports: Ports) -> list[tuple[End, End]]:
-    """Returns the connections that this machine forwards: node to API server, and API server to kubelet."""
+    """Returns the connections that this machine forwards: from the node to the API server, and from the API server to
+    the kubelet."""
     kubelet = Tcp("127.0.0.1", ports.kubelet)
     return [(_api_socket(folder), Tcp("127.0.0.1", ports.api_server)), (kubelet, _kubelet_socket(folder))]
 
@@ -77,7 +77,7 @@ def gpu_libraries(folder: Folder) -> Path:
 def find_process(holder: int, words: Sequence[str]) -> int:
     """Returns the PID, on this machine, of the node's process with these words in its command line.
 
-    `holder` is the PID of the node's command. Raises ProcessLookupError while there is no such process.
+    `holder` is the PID of the node's command. Raises ProcessLookupError if the process does not exist yet.
     """
     below = [holder]
     for pid in below:
@@ -119,7 +119,7 @@ def run(folder: Folder, ports: Ports, *, toolkit: bool) -> None:
 
 
 async def _hold(folder: Folder, ports: Ports, parts: list[ChildProcess]) -> None:
-    """Restarts containerd and the kubelet if they end, and reaps orphans, as the init process of a node must."""
+    """Restarts containerd and the kubelet if they end. Also reaps orphans, as the init process of a node must."""
     api, kubelet = _api_socket(folder), _kubelet_socket(folder)
     ways: list[tuple[End, End]] = [(Tcp(SERVICE_IP, 443), api), (Tcp("127.0.0.1", ports.api_server), api)]
     ways.append((kubelet, Tcp("127.0.0.1", ports.kubelet)))
@@ -132,14 +132,16 @@ async def _hold(folder: Folder, ports: Ports, parts: list[ChildProcess]) -> None
 
 
 def _reap(own: set[int]) -> None:
-    """Reaps all zombies except the processes in `own`, because `subprocess.Popen` reaps these processes."""
     with suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in own:
             os.waitpid(ended.si_pid, 0)
 
 
 def _mount(folder: Folder) -> None:
-    """Mounts folders of this cluster over the fixed folders into which containerd and the kubelet write."""
+    """containerd and the kubelet write into fixed folders.
+
+    Mounts folders of the cluster over the fixed folders of containerd and the kubelet.
+    """
     _run("mount", "-t", "tmpfs", "tmpfs", "/run")
     for place in ("/var/log", "/var/lib/kubelet"):
         own = folder.path / "node" / Path(place).name
@@ -186,7 +188,6 @@ conf_dir = "{network}"
 
 
 def _gpu_runtime(folder: Folder, *, toolkit: bool) -> str:
-    """Returns the part of containerd's configuration that declares the runtime of RuntimeClass nvidia."""
     runtimes = '[plugins."io.containerd.cri.v1.runtime".containerd.runtimes'
     if not toolkit:
         return f"""{runtimes}.nvidia]
@@ -207,8 +208,8 @@ BinaryName = "{path}"
 def _gpu_spec(folder: Folder) -> Path:
     """Writes the base OCI spec for containers of RuntimeClass nvidia, and returns its path.
 
-    The spec mounts the folder `gpu_libraries` at a path that the dynamic loader searches, as NVIDIA's runtime mounts
-    the driver's libraries.
+    The spec mounts the folder `gpu_libraries` at a path that the dynamic loader searches. NVIDIA's runtime mounts the
+    driver's libraries in the same way.
     """
     libraries = gpu_libraries(folder)
     libraries.mkdir(mode=0o755)
@@ -260,8 +261,8 @@ def _kubelet_configuration(folder: Folder, ports: Ports) -> dict[str, Any]:
         "failCgroupV1": False,
         "failSwapOn": False,
         **_pod_cgroups(),
-        # With the defaults, the kubelet would evict pods and delete images when the disk is nearly full. The images
-        # exist only on this node, so the kubelet could not pull deleted images.
+        # With the kubelet's default settings, a nearly full disk would make the kubelet evict pods and delete images.
+        # The images exist only on the node, so the kubelet could not pull deleted images.
         "evictionHard": {"memory.available": "100Mi"},
         "imageGCHighThresholdPercent": 100,
         "resolvConf": "",
@@ -272,7 +273,7 @@ def _kubelet_configuration(folder: Folder, ports: Ports) -> dict[str, Any]:
 def _pod_cgroups() -> dict[str, Any]:
     """Returns the kubelet's settings for the control groups of pods.
 
-    Without a memory controller, the kubelet must not create these groups.
+    Without a cgroup controller for memory, the kubelet must not create control groups for pods.
     """
     if nvidia.has_only_cgroup_v2() and "memory" not in (_CGROUPS / "cgroup.controllers").read_text().split():
         return {"cgroupsPerQOS": False, "enforceNodeAllocatable": []}
@@ -280,12 +281,10 @@ def _pod_cgroups() -> dict[str, Any]:
 
 
 def _cgroup(folder: Folder) -> str:
-    """Returns the name of the node's control group, which is unique on this machine."""
     return f"gpu-tenancy-{folder.path.stat().st_ino}"
 
 
 def _cgroup_tops(folder: Folder) -> Iterator[Path]:
-    """Yields the path of the node's control group in each hierarchy: several with cgroup v1, one with cgroup v2."""
     for hierarchy in [_CGROUPS] if nvidia.has_only_cgroup_v2() else sorted(_CGROUPS.iterdir()):
         yield hierarchy / _cgroup(folder)
 

@@ -1,20 +1,19 @@
 """Configures NVIDIA's container runtime on the real node. A fake library replaces the driver's library.
 
 The runtime and its hook need cgroup v2. On a machine with cgroup v1, the node mounts the v2 hierarchy at
-/sys/fs/cgroup. That hierarchy then has no controllers. So NVIDIA's runtime calls the program `_NO_CONTROLLERS` in place
-of runc. The program removes the limits of host memory and CPU from each container, and moves the container into its
-pod's control group. Then the program calls runc.
+/sys/fs/cgroup. On a machine with cgroup v1, the v2 hierarchy has no controllers. Therefore NVIDIA's runtime calls the
+program `_NO_CONTROLLERS` in place of runc. `_NO_CONTROLLERS` removes the limits of host memory and CPU from each
+container, and moves the container into its pod's control group. Then `_NO_CONTROLLERS` calls runc.
 """
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from toolchain.cluster.paths import Folder, missing, program
+from toolchain.cluster.paths import Folder, found, missing, program
 
 PROGRAMS = ("nvidia-container-runtime", "nvidia-cdi-hook")
 KIND = "nvidia.com/gpu"
@@ -37,9 +36,9 @@ os.execv({runc!r}, [{runc!r}, *given])
 
 
 def why_not() -> str | None:
-    """Returns the reason why NVIDIA's runtime cannot run on this machine, or None if it can."""
+    """Returns the reason why NVIDIA's runtime cannot run on this machine, or None if the runtime can."""
     if lacking := missing(PROGRAMS):
-        return f"{', '.join(lacking)}: run make oracle-toolchain, which needs Go and a C compiler"
+        return f"{', '.join(lacking)}: python3 toolchain/install.py compiler oracle"
     return None
 
 
@@ -70,18 +69,19 @@ def runc(folder: Folder) -> str:
 
 
 def environment(folder: Folder) -> dict[str, str]:
-    """Returns environment variables for containerd. NVIDIA's runtime inherits the path of its configuration."""
+    """Returns the environment variables for containerd. NVIDIA's runtime inherits the path of its configuration from
+    containerd."""
     return {"NVIDIA_CTK_CONFIG_FILE_PATH": str(_home(folder) / "config.toml")}
 
 
 def write(folder: Folder, top: str) -> None:
     """Writes the configuration of NVIDIA's runtime, and the program that `runc` names.
 
-    `top` is the node's control group. Call this before `mount_cgroups`.
+    `top` is the node's control group. Call this function before `mount_cgroups`.
     """
     home = _home(folder)
     (home / "cdi").mkdir(parents=True)
-    real = shutil.which("runc")
+    real = found("runc")
     if real is None:
         raise FileNotFoundError("runc is not installed")
     below = Path(runc(folder))
@@ -101,10 +101,11 @@ spec-dirs = ["{home / "cdi"}"]
 
 
 def write_cdi(folder: Folder, uuids: Sequence[str], *, hook: bool = True) -> None:
-    """Writes a CDI specification with each device under its UUID, and with all devices together under `all`.
+    """Writes a CDI specification with an entry for each device, named by its UUID, and an entry `all` for all devices.
 
-    Each device has the hook that sets memory limits, as toolkit 1.20.1 writes it (pkg/nvcdi/full-gpu-nvml.go,
-    internal/discover/hooks.go). Without `hook`, the specification is that of an older toolkit.
+    Each device has the hook that sets memory limits, in the form that toolkit 1.20.1 writes
+    (pkg/nvcdi/full-gpu-nvml.go, internal/discover/hooks.go). Without `hook`, the specification is like the
+    specification of an older toolkit.
     """
     root, lib = driver_root(folder), libraries(folder)
     common: dict[str, Any] = {

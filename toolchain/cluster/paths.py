@@ -1,6 +1,8 @@
 """The paths of a cluster's files and programs."""
 
 import json
+import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,13 @@ def program(name: str) -> str:
     return str(TOOLCHAIN / "bin" / name)
 
 
+def found(name: str) -> str | None:
+    """Returns the path of a program in .toolchain, or else on PATH."""
+    return shutil.which(name, path=os.pathsep.join((str(TOOLCHAIN / "bin"), os.environ.get("PATH", os.defpath))))
+
+
 def missing(programs: tuple[str, ...]) -> list[str]:
-    """Returns the names of those programs that are not installed."""
+    """Returns the names of the listed programs that are not installed."""
     return [name for name in programs if not Path(program(name)).exists()]
 
 
@@ -50,7 +57,7 @@ class Folder:
 
     @property
     def state(self) -> Path:
-        """The path of the supervisor's state file, which exists when the cluster is ready."""
+        """The path of the supervisor's state file. The state file exists as soon as the cluster is ready."""
         return self.path / "cluster.json"
 
     def read_state(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Starts child processes that write to log files. On Linux, a child is killed when its parent ends."""
+"""Starts child processes that write to log files. On Linux, the kernel kills a child when its parent ends."""
 
 import ctypes
 import os
@@ -16,7 +16,8 @@ from toolchain.cluster.paths import Folder
 
 STOP_SECONDS = 5
 _PR_SET_PDEATHSIG = 1
-_PORTS = range(20000, 30000)  # this range is below the kernels' ephemeral ports, and below NodePorts
+_PORTS = range(20000, 30000)  # The range of ports is below the ephemeral ports of all kernels, and below the NodePorts.
+_held: list[ExitStack] = []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,9 @@ class ChildProcess:
                 stdout=output,
                 stderr=output,
                 env={**os.environ, **command.environment},
-                start_new_session=True,  # Ctrl-C then signals only the supervisor, which stops the children in order
+                # Because of the new session, Ctrl-C reaches only the supervisor. The supervisor stops its children in
+                # order.
+                start_new_session=True,
                 preexec_fn=_dies_with_its_parent if sys.platform == "linux" else None,  # noqa: PLW1509 (takes no lock)
             )
         return cls(command, folder, child)
@@ -62,15 +65,17 @@ class ChildProcess:
         return self._child.poll() is None
 
     def check(self) -> None:
-        """Raises ClusterError if the process has ended. The message contains the last lines of the log."""
+        """If the process has ended, raises ClusterError. The message of the error contains the last lines of the
+        log."""
         if (code := self._child.poll()) is not None:
             name = self.command.name
             raise ClusterError(f"{name} ended ({code}); the end of {self.folder.log(name)}:\n{self.folder.tail(name)}")
 
     def stop(self) -> None:
-        """Stops the process with the command's signal, and with SIGKILL after `STOP_SECONDS`.
+        """Stops the process with the command's signal.
 
-        Also stops a process that has received SIGSTOP.
+        If the process still runs after `STOP_SECONDS` seconds, stops it with SIGKILL. Also stops a process that has
+        received SIGSTOP.
         """
         if self._child.poll() is not None:
             return
@@ -84,20 +89,26 @@ class ChildProcess:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns consecutive free ports of 127.0.0.1.
+    """Returns consecutive free ports of 127.0.0.1, and holds them until this process ends.
 
-    The ports are below the ephemeral range. So no other program gets such a port while a part of the cluster restarts.
+    A program may listen on a held port. Another call of this function returns other ports, and connections use other
+    ports. The function holds a port before the program listens, and while the program restarts.
     """
     while True:
         first = secrets.choice(range(_PORTS.start, _PORTS.stop - count))
         ports = list(range(first, first + count))
-        with suppress(OSError), ExitStack() as open_sockets:
+        with suppress(OSError), ExitStack() as sockets:
             for port in ports:
-                open_sockets.enter_context(socket.create_server(("127.0.0.1", port)))
+                held = sockets.enter_context(socket.socket())
+                # The code sets the option after the bind, so that the bind fails if another process holds the port.
+                held.bind(("127.0.0.1", port))
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if sys.platform == "linux":
+                _held.append(sockets.pop_all())
             return ports
 
 
-_libc = ctypes.CDLL(None)  # loaded here, because loading is not safe between fork and exec
+_libc = ctypes.CDLL(None)  # The code loads the library here, because loading is not safe between fork and exec.
 
 
 def _dies_with_its_parent() -> None:

@@ -1,7 +1,8 @@
 """Generates tables of each component's arguments and outputs for the pages of docs/reference/package/.
 
-A person writes the part of a page above the line MARK. The part below MARK is generated. Pulumi's analyzer reads the
-arguments and outputs, as for Pulumi's schema, so that the names are right in every language.
+The part of a page above the line MARK is written by hand. The part of a page below the line MARK is generated. Pulumi's
+analyzer reads the arguments and outputs, as for Pulumi's schema. Therefore the names of arguments and outputs are right
+in every language.
 """
 
 import pulumi
@@ -40,7 +41,7 @@ def page(name: str, written: str) -> str:
         "",
         "## Arguments",
         "",
-        "Plain: the value must be known before the program runs, so it cannot be an Output.",
+        "A plain value: it must be known before the program runs, so it cannot be an Output.",
         "",
         "| argument | type | required | plain | meaning |",
         "|---|---|---|---|---|",

@@ -17,13 +17,13 @@ _HEAD = f"""# Outputs
 
 {MADE}
 
-Other Pulumi programs read these outputs by a StackReference. The example values are those of a stack that
+Other Pulumi programs read the outputs of a stack by a StackReference. The example values are those of a stack that
 `make new-stack` creates.
 """
 
 
 def page(root: Path) -> str:
-    """Returns the text of the page. `root` is the folder of the checkout."""
+    """Returns the text of the page of outputs. `root` is the folder of the checkout."""
     definition = Analyzer("gpu-tenancy").analyze([Platform])["component_definitions"]["Platform"]
     texts = {
         name: definition.outputs[key].description or ""
