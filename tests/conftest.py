@@ -9,14 +9,15 @@ import hypothesis
 import pytest
 
 from tests.support import search, skips
+from tests.support.paths import ROOT
 
 pytest_plugins = (
     "tests.support.fixtures",
     "tests.support.project",
 )
 
-# Hypothesis has no deadline, because a busy machine slows down any code. Hypothesis always uses the same examples,
-# because a new example could fail after an unrelated change. Only tests with the mark `search` use new random examples.
+# Hypothesis has no deadline, because busy machines are slow. It always uses the same examples, so that a test does not
+# fail by chance. Tests with the mark `search` use new examples.
 hypothesis.settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -25,17 +26,14 @@ hypothesis.settings.load_profile("steady")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "search: tries cases at random, few by default (tests/support/search.py)")
-    search.choose_seed()  # The workers start later, and inherit the seed.
-    os.environ.setdefault("GOGC", "400")  # This value saves CPU time of Go programs, and costs host memory.
+    search.choose_seed()  # The workers of pytest start later, and inherit the seed from this process.
+    os.environ["PATH"] += f"{os.pathsep}{ROOT / '.toolchain' / 'bin'}"
+    os.environ.setdefault("GOGC", "400")  # A high GOGC saves CPU time of Go programs, but costs host memory.
     _hear_interrupts()
 
 
 def _hear_interrupts() -> None:
-    """Restores the default handler of SIGINT.
-
-    A shell starts background programs with SIGINT ignored, and child processes inherit this setting. With this setting,
-    programs that tests interrupt would never end.
-    """
+    """A shell starts background programs with SIGINT ignored, and child processes inherit this."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,6 +1,6 @@
 """Counts unclear sentences in docs, docstrings and comments, by package. `python -m tests.words [FILE ...]` lists them.
 
-tests/unit/contract/test_words.py compares the numbers with limits. `--lower` lowers each limit to the present number.
+tests/unit/contract/test_words.py compares the numbers with limits. `--lower` lowers each limit to the current number.
 """
 
 import json
@@ -16,7 +16,7 @@ from tests.support.paths import ROOT
 
 LIMITS = ROOT / "tests" / "unit" / "contract" / "words.json"
 MOST_WORDS = 25
-# Files that are not counted. Such a file is generated from texts that are counted elsewhere, or must not be changed.
+# Files that are not counted. A skipped file must not be changed, or is generated from texts that are counted elsewhere.
 _SKIPPED = (
     "CHANGELOG.md",
     "docs/reference/settings.md",
@@ -39,14 +39,12 @@ _PATTERNS: Mapping[str, re.Pattern[str]] = {
     ),
 }
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
-_DOCSTRING = re.compile(r'^ *"""(.*?)"""', re.MULTILINE | re.DOTALL)
+_DOCSTRING = re.compile(r'^ *"""(?=[^\s).,])(.*?)"""', re.MULTILINE | re.DOTALL)
 _COMMENTS = re.compile(r"(?:^[ \t]*# [^\n]*\n)+|(?<=\S)  # [^\n]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Unclear:
-    """A sentence of a file, and the name of the pattern that the sentence matches."""
-
     file: str
     reason: str
     sentence: str
@@ -57,13 +55,12 @@ class Unclear:
 
 
 def files() -> list[Path]:
-    """Returns the files with our prose."""
     found = [*ROOT.glob("*.md"), *(path for name in _FOLDERS for path in (ROOT / name).rglob("*.[mp][dy]"))]
     return sorted(path for path in found if not _name(path).startswith(_SKIPPED))
 
 
 def unclear(path: Path) -> Iterator[Unclear]:
-    """Yields the unclear sentences of a file. Each sentence is reported once, even if it matches several patterns."""
+    """A sentence is reported once, even if it matches several patterns."""
     text = path.read_text()
     for paragraph in _of_markdown(text) if path.suffix == ".md" else _of_python(text):
         for sentence in re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])", paragraph):
@@ -101,7 +98,7 @@ def _plain(text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Lists the unclear sentences of the given files, or else of all files. Returns the exit code 0."""
+    """Lists the unclear sentences of the given files, or of all files. Returns the exit code 0."""
     if arguments == ["--lower"]:
         limits, now = json.loads(LIMITS.read_text()), counted([each for path in files() for each in unclear(path)])
         lowered = {package: min(limit, now.get(package, 0)) for package, limit in limits.items()}

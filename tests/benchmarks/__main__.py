@@ -1,7 +1,7 @@
 """Measures the time of a preview (`make bench`, or `make bench ARGS="--tenants 10 100 --runs 3"`).
 
-Every row compares a command with a baseline. The two commands run alternately, so that changes in the machine's speed
-affect both. Only the ratios are valid on other machines, not the seconds. docs/choosing/benchmarks.md has the table.
+Each command runs in turn with a baseline, because the speed of the machine changes. The table is in
+docs/choosing/benchmarks.md.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from toolchain.workspace import Workspace, workspace
 
 BENCH = Path(__file__).parent
 _PR_SET_CHILD_SUBREAPER = 36  # Source: include/uapi/linux/prctl.h.
-SEATS_A_DEVICE = 4  # The number of seats of 3000 MiB that fit on a device with 14,000 MiB for budgets.
+SEATS_A_DEVICE = 4  # The number of seats of 3000 MiB that fit on a device if 14,000 MiB are for budgets.
 
 
 def main() -> None:
@@ -51,18 +51,20 @@ def main() -> None:
 
 
 def grow(config: dict[str, Any], tenants: int) -> None:
-    """Adds `tenants` tenants with one seat each to prod's configuration, and enough nodes for these seats."""
     pool = config["pools"]["t4"]
     pool |= {"nodes": math.ceil(tenants / SEATS_A_DEVICE) + 1, "floor_mib": pool["reserve_mib"]}
     for number in range(tenants):
         name = f"tenant-{number}"
-        config["tenants"][name] = {}  # With groups of people, 1,000 tenants would exceed the engine's limit of 128 KiB.
+        # The engine's limit of 128 KiB leaves no space for 1,000 tenants with groups of people.
+        config["tenants"][name] = {}
         config["residents"][name] = {"tenant": name, "pool": "t4", "gpumem_mib": 3000}
 
 
 def add_queues(config: dict[str, Any], queues: int) -> None:
-    """Adds ClusterQueues of one GPU in five cohorts, a tenant and a LocalQueue for each, and the nodes."""
     config["pools"]["batch"]["nodes"] += queues
+    for pool in ("batch", "node-4"):  # prod's selector for the queue batch names a single node
+        config["pools"][pool]["node_selector"]["example.com/pool"] = pool
+    del config["pools"]["batch"]["node_selector"]["kubernetes.io/hostname"]
     for number in range(queues):
         name = f"queue-{number}"
         config["tenants"][name] = {}
@@ -75,23 +77,16 @@ def add_queues(config: dict[str, Any], queues: int) -> None:
 
 
 class Bench:
-    """Measures previews in a temporary workspace."""
-
     def __init__(self, space: Workspace, runs: int) -> None:
         self.space = space
         self.runs = runs
         self.stack_file = space.stack_file.read_text()
-        # With this folder, the project's relative path to the Python environment is valid.
+        # The relative path to the Python environment is valid only in this folder.
         self.bare_project = Path(shutil.copytree(BENCH / "bare", space.folder / "tests" / "benchmarks" / "bare"))
         for name, place in ((".venv", space.folder), (".toolchain", self.bare_project)):
             (place / name).symlink_to(ROOT / name)
 
     def size(self, title: str, change: Callable[[dict[str, Any]], None]) -> None:
-        """Prints two rows for a stack of one size.
-
-        The first row compares our program with a plain loop that declares the same objects. The second row compares
-        our policy pack with an empty pack.
-        """
         self.space.stack_file.write_text(self.stack_file)
         self.space.change(copy.copy(change))
         settings = load_file(self.space.stack_file)
@@ -100,14 +95,13 @@ class Bench:
         path = self.space.folder / "objects.json"
         path.write_text(json.dumps(objects))
         count = len(graph.resources) + 1
-        self.row(f"{title}, no pack", count, self.ours, "bare loop", lambda: self.bare(path))
+        self.row(f"{title}, no pack", count, self.ours, "plain program", lambda: self.bare(path))
         if title == "prod":
             self.row(f"{title}, no pack", count, self.ours, "empty program", lambda: self.bare(None))
         pack, empty = ROOT / "policy", BENCH / "empty_pack"
         self.row(f"{title}, our pack", count, lambda: self.ours(pack), "empty pack", lambda: self.ours(empty))
 
     def row(self, title: str, count: int, ours: Callable[[], None], name: str, baseline: Callable[[], None]) -> None:
-        """Runs the two commands alternately. Prints each command's median seconds, and the medians of the ratios."""
         pairs = [(timed(ours), timed(baseline)) for _ in range(self.runs + 1)][1:]
         first, second = (statistics.median(each.seconds for each in column) for column in zip(*pairs, strict=True))
         ratio = statistics.median(a.seconds / b.seconds for a, b in pairs)
@@ -125,7 +119,7 @@ class Bench:
         gate: Sequence[str] = ("--policy-pack", str(pack)) if pack else ()
         selected = self.space.pulumi("stack", "select", "--create", "--stack", stack, cwd=project)
         arguments = ("preview", "--stack", stack, "--suppress-outputs", "--suppress-progress", *gate)
-        # The empty pack's SDK prints a port and does not flush its output, so the output must be unbuffered.
+        # The SDK of the empty policy pack prints a port without flushing, so the output must be unbuffered.
         outcome = self.space.pulumi(*arguments, cwd=project, PYTHONUNBUFFERED="1", **env)
         if selected.code or outcome.code:
             raise SystemExit(f"the preview failed:\n{selected.text}\n{outcome.text[-4000:]}")
@@ -133,8 +127,6 @@ class Bench:
 
 @dataclass(frozen=True)
 class Took:
-    """Holds the duration of a command. The CPU seconds include all processes that the command has started."""
-
     seconds: float
     cpu_seconds: float
 
@@ -147,12 +139,10 @@ def timed(run: Callable[[], None]) -> Took:
 
 
 def adopt() -> None:
-    """Makes this process the parent of orphaned plugins of the engine, so that their CPU time is counted."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _cpu_seconds() -> float:
-    """Waits until all child processes have ended, and returns their CPU seconds."""
     with suppress(ChildProcessError):
         while True:
             os.waitpid(-1, 0)

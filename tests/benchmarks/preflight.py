@@ -1,8 +1,5 @@
-"""Compares `preflight` with a plain loop on many pods (`python -m tests.benchmarks.preflight [--pods 500]`).
-
-A real API server has the cluster of record 0000 and many more pods, which belong to Deployments with five replicas. The
-plain loop only lists the same pods, page by page, through the same kubectl. `preflight` and the loop run as new
-processes, as an operator would start these programs. docs/choosing/benchmarks.md has the table.
+"""Compares the time of `preflight` with the time of a kubectl command that only lists the pods. Run `python -m
+tests.benchmarks.preflight [--pods 500]`. The table is in docs/choosing/benchmarks.md.
 """
 
 import argparse
@@ -43,13 +40,12 @@ def main() -> None:
         bare = seconds(folder, "-c", BARE, *flags)
         took = seconds(folder, "-m", "gpumem", "preflight", "--stack", "mine", *flags)
     print(f"| {given.pods} pods, median of {RUNS} runs | seconds |\n|---|---|")
-    print(f"| a bare loop that lists the pods | {bare:.1f} |\n| `kubectl gpumem preflight` | {took:.1f} |")
+    print(f"| a plain loop that lists the pods | {bare:.1f} |\n| `kubectl gpumem preflight` | {took:.1f} |")
     if took > MOST_SECONDS:
         raise SystemExit(f"that is more than {MOST_SECONDS:g} s")
 
 
 def fill(server: ApiServer, pods: int) -> None:
-    """Creates the cluster of record 0000 and the pods of more Deployments. Every tenth Deployment requests a GPU."""
     cluster = record_0000()
     cluster.runtime_classes = [{"metadata": {"name": "nvidia"}, "handler": "nvidia"}]
     cluster.namespaces["many"] = {}
@@ -65,7 +61,6 @@ def fill(server: ApiServer, pods: int) -> None:
 
 
 def seconds(folder: str, *arguments: str) -> float:
-    """Runs the program RUNS times, and returns its median duration in seconds."""
     found = []
     for _ in range(RUNS):
         began = time.monotonic()
@@ -75,10 +70,6 @@ def seconds(folder: str, *arguments: str) -> float:
 
 
 def python(folder: str, *arguments: str) -> None:
-    """Runs Python with these arguments. Raises SystemExit with the error output if Python fails.
-
-    The exit code 1 is no failure, because `preflight` returns it if it has found an obstacle.
-    """
     command: Sequence[str] = (sys.executable, *arguments)
     env = {**environ(), "PYTHONPATH": os.fspath(ROOT)}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)

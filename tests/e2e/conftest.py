@@ -1,7 +1,6 @@
-"""Provides the clusters of the e2e tests.
+"""Provides the clusters of the e2e tests. All tests of a lane share one cluster.
 
-All tests of a lane share one cluster. Prod is rolled out once on this cluster. If a part of the cluster cannot start,
-the tests that need this part are skipped, and pytest prints the reason.
+If a part of the cluster cannot start, pytest skips the tests that need this part, and prints the reason.
 """
 
 from collections.abc import Generator, Iterator
@@ -20,9 +19,7 @@ from toolchain.cluster.extent import Extent
 from toolchain.cluster.prod import OPERATOR_NAMESPACE
 from toolchain.workspace import workspace
 
-# The test modules in order, divided into lanes. The lanes run in parallel, each on its own cluster, because tests spend
-# most of their time waiting. The modules are divided so that all lanes take about the same time. If pytest runs without
-# workers, the lanes run one after the other on one cluster.
+# The lanes run in parallel, each on its own cluster. All lanes take about the same time.
 LANES = {
     "life": (
         "prod/test_interrupted_up",
@@ -31,6 +28,7 @@ LANES = {
         "prod/test_interrupted_destroy",
         "prod/test_platform",
     ),
+    "queues": ("test_frameworks", "test_queue_settings", "test_multikueue", "test_installed_kueue"),
     "start": ("api", ""),
     "use": ("prod", "faults/test_control_plane"),
     "placing": ("prod/test_placement", "prod/test_policy", "faults/test_node", "faults/test_agents"),
@@ -39,7 +37,6 @@ LANES = {
 ORDER = [part for lane in LANES.values() for part in lane]
 HERE = Path(__file__).parent
 CLUSTER = pytest.StashKey[HeldCluster]()
-# The namespaces that a new cluster has.
 OWN = {"default", "kube-node-lease", "kube-public", "kube-system", OPERATOR_NAMESPACE}
 
 
@@ -55,8 +52,6 @@ def _part(path: Path) -> str:
 
 
 class Lanes(LoadScopeScheduling):
-    """Assigns each test to its lane. One worker runs all tests of a lane."""
-
     def _split_scope(self, nodeid: str) -> str:
         part = _part(ROOT / nodeid.partition("::")[0])
         return next(lane for lane, parts in LANES.items() if part in parts)
@@ -68,7 +63,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the state of the cluster to the report of a failed test."""
     report = yield
     running = item.config.stash.get(CLUSTER, None)
     if report.failed and running is not None:
@@ -78,7 +72,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def installed() -> None:
-    """Skips the tests if programs of the control plane are not installed."""
     if lacking := paths.missing(paths.CONTROL_PLANE):
         pytest.skip(f"{', '.join(lacking)} not installed: make cluster-toolchain")
 
@@ -87,7 +80,6 @@ def installed() -> None:
 def real_cluster(
     installed: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[HeldCluster]:
-    """Starts a cluster with a real node, on which the agents run."""
     if reason := node.why_not():
         pytest.skip(reason)
     with cluster.running(tmp_path_factory.mktemp("cluster"), extent=Extent.REAL_NODE) as running:
@@ -98,11 +90,6 @@ def real_cluster(
 
 @pytest.fixture(scope="session")
 def stack(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -> Rollout:
-    """Prepares a workspace for prod, on a cluster that has only the namespaces of a new cluster.
-
-    No test has to destroy prod, because the cluster is deleted after the tests.
-    """
-
     def is_empty() -> bool:
         found = (real_cluster.api.get("/api/v1/namespaces") or {})["items"]
         return {each["metadata"]["name"] for each in found} <= OWN
@@ -115,6 +102,5 @@ def stack(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def prod(stack: Rollout) -> Rollout:
-    """Rolls prod out with its unchanged configuration. This rollout reverts the changes of other modules."""
     stack.settle()
     return stack

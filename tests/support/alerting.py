@@ -1,4 +1,4 @@
-"""Evaluates alerting rules with Prometheus' promtool, and measures the seconds from a fault until an alert fires."""
+"""Evaluates alerting rules with promtool, and measures the seconds from a fault to its alert."""
 
 import json
 import shutil
@@ -11,31 +11,24 @@ from typing import Any
 import pytest
 
 SCRAPE_SECONDS = 15
-# The second at which the fault begins (directly after a scrape), and the seconds from there to the end of the test.
+# The fault begins at second FAULT, directly after a scrape.
 FAULT, AFTER_SECONDS = 300, 180
 FIRING = 'ALERTS{alertstate="firing"}'
 
-# Maps each series to a function. The function returns the value at a second of the test, or None while no target
-# exposes the series.
+# Maps each series to a function that returns its value at a second of the test, or None without a sample.
 Series = Mapping[str, Callable[[int], float | None]]
 Rules = Mapping[str, Any]
 
 
 def promtool() -> str:
-    """Returns promtool's path. Skips the test if promtool is not installed."""
     path = shutil.which("promtool")
     if path is None:
-        pytest.skip("promtool is not installed: the alerts' behaviour is NOT tested (Debian: apt install prometheus)")
+        pytest.skip("promtool is not installed: the alerts' behaviour is NOT tested (make integration installs it)")
     return path
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """Holds the samples that an expression must return at a time. `samples` maps the labels of a sample to its value.
-
-    `at` and the labels are in promtool's notation.
-    """
-
     expression: str
     at: str
     samples: Mapping[str, float]
@@ -44,7 +37,6 @@ class Expected:
 def contradiction(
     rules: Rules, series: Mapping[str, str], expected: list[Expected], folder: Path, *, scrapes: str, evaluation: str
 ) -> str | None:
-    """Returns promtool's report if the samples differ from the expected samples, or None if they are equal."""
     tests = [
         {
             "expr": each.expression,
@@ -70,16 +62,10 @@ def contradiction(
 
 
 def written(at: list[float | None]) -> str:
-    """Returns the values of a series in promtool's notation. `at` has the value at each scrape."""
     return " ".join("stale" if value is None else repr(value) for value in at)
 
 
 def beats(*, until: int = FAULT + AFTER_SECONDS) -> Callable[[int], float]:
-    """Returns a function that returns the time of a CronJob's last success.
-
-    The CronJob succeeds at the third second of each minute, and no longer after `until`.
-    """
-
     def last(second: int) -> float:
         return max(0, (min(second, until) - 3) // 60 * 60 + 3)
 
@@ -88,28 +74,20 @@ def beats(*, until: int = FAULT + AFTER_SECONDS) -> Callable[[int], float]:
 
 @dataclass(frozen=True)
 class TimeLine:
-    """Holds rules, in the form of PrometheusRule.spec, and series. Writes promtool's input files into `folder`."""
-
     rules: Rules
     series: Series
     folder: Path
 
     def assert_quiet_before(self) -> None:
-        """Checks that no alert fires when the fault begins. Raises AssertionError with the alerts that fire."""
         told = self._contradiction(FIRING, FAULT, {})
         assert told is None, told
 
     def ever_fires(self, alert: str) -> bool:
-        """Returns True if the alert fires at any time, even if only for one evaluation."""
         seconds = FAULT + AFTER_SECONDS
         firing = f'group(count_over_time(ALERTS{{alertname="{alert}", alertstate="firing"}}[{seconds}s]))'
         return self._contradiction(firing, seconds, {}) is not None
 
     def seconds_until(self, alert: str) -> int | None:
-        """Returns the seconds from the fault until the alert fires, or None if the alert does not fire.
-
-        The result is a multiple of the interval between evaluations.
-        """
         step = int(self.rules["groups"][0]["interval"].removesuffix("s"))
         low, high = 0, AFTER_SECONDS // step
         if not self.fires(alert, high * step):
@@ -120,7 +98,6 @@ class TimeLine:
         return low * step
 
     def fires(self, alert: str, after_seconds: int) -> bool:
-        """Returns True if the alert fires at `after_seconds` after the fault."""
         firing = f'group(ALERTS{{alertname="{alert}", alertstate="firing"}})'
         return self._contradiction(firing, FAULT + after_seconds, {"{}": 1}) is None
 

@@ -1,6 +1,5 @@
-"""Drives a headless Chromium by the DevTools protocol over two pipes. Tests open pages at a given width and read them.
-
-https://chromedevtools.github.io/devtools-protocol/ describes the protocol.
+"""Controls a headless Chromium with the DevTools protocol (https://chromedevtools.github.io/devtools-protocol/). Tests
+open pages at a given width, and read them.
 """
 
 import base64
@@ -14,22 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.paths import ROOT
 from toolchain.installer.tools import BROWSERS
 
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--hide-scrollbars")
 
 
 def found() -> str | None:
-    """Returns the path of a browser: first from .toolchain, then from PATH. Returns None if there is no browser."""
-    path = os.pathsep.join((str(ROOT / ".toolchain" / "bin"), os.environ["PATH"]))
-    return next((program for name in BROWSERS if (program := shutil.which(name, path=path))), None)
+    return next((program for name in BROWSERS if (program := shutil.which(name))), None)
 
 
 @dataclass
 class Browser:
-    """Holds one tab of the browser. `requested` lists the URL of each request since the last call of `open`."""
-
     write: int
     read: int
     session: str = ""
@@ -38,10 +32,7 @@ class Browser:
     _number: int = 0
 
     def call(self, method: str, **given: Any) -> dict[str, Any]:
-        """Calls a method of the protocol and returns its result.
-
-        Raises RuntimeError if the browser reports an error.
-        """
+        """Raises RuntimeError if the browser reports an error."""
         self._number += 1
         number, session = self._number, {"sessionId": self.session} if self.session else {}
         message = {"id": number, "method": method, "params": given, **session}
@@ -55,7 +46,6 @@ class Browser:
                 return result
 
     def open(self, address: str, width: int, height: int) -> None:
-        """Opens a page in a window of this size in pixels, and waits until the page has loaded."""
         self.requested.clear()
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
@@ -65,10 +55,7 @@ class Browser:
             pass
 
     def evaluate(self, expression: str) -> Any:
-        """Returns the value of a JavaScript expression; if the value is a promise, waits for its result.
-
-        Raises RuntimeError if the expression throws.
-        """
+        """Raises RuntimeError if the expression throws."""
         done = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in done:
             raise RuntimeError(f"{expression}: {done['exceptionDetails']}")
@@ -92,10 +79,9 @@ class Browser:
 
 @contextmanager
 def running(program: str, profile: Path) -> Iterator[Browser]:
-    """Runs a browser with one tab and an empty profile during the block."""
     theirs_in, write = os.pipe()
     read, theirs_out = os.pipe()
-    # Chromium expects the two pipes at the file descriptors 3 and 4.
+    # Chromium uses the file descriptors 3 and 4 for its pipes.
     command = [
         "bash",
         "-c",

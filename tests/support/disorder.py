@@ -1,7 +1,4 @@
-"""Simulates random events on a few GPU nodes, and checks that the watchdog makes no forbidden decision.
-
-The random numbers come from a random.Random. The same seed repeats all events, and hypothesis can shrink a failure.
-"""
+"""Simulates random events on a few GPU nodes, and checks each decision of the watchdog."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,8 +45,6 @@ def pick(dice: Random, options: Sequence[T]) -> T:
 
 @dataclass
 class Disorder:
-    """Holds the state of the cluster between two passes of the watchdog. A pass may be the first pass of a new run."""
-
     dice: Random
     nodes: int
     devices: int
@@ -57,7 +52,8 @@ class Disorder:
     skew_seconds: float = 0.0
     made: int = 0
     pods: list[GpuPod] = field(default_factory=list)
-    used: dict[tuple[str, str], int] = field(default_factory=dict)  # maps (pod UID, device UUID) to MiB
+    # maps the pod's UID and the device's UUID to the MiB in use
+    used: dict[tuple[str, str], int] = field(default_factory=dict)
     journal: list[Recycled] = field(default_factory=list)
     state: PassState = field(default_factory=PassState)
     last: tuple[NodeTelemetry, ...] = ()
@@ -79,7 +75,11 @@ class Disorder:
         node = f"n{below(dice, self.nodes)}"
         namespace, app = pick(dice, TENANTS), dice.randint(1, 4)
         queued_as = f"job-{app}" if kind == 0 else None
-        owner = None if kind == 1 else Controller(kind="ReplicaSet", name=f"app-{app}", uid=f"o{app}")
+        owner = (
+            None
+            if kind == 1 or (queued_as and app % 2)
+            else Controller(kind="ReplicaSet", name=f"app-{app}", uid=f"o{app}")
+        )
         pod = GpuPod(
             namespace=namespace,
             name=f"p{self.made}",
@@ -103,7 +103,6 @@ class Disorder:
         self.used[key] = max(self.used.get(key, 0) + min(below(self.dice, 651) - 150, free), 0)
 
     def turn(self) -> tuple[PassInput, datetime, Decision]:
-        """Simulates some events, then runs one pass. Returns its input, its time and its decision."""
         self.happen()
         readings = self.readings()
         snapshot = PassInput(
@@ -118,7 +117,7 @@ class Disorder:
         )
         now = self.now + timedelta(seconds=pick(self.dice, (0, 0, 0, 0, 0, 1, 40)))
         decision = decide(snapshot, now)
-        self.state = decision.state if self.dice.random() < 0.9 else PassState()  # one run ends and the next begins
+        self.state = decision.state if self.dice.random() < 0.9 else PassState()
         self.last = readings
         return snapshot, now, decision
 
@@ -136,16 +135,15 @@ class Disorder:
             if pod.gone_by is None and dice.random() < 0.03:
                 self.pods[index] = self.ended(pod, self.now, pick(dice, (-300, 0, 30, 3600)))
         if self.pods and dice.random() < 0.05:
-            self.pods.pop(below(dice, len(self.pods)))  # the pod's memory stays until the exporter reads again
+            self.pods.pop(below(dice, len(self.pods)))
         if dice.random() < 0.5:
             alive = {pod.uid for pod in self.pods}
             self.used = {key: mib for key, mib in self.used.items() if key[0] in alive}
-        if self.pods and dice.random() < 0.05:  # a second watchdog recycles a pod
+        if self.pods and dice.random() < 0.05:
             pod = pick(dice, self.pods)
             self.journal.append(Recycled(at=self.now, workload=pod.workload, pods=(pod.uid,), node=pod.node))
 
     def waiting(self) -> tuple[WaitingSeat, ...]:
-        """Sometimes returns a pod that waits for its seat, perhaps for longer than the gate needs to stop workloads."""
         if self.dice.random() < 0.7:
             return ()
         mib = self.dice.randint(50, 400)
@@ -164,7 +162,6 @@ class Disorder:
         )
 
     def ended(self, pod: GpuPod, now: datetime, seconds: int) -> GpuPod:
-        """Returns the pod as deleted. The grace period ends in `seconds`, or has ended if `seconds` is negative."""
         return replace(pod, gone_by=now + timedelta(seconds=seconds), going_seconds=max(seconds, 0))
 
     def readings(self) -> tuple[NodeTelemetry, ...]:
@@ -218,7 +215,6 @@ class Disorder:
         )
 
     def obey(self, decision: Decision, now: datetime) -> None:
-        """Applies the decision, or sometimes nothing, as after a conflict with the write of a second watchdog."""
         if self.dice.random() < 0.2:
             return
         for target in _recycled(decision):
@@ -231,10 +227,6 @@ class Disorder:
 
 
 def check(snapshot: PassInput, now: datetime, decision: Decision) -> int:
-    """Checks the invariants of a decision with code that is independent of the watchdog.
-
-    Returns the number of recycles.
-    """
     hour = _ends(snapshot, now)
     targets = _recycled(decision)
     if targets:
@@ -253,18 +245,13 @@ def check(snapshot: PassInput, now: datetime, decision: Decision) -> int:
 
 
 def _ends(snapshot: PassInput, now: datetime) -> Collection[Recycled]:
-    """Returns the last recycle of each pod within the last hour.
-
-    Leaves out a pod that still runs one minute after its recycle.
-    """
-    alive = {pod.uid for pod in snapshot.pods if pod.gone_by is None and not pod.stops_with_its_job}
+    alive = {pod.uid for pod in snapshot.pods if pod.gone_by is None}
     since, minute = now - timedelta(hours=1), timedelta(minutes=1)
     done = [each for each in snapshot.recycled if each.at + minute > now or alive.isdisjoint(each.pods)]
     return {each.pods: each for each in sorted(done, key=lambda each: each.at) if each.at > since}.values()
 
 
 def _check_caps(hour: Sequence[str], now: Sequence[str]) -> None:
-    """Checks that no tenant has more recycles within the hour than its recycle limit allows."""
     for tenant in now:
         assert (*hour, *now).count(tenant) <= PER_HOUR, "beyond the tenant's cap"
 
@@ -304,7 +291,7 @@ def _check_pod(snapshot: PassInput, now: datetime, pod: GpuPod, used: dict[str, 
     assert 0 < pod.declared_mib < sum(used.values()), "within its budget"
     assert not _is_ending(now, pod), "that is going"
     assert pod.gone_by is None or now < pod.gone_by + timedelta(seconds=60), "that hangs in its end"
-    assert pod.owner is not None, "that nothing brings back"
+    assert pod.owner is not None or pod.queued_as, "that nothing brings back"
     assert pod.namespace in LIMITS.tenants, "of nobody's tenant"
     assert (now - pod.started).total_seconds() >= LIMITS.minimum_age_seconds, "too young"
     cool_down = timedelta(seconds=LIMITS.cool_down_seconds)
@@ -313,7 +300,6 @@ def _check_pod(snapshot: PassInput, now: datetime, pod: GpuPod, used: dict[str, 
 
 
 def _is_ending(now: datetime, pod: GpuPod) -> bool:
-    """Returns True if the pod terminates, and the grace period after a recycle ended less than a minute ago."""
     if pod.gone_by is None:
         return False
     began = pod.gone_by - timedelta(seconds=pod.going_seconds)
@@ -333,10 +319,6 @@ def _goes(snapshot: PassInput, now: datetime, pod: GpuPod) -> bool:
 def _check_smallest(
     snapshot: PassInput, now: datetime, verdict: DeviceVerdict, used: dict[str, dict[str, int]]
 ) -> None:
-    """Checks that the recycles free enough memory for the floor and the waiting seats.
-
-    Fewer recycles must not be enough.
-    """
     amounts = [target.overshoot_mib for target in verdict.recycle]
     assert all(amount > 0 for amount in amounts)
     there = {pod.uid for pod in snapshot.pods}
@@ -353,7 +335,6 @@ def _check_smallest(
 
 
 def live(dice: Random, passes: int) -> int:
-    """Simulates and checks this number of passes on one cluster. Returns the number of recycles."""
     world, recycles = Disorder.begin(dice), 0
     for _ in range(passes):
         snapshot, now, decision = world.turn()

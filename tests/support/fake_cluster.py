@@ -1,4 +1,4 @@
-"""Simulates, in this process, those functions of Kubernetes' API server that the agents use. Tests can add faults."""
+"""Simulates the functions of the API server that the agents use. Tests can add faults."""
 
 import io
 import json
@@ -33,12 +33,10 @@ LABELS = {"gpu": "t4", LABEL_GPU_MEMORY: "15360", LABEL_GPU_COUNT: "1"}
 
 @dataclass
 class FakeTime:
-    """A clock that advances only when somebody sleeps."""
-
     seconds: float = 0.0
     slept: list[float] = field(default_factory=list)
 
-    meanwhile: Callable[[], None] = lambda: None  # called during each sleep
+    meanwhile: Callable[[], None] = lambda: None  # The client calls `meanwhile` during each sleep.
 
     def clock(self) -> Clock:
         return Clock(monotonic=lambda: self.seconds, sleep=self.sleep)
@@ -51,11 +49,6 @@ class FakeTime:
 
 @dataclass
 class Fault:
-    """An error that the server returns for the next `times` matching requests.
-
-    With status 0, the server sends no response.
-    """
-
     method: str
     path: str
     status: int
@@ -68,8 +61,6 @@ class Fault:
 
 @dataclass
 class FakeCluster:
-    """A fake API server with its objects. `requests` records every request."""
-
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: list[dict[str, Any]] = field(default_factory=list)
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -79,18 +70,18 @@ class FakeCluster:
     bodies: list[Any] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     agents: list[str | None] = field(default_factory=list)
-    held_by_budget: set[str] = field(default_factory=set)  # Names of pods that a PodDisruptionBudget protects.
-    now: datetime | None = None  # The time of the server's clock, if a test has stopped the clock.
+    held_by_budget: set[str] = field(default_factory=set)  # The names of the pods that a PodDisruptionBudget protects.
+    now: datetime | None = None  # The time of the fake API server's clock, if a test has stopped the clock.
     ignores_patches: bool = False
-    counts: bool = True  # If True, the pages of a list without selectors have the field remainingItemCount.
+    counts: bool = True
     before_patch: Callable[[], None] = lambda: None
     version: int = 100
-    # All events in order, from which watches read. Unless `watches_last` is set, the server ends each watch at once.
+    # Unless `watches_last` is set, the fake API server ends each watch at once.
     history: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     happened: threading.Condition = field(default_factory=threading.Condition)
     watches_last: bool = False
     watching: int = 0
-    watches_ended: int = 0  # The number of calls of `end_open_watches`.
+    watches_ended: int = 0  # The number of calls of the method `end_open_watches`.
 
     def add_node(self, name: str = "k8s-node1", labels: Mapping[str, str] = LABELS, **amounts: str) -> None:
         keys = {"gpumem": NAMES.gpumem, "gpu_count": NAMES.gpu_count}
@@ -135,7 +126,6 @@ class FakeCluster:
         self.tell(kind, self.ledger_path.rpartition("/")[0], self.objects[self.ledger_path])
 
     def tell(self, kind: str, path: str, found: Mapping[str, Any]) -> None:
-        """Adds an event, which every watch of the collection at `path` receives."""
         with self.happened:
             self.history.append((path, {"type": kind, "object": json.loads(json.dumps(found))}))
             self.happened.notify_all()
@@ -153,7 +143,6 @@ class FakeCluster:
         return self.now or datetime.now(UTC)
 
     def end_open_watches(self) -> None:
-        """Ends all watches that are open now. Watches that begin later are not affected."""
         with self.happened:
             self.watches_ended += 1
             self.happened.notify_all()
@@ -161,7 +150,6 @@ class FakeCluster:
     def events_after(
         self, path: str, query: Mapping[str, str], reader_waits: Callable[[], float] = lambda: math.inf
     ) -> Generator[dict[str, Any]]:
-        """Yields the events of a watch until the watch times out or its reader stops waiting."""
         end, version, told = time.monotonic() + int(query["timeoutSeconds"]), int(query["resourceVersion"]), 0
 
         ended = self.watches_ended
@@ -196,7 +184,6 @@ class FakeCluster:
         return f"/api/v1/namespaces/{SYSTEM}/configmaps/{LEDGER}"
 
     def shown(self, name: str = "k8s-node1") -> tuple[str | None, str | None, str | None, str | None]:
-        """Returns the node's gpumem and gpu-count: first from capacity, then from allocatable."""
         capacity, allocatable = (self.nodes[name]["status"][part] for part in ("capacity", "allocatable"))
         keys = (NAMES.gpumem, NAMES.gpu_count)
         return (capacity.get(keys[0]), capacity.get(keys[1]), allocatable.get(keys[0]), allocatable.get(keys[1]))
@@ -231,7 +218,7 @@ class FakeCluster:
             return 200, self.page([node for node in self.nodes.values() if _selected(node, query)], query)
         if path.endswith("/pods"):
             return 200, self.page(self.select(query), query)
-        if path.endswith(("/resourceslices", "/resourceclaims", "/configmaps")):
+        if path.endswith(("/resourceslices", "/resourceclaims", "/configmaps", "/poddisruptionbudgets")):
             found = [found for where, found in self.objects.items() if where.startswith(f"{path}/")]
             return 200, self.page([each for each in found if _selected(each, query)], query)
         found = self.nodes.get(path.removeprefix("/api/v1/nodes/")) or self.objects.get(path)
@@ -286,7 +273,6 @@ class FakeCluster:
     def end_pod(
         self, pod: dict[str, Any], options: dict[str, Any], *, deleted: bool = False
     ) -> tuple[int, dict[str, Any]]:
-        """Evicts or deletes a pod. The pod gets a grace period of 30 s, and is not removed afterwards."""
         metadata = pod["metadata"]
         if metadata["uid"] != options["preconditions"]["uid"]:
             return 409, status(409, "Conflict", "the UID in the precondition does not match")
@@ -329,13 +315,12 @@ class FakeCluster:
 
 
 def _selected(found: Mapping[str, Any], query: Mapping[str, str]) -> bool:
-    """Returns True if the object matches the query's field selector on metadata.name, or if there is none."""
     key, _, value = query.get("fieldSelector", "").partition("=")
     return key != "metadata.name" or found["metadata"].get("name", value) == value
 
 
 def merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
-    """Merges a patch as RFC 7386 describes. Writes quantities in the form in which the API server stores them."""
+    """Source: RFC 7386."""
     for key, value in patch.items():
         if value is None:
             target.pop(key, None)
@@ -351,8 +336,6 @@ def status(code: int, reason: str, message: str) -> dict[str, Any]:
 
 @dataclass
 class Served:
-    """Holds a fake cluster, and makes clients that use the cluster in this process."""
-
     cluster: FakeCluster
     mount: Path
     exporter_port: int = 0
@@ -367,7 +350,6 @@ class Served:
         return InMemory(self.cluster)
 
     def api(self, *, clock: Clock | None = None, jitter: float = 0.5, attempts: int = ATTEMPTS) -> Api:
-        """Returns a client, by default with the fake clock. The test's fixture closes the client."""
         api = Api(
             self.endpoint(),
             clock=clock or self.time.clock(),

@@ -1,8 +1,5 @@
-"""Attacks an HTTP server from a separate process (`python -m tests.support.flood PORT SOURCES`).
-
-The attacker opens many connections and sends incomplete requests. If the server closes a connection, the attacker opens
-a new connection. The attacker also sends complete requests, some of which are far too large. The attack ends when the
-process is killed.
+"""Attacks an HTTP server (`python -m tests.support.flood PORT SOURCES`) until the process is killed. The attacker opens
+many slow connections, and sends incomplete or far too large requests.
 """
 
 import contextlib
@@ -26,7 +23,7 @@ BUSY = (errno.EINPROGRESS, errno.EAGAIN)
 BEGUN = b"GET /metrics HTTP/1.1\r\nX-Slow: "
 WHOLE = b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n"
 OVERSIZED = b"GET /metrics HTTP/1.1\r\nX-Large: " + b"x" * 2**20
-# The number of slow connections, of new connections per second, and of complete requests per second.
+# The numbers of slow connections, of new connections per second, and of complete requests per second.
 SLOW, REOPEN, RATE = 3000, 1000, 300
 DRIP_SECONDS = 1.0
 TICK_SECONDS = 0.005
@@ -34,8 +31,6 @@ TICK_SECONDS = 0.005
 
 @dataclass
 class Attack:
-    """Runs the attack. `sources` are the loopback addresses from which the attacker connects."""
-
     port: int
     sources: Sequence[str]
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
@@ -105,8 +100,6 @@ class Attack:
 
 @dataclass(frozen=True)
 class Cost:
-    """Holds the resources that a process uses: its peak of host memory, its threads, its file descriptors."""
-
     peak_mib: float
     threads: int
     descriptors: int
@@ -119,8 +112,7 @@ def cost(pid: int) -> Cost:
     return Cost(int(status["VmHWM:"]) / 1024, int(status["Threads:"]), descriptors)
 
 
-# A program that runs the guard's passes over the processes of this machine, and the guard's HTTP server. The program
-# prints the seconds of each pass.
+# A program with the guard's HTTP server and passes. It prints the seconds of each pass.
 SWEEPING = """
 import resource, sys, threading, time
 from pathlib import Path
@@ -128,6 +120,7 @@ from pathlib import Path
 from agents.guard.main import ProcessGuard
 from agents.guard.processes import ProcessIndex
 from agents.runtime.clock import Clock
+from agents.runtime.items import ItemProblems
 from agents.runtime.log import Log
 from agents.runtime.open_server import MetricsServer
 
@@ -136,6 +129,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RL
 
 class Follower:
     last = {}
+    problems = ItemProblems(log=Log("guard", sys.stderr))
     class informer:
         age_seconds = 0.0
 
@@ -158,7 +152,6 @@ with MetricsServer(int(sys.argv[1]), checked) as server:
 
 @contextmanager
 def attacked(port: int, *, sources: int = 1) -> Iterator[None]:
-    """Runs the attack during the block."""
     command = [sys.executable, "-m", "tests.support.flood", str(port), str(sources)]
     with subprocess.Popen(command, cwd=ROOT) as process:
         try:

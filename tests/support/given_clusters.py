@@ -1,4 +1,4 @@
-"""Builds the clusters of the records, as they were before gpu-tenancy. The objects have the form of the API server."""
+"""Builds the clusters of docs/records as they were before gpu-tenancy."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,15 +13,13 @@ from tests.support.kubectl import FakeApi
 Object = dict[str, Any]
 GPU = "nvidia.com/gpu"
 VERSION = "v1.36.3"
-# Maps each resident to its steady use in record 0000, in MiB.
+# Maps each resident of record 0000 to its usual use in MiB.
 STEADY = {"immich-ml": 2150, "llama-swap": 4454, "frigate": 1946, "immich-server": 1229, "portal-stt": 1536}
 NAMESPACE_OF = {"immich-ml": "immich", "immich-server": "immich"}
 
 
 @dataclass
 class Cluster:
-    """Holds the objects of a cluster by kind."""
-
     nodes: list[Object] = field(default_factory=list)
     pods: list[Object] = field(default_factory=list)
     namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
@@ -35,16 +33,23 @@ class Cluster:
     local_queues: list[Object] = field(default_factory=list)
     mutating_webhooks: list[Object] = field(default_factory=list)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    kinds: dict[str, list[str]] = field(default_factory=dict)
     version: str = VERSION
-    stacks: dict[str, str] = field(default_factory=dict)  # Maps a namespace to the stack that created the namespace.
-    patched: dict[str, str] = field(default_factory=dict)  # Maps a namespace to a label that a rollout has added.
+    stacks: dict[str, str] = field(default_factory=dict)  # Maps each namespace to the stack that created it.
+    patched: dict[str, str] = field(default_factory=dict)  # Maps each namespace to a label from a rollout.
 
     def api(self) -> FakeApi:
-        """Returns a client of a fake API server with these objects."""
         groups = [{"name": n, "versions": [{"version": v} for v in found]} for n, found in self.groups.items()]
         namespaces = {pod["metadata"]["namespace"]: {} for pod in self.pods} | self.namespaces
         return FakeApi(
-            {survey.VERSION: {"gitVersion": self.version}, survey.GROUPS: {"groups": groups}},
+            {
+                survey.VERSION: {"gitVersion": self.version},
+                survey.GROUPS: {"groups": groups},
+                **{
+                    f"{survey.GROUPS}/{version}": {"resources": [{"name": name} for name in names]}
+                    for version, names in self.kinds.items()
+                },
+            },
             {
                 NODES: self.nodes,
                 PODS: self.pods,
@@ -71,7 +76,6 @@ class Cluster:
 
 
 def node(name: str, offered: Mapping[str, str] | None = None, **labels: str) -> Object:
-    """Returns a node with these allocatable resources and labels. The name `gpu_memory` means nvidia.com/gpu.memory."""
     named = {f"nvidia.com/{key.replace('_', '.', 1)}".replace("_", "-"): value for key, value in labels.items()}
     return {
         "apiVersion": "v1",
@@ -83,7 +87,6 @@ def node(name: str, offered: Mapping[str, str] | None = None, **labels: str) -> 
 
 
 def labelled(name: str, product: str, mib: int, count: int = 1, replicas: int = 1, **labels: str) -> Object:
-    """Returns a node with the labels of GPU feature discovery. With `replicas` above 1, its GPUs are time-sliced."""
     strategy = "time-slicing" if replicas > 1 else "none"
     return node(
         name,
@@ -108,7 +111,6 @@ def pod(
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Object:
-    """Returns a running pod in the form of the API server. `owner` is the kind and the name of the pod's owner."""
     owners = (
         [{"apiVersion": "apps/v1", "kind": owner[0], "name": owner[1], "uid": "u", "controller": True}] if owner else []
     )
@@ -132,13 +134,11 @@ def pod(
 
 
 def of_deployment(name: str, namespace: str, *, replicas: int = 1, **given: Any) -> list[Object]:
-    """Returns the pods of a Deployment with this name."""
     made = {"owner": ("ReplicaSet", f"{name}-6c9f8d7b54"), "labels": {"pod-template-hash": "6c9f8d7b54"}}
     return [pod(f"{name}-6c9f8d7b54-x{number:04d}", namespace, **made | given) for number in range(replicas)]
 
 
 def device_plugin(namespace: str = "nvidia", on: str = "k8s-node1") -> Object:
-    """Returns a pod of NVIDIA's device plugin."""
     found = pod(
         "nvidia-device-plugin-daemonset-abcde",
         namespace,
@@ -153,16 +153,11 @@ def device_plugin(namespace: str = "nvidia", on: str = "k8s-node1") -> Object:
 
 
 def residents(limits: Mapping[str, str] | None = None) -> list[Object]:
-    """Returns the pods of the five residents of record 0000. Each pod has a time slice of the T4."""
     shared = {"limits": {GPU: "1", **(limits or {})}, "priorityClassName": "gpu-workload"}
     return [each for name in STEADY for each in of_deployment(name, NAMESPACE_OF.get(name, name), **shared)]
 
 
 def record_0000(*more: Object) -> Cluster:
-    """Returns the cluster of record 0000 before its pods had budgets.
-
-    The cluster has a T4, five residents, android-emulator and the device plugin.
-    """
     emulator = of_deployment(
         "android-emulator",
         "android-emulator",
@@ -178,7 +173,6 @@ def record_0000(*more: Object) -> Cluster:
 
 
 def device_slice(name: str, *sizes: int, driver: str = "gpu.nvidia.com") -> Object:
-    """Returns the ResourceSlice that NVIDIA's DRA driver publishes for a node with GPUs of these sizes in MiB."""
     devices = [
         {
             "name": f"gpu-{index}",
@@ -195,7 +189,6 @@ def device_slice(name: str, *sizes: int, driver: str = "gpu.nvidia.com") -> Obje
 
 
 def scaled(names: Iterable[str]) -> list[Object]:
-    """Returns Deployments that are scaled to 0, with a pod template that requests a GPU."""
     container = {"name": "main", "resources": {"limits": {GPU: "1"}}}
     return [
         {

@@ -1,4 +1,4 @@
-"""Builds the series of a healthy cluster for promtool's rule tests, and settings with which a stack has every alert."""
+"""Builds the series of a healthy cluster for promtool, and settings for a stack with every alert."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -6,16 +6,16 @@ from dataclasses import replace
 
 from components.monitoring.args import AlertsArgs, AlertsSpec
 from tenancy.choices import Enforce
-from tenancy.ledger import OnDemand, Pool, Unbudgeted
+from tenancy.ledger import OnDemand, Pool, Unbudgeted, WorkerCluster
 from tests.support.given import CLUSTER, LEDGER, NODES, SYSTEM, T4
 from tests.support.memory_pools import NODE_4
 
 MIB = 2**20
-# Maps a series, written as in PromQL, to its values in promtool's notation, with one value for each minute.
+# Maps each series to its values in promtool's notation, one value for each minute.
 Series = dict[str, str]
 CRON_JOBS = ("gpumem-reconcile", "gpu-vram-watchdog")
 CAPPED = replace(T4, enforce=Enforce.DRIVER)
-# With these settings, the stack has every alert.
+# The settings of a stack that has every alert.
 ARGS = AlertsArgs(
     spec=AlertsSpec(labels={"release": "prometheus"}, queue_wait_minutes=10),
     cluster=CLUSTER,
@@ -24,6 +24,7 @@ ARGS = AlertsArgs(
         pools=(CAPPED, *LEDGER.pools[1:]),
         on_demand=(OnDemand(name="tts", tenant="voice", pool="t4", need_mib=2048),),
         unbudgeted=(Unbudgeted(name="emulator", tenant="emulator", pool="t4", measured_mib=154),),
+        clusters=(WorkerCluster(name="east", promises={"nvidia.com/gpu": 8}),),
     ),
     cron_jobs=CRON_JOBS,
     recycles_per_hour=6,
@@ -47,10 +48,6 @@ def steady(value: float) -> str:
 
 
 def measured(node: str, free_mib: int, *, unattributed_mib: int = 0, pool: Pool = T4) -> Series:
-    """Returns the series of an exporter with one device, and the series of the exporter's pod.
-
-    The pod chat-0 uses all memory that is not free. The series of the exporter's pod continue after its node has died.
-    """
     device = {"node": node, "gpu": "0", "uuid": f"GPU-{node}"}
     pod = {"node": node, "namespace": "chat", "pod": "chat-0", "pod_uid": "u"}
     total_mib = 15360
@@ -71,6 +68,7 @@ def measured(node: str, free_mib: int, *, unattributed_mib: int = 0, pool: Pool 
         **{name: steady(value * MIB) for name, value in mib.items()},
         named("gpu_memory_unknown_processes", **device): "0x30",
         named("gpu_memory_exporter_api_age_seconds", node=node): "14x30",
+        named("gpu_unjudged_objects", node=node, agent="exporter", kind="pod"): "0x30",
         named("gpu_watchdog_recycles_last_hour", node=node): "0x30",
         named("gpu_watchdog_tenant_recycles_last_hour", node=node, tenant="chat"): "0x30",
         exporter_on(node): "1x30",
@@ -87,10 +85,6 @@ def allocatable(mib: int, *nodes: str, instance: str = "ksm") -> Series:
 
 
 def asking(of: str = "container") -> Series:
-    """Returns the series of a running pod that requests gpumem.
-
-    The argument is `container` or `init_container`, the kind of the container that has the request.
-    """
     asks = {"namespace": "chat", "pod": "chat-0", "container": "c", "resource": "example_com_gpumem"}
     return {
         **{named(f"kube_pod_{of}_resource_requests", **asks, instance=each): "5000x30" for each in "ab"},
@@ -103,10 +97,6 @@ def running(namespace: str, pod: str, phase: str = "Running") -> str:
 
 
 def placing() -> Series:
-    """Returns the series of two extenders. The first extender is the leader.
-
-    Each extender reports a device with 4000 MiB free.
-    """
     series = {}
     for pod in "ab":
         device = {"node": "a", "gpu": "0", "uuid": "GPU-a", "pod": pod}
@@ -124,7 +114,6 @@ def placing() -> Series:
 
 
 def guarding(node: str) -> Series:
-    """Returns the series of a guard with one protected pod."""
     where = {"node": node, "instance": f"{node}:9402"}
     pod = {**where, "namespace": "inference", "pod": f"llm-{node}", "pod_uid": "u"}
     return {
@@ -135,7 +124,6 @@ def guarding(node: str) -> Series:
 
 
 def queueing() -> Series:
-    """Returns the series of Kueue for one ClusterQueue with two GPUs and one LocalQueue."""
     queue = {"cluster_queue": "gpu", "replica_role": "standalone", "instance": "kueue:8443"}
     quota = {**queue, "cohort": "", "flavor": "any", "resource": "nvidia.com/gpu"}
     local = {"namespace": "team-a", "name": "team-a-gpu", "instance": "kueue:8443"}
@@ -161,7 +149,7 @@ def desired(daemon_set: str, nodes: int) -> Series:
     return {named("kube_daemonset_status_desired_number_scheduled", **labels): f"{nodes}x30"}
 
 
-# All series except those of measured and advertised memory. Each agent succeeds every minute.
+# All other series of a healthy cluster. Each agent completes a run every minute.
 BEATING = {
     **{last_success(name): "0+60x30" for name in CRON_JOBS},
     **placing(),
@@ -175,10 +163,6 @@ HEALTHY = {**BEATING, **measured("a", 4000), **allocatable(14000, "a"), **asking
 
 
 def changed(series: Mapping[str, str], changes: Mapping[str, str]) -> Series:
-    """Returns the series with changed values.
-
-    A key changes each series that it selects. A key that selects no series becomes a new series.
-    """
     found = dict(series)
     for key, values in changes.items():
         found |= dict.fromkeys(selected(series, key) or [key], values)
@@ -186,14 +170,12 @@ def changed(series: Mapping[str, str], changes: Mapping[str, str]) -> Series:
 
 
 def without(series: Mapping[str, str], *keys: str) -> Series:
-    """Returns the series without the series that the keys select. Each key must select at least one series."""
     gone = {name for key in keys for name in selected(series, key) or [key]}
     assert gone <= series.keys(), gone - series.keys()
     return {name: values for name, values in series.items() if name not in gone}
 
 
 def selected(series: Iterable[str], key: str) -> list[str]:
-    """Returns the series that have the name and all labels of the key."""
     name, labels = _read(key)
     return [each for each in series if _read(each)[0] == name and labels.items() <= _read(each)[1].items()]
 

@@ -1,4 +1,4 @@
-"""Simulates the API server that `kubectl gpumem` reads. The objects are in memory, and some requests are refused."""
+"""A fake of the API server that `kubectl gpumem` reads."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -36,8 +36,6 @@ LEDGER_OF_PROD = Ledger(
 
 @dataclass
 class FakeApi:
-    """Maps paths to objects and lists. Answers 403 for the paths in `refused`, and 404 for unknown paths."""
-
     objects: dict[str, Object] = field(default_factory=dict)
     lists: dict[str, list[Object]] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)
@@ -50,9 +48,10 @@ class FakeApi:
 
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
         self._check(path, path in self.lists)
-        wanted = dict(pair.split("=") for pair in parameters.get("labelSelector", "").split(",") if pair)
+        wanted = _pairs(parameters.get("labelSelector", ""))
+        fields = {key: value for key, value in _pairs(parameters.get("fieldSelector", "")).items() if "." not in key}
         for item in self.lists[path]:
-            if wanted.items() <= (item["metadata"].get("labels") or {}).items():
+            if wanted.items() <= (item["metadata"].get("labels") or {}).items() and fields.items() <= item.items():
                 yield item
 
     def ask(self, namespace: str, pod: str, port: int, path: str) -> bytes:
@@ -67,17 +66,16 @@ class FakeApi:
             raise ApiError(f"GET {path}", 404, "NotFound", "not found")
 
 
+def _pairs(selector: str) -> dict[str, str]:
+    return dict(pair.split("=") for pair in selector.split(",") if pair)
+
+
 def api(
     pods: Iterable[Object] = (),
     nodes: Iterable[Object] | None = None,
     ledger: Ledger = LEDGER_OF_PROD,
     slices: Iterable[Object] | None = None,
 ) -> FakeApi:
-    """Returns a fake API server with these pods.
-
-    By default, the cluster has two nodes: one with a shared T4, and one with a device that a pod can request only as a
-    whole.
-    """
     shown_nodes = [*nodes] if nodes is not None else [node("k8s-node1"), node("k8s-node2", "whole")]
     shown_slices = [*slices] if slices is not None else [device_slice("k8s-node1", 15360)]
     path = f"/api/v1/namespaces/{SYSTEM}/configmaps/{LEDGER}"
@@ -90,6 +88,7 @@ def api(
         own = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
         found.lists.setdefault(own, []).append(pod)
         found.objects[f"{own}/{pod['metadata']['name']}"] = pod
+        found.objects[own.removesuffix("/pods")] = {"metadata": {"name": pod["metadata"]["namespace"]}}
     found.lists.setdefault(f"/api/v1/namespaces/{EXPORTERS}/pods", [])
     return found
 
@@ -134,7 +133,6 @@ def pod(
     status: dict[str, Any] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """Returns a pod that is 10 minutes old. With `on`, the pod is bound to that node and to `devices`."""
     wanted = ({NAMES.gpumem: str(mib)} if mib else {}) | (limits or {})
     if len(devices) > 1:
         wanted[NAMES.gpu_count] = str(len(devices))
@@ -161,7 +159,6 @@ def pod(
 
 
 def add_exporter(found: FakeApi, on: str, metrics: str, port: int = 9401) -> None:
-    """Adds the pod of the node's exporter, and the exporter's metrics, as the API server's proxy serves them."""
     name = f"exporter-{on}"
     found.lists[f"/api/v1/namespaces/{EXPORTERS}/pods"].append(
         {
@@ -180,7 +177,6 @@ def add_exporter(found: FakeApi, on: str, metrics: str, port: int = 9401) -> Non
 
 
 def page(on: str, free_mib: int, uses: dict[str, int]) -> str:
-    """Returns the metrics of an exporter on a node with one T4. `uses` maps "namespace/pod" to the pod's MiB."""
     users = []
     for who, mib in uses.items():
         namespace, _, name = who.partition("/")

@@ -1,15 +1,21 @@
-"""Builds a node's pod in the form of the API server, and decodes pods as the agents on nodes do."""
+"""Builds a pod as the API server returns it, and decodes pods as the agents on nodes do."""
 
 import io
 from typing import Any
 
 from agents.node.pods import NodePods, node_pod
+from agents.runtime.items import ItemProblems
 from agents.runtime.log import Log
 from tenancy.ledger import Ledger, Seat
 from tests.support.fake_cluster import DOMAIN, NAMES, T4
 
 CHAT = {
-    "metadata": {"namespace": "chat", "name": "chat-0", "uid": "uid-chat"},
+    "metadata": {
+        "namespace": "chat",
+        "name": "chat-0",
+        "uid": "uid-chat",
+        "creationTimestamp": "2026-06-02T06:00:00Z",
+    },
     "spec": {
         "nodeName": "k8s-node1",
         "containers": [{"name": "model", "resources": {"limits": {NAMES.gpumem: "5k"}}}, {"name": "proxy"}],
@@ -30,4 +36,6 @@ LEDGER = Ledger(domain=DOMAIN, pools=(T4,), seats=(Seat(name="chat", tenant="cha
 
 
 def read(*pods: dict[str, Any], ledger: Ledger | None = LEDGER, log: Log | None = None) -> NodePods:
-    return NodePods(tuple(node_pod(pod, ledger, log or Log("test", io.StringIO())) for pod in pods))
+    problems = ItemProblems(log=log or Log("test", io.StringIO()))
+    found = (node_pod(pod, ledger, problems) for pod in pods)
+    return NodePods(tuple(pod for pod in found if pod is not None))

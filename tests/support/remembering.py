@@ -1,4 +1,4 @@
-"""Runs a real Prometheus with a history of samples that the test chooses."""
+"""Runs a real Prometheus with a history that the test chooses."""
 
 import shutil
 import socket
@@ -14,16 +14,13 @@ import pytest
 
 @contextmanager
 def prometheus(folder: Path, history: Iterable[str]) -> Iterator[str]:
-    """Runs Prometheus during the block and yields its URL. `history` has lines of OpenMetrics with timestamps.
-
-    Skips the test if Prometheus is not installed.
-    """
     programs = [shutil.which(name) for name in ("promtool", "prometheus")]
     if None in programs:
-        pytest.skip("prometheus is not installed: reading from it is NOT tested (Debian: apt install prometheus)")
+        pytest.skip("prometheus is not installed: reading from it is NOT tested (make integration installs it)")
     promtool, server = programs
     (folder / "history").write_text("\n".join([*history, "# EOF\n"]))
-    blocks = (promtool, "tsdb", "create-blocks-from", "openmetrics", "history", "data")
+    long = "--max-block-duration=4374h"  # By default, promtool would read the file once for each block of 2 hours.
+    blocks = (promtool, "tsdb", "create-blocks-from", "openmetrics", long, "history", "data")
     subprocess.run(blocks, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     (folder / "prometheus.yml").write_text("{}")
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -31,7 +28,7 @@ def prometheus(folder: Path, history: Iterable[str]) -> Iterator[str]:
     arguments = (
         "--config.file=prometheus.yml",
         "--storage.tsdb.path=data",
-        "--storage.tsdb.retention.time=1000d",
+        "--storage.tsdb.retention.time=100y",
         f"--web.listen-address={address}",
     )
     with subprocess.Popen([server, *arguments], cwd=folder) as process:

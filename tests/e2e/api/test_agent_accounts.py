@@ -1,7 +1,5 @@
-"""Tests the damage that a stolen token of an agent can do, on a real API server with prod's roles and policies.
-
-The tests send each request that docs/choosing/security.md lists as possible. tests/e2e/prod/test_rights.py shows that
-no agent has further rights.
+"""Tests which damage an agent's stolen token can do (docs/choosing/security.md). The API server is real, with prod's
+roles and policies.
 """
 
 from dataclasses import dataclass
@@ -35,8 +33,6 @@ def account(agent: str) -> str:
 
 @dataclass(frozen=True)
 class Act:
-    """Describes a request that the test sends with an agent's account."""
-
     agent: str
     method: str
     path: str
@@ -65,7 +61,6 @@ def scaled(namespace: str, name: str) -> str:
 
 
 def false_event(namespace: str) -> dict[str, Any]:
-    """Returns a false Event, which reports the recycle of a pod that was not recycled."""
     regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": "pod"}
     said = {"reason": names.EVENT_RECYCLED, "action": "Recycle", "type": "Warning", "note": "never happened"}
     who = {"reportingController": "gpu-tenancy", "reportingInstance": "anybody"}
@@ -82,7 +77,7 @@ DEVICE = "device.viktorbarzin.me/uuid"
 REPLICAS = {"spec": {"replicas": 3}}
 
 REWRITE = Act(names.RECONCILE, "PATCH", LEDGER, {"data": {names.LEDGER_KEY: "{}"}})
-# The requests that a stolen token makes possible.
+# The requests that an agent's stolen token makes possible.
 POSSIBLE: dict[str, Act] = {
     "reconcile advertises any amount of ours": Act(
         names.RECONCILE,
@@ -127,9 +122,9 @@ POSSIBLE: dict[str, Act] = {
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Puts prod's policies and roles into force, and creates the objects that the requests need."""
     put_into_force(server, *CHANGES)
     grant(server)
+    grant_every_config_map(server)
     for namespace in ("immich", "tts"):
         server.create(f"/api/v1/namespaces/{namespace}/pods", pod())
     waiting = gpu_pod()
@@ -150,7 +145,6 @@ def cluster(server: ApiServer) -> ApiServer:
 
 
 def grant(server: ApiServer) -> None:
-    """Creates all roles of the stack and their bindings."""
     config = raw()
     for change in CHANGES:
         change(config)
@@ -162,6 +156,16 @@ def grant(server: ApiServer) -> None:
         elif kind in NAMESPACED and manifest["metadata"]["namespace"] != "kube-system":
             home = manifest["metadata"]["namespace"]
             server.create(f"/apis/{RBAC}/v1/namespaces/{home}/{NAMESPACED[kind]}", manifest)
+
+
+def grant_every_config_map(server: ApiServer) -> None:
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}]
+    role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", **metadata(name="every-configmap"), "rules": rules}
+    ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "every-configmap"}
+    subject = {"kind": "ServiceAccount", "name": "operator", "namespace": "web"}
+    bound = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRoleBinding", **metadata(name="every-configmap")}
+    server.apply(role, "clusterroles")
+    server.apply({**bound, "roleRef": ref, "subjects": [subject]}, "clusterrolebindings")
 
 
 def refusal(server: ApiServer, act: Act) -> str | None:
@@ -178,3 +182,30 @@ def test_is_what_a_stolen_token_is_good_for(cluster: ApiServer, act: str) -> Non
 
 def test_reconcile_changes_nothing_of_the_ledger_but_its_finalizers(cluster: ApiServer) -> None:
     assert "may change only metadata.finalizers of the ledger" in (refusal(cluster, REWRITE) or "")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PATCH", LEDGER),
+        ("DELETE", LEDGER),
+        ("POST", LEDGER.rpartition("/")[0]),
+        ("POST", f"/api/v1/namespaces/{NODES}/configmaps"),
+    ],
+)
+def test_an_operator_with_the_right_to_every_configmap_changes_none_of_ours(
+    cluster: ApiServer, method: str, path: str
+) -> None:
+    """Many Kubernetes operators may write ConfigMaps in every namespace."""
+
+    def answer(name: str) -> str | None:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "data": {names.LEDGER_KEY: "{}"}, **metadata(name=name)}
+        kind = MERGE if method == "PATCH" else "application/json"
+        given = None if method == "DELETE" else body
+        return cluster.request(
+            method, f"{path}?dryRun=All", given, user="system:serviceaccount:web:operator", content_type=kind
+        ).refusal
+
+    assert "only the agents, and accounts that may change admission policies" in (answer(names.LEDGER) or "")
+    if method == "POST":
+        assert answer("istio-ca-root-cert") is None

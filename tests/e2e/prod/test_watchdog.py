@@ -1,4 +1,6 @@
-"""Runs the watchdog on prod, in its CronJob's container with its real token. The test sets the exporter's metrics."""
+"""Runs the watchdog on prod, in the container of its CronJob and with its real token. The test writes the metrics of
+the exporter.
+"""
 
 import time
 from collections.abc import Iterator
@@ -33,10 +35,10 @@ from toolchain.cluster.background import call_repeatedly
 NODE = "k8s-node1"
 NODES = names.node_agent_namespace(SYSTEM)
 TURN_SECONDS = 0.7
-# The duration of two runs that must overlap, and of a single run, in seconds.
 TOGETHER_SECONDS, ALONE_SECONDS = "30", "10"
 DRIVER_MIB, STEADY_MIB, FREE_MIB = 450, 1800, 610
-RESIDENTS = (("immich", "immich-ml", "3000"), ("frigate", "frigate", "2000"))  # Namespace, app and budget in MiB.
+# The namespace, the app and the budget in MiB of each pod.
+RESIDENTS = (("immich", "immich-ml", "3000"), ("frigate", "frigate", "2000"))
 COOL_DOWN = "COOL_DOWN_SECONDS"
 CRON_JOB = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.WATCHDOG}"
 JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.WATCHDOG)}"
@@ -44,7 +46,6 @@ WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
 
 
 def quick(config: dict[str, Any]) -> None:
-    """Shortens the waiting times of prod's watchdog, and adds a queue for GPU memory."""
     config["watchdog"] = {
         "armed": True,
         "interval_seconds": 2,
@@ -55,24 +56,18 @@ def quick(config: dict[str, Any]) -> None:
     config["tenants"]["lab"] = {}
     queues = config["queues"]
     queues["flavors"]["t4-memory"] = {"pool": "t4"}
-    queues["cluster_queues"]["memory-cq"] = {"quotas": {"t4-memory": {GPUMEM: {"nominal": 700}}}}
+    queues["cluster_queues"]["memory-cq"] = {"quotas": {"t4-memory": {GPUMEM: {"nominal": 600}}}}
     queues["local_queues"]["lab-memory"] = {"tenant": "lab", "cluster_queue": "memory-cq"}
 
 
 @dataclass
 class Card:
-    """Sets the metrics of prod's T4.
-
-    `mib` maps UIDs of pods to their use. All other pods with a budget use STEADY_MIB.
-    """
-
     prod: Rollout
     script: Scripted
     mib: dict[str, int] = field(default_factory=dict)
     turns: int = 0
 
     def show(self) -> None:
-        """Updates the exporter's metrics, with the pods that are on the node now."""
         self.turns += 1
         found = self.prod.items(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}")
         uses = [
@@ -86,24 +81,17 @@ class Card:
         return self.mib.get(pod["metadata"]["uid"], STEADY_MIB)
 
     def pod(self, namespace: str, app: str) -> str | None:
-        """Returns the UID of the app's running pod, or None if the pod is terminating."""
         for found in self.prod.items(f"{pods(namespace)}?labelSelector=app%3D{app}"):
             if found["status"].get("phase") == "Running" and "deletionTimestamp" not in found["metadata"]:
                 return str(found["metadata"]["uid"])
         return None
 
     def runs_away(self, namespace: str, app: str, *, beside: int = 1) -> str:
-        """Makes the app's pod use so much memory that 610 MiB are free.
-
-        `beside` is the number of other pods that use the device. Returns the pod's UID.
-        """
         uid = str(eventually(lambda: self.pod(namespace, app), f"{app} runs"))
         self.mib[uid] = T4_MIB - DRIVER_MIB - beside * STEADY_MIB - FREE_MIB
         return uid
 
     def told(self, namespace: str, reason: str, uid: str) -> list[str]:
-        """Waits for Events with this reason about a pod, and returns their notes."""
-
         def notes() -> list[str]:
             found = self.prod.events(namespace, reason)
             return [str(event["note"]) for event in found if event["regarding"]["uid"] == uid]
@@ -117,7 +105,6 @@ class Card:
 
 @pytest.fixture(scope="module")
 def prod(stack: Rollout) -> Iterator[Rollout]:
-    """Rolls prod out with the settings of `quick`, and with a watchdog that may act on a device again after 1 s."""
     stack.settle(quick)
     given = stack.get(CRON_JOB)["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["env"]
     usual = next(each["value"] for each in given if each["name"] == COOL_DOWN)
@@ -127,7 +114,6 @@ def prod(stack: Rollout) -> Iterator[Rollout]:
 
 
 def cool_down(prod: Rollout, seconds: str) -> None:
-    """Sets the watchdog's cool-down from its next run on."""
     pod = prod.get(CRON_JOB)["spec"]["jobTemplate"]["spec"]["template"]
     give(pod["spec"], **{COOL_DOWN: seconds})
     prod.cluster.api.patch(
@@ -153,7 +139,6 @@ def card(prod: Rollout) -> Iterator[Card]:
 
 
 def measuring(prod: Rollout) -> str | None:
-    """Returns the name of the node's exporter pod, if it has the new port and an IP address, or None otherwise."""
     for pod in prod.items(f"{pods(NODES)}?fieldSelector=spec.nodeName%3D{NODE}"):
         ports = {port["containerPort"] for each in pod["spec"]["containers"] for port in each.get("ports", ())}
         if PORT in ports and "deletionTimestamp" not in pod["metadata"] and pod["status"].get("podIP"):
@@ -167,10 +152,6 @@ def quota_used(prod: Rollout) -> str:
 
 
 def last_words(prod: Rollout, name: str) -> str | None:
-    """Returns "succeeded" for a run that has succeeded, and the last log line of a failed run.
-
-    Returns None if the run has not ended.
-    """
     found = job_pods(prod, SYSTEM, name)
     for state in (status["state"] for pod in found for status in pod["status"].get("containerStatuses", ())):
         if "terminated" in state:
@@ -204,7 +185,7 @@ def test_a_queued_job_gives_its_quota_back(card: Card) -> None:
     manifest = job("train", "lab-memory", resource=GPUMEM, priority="gpu-batch")
     template = manifest["spec"]["template"]
     template["metadata"] = {"labels": {"app": "train"}}
-    template["spec"] |= {"nodeSelector": SHARED, "containers": [container({GPUMEM: "700"})]}
+    template["spec"] |= {"nodeSelector": SHARED, "containers": [container({GPUMEM: "600"})]}
     card.prod.cluster.api.create(jobs("lab"), manifest)
     uid = card.runs_away("lab", "train", beside=2)
     (workload,) = card.prod.items(f"{WORKLOADS}/namespaces/lab/workloads")
@@ -215,8 +196,8 @@ def test_a_queued_job_gives_its_quota_back(card: Card) -> None:
     assert card.prod.get(jobs("lab", "train"))["status"].get("failed") is None
     becomes(lambda: quota_used(card.prod), "0", "the queue shows it")
     (note,) = card.told("lab", names.EVENT_RECYCLED, uid)
-    assert note.startswith("its Workload was deactivated (spec.active false; true queues it again) because GPU 0")
-    # The operator queues the Job again, and the Job runs again.
+    name = workload["metadata"]["name"]
+    assert note.startswith(f"Workload {name} was deactivated (spec.active false; true queues it again) because GPU 0")
     card.prod.cluster.api.patch(path, {"spec": {"active": True}})
     eventually(lambda: card.pod("lab", "train"), "it runs again")
     card.prod.delete(jobs("lab", "train"))
@@ -252,6 +233,6 @@ def test_without_the_right_to_evict_in_one_namespace_a_run_reports_it_on_the_pod
     assert card.pod("immich", "immich-ml") == uid
     metadata = {key: binding["metadata"][key] for key in ("name", "labels", "annotations")}
     card.prod.cluster.api.create(path.rpartition("/")[0], {**binding, "metadata": metadata})
-    # After a refused eviction, the watchdog waits for a minute before it tries again, unless its journal is empty.
+    # After a refused eviction, the watchdog waits a minute. With an empty journal, it tries again at once.
     card.prod.cluster.api.patch(JOURNAL, {"data": None})
     card.await_replaced("immich", "immich-ml", uid)

@@ -1,4 +1,4 @@
-"""Builds the site, serves it on loopback, and opens its pages with the width of a desktop and of a phone."""
+"""Builds the website of the docs, and opens its pages at the widths of a desktop and of a phone."""
 
 import os
 import subprocess
@@ -28,8 +28,7 @@ PAGES = (
     "docs/operations.html",
     "docs/adr/index.html",
 )
-# A script that returns the state of a page: the pictures that failed to load, the navigation links, and by how many
-# pixels the page is wider than its window.
+# A script that returns the missing pictures of a page, its navigation links, and its excess width in pixels.
 STATE = """(async () => {
   const pictures = [...document.querySelectorAll("article img")];
   pictures.forEach(each => each.loading = "eager");
@@ -67,7 +66,6 @@ def build(config: Path, into: Path) -> "subprocess.CompletedProcess[str]":
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Builds and serves the site, and yields its URL."""
     folder = tmp_path_factory.mktemp("site")
     done = build(ROOT / "mkdocs.yml", folder)
     assert done.returncode == 0, done.stderr
@@ -81,8 +79,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Logs nothing."""
+    def log_message(self, *_: object) -> None: ...
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +132,7 @@ def test_the_search_finds_an_alert(served: str, tab: Browser, size: tuple[int, i
     ids=["page", "anchor", "picture"],
 )
 def test_a_broken_link_fails_the_build(tmp_path: Path, text: str, complaint: str) -> None:
-    """The test builds a small site with our validation rules, because building the whole site takes seconds."""
+    """A small site is enough, because the build of the whole site needs seconds."""
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "index.md").write_text(f"# Home\n\n{text} and [start](start.md)\n")

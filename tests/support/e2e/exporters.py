@@ -1,4 +1,4 @@
-"""Runs fake exporters on the real node, each on a different port. A test chooses the exporters' readings."""
+"""Runs fake exporters on the real node, each on its own port. The test chooses their readings."""
 
 import json
 import subprocess
@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from agents.exporter.attribution import DeviceUse
-from agents.exporter.registry import OwnNode, Registry
+from agents.exporter.registry import Registry
+from agents.kube.nodes import Node
 from agents.node.cgroup import Container
 from agents.node.pods import NodePod, NodePods
 from agents.telemetry.device import Device
@@ -59,14 +60,11 @@ print(json.dumps({port: twice(port) for port in sys.argv[1:]}))
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Holds the metrics of a fake exporter. The age of the reading grows in real time, unless `frozen` is True."""
-
     text: str
     frozen: bool = False
 
 
 def pod_of(found: Object) -> NodePod:
-    """Returns the pod in the form in which the exporter stores pods."""
     metadata, uid = found["metadata"], found["metadata"]["uid"]
     declared = int(found["spec"]["containers"][0]["resources"]["limits"][GPUMEM].replace("k", "000"))
     return NodePod(
@@ -80,7 +78,6 @@ def pod_of(found: Object) -> NodePod:
 
 
 def shown(ledger: Ledger, uses: Iterable[tuple[NodePod, int]], free_mib: int, *, used_mib: int | None = None) -> str:
-    """Returns the metrics of an exporter with one T4. `uses` has the pods with their use in MiB."""
     used = tuple(uses)
     card = Device(
         gpu=0,
@@ -90,16 +87,12 @@ def shown(ledger: Ledger, uses: Iterable[tuple[NodePod, int]], free_mib: int, *,
         free_bytes=free_mib * MIB,
     )
     by_container = {Container(pod.uid, pod.uid): mib * MIB for pod, mib in used}
-    here = OwnNode(uid="node", labels=ledger.shared_pools[0].node_selector)
+    here = Node(name="n", uid="node", labels=ledger.shared_pools[0].node_selector)
     registry = Registry(NodePods(tuple(pod for pod, _ in used)), ledger, (), here)
     return device_reader(DeviceUse(device=card, used_bytes=by_container), age_seconds=1, registry=registry).metrics()[1]
 
 
 def serve(prod: Rollout, script: Mapping[int, Answer], node: str) -> None:
-    """Runs all fake exporters in one pod.
-
-    Gives the pod's address to the pod that represents the exporter of the simulated node.
-    """
     code = next(
         found["metadata"]["name"]
         for found in prod.items(f"/api/v1/namespaces/{NODES}/configmaps")
@@ -139,7 +132,6 @@ def _address(prod: Rollout) -> str | None:
 
 
 def served(prod: Rollout, ports: Iterable[int]) -> Mapping[int, list[str]]:
-    """Sends two requests to each port. Maps each port to its two responses."""
     kubectl = [program("kubectl"), f"--kubeconfig={prod.cluster.kubeconfig}", f"--namespace={NODES}"]
     command = [*kubectl, "exec", NAME, "--", "python", "-c", _FETCH, *map(str, ports)]
     told = subprocess.run(command, capture_output=True, text=True, check=True)

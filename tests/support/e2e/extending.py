@@ -1,7 +1,6 @@
 """Places pods by device on simulated nodes, with real kube-schedulers and real extenders.
 
-A replica is one kube-scheduler and one extender. The two processes of a replica share a host name, certificates and a
-token, as in a pod.
+A replica is one kube-scheduler and one extender with the same host name, certificates and token.
 """
 
 import json
@@ -34,7 +33,7 @@ from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp, build
 from tenancy import names
 from tenancy.choices import PlacementMode
-from tenancy.ledger import Ledger, Pool
+from tenancy.ledger import Ledger, Pool, Seat
 from tenancy.names import Names
 from tenancy.units import MIB
 from tests.support.e2e.made import made
@@ -51,7 +50,7 @@ DOMAIN = "viktorbarzin.me"
 NAMES = Names(DOMAIN)
 POOL = Pool(name="cards", node_selector={"pool": "cards"}, nodes=4, device_count=4, memory_mib=24576)
 LEDGER = Ledger(domain=DOMAIN, pools=(POOL,))
-POD_PRIORITY = {"low": 100, "high": 1000}
+POD_PRIORITY = {"low": 100, "middle": 500, "high": 1000}
 
 Object = Mapping[str, Any]
 
@@ -64,14 +63,12 @@ _ARGS = SchedulerArgs(
     exporter=ExporterSpec(),
 )
 _AGENT = scheduler_agent(_ARGS)
-# With these times, a new leader is elected within 6 s. The default would be 15 s.
+# With these durations, the replicas elect a new leader within 6 s.
 _QUICK = {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1s"}
 
 
 @dataclass
 class Bench:
-    """Operates a cluster with simulated nodes. The replicas place pods on the devices of these nodes."""
-
     cluster: HeldCluster
     folder: Path
     zipapp: Path
@@ -79,7 +76,6 @@ class Bench:
     pods: list[SchedulerPod] = field(default_factory=list)
 
     def add_node(self, name: str, *devices_mib: int) -> None:
-        """Adds a simulated node with devices of these sizes, and its ResourceSlice as the exporter would publish it."""
         resources = {NAMES.gpumem: str(sum(devices_mib)), NAMES.gpu_count: str(len(devices_mib))}
         self.cluster.add_node(name, labels={"pool": "cards"}, resources=resources)
         self.nodes[name] = devices_mib
@@ -99,8 +95,8 @@ class Bench:
         self.cluster.api.request("DELETE", f"/api/v1/nodes/{name}")
         self.nodes.pop(name, None)
 
-    def set_ledger(self, pool: Pool) -> None:
-        data = ledger_config_map(replace(LEDGER, pools=(pool,)), SYSTEM, advertised=False)["data"]
+    def set_ledger(self, pool: Pool, *seats: Seat) -> None:
+        data = ledger_config_map(replace(LEDGER, pools=(pool,), seats=seats), SYSTEM, advertised=False)["data"]
         path = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
         self.cluster.api.patch(path, {"data": data})
 
@@ -112,19 +108,26 @@ class Bench:
         devices: int = 1,
         node: str | None = None,
         finalizers: Sequence[str] = (),
+        labels: Mapping[str, str] | None = None,
         **spec: Any,
     ) -> None:
-        """Creates a pod that requests `mib` on each device. With `node`, the pod may only run on that node."""
         limits = {NAMES.gpumem: str(mib * devices)} | ({NAMES.gpu_count: str(devices)} if devices > 1 else {})
         container = {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": limits}}
         selector = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "finalizers": list(finalizers)},
+            "metadata": {"name": name, "finalizers": list(finalizers), "labels": dict(labels or {})},
             "spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [container], **selector, **spec},
         }
         self.cluster.api.create(f"/api/v1/namespaces/{TENANT}/pods", body)
+
+    def protect(self, name: str, labels: Mapping[str, str]) -> None:
+        body = {"metadata": {"name": name}, "spec": {"maxUnavailable": 0, "selector": {"matchLabels": dict(labels)}}}
+        self.cluster.api.create(f"/apis/policy/v1/namespaces/{TENANT}/poddisruptionbudgets", body)
+
+    def unprotect(self, name: str) -> None:
+        self.cluster.api.request("DELETE", f"/apis/policy/v1/namespaces/{TENANT}/poddisruptionbudgets/{name}")
 
     def create_all(self, requests: Mapping[str, int], **spec: Any) -> None:
         with ThreadPoolExecutor(8) as threads:
@@ -140,7 +143,6 @@ class Bench:
         return self._get(f"/api/v1/namespaces/{TENANT}/pods/{name}")
 
     def await_bound(self, *pods: str) -> list[Object]:
-        """Waits until each of these pods has a node, and returns the pods."""
         wanted = set(pods)
 
         def found() -> list[Object]:
@@ -151,10 +153,6 @@ class Bench:
         return result
 
     def waits(self, *pods: str) -> str:
-        """Returns the scheduler's message about the first pod if the scheduler has refused all of these pods.
-
-        Otherwise returns "".
-        """
         told = [self._refusal(name) for name in pods]
         return told[0] if all(told) and told else ""
 
@@ -165,7 +163,6 @@ class Bench:
         return ""
 
     def release(self, name: str) -> None:
-        """Removes the finalizers of a pod."""
         self.cluster.api.patch(f"/api/v1/namespaces/{TENANT}/pods/{name}", {"metadata": {"finalizers": None}})
 
     def delete(self, name: str, grace_seconds: int = 0) -> None:
@@ -173,11 +170,6 @@ class Bench:
         self.cluster.api.request("DELETE", path)
 
     def clear(self) -> None:
-        """Deletes all pods. Deletes waiting pods first, because a waiting pod could get the memory of a deleted pod.
-
-        If a waiting pod gets memory and is deleted before its bind, the extender keeps this memory for some time. This
-        would delay the pods of the next test.
-        """
         pods = self.all_pods()
         for pod in pods:
             if "nodeName" not in pod["spec"]:
@@ -189,7 +181,6 @@ class Bench:
         eventually(lambda: not self.all_pods(), "the pods are gone")
 
     def assert_nothing_is_overfull(self) -> None:
-        """Checks by the API server's objects that every bound pod has devices, and that no device is overfull."""
         used: dict[tuple[str, int], int] = {}
         for pod in self.bound():
             annotations = pod["metadata"].get("annotations", {})
@@ -205,13 +196,11 @@ class Bench:
         return found
 
     def start_pod(self, name: str, *, elected: bool = False) -> SchedulerPod:
-        """Starts a replica, and waits until its extender is ready."""
         pod = self.start_extender(name, elected=elected)
         self.start_scheduler(pod, elected=elected)
         return pod
 
     def start_extender(self, name: str, *, elected: bool = False) -> SchedulerPod:
-        """Starts only the extender of a replica, and waits until the extender is ready."""
         folder = self.folder / name
         folder.mkdir()
         verbs, questions = free_ports(2)
@@ -228,10 +217,6 @@ class Bench:
         return pod
 
     def start_scheduler(self, pod: SchedulerPod, *, elected: bool = False) -> None:
-        """Starts the kube-scheduler of a replica.
-
-        With leader election, the process gets the replica's name as its host name, because replicas must differ.
-        """
         (health,) = free_ports(1)
         config, user = pod.folder / "kube-scheduler.json", pod.folder / "kubeconfig"
         verbs = int(pod.environment["VERBS_PORT"])
@@ -265,7 +250,6 @@ class Bench:
         }
 
     def account(self, mount: Path, namespace: str, name: str) -> dict[str, str]:
-        """Writes a token of the account into `mount`. Returns the environment of an agent that uses this token."""
         mount.mkdir()
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         issued = self.cluster.api.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"})
@@ -281,7 +265,6 @@ class Bench:
         }
 
     def _configuration(self, verbs_port: int, folder: Path, elected: bool) -> Object:
-        """Returns kube-scheduler's configuration as the component declares it, with this replica's ports and paths."""
         declared = configuration(_ARGS)
         (extender,) = declared["extenders"]
         paths = {key: str(folder / "certificates" / Path(path).name) for key, path in extender["tlsConfig"].items()}
@@ -301,7 +284,6 @@ class Bench:
 
 @contextmanager
 def placement(cluster: HeldCluster, folder: Path) -> Iterator[Bench]:
-    """Creates the account, the ledger and the PriorityClasses, but no nodes. Deletes all objects after the block."""
     zipapp = folder / "agents.pyz"
     zipapp.write_bytes(build().content)
     placed = Bench(cluster, folder, zipapp)
@@ -331,7 +313,6 @@ def _objects() -> Iterator[tuple[str, Object]]:
 
 
 def account_objects(account: Account) -> Iterator[tuple[str, Object]]:
-    """Yields the account, its roles and their bindings, each together with the API path of its collection."""
     yield f"/api/v1/namespaces/{account.namespace}/serviceaccounts", service_account(account)
     for where, path in ((None, _RBAC), (SYSTEM, f"{_RBAC}/namespaces/{SYSTEM}")):
         kind = "clusterrole" if where is None else "role"
@@ -347,7 +328,6 @@ def account_objects(account: Account) -> Iterator[tuple[str, Object]]:
 
 
 def quantile(samples: Sequence[Sample], verb: str, share: float) -> float:
-    """Estimates a quantile of a verb's duration in seconds, as PromQL's histogram_quantile does."""
     buckets = [
         (math.inf if s.labels["le"] == "+Inf" else float(s.labels["le"]), s.value)
         for s in samples

@@ -1,7 +1,4 @@
-"""Runs a fake webhook of a service mesh. In namespaces that request sidecars, the webhook adds sidecars to each pod.
-
-The API server calls the webhook after our policies have changed the pod.
-"""
+"""Runs a fake webhook of a service mesh. The webhook adds sidecars to new pods after our policies have changed them."""
 
 import base64
 import json
@@ -35,15 +32,10 @@ class _Injection(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
-        """Logs nothing."""
+    def log_message(self, *_: object) -> None: ...
 
 
 def _patch(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns a patch that inserts sidecars before and after the pod's containers, as meshes do.
-
-    So the index of each container changes.
-    """
     initial = [NATIVE, *spec.get("initContainers", [])]
     return [
         {"op": "add", "path": "/spec/initContainers", "value": initial},
@@ -54,7 +46,6 @@ def _patch(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 @contextmanager
 def mesh(server: ApiServer, folder: Path) -> Iterator[None]:
-    """Registers the webhook during the block, for new pods in namespaces with the mesh's label."""
     pki = folder / "pki"
     certificates.make_authority(pki)
     certificates.issue(pki, "webhook", user="webhook", hosts=("127.0.0.1",))

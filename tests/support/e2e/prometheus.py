@@ -1,7 +1,6 @@
-"""Runs a real Prometheus in the real node's network, with prod's PodMonitors and prod's rules.
+"""Runs a real Prometheus in the network of the real node, with prod's PodMonitors and rules.
 
-The rules also read series of kube-state-metrics. The module makes these series from the objects of the API server. The
-simulated node-4 runs no agents, so the module also makes the series of that node's device and guard.
+The module makes the series of kube-state-metrics from the objects of the API server.
 """
 
 import json
@@ -36,12 +35,6 @@ _PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 
 
 class Prometheus:
-    """Runs a Prometheus server and reads its alerts.
-
-    `since` maps each firing alert to the time when this class first read the alert. `seen` has the names of all alerts
-    that have fired.
-    """
-
     def __init__(self, prod: Rollout, folder: Path) -> None:
         self._prod, self._folder = prod, folder
         self._enter = ["nsenter", f"--net=/proc/{prod.cluster.pid_of('node')}/ns/net"]
@@ -82,7 +75,6 @@ class Prometheus:
             self.seen |= firing
 
     def alerts(self) -> list[Object] | None:
-        """Returns the alerts, or None if Prometheus does not respond."""
         command = [*self._enter, sys.executable, "-IS", "-c", _READ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return None if done.returncode else list(json.loads(done.stdout)["data"]["alerts"])
@@ -97,11 +89,6 @@ class Prometheus:
         return {"groups": rule["spec"]["groups"]}
 
     def _configuration(self) -> Object:
-        """Returns Prometheus' configuration.
-
-        The configuration has a scrape job for each PodMonitor, as the Prometheus Operator would write it. Another job
-        scrapes the series of kube-state-metrics.
-        """
         scrapes: list[Object] = [
             {
                 "job_name": "kube-state-metrics",
@@ -126,13 +113,11 @@ class Prometheus:
         return {"global": times, "rule_files": [str(self._folder / "rules.json")], "scrape_configs": scrapes}
 
     def _show(self) -> None:
-        """Writes the current scrape targets and the current series of kube-state-metrics into files."""
         for monitor in self._monitors:
             self._write(f"targets-{monitor['metadata']['name']}.json", list(self._targets(monitor)))
         self._write("series.txt", "\n".join([*_kube_state(self._prod), *_played(), ""]))
 
     def _targets(self, monitor: Object) -> Iterator[Object]:
-        """Yields the PodMonitor's targets on the real node. Pods on simulated nodes have no containers to scrape."""
         spec = monitor["spec"]
         (endpoint,), selector = spec["podMetricsEndpoints"], quote(_selector(spec["selector"]))
         for namespace in spec["namespaceSelector"]["matchNames"]:
@@ -155,9 +140,8 @@ class Prometheus:
 
 @contextmanager
 def prometheus(prod: Rollout, folder: Path) -> Iterator[Prometheus]:
-    """Runs Prometheus during the block. Skips the test if Prometheus is not installed."""
     if shutil.which("prometheus") is None or shutil.which("nsenter") is None:
-        pytest.skip("prometheus or nsenter is not installed: no alert is seen firing (Debian: apt install prometheus)")
+        pytest.skip("prometheus or nsenter is not installed: no alert is seen firing (make integration installs it)")
     with Prometheus(prod, folder).running() as running:
         yield running
 
@@ -186,7 +170,8 @@ def _kube_state(prod: Rollout) -> Iterator[str]:
         yield _line("kube_daemonset_status_desired_number_scheduled", wanted, labels)
     for found in prod.items("/api/v1/nodes"):
         for resource, amount in found["status"].get("allocatable", {}).items():
-            if "/" in resource:  # only extended resources have a "/", and their amounts are whole numbers
+            # Only names of extended resources contain a "/".
+            if "/" in resource:
                 labels = {"node": found["metadata"]["name"], "resource": sanitised(resource)}
                 yield _line("kube_node_status_allocatable", float(parse(amount)), labels)
     for pod in prod.items("/api/v1/pods"):

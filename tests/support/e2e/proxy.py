@@ -1,4 +1,4 @@
-"""Runs a TLS proxy between an agent and the real API server. The proxy causes faults and records all requests."""
+"""Runs a TLS proxy between an agent and a real API server. The proxy causes faults, and records all requests."""
 
 import http.client
 import ssl
@@ -19,13 +19,6 @@ _HOP_BY_HOP = {"connection", "content-length", "host", "transfer-encoding"}
 
 @dataclass(kw_only=True)
 class Fault:
-    """Defines a fault of the first `times` requests with this method and a path below `path`.
-
-    The proxy first calls `meanwhile` and waits `delay_seconds`. If `status` is set, the proxy responds in place of the
-    API server, with `headers` and no JSON, as a load balancer would. Without `status`, the proxy forwards the request.
-    If `body_bytes` is set, the proxy closes the connection after this number of bytes of the response.
-    """
-
     method: str
     path: str
     times: int = 1
@@ -38,8 +31,6 @@ class Fault:
 
 @dataclass
 class Exchange:
-    """Records a request and the status of its response. The status is None until the response comes."""
-
     method: str
     path: str
     status: int | None = None
@@ -47,11 +38,6 @@ class Exchange:
 
 @dataclass
 class Proxy:
-    """Holds a running proxy. Tests may add `faults` at any time.
-
-    While `flows` is not set, the proxy delays the events of watches.
-    """
-
     port: int
     flows: threading.Event = field(default_factory=threading.Event)
     faults: list[Fault] = field(default_factory=list)
@@ -62,11 +48,9 @@ class Proxy:
         self.flows.set()
 
     def statuses(self, method: str, path: str) -> list[int | None]:
-        """Returns the statuses of all requests with this method and a path below `path`, in order."""
         return [each.status for each in self.record if each.method == method and each.path.startswith(path)]
 
     def take(self, method: str, path: str) -> Fault:
-        """Returns the fault for this request, or else a Fault that changes nothing."""
         for fault in self.faults:
             if fault.times and fault.method == method and path.startswith(fault.path):
                 fault.times -= 1
@@ -76,7 +60,6 @@ class Proxy:
 
 @contextmanager
 def proxied(folder: Folder, server: str) -> Iterator[Proxy]:
-    """Runs a proxy on 127.0.0.1 in front of the cluster's API server. The cluster's CA signs its certificate."""
     certificates.issue(folder.pki, "proxy", user="proxy", hosts=("127.0.0.1",))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder.pki / "proxy.crt", folder.pki / "proxy.key")
@@ -122,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self._pass_on(body, fault.body_bytes)
         except (OSError, http.client.HTTPException):
-            self.close_connection = True  # The client or the server has closed the connection.
+            self.close_connection = True
 
     do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _serve  # noqa: N815 (the base class's names)
 
@@ -138,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(answer, body_bytes)
 
     def _stream(self, answer: http.client.HTTPResponse, left: int | None) -> None:
-        """Forwards each part of the response immediately, because the events of a watch must not be delayed."""
+        """A delay would delay the events of watches."""
         while piece := answer.read1(_CHUNK):
             shown = piece[:left]
             if "watch=" in self.path:
@@ -157,8 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
 
-    def log_message(self, *arguments: Any) -> None:
-        """Logs nothing, because `Proxy.record` has each request."""
+    def log_message(self, *arguments: Any) -> None: ...
 
 
 def _kept(headers: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Tests that commands, files and tests in the docs exist, and that the workflows pin their actions."""
+"""Tests that the commands, files and tests in the docs exist, and that workflows pin their actions."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.support.prod import drop
 DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 WORKFLOWS = sorted((ROOT / ".github").rglob("*.yml"))
 PAGE = re.compile(r"(?<![\w/.])docs/(?:adr/\d{4}|[\w/-]+\.(?:md|json)\b)")
-# Files in these folders refer to pages of the docs.
+# Files in these folders name pages of the docs.
 NAMING = (*PACKAGES, "examples", "tests", "toolchain", ".github")
 PREFIX = "gpu-tenancy:"
 TARGETS = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -27,7 +27,6 @@ def name(path: Path) -> str:
 
 
 def anchors(doc: Path) -> set[str]:
-    """Returns the anchors that GitHub and GitLab make for the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", doc.read_text(), flags=re.M | re.S), re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -51,7 +50,6 @@ def test_every_link_and_every_test_that_is_named_is_there(doc: Path) -> None:
 
 
 def test_every_page_that_the_code_names_is_there() -> None:
-    """Messages, comments, settings and workflows refer to pages of the docs by their paths."""
     suffixes = {".py", ".yaml", ".yml", ".json", ".toml", ""}
     ours = [*ROOT.glob("*"), *(file for folder in NAMING for file in (ROOT / folder).rglob("*"))]
     read = (file for file in ours if file.is_file() and file.suffix in suffixes and file.name != ".coverage")
@@ -62,7 +60,6 @@ def test_every_page_that_the_code_names_is_there() -> None:
 
 
 def test_every_page_has_its_place_on_the_site() -> None:
-    """`make docs` finds the same mistakes and broken links, but takes some seconds."""
     placed = re.findall(r"[\w./-]+(?:\.md|/)(?=[\s,\]])", (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2])
     pages = {name(doc) for doc in DOCS}
     lost = [page for page in pages if page not in placed and f"{page.rpartition('/')[0]}/" not in placed]
@@ -71,13 +68,11 @@ def test_every_page_has_its_place_on_the_site() -> None:
 
 @pytest.mark.parametrize("doc", DOCS, ids=name)
 def test_a_list_below_a_list_is_indented_by_four(doc: Path) -> None:
-    """GitHub requires two or three spaces before an item of an inner list, and the site requires four spaces."""
     text = re.sub(r"^ *```.*?^ *```", "", doc.read_text(), flags=re.M | re.S)
     assert re.findall(r"^ {1,3}(?:[-*]|\d+\.) .*", text, re.M) == []
 
 
 def blocks(doc: Path) -> list[tuple[dict[str, Any], list[str]]]:
-    """Returns the examples of stack files on a page, each with the keys that a comment in the example excludes."""
     texts = re.findall(r"^```yaml\n(.*?)^```", doc.read_text(), re.M | re.S)
     shown = [(yaml.safe_load(text), re.findall(rf"^# Leave out {PREFIX}([\w.]*\w)", text, re.M)) for text in texts]
     return [
@@ -117,7 +112,7 @@ def test_every_series_that_is_named_is_served(doc: Path) -> None:
 def test_where_do_i_change_names_symbols_that_are_there() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text().partition("## Where do I change")[2]
     rows = re.findall(r"\| `([^`]+)` \| `(\w+)` \|$", text, re.MULTILINE)
-    assert 20 < len(rows) <= 40  # the table has only the most important names
+    assert 20 < len(rows) <= 40
     missing = [row for row in rows if not re.search(rf"^(?:def|class) {row[1]}\b|^{row[1]}\b", source(row[0]), re.M)]
     assert missing == []
 
@@ -137,9 +132,24 @@ def test_an_action_has_one_commit_everywhere() -> None:
     assert len({pin.partition("@")[0] for pin in pins}) == len(pins)
 
 
-@pytest.mark.parametrize(("workflow", "command"), [("preview", "make preview"), ("deploy", "make up YES=1")])
-def test_workflows_go_through_the_gate_and_a_pipe_does_not_hide_its_verdict(workflow: str, command: str) -> None:
-    text = (ROOT / ".github" / "workflows" / f"{workflow}.yml").read_text()
-    assert command in text
-    assert "pulumi " not in text
-    assert yaml.safe_load(text)["defaults"]["run"]["shell"] == "bash"  # GitHub then sets the option pipefail
+def test_workflows_go_through_the_gate_and_a_pipe_does_not_hide_its_verdict() -> None:
+    for file, command in {"preview": "actions/preview", "deploy": "make up YES=1", "drift": "make preview"}.items():
+        text = (ROOT / ".github" / "workflows" / f"{file}.yml").read_text()
+        assert command in text
+        assert "pulumi " not in text
+        # For a step with `shell: bash`, GitHub sets the shell option pipefail.
+        assert yaml.safe_load(text)["defaults"]["run"]["shell"] == "bash"
+
+
+def test_one_page_lists_every_secret_and_variable_of_the_workflows() -> None:
+    texts = [workflow.read_text() for workflow in WORKFLOWS]
+    used = {name for text in texts for name in re.findall(r"\b(?:secrets|vars)\.([A-Z_]+)", text)}
+    page = (ROOT / "docs" / "howto" / "use-github-actions.md").read_text()
+    assert used == set(re.findall(r"^\| `([A-Z_]+)` \|", page, re.M))
+
+
+def test_a_job_that_runs_a_pull_requests_code_has_credentials_only_in_an_environment() -> None:
+    for workflow in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for name, job in yaml.safe_load(workflow.read_text())["jobs"].items():
+            used = set(re.findall(r"secrets\.[A-Z_]+", yaml.safe_dump(job)))
+            assert not used or "environment" in job, f"{workflow.name}: {name} has {used}"

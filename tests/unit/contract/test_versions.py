@@ -1,4 +1,4 @@
-"""Tests that each version is pinned in one place, and that all other places have the same version."""
+"""Tests that all places with the same version agree."""
 
 import json
 import re
@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from components.agents.scheduler import SchedulerSpec
+from gpumem.version import VERSION
 from tests.support.paths import ROOT
 from tests.support.pins import module_version, pins
 from tests.support.released import objects
@@ -57,6 +58,10 @@ def test_the_changelog_begins_with_our_version_and_its_objects_are_what_the_next
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     headings = re.findall(r"^## \[([0-9.]+)\] - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert (headings[0], objects.version()) == (version, version)
+
+
+def test_the_plugin_is_of_our_version() -> None:
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == VERSION
 
 
 def test_the_policy_pack_is_of_our_version() -> None:
