@@ -39,7 +39,11 @@ def kill_amid(stack: Rollout, command: str, moment: Callable[[], object]) -> Non
 def kill_at(
     moment: Callable[[], object], command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path
 ) -> int:
-    """Stops the processes with SIGSTOP while `moment` runs, so that the condition is still true at the kill."""
+    """Kills the command as soon as `moment` is true.
+
+    Once the condition is true, SIGSTOP stops the processes and `moment` runs again, so that the condition is still true
+    at the kill.
+    """
     with (
         log.open("wb") as output,
         subprocess.Popen(
@@ -54,10 +58,10 @@ def kill_at(
     ):
         try:
             eventually(
-                lambda: process.poll() is not None or stands_still_at(process.pid, moment),
+                lambda: process.poll() is not None or (moment() and stands_still_at(process.pid, moment)),
                 f"{' '.join(command)} comes to where it is to be killed",
                 log.read_text,
-                pause_seconds=0.2,
+                pause_seconds=0.05,
             )
         finally:
             kill_session(process.pid)
