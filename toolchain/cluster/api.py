@@ -65,12 +65,13 @@ class ClusterApi:
         *,
         user: str | None = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
     ) -> ApiAnswer:
         """Sends one request. If `user` is given, the request impersonates that user.
 
         Raises OSError if the server cannot be reached.
         """
-        headers = {"Content-Type": content_type, "Accept": "application/json"}
+        headers = {"Content-Type": content_type, "Accept": accept}
         if user is not None:
             headers["Impersonate-User"] = user
             if user.startswith("system:node:"):
