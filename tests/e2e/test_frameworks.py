@@ -143,7 +143,7 @@ def counted(stack: Rollout) -> list[tuple[str, int, int]]:
 def linger(stack: Rollout, lingers: str | None) -> None:
     for pod in gpu_pods(stack, TEAM):
         patch = {"metadata": {"annotations": {simulated.LINGERS: lingers}}}
-        stack.cluster.api.patch(pods(TEAM, pod["metadata"]["name"]), patch)
+        stack.cluster.api.request("PATCH", pods(TEAM, pod["metadata"]["name"]), patch)
 
 
 def of_low_priority(framework: FrameworkName) -> Manifest:
