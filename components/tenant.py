@@ -147,8 +147,7 @@ def namespace(tenant: str, args: TenantArgs) -> Manifest:
     """Returns the namespace.
 
     An earlier rollout with another field manager may have created the namespace. The earlier field manager still owns
-    the namespace's labels. With an annotation, Pulumi takes the labels over even if there is a conflict
-    (docs/adr/0034).
+    the namespace's labels. The annotation lets Pulumi take over labels that another program has set (docs/adr/0034).
     """
     made = manifest("v1", "Namespace", tenant, _COMPONENT)
     made["metadata"]["labels"] |= {**tenant_labels(args), POD_SECURITY_WARN: str(args.spec.pod_security)}

@@ -31,7 +31,7 @@ _COLUMNS = ("time", "workload", "mib")
 class WorkloadUse:
     """The measured use of a workload.
 
-    `contradictions` and `proposed` have an entry for each key of the stack file with a wrong number.
+    If a number of the stack file is wrong, its key is in `contradictions` and in `proposed`.
     """
 
     workload: str

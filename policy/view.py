@@ -33,8 +33,8 @@ def objects_of(resources: Iterable[PolicyResource]) -> tuple[Object, ...]:
 
 
 def _objects(resource: PolicyResource) -> Iterator[Object]:
-    """Yields the objects of a resource. A type token is `kubernetes:<group>/<version>:<Kind>`, with `core` for the
-    group without a name."""
+    """Yields the objects of a resource. A type token is `kubernetes:<group>/<version>:<Kind>`. The core API group
+    is called `core`."""
     _, module, kind = resource.resource_type.split(":")
     api_version = module.removeprefix("core/")
     props = plain_data(resource.props)

@@ -69,7 +69,7 @@ class Parts:
     def placed(self, line: str) -> str:
         """Returns the error message about a key.
 
-        For a key outside of the stack file, the message begins with the name of the file.
+        If the key is in another file than the stack file, the message begins with the name of that file.
         """
         named, colon, text = line.removeprefix(f"{PROJECT}:").partition(": ")
         home = self._home(named) if line.startswith(f"{PROJECT}:") else None

@@ -159,7 +159,7 @@ PriorityValue = Annotated[  # Kubernetes reserves the values above 1e9.
 ]
 Labels = Annotated[dict[LabelKey, LabelValue], Field(examples=[{"nvidia.com/gpu.present": "true"}])]
 
-# The keys of settings that hold the names of other keys.
+# Types of settings with a value that is a key of `tenants`, `pools` and so on.
 TenantKey = Annotated[
     DnsLabel, Field(description="Key of tenants: the namespace of the workload or queue.", examples=["team-a"])
 ]

@@ -1,4 +1,4 @@
-"""The quotas of ClusterQueues and Cohorts, and their amounts."""
+"""The quotas of ClusterQueues and Cohorts, and the quantities that a quota accepts."""
 
 from typing import Annotated
 

@@ -1,7 +1,7 @@
 """Places pods that need several devices of one node. The result of the placement is exact.
 
-After the pods with several devices, placement.py places the pods with one device in the memory that is left. The search
-is depth-first over the devices of each pod, with a limit of steps. Units: MiB.
+placement.py then places the pods with one device in the memory that is left. The search is depth-first over the
+devices of each pod, with a limit of steps. Units: MiB.
 """
 
 from bisect import bisect_left

@@ -127,7 +127,7 @@ class HostMemoryPool:
     def oom_score_adj(self, workload: Workload) -> int:
         """Returns the oom_score_adj of the workload.
 
-        The guard sets the oom_score_adj. In a memory pool without the guard, the kubelet sets it.
+        The guard sets this value. In a memory pool without the guard, the kubelet sets this value.
         """
         if not self.guard:
             return burstable_oom_score_adj(workload.request_mib, self.memory_mib)

@@ -1,4 +1,4 @@
-"""The API server accepts the examples of queued work, with the real kinds of other projects."""
+"""The API server accepts the examples of queued work. The CRDs of JobSet, Ray and the other kinds are installed."""
 
 from collections.abc import Iterator
 from pathlib import Path

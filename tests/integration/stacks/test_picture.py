@@ -15,7 +15,9 @@ from tests.support.paths import ROOT
 
 WIDTHS = (800, 1600)
 LONGEST = "a-seat-with-a-name-of-sixty-three-characters-the-most-in-a-label"
-LEAST_PIXELS, LEAST_CONTRAST = 12, 4.5  # WCAG 2.1, success criterion 1.4.3
+# The source of LEAST_CONTRAST is success criterion 1.4.3 of WCAG 2.1.
+LEAST_PIXELS, LEAST_CONTRAST = 12, 4.5
+
 # A script that returns the visible texts of a page. A text that its parent cuts off counts with its visible part.
 TEXTS = """(() => {
   const styles = new Map();

@@ -71,7 +71,7 @@ def test_only_pods_of_a_lower_priority_are_victims(placing: PlacementVerbs) -> N
 
 @pytest.mark.parametrize("grace", [30, 10**9])
 def test_a_pod_that_never_ends_does_not_keep_a_seat_waiting_for_good(placing: PlacementVerbs, grace: int) -> None:
-    """A terminating pod counts as ended only until its deadline."""
+    """After the deadline of its deletion, a terminating pod counts as running again."""
     ends = pod_object("8000", node="a")
     began = datetime(2026, 11, 21, 5, 0, tzinfo=UTC)
     ends["metadata"] |= {
