@@ -30,7 +30,7 @@ class Workload:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuUser:
+class GpuWorkload:
     """A workload with pods that reach a GPU. `routes` describes each route by which the first pod reaches a GPU."""
 
     workload: Workload
@@ -58,7 +58,7 @@ def workload_of(pod: WholePod) -> Workload:
     return Workload(pod.namespace, owner.kind, owner.name)
 
 
-def gpu_users(pods: Iterable[WholePod], names: Names, gaps: list[str]) -> tuple[GpuUser, ...]:
+def gpu_users(pods: Iterable[WholePod], names: Names, gaps: list[str]) -> tuple[GpuWorkload, ...]:
     """Returns the workloads with pods that reach a GPU, sorted by name.
 
     If a pod's data is invalid, adds a sentence about the pod to `gaps`.
@@ -75,7 +75,7 @@ def gpu_users(pods: Iterable[WholePod], names: Names, gaps: list[str]) -> tuple[
             workload = workload_of(pod)
             found.setdefault(workload, []).append(pod)
             routes.setdefault(workload, ways)
-    return tuple(GpuUser(workload=each, pods=tuple(found[each]), routes=routes[each]) for each in sorted(found))
+    return tuple(GpuWorkload(workload=each, pods=tuple(found[each]), routes=routes[each]) for each in sorted(found))
 
 
 def infrastructure_namespaces(pods: Iterable[WholePod]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from gpumem.init.peaks import Peak
 from gpumem.init.pools import PoolProposal
 from gpumem.init.sourced import SourcedNumber, assumed, dns_label, unique
 from gpumem.proposal import GRID_MIB
-from gpumem.users import GpuUser, Workload
+from gpumem.users import GpuWorkload, Workload
 from tenancy.devices.placement import Item, Placement
 from tenancy.devices.spread import AlikeNodes, fits_on_separate_nodes, place_on_nodes
 from tenancy.names import GPU, GPU_SHARED, GPUMEM_SUFFIX, Names
@@ -51,7 +51,7 @@ class Claimant:
     `known` is None if the workload's budget is not known.
     """
 
-    user: GpuUser
+    user: GpuWorkload
     pool: PoolProposal
     pods: int
     devices_per_pod: int
@@ -64,7 +64,7 @@ class Claimant:
 
 
 def seat_proposals(
-    placed: Sequence[tuple[GpuUser, PoolProposal]], peaks: Mapping[Workload, Peak], names: Names
+    placed: Sequence[tuple[GpuWorkload, PoolProposal]], peaks: Mapping[Workload, Peak], names: Names
 ) -> tuple[SeatProposal, ...]:
     """Returns a seat for each workload in these pools, which all share memory.
 
@@ -94,7 +94,7 @@ def seat_proposals(
     )
 
 
-def _claimant(user: GpuUser, pool: PoolProposal, peak: Peak | None, names: Names) -> Claimant:
+def _claimant(user: GpuWorkload, pool: PoolProposal, peak: Peak | None, names: Names) -> Claimant:
     pods = sum(pod.node is not None for pod in user.pods) or len(user.pods)
     devices, declared = _devices_per_pod(user, pool, names), _declared(user, names)
     if peak is not None:
@@ -112,7 +112,7 @@ def _claimant(user: GpuUser, pool: PoolProposal, peak: Peak | None, names: Names
     return Claimant(user, pool, pods, devices, declared)
 
 
-def _declared(user: GpuUser, names: Names) -> SourcedNumber | None:
+def _declared(user: GpuWorkload, names: Names) -> SourcedNumber | None:
     """Returns the MiB that a pod requests on each device, with the source of the number."""
     for resource in (names.gpumem, HAMI_GPUMEM):
         mib = _request(user, resource)
@@ -122,7 +122,7 @@ def _declared(user: GpuUser, names: Names) -> SourcedNumber | None:
     return None
 
 
-def _devices_per_pod(user: GpuUser, pool: PoolProposal, names: Names) -> int:
+def _devices_per_pod(user: GpuWorkload, pool: PoolProposal, names: Names) -> int:
     """Returns the number of devices that each pod needs.
 
     A pod that requests several time slices counts as a pod with one device, because all its slices can be on one
@@ -132,11 +132,11 @@ def _devices_per_pod(user: GpuUser, pool: PoolProposal, names: Names) -> int:
     return max(whole, _request(user, names.gpu_count), 1)
 
 
-def _gpus(user: GpuUser) -> int:
+def _gpus(user: GpuWorkload) -> int:
     return _request(user, GPU) + _request(user, GPU_SHARED)
 
 
-def _request(user: GpuUser, resource: str) -> int:
+def _request(user: GpuWorkload, resource: str) -> int:
     try:
         return pod_request(user.pod.spec, resource)
     except QuantityError:

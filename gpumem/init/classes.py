@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agents.kube.errors import Object
 from gpumem.init.sourced import SourcedNumber, assumed, dns_label
 from gpumem.pods import WholePod
-from gpumem.users import GpuUser
+from gpumem.users import GpuWorkload
 from tenancy.names import SYSTEM_PRIORITIES
 from tenancy.workload import text_at
 
@@ -44,7 +44,7 @@ class Classes:
 
 
 def classes(
-    users: Sequence[GpuUser], pods: Sequence[WholePod], declared: Mapping[str, Object], exempt: Collection[str]
+    users: Sequence[GpuWorkload], pods: Sequence[WholePod], declared: Mapping[str, Object], exempt: Collection[str]
 ) -> Classes:
     """Returns the PriorityClasses for the stack.
 

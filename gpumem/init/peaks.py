@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpumem.prometheus import Series
-from gpumem.users import GpuUser, Workload
+from gpumem.users import GpuWorkload, Workload
 from tenancy.names import METRIC_POD_USED
 from tenancy.units import MIB
 
@@ -65,7 +65,7 @@ def dcgm_query(days: int) -> str:
 
 
 def read(
-    history: History, users: Iterable[GpuUser], alone: Iterable[Workload], *, days: int, now: float
+    history: History, users: Iterable[GpuWorkload], alone: Iterable[Workload], *, days: int, now: float
 ) -> dict[Workload, Peak]:
     """Returns the highest use of each workload.
 

@@ -15,7 +15,7 @@ from gpumem.init.peaks import Peak
 from gpumem.init.pools import PoolProposal, pool_proposals
 from gpumem.pods import WholePod
 from gpumem.survey import Survey, SurveyError
-from gpumem.users import GpuUser, Workload, gpu_users, infrastructure_namespaces, workload_of
+from gpumem.users import GpuWorkload, Workload, gpu_users, infrastructure_namespaces, workload_of
 from tenancy import reach
 from tenancy.admitted import node_access_fields
 from tenancy.choices import PodSecurity
@@ -97,7 +97,7 @@ class FoundGpus:
     names: Names
     shows_domain: bool
     nodes: tuple[GpuNode, ...]
-    users: tuple[GpuUser, ...]
+    users: tuple[GpuWorkload, ...]
     exempt: Mapping[str, str]
     misplaced: Mapping[str, str]
     gaps: tuple[str, ...]
@@ -171,7 +171,9 @@ def _is_ours_or_exempt(namespace: str, exempt: Mapping[str, str]) -> bool:
     return namespace in (*exempt, EXEMPT_BY_NAME, *_OURS)
 
 
-def _placed(found: FoundGpus, pools: Sequence[PoolProposal], misfits: list[str]) -> list[tuple[GpuUser, PoolProposal]]:
+def _placed(
+    found: FoundGpus, pools: Sequence[PoolProposal], misfits: list[str]
+) -> list[tuple[GpuWorkload, PoolProposal]]:
     placed = []
     for user in found.users:
         pool = _pool_of(user, pools)
@@ -196,7 +198,7 @@ def _outside(pool: PoolProposal | None) -> str:
     return f"MIG divides the devices of pool {pool.name}, where no budget of memory counts; leave admission out"
 
 
-def _pool_of(user: GpuUser, pools: Sequence[PoolProposal]) -> PoolProposal | None:
+def _pool_of(user: GpuWorkload, pools: Sequence[PoolProposal]) -> PoolProposal | None:
     """Returns the pool of the nodes on which the workload's pods run.
 
     If no pod is on a node, returns the largest pool that the pods' node selector allows.
@@ -212,8 +214,8 @@ def _pool_of(user: GpuUser, pools: Sequence[PoolProposal]) -> PoolProposal | Non
 
 
 def _in_one_pool(
-    placed: Sequence[tuple[GpuUser, PoolProposal]], misfits: list[str]
-) -> list[tuple[GpuUser, PoolProposal]]:
+    placed: Sequence[tuple[GpuWorkload, PoolProposal]], misfits: list[str]
+) -> list[tuple[GpuWorkload, PoolProposal]]:
     """Returns the workloads that are in the main pool of their tenant.
 
     The main pool has the most pods of the tenant. All seats of a tenant must be in one pool.
@@ -236,7 +238,7 @@ def _in_one_pool(
     return kept
 
 
-def _without_room(placed: Sequence[tuple[GpuUser, PoolProposal]], seats: Sequence[SeatProposal]) -> list[str]:
+def _without_room(placed: Sequence[tuple[GpuWorkload, PoolProposal]], seats: Sequence[SeatProposal]) -> list[str]:
     seated = {seat.workload for seat in seats}
     return [
         f"{user.workload} has no seat: its pods wait, and pool {pool.name} has no room left; add a node, or lower a "

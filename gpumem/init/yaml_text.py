@@ -54,7 +54,7 @@ def map_of(*entries: Entry | None) -> Map:
 
 def rendered(root: Map, head: Sequence[str] = ()) -> str:
     """Returns the document as text. The document begins with the lines of `head`, as comments."""
-    return "".join(f"{line}\n" for line in [*map(commented, head), *_map(root, "")])
+    return "".join(f"{line}\n" for line in [*map(comment_line, head), *_map(root, "")])
 
 
 def quoted(text: str) -> str:
@@ -64,7 +64,7 @@ def quoted(text: str) -> str:
     return "".join(_escaped(each) for each in json.dumps(text, ensure_ascii=False))
 
 
-def commented(text: str) -> str:
+def comment_line(text: str) -> str:
     """Returns the text as a comment on one line."""
     shown = "".join(each if each.isascii() and each.isprintable() else f"\\u{ord(each):04x}" for each in text)
     return f"# {shown}" if shown else "#"
@@ -80,12 +80,12 @@ def _escaped(each: str) -> str:
 
 def _map(value: Map, indent: str) -> Iterator[str]:
     for entry in value.entries:
-        yield from (f"{indent}{commented(line)}" if line else "" for line in entry.above)
+        yield from (f"{indent}{comment_line(line)}" if line else "" for line in entry.above)
         yield from _pair(f"{indent}{quoted(entry.key)}:", entry.value, entry.comment, indent + _INDENT)
 
 
 def _pair(start: str, value: "Scalar | Map | tuple[Item, ...]", comment: str, indent: str) -> Iterator[str]:
-    note = f" {commented(comment)}" if comment else ""
+    note = f" {comment_line(comment)}" if comment else ""
     if isinstance(value, Map) and value.entries:
         yield start + note
         yield from _map(value, indent)
@@ -102,11 +102,11 @@ def _item(item: Item, indent: str) -> Iterator[str]:
     comment."""
     if isinstance(item.value, Map) and item.value.entries:
         if item.comment:
-            yield indent + commented(item.comment)
+            yield indent + comment_line(item.comment)
         for number, line in enumerate(_map(item.value, "")):
             yield f"{indent}{'  ' if number else '- '}{line}"
     else:
-        note = f" {commented(item.comment)}" if item.comment else ""
+        note = f" {comment_line(item.comment)}" if item.comment else ""
         yield f"{indent}- {_scalar(item.value)}{note}"
 
 

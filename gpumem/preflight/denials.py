@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gpumem.pods import WholePod
-from gpumem.users import GpuUser, Workload, workload_of
+from gpumem.users import GpuWorkload, Workload, workload_of
 from tenancy import reach
 from tenancy.admitted import PodJudge, Refusal
 from tenancy.frameworks import FRAMEWORKS
@@ -86,7 +86,7 @@ def template_of(pod: WholePod, ledger: Ledger) -> Manifest:
     return {"metadata": {"labels": pod.labels, "annotations": annotations}, "spec": spec}
 
 
-def unbudgeted(users: Iterable[GpuUser], ledger: Ledger) -> tuple[Unbudgeted, ...]:
+def unbudgeted(users: Iterable[GpuWorkload], ledger: Ledger) -> tuple[Unbudgeted, ...]:
     """Returns the workloads that reach a GPU without gpumem. The function skips namespaces with declared unbudgeted
     workloads."""
     exempt = {EXEMPT_BY_NAME, *ledger.exempt_namespaces}
@@ -105,7 +105,7 @@ def unbudgeted(users: Iterable[GpuUser], ledger: Ledger) -> tuple[Unbudgeted, ..
     )
 
 
-def _remedy(user: GpuUser, ledger: Ledger) -> str:
+def _remedy(user: GpuWorkload, ledger: Ledger) -> str:
     tenant = user.workload.namespace
     if tenant not in ledger.tenants_by_name:
         return f"add tenants.{tenant} and residents.{user.workload.name}"

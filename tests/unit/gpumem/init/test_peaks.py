@@ -7,7 +7,7 @@ import pytest
 from gpumem.init import peaks
 from gpumem.init.peaks import DCGM_USED, Peak, makes_pod
 from gpumem.prometheus import Series
-from gpumem.users import GpuUser, Workload
+from gpumem.users import GpuWorkload, Workload
 from tenancy.names import METRIC_POD_USED
 from tenancy.units import MIB
 
@@ -25,7 +25,7 @@ class History:
 
 
 def read(history: History, *alone: Workload) -> dict[Workload, Peak]:
-    return peaks.read(history, [GpuUser(workload=ML, pods=(), routes=())], alone, days=28, now=1e9)
+    return peaks.read(history, [GpuWorkload(workload=ML, pods=(), routes=())], alone, days=28, now=1e9)
 
 
 def test_the_highest_pod_of_a_workload_counts() -> None:

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumem.init.yaml_text import Entry, Item, Map, commented, map_of, quoted, rendered
+from gpumem.init.yaml_text import Entry, Item, Map, comment_line, map_of, quoted, rendered
 from stacks import stackfile
 from tests.support.yaml_trees import plain
 
@@ -65,7 +65,7 @@ def test_any_text_is_one_scalar(text: str) -> None:
 
 @given(st.text())
 def test_any_text_is_one_comment(text: str) -> None:
-    line = commented(text)
+    line = comment_line(text)
     assert len(line.splitlines()) == 1
     assert yaml.safe_load(f"a: 1 {line}\nb: 2\n") == {"a": 1, "b": 2}
 
