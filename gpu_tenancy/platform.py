@@ -90,7 +90,7 @@ class Platform(pulumi.ComponentResource):
 
 def _parsed(given: Mapping[str, Any]) -> StackSettings:
     if "file" in given:
-        return settings.from_file(Path(given["file"]))
+        return settings.from_file(Path(given["file"]))[0]
     values = given["settings"]
     if problems := [*_not_plain(values, ())]:
         raise settings.ConfigError("\n".join(problems))

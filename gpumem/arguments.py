@@ -67,8 +67,8 @@ FIT = """examples:
   kubectl gpumem fit 4000 --pool t4 --replicas 2
   kubectl gpumem fit 40000 --gpu-count 8             8 devices of one node, 40000 MiB of each
   kubectl gpumem fit 3000 -o json | jq '.pools[0].devices.changes'
-  make gpumem ARGS="fit 4000 --stack prod"           of a stack file, with what to write into it
-  make gpumem ARGS="fit 4000 --stack prod --live"    and on the cluster's devices
+  kubectl gpumem fit 4000 --stack prod               of a stack file, with what to write into it
+  kubectl gpumem fit 4000 --stack prod --live        and on the cluster's devices
 """
 BILL = """examples:
   kubectl gpumem bill --from http://localhost:9090 --currency EUR
@@ -77,10 +77,10 @@ BILL = """examples:
 ADVISE = """examples:
   kubectl -n monitoring port-forward svc/prometheus-operated 9090 &
   kubectl gpumem advise --from http://localhost:9090
-  make gpumem ARGS="advise --from http://localhost:9090 --stack prod"
-  make gpumem ARGS="advise --from http://localhost:9090 --stack prod -o json" | jq -j .patch | git apply
-  make gpumem ARGS="advise --from http://localhost:9090 --stack prod --host-memory"
-  make gpumem ARGS="advise --from use.csv --stack prod --plot pictures"
+  kubectl gpumem advise --from http://localhost:9090 --stack prod
+  kubectl gpumem advise --from http://localhost:9090 --stack prod -o json | jq -j .patch | git apply
+  kubectl gpumem advise --from http://localhost:9090 --stack prod --host-memory
+  kubectl gpumem advise --from use.csv --stack prod --plot pictures
 """
 INIT = """examples:
   kubectl gpumem init --stack mine                                 writes Pulumi.mine.yaml into this folder
@@ -93,9 +93,9 @@ PREFLIGHT = """examples:
   kubectl gpumem preflight -o json | jq '.denies[] | [.namespace, .name, .message]'
 """
 REPLAY = """examples:
-  make gpumem ARGS="replay --from http://localhost:9090"                          last week under prod
-  make gpumem ARGS="replay --from http://localhost:9090 --stack changed.yaml"     and under a changed file
-  make gpumem ARGS="replay --from use.csv --today prod --stack changed.yaml -o json"
+  kubectl gpumem replay --from http://localhost:9090                          last week under prod
+  kubectl gpumem replay --from http://localhost:9090 --stack changed.yaml     and under a changed file
+  kubectl gpumem replay --from use.csv --today prod --stack changed.yaml -o json
 """
 
 
@@ -169,7 +169,7 @@ def _of_the_cluster(verbs: Any) -> None:
     found.add_argument(
         "--tenant", help="tenant of the pods; if the tenant has a seat of exactly MIB, no new promise is needed"
     )
-    found.add_argument("--stack", help="read Pulumi.STACK.yaml in this folder instead of the cluster's ledger")
+    _stack(found)
     found.add_argument("--live", action="store_true", help="with --stack, also judge the devices of the cluster")
     found.set_defaults(refuse=found.error)
 
@@ -236,9 +236,7 @@ def _before_a_rollout(verbs: Any) -> None:
         "the cluster",
         PREFLIGHT,
     )
-    found.add_argument(
-        "--stack", help="read Pulumi.STACK.yaml in this folder of a checkout; default: the cluster's ledger"
-    )
+    found.add_argument("--stack", help="read Pulumi.STACK.yaml in this folder; default: the cluster's ledger")
     _system_namespace(found)
 
 
@@ -298,7 +296,13 @@ def _cluster_verb(verbs: Any, name: str, text: str, examples: str, more: Sequenc
 
 def _history(made: argparse.ArgumentParser) -> None:
     made.add_argument("--from", dest="source", required=True, help="URL of Prometheus, or path of a CSV file")
-    made.add_argument("--stack", help="read Pulumi.STACK.yaml in a checkout; default: the cluster's ledger")
+    _stack(made)
+
+
+def _stack(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--stack", help="NAME of Pulumi.NAME.yaml, or path of a stack file; default: the cluster's ledger"
+    )
 
 
 def _no_headers(made: argparse.ArgumentParser) -> None:

@@ -1,8 +1,8 @@
-"""Reads and changes the stack files of a checkout, for `--stack`.
+"""Reads and changes stack files, for `--stack`.
 
-PyYAML and the project's packages are imported only inside functions, because the kubectl plugin does not have these
-packages. A change of a stack file replaces only the numbers in the text, so comments and the order of keys stay the
-same. The policy pack judges the changed stack file.
+PyYAML and the project's packages are imported only inside functions, because the plugin as one file does not have
+these packages. The wheel and a checkout have them. A change of a stack file replaces only the numbers in the text, so
+comments and the order of keys stay the same. The policy pack judges the changed stack file.
 """
 
 import copy
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class CheckoutError(AgentError):
-    """Raised if the checkout, a stack, or an entry in a stack file is missing.
+    """Raised if a package, a stack, or an entry in a stack file is missing.
 
     The message of the error explains how to correct the mistake.
     """
@@ -68,7 +68,7 @@ class Proposal:
 
 
 def read(name: str, root: Path) -> AcceptedStack:
-    """Returns the stack file of the stack with this name. Raises CheckoutError."""
+    """Returns the stack file of a stack with this name, or at this path. Raises CheckoutError."""
     path = _existing(name, root)
     settings, parts = _declared(path)
     pools = _host_memory(settings)
@@ -77,6 +77,8 @@ def read(name: str, root: Path) -> AcceptedStack:
 
 def declared_parts(name: str, root: Path) -> Declared:
     """Returns the parts of a stack that preflight compares with a cluster. Raises CheckoutError."""
+    if is_path(name):
+        raise CheckoutError(f"--stack of preflight must be the NAME of a Pulumi.NAME.yaml (got {name})")
     settings, _ = _declared(_existing(name, root))
     from stacks.existing.declared import declared  # noqa: PLC0415
     from stacks.existing.findings import findings  # noqa: PLC0415
@@ -123,10 +125,19 @@ def _stack_of(found: Mapping[str, Any]) -> str | None:
 
 def _existing(name: str, root: Path) -> Path:
     _needed()
-    path = root / f"Pulumi.{name}.yaml"
+    path = root / file_name(name)
     if not path.is_file():
-        raise CheckoutError(f"{path} is not there: --stack names a Pulumi.NAME.yaml of the folder you are in")
+        raise CheckoutError(f"{path} is not there: --stack is NAME of a Pulumi.NAME.yaml here, or a file")
     return path
+
+
+def is_path(given: str) -> bool:
+    return given.endswith((".yaml", ".yml"))
+
+
+def file_name(given: str) -> str:
+    """Returns the path of a stack file, from the name of the stack or from the path itself."""
+    return given if is_path(given) else f"Pulumi.{given}.yaml"
 
 
 def with_numbers(stack: AcceptedStack, numbers: Mapping[KeyPath, int]) -> Proposal:
@@ -147,7 +158,7 @@ def _with_numbers(stack: AcceptedStack, file: Path, numbers: Mapping[KeyPath, in
     if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
         raise CheckoutError(f"{file}: has an alias (*), by which a number may be another key's as well; write each out")
     root = yaml.compose(text)
-    config = _child(root, "config") if file == stack.path else root
+    config = _child(root, "config") or root
     places = {path: _at(config, path) for path in numbers}
     if wrong := [".".join(path) for path, node in places.items() if not _is_plain(node, text)]:
         raise CheckoutError(f"{file}: no number of its own at {', '.join(wrong)}; write one there")
@@ -195,8 +206,8 @@ def stack_files(given: Sequence[str], root: Path) -> list[Path]:
 
     Each item of `given` is the name of a stack or a path. Raises CheckoutError.
     """
-    _needed("replay", "make gpumem ARGS='replay --from PROMETHEUS'")
-    found = [Path(each) if each.endswith((".yaml", ".yml")) else root / f"Pulumi.{each}.yaml" for each in given]
+    _needed("replay", "")
+    found = [root / file_name(each) for each in given]
     if absent := [str(path) for path in found if not path.is_file()]:
         raise CheckoutError(f"{', '.join(absent)}: no such file; a stack is NAME of Pulumi.NAME.yaml here, or a file")
     return found
@@ -216,16 +227,17 @@ def replay_each(stacks: Sequence[Path], pods: Sequence[PodHistory]) -> list[tupl
     ]
 
 
-_WITHOUT_STACK = "make gpumem ARGS='... --stack NAME'; or leave --stack out, and the cluster's ledger is read"
+_WITHOUT_STACK = "; or leave --stack out, and the cluster's ledger is read"
 
 
 def _needed(what: str = "--stack", instead: str = _WITHOUT_STACK) -> None:
     try:
-        import policy.rules  # noqa: F401, PLC0415
-        import stacks.settings  # noqa: F401, PLC0415
+        from policy import rules  # noqa: F401, PLC0415
+        from stacks import settings  # noqa: F401, PLC0415
     except ImportError as error:
         raise CheckoutError(
-            f"{what} needs the project's checkout and its environment ({error}): there, {instead}"
+            f"{what} needs the package gpu-tenancy ({error}): pip install its wheel, and put the folder of its "
+            f"kubectl-gpumem before this one on PATH{instead}"
         ) from None
 
 
@@ -233,7 +245,7 @@ def _declared(path: Path) -> Any:
     from stacks import settings  # noqa: PLC0415
 
     try:
-        return settings.declared(path)
+        return settings.declared(path) if path.name.startswith("Pulumi.") else settings.from_file(path)
     except settings.ConfigError as error:
         raise CheckoutError(str(error)) from None
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from gpumem.checkout import file_name, is_path
 from gpumem.draw import Paper, text_of_lines
 from gpumem.fit import Fit, FitChange, FitPart, FitPool
 
@@ -18,17 +19,18 @@ def fit_text(found: Fit, paper: Paper) -> Iterator[str]:
         yield from paper.wrapped(f"{pool.pool}: {_verdict(pool, asked)}", alarm=not pool.fits)
         yield from _pool(pool, f"promise {asked} to {found.tenant or NEW_TENANT}", paper)
         yield ""
+    stack = found.stack or ""
+    file = file_name(stack)
     if found.patch:
-        into = (
-            "the files that it names" if found.patch.startswith("---") else f"Pulumi.{found.stack}.yaml, under config:"
-        )
+        one = file + ("" if is_path(stack) else ", under config:")
+        into = "the files that it names" if found.patch.startswith("---") else one
         yield f"into {into} (settings and the gate's rules on the ledger pass it)"
         yield from (f"  {line}" for line in found.patch.splitlines())
         if found.tenant is None:
             yield from paper.wrapped(f"({NEW_TENANT} stands for the tenant: name it with --tenant)", "  ")
         yield ""
     if found.refusals:
-        yield from paper.wrapped(f"no change to Pulumi.{found.stack}.yaml is shown, because it would be refused:")
+        yield from paper.wrapped(f"no change to {file} is shown, because it would be refused:")
         for line in found.refusals:
             yield from paper.wrapped(f"- {line}", "  ")
         yield ""

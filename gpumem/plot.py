@@ -22,8 +22,8 @@ def write(samples: Iterable[UseSample], seats: Sequence[Advice], folder: Path, k
         from matplotlib.figure import Figure  # noqa: PLC0415 (the plugin has none)
     except ImportError as error:
         raise PlotError(
-            f"--plot needs matplotlib ({error}): in the checkout, type .toolchain/bin/uv pip install --python "
-            ".venv/bin/python --require-hashes -r requirements-plot.lock, then use make gpumem"
+            f"--plot needs matplotlib ({error}): install it next to the wheel gpu-tenancy, or in the checkout with "
+            ".toolchain/bin/uv pip install --python .venv/bin/python --require-hashes -r requirements-plot.lock"
         ) from None
     by_seat: dict[str, list[UseSample]] = {seat.seat: [] for seat in seats}
     for sample in samples:

@@ -15,7 +15,7 @@ _PREFIX = "gpu-tenancy:"
 
 
 class StackFile:
-    """The stack file Pulumi.NAME.yaml of a checkout. Raises CheckoutError."""
+    """A stack file. Raises CheckoutError."""
 
     def __init__(self, name: str, root: Path) -> None:
         found = checkout.read(name, root)

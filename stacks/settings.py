@@ -366,13 +366,13 @@ def declared(path: Path) -> tuple[StackSettings, Parts]:
     return _parsed(contents.values, path, foreign=contents.foreign)
 
 
-def from_file(path: Path) -> StackSettings:
+def from_file(path: Path) -> tuple[StackSettings, Parts]:
     """Returns the settings in a stack file, or in a file with the keys that a stack file has under `config`.
 
-    Raises ConfigError.
+    Also returns the file of each part. Raises ConfigError.
     """
     contents = _opened(path, stackfile.read_either)
-    return _parsed(contents.values, path, foreign=contents.foreign)[0]
+    return _parsed(contents.values, path, foreign=contents.foreign)
 
 
 def from_mapping(values: Mapping[str, Any], folder: Path) -> StackSettings:

@@ -38,7 +38,7 @@ def alerts_of_examples(root: Path) -> dict[str, Alert]:
 
 
 def _of(stack: Path) -> Iterator[Alert]:
-    given = settings.from_file(stack)
+    given, _ = settings.from_file(stack)
     yield from alerts(platform.alerts_args(given, given.alerts or AlertsSpec(), given.ledger()))
 
 

@@ -128,14 +128,16 @@ def test_it_advises_by_the_clusters_ledger_and_says_what_a_stack_file_needs(inst
     assert "    llama-swap: {gpumem_mib: 5100}\n" in done.stdout
     done = run(installed, "advise", "--from", str(tmp_path / "use.csv"), "--stack", "prod")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("gpumem: --stack needs the project's checkout and its environment (")
+    assert done.stderr.startswith("gpumem: --stack needs the package gpu-tenancy (")
 
 
 def test_it_reports_where_a_history_can_be_replayed(installed: Path) -> None:
     done = run(installed, "replay", "--from", "use.csv")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("gpumem: replay needs the project's checkout and its environment (")
-    assert done.stderr.endswith("there, make gpumem ARGS='replay --from PROMETHEUS'\n")
+    assert done.stderr.startswith("gpumem: replay needs the package gpu-tenancy (")
+    assert done.stderr.endswith(
+        "pip install its wheel, and put the folder of its kubectl-gpumem before this one on PATH\n"
+    )
 
 
 def test_it_proposes_a_stack_file_without_a_checkout(tmp_path: Path) -> None:
@@ -145,7 +147,7 @@ def test_it_proposes_a_stack_file_without_a_checkout(tmp_path: Path) -> None:
     assert "gpu-tenancy:residents:" in (tmp_path / "Pulumi.mine.yaml").read_text()
     done = run(alone, "preflight", "--stack", "mine", folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("gpumem: --stack needs the project's checkout and its environment (")
+    assert done.stderr.startswith("gpumem: --stack needs the package gpu-tenancy (")
 
 
 def test_its_other_name_completes(installed: Path) -> None:

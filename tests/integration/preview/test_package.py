@@ -92,6 +92,46 @@ def test_it_has_one_import_name(installed: Environment) -> None:
     assert top.read_text().split() == [wheel.NAME]
 
 
+STARTED = """
+import gpu_tenancy.gpumem.cli, sys
+
+assert "pulumi" not in sys.modules
+"""
+
+
+def test_kubectl_gpumem_starts_without_pulumi(installed: Environment, tmp_path: Path) -> None:
+    run(str(installed.python), "-c", STARTED, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "fit 4000 --stack stack.yaml --pool t4",
+        "fit 4000 --stack prod -o json",
+        "advise --from seats.csv --stack prod",
+        "replay --from pods.csv --stack stack.yaml",
+    ],
+)
+def test_an_empty_folder_judges_a_stack_file(installed: Environment, tmp_path: Path, arguments: str) -> None:
+    (tmp_path / "Pulumi.prod.yaml").write_text(PROD.read_text())
+    (tmp_path / "stack.yaml").write_text(PROD.read_text().replace("gpumem_mib: 5000", "gpumem_mib: 4900"))
+    (tmp_path / "seats.csv").write_text("time,seat,mib\n60,llama-swap,5001\n")
+    (tmp_path / "pods.csv").write_text(run(sys.executable, "-m", "tests.support.histories"))
+    outcomes = [
+        subprocess.run(
+            [*command, *arguments.split()], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+        for command, env in (
+            ((str(installed.folder / "bin" / "kubectl-gpumem"),), {}),
+            ((sys.executable, "-m", "gpumem"), {"PYTHONPATH": str(ROOT)}),
+        )
+    ]
+    (ours, theirs) = ((done.returncode, done.stdout, done.stderr) for done in outcomes)
+    assert ours == theirs
+    assert ours[0] in (0, 3), ours
+    assert len(ours[1].splitlines()) > 5
+
+
 def test_an_empty_folder_previews_the_whole_platform_under_the_pack(installed: Environment, space: Workspace) -> None:
     """The preview works offline, because the wheel contains Kueue's chart."""
     project = installed.project(space.folder / "mine", PLATFORM)

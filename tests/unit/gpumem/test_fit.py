@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpumem import cluster
+from gpumem import checkout, cluster
 from gpumem.cli import main
 from gpumem.draw import Paper
 from gpumem.draw_fit import fit_text
@@ -259,6 +259,19 @@ def test_what_is_to_be_written_names_the_file_that_has_the_seat(tmp_path: Path) 
     new = stack.with_patch(fit(stack.ledger, None, Wanted(mib=100), "t4", None)).patch
     assert new is not None
     assert re.findall("^--- # (.*)$", new, re.M) == ["a.yaml", "Pulumi.prod.yaml, under config:"]
+
+
+@pytest.mark.parametrize("keys_are_below_config", [True, False])
+def test_a_file_of_any_name_is_a_stack_file(tmp_path: Path, keys_are_below_config: bool) -> None:
+    config = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())
+    file = tmp_path / "gpus.yaml"
+    file.write_text(yaml.safe_dump(config if keys_are_below_config else config["config"]))
+    stack = StackFile("gpus.yaml", tmp_path)
+    found = stack.with_patch(fit(stack.ledger, None, Wanted(mib=2500), "t4", "immich"))
+    assert "into gpus.yaml (settings and" in text(found)
+    read = checkout.read(str(file), Path("/"))
+    changed = checkout.with_numbers(read, {("residents", "frigate", "gpumem_mib"): 1999})
+    assert "+++ b/gpus.yaml" in checkout.patch(read, changed)
 
 
 def test_no_patch_is_shown_that_the_gate_would_refuse(prod: StackFile) -> None:
