@@ -23,13 +23,10 @@ Held = TypeVar("Held")
 
 @dataclass(frozen=True)
 class PodRequests:
-    """The MiB and the number of devices that a bound pod requests. `problem` is the reason if the pod's request is
-    invalid.
-    """
+    """The MiB that a bound pod requests. `problem` is the reason if the pod's request is invalid."""
 
     node: str
     mib: int = 0
-    devices: int = 0
     problem: str | None = None
 
 
@@ -57,7 +54,6 @@ class NodeCache:
             before = bound.get(seat.node, BoundRequests())
             bound[seat.node] = BoundRequests(
                 mib=before.mib + seat.mib,
-                devices=before.devices + seat.devices,
                 unreadable=(*before.unreadable, seat.problem) if seat.problem else before.unreadable,
             )
         return ClusterState(
@@ -126,7 +122,7 @@ def _seat(pod: Pod, names: Names) -> PodRequests | None:
     node = pod.node
     if node is None:
         return None
-    found = judged(lambda: PodRequests(node, pod.request(names.gpumem), pod.request(names.gpu_count)))
+    found = judged(lambda: PodRequests(node, pod.request(names.gpumem)))
     return PodRequests(node, problem=found.why) if isinstance(found, Unjudged) else found
 
 

@@ -3,6 +3,9 @@
 reconcile removes a retired key instead of writing the amount 0. If the amount of a key is 0, the kubelet rejects pods
 that request the key. If a key is absent, the kubelet ignores the request for the key
 (pkg/kubelet/lifecycle/predicate.go).
+
+A node advertises as much gpu-count as gpumem. Each pod takes at least 1 MiB of each of its devices, so gpu-count is
+never used up before gpumem. The number of devices is no limit for gpu-count: several pods share a device.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,13 +26,11 @@ from tenancy.quantity import QuantityError, canonical, whole
 
 @dataclass(frozen=True, kw_only=True)
 class BoundRequests:
-    """The MiB and the devices that all pods bound to one node request together.
-
-    `unreadable` has an error message for each pod with an invalid request.
+    """The MiB that all pods bound to one node request together. `unreadable` has an error message for each pod with an
+    invalid request.
     """
 
     mib: int = 0
-    devices: int = 0
     unreadable: tuple[str, ...] = ()
 
 
@@ -51,14 +52,13 @@ class ClusterState:
 
 @dataclass(frozen=True, kw_only=True)
 class NodePatch:
-    """The values that reconcile must write to a node. The value None removes the key from the node. `bound_mib` is the
-    sum of the bound pods' requests.
+    """The amount that reconcile must write to a node's gpumem and gpu-count. The amount None removes both keys.
+    `bound_mib` is the sum of the bound pods' requests.
     """
 
     node: Node
     bound_mib: int
     gpumem_mib: int | None
-    gpu_count: int | None
     reason: str
     note: str
 
@@ -101,10 +101,8 @@ def status_patch(keys: Names, change: NodePatch) -> dict[str, object]:
 
     The patch writes the keys gpumem and gpu-count together. The patch fails with a conflict if the node has changed.
     """
-    values = {
-        keys.gpumem: None if change.gpumem_mib is None else canonical(change.gpumem_mib),
-        keys.gpu_count: None if change.gpu_count is None else canonical(change.gpu_count),
-    }
+    amount = None if change.gpumem_mib is None else canonical(change.gpumem_mib)
+    values = {keys.gpumem: amount, keys.gpu_count: amount}
     return {
         "metadata": {"resourceVersion": change.node.resource_version},
         "status": {"capacity": values, "allocatable": values},
@@ -150,8 +148,8 @@ def _judge(ledger: Ledger, node: Node, snapshot: ClusterState) -> Iterator[Actio
         change = _withholding(keys, node, bound, f"its labels are no longer those of pool {left.name}")
     else:
         change = _removal(node, bound)
-    wanted = {keys.gpumem: change.gpumem_mib, keys.gpu_count: change.gpu_count}
-    if any(_amount(held, key) != value for key, value in wanted.items() for held in (node.capacity, node.allocatable)):
+    shown = (_amount(held, key) for held in (node.capacity, node.allocatable) for key in (keys.gpumem, keys.gpu_count))
+    if any(amount != change.gpumem_mib for amount in shown):
         yield change
 
 
@@ -198,39 +196,30 @@ def _no_less_than_shown(keys: Names, node: Node, bound: BoundRequests) -> BoundR
     """
     if not bound.unreadable:
         return bound
-    mib, devices = (max(_amount(node.capacity, key) or 0, 0) for key in (keys.gpumem, keys.gpu_count))
-    return replace(bound, mib=max(bound.mib, mib), devices=max(bound.devices, devices))
+    return replace(bound, mib=max(bound.mib, _amount(node.capacity, keys.gpumem) or 0))
 
 
 def _removal(node: Node, bound: BoundRequests) -> NodePatch:
     note = "no pool that shares memory has this node: its keys are removed"
     if bound.mib:
         note += f", although pods that request {bound.mib} MiB run here; they keep running without a budget"
-    return NodePatch(
-        node=node, bound_mib=bound.mib, gpumem_mib=None, gpu_count=None, reason=names.EVENT_REMOVED, note=note
-    )
+    return NodePatch(node=node, bound_mib=bound.mib, gpumem_mib=None, reason=names.EVENT_REMOVED, note=note)
 
 
 def _withholding(keys: Names, node: Node, bound: BoundRequests, doubt: str) -> NodePatch:
     """Returns a patch that lowers the advertised amount to the sum of the bound pods' requests. After a patch to this
     sum, an unverified node takes no new pod.
     """
-    held_mib, devices = (
-        amount if amount and (key in node.capacity or key in node.allocatable) else None
-        for key, amount in ((keys.gpumem, bound.mib), (keys.gpu_count, bound.devices))
-    )
+    is_shown = keys.gpumem in node.capacity or keys.gpumem in node.allocatable
+    held_mib = bound.mib if bound.mib and is_shown else None
     note = f"advertises {held_mib or 'nothing'}, which is what runs here, until this is fixed: {doubt}"
-    return NodePatch(
-        node=node, bound_mib=bound.mib, gpumem_mib=held_mib, gpu_count=devices, reason=names.EVENT_WITHHELD, note=note
-    )
+    return NodePatch(node=node, bound_mib=bound.mib, gpumem_mib=held_mib, reason=names.EVENT_WITHHELD, note=note)
 
 
 def _advertisement(pool: Pool, offers: _Offer, node: Node, bound: BoundRequests) -> NodePatch:
-    mib, devices = max(offers.mib, bound.mib), max(offers.devices, bound.devices)
-    note = f"advertises {mib} MiB on {devices} devices: pool {pool.name}"
-    return NodePatch(
-        node=node, bound_mib=bound.mib, gpumem_mib=mib, gpu_count=devices, reason=names.EVENT_ADVERTISED, note=note
-    )
+    mib = max(offers.mib, bound.mib)
+    note = f"advertises {mib} MiB on {offers.devices} devices: pool {pool.name}"
+    return NodePatch(node=node, bound_mib=bound.mib, gpumem_mib=mib, reason=names.EVENT_ADVERTISED, note=note)
 
 
 def _gone(shows: NodeEvidence, counts: NodeEvidence) -> Iterator[tuple[str, str]]:

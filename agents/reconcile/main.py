@@ -278,8 +278,7 @@ class Reconciler:
                 return
             self.log.info("the node has changed; retrying", node=change.node.name)
             return
-        wrote = {"gpumem_mib": change.gpumem_mib, "gpu_count": change.gpu_count, "note": change.note}
-        self.log.info("wrote", **_fields(change), **wrote)
+        self.log.info("wrote", **_fields(change), gpumem_mib=change.gpumem_mib, note=change.note)
         self._record(change, change.warning, occasion=change.node.resource_version)
 
     def _record(self, action: NodePatch | NodeFinding, warning: bool, occasion: str = "") -> None:

@@ -177,7 +177,7 @@ def filled(nodes: int) -> FakeCluster:
     add_deployment(cluster, TTS)
     for number in range(nodes):
         node = f"node-{number}"
-        cluster.add_node(node, gpumem="14k", gpu_count="1")
+        cluster.add_node(node, gpumem="14k", gpu_count="14k")
         add_exporter(ServedOverTls(cluster=cluster, mount=Path(), port=0), node, address(number))
         cluster.pods[-1]["spec"]["containers"] = [{"name": "main", "env": VARIABLES}]
         for seat in range(PODS_A_NODE):

@@ -96,6 +96,21 @@ def test_a_pod_with_two_devices_gets_different_devices_of_one_node_or_waits(
     placed.assert_nothing_is_overfull()
 
 
+def test_two_seats_on_the_same_two_devices_run_at_the_same_time(placed: Bench, scheduler: SchedulerPod) -> None:
+    """Before the fix, a node advertised only as much gpu-count as it has devices, and the second pod stayed pending."""
+    placed.add_node("twin", 8138, 8138)
+    seats = [Seat(name=name, tenant=TENANT, pool=POOL.name, gpumem_mib=4069, devices_per_pod=2) for name in "ab"]
+    placed.set_ledger(POOL, *seats)
+    for seat in seats:
+        placed.create(seat.name, 4069, devices=2, node="twin")
+    for pod in placed.await_bound("a", "b"):
+        uuids = pod["metadata"]["annotations"][NAMES.device_uuid]
+        assert sorted(uuids.split(",")) == ["GPU-twin-0", "GPU-twin-1"]
+    placed.assert_nothing_is_overfull()
+    placed.clear()
+    placed.remove_node("twin")
+
+
 def test_a_hundred_pods_to_one_node_are_placed_within_seconds(placed: Bench, scheduler: SchedulerPod) -> None:
     burst = [f"burst-{number}" for number in range(100)]
     seconds: list[float] = []

@@ -463,12 +463,9 @@ class Invariants:
             self.violations.add("more capacity than devices", text)
         if held < bound and advertised(self.system.server.nodes[name], names.gpumem):
             self.violations.add("capacity below what is bound", f"{name} advertises {held}, {bound} are bound")
-        count = advertised(node, names.gpu_count)
-        devices = sum(gpumem_of(pod, names.gpu_count) for pod in pods)
-        if count < devices:
-            self.violations.add(
-                "gpu-count below what is bound", f"{name} advertises {count} devices, {devices} are bound"
-            )
+        if (count := advertised(node, names.gpu_count)) != held:
+            text = f"{name} advertises {held} gpumem and {count} gpu-count"
+            self.violations.add("gpu-count is used up before gpumem", text)
 
     def _agents(self) -> None:
         for name in (RECONCILE, WATCHDOG, GATE):

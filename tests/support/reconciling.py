@@ -9,7 +9,7 @@ from agents.reconcile.main import Reconciler, Settings
 from tests.support.fake_cluster import SYSTEM, Served
 
 # NOTHING is the state of a node before it advertises gpumem.
-FULL = ("14k", "1", "14k", "1")
+FULL = ("14k", "14k", "14k", "14k")
 NOTHING = (None, None, None, None)
 
 
@@ -22,8 +22,8 @@ def reconciler(
     return Reconciler(settings=settings, api=served.api(), clock=clock, log=served.log())
 
 
-def written(actions: Iterable[Action]) -> list[tuple[int | None, int | None]]:
-    return [(action.gpumem_mib, action.gpu_count) for action in actions if isinstance(action, NodePatch)]
+def written(actions: Iterable[Action]) -> list[int | None]:
+    return [action.gpumem_mib for action in actions if isinstance(action, NodePatch)]
 
 
 def findings(actions: Iterable[Action]) -> dict[str, str]:

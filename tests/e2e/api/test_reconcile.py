@@ -38,7 +38,7 @@ POOL = Pool(
 )
 LABELS = {"gpu": "t4", LABEL_GPU_MEMORY: "15360", LABEL_GPU_COUNT: "1"}
 HARDWARE = {"cpu": "8", "nvidia.com/gpu": "100"}
-OURS = {NAMES.gpumem: "14k", NAMES.gpu_count: "1"}
+OURS = {NAMES.gpumem: "14k", NAMES.gpu_count: "14k"}
 ENDS_SECONDS = 120
 
 
@@ -238,7 +238,7 @@ def test_a_node_without_labels_is_advertised_by_nvidias_slices_for_as_long_as_th
         becomes(lambda: shown(by_slices), (HARDWARE | OURS, HARDWARE | OURS), "the node is advertised")
         smaller = nvidia_slice("k8s-node1", [Gpu(mib=8192)], generation=2)
         by_slices.api.patch(f"{SLICES}/{found['metadata']['name']}", {"spec": smaller["spec"]})
-        less = HARDWARE | OURS | {NAMES.gpumem: "6832"}
+        less = HARDWARE | OURS | {NAMES.gpumem: "6832", NAMES.gpu_count: "6832"}
         becomes(lambda: shown(by_slices), (less, less), "no more than is shown")
     finally:
         by_slices.request("DELETE", f"{SLICES}/{found['metadata']['name']}")

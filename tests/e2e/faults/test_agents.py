@@ -21,7 +21,7 @@ from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout
 from toolchain.cluster.api import JSON_PATCH
 
 NODE = "/api/v1/nodes/k8s-node1"
-WHOLE, NOTHING = ("14k", "1"), (None, None)
+WHOLE, NOTHING = ("14k", "14k"), (None, None)
 DEAD = "dead"  # A node without a kubelet. kwok does not simulate this node.
 KILLS = 4
 STOPPED = 143

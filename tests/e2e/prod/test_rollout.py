@@ -137,4 +137,4 @@ def advertised_at(node: Object) -> datetime:
 
 def is_whole(node: Object) -> bool:
     maps = (node["status"]["capacity"], node["status"]["allocatable"])
-    return all((held.get(GPUMEM), held.get(GPU_COUNT)) == ("14k", "1") for held in maps)
+    return all((held.get(GPUMEM), held.get(GPU_COUNT)) == ("14k", "14k") for held in maps)

@@ -21,7 +21,7 @@ def keys(prod: Rollout) -> dict[str, str]:
 
 def test_a_changed_domain_takes_the_old_keys_off_and_advertises_the_new_next_to_a_running_pod(prod: Rollout) -> None:
     before = ledger(prod)
-    assert keys(prod) == {GPUMEM: "14k", GPU_COUNT: "1"}
+    assert keys(prod) == {GPUMEM: "14k", GPU_COUNT: "14k"}
     spec = {"nodeSelector": {"kubernetes.io/hostname": NODE}, "containers": [container({GPUMEM: "3k"})]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "runs"}, "spec": spec}
     assert prod.create(pods("immich"), pod).refusal is None
@@ -34,7 +34,7 @@ def test_a_changed_domain_takes_the_old_keys_off_and_advertises_the_new_next_to_
     assert changes(outcome)["replaced"] == 3, outcome.text
     after = ledger(prod)
     assert (after["uid"] != before["uid"], after["finalizers"]) == (True, [NEW.capacity_finalizer])
-    assert keys(prod) == {NEW.gpumem: "14k", NEW.gpu_count: "1"}
+    assert keys(prod) == {NEW.gpumem: "14k", NEW.gpu_count: "14k"}
     quota = prod.get(f"/api/v1/namespaces/immich/resourcequotas/{names.SEATS}")
     assert quota["spec"]["hard"] == {NEW.requests_gpumem: "4800", NEW.requests_gpu_count: "2"}
     assert "kueue-release" not in outcome.text  # A restart of Kueue could change the order of Jobs.

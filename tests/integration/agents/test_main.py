@@ -60,7 +60,7 @@ def test_the_shipped_reconcile_advertises(zipapp: Path, served: ServedOverTls) -
     environ = {**RECONCILE, **served.environ(), "LEDGER_NAMESPACE": SYSTEM, "RUN_SECONDS": "0"}
     status, lines, errors = run(zipapp, "reconcile", environ)
     assert (status, errors) == (0, "")
-    assert served.cluster.shown() == ("14k", "1", "14k", "1")
+    assert served.cluster.shown() == ("14k", "14k", "14k", "14k")
     assert [line["message"] for line in lines] == ["starts", "wrote", "all nodes are up to date"]
     assert all({"ts", "level", "agent", "message"} <= line.keys() for line in lines)
     assert {line["agent"] for line in lines} == {"reconcile"}

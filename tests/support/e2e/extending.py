@@ -15,7 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from agents.kube.nodes import Node
 from agents.kube.slices import SLICES
+from agents.reconcile.decide import NodePatch, status_patch
 from agents.runtime.exposition import Sample
 from agents.telemetry.device import Device, Survey
 from agents.telemetry.resourceslice import PublishingNode, slice_of
@@ -76,8 +78,10 @@ class Bench:
     pods: list[SchedulerPod] = field(default_factory=list)
 
     def add_node(self, name: str, *devices_mib: int) -> None:
-        resources = {NAMES.gpumem: str(sum(devices_mib)), NAMES.gpu_count: str(len(devices_mib))}
-        self.cluster.add_node(name, labels={"pool": "cards"}, resources=resources)
+        node = Node(name=name)
+        change = NodePatch(node=node, bound_mib=0, gpumem_mib=sum(devices_mib), reason=names.EVENT_ADVERTISED, note="")
+        status: Any = status_patch(NAMES, change)["status"]
+        self.cluster.add_node(name, labels={"pool": "cards"}, resources=status["capacity"])
         self.nodes[name] = devices_mib
         self.publish(name)
 

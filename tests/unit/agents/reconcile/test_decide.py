@@ -47,19 +47,19 @@ def applied(state: Node, actions: tuple[Action, ...]) -> Node:
 @pytest.mark.parametrize(
     ("case", "bound_mib", "expected"),
     [
-        (node(), 0, [(14000, 1)]),
-        (node(gpumem="14k", gpu_count="1"), 0, []),
-        (node(gpumem="14000", gpu_count="1"), 0, []),
-        (node(gpumem="0", gpu_count="0"), 0, [(14000, 1)]),
-        (node(gpumem="14k"), 0, [(14000, 1)]),
-        (node(gpumem="14k", gpu_count="1"), 15000, [(15000, 1)]),
-        (node(gpumem="16k", gpu_count="1"), 15000, [(15000, 1)]),
+        (node(), 0, [14000]),
+        (node(gpumem="14k", gpu_count="14k"), 0, []),
+        (node(gpumem="14000", gpu_count="14000"), 0, []),
+        (node(gpumem="0", gpu_count="0"), 0, [14000]),
+        (node(gpumem="14k"), 0, [14000]),
+        (node(gpumem="14k", gpu_count="14k"), 15000, [15000]),
+        (node(gpumem="16k", gpu_count="16k"), 15000, [15000]),
         (node({}), 0, []),
-        (node({}, gpumem="14k", gpu_count="1"), 0, [(None, None)]),
-        (node({}, gpumem="14k", gpu_count="1"), 3000, [(None, None)]),
-        (node({}, gpu_count="1"), 0, [(None, None)]),
-        (node({"gpu": "batch"}, gpumem="14k", gpu_count="1"), 0, [(None, None)]),
-        (node({**LABELS, LABEL_GPU_MEMORY: "16384"}), 0, [(14000, 1)]),
+        (node({}, gpumem="14k", gpu_count="14k"), 0, [None]),
+        (node({}, gpumem="14k", gpu_count="14k"), 3000, [None]),
+        (node({}, gpu_count="1"), 0, [None]),
+        (node({"gpu": "batch"}, gpumem="14k", gpu_count="14k"), 0, [None]),
+        (node({**LABELS, LABEL_GPU_MEMORY: "16384"}), 0, [14000]),
     ],
     ids=[
         "new",
@@ -77,7 +77,7 @@ def applied(state: Node, actions: tuple[Action, ...]) -> Node:
         "larger devices than declared",
     ],
 )
-def test_a_node_advertises(case: Node, bound_mib: int, expected: list[tuple[int | None, int | None]]) -> None:
+def test_a_node_advertises(case: Node, bound_mib: int, expected: list[int | None]) -> None:
     assert written(judged(case, T4, BATCH, bound_mib=bound_mib)) == expected
 
 
@@ -102,21 +102,28 @@ def test_a_capacity_that_cannot_be_verified_is_refused(labels: Mapping[str, str]
 
 @pytest.mark.parametrize(("bound_mib", "left"), [(0, None), (3000, 3000)])
 def test_what_was_advertised_before_the_doubt_takes_nothing_new(bound_mib: int, left: int | None) -> None:
-    actions = judged(node({"gpu": "t4"}, gpumem="14k", gpu_count="1"), T4, bound_mib=bound_mib)
-    assert written(actions) == [(left, None)]
+    actions = judged(node({"gpu": "t4"}, gpumem="14k", gpu_count="14k"), T4, bound_mib=bound_mib)
+    assert written(actions) == [left]
 
 
 def test_more_bound_than_declared_is_reported_each_time() -> None:
-    (finding,) = judged(node(gpumem="15k", gpu_count="1"), T4, bound_mib=15000)
+    (finding,) = judged(node(gpumem="15k", gpu_count="15k"), T4, bound_mib=15000)
     assert isinstance(finding, NodeFinding)
     assert not finding.blocking
     assert "pods that ask for 15000 MiB run here, pool t4 has 14000" in finding.note
 
 
+def test_two_pods_on_the_same_two_devices_find_enough_gpu_count() -> None:
+    two = node({"slot": "2", LABEL_GPU_MEMORY: "24576", LABEL_GPU_COUNT: "2"})
+    shown = applied(two, judged(two, TWO)).allocatable
+    assert whole(shown[NAMES.gpu_count]) >= 2 * TWO.device_count
+    assert shown[NAMES.gpu_count] == shown[NAMES.gpumem]
+
+
 def test_both_keys_of_both_maps_are_written_at_once_in_the_servers_spelling() -> None:
     (change,) = judged(replace(node(), resource_version="7"), T4)
     assert isinstance(change, NodePatch)
-    values = {NAMES.gpumem: "14k", NAMES.gpu_count: "1"}
+    values = {NAMES.gpumem: "14k", NAMES.gpu_count: "14k"}
     assert status_patch(NAMES, change) == {
         "metadata": {"resourceVersion": "7"},
         "status": {"capacity": values, "allocatable": values},

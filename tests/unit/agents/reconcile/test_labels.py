@@ -35,7 +35,7 @@ SEEN = {"n": VerifiedEvidence(labels=LABELS)}
 GONE = {"n": VerifiedEvidence(labels=LABELS, missing_since=NOW)}
 
 
-def node(labels: Mapping[str, str], gpumem: str | None = "14k", gpu_count: str | None = "1") -> Node:
+def node(labels: Mapping[str, str], gpumem: str | None = "14k", gpu_count: str | None = "14k") -> Node:
     held = {key: amount for key, amount in ((NAMES.gpumem, gpumem), (NAMES.gpu_count, gpu_count)) if amount}
     return Node(name="n", labels=labels, capacity=held, allocatable=held)
 
@@ -73,39 +73,33 @@ def test_a_label_that_flaps_takes_nothing_off(labels: Mapping[str, str], known: 
 
 @pytest.mark.parametrize("labels", FLAPS.values(), ids=FLAPS)
 def test_after_minutes_what_is_bound_stays_and_nothing_new_is_taken(labels: Mapping[str, str]) -> None:
-    assert written(judged(node(labels), GONE, after=HOLD_SECONDS, bound=BoundRequests(mib=13300, devices=1))) == [
-        (13300, 1)
-    ]
-    assert written(judged(node(labels), GONE, after=HOLD_SECONDS)) == [(None, None)]
+    assert written(judged(node(labels), GONE, after=HOLD_SECONDS, bound=BoundRequests(mib=13300))) == [13300]
+    assert written(judged(node(labels), GONE, after=HOLD_SECONDS)) == [None]
 
 
 def test_a_node_that_the_kubelet_zeroed_meanwhile_is_advertised_as_it_was() -> None:
-    assert written(judged(node({}, gpumem="0", gpu_count="0"), GONE, after=60)) == [(14000, 1)]
+    assert written(judged(node({}, gpumem="0", gpu_count="0"), GONE, after=60)) == [14000]
 
 
 def test_a_withdrawn_pool_is_taken_off_at_once_whatever_its_nodes_showed() -> None:
     for ledger in (replace(LEDGER, pools=(WHOLE,)), replace(LEDGER, pools=(replace(T4, node_selector={"gpu": "l4"}),))):
         for labels in (LABELS, {}):
-            bound = BoundRequests(mib=3000, devices=1)
-            assert written(judged(node(labels), SEEN, bound=bound, ledger=ledger)) == [(None, None)]
+            bound = BoundRequests(mib=3000)
+            assert written(judged(node(labels), SEEN, bound=bound, ledger=ledger)) == [None]
 
 
 def test_a_node_that_moves_to_another_memory_pool_is_that_ones_at_once() -> None:
     two = Pool(name="two", node_selector={"gpu": "two"}, nodes=1, device_count=2, memory_mib=24576, reserve_mib=576)
     moved = node({"gpu": "two", LABEL_GPU_MEMORY: "24576", LABEL_GPU_COUNT: "2"})
-    assert written(judged(moved, SEEN, ledger=replace(LEDGER, pools=(T4, two)))) == [(48000, 2)]
+    assert written(judged(moved, SEEN, ledger=replace(LEDGER, pools=(T4, two)))) == [48000]
 
 
 def test_a_device_that_is_shown_to_be_lost_takes_nothing_new_at_once() -> None:
     two = replace(T4, device_count=2)
     known = {"n": VerifiedEvidence(labels={**LABELS, LABEL_GPU_COUNT: "2"})}
-    bound = BoundRequests(mib=13300, devices=2)
-    found = judged(node(LABELS, "28k", "2"), known, bound=bound, ledger=replace(LEDGER, pools=(two,)))
-    assert written(found) == [(13300, 2)]
-
-
-def test_gpu_count_is_never_lowered_under_what_is_bound() -> None:
-    assert written(judged(node(LABELS, "14k", "4"), SEEN, bound=BoundRequests(mib=8000, devices=3))) == [(14000, 3)]
+    bound = BoundRequests(mib=13300)
+    found = judged(node(LABELS, "28k", "28k"), known, bound=bound, ledger=replace(LEDGER, pools=(two,)))
+    assert written(found) == [13300]
 
 
 def test_the_wait_begins_when_a_label_is_first_missed_and_ends_when_it_is_back() -> None:
@@ -149,7 +143,7 @@ def kept(served: Served) -> Served:
     served.cluster.add_node()
     served.cluster.add_pod("chat", "k8s-node1", "13300")
     assert run(served, seconds=0) == 0
-    served.cluster.add_node(labels={}, gpumem="14k", gpu_count="1")
+    served.cluster.add_node(labels={}, gpumem="14k", gpu_count="14k")
     return served
 
 
@@ -173,7 +167,7 @@ def test_on_a_node_whose_clock_is_ahead_the_wait_is_as_long(kept: Served) -> Non
 
 def test_labels_that_come_back_leave_no_trace(kept: Served) -> None:
     assert run(kept, seconds=60) == 0
-    kept.cluster.add_node(gpumem="14k", gpu_count="1")
+    kept.cluster.add_node(gpumem="14k", gpu_count="14k")
     assert run(kept, seconds=300) == 0
     assert kept.cluster.shown() == FULL
     known = json.loads(kept.cluster.objects[JOURNAL]["data"][JOURNAL_KEY])

@@ -28,7 +28,7 @@ def fresh(served: Served) -> FakeCluster:
 def retired(served: Served) -> FakeCluster:
     served.cluster.add_ledger(T4)
     served.cluster.delete_ledger()
-    served.cluster.add_node(gpumem="14k", gpu_count="1")
+    served.cluster.add_node(gpumem="14k", gpu_count="14k")
     return served.cluster
 
 
@@ -59,7 +59,7 @@ def test_a_ledger_that_nothing_would_retire_is_not_advertised(served: Served, fr
 
 def test_a_pod_bound_while_the_capacity_is_lowered_raises_it_again(served: Served) -> None:
     served.cluster.add_ledger(T4)
-    served.cluster.add_node(gpumem="16k", gpu_count="1")
+    served.cluster.add_node(gpumem="16k", gpu_count="16k")
     served.cluster.add_pod("first", "k8s-node1", "13k")
     late = iter([True])
 
@@ -114,7 +114,7 @@ def test_a_node_without_labels_does_not_hold_a_rollout_whose_pool_has_another(
 
 
 def test_a_pod_whose_request_cannot_be_read_is_its_nodes_alone(served: Served, fresh: FakeCluster) -> None:
-    fresh.add_node("a", gpumem="16k", gpu_count="1")
+    fresh.add_node("a", gpumem="16k", gpu_count="16k")
     fresh.add_pod("odd", "a", "x")
     assert reconciler(served).run() == 0
     assert (fresh.shown("a")[0], fresh.shown()) == ("16k", FULL)
@@ -180,7 +180,7 @@ def test_devices_smaller_than_declared_are_refused_with_one_event(served: Served
 
 
 def test_a_retired_ledger_is_deleted_after_every_node_lost_its_capacity(served: Served, retired: FakeCluster) -> None:
-    retired.add_node("other", labels={}, gpumem="7k", gpu_count="1")
+    retired.add_node("other", labels={}, gpumem="7k", gpu_count="7k")
     assert reconciler(served, run_seconds=50).run() == 0
     assert (retired.shown(), retired.shown("other")) == (NOTHING, NOTHING)
     assert retired.ledger_path not in retired.objects
@@ -208,7 +208,7 @@ def test_finalizers_of_others_stay_and_ours_while_a_node_keeps_its_capacity(
 
 def test_the_ledger_stays_while_one_node_refuses_to_lose_its_capacity(served: Served, retired: FakeCluster) -> None:
     """Without the ledger, no agent would remove the node's capacity."""
-    retired.add_node("other", labels={}, gpumem="7k", gpu_count="1")
+    retired.add_node("other", labels={}, gpumem="7k", gpu_count="7k")
     refusal = Fault("PATCH", "/api/v1/nodes/other/", 422, "Invalid", "denied by a policy", times=999)
     retired.faults = [refusal]
     assert reconciler(served, run_seconds=50).run() == 0
@@ -230,7 +230,7 @@ def test_a_broken_ledger_cannot_hold_up_its_own_deletion(served: Served, retired
 
 
 def test_without_a_ledger_there_is_nothing_to_do(served: Served) -> None:
-    served.cluster.add_node(gpumem="14k", gpu_count="1")
+    served.cluster.add_node(gpumem="14k", gpu_count="14k")
     assert reconciler(served).run() == 0
     assert served.cluster.shown() == FULL
 
@@ -264,7 +264,7 @@ def test_unknown_keys_of_a_later_version_are_logged_once(served: Served, fresh: 
 
 def test_ended_pods_do_not_count(served: Served) -> None:
     served.cluster.add_ledger(T4)
-    served.cluster.add_node(gpumem="20k", gpu_count="1")
+    served.cluster.add_node(gpumem="20k", gpu_count="20k")
     served.cluster.add_pod("done", "k8s-node1", "20k", phase="Succeeded")
     assert reconciler(served).run() == 0
     assert served.cluster.shown()[0] == "14k"

@@ -14,7 +14,7 @@ PODS_A_NODE = 10
 
 
 def asked(served: Served, nodes: int, *, advertised: bool) -> Counter[str]:
-    cluster, held = served.cluster, {"gpumem": "14k", "gpu_count": "1"} if advertised else {}
+    cluster, held = served.cluster, {"gpumem": "14k", "gpu_count": "14k"} if advertised else {}
     cluster.nodes.clear()
     cluster.pods.clear()
     cluster.add_ledger(replace(T4, nodes=nodes))

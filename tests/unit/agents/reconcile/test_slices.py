@@ -35,7 +35,7 @@ NOW = int(datetime(2026, 11, 21, 4, 30, tzinfo=UTC).timestamp())
 
 
 def node(labels: Mapping[str, str] = BARE, gpumem: str | None = None, **more: str) -> Node:
-    held = {**({NAMES.gpumem: gpumem, NAMES.gpu_count: "1"} if gpumem else {}), **more}
+    held = {**({NAMES.gpumem: gpumem, NAMES.gpu_count: gpumem} if gpumem else {}), **more}
     return Node(name="n", labels=labels, capacity=held, allocatable=held)
 
 
@@ -61,14 +61,14 @@ def judged(
 @pytest.mark.parametrize(
     ("pool", "devices", "expected", "short"),
     [
-        (BY_SLICES, (15360,), (14000, 1), False),
-        (BY_SLICES, (24576,), (14000, 1), False),
-        (BY_SLICES, (24576, 15360), (14000, 1), False),
-        (BY_SLICES, (8192,), (6832, 1), True),
-        (TWO, (15360, 15360), (28000, 2), False),
-        (TWO, (15360, 8192), (20832, 2), True),
-        (TWO, (15360,), (14000, 1), True),
-        (TWO, (15360, 1000), (14000, 2), True),
+        (BY_SLICES, (15360,), 14000, False),
+        (BY_SLICES, (24576,), 14000, False),
+        (BY_SLICES, (24576, 15360), 14000, False),
+        (BY_SLICES, (8192,), 6832, True),
+        (TWO, (15360, 15360), 28000, False),
+        (TWO, (15360, 8192), 20832, True),
+        (TWO, (15360,), 14000, True),
+        (TWO, (15360, 1000), 14000, True),
     ],
     ids=[
         "as declared",
@@ -82,7 +82,7 @@ def judged(
     ],
 )
 def test_each_device_counts_for_what_it_has_up_to_what_is_declared(
-    pool: Pool, devices: tuple[int, ...], expected: tuple[int, int], short: bool
+    pool: Pool, devices: tuple[int, ...], expected: int, short: bool
 ) -> None:
     actions = judged(node(), pool, PublishedDevices(devices=devices))
     assert written(actions) == [expected]
@@ -145,7 +145,7 @@ def test_a_capacity_that_nothing_shows_is_not_advertised(case: str) -> None:
     fresh = judged(node(labels), pool, shows)
     assert written(fresh) == []
     assert words in findings(fresh)[EVENT_REFUSED]
-    assert written(judged(node(labels, gpumem="14k"), pool, shows, bound_mib=3000)) == [(3000, None)]
+    assert written(judged(node(labels, gpumem="14k"), pool, shows, bound_mib=3000)) == [3000]
 
 
 @pytest.mark.parametrize(
@@ -161,22 +161,22 @@ def test_declared_is_advertised_where_whatever_there_is_shows_all_of_it(
     labels: Mapping[str, str], shows: PublishedDevices
 ) -> None:
     actions = judged(node(labels), DECLARED, shows)
-    assert (written(actions), findings(actions)) == ([(14000, 1)], {})
+    assert (written(actions), findings(actions)) == ([14000], {})
 
 
 def test_gpus_of_several_kinds_are_refused_where_labels_show_one() -> None:
     labels = {**LABELS, LABEL_GPU_REPLICAS: "10"}
     for offered, refused in (("10", False), ("20", True), ("9", False), ("x", False)):
         actions = judged(node(labels, **{GPU: offered}), T4, PublishedDevices())
-        assert written(actions) == ([] if refused else [(14000, 1)])
+        assert written(actions) == ([] if refused else [14000])
         assert [*findings(actions)] == ([EVENT_REFUSED] if refused else [])
     (note,) = findings(judged(node(labels, **{GPU: "20"}), T4, PublishedDevices())).values()
     assert note == (
         "pool t4 cannot be verified: the node offers 20 nvidia.com/gpu, its labels show 1 x 10: it has GPUs of several "
         "kinds, of which labels show one; take it out of the pool, or write source: slices, which counts each device"
     )
-    assert written(judged(node(labels, **{GPU: "20"}), TWO, PublishedDevices(devices=(24576, 15360)))) == [(28000, 2)]
-    assert written(judged(node({**LABELS}, **{GPU: "20"}), T4, PublishedDevices())) == [(14000, 1)]  # replicas unknown
+    assert written(judged(node(labels, **{GPU: "20"}), TWO, PublishedDevices(devices=(24576, 15360)))) == [28000]
+    assert written(judged(node({**LABELS}, **{GPU: "20"}), T4, PublishedDevices())) == [14000]  # replicas unknown
 
 
 SEEN = VerifiedEvidence(labels=BARE, devices=(15360,))
@@ -189,12 +189,12 @@ def test_slices_that_go_count_for_minutes_and_then_nothing_new_is_taken() -> Non
         assert written(kept) == []
         assert findings(kept)[EVENT_SLICES_GONE].startswith("the ResourceSlices that showed devices of 15360 MiB went")
         over = judged(node(gpumem="14k"), BY_SLICES, shows, verified=gone, after=HOLD_SECONDS, bound_mib=3000)
-        assert written(over) == [(3000, None)]
+        assert written(over) == [3000]
 
 
 def test_slices_that_show_a_device_less_count_at_once() -> None:
     two = replace(SEEN, devices=(15360, 15360))
-    assert written(judged(node(gpumem="28k"), TWO, PublishedDevices(devices=(15360,)), verified=two)) == [(14000, 1)]
+    assert written(judged(node(gpumem="28k"), TWO, PublishedDevices(devices=(15360,)), verified=two)) == [14000]
 
 
 def test_the_pools_label_that_flaps_takes_nothing_off_while_slices_show_the_devices() -> None:
@@ -238,11 +238,10 @@ def test_no_more_is_advertised_than_is_shown_or_declared_unless_it_is_bound(
     pool: Pool, labels: Mapping[str, str], shows: PublishedDevices, bound_mib: int, before: str | None
 ) -> None:
     state = node(labels, gpumem=before)
-    for gpumem_mib, gpu_count in written(judged(state, pool, shows, bound_mib=bound_mib)):
+    for gpumem_mib in written(judged(state, pool, shows, bound_mib=bound_mib)):
         assert gpumem_mib is None or max(bound_mib, 1) <= gpumem_mib
         assert (gpumem_mib or 0) <= max(min(room_of(pool, labels, shows), pool.node_mib), bound_mib)
-        amounts = {NAMES.gpumem: gpumem_mib, NAMES.gpu_count: gpu_count}
-        held = {key: canonical(amount) for key, amount in amounts.items() if amount is not None}
+        held = {} if gpumem_mib is None else dict.fromkeys((NAMES.gpumem, NAMES.gpu_count), canonical(gpumem_mib))
         state = replace(state, capacity=held, allocatable=held)
     assert written(judged(state, pool, shows, bound_mib=bound_mib)) == [], "a second pass changes nothing"
 

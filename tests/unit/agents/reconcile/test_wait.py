@@ -75,21 +75,21 @@ def lists(served: Served) -> int:
 def settled(served: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
     monkeypatch.setattr(reconcile, "PAUSE_SECONDS", 0.05)
     served.cluster.add_ledger(T4)
-    served.cluster.add_node(gpumem="14k", gpu_count="1")
+    served.cluster.add_node(gpumem="14k", gpu_count="14k")
     return served
 
 
 CHANGES: dict[str, tuple[Callable[[Served], object], tuple[str | None, ...]]] = {
     "it registers again": (lambda served: served.cluster.add_node(), FULL),
     "the kubelet zeroes its keys": (lambda served: served.cluster.add_node(gpumem="0", gpu_count="0"), FULL),
-    "it leaves its pool": (lambda served: served.cluster.add_node(labels={}, gpumem="14k", gpu_count="1"), NOTHING),
+    "it leaves its pool": (lambda served: served.cluster.add_node(labels={}, gpumem="14k", gpu_count="14k"), NOTHING),
     "the ledger changes": (
         lambda served: served.cluster.add_ledger(replace(T4, reserve_mib=2360)),
-        ("13k", "1", "13k", "1"),
+        ("13k", "13k", "13k", "13k"),
     ),
     "a pod is bound beyond the pool": (
         lambda served: served.cluster.add_pod("late", "k8s-node1", "15k"),
-        ("15k", "1", "15k", "1"),
+        ("15k", "15k", "15k", "15k"),
     ),
 }
 
@@ -114,12 +114,12 @@ def test_a_node_is_advertised_as_soon_as_its_slices_are_there_and_less_when_they
     settled.cluster.add_node(labels={"gpu": "t4"})
     with running(settled, watches=WATCHES + 1):
         settled.cluster.create(SLICES, nvidia_slice("k8s-node1", [Gpu(), Gpu(minor=1)]))
-        eventually(lambda: settled.cluster.shown()[:2] == ("28k", "2"))
+        eventually(lambda: settled.cluster.shown()[:2] == ("28k", "28k"))
         (stored,) = (found for path, found in settled.cluster.objects.items() if path.startswith(SLICES))
         stored["metadata"]["resourceVersion"] = settled.cluster.next_version()
         stored["spec"]["devices"].pop()
         settled.cluster.tell("MODIFIED", SLICES, stored)
-        eventually(lambda: settled.cluster.shown()[:2] == ("14k", "1"))
+        eventually(lambda: settled.cluster.shown()[:2] == ("14k", "14k"))
 
 
 def test_a_change_that_matters_to_no_node_costs_no_request(settled: Served) -> None:
@@ -127,7 +127,7 @@ def test_a_change_that_matters_to_no_node_costs_no_request(settled: Served) -> N
         before = len(settled.cluster.requests)
         for number in range(50):
             settled.cluster.add_node("stranger", labels={"number": str(number)})
-            settled.cluster.add_node(gpumem="14000", gpu_count="1")
+            settled.cluster.add_node(gpumem="14000", gpu_count="14000")
             settled.cluster.add_pod(f"pod-{number}", "k8s-node1", "100")
         settled.cluster.add_node()
         eventually(lambda: settled.cluster.shown() == FULL)
