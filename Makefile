@@ -115,8 +115,8 @@ plugin: ## Write dist/kubectl-gpumem, one file for `kubectl gpumem`, which any P
 	@python3 -m toolchain.plugin dist
 pack: toolchain ## Write dist/gpu-tenancy-policy-VERSION: the policy pack alone, as a folder and as an archive
 	@$(PYTHON) -m toolchain.pack dist
-wheel: toolchain ## Write dist/gpu_tenancy-VERSION-py3-none-any.whl: the platform for a program of one's own
-	@$(PYTHON) -m toolchain.wheel dist
+wheel: toolchain ## Write dist/gpu_tenancy-VERSION-py3-none-any.whl, the platform for your own program, and a template with it
+	@$(PYTHON) -m toolchain.template dist
 
 schema: toolchain ## Write Pulumi.yaml, the JSON schemas and the pages of docs/reference from the code
 	@$(PYTHON) -m stacks schema && $(PYTHON) -m toolchain.pages

@@ -8,10 +8,12 @@ removes the prefix gpu_tenancy. from imports (components/base/zipapp.py).
 """
 
 import ast
+import io
 import os
 import shutil
 import sys
 import tempfile
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from setuptools import build_meta
@@ -105,7 +107,8 @@ def build(folder: Path, root: Path = ROOT) -> Path:
             (Path(scratch) / name).symlink_to(root / name)
         os.chdir(scratch)
         try:
-            made: str = build_meta.build_wheel(str(folder))
+            with redirect_stdout(io.StringIO()):  # setuptools prints each file
+                made: str = build_meta.build_wheel(str(folder))
             return folder / made
         finally:
             os.chdir(before)
@@ -113,6 +116,6 @@ def build(folder: Path, root: Path = ROOT) -> Path:
 
 if __name__ == "__main__":
     try:
-        print(f"{build(Path(sys.argv[1]))}: pip install it; docs/reference/package/README.md says the rest")
+        print(build(Path(sys.argv[1])))
     except WheelError as error:
         sys.exit(str(error))

@@ -1,0 +1,100 @@
+"""Types the commands of the docs' pages, in an empty folder, with a clone of this checkout."""
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from toolchain.workspace import Outcome, Workspace, workspace
+
+CLONE = "git clone <this repository> gpu-tenancy\n"
+INSTALLED = ("bin", "charts", "pulumi-home")
+CACHE = {"PIP_CACHE_DIR": str(Path.home() / ".cache" / "pip")}
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Workspace:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    space = workspace(tmp_path)
+    ours = {"PULUMI_HOME", "PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE", "PULUMI_IGNORE_AMBIENT_PLUGINS"}
+    env = {name: value for name, value in space.env.items() if name not in ours}
+    return Workspace(folder, {**env, **CACHE, "PATH": os.environ["PATH"]})
+
+
+def clone(into: Path) -> None:
+    """Copies the files that git knows or would add. A clone by git would lack what is not committed."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (into / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, into / name)
+    (into / ".toolchain").mkdir()
+    for name in INSTALLED:
+        (into / ".toolchain" / name).symlink_to(ROOT / ".toolchain" / name)
+    (into / ".venv").symlink_to(ROOT / ".venv")
+
+
+def commands(page: str) -> list[str]:
+    """Returns the blocks of commands on a page."""
+    return re.findall(r"^```sh\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def type_in(empty: Workspace, *blocks: str, **env: str) -> Outcome:
+    text = "".join(blocks)
+    assert CLONE in text
+    clone(empty.folder / "gpu-tenancy")
+    # `make toolchain` has run: the clone has links to what it has installed.
+    text = text.replace(CLONE, "").replace("make -C", "make --no-print-directory -o toolchain -C")
+    outcome = empty.run("bash", "-euxc", text, cwd=empty.folder, **env)
+    if "Failed to establish a new connection" in outcome.text or "NameResolutionError" in outcome.text:
+        pytest.skip("NO PACKAGE INDEX can be reached; the commands of the docs are NOT typed")
+    return outcome
+
+
+def test_the_package_page_leads_from_an_empty_folder_to_an_accepted_preview(empty: Workspace) -> None:
+    outcome = type_in(empty, *commands("docs/reference/package/README.md"))
+    assert outcome.code == 0, outcome.text
+    for said in ("gputenancy:index:Platform", "✅ gpu-tenancy", "gpu: 2000 MiB fit now"):
+        assert said in outcome.text, said
+
+
+def test_a_package_index_may_have_the_wheel_instead_of_the_template(empty: Workspace) -> None:
+    """The index is a folder with the package's name, served by HTTP, as PEP 503 has it."""
+    build, places, (enter, new, _, preview), _ = (
+        block if "pulumi new" not in block else block.splitlines(keepends=True)
+        for block in commands("docs/reference/package/README.md")
+    )
+    index = empty.folder.parent / "index"
+    serve = partial(Quiet, directory=str(index))
+    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        publish = (
+            f"mkdir -p {index}/gpu-tenancy\n"
+            f"mv gpu-tenancy/dist/gpu-tenancy-template-*/*.whl {index}/gpu-tenancy/\n"
+            "echo gpu-tenancy==0.1.0 > $(echo gpu-tenancy/dist/gpu-tenancy-template-*/)requirements.txt\n"
+        )
+        url = f"http://127.0.0.1:{server.server_address[1]}/"
+        preview = preview.replace("dist/gpu-tenancy-policy-*/", "policy")
+        outcome = type_in(empty, build, places, publish, enter, new, preview, PIP_EXTRA_INDEX_URL=url)
+        server.shutdown()
+    assert outcome.code == 0, outcome.text
+    assert "✅ gpu-tenancy" in outcome.text
