@@ -57,6 +57,10 @@ WHY = """examples:
   kubectl gpumem why -n team-a raycluster/train
   kubectl gpumem why -n team-a job/train -o json | jq -r '.answers[].reason'
 """
+BOARD = """examples:
+  kubectl gpumem board                   prints the URL of a page on this machine
+  kubectl gpumem board --port 8800 -n immich
+"""
 CHANGES = """examples:
   kubectl gpumem changes                     the last 24 hours
   kubectl gpumem changes --since 2h -n immich
@@ -148,6 +152,9 @@ def _of_the_cluster(verbs: Any) -> None:
     _no_headers(found)
     _system_namespace(found)
     _watch(found)
+    found = _verb(verbs, "board", "serve a read-only web page with these reports on this machine", BOARD)
+    found.add_argument("--port", type=_whole(65535, 0), default=0, help="port on 127.0.0.1; default: a free port")
+    found.add_argument("--interval", type=_whole(3600), default=5, help="seconds between two readings; default: 5")
     found = _verb(verbs, "changes", "show what the platform did, the newest last", CHANGES)
     found.add_argument("--since", type=_duration, default="24h", help="how far to look back, such as 2h; default: 24h")
     found.add_argument("--pool", help="only this pool")
@@ -257,7 +264,10 @@ def _plain(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] 
         epilog=examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("-o", "--output", choices=("text", "json", "yaml", *more), default="text", help="default: text")
+    if name != "board":
+        made.add_argument(
+            "-o", "--output", choices=("text", "json", "yaml", *more), default="text", help="default: text"
+        )
     return made
 
 
@@ -314,10 +324,10 @@ def _watch(made: argparse.ArgumentParser) -> None:
     made.add_argument("--interval", type=_whole(3600), default=2, help="seconds between two reports; default: 2")
 
 
-def _whole(most: int) -> Callable[[str], int]:
+def _whole(most: int, least: int = 1) -> Callable[[str], int]:
     def parsed(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= most):
-            raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from 1 to {most}")
+        if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from {least} to {most}")
         return int(text)
 
     return parsed

@@ -79,6 +79,11 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
     if given.verb in ("init", "preflight"):
         return _print(_before_a_rollout(given, reach), given, environ)
     with reach(kubectl_flags(given)) as kubectl:
+        if given.verb == "board":
+            from gpumem import board_server  # noqa: PLC0415
+
+            board_server.serve(given, kubectl)
+            return DONE
         from gpumem import live  # noqa: PLC0415
 
         if not getattr(given, "watch", False):

@@ -25,10 +25,10 @@ from agents.kube.slices import SLICES
 from agents.runtime.errors import AgentError
 from agents.telemetry import client as telemetry
 from agents.telemetry.client import NodeTelemetry, Scraper, exporter_of
-from gpumem.kubectl import Kubectl
 from gpumem.measured import measured_devices, on_its_device
 from gpumem.pods import WholePod
 from gpumem.report import row
+from gpumem.source import Source
 from tenancy.decode import DecodeError
 from tenancy.ledger import Ledger, OnDemand
 from tenancy.names import (
@@ -101,7 +101,7 @@ class ClusterSnapshot:
         return {pod.uid: pod for node in self.devices for pod in self.cache.node(node).pods.values()}
 
 
-def read(source: Kubectl, system: str, namespace: Callable[[], str]) -> ClusterSnapshot:
+def read(source: Source, system: str, namespace: Callable[[], str]) -> ClusterSnapshot:
     """Reads the whole state of a cluster in parallel.
 
     If the user may not list the pods of all namespaces, the function reads only the pods of `namespace()`. The function
@@ -177,7 +177,7 @@ def _cache(
     return cache
 
 
-def ledger(source: Kubectl, system: str) -> Ledger:
+def ledger(source: Source, system: str) -> Ledger:
     """Returns the ledger that the cluster stores. The function raises ApiError and LedgerError."""
     try:
         found = stored_ledger(source.get(f"/api/v1/namespaces/{system}/configmaps/{LEDGER}"), system)
@@ -193,7 +193,7 @@ def ledger(source: Kubectl, system: str) -> Ledger:
     return found.ledger()
 
 
-def check_namespace(source: Kubectl, namespace: str) -> None:
+def check_namespace(source: Source, namespace: str) -> None:
     """Raises NamespaceError if the namespace does not exist. A user may lack the right to read the namespace."""
     try:
         source.get(f"/api/v1/namespaces/{quote(namespace, safe='')}")
@@ -205,7 +205,7 @@ def check_namespace(source: Kubectl, namespace: str) -> None:
 
 
 def _pods(
-    source: Kubectl, listing: "Future[list[Object]]", namespace: Callable[[], str], gaps: list[str]
+    source: Source, listing: "Future[list[Object]]", namespace: Callable[[], str], gaps: list[str]
 ) -> tuple[list[Object], str | None]:
     """Returns the pods that the user may read. If the user may read only one namespace, also returns this namespace.
 
@@ -272,7 +272,7 @@ def _devices(
     return found
 
 
-def _measured(source: Kubectl, system: str, ledger: Ledger, nodes: Iterable[Object]) -> dict[str, NodeTelemetry] | str:
+def _measured(source: Source, system: str, ledger: Ledger, nodes: Iterable[Object]) -> dict[str, NodeTelemetry] | str:
     """Returns the readings of each node, or the reason why the exporters cannot be read."""
     namespace = node_agent_namespace(system)
     try:
@@ -305,7 +305,7 @@ def _port(pod: WholePod) -> int:
 
 
 def _gates(
-    source: Kubectl, declaring: "Future[Object]", ledger: Ledger, own: str | None, threads: Executor
+    source: Source, declaring: "Future[Object]", ledger: Ledger, own: str | None, threads: Executor
 ) -> tuple[GatedWorkload, ...]:
     """Returns the on-demand workloads with the names and the states of their Deployments.
 
@@ -333,7 +333,7 @@ def _declared_gates(read_cron_job: Callable[[], Object]) -> tuple[GateConfig, ..
         return ()
 
 
-def _state(source: Kubectl, namespace: str, deployment: str) -> str:
+def _state(source: Source, namespace: str, deployment: str) -> str:
     try:
         found = source.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}")
     except ApiError as error:

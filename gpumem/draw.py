@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gpumem.cluster import GatedWorkload
 from gpumem.free import Free, FreeDevice, FreePool, FreeWhole
 from gpumem.queues import QueueRow
 from gpumem.reasons import FINE
@@ -12,13 +13,16 @@ from gpumem.why import Ahead, Answer, Why
 from tenancy.bars import FREE, Segment, bar, wrapped
 
 NARROWEST = 60
-_PLANNED = "░"
+PLANNED = "░"
 _Found = TypeVar("_Found")
+PODS_HEADER = ("NAMESPACE", "POD", "SEAT", "DECLARED", "USED", "OVER", "CAPPED", "STATE")
+QUEUES_HEADER = ("QUEUE", "COHORT", "FLAVOR", "QUOTA", "IN USE", "BORROWED", "LENT", "WAITING")
+GATES_HEADER = ("NAMESPACE", "NAME", "POOL", "NEEDS", "GATE")
 _USE = ("P50", "P95", "P99", "MAX", "STARTS", "LOAD", "GROWTH", "DAYS", "PROPOSED")
 _COSTS = ("SEAT MIB-H", "USED MIB-H", "BILLED GIB-H", "PRICE", "COST")
 _PROPOSED = ("NODES", "DEVICES", "MIB EACH", "SEATS", "MIB PROMISED")
 _QUEUED = ("QUOTA", "IN USE", "BORROWED", "LENT", "WAITING")
-_NUMBERS = (*_PROPOSED, "GPUMEM", "DECLARED", "USED", "OVER", "WASTE", "NEEDS", "GPUS", *_USE, *_COSTS, *_QUEUED)
+NUMBERS = (*_PROPOSED, "GPUMEM", "DECLARED", "USED", "OVER", "WASTE", "NEEDS", "GPUS", *_USE, *_COSTS, *_QUEUED)
 _MOST_LINES = 12  # The maximum number of lines below a reason in the text. The report of -o json has all lines.
 
 
@@ -44,15 +48,20 @@ class Paper:
         shown = [[*map(printable, row)] for row in rows]
         if not shown:
             return
-        kept = [i for i in range(len(header)) if i == 0 or any(row[i] not in ("", "-") for row in shown)]
+        kept = kept_columns(header, shown)
         widths = {i: max(len(header[i]), *(len(row[i]) for row in shown)) for i in kept}
         for row in (header, *shown) if self.headers else shown:
-            cells = (row[i].rjust(widths[i]) if header[i] in _NUMBERS else row[i].ljust(widths[i]) for i in kept)
+            cells = (row[i].rjust(widths[i]) if header[i] in NUMBERS else row[i].ljust(widths[i]) for i in kept)
             yield (indent + "  ".join(cells)).rstrip()
 
     def bar(self, segments: Sequence[Segment], indent: str = "  ") -> str:
         """Draws a bar. The table below the bar has the labels that are too long for the bar."""
         return indent + bar(segments, max(self.width, NARROWEST) - len(indent), colour=self.colour)[0]
+
+
+def kept_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Returns the first column of a table, and the columns that are not empty."""
+    return [i for i in range(len(header)) if i == 0 or any(row[i] not in ("", "-") for row in rows)]
 
 
 def printable(text: str) -> str:
@@ -95,10 +104,7 @@ def who_text(report: Who, paper: Paper) -> Iterator[str]:
     yield from _queues(report.queues, paper)
     if report.gates:
         yield "on demand"
-        yield from paper.table(
-            ("NAMESPACE", "NAME", "POOL", "NEEDS", "GATE"),
-            [(g.namespace, g.name, g.pool, str(g.need_mib), g.state) for g in report.gates],
-        )
+        yield from paper.table(GATES_HEADER, map(gate_row, report.gates))
         yield ""
     yield from paper.unknown(report.unknown)
 
@@ -106,10 +112,17 @@ def who_text(report: Who, paper: Paper) -> Iterator[str]:
 def _queues(queues: Sequence[QueueRow], paper: Paper) -> Iterator[str]:
     if queues:
         yield "queues, in GPUs"
-        header = ("QUEUE", "COHORT", "FLAVOR", "QUOTA", "IN USE", "BORROWED", "LENT", "WAITING")
-        rows = [(q.queue, q.cohort or "-", q.flavor, q.nominal, q.used, q.borrowed, q.lent, q.waiting) for q in queues]
-        yield from paper.table(header, [tuple(map(str, row)) for row in rows])
+        yield from paper.table(QUEUES_HEADER, map(queue_row, queues))
         yield ""
+
+
+def queue_row(queue: QueueRow) -> tuple[str, ...]:
+    used = (queue.nominal, queue.used, queue.borrowed, queue.lent, queue.waiting)
+    return (queue.queue, queue.cohort or "-", queue.flavor, *map(str, used))
+
+
+def gate_row(gate: GatedWorkload) -> tuple[str, ...]:
+    return (gate.namespace, gate.name, gate.pool, str(gate.need_mib), gate.state)
 
 
 def _node(node: NodeRow, scope: str | None, paper: Paper) -> Iterator[str]:
@@ -124,56 +137,69 @@ def _node(node: NodeRow, scope: str | None, paper: Paper) -> Iterator[str]:
     yield ""
 
 
-def _device(device: DeviceRow, scope: str | None, paper: Paper) -> Iterator[str]:
-    held = f"{device.held_mib} of {device.offered_mib} MiB held"
-    kept_mib = device.kept_mib if scope is None else 0
+def device_lines(device: DeviceRow, scope: str | None) -> Iterator[tuple[str, bool]]:
+    """Yields the sentences about a device. The second value is True for an alarm."""
+    kept_mib = _kept_mib(device, scope)
     kept = f", {kept_mib} of them planned for absent seats" if kept_mib else ""
     room = (
         f", {device.room_mib} free by the ledger{kept}"
         if scope is None
         else f" by {scope}; what others hold is not known"
     )
-    over = device.held_mib > device.offered_mib
-    yield from paper.wrapped(f"gpu {device.index} {device.uuid}: {held}{room}", "  ", alarm=over)
+    yield f"{device.held_mib} of {device.offered_mib} MiB held{room}", device.held_mib > device.offered_mib
     if device.measured_free_mib is not None:
         under = device.measured_free_mib < device.floor_mib
         used = f"measured: {device.measured_used_mib} used, {device.measured_free_mib} free"
         floor = f", {'under' if under else 'above'} the floor of {device.floor_mib}" if device.floor_mib else ""
-        yield from paper.wrapped(used + floor, "  ", alarm=under)
+        yield used + floor, under
     for wrong, what in ((not device.healthy, "unhealthy"), (device.excluded, "excluded by its node's annotation")):
         if wrong:
-            yield from paper.wrapped(f"{what}: it takes no new pod", "  ", alarm=True)
+            yield f"{what}: it takes no new pod", True
+
+
+def device_parts(device: DeviceRow, scope: str | None) -> Iterator[Segment]:
+    """Yields the parts of a device's bar: the pods, the memory of other pods, the planned memory, and the rest."""
+    kept_mib = _kept_mib(device, scope)
     holders = [pod for pod in device.pods if pod.declared_mib]
     rest = device.offered_mib - device.held_mib if scope is None else 0
-    segments = [
-        Segment(label=f"{p.seat or p.name} {p.declared_mib}", amount=p.declared_mib, tenant=p.namespace)
-        for p in holders
-    ]
+    for p in holders:
+        yield Segment(label=f"{p.seat or p.name} {p.declared_mib}", amount=p.declared_mib, tenant=p.namespace)
     others = device.held_mib - sum(pod.declared_mib for pod in holders)
-    segments.append(Segment(label=f"others {others}", amount=max(others, 0), tenant="others"))
-    segments.append(Segment(label=f"planned {kept_mib}", amount=kept_mib, fill=_PLANNED))
-    segments.append(Segment(label=str(rest - kept_mib), amount=max(rest - kept_mib, 0), fill=FREE))
+    yield Segment(label=f"others {others}", amount=max(others, 0), tenant="others")
+    yield Segment(label=f"planned {kept_mib}", amount=kept_mib, fill=PLANNED)
+    yield Segment(label=str(rest - kept_mib), amount=max(rest - kept_mib, 0), fill=FREE)
+
+
+def _kept_mib(device: DeviceRow, scope: str | None) -> int:
+    return device.kept_mib if scope is None else 0
+
+
+def _device(device: DeviceRow, scope: str | None, paper: Paper) -> Iterator[str]:
+    name = f"gpu {device.index} {device.uuid}: "
+    for text, alarm in device_lines(device, scope):
+        yield from paper.wrapped(f"{name}{text}", "  ", alarm=alarm)
+        name = ""
+    segments = [*device_parts(device, scope)]
     if any(segment.amount for segment in segments):
         yield paper.bar(segments)
     yield from _pods(device.pods, paper)
 
 
 def _pods(pods: Sequence[Holder], paper: Paper) -> Iterator[str]:
-    header = ("NAMESPACE", "POD", "SEAT", "DECLARED", "USED", "OVER", "CAPPED", "STATE")
-    rows = [
-        (
-            pod.namespace,
-            pod.name or "(ended, or not known yet)",
-            pod.seat or "-",
-            str(pod.declared_mib or "-"),
-            "-" if pod.used_mib is None else str(pod.used_mib),
-            str(pod.over_mib or "-"),
-            "-" if pod.capped is None else f"no: {pod.capped}" if pod.capped else "yes",
-            pod.state,
-        )
-        for pod in pods
-    ]
-    yield from paper.table(header, rows)
+    yield from paper.table(PODS_HEADER, map(pod_row, pods))
+
+
+def pod_row(pod: Holder) -> tuple[str, ...]:
+    return (
+        pod.namespace,
+        pod.name or "(ended, or not known yet)",
+        pod.seat or "-",
+        str(pod.declared_mib or "-"),
+        "-" if pod.used_mib is None else str(pod.used_mib),
+        str(pod.over_mib or "-"),
+        "-" if pod.capped is None else f"no: {pod.capped}" if pod.capped else "yes",
+        pod.state,
+    )
 
 
 @text_of_lines
@@ -184,11 +210,7 @@ def free_text(report: Free, paper: Paper) -> Iterator[str]:
     for whole in report.whole:
         yield from _whole(whole, paper)
     for queue in report.queues:
-        borrow = f", and {queue.borrowable} more to borrow" if queue.cohort else ""
-        yield from paper.wrapped(
-            f"queue {queue.queue}, {queue.flavor}: {queue.free} of its {queue.nominal} GPUs free{borrow}; "
-            f"{queue.waiting} workloads wait"
-        )
+        yield from paper.wrapped(queue_line(queue))
     if report.queues:
         yield ""
     if report.own is not None:
@@ -197,20 +219,34 @@ def free_text(report: Free, paper: Paper) -> Iterator[str]:
     yield from paper.unknown(report.unknown)
 
 
-def _pool(pool: FreePool, paper: Paper) -> Iterator[str]:
-    promised = f"{pool.promised_mib} of {pool.advertised_mib} MiB promised"
-    yield from paper.wrapped(
-        f"{pool.pool}: {promised}, {pool.unpromised_mib} to promise", alarm=pool.unpromised_mib < 0
+def queue_line(queue: QueueRow) -> str:
+    borrow = f", and {queue.borrowable} more to borrow" if queue.cohort else ""
+    return (
+        f"queue {queue.queue}, {queue.flavor}: {queue.free} of its {queue.nominal} GPUs free{borrow}; "
+        f"{queue.waiting} workloads wait"
     )
+
+
+def pool_lines(pool: FreePool) -> Iterator[tuple[str, bool]]:
+    """Yields the sentences about a pool. The second value is True for an alarm."""
+    promised = f"{pool.promised_mib} of {pool.advertised_mib} MiB promised"
+    yield f"{promised}, {pool.unpromised_mib} to promise", pool.unpromised_mib < 0
     if pool.room_mib is not None:
         where = f"; {pool.largest_room_mib} on one device" if len(pool.devices) > 1 else ""
-        yield from paper.wrapped(f"for a seat: {pool.room_mib} free by the ledger{where}", "  ")
+        yield f"for a seat: {pool.room_mib} free by the ledger{where}", False
         where = f"; {pool.largest_free_mib} on one device" if len(pool.devices) > 1 else ""
         less = f", less the floor of {pool.floor_mib} where that is less" if pool.measured_free_mib is not None else ""
-        yield from paper.wrapped(f"for other pods: {pool.free_mib} free{where}{less}", "  ")
+        yield f"for other pods: {pool.free_mib} free{where}{less}", False
     if pool.measured_free_mib is not None:
         lent = f", {pool.lent_mib} used by pods that declare nothing" if pool.lent_mib is not None else ""
-        yield from paper.wrapped(f"measured: {pool.measured_free_mib} free{lent}", "  ")
+        yield f"measured: {pool.measured_free_mib} free{lent}", False
+
+
+def _pool(pool: FreePool, paper: Paper) -> Iterator[str]:
+    name, indent = f"{pool.pool}: ", ""
+    for text, alarm in pool_lines(pool):
+        yield from paper.wrapped(f"{name}{text}", indent, alarm=alarm)
+        name, indent = "", "  "
     for device in pool.devices:
         yield from _free_device(device, paper)
     yield ""
@@ -225,10 +261,13 @@ def _free_device(device: FreeDevice, paper: Paper) -> Iterator[str]:
 
 
 def _whole(pool: FreeWhole, paper: Paper) -> Iterator[str]:
-    promised = f"{pool.promised} of {pool.gpus} GPUs promised to queues"
-    held = "" if pool.held is None else f", {pool.offered} are there, {pool.offered - pool.held} of them free"
-    yield from paper.wrapped(f"{pool.pool}: {promised}{held}")
+    yield from paper.wrapped(f"{pool.pool}: {whole_line(pool)}")
     yield ""
+
+
+def whole_line(pool: FreeWhole) -> str:
+    held = "" if pool.held is None else f", {pool.offered} are there, {pool.offered - pool.held} of them free"
+    return f"{pool.promised} of {pool.gpus} GPUs promised to queues{held}"
 
 
 @text_of_lines

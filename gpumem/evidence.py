@@ -12,8 +12,8 @@ from datetime import datetime
 from agents.kube.client import ApiError, Object
 from agents.runtime.errors import AgentError
 from gpumem.cluster import ClusterSnapshot
-from gpumem.kubectl import Kubectl
 from gpumem.pods import WholePod
+from gpumem.source import Source
 from tenancy.frameworks import FRAMEWORKS, GATES, FrameworkName
 from tenancy.names import (
     EVENT_BLOCKED,
@@ -145,7 +145,7 @@ def target_of(text: str, namespace: str) -> WorkloadRef:
     return WorkloadRef(kind, namespace, name)
 
 
-def gather(source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, system: str) -> Evidence:
+def gather(source: Source, cluster: ClusterSnapshot, target: WorkloadRef, system: str) -> Evidence:
     """Reads the facts about the target. Raises ApiError. Raises TargetError if the workload does not exist."""
     gaps: list[str] = []
     base = f"/namespaces/{target.namespace}"
@@ -185,7 +185,7 @@ def is_gated(pod: WholePod) -> bool:
     return any(gate.get("name") in GATES for gate in maps_at(pod.spec, "schedulingGates"))
 
 
-def _find(source: Kubectl, target: WorkloadRef) -> Object | None:
+def _find(source: Source, target: WorkloadRef) -> Object | None:
     try:
         return source.get(f"{collection(source, target)}/{target.name}")
     except ApiError as error:
@@ -194,12 +194,12 @@ def _find(source: Kubectl, target: WorkloadRef) -> Object | None:
         raise
 
 
-def collection(source: Kubectl, target: WorkloadRef) -> str:
+def collection(source: Source, target: WorkloadRef) -> str:
     """Returns the path of all objects of the target's kind in its namespace. Raises ApiError."""
     return f"{_api(source, target.kind)}/namespaces/{target.namespace}/{target.kind}s"
 
 
-def _api(source: Kubectl, kind: str) -> str:
+def _api(source: Source, kind: str) -> str:
     """Returns the path of the kind's API. For a custom kind, the path has the version that the cluster prefers."""
     if kind in _KINDS:
         return _KINDS[kind]
@@ -207,7 +207,7 @@ def _api(source: Kubectl, kind: str) -> str:
     return f"/apis/{group['preferredVersion']['groupVersion']}"
 
 
-def _list(source: Kubectl, path: str, gaps: list[str], **parameters: str) -> list[Object]:
+def _list(source: Source, path: str, gaps: list[str], **parameters: str) -> list[Object]:
     """Returns the items of a list, or an empty list after an error. After an error, adds the error to `gaps`."""
     try:
         return [*source.items(path, **parameters)]
@@ -216,7 +216,7 @@ def _list(source: Kubectl, path: str, gaps: list[str], **parameters: str) -> lis
         return []
 
 
-def _schedulers(source: Kubectl, system: str) -> tuple[WholePod, ...] | None:
+def _schedulers(source: Source, system: str) -> tuple[WholePod, ...] | None:
     try:
         items = [*source.items(f"/api/v1/namespaces/{system}/pods", labelSelector=f"{LABEL_NAME}={SCHEDULER}")]
     except ApiError:
@@ -224,7 +224,7 @@ def _schedulers(source: Kubectl, system: str) -> tuple[WholePod, ...] | None:
     return tuple(map(WholePod, items))
 
 
-def _acts(source: Kubectl, reason: str) -> list[SeenEvent]:
+def _acts(source: Source, reason: str) -> list[SeenEvent]:
     try:
         return [*map(seen_event, source.items("/api/v1/events", fieldSelector=f"reason={reason}"))]
     except ApiError:
@@ -277,7 +277,7 @@ def _moment(event: SeenEvent) -> float:
 
 
 def _queued(
-    source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, owners: Set[str], gaps: list[str]
+    source: Source, cluster: ClusterSnapshot, target: WorkloadRef, owners: Set[str], gaps: list[str]
 ) -> PendingWorkload | None:
     """Returns the Workload of one of the owners, with the Workload's place in the queue. If several Workloads exist,
     prefers a waiting Workload.
@@ -285,7 +285,7 @@ def _queued(
     A ClusterQueue sorts Workloads by priority, then by age.
     """
     path = f"/apis/{KUEUE_API}/namespaces/{target.namespace}/workloads"
-    own = _readable(_list(source, path, gaps), gaps)
+    own = readable(_list(source, path, gaps), gaps)
     found = [each for each in own if owners & {owner["uid"] for owner in each["metadata"].get("ownerReferences", ())}]
     mine = next((each for each in found if is_pending(each)), found[0] if found else None)
     if mine is None:
@@ -298,7 +298,7 @@ def _queued(
     everyone = own
     if cluster.whole:
         listed = _list(source, f"/apis/{KUEUE_API}/workloads", gaps)
-        everyone = _readable(listed, gaps) if listed else own
+        everyone = readable(listed, gaps) if listed else own
     queue = queue_of(mine)
     pending = [each for each in everyone if queue_of(each) == queue and is_pending(each)]
     ahead = sorted((each for each in pending if _place(each) < _place(mine)), key=_place)
@@ -316,7 +316,7 @@ def _ahead(workload: Object) -> WorkloadAhead:
     return WorkloadAhead(workload["metadata"]["namespace"], name, -less_priority, datetime.fromisoformat(created))
 
 
-def _readable(workloads: Iterable[Object], gaps: list[str]) -> list[Object]:
+def readable(workloads: Iterable[Object], gaps: list[str]) -> list[Object]:
     """Returns the Workloads that the function could decode. For each unreadable Workload, the function adds a sentence
     to `gaps`."""
     found = []

@@ -1,6 +1,7 @@
 """Reads HTTP/1.1 requests and writes responses for the agents' servers. Does no I/O."""
 
 import http.client
+import re
 from dataclasses import dataclass
 
 HEAD_BYTES = 16 * 2**10  # the maximum size in bytes of the request line and all headers
@@ -24,13 +25,14 @@ class HttpResponse:
     status: int
     body: bytes
     kind: str = JSON
+    headers: tuple[str, ...] = ()  # further headers
 
     def encoded(self, *, last: bool) -> bytes:
         """Returns the bytes of the response. After the `last` response, the server closes the connection."""
         head = (
             f"HTTP/1.1 {self.status} {http.client.responses[self.status]}\r\n"
             f"Content-Type: {self.kind}\r\nContent-Length: {len(self.body)}\r\n"
-        )
+        ) + "".join(f"{header}\r\n" for header in self.headers)
         return (head + ("Connection: close\r\n\r\n" if last else "\r\n")).encode("ascii") + self.body
 
 
@@ -45,11 +47,12 @@ class RequestError(ValueError):
 @dataclass(frozen=True, kw_only=True)
 class Head:
     """The request line and the headers of a request. `last` is True if this request is the last one on its
-    connection.
+    connection. `host` is the host in the client's URL, without the port.
     """
 
     method: str
     path: str
+    host: str
     body_bytes: int
     last: bool
 
@@ -71,4 +74,5 @@ def read_head(text: bytes, most_body_bytes: int) -> Head:
     if b"transfer-encoding" in headers or not length.isdigit() or len(length) > 18 or int(length) > most_body_bytes:
         raise RequestError(f"the body must have a Content-Length of at most {most_body_bytes}")
     last = words[2] == "HTTP/1.0" or headers.get(b"connection", b"").lower() == b"close"
-    return Head(method=words[0], path=words[1].partition("?")[0], body_bytes=int(length), last=last)
+    host = re.sub(r":\d*$", "", headers.get(b"host", b"").decode("ascii", errors="replace"))
+    return Head(method=words[0], path=words[1].partition("?")[0], host=host, body_bytes=int(length), last=last)

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, Self
@@ -62,11 +62,16 @@ class _Connection:
 class OpenServer:
     """Answers one request after the other with `answer`. Each connection has only one request, without a body.
 
-    With the host "", the server listens on every address. Raises AgentError if the port is in use.
+    With the host "", the server listens on every address. Raises AgentError if the port is in use. With `names`, the
+    server refuses a request for a host with another name. A web page of an attacker can resolve its own host name to
+    the server's address, and could then read the response (DNS rebinding).
     """
 
-    def __init__(self, host: str, port: int, answer: Callable[[HttpRequest], HttpResponse]) -> None:
+    def __init__(
+        self, host: str, port: int, answer: Callable[[HttpRequest], HttpResponse], names: Collection[str] = ()
+    ) -> None:
         self._answer = answer
+        self._names = names
         self._pages: dict[HttpRequest, HttpResponse] = {}
         self._pages_at = 0.0
         self._connections: dict[_Connection, None] = {}  # sorted by `due`
@@ -189,6 +194,8 @@ class OpenServer:
             head = read_head(text, 0)
         except RequestError as error:
             return text_response(http.client.BAD_REQUEST, str(error))
+        if self._names and head.host not in self._names:
+            return text_response(http.client.MISDIRECTED_REQUEST, f"the host must be {' or '.join(self._names)}")
         return self._page(HttpRequest(head.method, head.path))
 
     def _page(self, request: HttpRequest) -> HttpResponse:

@@ -7,6 +7,7 @@ The browser distributes the width, so the picture fits narrow and wide windows, 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
+from tenancy import page
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool, Seat
 from tenancy.names import GPU
@@ -22,26 +23,6 @@ _QUEUES = "queues"
 _OF_A_POOL = ("nodes", "device_count", "memory_mib", "reserve_mib", "floor_mib")
 
 _STYLE = """
-:root { color-scheme: light dark; --page: #fff; --text: #1f2328; --dim: #57606a; --line: #d0d7de; --card: #f6f8fa;
-  --seat-tone: 70% 84%; --free: #fff; --reserve: #d8dee4; --stripe: #c3cbd3; --mark: #bc4c00; --bad: #cf222e; }
-@media (prefers-color-scheme: dark) { :root { --page: #0d1117; --text: #e6edf3; --dim: #9198a1; --line: #3d444d;
-  --card: #151b23; --seat-tone: 42% 28%; --free: #0d1117; --reserve: #30363d; --stripe: #454c55; --mark: #f0883e;
-  --bad: #ff7b72; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--text); font: 15px/1.45 -apple-system, "Segoe UI", Roboto,
-  "Noto Sans", "DejaVu Sans", sans-serif; font-variant-numeric: tabular-nums; }
-main { max-width: 1760px; margin: 0 auto; padding: 20px 24px 32px; }
-h1 { font-size: 24px; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; }
-h2 { font-size: 19px; line-height: 1.3; margin: 0; overflow-wrap: anywhere; }
-p { margin: 4px 0; overflow-wrap: anywhere; }
-.dim, figcaption span { color: var(--dim); }
-.bad { color: var(--bad); font-weight: 600; }
-section { border: 1px solid var(--line); border-radius: 10px; background: var(--card); padding: 14px 18px 16px;
-  margin-top: 16px; }
-table { border-collapse: collapse; margin-top: 8px; width: 100%; max-width: 900px; table-layout: fixed; }
-th, td { text-align: left; vertical-align: top; padding: 4px 14px 4px 0; border-top: 1px solid var(--line);
-  overflow-wrap: anywhere; }
-th { color: var(--dim); font-weight: 500; font-size: 13px; border-top: 0; }
 th:first-child { width: 34%; }
 .pictures { display: grid; grid-template-columns: minmax(0, 1fr); gap: 14px 28px; margin-top: 10px; }
 @media (min-width: 1200px) { .pictures.two { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
@@ -118,9 +99,7 @@ def picture(stack: str, after: Ledger, before: Ledger | None, compared: str) -> 
     """
     title = f"{stack}: seats before and after" if before else f"{stack}: seats"
     body = "\n".join(_body(title, after, before, compared))
-    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    head += f"\n<title>{escape(title)}</title>\n<style>{_STYLE}</style>"
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body><main>\n{body}\n</main></body></html>\n'
+    return page.document(title, page.STYLE + _STYLE.lstrip(), f"<main>\n{body}\n</main>")
 
 
 def _body(title: str, after: Ledger, before: Ledger | None, compared: str) -> Iterator[str]:
@@ -132,7 +111,7 @@ def _body(title: str, after: Ledger, before: Ledger | None, compared: str) -> It
     yield _list(_entry(style, text) for style, text in explained.items())
     if before:
         yield from _changes(changed, old, new, [*_pool_changes(before, after)])
-    hues = _hues(name for _, name in old.keys() | new.keys())
+    hues = page.hues(name for _, name in old.keys() | new.keys())
     sides = [_Side("before", before, changed, hues)] if before else []
     sides.append(_Side("after", after, changed, hues))
     pools = dict.fromkeys(pool.name for side in reversed(sides) for pool in side.ledger.pools)
@@ -357,8 +336,3 @@ def _list(entries: Iterable[str]) -> str:
 
 def _entry(style: str, text: str, hue: int = 0) -> str:
     return f'<li><div class="swatch {style}" style="--hue:{hue}"></div><div>{escape(text)}</div></li>'
-
-
-def _hues(names: Iterable[str]) -> dict[str, int]:
-    """Returns a hue in degrees for each seat. By the golden angle, any number of hues lie far from each other."""
-    return {name: round(number * 137.508) % 360 for number, name in enumerate(sorted({*names}))}

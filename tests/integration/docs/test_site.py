@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import browser
 from tests.support.browser import Browser
 from tests.support.paths import ROOT
 
@@ -80,15 +79,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 class QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = browser.found()
-    if program is None:
-        pytest.skip("NO BROWSER: python3 toolchain/install.py browser")
-    with browser.running(program, tmp_path_factory.mktemp("profile")) as tab:
-        yield tab
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import stat
 import subprocess
 import sys
 import time
@@ -11,64 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.given_clusters import record_0000
-from tests.support.kubectl import SYSTEM, FakeApi, api, pod
+from tests.support.kubectl import SYSTEM, api, pod
+from tests.support.plugin import install
 from toolchain import plugin
-
-# A fake kubectl. Its command `proxy` serves the objects of a JSON file.
-KUBECTL = """#!{python}
-import http.server, json, os, pathlib, socketserver, sys
-from urllib.parse import urlsplit
-
-here = pathlib.Path(__file__).parent
-with (here / "calls").open("a") as calls:
-    print(*sys.argv[1:], file=calls)
-if "nobody" in " ".join(sys.argv):
-    sys.exit("error: context nobody does not exist")
-if sys.argv[1] != "proxy":
-    sys.exit(1)
-answers = json.loads((here / "answers").read_text())
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self):
-        found = answers.get(urlsplit(self.path).path)
-        body = json.dumps(found or {{"reason": "NotFound", "message": "none"}}).encode()
-        self.send_response(200 if found else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-    def address_string(self):
-        return ""
-
-class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = True
-
-path = sys.argv[2].partition("=")[2]
-assert oct(os.stat(os.path.dirname(path)).st_mode)[-3:] == "700"
-server = Server(path, Handler)
-print("Starting to serve on", path, flush=True)
-server.serve_forever()
-"""
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install(tmp_path_factory.mktemp("bin"), api([pod("ml", 3000, on="k8s-node1")]))
-
-
-def install(folder: Path, found: FakeApi) -> Path:
-    plugin.main(folder)
-    kubectl = folder / "kubectl"
-    kubectl.write_text(KUBECTL.format(python=sys.executable))
-    kubectl.chmod(kubectl.stat().st_mode | stat.S_IXUSR)
-    lists = {path: {"items": items} for path, items in found.lists.items()}
-    (folder / "answers").write_text(json.dumps({**found.objects, **lists}))
-    return folder
 
 
 def run(

@@ -46,6 +46,8 @@ OF_AGENTS = (
     "agents.gate.config.",
     "agents.kube.",
     "agents.runtime.errors.",
+    "agents.runtime.http_message.",
+    "agents.runtime.open_server.",
     "agents.telemetry.",
 )
 STANDARD_LIBRARY_ONLY = ("tenancy", "agents", "gpumem")

@@ -16,7 +16,22 @@ from tests.support.paths import ROOT
 
 
 @pytest.mark.parametrize(
-    "verb", ["who", "free", "why", "status", "drain", "changes", "advise", "bill", "fit", "replay", "init", "preflight"]
+    "verb",
+    [
+        "who",
+        "free",
+        "why",
+        "status",
+        "drain",
+        "changes",
+        "board",
+        "advise",
+        "bill",
+        "fit",
+        "replay",
+        "init",
+        "preflight",
+    ],
 )
 def test_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -21,6 +21,22 @@ def test_what_a_client_writes_is_read(method: str, path: str, length: int, last:
 
 
 @pytest.mark.parametrize(
+    ("given_host", "host"),
+    [
+        (b"localhost:8000", "localhost"),
+        (b"127.0.0.1", "127.0.0.1"),
+        (b"[::1]:80", "[::1]"),
+        (b"x:", "x"),
+        (b"x:80:80", "x:80"),
+        (b"", ""),
+    ],
+)
+def test_the_host_has_no_port(given_host: bytes, host: str) -> None:
+    assert read_head(b"GET / HTTP/1.1\r\nhost: " + given_host, MOST).host == host
+    assert read_head(b"GET / HTTP/1.1", MOST).host == ""
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         (b"", "is not an HTTP/1.1 request"),

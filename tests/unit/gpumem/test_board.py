@@ -1,0 +1,401 @@
+"""Tests that `kubectl gpumem board` has the numbers of the reports, and only the names that a reader may see."""
+
+import base64
+import hashlib
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from html import unescape
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.kube.client import ApiError, Object
+from agents.kube.pods import PODS
+from agents.runtime.http_message import HttpRequest
+from gpumem import cli, draw, draw_board
+from gpumem.board import Board, without_names
+from gpumem.board_server import BoardPage
+from gpumem.draw_board import board_page
+from tests.support import board as sampled
+from tests.support.board import read, sample
+from tests.support.kubectl import FakeApi, api, pod
+from tests.support.paths import ROOT
+
+# Parts of the names of pods and namespaces in the sample.
+NAMES = re.compile("immich|llama|translate|caption|train|tts|team-a|x2x9w")
+# Every element that the page has of its own.
+PARTS = "html head meta title style noscript body p main h1 h2 h3 section svg rect table tr th td div script"
+ELEMENTS = {*PARTS.split()}
+HOSTILE = "</td></main><script>alert(1)</script><img src=x onerror=alert(1)>\"'&\x00\x1b[2J\u202e"
+
+
+def tree(html: str) -> ElementTree.Element:
+    return ElementTree.fromstring(html.removeprefix("<!doctype html>"))  # noqa: S314 (the page is ours)
+
+
+def text(html: str) -> str:
+    return " ".join("".join(tree(html).find("body/main").itertext()).split())  # type: ignore[union-attr]
+
+
+def rows(html: str, first: str) -> list[dict[str, str]]:
+    """Returns the rows of the tables that begin with the header `first`. The keys are the headers."""
+    found = []
+    for table in tree(html).iter("table"):
+        header, *lines = [["".join(cell.itertext()) for cell in row] for row in table.iter("tr")]
+        found += [dict(zip(header, line, strict=True)) for line in lines if header[0] == first]
+    return found
+
+
+def bars(html: str) -> dict[str, list[str]]:
+    """Maps the sentence of each bar to the titles of its parts."""
+    pictures = [each for each in tree(html).iter("svg") if each.get("role") == "img"]
+    return {each.get("aria-label", ""): [part.text or "" for part in each.iter("title")] for each in pictures}
+
+
+def printed(found: FakeApi, words: str, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Returns the output of a command with -o json."""
+
+    class Reach:
+        def __enter__(self) -> FakeApi:
+            return found
+
+        def __exit__(self, *_: object) -> None: ...
+
+    found.__dict__["namespace"] = lambda: "immich"
+    cli.main([*words.split(), "-o", "json"], {}, lambda flags: Reach())  # type: ignore[arg-type,return-value]
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_page_has_the_pods_that_who_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    (node,) = printed(sample(), "who", capsys)["nodes"]
+    shown = rows(board_page(read(sample()), 5), "NAMESPACE")
+
+    def number(cell: str) -> int | None:
+        return None if cell == "-" else int(cell)
+
+    found = [
+        (row["NAMESPACE"], row["POD"], number(row["DECLARED"]), number(row["USED"]), number(row["OVER"]), row["STATE"])
+        for row in shown
+        if "POD" in row
+    ]
+    assert len(found) == 5
+    assert found == [
+        (
+            each["namespace"],
+            each["name"],
+            each["declared_mib"] or None,
+            each["used_mib"],
+            each["over_mib"] or None,
+            each["state"],
+        )
+        for each in node["devices"][0]["pods"]
+    ]
+
+
+def test_the_page_has_the_sums_that_who_and_free_print(capsys: pytest.CaptureFixture[str]) -> None:
+    (pool,) = printed(sample(), "free", capsys)["pools"]
+    (device,) = printed(sample(), "who", capsys)["nodes"][0]["devices"]
+    drawn = bars(board_page(read(sample()), 5))
+    promised = f"{pool['promised_mib']} of {pool['advertised_mib']} MiB promised, {pool['unpromised_mib']} to promise"
+    held = f"{device['held_mib']} of {device['offered_mib']} MiB held, {device['room_mib']} free by the ledger"
+    used = f"measured: {device['measured_used_mib']} used, {device['measured_free_mib']} free, under the floor of 1536"
+    assert drawn[promised] == [f"promised {pool['promised_mib']}"]
+    assert drawn[held][:2] == ["llama-swap 5000", "translate-77d9fb6c4-q8z5k 4000"]
+    assert drawn[used] == [f"used {device['measured_used_mib']}", f"floor {device['floor_mib']}"]
+    shown = text(board_page(read(sample()), 5))
+    assert f"for a seat: {pool['room_mib']} free by the ledger" in shown
+    assert f"for other pods: {pool['free_mib']} free" in shown
+
+
+def test_the_page_has_the_queues_and_the_gates_that_who_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed(sample(), "who", capsys)
+    html = board_page(read(sample()), 5)
+    keys = {"QUEUE": "queue", "QUOTA": "nominal", "IN USE": "used", "BORROWED": "borrowed", "LENT": "lent"}
+    shown = [{key: row[header] for header, key in keys.items()} for row in rows(html, "QUEUE")]
+    assert shown == [{key: str(queue[key]) for key in keys.values()} for queue in found["queues"]]
+    assert "0 of its 2 GPUs free, and 1 more to borrow; 1 workloads wait" in text(html)
+    assert [row["GATE"] for row in rows(html, "NAMESPACE") if "GATE" in row] == [g["state"] for g in found["gates"]]
+
+
+@pytest.mark.parametrize("target", ["-n caption caption-84b5c6d7f8-m4n2v", "-n team-a job/train-large"])
+def test_the_page_has_the_reason_that_why_prints(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = sample()
+    for namespace in ("caption", "team-a"):
+        found.objects[f"/api/v1/namespaces/{namespace}"] = {"metadata": {"name": namespace}}
+    (answer,) = printed(found, f"why {target}", capsys)["answers"]
+    shown = text(board_page(read(sample()), 5))
+    expected = f"{answer['title']} [{answer['reason']}] {answer['text']}"
+    assert expected.replace(" ", "") in shown.replace(" ", "")
+    assert f"do: {answer['do']}" in shown
+
+
+def test_a_user_of_one_namespace_sees_only_its_pods() -> None:
+    found = sample()
+    found.refused.add(PODS)
+    html = board_page(read(found), 5)
+    assert {row["NAMESPACE"] for row in rows(html, "NAMESPACE") if "POD" in row} == {"immich"}
+    assert {*NAMES.findall(text(html))} <= {"immich", "x2x9w"}
+    assert "with the pods of immich" in text(html)
+    assert "what others hold is not known" in text(html)
+
+
+def test_a_page_of_one_namespace_has_only_its_pods() -> None:
+    html = board_page(read(sample(), only="llama-swap"), 5)
+    assert {row["NAMESPACE"] for row in rows(html, "NAMESPACE") if "POD" in row} == {"llama-swap"}
+    assert "caption" not in text(html)
+
+
+def test_a_board_without_names_has_the_sums_and_no_name() -> None:
+    found = sample()
+    found.lists[PODS].append(pod("caption-2", 2500, "caption", limits={"nvidia.com/gpu": "x"}))
+    html = board_page(without_names(read(found)), 5)
+    assert NAMES.findall(html.partition("<body>")[2]) == []
+    for sentence in ("13800 of 14000 MiB held", "1 x running pods hold the memory", "1 facts", "queue vision"):
+        assert sentence in text(html)
+    assert bars(html)["4 of 4 GPUs promised to queues, 4 are there, 1 of them free"] == ["k8s-node2: 3 held"]
+
+
+def hostile() -> FakeApi:
+    """Returns the sample with hostile texts of tenants: an Event, a condition, a pod in the exporter, a queue."""
+    found = sample()
+    found.lists[PODS][5]["status"]["conditions"][0]["message"] = HOSTILE
+    note = {
+        "reason": "GpuSeatHeld",
+        "message": HOSTILE,
+        "involvedObject": {"uid": found.lists[PODS][5]["metadata"]["uid"]},
+    }
+    found.lists["/api/v1/namespaces/caption/events"] = [{"metadata": {}, **note}]
+    found.lists["/apis/kueue.x-k8s.io/v1beta2/workloads"][0]["status"]["conditions"][0]["message"] = HOSTILE
+    return found
+
+
+def test_a_text_of_a_tenant_stays_a_text() -> None:
+    html = board_page(read(hostile()), 5, HOSTILE)
+    assert {each.tag for each in tree(html).iter()} <= ELEMENTS
+    assert [each for each in tree(html).iter() if any(name.startswith("on") for name in each.attrib)] == []
+    assert html.count("<script>") == 1
+    assert text(html).count("<script>alert(1)</script>") >= 3
+    assert not {*"\x00\x1b\u202e"} & {*html}
+
+
+@given(st.text(max_size=80))
+def test_each_text_is_readable_in_the_page_and_ends_nothing(given_text: str) -> None:
+    found = read(SAMPLE)
+    users = replace(found.who, unknown=(given_text,), observed=given_text)
+    html = board_page(replace(found, who=users), 5, given_text)
+    assert {each.tag for each in tree(html).iter()} <= ELEMENTS
+    shown = draw.printable(given_text)
+    assert unescape(html).count(shown) >= 3
+
+
+def test_a_long_text_is_cut() -> None:
+    found = sample()
+    found.lists[PODS][5]["status"]["conditions"][0]["message"] = "x" * 30_000
+    assert len(board_page(read(found), 5)) < 20_000
+
+
+def test_the_policy_permits_only_the_pages_own_style_and_script() -> None:
+    html = board_page(read(sample()), 5)
+    for name in ("style", "script"):
+        (inner,) = re.findall(f"<{name}>(.*?)</{name}>", html, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()
+        assert f"{name}-src 'sha256-{digest}'" in draw_board.CONTENT_SECURITY_POLICY
+    assert "default-src 'none'" in draw_board.CONTENT_SECURITY_POLICY
+    assert re.findall(r'style="|https?://|<link|src=|unsafe', html + draw_board.CONTENT_SECURITY_POLICY) == []
+
+
+def test_one_unreadable_workload_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = sample()
+    found.lists["/api/v1/namespaces/caption/events"] = [
+        {"metadata": {}, "involvedObject": {}, "lastTimestamp": "no time"}
+    ]
+    html = board_page(read(found), 5)
+    assert "the reason of pod caption/caption-84b5c6d7f8-m4n2v: Invalid isoformat string" in text(html)
+    assert "job team-a/train-large" in text(html)
+    assert "ClusterQueue vision: 0 of 1 waiting are before it" in text(html)
+
+
+def test_without_kueues_workloads_the_page_has_the_rest() -> None:
+    found = sample()
+    found.refused.add("/apis/kueue.x-k8s.io/v1beta2/workloads")
+    html = board_page(read(found), 5)
+    assert "the work in queues is not known" in text(html)
+    assert "13800 of 14000 MiB held" in text(html)
+
+
+@dataclass
+class Counted(FakeApi):
+    """Counts the requests for each path."""
+
+    def __post_init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+
+    def get(self, path: str) -> Object:
+        self.asked[path] += 1
+        return super().get(path)
+
+    def items(self, path: str, **parameters: str) -> Iterator[Object]:
+        self.asked[f"{path} {parameters}"] += 1
+        return super().items(path, **parameters)
+
+
+def counted(found: FakeApi) -> Counted:
+    return Counted(found.objects, found.lists, found.texts, found.refused)
+
+
+def test_many_waiting_pods_of_a_namespace_cost_the_requests_of_one() -> None:
+    one, many = counted(sample()), counted(sample())
+    for number in range(18):
+        waiting = pod(f"caption-{number}", 2500, "caption", status={"conditions": [sampled.WAITS]})
+        many.lists[PODS].append(waiting)
+    assert len(read(many).waits) == 20
+    read(one)
+    assert many.asked.total() == one.asked.total()
+
+
+def test_a_list_that_may_not_be_read_is_asked_for_once() -> None:
+    found = counted(sample())
+    for number in range(5):
+        found.lists[PODS].append(pod(f"caption-{number}", 2500, "caption"))
+    found.refused.add("/api/v1/namespaces/caption/events")
+    read(found)
+    assert found.asked["/api/v1/namespaces/caption/events {}"] == 1
+
+
+def test_waiting_pods_beyond_the_limit_are_listed_without_a_reason() -> None:
+    found = sample()
+    found.lists[PODS] += [pod(f"caption-{number:03d}", 2500, "caption") for number in range(150)]
+    waits = read(found).waits
+    assert len(waits) == 152
+    assert [wait.answer is None for wait in waits] == [False] * 20 + [True] * 132
+    assert "and 52 more, which kubectl gpumem lists" in text(board_page(read(found), 5))
+
+
+def test_devices_beyond_the_limit_are_counted_and_an_alarm_comes_first() -> None:
+    found = read(sample())
+    (node,) = found.who.nodes
+    (device,) = node.devices
+    calm = replace(device, measured_free_mib=5000, held_mib=1)
+    many = replace(node, devices=(*(replace(calm, index=number) for number in range(1, 70)), device))
+    html = board_page(replace(found, who=replace(found.who, nodes=(many,))), 5)
+    titles = [each.text for each in tree(html).iter("h3")]
+    assert titles[:2] == ["k8s-node1, gpu 0", "k8s-node1, gpu 1"]
+    assert "and 6 more, which kubectl gpumem lists" in text(html)
+
+
+def test_a_bar_without_memory_has_no_parts() -> None:
+    found = read(sample())
+    (node,) = found.who.nodes
+    empty = replace(
+        node.devices[0], offered_mib=0, held_mib=0, kept_mib=0, measured_used_mib=0, measured_free_mib=0, pods=()
+    )
+    html = board_page(replace(found, who=replace(found.who, nodes=(replace(node, devices=(empty,)),))), 5)
+    assert bars(html)["0 of 0 MiB held, 200 free by the ledger"] == []
+    assert bars(html)["measured: 0 used, 0 free, under the floor of 1536"] == []
+
+
+class Given:
+    """Gives boards, or raises errors, one after the other."""
+
+    def __init__(self, *answers: Board | Exception) -> None:
+        self.answers = [*answers]
+        self.calls = 0
+
+    def __call__(self) -> Board:
+        self.calls += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+SAMPLE = sample()
+GET = HttpRequest("GET", "/secret/")
+
+
+def served(*answers: Board | Exception, seconds: int = 5) -> tuple[BoardPage, Given]:
+    given_boards = Given(*answers)
+    return BoardPage(read=given_boards, path="/secret/", seconds=seconds), given_boards
+
+
+@pytest.mark.parametrize("error", [ApiError("GET /x", 500, "Internal", HOSTILE), ValueError("a number is odd")])
+def test_after_an_error_the_page_keeps_its_numbers_and_names_the_error(error: Exception) -> None:
+    page, _ = served(read(sample()), error)
+    page.refresh()
+    shown = text(page.answer(GET).body.decode())
+    assert "13800 of 14000 MiB held" in shown
+    assert "These numbers are old: " in shown
+    assert ("a number is odd" if isinstance(error, ValueError) else "GET /x") in shown
+
+
+def test_after_the_error_the_page_has_new_numbers() -> None:
+    page, _ = served(read(sample()), ValueError("odd"), read(api([])))
+    page.refresh()
+    page.refresh()
+    shown = text(page.answer(GET).body.decode())
+    assert "0 of 14000 MiB held" in shown
+    assert "old" not in shown
+
+
+def test_a_cluster_that_cannot_be_read_at_the_start_is_an_error() -> None:
+    with pytest.raises(ApiError):
+        served(ApiError("GET /x", 403, "Forbidden", "may not"))
+
+
+def test_readers_cause_no_reading() -> None:
+    page, given_boards = served(read(sample()))
+    readers = [threading.Thread(target=page.answer, args=(GET,)) for _ in range(50)]
+    for each in readers:
+        each.start()
+    for each in readers:
+        each.join()
+    assert given_boards.calls == 1
+
+
+def test_the_board_reads_the_cluster_only_for_readers_and_the_first_of_them_gets_new_numbers() -> None:
+    given_boards, now = Given(read(sample())), [0.0]
+    page = BoardPage(read=given_boards, path="/secret/", seconds=0, clock=lambda: now[0])
+    now[0] = 1.0
+    thread = threading.Thread(target=page.keep, daemon=True)
+    thread.start()
+    thread.join(0.2)
+    assert given_boards.calls == 1
+    given_boards.answers = [read(api([]))]
+    assert "0 of 14000 MiB held" in text(page.answer(GET).body.decode())
+    now[0] = 2.0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/secret/", 200),
+        ("GET", "/", 404),
+        ("GET", "/secret", 404),
+        ("POST", "/secret/", 405),
+        ("HEAD", "/secret/", 405),
+        ("DELETE", "/", 405),
+    ],
+)
+def test_the_page_answers_only_a_get_of_its_path(method: str, path: str, status: int) -> None:
+    page, _ = served(read(sample()))
+    assert page.answer(HttpRequest(method, path)).status == status
+
+
+def test_the_response_keeps_the_page_to_itself() -> None:
+    page, _ = served(read(sample()))
+    head = page.answer(GET).encoded(last=True).partition(b"\r\n\r\n")[0].decode()
+    assert "Content-Security-Policy: default-src 'none'; style-src 'sha256-" in head
+    assert {"Cache-Control: no-store", "Referrer-Policy: no-referrer"} < {*head.split("\r\n")}
+
+
+@pytest.mark.parametrize("name", sampled.PICTURES)
+def test_the_picture_in_the_docs_is_the_page_of_today(name: str) -> None:
+    """`python -m tests.support.board` draws the pictures again."""
+    assert (ROOT / "docs" / "pictures" / f"{name}.svg").read_text() == sampled.picture(name)
