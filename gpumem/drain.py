@@ -103,7 +103,7 @@ def drain(cluster: ClusterSnapshot, node: str) -> Drain:
         node=node,
         pool=mine.pool,
         fits=None if isinstance(outcome, Undecided) else isinstance(outcome, Placement),
-        why_not=outcome.reason if isinstance(outcome, Impossible) else "",
+        why_not=_why_not(outcome, mine.pool, open_nodes),
         moves=tuple(
             Move(
                 namespace=item.name.partition("/")[0],
@@ -118,6 +118,12 @@ def drain(cluster: ClusterSnapshot, node: str) -> Drain:
         promises=tuple(promises),
         unknown=(*found.unknown, _NOT_JUDGED),
     )
+
+
+def _why_not(outcome: Placement | Impossible | Undecided, pool: str, others: Sequence[NodeRow | WholeRow]) -> str:
+    if not isinstance(outcome, Impossible):
+        return ""
+    return outcome.reason if others else f"{pool} has no other node that takes pods"
 
 
 def _absent(cluster: ClusterSnapshot, pool: str, ending: Collection[str]) -> Iterator[Item]:

@@ -52,7 +52,8 @@ def test_pods_that_do_not_all_fit_have_no_target() -> None:
     ids=["cordoned", "lost"],
 )
 def test_a_node_that_takes_no_pod_is_no_target(closed: dict[str, Any]) -> None:
-    assert drained(on("ml", 3000), nodes=[node("k8s-node1"), closed]).fits is False
+    found = drained(on("ml", 3000), nodes=[node("k8s-node1"), closed])
+    assert (found.fits, found.why_not) == (False, "t4 has no other node that takes pods")
 
 
 def test_pods_that_a_drain_does_not_evict_need_no_place() -> None:
