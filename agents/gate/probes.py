@@ -106,7 +106,7 @@ class FreeMemory:
     kind: ClassVar = "free_memory"
 
     def answer(self, now: datetime, get: Callable[[str], bytes]) -> ProbeResult:
-        return ProbeResult(True, "it has no demand signal")
+        return ProbeResult(True, "it has no probe, so there is always demand")
 
 
 Demand = HttpJson | PrometheusQuery | Window | FreeMemory
