@@ -21,7 +21,9 @@ def cluster(server: ApiServer) -> Iterator[ApiServer]:
     if not KINDS.is_dir():
         pytest.skip("the kinds of other projects are not there: `make e2e` takes them out of Go modules where Go is")
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}, "namespaces")
-    found = [each for file in sorted(KINDS.glob("*/*.yaml")) for each in yaml.safe_load_all(file.read_text())]
+    found = [
+        each for file in sorted(KINDS.glob("*/*.yaml")) for each in yaml.load_all(file.read_text(), yaml.CSafeLoader)
+    ]
     definitions = [each for each in found if each and each["kind"] == "CustomResourceDefinition"]
     for definition in definitions:
         definition["spec"].pop("conversion", None)

@@ -126,7 +126,7 @@ def _listens(process: ChildProcess, port: int) -> bool:
 
 def _manifests(name: str, files: str) -> Iterator[dict[str, Any]]:
     for path in sorted((TOOLCHAIN / "frameworks" / name).glob(files)):
-        yield from filter(None, yaml.safe_load_all(path.read_text()))
+        yield from filter(None, yaml.load_all(path.read_text(), yaml.CSafeLoader))
 
 
 def _configuration(group: str, port: int, folder: Path) -> Mapping[str, Any]:
