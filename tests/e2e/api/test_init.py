@@ -3,9 +3,9 @@ proposes.
 """
 
 import json
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,13 +13,14 @@ import yaml
 
 from tests.support.e2e import given_world
 from tests.support.e2e.plugin import environ
+from tests.support.e2e.rollout import PATIENCE_SECONDS
 from tests.support.e2e.server import ApiServer
 from tests.support.given_clusters import GPU, NAMESPACE_OF, STEADY, Cluster, of_deployment, record_0000
 from tests.support.paths import ROOT
 from toolchain.workspace import workspace
 
-# For a cluster with this many workloads, `init` and the policy pack together may need MOST_SECONDS.
-MOST_SECONDS, WORKLOADS = 120, 50
+# For a cluster with this many workloads, `init` and the preview together may need this many seconds of CPU time.
+MOST_CPU_SECONDS, WORKLOADS = 60, 50
 LISTED = [
     "nodes",
     "pods",
@@ -51,19 +52,25 @@ def gpumem(server: ApiServer, folder: Path, *arguments: str) -> "subprocess.Comp
         env={**environ(), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=MOST_SECONDS,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
+
+
+def cpu_seconds() -> float:
+    """Returns the CPU time of all child processes that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime
 
 
 @pytest.mark.usefixtures("cluster")
 def test_from_a_kubeconfig_to_an_accepted_stack_file(server: ApiServer, tmp_path: Path) -> None:
     space = workspace(tmp_path)
-    began = time.monotonic()
+    before = cpu_seconds()
     done = gpumem(server, space.project, "init", "--stack", "mine", "-o", "json")
     assert done.returncode == 0, done.stderr
     preview = space.run(sys.executable, "-m", "stacks", "preview", "--stack", "mine", cwd=space.project)
-    took = time.monotonic() - began
+    took = cpu_seconds() - before
     assert preview.code == 0, preview.text
     assert "gpu-tenancy accepts mine" in preview.text
     config = yaml.safe_load((space.project / "Pulumi.mine.yaml").read_text())["config"]
@@ -80,7 +87,7 @@ def test_from_a_kubeconfig_to_an_accepted_stack_file(server: ApiServer, tmp_path
     }
     assert json.loads(done.stdout)["proposal"]["unknown"] == []
     print(f"init and preview took {took:.0f} s with {WORKLOADS} workloads")
-    assert took < MOST_SECONDS
+    assert took < MOST_CPU_SECONDS
 
 
 @pytest.mark.usefixtures("cluster")
