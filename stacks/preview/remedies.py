@@ -41,11 +41,15 @@ def remedies(
     for pool in ledger.shared_pools:
         work = WORK // (3 * len(ledger.shared_pools))
         old = {seat.name: seat.gpumem_mib for seat in (before or ledger).seats if seat.pool == pool.name}
-        edited = [seat for seat in ledger.seats_in(pool.name) if seat.gpumem_mib > old.get(seat.name, 0)]
-        least = {seat.name: old.get(seat.name) or least_mib(seat.gpumem_mib, None) for seat in edited}
+        seats = ledger.seats_in(pool.name)
+        edited = [seat for seat in seats if seat.gpumem_mib > old.get(seat.name, 0)]
+        half = {seat.name: least_mib(seat.gpumem_mib, None) for seat in seats}
+        least = {seat.name: old.get(seat.name) or half[seat.name] for seat in edited}
         smallest = lower_budgets(ledger, pool, least=least, work=work)
         if smallest.changes is None:
-            smallest = lower_budgets(ledger, pool, work=work)
+            # A raised seat may go back to its budget before this change, even if that is less than half.
+            lowest = {name: min(mib, least.get(name, mib)) for name, mib in half.items()}
+            smallest = lower_budgets(ledger, pool, least=lowest, work=work)
         if smallest.changes != ():
             edit = f"this change {_edited(edited, old)}; " if edited else ""
             yield f"{pool.name}: {edit}{_remedy(ledger, pool, smallest, work, file_of)}"
