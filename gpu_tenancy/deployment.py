@@ -107,7 +107,7 @@ def deployment(resident: str, given: Mapping[str, Any], seat: pulumi.Output[dict
             "replicas": replicas,
             "selector": {"matchLabels": labels},
             "strategy": replicas.apply(_strategy),
-            "template": {"metadata": {"labels": labels}, "spec": spec},
+            "template": {"metadata": {"labels": seat.apply(lambda it: labels | it.get("labels", {}))}, "spec": spec},
         },
     }
 

@@ -28,11 +28,13 @@ class SeatArgs(TypedDict):
 
 
 class Seat(pulumi.ComponentResource):
-    """A resident's seat, for a workload that you declare yourself. The workload must have the resident's name, or a
-    label app.kubernetes.io/name with this name."""
+    """A resident's seat, for a workload that you declare yourself. The pods of the workload need the seat's labels."""
 
     namespace: pulumi.Output[str]
     """The tenant's namespace."""
+
+    labels: pulumi.Output[dict[str, str]]
+    """The pod's labels, which name the seat. The labels are empty if the platform places pods by claims."""
 
     node_selector: pulumi.Output[dict[str, str]]
     """The pod's nodeSelector, with the node labels of the seat's pool."""
@@ -66,6 +68,7 @@ class Seat(pulumi.ComponentResource):
         self._given_name = name
         self._stanza = stanza(_KIND, name, given, parent=self)
         self.namespace = self._stanza["namespace"]
+        self.labels = self._stanza.apply(lambda it: it.get("labels", {}))
         self.node_selector = self._stanza["nodeSelector"]
         self.tolerations = self._stanza.apply(lambda it: it.get("tolerations", []))
         self.priority_class_name = self._stanza.apply(lambda it: it.get("priorityClassName", ""))
@@ -75,6 +78,7 @@ class Seat(pulumi.ComponentResource):
         self.register_outputs(
             {
                 "namespace": self.namespace,
+                "labels": self.labels,
                 "nodeSelector": self.node_selector,
                 "tolerations": self.tolerations,
                 "priorityClassName": self.priority_class_name,

@@ -15,7 +15,7 @@ from gpumem.draw import Paper, text_of_lines
 from gpumem.pods import WholePod
 from gpumem.who import Filter, NodeRow, WholeRow, check, who
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, place
-from tenancy.devices.plan import Shape, absent_seats
+from tenancy.devices.plan import Shape, absent_seats, taken_seats
 from tenancy.devices.spread import place_on_nodes
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import GPU
@@ -133,7 +133,8 @@ def _absent(cluster: ClusterSnapshot, pool: str, ending: Collection[str]) -> Ite
         if devices.pool == pool:
             for pod in cluster.cache.node(name).pods.values():
                 if pod.uid not in ending:
-                    present.setdefault(pod.namespace, Counter())[Shape(pod.request.mib, pod.request.count)] += 1
+                    taken = taken_seats(pod.request, cluster.ledger.seat_named(pod.namespace, pod.seat))
+                    present.setdefault(pod.namespace, Counter())[taken.shape] += taken.seats
     for tenant, seats in groupby(sorted(cluster.ledger.seats_in(pool), key=_tenant), key=_tenant):
         sizes: Counter[Shape] = Counter()
         for seat in seats:

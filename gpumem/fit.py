@@ -140,9 +140,10 @@ def _pool(
     ledger: Ledger, cluster: ClusterSnapshot | None, pool: Pool, wanted: Wanted, tenant: str | None, *, work: int
 ) -> FitPool:
     never = obstacle(ledger, pool, wanted)
-    seat = _seat_of(ledger, pool, wanted, tenant)
-    taken = _taken(ledger, cluster, tenant, seat, wanted) if cluster and tenant else ""
-    seat = None if taken else seat
+    seats = _seats_of(ledger, pool, wanted, tenant)
+    seat, taken = next(iter(seats), None), ""
+    if cluster and tenant:
+        seat, taken = _free_seat(ledger, cluster, tenant, seats, wanted)
     rows = who(cluster, Filter(pool=pool.name)).nodes if cluster and cluster.whole else None
     used = _used(rows or ())
     least = {each.name: least_mib(each.gpumem_mib, used.get(each.name)) for each in ledger.seats}
@@ -163,37 +164,47 @@ def _pool(
     )
 
 
-def _seat_of(ledger: Ledger, pool: Pool, wanted: Wanted, tenant: str | None) -> Seat | None:
-    """Returns a tenant's seat with exactly the wanted MiB.
+def _seats_of(ledger: Ledger, pool: Pool, wanted: Wanted, tenant: str | None) -> list[Seat]:
+    """Returns a tenant's seats with exactly the wanted MiB.
 
     Each replica of the seat's resident has the wanted number of devices, or the resident has one replica for each
     wanted device.
     """
-    return next(
-        (
-            seat
-            for seat in ledger.seats_of(tenant or "")
-            if (seat.pool, seat.gpumem_mib) == (pool.name, wanted.mib)
-            and seat.devices_per_pod in (1, wanted.count)
-            and seat.devices >= wanted.replicas * wanted.count
-        ),
-        None,
-    )
+    return [
+        seat
+        for seat in ledger.seats_of(tenant or "")
+        if (seat.pool, seat.gpumem_mib) == (pool.name, wanted.mib)
+        and seat.devices_per_pod in (1, wanted.count)
+        and seat.devices >= wanted.replicas * wanted.count
+    ]
 
 
-def _taken(ledger: Ledger, cluster: ClusterSnapshot, tenant: str, seat: Seat | None, wanted: Wanted) -> str:
-    names, users, held_mib = ledger.names, [], 0
-    for pod in cluster.pods:
-        mib = pod.request(names.gpumem) if pod.namespace == tenant and not pod.ended else 0
-        held_mib += mib
-        if seat and (mib, max(pod.request(names.gpu_count), 1)) == (seat.pod_mib, seat.devices_per_pod):
-            users.append(str(pod))
-    if seat and users and (seat.replicas - len(users)) * seat.devices_per_pod < wanted.replicas * wanted.count:
-        return f"seat {seat.name} is taken by {', '.join(sorted(users))}"
-    budget_mib, observed = ledger.budget_mib(tenant), ledger.tenants_by_name.get(tenant, Tenant(name="")).observed
+def _free_seat(
+    ledger: Ledger, cluster: ClusterSnapshot, tenant: str, seats: Sequence[Seat], wanted: Wanted
+) -> tuple[Seat | None, str]:
+    """Returns the first seat that the tenant's pods leave free. If there is none, or if the quota is used up, returns
+    None and the reason.
+
+    A pod takes the seat that its label names. A pod without a label takes a seat of its size that is still free.
+    """
+    names = ledger.names
+    pods = [pod for pod in cluster.pods if pod.namespace == tenant and not pod.ended]
+    users: dict[str, list[str]] = {seat.name: [] for seat in seats}
+    for pod in sorted(pods, key=lambda pod: not pod.seat_label(names)):
+        size = pod.request(names.gpumem), max(pod.request(names.gpu_count), 1)
+        named = ledger.seat_named(tenant, pod.seat_label(names))
+        alike = [seat for seat in seats if (seat == named if named else size == (seat.pod_mib, seat.devices_per_pod))]
+        if alike:
+            users[min(alike, key=lambda seat: len(users[seat.name]) >= seat.replicas).name].append(str(pod))
+    free = (s for s in seats if (s.replicas - len(users[s.name])) * s.devices_per_pod >= wanted.replicas * wanted.count)
+    seat = next(free, None)
+    if seats and seat is None:
+        return None, "; ".join(f"seat {name} is taken by {', '.join(sorted(users[name]))}" for name in users)
+    held_mib, budget_mib = sum(pod.request(names.gpumem) for pod in pods), ledger.budget_mib(tenant)
+    observed = ledger.tenants_by_name.get(tenant, Tenant(name="")).observed
     if observed or budget_mib - held_mib >= wanted.total_mib:
-        return ""
-    return f"the quota of {tenant} has {max(budget_mib - held_mib, 0)} of {budget_mib} MiB left"
+        return seat, ""
+    return None, f"the quota of {tenant} has {max(budget_mib - held_mib, 0)} of {budget_mib} MiB left"
 
 
 def _used(rows: Sequence[NodeRow]) -> dict[str, int]:

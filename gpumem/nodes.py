@@ -67,8 +67,10 @@ def verdicts(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest) ->
 def _verdict(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest, name: str) -> NodeVerdict:
     for found in _by_node(cluster, pod, request, name):
         return NodeVerdict(name, *found)
-    seats = seats_for(cluster.ledger, pod.namespace, request, map_at(pod.spec, "nodeSelector"))
-    entitlement, now = Entitlement(pod.priority, frozenset(seat.pool for seat in seats)), time.monotonic()
+    label = pod.seat_label(cluster.ledger.names)
+    seats = seats_for(cluster.ledger, pod.namespace, request, map_at(pod.spec, "nodeSelector"), label)
+    pools, now = frozenset(seat.pool for seat in seats), time.monotonic()
+    entitlement = Entitlement(pod.priority, pools, pod.namespace, label)
     if name in cluster.cache.feasible_nodes(request, now, pod.uid, entitlement):
         return NodeVerdict(name, "untried", "has room by now")
     # this call reserves memory only if the pod fits

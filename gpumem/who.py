@@ -278,7 +278,7 @@ class _Holders:
         self._wanted = wanted
         self._bound = cluster.bound()
         self._pods = {pod.uid: pod for pod in cluster.pods}
-        self._seats: dict[tuple[str, MemoryRequest, str | None], str | None] = {}
+        self._seats: dict[tuple[str, MemoryRequest, str | None, str], str | None] = {}
 
     def node(self, usage: NodeUsage) -> NodeRow:
         reading, devices = self._cluster.measured.get(usage.node), self._cluster.devices.get(usage.node)
@@ -341,9 +341,10 @@ class _Holders:
         pod, held = self._pods.get(uid), self._bound.get(uid)
         if pod is None or held is None:
             return None
-        key = pod.namespace, held.request, pool
+        key = pod.namespace, held.request, pool, held.seat
         if key not in self._seats:
-            seats = [each for each in seats_for(self._cluster.ledger, *key[:2]) if each.pool == pool]
+            candidates = seats_for(self._cluster.ledger, pod.namespace, held.request, label=held.seat)
+            seats = [each for each in candidates if each.pool == pool]
             self._seats[key] = min(seats, key=lambda seat: seat.gpumem_mib).name if seats else None
         return self._seats[key]
 
@@ -381,7 +382,8 @@ def _waiting(cluster: ClusterSnapshot, wanted: Filter) -> Iterator[Waiting]:
         if not total_mib:
             continue
         gpus = max(pod.request(cluster.ledger.names.gpu_count), 1)
-        fitting = [seat for seat in cluster.ledger.seats_of(pod.namespace) if seat.covers(-(-total_mib // gpus), gpus)]
+        request = MemoryRequest(-(-total_mib // gpus), gpus)
+        fitting = seats_for(cluster.ledger, pod.namespace, request, label=pod.seat_label(cluster.ledger.names))
         if wanted.pool and wanted.pool not in {seat.pool for seat in fitting}:
             continue
         yield Waiting(

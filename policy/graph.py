@@ -222,10 +222,12 @@ class Graph:
         if self.ledger is None:
             return None
         seats = {seat.name: seat for seat in self.ledger.seats_of(workload.namespace)}
+        labels = map_at(template, "metadata", "labels")
         called = (
+            labels.get(self.ledger.names.seat_label),
             workload.name,
             workload.labels.get(names.LABEL_NAME),
-            map_at(template, "metadata", "labels").get(names.LABEL_NAME),
+            labels.get(names.LABEL_NAME),
         )
         return next((seats[name] for name in called if isinstance(name, str) and name in seats), None)
 

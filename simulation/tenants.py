@@ -182,6 +182,8 @@ class Workloads:
             "uid": f"rs-{workload.name}",
         }
         labels = {"app": workload.name, POD_TEMPLATE_HASH: HASH}
+        if workload.kind == RESIDENT and workload.made % 2:  # Pods without the label are older than the label.
+            labels[self.names.seat_label] = workload.name
         annotations = {}
         if (pod_set := workload.pod_set) is not None:
             owner = pod_set.controller

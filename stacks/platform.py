@@ -237,7 +237,7 @@ def pod_stanzas(settings: StackSettings, ledger: Ledger) -> dict[str, dict[str, 
 
 
 def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
-    """Returns the node selector and the resources of each resident's pods.
+    """Returns the labels, the node selector and the resources of each resident's pods.
 
     The requests equal the limits, as Kubernetes requires for extended resources.
     """
@@ -250,6 +250,7 @@ def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
         stanzas[seat.name] = {
             "namespace": seat.tenant,
             "pool": seat.pool,
+            "labels": {ledger.names.seat_label: seat.name},
             "nodeSelector": dict(pools[seat.pool].node_selector),
             "resources": {"limits": budget, "requests": dict(budget)},
         }

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from tenancy import names, policy_names, reach
 from tenancy.frameworks import kinds_of
-from tenancy.ledger import Ledger, Tenant
+from tenancy.ledger import Ledger, Seat, Tenant
 from tenancy.quantity import parse, whole
 from tenancy.seat_sizes import SeatSizes
 from tenancy.workload import Manifest, containers_of, largest_at_once, map_at, maps_at, text_at, texts_at, value_or
@@ -62,6 +62,7 @@ class PodJudge:
             *self._device_choice(),
             *(self._placed() if self._devices else ()),
             *self._budget(),
+            *self._seat_label(),
             *self._queue(),
             *self._without_budget(),
             *self._owns_its_node(),
@@ -274,6 +275,31 @@ class PodJudge:
                 of_budget=True,
             )
 
+    def _seat_label(self) -> Iterator[Refusal]:
+        label, spread = self._label, f" on {self._spread} devices" if self._spread > 1 else ""
+        if label is not None and (self._named is None or self.is_unlike_its_label):
+            yield Refusal(
+                policy_names.SEAT_LABELS,
+                f"its label {self.ledger.names.seat_label} is {label}, and no seat of {self.namespace} with this name "
+                f"has {self._taken} MiB{spread}; copy labels and resources of the resident from the output residents, "
+                "or remove the label",
+                of_budget=self._named is not None and self.namespace not in self.ledger.queue_tenants,
+            )
+
+    @property
+    def _label(self) -> str | None:
+        labels, key = map_at(self.template, "metadata", "labels"), self.ledger.names.seat_label
+        return text_at(labels, key) if key in labels else None
+
+    @property
+    def _named(self) -> Seat | None:
+        return self.ledger.seat_named(self.namespace, self._label or "")
+
+    @property
+    def is_unlike_its_label(self) -> bool:
+        """Returns True if the pod's label names a seat of its tenant, and the pod has not the size of this seat."""
+        return self._named is not None and not self._has_a_size(SeatSizes.of((self._named,)))
+
     @cached_property
     def _taken(self) -> int:
         return int(largest_at_once(self._pod_spec, lambda c: Fraction(amount(c, self.ledger.names.gpumem))))
@@ -281,8 +307,11 @@ class PodJudge:
     @property
     def is_a_seat(self) -> bool:
         """Returns True if the pod's memory on each device equals a seat of its tenant."""
+        return self._has_a_size(self._sizes)
+
+    def _has_a_size(self, sizes: SeatSizes) -> bool:
         share, rest = divmod(self._taken, self._spread)
-        return not rest and self._sizes.have(share, self._spread)
+        return not rest and sizes.have(share, self._spread)
 
     @property
     def _sizes(self) -> SeatSizes:

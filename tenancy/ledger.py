@@ -362,6 +362,17 @@ class Ledger:
         return self._seats_by_tenant.get(tenant, ())
 
     @cached_property
+    def _seats_by_name(self) -> Mapping[str, Seat]:
+        return {seat.name: seat for seat in self.seats}
+
+    def seat_named(self, tenant: str, label: str) -> Seat | None:
+        """Returns the seat that a tenant's pod names by its label (`Names.seat_label`). Returns None for a pod without
+        the label, and if the tenant has no such seat. These pods are matched with seats by their size.
+        """
+        seat = self._seats_by_name.get(label)
+        return seat if seat is not None and seat.tenant == tenant else None
+
+    @cached_property
     def tenants_by_name(self) -> Mapping[str, Tenant]:
         """Returns the tenants of all namespaces that have a promise or that the stack file declares."""
         promised = {seat.tenant for seat in self.seats} | self.tenants_without_budget

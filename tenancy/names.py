@@ -354,6 +354,11 @@ class Names:
         return f"{self.domain}{GPU_COUNT_SUFFIX}"
 
     @property
+    def seat_label(self) -> str:
+        """Returns the label by which a pod names its seat. The label's value is the resident's name."""
+        return f"{self.domain}/seat"
+
+    @property
     def requests_gpumem(self) -> str:
         """Returns the ResourceQuota key for gpumem. Kubernetes enforces a quota of gpumem only with this spelling of
         the key (pkg/quota/v1/evaluator/core/pods.go).

@@ -53,10 +53,10 @@ def request_of(pod: Pod, names: Names, ledger: Ledger | None) -> CachedRequest |
     memory = pod.memory_request(names)
     if memory is None:
         return None
-    seats = seats_for(ledger, pod.namespace, memory, pod.node_selector) if ledger else ()
-    return CachedRequest(
-        memory=memory, entitlement=Entitlement(pod.priority, frozenset(s.pool for s in seats), pod.namespace)
-    )
+    label = pod.seat_label(names)
+    seats = seats_for(ledger, pod.namespace, memory, pod.node_selector, label) if ledger else ()
+    pools = frozenset(seat.pool for seat in seats)
+    return CachedRequest(memory=memory, entitlement=Entitlement(pod.priority, pools, pod.namespace, label))
 
 
 class RequestCache:
@@ -276,7 +276,9 @@ class _Preemption:
             return ()
         pool = node.inventory.pool
         return {
-            p.uid for p in node.pods.values() if pool in {s.pool for s in seats_for(ledger, p.namespace, p.request)}
+            pod.uid
+            for pod in node.pods.values()
+            if pool in {seat.pool for seat in seats_for(ledger, pod.namespace, pod.request, label=pod.seat)}
         }
 
     def _lacks_gpumem(self, node: NodeInfo) -> bool:

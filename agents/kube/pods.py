@@ -144,6 +144,10 @@ class Pod:
     def labels(self) -> Mapping[str, str]:
         return map_at(self._metadata, "labels")
 
+    def seat_label(self, names: Names) -> str:
+        """Returns the name of the seat in the pod's label, or ""."""
+        return text_at(self.labels, names.seat_label)
+
     def annotation(self, key: str) -> str:
         """Returns the annotation, or "" if the annotation is absent, too long, or not printable ASCII."""
         return text_at(self.annotations, key)
@@ -371,9 +375,11 @@ def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
     request = pod.memory_request(ledger.names) if pod.waiting else None
     if request is None:
         return None
-    wanted = pod.node_selector
+    wanted, label = pod.node_selector, pod.seat_label(ledger.names)
     queued = replace(ledger, seats=_quota_seats(pod, request, ledger))
-    seats = seats_for(ledger, pod.namespace, request, wanted) or seats_for(queued, pod.namespace, request, wanted)
+    seats = seats_for(ledger, pod.namespace, request, wanted, label) or seats_for(
+        queued, pod.namespace, request, wanted
+    )
     if not seats:
         return None
     return WaitingSeat(

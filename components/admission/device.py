@@ -1,7 +1,7 @@
 """Devices: no user may choose a device. A pod with a budget gets the device that its scheduler chose."""
 
 from components.admission import cel
-from components.admission.policy import ResourceRule, Scope, mutating, outside_namespaces, validating
+from components.admission.policy import POD_WRITES, ResourceRule, Scope, mutating, outside_namespaces, validating
 from components.base.manifest import Manifest
 from tenancy import names, policy_names, reach
 from tenancy.names import Names
@@ -82,10 +82,6 @@ def device_placed(resources: Names, devices: int) -> Manifest:
     return validating(policy_names.DEVICE_PLACED, Scope(outside_namespaces(), {}), validations, variables)
 
 
-_WRITES = (
-    ResourceRule("CREATE", ("pods",)),
-    ResourceRule("UPDATE", ("pods", "pods/status", "pods/ephemeralcontainers", "pods/resize")),
-)
 _ANNOTATIONS = {
     "before": "oldObject != null && has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {}",
     "after": "has(object.metadata.annotations) ? object.metadata.annotations : {}",
@@ -114,7 +110,7 @@ def device_choice(resources: Names) -> Manifest:
         "object.spec.ephemeralContainers : []",
         **_ANNOTATIONS,
     }
-    return validating(policy_names.DEVICE_CHOICE, Scope(outside_namespaces(), {}, _WRITES), validations, variables)
+    return validating(policy_names.DEVICE_CHOICE, Scope(outside_namespaces(), {}, POD_WRITES), validations, variables)
 
 
 def device_annotations(resources: Names) -> Manifest:
@@ -126,7 +122,7 @@ def device_annotations(resources: Names) -> Manifest:
         f"variables.after.all(k, !{ours} || {_AS_BEFORE}) && variables.before.all(k, !{ours} || k in variables.after)"
     )
     message = f"annotations under {resources.device_annotation_prefix} are the scheduler's: leave them as they are"
-    scope = Scope(outside_namespaces(), {}, _WRITES)
+    scope = Scope(outside_namespaces(), {}, POD_WRITES)
     return validating(policy_names.DEVICE_ANNOTATIONS, scope, {unchanged: message}, _ANNOTATIONS)
 
 

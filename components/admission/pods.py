@@ -23,7 +23,7 @@ from components.admission.policy import (
     validating,
 )
 from components.admission.queued import QueueTenants, queue_policies
-from components.admission.seats import TenantSeatSizes, gpu_count_use, seat_sizes, whole_devices
+from components.admission.seats import TenantSeatSizes, gpu_count_use, seat_labels, seat_sizes, whole_devices
 from components.base.identity import service_account_user
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import DnsLabel, ObjectName, PeopleName, PriorityKey, Spec
@@ -165,6 +165,7 @@ def _policies(args: AdmissionArgs) -> list[Manifest]:
         *counted_gpus(set(args.without_budget) - set(queues.tenants)),
         gpu_count_use(names),
         whole_devices(names),
+        *seat_labels(names, {seat.tenant: ledger.seats_of(seat.tenant) for seat in ledger.seats}),
         *seat_sizes(queues.seats, queues.tenants),
         *queue_policies(queues),
         *grace(queues.seats, args.without_budget),

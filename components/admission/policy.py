@@ -39,6 +39,11 @@ class ResourceRule:
 
 
 _POD_CREATION = (ResourceRule("CREATE", ("pods",)),)
+# All requests that can write the metadata of a pod.
+POD_WRITES = (
+    *_POD_CREATION,
+    ResourceRule("UPDATE", ("pods", "pods/status", "pods/ephemeralcontainers", "pods/resize")),
+)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from components.admission import cel
-from components.admission.policy import Scope, in_namespaces, outside_namespaces, validating
+from components.admission.policy import POD_WRITES, Scope, in_namespaces, outside_namespaces, validating
 from components.base.manifest import Manifest
+from tenancy.ledger import Seat
 from tenancy.names import GPU, Names
-from tenancy.policy_names import GPU_COUNT_USE, SEAT_SIZES, WHOLE_DEVICES
+from tenancy.policy_names import GPU_COUNT_USE, SEAT_LABELS, SEAT_SIZES, WHOLE_DEVICES
 from tenancy.reach import PLUGIN_RESOURCES
 from tenancy.seat_sizes import SeatSizes
 
@@ -100,20 +101,20 @@ def split_by_length(
 
     Each further policy has the name of the first policy, with a number at the end.
     """
-    found = []
-    for number, part in enumerate(_parts(seats, tenants), 1):
-        for policy in policies(seats.of(part), part):
-            name = policy["metadata"]["name"]
-            renamed = policy["metadata"] | {"name": name if number == 1 else f"{name}-{number}"}
-            found.append({**policy, "metadata": renamed})
-    return found
+    parts = enumerate(_parts(tenants, seats.length), 1)
+    return [_numbered(policy, number) for number, part in parts for policy in policies(seats.of(part), part)]
 
 
-def _parts(seats: TenantSeatSizes, tenants: Iterable[str]) -> Iterator[list[str]]:
+def _numbered(policy: Manifest, number: int) -> Manifest:
+    name = policy["metadata"]["name"]
+    return {**policy, "metadata": policy["metadata"] | {"name": name if number == 1 else f"{name}-{number}"}}
+
+
+def _parts(tenants: Iterable[str], length_of: Callable[[str], int]) -> Iterator[list[str]]:
     part: list[str] = []
     length = 0
     for tenant in tenants:
-        own = seats.length(tenant)
+        own = length_of(tenant)
         if length + own > _LONGEST_LITERAL:
             yield part
             part, length = [], 0
@@ -127,6 +128,49 @@ def _sizes(seats: TenantSeatSizes) -> Manifest:
     scope = Scope(in_namespaces(seats.sizes), {"asks-for-gpumem": cel.asks_for_gpumem(seats.names)})
     validations = {seats.is_a_seat: seats.message}
     return validating(SEAT_SIZES, scope, validations, seats.variables, message_key="messageExpression")
+
+
+def seat_labels(names: Names, seats: Mapping[str, Sequence[Seat]]) -> list[Manifest]:
+    """Denies a pod with a seat label, unless the seat belongs to the tenant and has the size of the pod.
+
+    For an update of a pod, the policy judges only a new label. Therefore a pod can still end after its seat has left
+    the ledger. `seats` maps each tenant to its seats.
+    """
+    literals = {tenant: f"{cel.quoted(tenant)}: {{{', '.join(map(_literal, own))}}}" for tenant, own in seats.items()}
+    first, *others = [*_parts(sorted(seats), lambda tenant: len(literals[tenant]) + len(", "))] or [[]]
+    elsewhere = [tenant for part in others for tenant in part]
+    scopes = [(first, outside_namespaces(elsewhere)), *((part, in_namespaces(part)) for part in others)]
+    found = (_labels(names, [literals[tenant] for tenant in part], namespaces) for part, namespaces in scopes)
+    return [_numbered(policy, number) for number, policy in enumerate(found, 1)]
+
+
+def _literal(seat: Seat) -> str:
+    """Returns CEL: the seat's MiB on each device, and the least and the largest number of devices of a pod."""
+    least, most = (1, seat.replicas) if seat.devices_per_pod == 1 else (seat.devices_per_pod, seat.devices_per_pod)
+    return f"{cel.quoted(seat.name)}: [{seat.gpumem_mib}, {least}, {most}]"
+
+
+def _labels(names: Names, literals: Sequence[str], namespaces: Mapping[str, object]) -> Manifest:
+    label = f"metadata.?labels[?{cel.quoted(names.seat_label)}]"
+    is_new = f"object.{label}.hasValue() && (oldObject == null || object.{label} != oldObject.{label})"
+    variables = {
+        "taken": cel.most_at_once(lambda container: cel.gpumem_of(container, names)),
+        "spread": cel.devices_of(names),
+        "label": f"object.{label}.orValue('')",
+        "seat": f"{{{', '.join(literals)}}}[?request.namespace].orValue({{}})[?variables.label].orValue([0, 0, 0])",
+    }
+    is_the_seat = (
+        "variables.taken == variables.seat[0] * variables.spread && variables.spread >= variables.seat[1] && "
+        "variables.spread <= variables.seat[2]"
+    )
+    asks = f"' has the size of this pod, which asks for ' + string(variables.taken) + ' {names.gpumem} on '"
+    message = (
+        f"'no seat of this namespace with the name ' + variables.label + {asks} + string(variables.spread) + "
+        f"' devices: copy labels and resources of the resident from the output residents, or remove the label "
+        f"{names.seat_label}'"
+    )
+    scope = Scope(namespaces, {"names-a-seat": is_new}, POD_WRITES)
+    return validating(SEAT_LABELS, scope, {is_the_seat: message}, variables, message_key="messageExpression")
 
 
 def gpu_count_use(names: Names) -> Manifest:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tenancy.devices.allocate import MemoryRequest, best_fit
 from tenancy.devices.placement import STEPS, Bin, Item, Placement
 from tenancy.devices.spread import place_on_nodes
+from tenancy.ledger import Seat
 
 # The memory and the number of devices of a seat. The CPU of a seat's request is always 0.
 Shape = MemoryRequest
@@ -51,6 +52,15 @@ def own_seat(request: MemoryRequest, absent: Mapping[Shape, int]) -> OwnSeat | N
         return OwnSeat(min(alike, key=lambda each: each.mib))
     alone = [each for each, n in absent.items() if n >= request.count and each.count == 1 and each.mib >= request.mib]
     return OwnSeat(min(alone, key=lambda each: each.mib), request.count) if alone else None
+
+
+def taken_seats(request: MemoryRequest, named: Seat | None) -> OwnSeat:
+    """Returns the seats that a pod counts as. A pod with a seat label counts as the named seat, if this seat is large
+    enough. Any other pod counts as a seat of its own size.
+    """
+    if named is None or request.mib > named.gpumem_mib or named.devices_per_pod not in (1, request.count):
+        return OwnSeat(Shape(request.mib, request.count))
+    return OwnSeat(Shape(named.gpumem_mib, named.devices_per_pod), request.count // named.devices_per_pod)
 
 
 def absent_seats(seats: Mapping[Shape, int], pods: Mapping[Shape, int]) -> Counter[Shape]:

@@ -40,16 +40,25 @@ class WaitingSeat:
 
 
 def seats_for(
-    ledger: Ledger, tenant: str, request: MemoryRequest, node_selector: Mapping[str, str] | None = None
+    ledger: Ledger,
+    tenant: str,
+    request: MemoryRequest,
+    node_selector: Mapping[str, str] | None = None,
+    label: str = "",
 ) -> tuple[Seat, ...]:
-    """Returns the tenant's seats that are large enough for the request, in pools that the pod's nodeSelector allows."""
+    """Returns the tenant's seats that are large enough for the request, in pools that the pod's nodeSelector allows.
+
+    If the pod's label names a seat, only this seat counts.
+    """
     wanted = node_selector or {}
     contrary = {
         pool.name
         for pool in ledger.pools
         if any(wanted.get(key, value) != value for key, value in pool.node_selector.items())
     }
-    fitting = (seat for seat in ledger.seats_of(tenant) if seat.covers(request.mib, request.count))
+    named = ledger.seat_named(tenant, label)
+    seats = ledger.seats_of(tenant) if named is None else (named,)
+    fitting = (seat for seat in seats if seat.covers(request.mib, request.count))
     return tuple(seat for seat in fitting if seat.pool not in contrary)
 
 

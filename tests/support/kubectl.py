@@ -131,6 +131,7 @@ def pod(
     devices: tuple[int, ...] = (0,),
     limits: dict[str, str] | None = None,
     status: dict[str, Any] | None = None,
+    seat: str = "",
     **spec: Any,
 ) -> dict[str, Any]:
     wanted = ({NAMES.gpumem: str(mib)} if mib else {}) | (limits or {})
@@ -147,6 +148,7 @@ def pod(
             "uid": f"uid-{namespace}-{name}",
             "creationTimestamp": "2026-11-22T11:50:00Z",
             "annotations": placed if on and mib else {},
+            **({"labels": {NAMES.seat_label: seat}} if seat else {}),
         },
         "spec": {
             "schedulerName": "gpu-tenancy",

@@ -272,6 +272,7 @@ class NodeInfo:
             indices=indices,
             uuids=uuids,
             priority=entitlement.priority,
+            seat=entitlement.seat,
         )
 
     def seats_by_ledger(self, request: MemoryRequest, entitlement: Entitlement) -> bool:

@@ -35,7 +35,8 @@ class PodInfo:
     `indices` and `uuids` are None if the annotations do not name the devices. If `indices` and `uuids` are set, the
     cache uses `uuids`, because a device keeps its UUID when its index changes. `expires_at` is the end of a
     reservation, in monotonic seconds. `accepted_at` is the monotonic time when the API server accepted the binding of
-    an assumed pod. `due` is the time by which a terminating pod should have ended.
+    an assumed pod. `due` is the time by which a terminating pod should have ended. `seat` is the seat in the pod's
+    label, or "".
     """
 
     uid: str
@@ -51,6 +52,7 @@ class PodInfo:
     accepted_at: float | None = None
     due: datetime | None = None
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    seat: str = ""
 
     @property
     def is_placed(self) -> bool:
@@ -175,11 +177,14 @@ class PodRecord:
 
 @dataclass(frozen=True)
 class Entitlement:
-    """The priority and the tenant of a waiting pod, and the pools in which its request is not larger than a seat."""
+    """The priority and the tenant of a waiting pod, and the pools in which its request is not larger than a seat.
+    `seat` is the seat in the pod's label, or "".
+    """
 
     priority: int = 0
     pools: frozenset[str] = frozenset()
     tenant: str = ""
+    seat: str = ""
 
 
 NO_SEAT = Entitlement()
@@ -213,6 +218,7 @@ def holder_of(item: Object, names: Names) -> PodInfo | PodWithoutGpu | Nominatio
         priority=pod.priority,
         due=pod.due,
         labels={key: text_at(pod.labels, key) for key in pod.labels},
+        seat=pod.seat_label(names),
     )
 
 

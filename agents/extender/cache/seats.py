@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from agents.extender.cache.node_info import NodeInfo
 from agents.extender.cache.pod_info import Entitlement, PodInfo
 from tenancy.devices.allocate import MemoryRequest
-from tenancy.devices.plan import OwnSeat, SeatPlan, Shape, absent_seats
+from tenancy.devices.plan import OwnSeat, SeatPlan, Shape, absent_seats, taken_seats
 from tenancy.ledger import Ledger, Pool, Seat
 
 # A node that the cluster autoscaler can still create. The name of a real Node never begins with this character.
@@ -21,16 +21,19 @@ class KeptSeats:
 
     def __init__(self) -> None:
         self.plans: dict[str, SeatPlan] = {}
+        self._ledger: Ledger | None = None
         self._pools: dict[str, Pool] = {}
         self._seats: dict[str, dict[str, list[Seat]]] = {}
         self._sizes: dict[tuple[str, str], Counter[Shape]] = {}
         self._totals: dict[str, Counter[Shape]] = {}
         self._present: dict[tuple[str, str], Counter[Shape]] = defaultdict(Counter)
+        self._named: Counter[Seat] = Counter()  # the replicas with a pod that has a seat label
         self._absent: dict[str, dict[str, Counter[Shape]]] = {}
         self._of_node: dict[str, str] = {}  # the pool of each known node
 
     def promise(self, ledger: Ledger) -> None:
         """Sets the seats. `rebuild` must follow."""
+        self._ledger = ledger
         self._pools = {pool.name: pool for pool in ledger.shared_pools}
         self._seats = {}
         for seat in ledger.seats:
@@ -49,10 +52,11 @@ class KeptSeats:
     def rebuild(self, nodes: Mapping[str, NodeInfo]) -> None:
         """Counts all pods again, and plans the absent seats of all pools."""
         self._present.clear()
+        self._named.clear()
         self._of_node = {name: pool for name, node in nodes.items() if (pool := _pool(node)) is not None}
         for name, pool in self._of_node.items():
             for pod in nodes[name].pods.values():
-                self._present[pool, pod.namespace][_shape(pod)] += 1
+                self._add(pool, pod, 1)
         self._absent = {pool: {} for pool in self._seats}
         self._totals = {pool: Counter() for pool in self._seats}
         for pool, tenants in self._seats.items():
@@ -79,7 +83,7 @@ class KeptSeats:
         for pod, count in pods:
             pool = self._of_node.get(pod.node)
             if pool in self.plans:
-                self._present[pool, pod.namespace][_shape(pod)] += count
+                self._add(pool, pod, count)
                 self._count(pool, pod.namespace)
         changed: set[str] = set()
         by_pool: dict[str, dict[str, Mapping[int, int]]] = {}
@@ -102,8 +106,9 @@ class KeptSeats:
                 continue
             pods = self._present[pool, entitlement.tenant]
             if reserved is not None and self._of_node.get(reserved.node) == pool:
-                pods = pods - Counter({_shape(reserved): 1})
-            with_pod = pods + Counter({Shape(request.mib, request.count): 1})
+                pods = pods - _counted(self._taken(pool, reserved))
+            named = self._seat_named(pool, entitlement.tenant, entitlement.seat)
+            with_pod = pods + _counted(taken_seats(request, named))
             taken = absent_seats(sizes, pods) - absent_seats(sizes, with_pod)
             if len(taken) == 1:
                 ((shape, seats),) = taken.items()
@@ -144,20 +149,37 @@ class KeptSeats:
         """Returns True if the pod's memory is kept for its seat after the pod has ended."""
         pool = self._of_node.get(pod.node)
         sizes = self._sizes.get((pool or "", pod.namespace))
-        if pool is None or sizes is None or (pool in own and own[pool].shape == _shape(pod)):
+        if pool is None or sizes is None:
             return False
-        others = self._present[pool, pod.namespace] - Counter({_shape(pod): 1})
+        taken = self._taken(pool, pod)
+        if pool in own and own[pool].shape == taken.shape:
+            return False
+        others = self._present[pool, pod.namespace] - _counted(taken)
         return absent_seats(sizes, others) != self._absent[pool][pod.namespace]
 
     def unplaced(self) -> Iterator[tuple[str, tuple[Seat, ...], int]]:
         """Yields each pool in which absent seats fit on no device, with these seats and the number of them that do not
-        fit. Seats of one size are equal, so any of them may be the one that does not fit.
+        fit. Absent seats of one size are equal, so any of them may be the one that does not fit. A seat is not among
+        them if the labels of pods name all its replicas.
         """
         for pool, plan in self.plans.items():
             for shape, count in plan.unplaced.items():
                 tenants = [tenant for tenant, absent in self._absent[pool].items() if absent[shape]]
                 seats = [seat for tenant in tenants for seat in self._seats[pool][tenant] if _size(seat) == shape]
-                yield pool, tuple(seats), count
+                yield pool, tuple(seat for seat in seats if self._named[seat] < seat.replicas), count
+
+    def _seat_named(self, pool: str, tenant: str, label: str) -> Seat | None:
+        seat = self._ledger.seat_named(tenant, label) if label and self._ledger else None
+        return seat if seat is not None and seat.pool == pool else None
+
+    def _taken(self, pool: str, pod: PodInfo) -> OwnSeat:
+        return taken_seats(pod.request, self._seat_named(pool, pod.namespace, pod.seat))
+
+    def _add(self, pool: str, pod: PodInfo, count: int) -> None:
+        taken, named = self._taken(pool, pod), self._seat_named(pool, pod.namespace, pod.seat)
+        self._present[pool, pod.namespace][taken.shape] += count * taken.seats
+        if named is not None and _size(named) == taken.shape:
+            self._named[named] += count * taken.seats
 
     def _count(self, pool: str, tenant: str) -> None:
         sizes = self._sizes.get((pool, tenant))
@@ -179,8 +201,8 @@ def _pool(node: NodeInfo) -> str | None:
     return node.inventory.pool if node.inventory else None
 
 
-def _shape(pod: PodInfo) -> Shape:
-    return Shape(pod.request.mib, pod.request.count)
+def _counted(taken: OwnSeat) -> Counter[Shape]:
+    return Counter({taken.shape: taken.seats})
 
 
 def _size(seat: Seat) -> Shape:

@@ -96,6 +96,9 @@ def test_the_gate_and_the_policies_admit_the_same_pods(cluster: ApiServer, ledge
         pod = reaching_pods.pod(random, ledger.names, [*sizes, 14000])
         if reach.asks_for_device(pod["spec"], ledger.names):
             pod["spec"].pop("priorityClassName", None)
+        if random.random() < 0.2:
+            seats = [*(seat.name for seat in ledger.seats_of(namespace)), "immich-ml", "nobodys"]
+            pod["metadata"]["labels"] = {ledger.names.seat_label: random.choice(seats)}
         by_job = random.random() < 0.5
         found = PodJudge(ledger, namespace, pod, queued=by_job, handlers=HANDLERS).refusals()
         refused = [refusal for refusal in found if any(name.startswith(refusal.policy) for name in known)]

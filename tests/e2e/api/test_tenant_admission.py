@@ -35,6 +35,7 @@ from toolchain.cluster.api import MERGE
 EVE = "eve"
 REPLICA_SETS = "system:serviceaccount:kube-system:replicaset-controller"
 NAMESPACES = "/api/v1/namespaces"
+SEAT_LABEL = "viktorbarzin.me/seat"
 BASELINE = {names.POD_SECURITY_ENFORCE: "baseline"}
 
 
@@ -227,6 +228,48 @@ def test_it_is_refused(cluster: ApiServer, attack: str) -> None:
     answer = create(cluster, where, manifest)
     assert answer.code == 422
     assert any(said in (answer.refusal or "") for said in (SAID[where], COUNT, BUDGET, DEVICES))
+
+
+def on_seat(seat: str, mib: str, **limits: str) -> Pod:
+    found = asks(mib=mib, **limits)
+    return found | {"metadata": {"name": "pod", "labels": {SEAT_LABEL: seat}}}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "labelled"),
+    [
+        ("immich", on_seat("nobodys", "3000")),
+        ("immich", on_seat("immich-server", "3000")),
+        ("immich", on_seat("llama-swap", "3000")),
+        ("immich", on_seat("immich-ml", "1800")),
+        ("immich", on_seat("immich-ml", "0")),
+        ("tts", on_seat("immich-ml", "0", gpu="1")),
+        ("nobodys", on_seat("immich-ml", "0")),
+    ],
+)
+def test_a_label_that_names_no_seat_of_the_pods_size_is_refused(
+    cluster: ApiServer, namespace: str, labelled: Pod
+) -> None:
+    assert f"or remove the label {SEAT_LABEL}" in (create(cluster, namespace, labelled).refusal or "")
+
+
+def test_a_label_that_names_a_seat_of_the_pods_size_is_admitted(cluster: ApiServer) -> None:
+    assert create(cluster, "immich", on_seat("immich-ml", "3000")).refusal is None
+    assert create(cluster, "llama-swap", on_seat("llama-swap", "10k", count="2")).refusal is None
+    assert create(cluster, "team-b", on_seat("train", "500")).refusal is None
+
+
+def test_the_label_of_a_running_pod_may_become_another_seat_of_its_size_only(cluster: ApiServer) -> None:
+    cluster.create("/api/v1/namespaces/immich/pods", on_seat("immich-ml", "3000"))
+    path = "/api/v1/namespaces/immich/pods/pod"
+
+    def labelled(seat: str | None) -> str:
+        change = {"metadata": {"labels": {SEAT_LABEL: seat}}}
+        return cluster.request("PATCH", path, change, content_type=MERGE).refusal or ""
+
+    assert f"or remove the label {SEAT_LABEL}" in labelled("immich-server")
+    assert labelled(None) == labelled("immich-ml") == ""
+    cluster.api.request("DELETE", f"{path}?gracePeriodSeconds=0")
 
 
 @pytest.mark.parametrize("admitted", ADMITTED)

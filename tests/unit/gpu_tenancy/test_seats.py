@@ -66,7 +66,7 @@ def test_name_image_and_residents_are_all_that_a_deployment_needs() -> None:
             "selector": {"matchLabels": labels},
             "strategy": {"type": "Recreate"},
             "template": {
-                "metadata": {"labels": labels},
+                "metadata": {"labels": labels | {"viktorbarzin.me/seat": "immich-ml"}},
                 "spec": {
                     "nodeSelector": PROD["immich-ml"]["nodeSelector"],
                     "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
@@ -187,6 +187,7 @@ def test_a_seat_says_what_a_pod_of_ones_own_must_carry_and_fills_it_in() -> None
     stanza = PROD["immich-ml"]
     assert said == {
         "namespace": "immich",
+        "labels": {"viktorbarzin.me/seat": "immich-ml"},
         "nodeSelector": stanza["nodeSelector"],
         "tolerations": stanza["tolerations"],
         "priorityClassName": "gpu-workload",

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -137,6 +138,29 @@ def test_a_seat_that_a_pod_takes_needs_a_new_promise() -> None:
     assert pool.promises is not None
     assert not found.fits
     assert "seat immich-ml is taken by immich/ml: the pods need a new promise" in text(found)
+
+
+TWINS = replace(
+    LEDGER_OF_PROD,
+    seats=tuple(Seat(name=name, tenant="immich", pool="t4", gpumem_mib=3000) for name in ("ocr", "faces")),
+)
+
+
+@pytest.mark.parametrize(
+    ("pods", "seat"),
+    [
+        ([], "ocr"),
+        ([pod("ml", 3000, on="k8s-node1")], "faces"),
+        ([pod("ml", 3000, on="k8s-node1", seat="ocr")], "faces"),
+        ([pod("ml", 3000, on="k8s-node1", seat="faces")], "ocr"),
+        ([pod("a", 3000, on="k8s-node1"), pod("b", 3000, on="k8s-node1", seat="ocr")], None),
+    ],
+)
+def test_of_two_seats_of_one_size_the_free_one_is_named(pods: list[dict[str, Any]], seat: str | None) -> None:
+    read = cluster.read(api(pods), SYSTEM, lambda: "immich")
+    (pool,) = fit(TWINS, read, Wanted(mib=3000), "t4", "immich").pools
+    assert pool.seat == seat
+    assert bool(pool.taken) == (seat is None)
 
 
 def test_a_seat_that_the_quota_cannot_pay_needs_a_new_promise() -> None:

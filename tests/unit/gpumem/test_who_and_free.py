@@ -149,6 +149,13 @@ def test_who_waits_is_listed_oldest_first_with_the_seat() -> None:
     ]
 
 
+def test_a_pod_has_the_seat_that_its_label_names() -> None:
+    found = api([pod("ml", 1800, on="k8s-node1", seat="immich-ml"), pod("new", 1800, seat="immich-ml")])
+    report = who(read(found))
+    assert [held.seat for node in report.nodes for device in node.devices for held in device.pods] == ["immich-ml"]
+    assert [waiting.seat for waiting in report.waiting] == ["immich-ml"]
+
+
 @pytest.mark.parametrize(("replicas", "shown"), [(1, "open"), (0, "closed"), (None, "no Deployment"), (-1, "unknown")])
 def test_a_gate_is_open_or_closed_as_its_deployment_says(replicas: int | None, shown: str) -> None:
     found = api()

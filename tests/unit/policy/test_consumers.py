@@ -126,6 +126,38 @@ def test_the_seat_is_found_by_label_too() -> None:
     assert judge(program, CONFIG) == []
 
 
+@pytest.mark.parametrize(
+    ("mib", "seat", "lines"),
+    [
+        (3000, "immich-ml", []),
+        (
+            1800,
+            "immich-ml",
+            [
+                "seats: Deployment immich/immich-server: a pod asks for 1800 MiB, its seat is 3000, and admission lets "
+                "in exactly the seat's size; write 3000, or lower residents.immich-ml.gpumem_mib to 1800"
+            ],
+        ),
+        (
+            1800,
+            "llama-swap",
+            [
+                "admission: Deployment immich/immich-server: its label viktorbarzin.me/seat is llama-swap, and no seat "
+                "of immich with this name has 1800 MiB; copy labels and resources of the resident from the output "
+                "residents, or remove the label"
+            ],
+        ),
+    ],
+)
+def test_the_label_of_a_seat_goes_before_the_name(mib: int, seat: str, lines: list[str]) -> None:
+    template = graphs.pod(mib) | {"metadata": {"labels": {"viktorbarzin.me/seat": seat}}}
+    spec = {"template": template, "strategy": {"type": "Recreate"}}
+    program = {"x": an_object("apps/v1", "Deployment", "immich-server", "immich", spec=spec)}
+    assert judge(program, CONFIG) == lines
+    put(program["x"], "spec.replicas", 2)
+    assert bool(lines) or graphs.rules_of(judge(program, CONFIG)) == {"seats"}
+
+
 @pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet"])
 def test_other_kinds_sit_on_a_seat_as_well(kind: str) -> None:
     workload = an_object("apps/v1", kind, "llama-swap", "llama-swap", spec={"template": graphs.pod(5000)})

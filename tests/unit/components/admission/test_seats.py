@@ -7,15 +7,17 @@ import pytest
 
 from components.admission.grace import grace
 from components.admission.queued import QueueTenants, queue_policies
-from components.admission.seats import TenantSeatSizes, seat_sizes
+from components.admission.seats import TenantSeatSizes, seat_labels, seat_sizes
 from components.base.manifest import Manifest
 from tenancy.frameworks import FRAMEWORKS, FrameworkName
-from tenancy.names import Names
+from tenancy.ledger import Seat
+from tenancy.names import EXEMPT_BY_NAME, LABEL_NAMESPACE, Names
 from tenancy.policy_names import (
     GRACE,
     GRACE_DELETION,
     QUEUED_PODS,
     QUEUED_PODS_KEPT,
+    SEAT_LABELS,
     SEAT_SIZES,
 )
 from tenancy.seat_sizes import SeatSizes
@@ -64,6 +66,25 @@ def test_ten_thousand_tenants_are_in_as_many_policies_as_it_takes(name: str, pol
     assert sorted({*EVERYBODY}) == sorted(name for group in selected for name in group if name != "without-a-seat")
     for group, listed in zip(selected, expressions, strict=True):
         assert set(re.findall(r"tenant-\d+", str(listed))) == {*group} - {"without-a-seat"}
+
+
+def test_each_label_is_judged_by_one_policy_however_many_tenants_there_are() -> None:
+    few = seat_labels(NAMES, {})
+    assert [policy["metadata"]["name"] for policy in few] == [SEAT_LABELS]
+    named = {name: [Seat(name=f"llm-of-{name}", tenant=name, pool="t4", gpumem_mib=3000)] for name in EVERYBODY}
+    policies = [policy["spec"] for policy in seat_labels(NAMES, named)]
+    literals = [each["variables"][-1]["expression"] for each in policies]
+    assert max(map(len, literals)) <= MOST_CODE_POINTS
+    tenants = [re.findall(r"llm-of-(tenant-\d+)", literal) for literal in literals]
+    assert sorted(name for some in tenants for name in some) == EVERYBODY
+    first, *others = [each["matchConstraints"]["namespaceSelector"]["matchExpressions"] for each in policies]
+    assert others
+    assert first[0] == {
+        "key": LABEL_NAMESPACE,
+        "operator": "NotIn",
+        "values": sorted([EXEMPT_BY_NAME, *(name for some in tenants[1:] for name in some)]),
+    }
+    assert [each[0]["values"] for each in others] == tenants[1:]
 
 
 def test_who_queues_is_not_judged_by_seats_alone() -> None:

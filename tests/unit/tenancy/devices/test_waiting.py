@@ -52,6 +52,22 @@ def test_who_keeps_within_a_seat(
 
 
 @pytest.mark.parametrize(
+    ("tenant", "wanted", "label", "seats"),
+    [
+        ("team-a", MemoryRequest(5000), "ocr", ["ocr"]),
+        ("team-a", MemoryRequest(5000), "llm", ["llm"]),
+        ("team-a", MemoryRequest(5001), "ocr", []),
+        ("team-a", MemoryRequest(5000), "left-the-ledger", ["llm", "ocr"]),
+        ("team-a", MemoryRequest(4000, 2), "pair", ["llm"]),  # the seat of another tenant
+    ],
+)
+def test_a_pod_whose_label_names_a_seat_has_only_this_seat(
+    tenant: str, wanted: MemoryRequest, label: str, seats: list[str]
+) -> None:
+    assert [seat.name for seat in seats_for(LEDGER, tenant, wanted, label=label)] == seats
+
+
+@pytest.mark.parametrize(
     ("devices", "lack"),
     [
         ({0: device(5000, 6536)}, Lack(True)),

@@ -295,3 +295,36 @@ def test_a_pool_that_grows_on_demand_has_room_for_absent_seats_on_later_nodes() 
     assert cluster.cache.unplaced_seats() == ()
     assert cluster.arrive("guest", Wanted(6)) is False
     assert cluster.arrive(1, Wanted(6))
+
+
+TWINS = (
+    Seat(name="ocr", tenant="team", pool="t4", gpumem_mib=4000),
+    Seat(name="llm", tenant="team", pool="t4", gpumem_mib=3000),
+)
+
+
+def twins(device_mib: int, *pods: PodInfo, seats: tuple[Seat, ...] = TWINS) -> Cache:
+    pool = Pool(name="t4", node_selector={}, nodes=1, device_count=1, memory_mib=7000)
+    node = NodeDevices(node="n", pool="t4", devices=(NodeDevice(0, "GPU-0", device_mib, healthy=True),))
+    cache = Cache()
+    cache.promise(Ledger(domain="example.com", pools=(pool,), seats=seats))
+    cache.replace([node], pods, 0.0)
+    return cache
+
+
+def held(seat: str, mib: int = 3000) -> PodInfo:
+    return PodInfo(uid="pod", namespace="team", node="n", request=MemoryRequest(mib), indices=(0,), seat=seat)
+
+
+@pytest.mark.parametrize(("label", "absent"), [("", 4000), ("ocr", 3000), ("llm", 4000), ("left-the-ledger", 4000)])
+def test_a_pod_takes_the_seat_that_its_label_names_and_else_a_seat_of_its_size(label: str, absent: int) -> None:
+    """The seat `ocr` was raised from 3000 to 4000 MiB, and its pod runs with the old size."""
+    cache = twins(7000, held(label))
+    assert cache.node("n").kept == {0: absent}
+
+
+def test_of_two_seats_of_one_size_the_alert_names_the_one_without_a_pod() -> None:
+    seats = tuple(replace(seat, gpumem_mib=3000) for seat in TWINS)
+    for label, named in (("", {"ocr", "llm"}), ("ocr", {"llm"}), ("llm", {"ocr"})):
+        ((pool, unplaced, count),) = twins(5000, held(label), seats=seats).unplaced_seats()
+        assert (pool, {seat.name for seat in unplaced}, count) == ("t4", named, 1)
