@@ -33,7 +33,7 @@ ASK := $(if $(filter 1,$(YES)),--yes)# only YES=1 is a yes
 FLAGS = $(if $(ARGS),-- $(value ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up render destroy refresh recover init preflight new-stack chart test unit integration simulate mutants e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel schema pictures docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up render destroy refresh recover init preflight new-stack chart test unit integration simulate mutants e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel release-dry-run schema pictures docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -117,10 +117,10 @@ pack: toolchain ## Write dist/gpu-tenancy-policy-VERSION: the policy pack alone,
 	@$(PYTHON) -m toolchain.pack dist
 wheel: toolchain ## Write dist/gpu_tenancy-VERSION-py3-none-any.whl, the platform for your own program, and a template with it
 	@$(PYTHON) -m toolchain.template dist
-
+release-dry-run: toolchain docs ## Build the artifacts of a release in dist/release, and use each one in an empty folder
+	@$(INSTALL) languages && $(PYTHON) -m toolchain.release dist/release "$$TAG"
 schema: toolchain ## Write Pulumi.yaml, the JSON schemas and the pages of docs/reference from the code
 	@$(PYTHON) -m stacks schema && $(PYTHON) -m toolchain.pages
-
 pictures: toolchain ## Draw the pictures of the docs that are older than their source; ARGS=--capture runs two previews too
 	@$(INSTALL) pictures && $(PYTHON) -m toolchain.pictures $(value ARGS)
 docs: ## Build the docs as a site: build/site/index.html; it fails on a broken link or a stale page

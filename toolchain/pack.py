@@ -62,12 +62,13 @@ def build(folder: Path, root: Path = ROOT) -> Path:
 
 
 def archive(made: Path) -> Path:
-    """Writes the archive next to the pack's folder and returns it."""
+    """Writes an archive next to a folder and returns it."""
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         for path in sorted(path for path in made.rglob("*") if path.is_file()):
             member = tarfile.TarInfo(str(Path(made.name) / path.relative_to(made)))
-            member.size, member.mode = path.stat().st_size, 0o644
+            status = path.stat()
+            member.size, member.mode = status.st_size, 0o755 if status.st_mode & 0o100 else 0o644
             tar.addfile(member, io.BytesIO(path.read_bytes()))
     written = made.with_name(f"{made.name}.tar.gz")
     written.write_bytes(buffer.getvalue())

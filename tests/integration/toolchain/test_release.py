@@ -1,0 +1,62 @@
+"""Builds and uses the artifacts of a release, as `make release-dry-run` does."""
+
+import hashlib
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from toolchain import release
+from toolchain.cluster.paths import TOOLCHAIN
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for host in ("nodejs", "go"):
+        if not list((TOOLCHAIN / "pulumi-home" / "plugins").glob(f"language-{host}-v*")):
+            pytest.skip(f"pulumi-language-{host} is not installed: a release is NOT built (make integration)")
+    site = tmp_path_factory.mktemp("site")
+    (site / "index.html").write_text("<!doctype html>")  # tests/integration/docs/test_site.py builds the real site
+    folder = tmp_path_factory.mktemp("release") / "made"
+    try:
+        release.main(folder, "", site)
+    except release.ReleaseError as error:
+        if "Failed to establish a new connection" in str(error) or "NameResolutionError" in str(error):
+            pytest.skip("NO PACKAGE INDEX can be reached; a release is NOT built")
+        raise
+    return folder
+
+
+def test_every_artifact_is_there_with_its_sum(made: Path) -> None:
+    sums = dict(reversed(line.split("  ")) for line in (made / release.SUMS).read_text().splitlines())
+    assert sums == {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in made.iterdir() if path.name != release.SUMS
+    }
+    starts = ("docs", "policy", "sdk-go", "sdk-nodejs", "template")
+    for start in (*(f"gpu-tenancy-{each}" for each in starts), "gpu_tenancy", "kubectl-gpumem"):
+        assert any(name.startswith(f"{start}-") for name in sums), start
+    assert {release.KREW, release.NOTES, release.SBOM} < sums.keys()
+
+
+def test_krew_finds_the_plugin_in_its_archive(made: Path) -> None:
+    (platform,) = yaml.safe_load((made / release.KREW).read_text())["spec"]["platforms"]
+    (files,) = platform["files"]
+    with tarfile.open(made / platform["uri"].rpartition("/")[2]) as archive:
+        member = archive.getmember(files["from"].replace("*", platform["bin"]))
+    assert member.mode & 0o111
+
+
+def test_the_sbom_lists_what_a_new_environment_gets(made: Path) -> None:
+    found = json.loads((made / release.SBOM).read_text())
+    names = {each["name"] for each in found["packages"]}
+    assert {"gpu-tenancy", "pulumi", "pydantic", "nvidia-ml-py", "kueue"} <= names
+    assert len(found["relationships"]) == len(found["packages"])
+
+
+def test_the_sdks_have_the_components(made: Path) -> None:
+    (go,) = made.glob("gpu-tenancy-sdk-go-*.tar.gz")
+    with tarfile.open(go) as archive:
+        names = {Path(name).name for name in archive.getnames()}
+    assert {"platform.go", "seat.go", "seatedDeployment.go", "queue.go"} <= names

@@ -1,0 +1,208 @@
+"""Builds the artifacts of a release, and uses each one in an empty folder (`python -m toolchain.release FOLDER [TAG]`).
+
+Before it, `make docs` builds the site. The release workflow only calls `make release-dry-run`, and uploads the folder.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from toolchain import pack, plugin, template, wheel
+
+ROOT = Path(__file__).resolve().parents[1]
+SITE = ROOT / "build" / "site"
+SUMS, NOTES, KREW, SBOM = "SHA256SUMS", "notes.md", "gpumem.yaml", "sbom.spdx.json"
+_CHART = Path(".toolchain") / "charts" / "kueue" / "Chart.yaml"
+_REPOSITORY = "OWNER/gpu-tenancy"  # outside of a workflow
+_SDKS = ("nodejs", "go")
+
+
+class ReleaseError(Exception):
+    """Raised if an artifact cannot be built or does not work. The message is for the maintainer."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """The folder of the artifacts, and the version without `v`."""
+
+    folder: Path
+    version: str
+
+    def named(self, part: str) -> Path:
+        return self.folder / f"{part}-{self.version}"
+
+
+def build(release: Release, site: Path) -> None:
+    """Writes the artifacts that need no installed package."""
+    made = template.build(release.folder)
+    _archived(made)
+    _archived(pack.build(release.folder))
+    command = release.named(plugin.NAME)
+    plugin.main(command)
+    shutil.copy(ROOT / "LICENSE", command)
+    archive = _archived(command)
+    (release.folder / KREW).write_text(yaml.safe_dump(krew(archive, release.version), sort_keys=False))
+    if not (site / "index.html").is_file():
+        raise ReleaseError(f"{site} is not there; run make docs")
+    _archived(Path(shutil.copytree(site, release.named("gpu-tenancy-docs"))))
+    (release.folder / NOTES).write_text(notes((ROOT / "CHANGELOG.md").read_text(), release.version))
+
+
+def krew(archive: Path, version: str) -> Mapping[str, Any]:
+    """Returns krew's manifest of the plugin. One archive is for all platforms, because it has only Python's source."""
+    page = f"https://github.com/{os.environ.get('GITHUB_REPOSITORY', _REPOSITORY)}"
+    platform = {
+        "selector": {"matchExpressions": [{"key": "os", "operator": "In", "values": ["linux", "darwin"]}]},
+        "uri": f"{page}/releases/download/v{version}/{archive.name}",
+        "sha256": _sha256(archive),
+        "files": [{"from": f"{plugin.NAME}-{version}/*", "to": "."}],
+        "bin": plugin.NAME,
+    }
+    spec = {
+        "version": f"v{version}",
+        "homepage": page,
+        "shortDescription": "Show the use of GPU memory",
+        "description": "Shows the pods on each GPU, the free memory, and the reason why a pod waits.",
+        "caveats": "The plugin needs Python 3.11 or later as python3 on PATH.",
+        "platforms": [platform],
+    }
+    api = "krew.googlecontainertools.github.com/v1alpha2"
+    return {"apiVersion": api, "kind": "Plugin", "metadata": {"name": "gpumem"}, "spec": spec}
+
+
+def notes(changelog: str, version: str) -> str:
+    """Returns the changelog's section of this version. Raises ReleaseError."""
+    found = re.search(rf"^## \[{re.escape(version)}\][^\n]*\n(.*?)(?=^## \[|\Z)", changelog, re.DOTALL | re.MULTILINE)
+    if found is None or not found[1].strip():
+        raise ReleaseError(f"CHANGELOG.md has no section [{version}]; rename [Unreleased], or change the tag")
+    return found[1].strip() + "\n"
+
+
+def use(release: Release, empty: Path) -> None:
+    """Uses each artifact in an empty folder. Writes the SDKs and the SBOM, which need the installed wheel."""
+    for part in ("gpu-tenancy-template", "gpu-tenancy-policy", plugin.NAME):
+        with tarfile.open(f"{release.named(part)}.tar.gz") as archive:
+            archive.extractall(empty, filter="data")
+    version = f"{plugin.NAME} {release.version}\n"
+    _expect(version, empty, str(empty / f"{plugin.NAME}-{release.version}" / plugin.NAME), "--version")
+    project = empty / "gpus"
+    project.mkdir()
+    new = ("pulumi", "new", f"../gpu-tenancy-template-{release.version}", "--name", "gpus", "--stack", "dev", "--yes")
+    _expect("Your new project is ready to go!", project, *new)
+    installed = project / "venv" / "bin"
+    _expect("gpu: 2000 MiB fit now", project, str(installed / plugin.NAME), "fit", "2000", "--stack", "gpus.yaml")
+    policy = f"../gpu-tenancy-policy-{release.version}"
+    _expect("Finished installing dependencies", project, "pulumi", "install", "--cwd", policy)
+    _expect("✅ gpu-tenancy", project, "pulumi", "preview", "--suppress-outputs", "--policy-pack", policy)
+    schema = empty / "schema.json"
+    schema.write_text(_run(project, "pulumi", "package", "get-schema", str(installed / "pulumi-resource-gputenancy")))
+    for language in _SDKS:
+        made = release.named(f"gpu-tenancy-sdk-{language}")
+        _run(empty, "pulumi", "package", "gen-sdk", str(schema), "--language", language, "--out", str(empty / "sdk"))
+        shutil.copytree(empty / "sdk" / language, made)
+        _archived(made)
+    inspected = json.loads(_run(project, str(installed / "python"), "-m", "pip", "inspect"))
+    (release.folder / SBOM).write_text(json.dumps(sbom(release.version, inspected["installed"]), indent=1) + "\n")
+
+
+def sbom(version: str, installed: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Returns the packages of an environment with the wheel, and Kueue's chart in the wheel, in SPDX 2.3."""
+    chart = yaml.safe_load((ROOT / _CHART).read_text())
+    found = [(each["metadata"]["name"], each["metadata"]["version"], "pypi") for each in installed]
+    packages = [
+        {
+            "SPDXID": f"SPDXRef-{kind}-{name.replace('_', '-')}",
+            "name": name,
+            "versionInfo": number,
+            "downloadLocation": "NOASSERTION",
+            "externalRefs": [
+                {
+                    "referenceCategory": "PACKAGE-MANAGER",
+                    "referenceType": "purl",
+                    "referenceLocator": f"pkg:{kind}/{name.lower().replace('_', '-')}@{number}",
+                }
+            ],
+        }
+        for name, number, kind in [*sorted(found), (chart["name"], str(chart["version"]), "helm")]
+    ]
+    ours = "SPDXRef-pypi-gpu-tenancy"
+    others = [each["SPDXID"] for each in packages if each["SPDXID"] != ours]
+    return {
+        "spdxVersion": "SPDX-2.3",
+        "dataLicense": "CC0-1.0",
+        "SPDXID": "SPDXRef-DOCUMENT",
+        "name": f"gpu-tenancy-{version}",
+        "documentNamespace": f"https://github.com/{os.environ.get('GITHUB_REPOSITORY', _REPOSITORY)}/sbom/{version}",
+        "creationInfo": {
+            "created": _run(ROOT, "git", "log", "-1", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", "--format=%cd").strip(),
+            "creators": ["Tool: gpu-tenancy-toolchain"],
+        },
+        "packages": packages,
+        "relationships": [
+            {"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": ours},
+            *({"spdxElementId": ours, "relationshipType": "DEPENDS_ON", "relatedSpdxElement": each} for each in others),
+        ],
+    }
+
+
+def _archived(made: Path) -> Path:
+    """Replaces a folder by its archive."""
+    archive = pack.archive(made)
+    shutil.rmtree(made)
+    return archive
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _expect(text: str, cwd: Path, *command: str) -> None:
+    if text not in (printed := _run(cwd, *command)):
+        raise ReleaseError(f"{' '.join(command)} did not print {text!r}:\n{printed}")
+
+
+def _run(cwd: Path, *command: str) -> str:
+    ours = {"PULUMI_HOME": str(ROOT / ".toolchain" / "pulumi-home"), "PULUMI_CONFIG_PASSPHRASE": "", "TZ": "UTC"}
+    empty = {"PULUMI_BACKEND_URL": f"file://{cwd.parent}", "PULUMI_SKIP_UPDATE_CHECK": "true"}
+    environment = {**os.environ, **ours, **empty, "PATH": f"{ROOT / '.toolchain' / 'bin'}:{os.environ['PATH']}"}
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ReleaseError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def main(folder: Path, tag: str, site: Path = SITE) -> None:
+    """Builds and uses all artifacts. Raises ReleaseError, also if the tag is not the project's version."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    if tag not in ("", f"v{version}"):
+        raise ReleaseError(f"the tag {tag} is not v{version}, the version in pyproject.toml; change one of them")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    release = Release(folder.resolve(), version)
+    build(release, site)
+    with tempfile.TemporaryDirectory(prefix="gpu-tenancy-release-") as empty:
+        use(release, Path(empty))
+    made = sorted(path for path in release.folder.iterdir() if path.name != SUMS)
+    (release.folder / SUMS).write_text("".join(f"{_sha256(path)}  {path.name}\n" for path in made))
+    print("".join(f"{path.stat().st_size:>9}  {path.name}\n" for path in [*made, release.folder / SUMS]), end="")
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")
+    except (ReleaseError, wheel.WheelError) as error:
+        sys.exit(str(error))
