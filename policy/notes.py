@@ -7,9 +7,10 @@ from policy.graph import Graph
 from policy.objects import Object
 from policy.rules.foreign import opaque
 from tenancy import names
+from tenancy.image import has_digest
 from tenancy.ledger import Ledger
 from tenancy.quantity import whole
-from tenancy.workload import map_at, value_or
+from tenancy.workload import containers_of, map_at, pod_template, text_at, texts_at, value_or
 
 PREFIX = "gpu-tenancy"
 
@@ -33,9 +34,27 @@ def notes(graph: Graph) -> Iterator[str]:
             "judged. Admission judges its pods; to have them judged here, declare what `helm template` or "
             "`kustomize build` writes with kubernetes.yaml.ConfigGroup"
         )
+    if images := first_items(sorted({*_agent_images(graph)} - {""})):
+        yield (
+            f"{PREFIX}: warning: cluster.agent_image: {images} has no digest, and a registry may give its tag to "
+            "another image, which every agent would then run; write NAME@sha256:..., with the digest that "
+            "docker buildx imagetools inspect prints"
+        )
     for found in graph.of("Deployment.apps"):
         try:
             yield from _gated(graph.ledger, found)
+        except UNREADABLE:
+            continue
+
+
+def _agent_images(graph: Graph) -> Iterator[str]:
+    """Yields the agents' images without a digest."""
+    for found in graph.workloads:
+        try:
+            for container in containers_of(map_at(pod_template(found.manifest) or {}, "spec")):
+                runs_an_agent = any(each.startswith(names.AGENTS_DIRECTORY) for each in texts_at(container, "command"))
+                if runs_an_agent and not has_digest(text_at(container, "image")):
+                    yield text_at(container, "image")
         except UNREADABLE:
             continue
 

@@ -12,9 +12,14 @@ _VERSION_OF_OTHERS = re.compile(r":v?\d+\.\d+[-+._A-Za-z0-9]*$")
 def is_pinned(image: str) -> bool:
     """Returns True if the image has a digest.
 
-    An image with a full version counts as pinned too, because nobody moves the tag of a full version.
+    An image with a full version counts as pinned too. Some projects rebuild the image of a full version with newer
+    packages of the operating system, such as Docker's official images.
     """
-    return bool(_DIGEST.search(image) or _FULL_VERSION.search(image))
+    return has_digest(image) or bool(_FULL_VERSION.search(image))
+
+
+def has_digest(image: str) -> bool:
+    return bool(_DIGEST.search(image))
 
 
 def is_pinned_of_others(image: str) -> bool:

@@ -32,7 +32,8 @@ class ClusterSpec(Spec):
     )
     agent_image: ImageReference = Field(
         description="Image of every agent, with Python 3.11 or later and glibc. The exporter needs glibc to load "
-        "the driver's library. The agents' code is not in the image but in a ConfigMap.",
+        "the driver's library. The agents' code is not in the image but in a ConfigMap. A preview prints a warning "
+        "about an image without a digest.",
         examples=["docker.io/library/python:3.13.9-slim-bookworm"],
     )
     agent_tolerations: list[TolerationSpec] = Field(
