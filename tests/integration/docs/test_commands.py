@@ -3,8 +3,10 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import threading
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from toolchain.cluster.paths import TOOLCHAIN
 from toolchain.workspace import Outcome, Workspace, workspace
 
 CLONE = "git clone <this repository> gpu-tenancy\n"
@@ -75,6 +78,27 @@ def test_the_package_page_leads_from_an_empty_folder_to_an_accepted_preview(empt
     assert outcome.code == 0, outcome.text
     for said in ("gputenancy:index:Platform", "✅ gpu-tenancy", "gpu: 2000 MiB fit now"):
         assert said in outcome.text, said
+
+
+def test_the_languages_page_leads_from_an_empty_folder_to_an_accepted_preview(empty: Workspace) -> None:
+    if not list((TOOLCHAIN / "pulumi-home" / "plugins").glob("language-yaml-v*")):
+        pytest.skip("pulumi-language-yaml is not installed: the commands of the page are NOT typed (make integration)")
+    clone_, add, program = commands("docs/reference/package/languages.md")
+    try:
+        outcome = type_in(empty, clone_, commands("docs/reference/package/README.md")[1], add, program)
+    finally:
+        end_hosts(empty.folder.parent)
+    assert outcome.code == 0, outcome.text
+    for said in ("kubernetes:apps/v1:Deployment", "✅ gpu-tenancy"):
+        assert said in outcome.text, said
+
+
+def end_hosts(home: Path) -> None:
+    """Ends the language hosts that Pulumi leaves running after a program with a plugin (languages.md)."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"HOME={home}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGTERM)
 
 
 def test_a_package_index_may_have_the_wheel_instead_of_the_template(empty: Workspace) -> None:

@@ -45,6 +45,11 @@ def test_the_typescript_example_is_of_the_pinned_pulumi() -> None:
     assert package["dependencies"]["@pulumi/pulumi"] == pins()["pulumi"]
 
 
+def test_the_page_for_go_pins_the_version_of_the_engine() -> None:
+    page = (ROOT / "docs" / "reference" / "package" / "languages.md").read_text()
+    assert f"github.com/pulumi/pulumi/sdk/v3 v{pins()['pulumi']}" in page
+
+
 def test_the_docs_name_the_pinned_versions() -> None:
     readme = (ROOT / "README.md").read_text()
     for named in re.findall(r"Pulumi (\d+\.\d+\.\d+)", readme):
