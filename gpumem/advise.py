@@ -3,6 +3,7 @@
 Proposes budgets from a history of use, with a patch of the stack file that the policy pack accepts.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from gpumem import checkout
 from gpumem.checkout import AcceptedStack
 from gpumem.draw import Paper, text_of_lines
 from gpumem.history import SeatUses
-from gpumem.proposal import AHEAD_DAYS, LEAST_DAYS, Advice, Verdict, advise
+from gpumem.proposal import Advice, Verdict, advise
 from gpumem.report import rfc3339
 from tenancy import sums
 from tenancy.ledger import Ledger
@@ -113,8 +114,8 @@ def _cells(row: SeatAdvice) -> tuple[str, ...]:
         str(row.starts or "-"),
         "-" if row.cold_max_mib is None else f"{row.cold_max_mib:.0f}",
         f"{row.growth_mib_per_day:+.1f}" if row.growth_mib_per_day else "-",
-        str(row.days),
-        "-" if row.proposed_mib is None else str(row.proposed_mib),
+        f"{row.days:.0f}",
+        "-" if row.proposed_mib is None or row.verdict is Verdict.GROWS else str(row.proposed_mib),
     )
 
 
@@ -124,12 +125,11 @@ def _sentence(row: SeatAdvice) -> str:
         case Verdict.UNKNOWN:
             return f"{row.seat}: nothing is known of its use"
         case Verdict.UNUSED:
-            return f"{row.seat}: nothing of it was used on {row.days} days; is it needed?"
+            return f"{row.seat}: nothing of it was used on {row.days:.0f} days; is it needed?"
         case Verdict.SHORT:
-            seen = f"{LEAST_DAYS} whole days must have been seen, and {row.days} were"
-            why = "its device was under its floor then" if row.pressed else seen
+            why = "its device was under its floor then" if row.pressed else row.no_risk
             return f"{row.seat}: used {most:.0f} of {row.declared_mib} at most; not lowered: {why}"
-        case Verdict.KEEP:
+        case Verdict.KEEP | Verdict.GROWS:
             what = f"{row.seat}: keep {row.declared_mib}"
         case Verdict.LOWER:
             what = f"{row.seat}: lower it to {row.proposed_mib}, {row.declared_mib - (row.proposed_mib or 0)} less"
@@ -145,13 +145,21 @@ def _sentence(row: SeatAdvice) -> str:
 
 
 def _risks(row: SeatAdvice) -> Iterator[str]:
+    budget_mib = _budget_mib(row)
     if row.growth_mib_per_day:
-        yield f"{row.growth_mib_per_day:.1f} MiB more each day, counted in for {AHEAD_DAYS} days"
-    if row.risk_day is None:
-        yield "less than a day was seen, so no risk can be stated"
+        when = f"about {row.reaches}" if row.reaches else "not within a year"
+        yield f"it grows by {row.growth_mib_per_day:.1f} MiB a day, and reaches {budget_mib} {when}"
+    elif row.risk is None:
+        yield f"no risk can be stated: {row.no_risk}"
     else:
-        starts = "" if row.risk_start is None else f", and {row.risk_start * 100:.1f} of 100 starts"
-        yield f"at most {row.risk_day * 100:.1f} of 100 days{starts} go above {_budget_mib(row)}"
+        yield (
+            f"the risk that the next {row.horizon_days} days go above {budget_mib} is at most "
+            f"{math.ceil(row.risk * 100)}%, if they are like the {row.days:.0f} days measured"
+        )
+    if row.since:
+        yield f"only the days since {row.since} count, because its use rose then"
+    if row.verdict is Verdict.LOWER and not row.starts:
+        yield "no start of a pod was seen, and a start may need more"
     if row.pressed:
         yield "its device was under its floor at that peak: it may want more"
 

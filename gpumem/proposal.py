@@ -1,33 +1,42 @@
 """Proposes a budget for a seat from a history of use, and computes an upper bound of the risk. Pure.
 
-The upper bound of the risk assumes no distribution of the use. The module assumes that every order of the days is
-equally likely. With this assumption, the next day's peak exceeds the peaks of n days with a probability of at most 1 /
-(n + 1). If the use grows, later days have higher peaks. Therefore the code removes growth from the history, and adds
-the growth of the next week at the end. The code counts starts of pods separately from days, because a pod starts less
-often than once a day.
+The upper bound of the risk assumes no distribution of the use. The module assumes that the coming week is like the
+weeks of the history: each of them is equally likely to have the highest peak. With this assumption, the coming week
+exceeds the peaks of n weeks with a probability of at most 1 / (n + 1). The module states 1 / n, because the last week
+also tests the proposal. Without such a margin, use that repeats every two weeks would exceed the risk of two weeks.
+The module counts a history in measured hours, because many samples can be of the same hour.
+
+The module states no risk if the history contradicts the assumption. The use may rise, or the last week may have
+exceeded all earlier weeks, or the history may be too short to contain two weeks.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 
+from gpumem import trend
+from gpumem.trend import Growth, Step
+
+HOUR_SECONDS = 3600
 DAY_SECONDS = 86_400
 # Each proposed budget is a multiple of this many MiB.
 GRID_MIB = 100
-# `advise` proposes a lower budget only after this many days, so that the history has each day of the week.
-LEAST_DAYS = 7
-# The number of days for which `advise` adds growth.
-AHEAD_DAYS = 7
+# The stated risk is the risk within this many days.
+HORIZON_DAYS = 7
+# `advise` states a risk only if this many days were measured: two weeks, less one day of gaps.
+LEAST_DAYS = 13
 # The use within this many seconds after the start of a pod counts as a cold load.
 COLD_SECONDS = 300
+_MOST_DAYS = 365  # A date that is more days away is not named.
+_DAY, _WEEK = 24, 24 * HORIZON_DAYS  # in hours
 _GAP_SECONDS = 180.0
 _GAP_STEPS = 2.5
-_COVERED = 0.5  # A day counts as whole if at least this fraction of the day has measurements.
-_SURE = 1.645  # The one-sided 95% quantile of the normal distribution.
+_COVERED = 0.5  # The fraction of each hour of the day, and of each day of the week, that must be measured.
 _QUANTILES = (0.5, 0.95, 0.99)
 
 
@@ -52,44 +61,30 @@ class Verdict(StrEnum):
     RAISE = "raise"
     LOWER = "lower"
     KEEP = "keep"
-    SHORT = "short"  # The budget may be too large, but the history is too short for a lower budget.
+    GROWS = "grows"  # The use grows, and does not reach the budget within the horizon.
+    SHORT = "short"  # The budget may be too large, but no risk can be stated for a lower budget.
     UNUSED = "unused"
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Day:
-    """The highest use of a day, separately for the first minutes of pods (`cold_mib`) and for all later use
-    (`warm_mib`).
-
-    A peak is None if the day has no such use. Only days that are `whole` count for the risk.
-    """
-
-    day: int
-    warm_mib: float | None
-    cold_mib: float | None
-    whole: bool
-
-    @property
-    def peak_mib(self) -> float:
-        return max(self.warm_mib or 0.0, self.cold_mib or 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
     """The advice on one seat, in MiB of one replica on one device. `proposed_mib` is None if the seat was never used.
 
-    `risk_day` is an upper bound of the probability that the peak of a day exceeds the proposal. `risk_start` is an
-    upper bound of the probability that the use at a pod's start exceeds the proposal. `risk_day` is None without a
-    whole day, and `risk_start` is None without a start. `growth_mib_per_day` is 0 if the growth is not significant.
-    `pressed` is true if the device was below its floor at the time of the highest peak.
+    `risk` is an upper bound of the probability that the use exceeds the proposal within the next HORIZON_DAYS days. If
+    `risk` is None, `no_risk` has the reason. `days` is the measured time in days that the risk counts, since the day
+    `since`. `since` is None if the risk counts the whole history. `growth_mib_per_day` is 0 if the use does not grow.
+    `reaches` is the day on which the growth reaches the budget, or the proposed budget if the verdict is to raise it.
+    `reaches` is None without growth, and if that day is more than a year away. `pressed` is true if the device was
+    below its floor at the time of the highest peak.
     """
 
     seat: str
     declared_mib: int
     verdict: Verdict
     proposed_mib: int | None
-    days: int
+    days: float
+    since: str | None
     days_above: int
     above: float
     used_p50_mib: float
@@ -100,15 +95,17 @@ class Advice:
     cold_p50_mib: float | None
     cold_max_mib: float | None
     growth_mib_per_day: float
-    risk_day: float | None
-    risk_start: float | None
+    reaches: str | None
+    horizon_days: int
+    risk: float | None
+    no_risk: str | None
     pressed: bool
 
 
 def advise(declared: Mapping[str, int], samples: Iterable[UseSample]) -> tuple[Advice, ...]:
     """Returns the advice on each seat.
 
-    `declared` has the declared MiB of each seat. On a day without samples of a seat but with samples of other seats,
+    `declared` has the declared MiB of each seat. At a time without samples of a seat but with samples of other seats,
     the seat counts as not used.
     """
     by_pod: dict[str, dict[str, list[UseSample]]] = defaultdict(lambda: defaultdict(list))
@@ -122,24 +119,21 @@ def advise(declared: Mapping[str, int], samples: Iterable[UseSample]) -> tuple[A
 
 @dataclass(frozen=True)
 class _Clock:
-    """The times of all measurements, the usual step between two times in seconds, and the days with enough
-    measurements.
+    """The times of all measurements, the usual step between two times in seconds, and the measured hours. An hour is
+    measured if it has a sample. `end` is the hour after the last measured hour.
     """
 
     step: float
     times: Sequence[float]
-    whole_days: frozenset[int]
+    hours: frozenset[int]
+    end: int
 
     @staticmethod
     def of(times: Iterable[float]) -> "_Clock":
         ordered = sorted(times)
         steps = [later - earlier for earlier, later in pairwise(ordered)]
-        step = max(median(steps), 1.0) if steps else 60.0
-        seen: dict[int, int] = defaultdict(int)
-        for time in ordered:
-            seen[int(time // DAY_SECONDS)] += 1
-        whole = frozenset(day for day, count in seen.items() if count * step >= _COVERED * DAY_SECONDS)
-        return _Clock(step, ordered, whole)
+        hours = frozenset(hour_of(time) for time in ordered)
+        return _Clock(max(median(steps), 1.0) if steps else 60.0, ordered, hours, max(hours, default=-1) + 1)
 
     @property
     def gap(self) -> float:
@@ -148,28 +142,55 @@ class _Clock:
     def before(self) -> Mapping[float, float]:
         return {later: earlier for earlier, later in pairwise(self.times)}
 
+    def day(self, hour: int) -> int:
+        """Returns the day of an hour. Day -1 has the last 24 hours of the history."""
+        return (hour - self.end) // _DAY
+
+
+def hour_of(time: float) -> int:
+    return int(time // HOUR_SECONDS)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """The history that counts, and its risk."""
+
+    days: float
+    since: str | None = None
+    growth: Growth | None = None
+    no_risk: str | None = None
+
+    @property
+    def risk(self) -> float | None:
+        return None if self.no_risk else HORIZON_DAYS / self.days
+
 
 def _advice(seat: str, declared_mib: int, pods: Mapping[str, Sequence[UseSample]], clock: _Clock) -> Advice:
     warm, starts = _apart(pods, clock)
-    days = _days(warm, starts, clock)
-    whole = [day for day in days if day.whole]
     used = sorted(mib for _, mib in warm)
-    every = used + [mib for start in starts for _, mib in start]
+    every = [*warm, *(moment for start in starts for moment in start)]
     cold = sorted(max(mib for _, mib in start) for start in starts)
-    growth, ahead_mib = _growth([day for day in whole if day.warm_mib is not None])
-    highest = max((day.peak_mib for day in days), default=0.0)
-    needed_mib = max(highest, ahead_mib)
-    proposed_mib = math.ceil(needed_mib / GRID_MIB) * GRID_MIB if highest > 0 else None
+    peaks: dict[int, float] = {}
+    for time, mib in every:
+        peaks[hour_of(time)] = max(mib, peaks.get(hour_of(time), 0.0))
+    highest = max(peaks.values(), default=0.0)
+    judged = _judged(peaks, clock)
+    growth = judged.growth
+    ahead_mib = max(highest, growth.after(HORIZON_DAYS)) if growth else highest
+    proposed_mib = on_grid(ahead_mib) if highest > 0 else None
     pressed = any(s.pressed and s.mib >= highest for samples in pods.values() for s in samples)
+    verdict = _verdict(declared_mib, ahead_mib, judged, pressed=pressed)
     p50, p95, p99 = (_quantile(used, share) for share in _QUANTILES)
+    target = proposed_mib if verdict is Verdict.RAISE and proposed_mib else declared_mib
     return Advice(
         seat=seat,
         declared_mib=declared_mib,
-        verdict=_verdict(declared_mib, needed_mib, proposed_mib, 0 if pressed else len(whole)),
+        verdict=verdict,
         proposed_mib=proposed_mib,
-        days=len(whole),
-        days_above=sum(day.peak_mib > declared_mib for day in days),
-        above=sum(mib > declared_mib for mib in every) / len(every) if every else 0.0,
+        days=judged.days,
+        since=judged.since,
+        days_above=len({clock.day(hour) for hour, mib in peaks.items() if mib > declared_mib}),
+        above=sum(mib > declared_mib for _, mib in every) / len(every) if every else 0.0,
         used_p50_mib=p50,
         used_p95_mib=p95,
         used_p99_mib=p99,
@@ -177,21 +198,100 @@ def _advice(seat: str, declared_mib: int, pods: Mapping[str, Sequence[UseSample]
         starts=len(starts),
         cold_p50_mib=median(cold) if cold else None,
         cold_max_mib=cold[-1] if cold else None,
-        growth_mib_per_day=growth,
-        risk_day=1 / (len(whole) + 1) if whole else None,
-        risk_start=1 / (len(starts) + 1) if starts else None,
+        growth_mib_per_day=growth.mib_per_day if growth else 0.0,
+        reaches=_reaches(growth, target, clock),
+        horizon_days=HORIZON_DAYS,
+        risk=judged.risk,
+        no_risk=judged.no_risk,
         pressed=pressed,
     )
 
 
-def _verdict(declared_mib: int, needed_mib: float, proposed_mib: int | None, days: int) -> Verdict:
-    if proposed_mib is None:
-        return Verdict.UNUSED if days >= LEAST_DAYS else Verdict.UNKNOWN
-    if needed_mib > declared_mib:
+def on_grid(mib: float) -> int:
+    return math.ceil(mib / GRID_MIB) * GRID_MIB
+
+
+def _verdict(declared_mib: int, ahead_mib: float, judged: _Judged, *, pressed: bool) -> Verdict:
+    if ahead_mib == 0:
+        return Verdict.UNUSED if judged.days >= LEAST_DAYS else Verdict.UNKNOWN
+    if ahead_mib > declared_mib:
         return Verdict.RAISE
-    if proposed_mib >= declared_mib:
+    if judged.growth:
+        return Verdict.GROWS
+    if on_grid(ahead_mib) >= declared_mib:
         return Verdict.KEEP
-    return Verdict.LOWER if days >= LEAST_DAYS else Verdict.SHORT
+    return Verdict.SHORT if pressed or judged.no_risk else Verdict.LOWER
+
+
+def _judged(peaks: Mapping[int, float], clock: _Clock) -> _Judged:
+    """Returns the history that counts for the risk.
+
+    The history of a seat begins with its first use. If the use rose by a step, the history begins after the step.
+    """
+    begin = min((hour for hour, mib in peaks.items() if mib > 0), default=min(clock.hours, default=0))
+    since = None
+    while True:
+        hours = {hour for hour in clock.hours if hour >= begin}
+        by_day = _by_day(peaks, hours, clock)
+        found = trend.rise([(day, max(used)) for day, used in by_day])
+        if not isinstance(found, Step):
+            break
+        begin = clock.end + found.day * _DAY
+        since = _date(begin)
+    days = len(hours) / _DAY
+    if found:
+        return _Judged(days, since, found, "its use grows")
+    no_risk = _too_short(days, since) or _unseen(hours, begin, clock) or _newest(peaks, begin, clock)
+    if not no_risk and trend.may_rise([(day, fmean(used)) for day, used in by_day]):
+        no_risk = "its mean use rises from day to day, and more days must show if this is chance"
+    return _Judged(days, since, None, no_risk)
+
+
+def _by_day(peaks: Mapping[int, float], hours: Set[int], clock: _Clock) -> list[tuple[int, list[float]]]:
+    """Returns the peaks of the measured hours, by day. Leaves out days that were measured too rarely."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for hour in hours:
+        found[clock.day(hour)].append(peaks.get(hour, 0.0))
+    return sorted((day, used) for day, used in found.items() if len(used) >= _COVERED * _DAY)
+
+
+def _too_short(days: float, since: str | None) -> str | None:
+    if days >= LEAST_DAYS:
+        return None
+    after = f" since its use rose on {since}" if since else ""
+    return f"{LEAST_DAYS} days must be measured hour by hour, and {days:.1f} were{after}"
+
+
+def _unseen(hours: Set[int], begin: int, clock: _Clock) -> str | None:
+    """Returns a refusal if an hour of the day or a day of the week was measured too rarely."""
+    parts: Mapping[str, Callable[[int], int]] = {
+        "each hour of the day": lambda hour: hour % _DAY,
+        "each day of the week": lambda hour: hour // _DAY % HORIZON_DAYS,
+    }
+    for name, part in parts.items():
+        seen, every = Counter(map(part, hours)), Counter(map(part, range(begin, clock.end)))
+        if any(seen[each] < _COVERED * count for each, count in every.items()):
+            return f"{name} must be measured at least half of the time"
+    return None
+
+
+def _newest(peaks: Mapping[int, float], begin: int, clock: _Clock) -> str | None:
+    """Returns a refusal if a proposal from the time before the last week did not hold in the last week."""
+    last = clock.end - _WEEK
+    before = on_grid(max((mib for hour, mib in peaks.items() if begin <= hour < last), default=0.0))
+    newest = max((mib for hour, mib in peaks.items() if hour >= last), default=0.0)
+    if newest <= before:
+        return None
+    return f"the last {HORIZON_DAYS} days used up to {newest:.0f}, and the days before would have proposed {before}"
+
+
+def _date(hour: int, after_days: float = 0.0) -> str:
+    return f"{datetime.fromtimestamp(hour * HOUR_SECONDS + after_days * DAY_SECONDS, UTC):%Y-%m-%d}"
+
+
+def _reaches(growth: Growth | None, mib: int, clock: _Clock) -> str | None:
+    days = growth.days_until(mib) if growth else math.inf
+    return _date(clock.end, days) if days <= _MOST_DAYS else None
 
 
 _Moments = list[tuple[float, float]]
@@ -216,40 +316,6 @@ def _apart(pods: Mapping[str, Sequence[UseSample]], clock: _Clock) -> tuple[_Mom
             last = sample.time
             (starts[-1] if sample.time < cold_until else warm).append((sample.time, sample.mib))
     return warm, starts
-
-
-def _days(warm: _Moments, starts: Sequence[_Moments], clock: _Clock) -> list[Day]:
-    peaks: tuple[dict[int, float], dict[int, float]] = ({}, {})
-    for found, moments in zip(peaks, (warm, [moment for start in starts for moment in start]), strict=True):
-        for time, mib in moments:
-            day = int(time // DAY_SECONDS)
-            found[day] = max(mib, found.get(day, 0.0))
-    known = sorted({*clock.whole_days, *peaks[0], *peaks[1]})
-    return [
-        Day(day=day, warm_mib=peaks[0].get(day), cold_mib=peaks[1].get(day), whole=day in clock.whole_days)
-        for day in known
-    ]
-
-
-def _growth(days: Sequence[Day]) -> tuple[float, float]:
-    """Returns the growth in MiB a day, and the highest use that is expected within AHEAD_DAYS.
-
-    The growth and the highest use are 0 if the growth is not significant. Source: Mann's test of a trend (Econometrica
-    13, 1945), Sen's slope and its upper bound (JASA 63, 1968).
-    """
-    points = [(day.day, day.warm_mib or 0.0) for day in days]
-    count = len(points)
-    if count < LEAST_DAYS:
-        return 0.0, 0.0
-    slopes = sorted((y - x) / (b - a) for i, (a, x) in enumerate(points) for b, y in points[i + 1 :])
-    rising = sum(slope > 0 for slope in slopes) - sum(slope < 0 for slope in slopes)
-    deviation = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
-    if rising - 1 <= _SURE * deviation:
-        return 0.0, 0.0
-    slope = median(slopes)
-    upper = slopes[min(math.ceil((len(slopes) + _SURE * deviation) / 2), len(slopes) - 1)]
-    last = points[-1][0]
-    return slope, max(mib + slope * (last - day) for day, mib in points) + upper * AHEAD_DAYS
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

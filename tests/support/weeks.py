@@ -1,89 +1,81 @@
-"""Makes random weeks of a seat's use, with a sample for each hour. Budgets for these weeks are hard to predict."""
+"""Compares the advice on a history with the week after the history."""
 
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import count
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from math import comb
 
-from gpumem.proposal import DAY_SECONDS, GRID_MIB, UseSample, advise
+from gpumem.proposal import HORIZON_DAYS, Advice, UseSample, Verdict, advise
+from tests.support.shapes import HOURS, Hour, hours
 
-HOUR = 3600
-HOURS = 24
 SEAT = "seat"
-_Hours = Iterator[tuple[str, float]]  # The pod and its use in MiB in each hour. The use is 0 if no pod runs.
+LARGE_MIB = 10**6
+# A cell breaks its stated risk if a count like this one has at most this probability.
+UNLIKELY = 1 / 1000
+# A cell that states a risk for a smaller fraction of its seeds counts as a refusal.
+LEAST_STATED = 1 / 10
 
 
-def bursts(rng: random.Random) -> _Hours:
-    level = rng.uniform(500, 3000)
-    while True:
-        yield "a", level + (rng.expovariate(1 / level) if rng.random() < 0.02 else 0)
+def samples(past: Iterable[tuple[int, Hour]]) -> list[UseSample]:
+    """Returns the samples of the measured hours. A sample of another seat shows that each of them was measured."""
+    found = []
+    for time, hour in past:
+        if hour.measured:
+            found.append(UseSample(time, "beside", 1))
+            found += [UseSample(time, SEAT, mib, f"{hour.pod}-{n}") for n, mib in enumerate(hour.mib)]
+    return found
 
 
-def cold_loads(rng: random.Random) -> _Hours:
-    level, pod, left = rng.uniform(500, 4000), 0, 0
-    while True:
-        if left == 0 and rng.random() < 0.1:
-            pod, left = pod + 1, rng.randrange(2, 12)
-            yield f"p{pod}", level * rng.uniform(1.2, 2)
-        elif left > 0:
-            left -= 1
-            yield f"p{pod}", level + rng.gauss(0, 20)
-        else:
-            yield f"p{pod}", 0.0
+def advice(past: Iterable[tuple[int, Hour]], declared_mib: int = LARGE_MIB) -> Advice:
+    (found,) = advise({SEAT: declared_mib}, samples(past))
+    return found
 
 
-def step_after_an_upgrade(rng: random.Random) -> _Hours:
-    level, at, more = rng.uniform(500, 4000), rng.randrange(35 * HOURS), rng.uniform(1.1, 1.6)
-    for hour in count():
-        yield "a", level * (more if hour >= at else 1) + rng.gauss(0, 15)
+@dataclass
+class Cell:
+    """The seeds of one shape and one length of history, and the weeks that exceeded a stated risk."""
 
-
-def heavy_tail(rng: random.Random) -> _Hours:
-    level = rng.uniform(300, 1000)
-    while True:
-        yield "a", level * rng.paretovariate(4)
-
-
-def restarts(rng: random.Random) -> _Hours:
-    level, leak = rng.uniform(500, 3000), rng.uniform(20, 200) / HOURS
-    for pod in count():
-        for hour in range(rng.randrange(HOURS, 6 * HOURS)):
-            yield f"p{pod}", level + leak * hour + rng.gauss(0, 15)
-
-
-KINDS: Mapping[str, Callable[[random.Random], _Hours]] = {
-    kind.__name__.replace("_", " "): kind for kind in (bursts, cold_loads, step_after_an_upgrade, heavy_tail, restarts)
-}
-
-
-def history(kind: str, seed: int, days: int) -> list[UseSample]:
-    hours = zip(range(days * HOURS), KINDS[kind](random.Random(f"{kind} {seed}")), strict=False)  # noqa: S311 (a test)
-    return [
-        UseSample(hour * HOUR, seat, mib if seat == SEAT else 1.0, pod)
-        for hour, (pod, mib) in hours
-        for seat in (SEAT, "beside")
-    ]
-
-
-@dataclass(frozen=True)
-class Violations:
+    shape: str
     days: int
-    above: int
-    promised: float
+    seeds: int
+    stated: int = 0
+    above: int = 0
+    risks: float = 0.0
+    refusals: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def refuses(self) -> bool:
+        return self.stated < LEAST_STATED * self.seeds
+
+    @property
+    def breaks(self) -> bool:
+        """Returns True if the weeks contradict the stated risk. A cell that refuses is judged by all of its seeds."""
+        return self.stated > 0 and (
+            tail(self.above, self.seeds if self.refuses else self.stated, self.risks / self.stated) < UNLIKELY
+        )
 
 
-def backtest(kind: str, *, seeds: int, days: int) -> Violations:
-    above = sum(days_above(history(kind, seed, days + 7), days) for seed in range(seeds))
-    return Violations(7 * seeds, above, 1 / (days + 1))
+def cell(shape: str, days: int, seeds: range) -> Cell:
+    found = Cell(shape, days, len(seeds))
+    for seed in seeds:
+        every = [*islice(hours(shape, seed, days), (days + HORIZON_DAYS) * HOURS)]
+        past, week = every[: days * HOURS], every[days * HOURS :]
+        given = advice(past)
+        if given.risk is None:
+            found.refusals[given.verdict if given.verdict is Verdict.GROWS else reason(given.no_risk or "")] += 1
+            continue
+        found.stated += 1
+        found.risks += given.risk
+        found.above += any(mib > (given.proposed_mib or 0) for _, hour in week for mib in hour.mib)
+    return found
 
 
-def days_above(samples: Sequence[UseSample], days: int) -> int:
-    begin = days * DAY_SECONDS
-    (found,) = advise({SEAT: GRID_MIB}, (each for each in samples if each.time < begin))
-    proposed = found.proposed_mib or 0
-    peaks = [0.0] * 7
-    for each in samples:
-        if each.time >= begin and each.seat == SEAT:
-            day = int(each.time - begin) // DAY_SECONDS
-            peaks[day] = max(peaks[day], each.mib)
-    return sum(peak > proposed for peak in peaks)
+def reason(text: str) -> str:
+    words = [word for word in text.split() if not any(char.isdigit() for char in word)]
+    return " ".join(words[:6])
+
+
+def tail(count: int, trials: int, chance: float) -> float:
+    """Returns the probability of at least `count` successes."""
+    return sum(comb(trials, k) * chance**k * (1 - chance) ** (trials - k) for k in range(count, trials + 1))

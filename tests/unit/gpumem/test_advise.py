@@ -14,7 +14,7 @@ from tests.support.prod import PROD
 HOUR = 3600
 
 
-def history(folder: Path, days: int = 9, **seats: int) -> str:
+def history(folder: Path, days: int = 14, **seats: int) -> str:
     lines = [
         f"{day * DAY_SECONDS + hour * HOUR},{name.replace('_', '-')},{mib}"
         for day in range(days)
@@ -43,8 +43,10 @@ def test_the_patch_changes_the_numbers_and_no_more(tmp_path: Path, capsys: pytes
         "+    llama-swap: {tenant: llama-swap, pool: t4, gpumem_mib: 5600}",
     ]
     assert "they fit together, by settings and policy pack:" in text
-    assert "above 5000 on 9 days and 100.0% of the time that it ran, at most 5501" in " ".join(text.split())
-    assert "at most 10.0 of 100 days go above 5600" in " ".join(text.split())
+    text = " ".join(text.split())
+    assert "above 5000 on 14 days and 100.0% of the time that it ran, at most 5501" in text
+    assert "the risk that the next 7 days go above 5600 is at most 50%, if they are like the 14 days measured" in text
+    assert "no start of a pod was seen, and a start may need more" in text
 
 
 def test_what_fits_only_apart_is_no_patch_and_says_which_seats(
@@ -75,8 +77,17 @@ def test_right_budgets_are_nothing_to_change(tmp_path: Path, capsys: pytest.Capt
 def test_a_short_history_lowers_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["advise", "--from", history(tmp_path, 6, llama_swap=1000), "--stack", "prod"], {}) == report.DONE
     text = " ".join(capsys.readouterr().out.split())
-    assert "used 1000 of 5000 at most; not lowered: 7 whole days must have been seen, and 6 were" in text
+    assert "used 1000 of 5000 at most; not lowered: 13 days must be measured hour by hour, and 6.0 were" in text
     assert "nothing to change" in text
+
+
+def test_a_growing_seat_gets_a_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    use = tmp_path / "use.csv"
+    rows = [f"{hour * HOUR},llama-swap,{1000 + 100 * (hour // 24)}" for hour in range(14 * 24)]
+    use.write_text("\n".join(["time,seat,mib", *rows, ""]))
+    assert cli.main(["advise", "--from", str(use), "--stack", "prod"], {}) == report.DONE
+    text = " ".join(capsys.readouterr().out.split())
+    assert "llama-swap: keep 5000; it grows by 100.0 MiB a day, and reaches 5000 about 1970-02-11" in text
 
 
 def stack(folder: Path, residents: str) -> checkout.AcceptedStack:
